@@ -195,8 +195,8 @@ def run(args: argparse.Namespace) -> None:
     use_threads(args.threads)
     lines = StageLines(sys.stderr)
     models = load_models(args.llm, ssms_of(args), args.dtype, args.device, lines, offload, ranks)
+    nodes = connect_nodes(places, models, lines)
     lines.end()
-    nodes = connect_nodes(places, models)
     with closing(Engine(models, drafters=args.drafter, nodes=nodes)) as engine:
         if request is None:
             from core.chat import converse

@@ -1,4 +1,4 @@
-"""Sequence: the mutable state of one request, and the rules that end it.
+"""TokenSequence: the mutable state of one request, and the rules that end it.
 
 Holds a run's tokens, text, counts and clock. Knows no model: the owner of a model row keeps the
 row's number.
@@ -17,7 +17,7 @@ from core.metrics import StatsFold
 from core.models.detokenize import Detokenizer
 from core.trees.noise import Noise
 
-__all__ = ["CommitResult", "Sequence", "stop_in"]
+__all__ = ["CommitResult", "TokenSequence", "stop_in"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class CommitResult:
 
 
 @dataclass(eq=False)
-class Sequence:
+class TokenSequence:
     """One request that is being decoded.
 
     `tokens` are the prompt's and all committed ones; the last is the next round's root, whose KV

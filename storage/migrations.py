@@ -388,3 +388,10 @@ def m023_ranks(db: Database) -> None:
     where it was in one, as in older runs."""
     db.execute("ALTER TABLE runs ADD COLUMN ranks_json TEXT")
     db.execute("ALTER TABLE rounds ADD COLUMN traffic_json TEXT")
+
+
+@migrations()
+def m024_blocks(db: Database) -> None:
+    """The speeds of plain decoding and of a run in each block of their race; NULL where they were
+    measured once, as for older runs."""
+    db.execute("ALTER TABLE runs ADD COLUMN baseline_blocks_json TEXT")

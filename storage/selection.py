@@ -222,7 +222,10 @@ def _baseline(row: sqlite3.Row) -> PlainSpeed | None:
     rate = row["baseline_tokens_per_second"]
     if rate is None:
         return None
-    return PlainSpeed(rate, text_back(row["baseline_run_id"]), text_back(row["baseline_note"]))
+    blocks = tuple((plain, ours) for plain, ours in from_json(row["baseline_blocks_json"] or "[]"))
+    return PlainSpeed(
+        rate, text_back(row["baseline_run_id"]), text_back(row["baseline_note"]), blocks
+    )
 
 
 def _rounds(connection: sqlite3.Connection, run: int) -> int:

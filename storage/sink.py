@@ -13,7 +13,15 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from storage.codec import EndEvent, encode_end, encode_models, encode_start, text_back, text_in
+from storage.codec import (
+    EndEvent,
+    encode_end,
+    encode_models,
+    encode_start,
+    text_back,
+    text_in,
+    to_json,
+)
 from storage.database import connect
 from storage.figures import figures_of, write_drafters
 from storage.intake import BaselineRecord, End, Hole, Round, Start, Unit
@@ -195,9 +203,13 @@ def measured_beside(connection: sqlite3.Connection, unit: BaselineRecord) -> Non
     """
     plain = unit.baseline
     connection.execute(
-        "UPDATE runs SET baseline_tokens_per_second = ?, baseline_run_id = ?, baseline_note = ?"
-        " WHERE run_id = ?",
-        (plain.tokens_per_second, *map(text_in, (plain.run_id, plain.note, unit.run_id))),
+        "UPDATE runs SET baseline_tokens_per_second = ?, baseline_blocks_json = ?,"
+        " baseline_run_id = ?, baseline_note = ? WHERE run_id = ?",
+        (
+            plain.tokens_per_second,
+            to_json(plain.blocks),
+            *map(text_in, (plain.run_id, plain.note, unit.run_id)),
+        ),
     )
 
 

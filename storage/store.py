@@ -91,13 +91,19 @@ class RunStore:
         self._writer.enqueue(event, owner)
 
     def keep_baseline(
-        self, run_id: str, tokens_per_second: float, plain_run_id: str, note: str
+        self,
+        run_id: str,
+        tokens_per_second: float,
+        plain_run_id: str,
+        note: str,
+        blocks: tuple[tuple[float, float], ...] = (),
     ) -> None:
         """Stores the speed of plain decoding with which a recorded run is compared.
 
-        Never waits for the disk, never raises. `plain_run_id`: the run that measured it.
+        Never waits for the disk, never raises. `plain_run_id`: the run that measured it. `blocks`:
+        as in PlainSpeed.
         """
-        plain = PlainSpeed(tokens_per_second, plain_run_id, note)
+        plain = PlainSpeed(tokens_per_second, plain_run_id, note, blocks)
         self._writer.enqueue(BaselineRecord(run_id, plain), "")
 
     def flush(self, timeout: float = FLUSH_TIMEOUT_S) -> bool:

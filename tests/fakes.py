@@ -19,7 +19,7 @@ from core.events import ModelInfo
 from core.models.loading.load import LoadedModels
 from core.models.loading.tree_check import checked_model
 from core.models.protocol import LanguageModel
-from core.sequence import Sequence as LiveSequence
+from core.sequence import TokenSequence
 from core.trees.noise import Noise, SeededNoise
 
 VOCAB = 64
@@ -172,11 +172,11 @@ def sequence_of(
     sampling: SamplingParams | None = None,
     noise: Noise | None = None,
     **fields: Any,
-) -> LiveSequence:
+) -> TokenSequence:
     """A sequence as `Engine.prepare` makes it, `auto` resolved; other `fields` of Sequence."""
     sampling = sampling or SamplingParams(50, seed=0)
     settings = {"eos_ids": frozenset(), "context_length": CONTEXT, "detokenizer": NoText()}
-    return LiveSequence(
+    return TokenSequence(
         run_id="run", request=Request("w0", sampling, speculation), sampling=sampling,
         speculation=speculation.resolved(sampling.temperature), prompt_ids=tuple(prompt_ids),
         noise=noise or SeededNoise(sampling.seed or 0, VOCAB), **{**settings, **fields},

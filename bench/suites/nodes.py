@@ -1,4 +1,4 @@
-"""`nodes`: SSMs in other processes against the same SSMs at home, over loopback and over a relay
+"""`nodes`: SSMs in other processes against SSMs in this one, over loopback and over a relay
 that makes the wire longer; predicted tokens a second; how many clients nodes allow for."""
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from core.models.loading.load import LoadedModels
 from core.nodes.connecting import connect_nodes
 from lab.order import Block
 
-PLAIN, HOME, LOOPBACK = "plain", "at home", "loopback"
+PLAIN, LOCAL, LOOPBACK = "plain", "local", "loopback"
 PRESET = "specinfer"
 RELAYS_MS = (1, 5, 20)
 NODES = 16
@@ -41,7 +41,7 @@ CAPACITY_NODES, CLIENTS = (1, 2, 4), (4, 16)
 @dataclass(frozen=True)
 class NodesSuite(Suite):
     name: str = "nodes"
-    about: str = "SSMs on nodes: loopback and longer wires against at home; clients by simulation"
+    about: str = "SSMs on nodes: loopback and longer wires against local SSMs; simulated clients"
     defaults: Settings = Settings(prompts=5, tokens=64, repeats=3, dtypes=("float32",))
     relays: tuple[int, ...] = RELAYS_MS
 
@@ -60,12 +60,12 @@ class NodesSuite(Suite):
                 for ms in self.relays:
                     relays = [leaving.enter_context(relay_process(one, ms)) for one in near]
                     wires[relayed(ms)] = relays
-                engines = {HOME: leaving.enter_context(closing(Engine(models)))}
+                engines = {LOCAL: leaving.enter_context(closing(Engine(models)))}
                 for name, addresses in wires.items():
                     engines[name] = leaving.enter_context(closing(engine_over(models, addresses)))
                 runs = {name: partial(_text, context, one) for name, one in engines.items()}
                 runs = {
-                    PLAIN: partial(_text, context, engines[HOME], preset="autoregressive")
+                    PLAIN: partial(_text, context, engines[LOCAL], preset="autoregressive")
                 } | runs
                 blocks.measure(runs, warm=Block(items[0], 0))
 
@@ -170,7 +170,7 @@ def _wire_table(dtype: str, samples: Sequence[Row]) -> str:
     rows = [{**row, "predicted": predicted(row, samples)} for row in long_rows(samples)]
     note = (
         f"Preset {PRESET}, greedy; {PARTS} nodes with the family's SSMs. Criteria: a round over "
-        f"loopback takes at most {1 + MOST_ADDED:.2f} of one at home; over a relay tokens a second "
+        f"loopback takes at most {1 + MOST_ADDED:.2f} of a local one; over a relay tokens a second "
         f"are within {WITHIN:.0%} of those predicted, tokens of a round by the time of a round "
         "over loopback and the relay's."
     )
@@ -179,7 +179,7 @@ def _wire_table(dtype: str, samples: Sequence[Row]) -> str:
         "tokens a second": lambda group: figure(group.median("speed"), 1),
         "by plain": lambda group: ratio(group.ratio("speed", contestant=PLAIN)),
         "ms a round": lambda group: figure(group.median("round_ms"), 2),
-        "by at home": lambda group: ratio(group.ratio("round_ms", contestant=HOME)),
+        "by local": lambda group: ratio(group.ratio("round_ms", contestant=LOCAL)),
         "predicted tokens a second": lambda group: _number(group, "predicted", 1),
         "measured by predicted": lambda group: _by_predicted(group),
         "late or absent": lambda group: f"{group.sum('missed'):.0f} of {group.sum('trips'):.0f}",
@@ -213,10 +213,10 @@ def _by_predicted(group: Group) -> str:
 
 
 def _capacity_table(dtype: str, samples: Sequence[Row]) -> str:
-    home = [sample["figures"][HOME] for sample in samples]
+    local = [sample["figures"][LOCAL] for sample in samples]
     near = [sample["figures"][LOOPBACK] for sample in samples]
-    draft = [ms for one in home for ms in one["draft_ms"] if ms]
-    verify = [ms for one in home for ms in one["verify_ms"]]
+    draft = [ms for one in local for ms in one["draft_ms"] if ms]
+    verify = [ms for one in local for ms in one["verify_ms"]]
     wires = [
         trip - busy
         for one in near
@@ -236,7 +236,7 @@ def _capacity_table(dtype: str, samples: Sequence[Row]) -> str:
         for nodes in CAPACITY_NODES
     ]
     note = (
-        f"Simulated with the rounds measured at home: clients for each one without nodes, at the "
+        f"Simulated with rounds of local SSMs: clients for each one without nodes, at the "
         f"same rate. Bound: 1 + drafting / verifying = {most:.2f} (arXiv 2606.25091). Criterion: "
         f"{LEAST_OF_BOUND} of it. The first wire is loopback's. 0: over that wire not even one "
         "client has the rate."

@@ -13,7 +13,7 @@ from core.drafters.count_table import LONGEST_CONTEXT
 from core.drafters.table import TableDrafter
 from core.engine.admission import prepare
 from core.models.loading.load import LoadedModels
-from core.sequence import Sequence as TextSequence
+from core.sequence import TokenSequence
 from core.trees.draft import Draft
 from lab.figures import median
 
@@ -83,7 +83,7 @@ class _Drafts:
             yield self._drafter.looked, draft, 1e6 * seconds
 
 
-def _sequence(models: LoadedModels, first: int) -> TextSequence:
+def _sequence(models: LoadedModels, first: int) -> TokenSequence:
     """A run of a prompt of one token."""
     config, sampling = SpeculationConfig(drafters=(TABLE,)), SamplingParams()
     return prepare(models, Request("table", sampling, config, prompt_token_ids=(first,)))

@@ -1,23 +1,29 @@
-"""NodeSettings: which nodes draft for an engine, and who may speak with them."""
+"""NodeSettings: which nodes draft for an engine, and the key they share."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from core.errors import ConfigError
 
-__all__ = ["BUNDLED", "NodeSettings", "address_of", "check_encrypted", "node_settings"]
+__all__ = ["NodeSettings", "address_of", "check_encrypted", "node_settings"]
 
-BUNDLED = "bundled"
 MOST_NODES = 16
+# A name, an IPv4 address or an IPv6 one in brackets; what ZeroMQ takes else (`*`, a device) is no
+# address of one machine.
+_ADDRESS = re.compile(r"(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):(?P<port>[0-9]{1,5})")
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
 @dataclass(frozen=True, slots=True)
 class NodeSettings:
     """`addresses`: HOST:PORT of each node. `key_file`: a file of `python -m core.nodes --new-key`,
     the same for engine and nodes; None: nothing is encrypted, loopback addresses only. `cluster`:
-    instead of addresses a Ray cluster, in which nodes with the SSMs `ssms` are placed."""
+    instead of addresses a Ray cluster, in which nodes with the SSMs `ssms` (by default the bundled
+    ones) are placed; with a `key_file`, which each machine has under the same name, or fresh keys
+    that Ray hands over."""
 
     addresses: tuple[str, ...] = ()
     key_file: str | None = None
@@ -25,8 +31,8 @@ class NodeSettings:
     ssms: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.cluster and (self.addresses or self.key_file is not None):
-            raise ConfigError.of("cluster", self.cluster, "without --node and --node-key-file")
+        if self.cluster and self.addresses:
+            raise ConfigError.of("cluster", self.cluster, "without --node")
         if len(self.addresses) > MOST_NODES:
             raise ConfigError.of("node", len(self.addresses), f"at most {MOST_NODES} nodes")
         if len({*self.addresses}) < len(self.addresses):
@@ -37,22 +43,24 @@ class NodeSettings:
 
 
 def address_of(field: str, address: str) -> tuple[str, int]:
-    """Host and port. Raises ConfigError."""
-    host, separator, port = address.rpartition(":")
-    if not separator or not host or not port.isascii() or not port.isdigit():
-        raise ConfigError.of(field, address, "HOST:PORT")
-    if not 0 <= int(port) <= 65535:
-        raise ConfigError.of(field, address, "HOST:PORT, a port from 0 to 65535")
-    return host, int(port)
+    """Host and port. Raises ConfigError. Port 0, for any, is only of `listen`."""
+    least = 0 if field == "listen" else 1
+    found = _ADDRESS.fullmatch(address)
+    if found is None or not least <= int(found["port"]) <= 65535:
+        raise ConfigError.of(field, address, f"HOST:PORT, a port from {least} to 65535")
+    return found["host"], int(found["port"])
 
 
 def check_encrypted(field: str, host: str, key_file: str | None) -> None:
     """Raises ConfigError for an address that others reach, without a key."""
-    if key_file is None and host not in ("127.0.0.1", "localhost", "[::1]"):
+    if key_file is None and host not in LOOPBACK:
+        flag = "--key-file" if field == "listen" else "--node-key-file"
         raise ConfigError.of(
-            field, host, "127.0.0.1 without a key file: --node-key-file FILE, which "
-            "`python -m core.nodes --new-key FILE` writes"
-        )  # fmt: skip
+            field,
+            host,
+            f"127.0.0.1 without a key file: {flag} FILE, which `python -m core.nodes "
+            "--new-key FILE` writes",
+        )
 
 
 def node_settings(
@@ -64,7 +72,7 @@ def node_settings(
     if cluster is not None:
         if not cluster:
             raise ConfigError.of("cluster", cluster, "auto, HOST:PORT or ray://HOST:PORT")
-        return NodeSettings(tuple(addresses), key_file, cluster, tuple(ssms or (BUNDLED,)))
+        return NodeSettings(tuple(addresses), key_file, cluster, tuple(ssms or ()))
     if not addresses:
         if key_file is not None:
             raise ConfigError.of("node_key_file", key_file, "only with --node HOST:PORT")

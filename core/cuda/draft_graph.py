@@ -4,13 +4,12 @@ not run fused."""
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from collections.abc import Sequence as Many
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
 
-from core.cuda.draft_pass import NO_TOKEN, DraftPass, DraftTensors
+from core.cuda.draft_pass import DraftPass, DraftTensors
 from core.cuda.draft_requests import (
     DraftRequests,
     DraftRow,
@@ -27,7 +26,7 @@ from core.cuda.staging import (
     pack,
 )
 from core.drafters.base import DraftRequest, Drafts
-from core.drafters.ssm import SsmDrafter
+from core.drafters.ssm import NO_TOKEN, SsmDrafter
 from core.drafters.ssm_state import PendingTrie
 from core.errors import MODEL_FAULTS
 from core.events.parts import Timed
@@ -46,7 +45,7 @@ class DraftGraphs:
         self._capture = capture
         self._groups: dict[frozenset[str], _GroupGraphs] = {}
 
-    def draft(self, by_ssm: Mapping[str, Many[DraftRequest]]) -> dict[str, Drafts]:
+    def draft(self, by_ssm: Mapping[str, Sequence[DraftRequest]]) -> dict[str, Drafts]:
         """Drafts by SSM, in one pass or in one pass each; SSMs that are not served are left out."""
         drafts = self._in_one_pass(by_ssm) if by_ssm else {}
         # Not in one pass: the SSMs form no stack, or one of them is not supported. Then each by
@@ -57,7 +56,7 @@ class DraftGraphs:
             drafts |= self._in_one_pass({name: requests})
         return drafts
 
-    def _in_one_pass(self, by_ssm: Mapping[str, Many[DraftRequest]]) -> dict[str, Drafts]:
+    def _in_one_pass(self, by_ssm: Mapping[str, Sequence[DraftRequest]]) -> dict[str, Drafts]:
         requests = DraftRequests.of(self._ssms, by_ssm, self._vocab_size)
         if requests is None or not requests.is_supported:
             return {}

@@ -15,12 +15,12 @@ import torch.nn.functional as F
 from core.config import SamplingParams
 from core.cuda.kv_view import KvView, LayoutTensors, TreeLayout
 from core.cuda.staging import HostToDevice
+from core.drafters.ssm import NO_TOKEN
 from core.trees.noise import gumbel_vectors
 from core.trees.sampling import process_logits
 
 __all__ = [
     "MAX_END_TOKENS",
-    "NO_TOKEN",
     "ChildChoice",
     "DraftPass",
     "DraftTensors",
@@ -30,7 +30,6 @@ __all__ = [
 
 # Shapes are fixed: requests of a model with more end-of-text tokens are drafted outside the graph.
 MAX_END_TOKENS = 8
-NO_TOKEN = -1
 
 
 @dataclass(frozen=True, slots=True)

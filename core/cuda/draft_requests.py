@@ -3,8 +3,7 @@ the inputs of a DraftPass, and how its outputs become Drafts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from collections.abc import Sequence as Many
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,7 +11,6 @@ import numpy as np
 
 from core.cuda.draft_pass import (
     MAX_END_TOKENS,
-    NO_TOKEN,
     ChildChoice,
     draft_input_shapes,
     padded_ends,
@@ -20,7 +18,8 @@ from core.cuda.draft_pass import (
 from core.cuda.kv_view import ModelGroup, TreeLayout, model_group_of
 from core.cuda.staging import HostToDevice, IntArray
 from core.drafters.base import DraftRequest
-from core.drafters.ssm import SsmDrafter
+from core.drafters.draft_batch import COMPILED_KINDS
+from core.drafters.ssm import NO_TOKEN, SsmDrafter
 from core.drafters.ssm_state import SsmState
 from core.drafters.weights import needs_likelihoods
 from core.models.graphed import WIDTHS
@@ -31,7 +30,6 @@ from core.trees.tree import ROOT
 
 __all__ = ["DraftRequests", "DraftRow", "expands", "plain_draft", "present_nodes", "write_inputs"]
 
-KINDS = ("topk", "coupled")
 # Nodes of a full expansion that one pass drafts.
 MAX_NODES = 64
 
@@ -69,7 +67,7 @@ class DraftRequests:
     def of(
         cls,
         ssms: Mapping[str, SsmDrafter],
-        by_ssm: Mapping[str, Many[DraftRequest]],
+        by_ssm: Mapping[str, Sequence[DraftRequest]],
         vocab_size: int,
     ) -> DraftRequests | None:
         """From requests by SSM; None if the SSMs do not run in a single pass, or draft for
@@ -139,7 +137,7 @@ def _is_supported(row: DraftRow) -> bool:
     request, state = row.request, row.state
     sequence = request.sequence
     return (
-        request.kind in KINDS
+        request.kind in COMPILED_KINDS
         and bool(request.shape)
         and request.stop is None
         and request.beyond == 0
@@ -158,7 +156,7 @@ def _choice_of(request: DraftRequest, vocab_size: int) -> ChildChoice:
     return ChildChoice(request.kind == "coupled", request.sequence.sampling.shape, vocab_size)
 
 
-def write_inputs(inputs: HostToDevice, rows: Many[DraftRow], *, coupled: bool) -> None:
+def write_inputs(inputs: HostToDevice, rows: Sequence[DraftRow], *, coupled: bool) -> None:
     """Writes the inputs of a DraftPass; see `draft_input_shapes`."""
     host = inputs.host
     # Padding: any token that the model has.

@@ -8,8 +8,7 @@ draft and verify in batches, see `DraftGraphs` and `fill_target_tokens`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Sequence as Many
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -49,7 +48,7 @@ class FusedRound:
         ssm_pool.batched = DraftGraphs(ssm_pool.ssms, llm.vocab_size, capture=capture)
 
     @torch.inference_mode()
-    def run(self, states: Many[RoundState]) -> RoundResult | None:
+    def run(self, states: Sequence[RoundState]) -> RoundResult | None:
         """Runs the round and fills in each state's drafts; verdicts follow with `fill_verdicts`.
         None, with nothing changed, if the round has to run step by step."""
         plan = self._plan(states)
@@ -68,7 +67,7 @@ class FusedRound:
         return graph.finish(plan)
 
     @torch.inference_mode()
-    def begin(self, states: Many[RoundState]) -> None:
+    def begin(self, states: Sequence[RoundState]) -> None:
         """Launches the next round without waiting for it. If `run` is then called with others,
         it is discarded: all it wrote lies past the committed length of the KV rows."""
         plan = self._plan(states)
@@ -80,12 +79,12 @@ class FusedRound:
             self._started = _StartedRound(plan.inputs_key, graph)
 
     def fill_target_tokens(
-        self, states: Many[RoundState], case_of: Callable[[RoundState], VerifyInput]
+        self, states: Sequence[RoundState], case_of: Callable[[RoundState], VerifyInput]
     ) -> None:
         """For rounds that run step by step: the LLM's tokens of all states in one step."""
         fill_target_tokens(states, case_of)
 
-    def _plan(self, states: Many[RoundState]) -> RoundPlan | None:
+    def _plan(self, states: Sequence[RoundState]) -> RoundPlan | None:
         return None if self._llm is None else plan_round(states, self._llm, self._drafting)
 
     def _launch_draft(self, plan: RoundPlan) -> _RoundGraph | None:

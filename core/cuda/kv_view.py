@@ -12,6 +12,7 @@ from functools import cached_property
 import torch
 
 from core.models.forward import KeysValues, TensorForward
+from core.models.graphed import EXTENT
 from core.models.hf_model import HfModel
 from core.models.kv_cache import KVArena
 from core.models.protocol import LanguageModel
@@ -19,7 +20,6 @@ from core.models.stacking import common_stack
 from core.trees.tree import ROOT, depths_of
 
 __all__ = [
-    "EXTENT",
     "KvView",
     "LayoutTensors",
     "ModelGroup",
@@ -28,9 +28,6 @@ __all__ = [
     "model_group_of",
     "padded_extent",
 ]
-
-# Slots.
-EXTENT = 256
 
 
 def padded_extent(slots: int) -> int:

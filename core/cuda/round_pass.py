@@ -20,10 +20,11 @@ from core.cuda.acceptance import (
     deepest_nodes,
     target_outputs,
 )
-from core.cuda.draft_pass import MAX_END_TOKENS, NO_TOKEN, DraftPass, DraftTensors
+from core.cuda.draft_pass import MAX_END_TOKENS, DraftPass, DraftTensors
 from core.cuda.kv_view import KvView, LayoutTensors, TreeLayout, first_equal
 from core.cuda.staging import HostToDevice, pack
 from core.drafters.calibration import updated_temperatures
+from core.drafters.ssm import NO_TOKEN
 
 __all__ = ["RoundPass", "round_input_shapes"]
 

@@ -5,8 +5,7 @@ LLM's tokens and the verdict on the host.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from collections.abc import Sequence as Many
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -80,7 +79,9 @@ class RoundPlan:
         return self.key, positions, tuple((row.num_read, row.request.shape) for row in rows)
 
 
-def plan_round(states: Many[RoundState], llm: ModelGroup, drafting: Drafting) -> RoundPlan | None:
+def plan_round(
+    states: Sequence[RoundState], llm: ModelGroup, drafting: Drafting
+) -> RoundPlan | None:
     """The plan of a round of these states, none of them pipelined; None if it cannot be fused.
     Opens drafters at their first request, which read the prompt here."""
     if not states or not all(map(_is_fusible, states)):

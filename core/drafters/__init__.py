@@ -3,7 +3,7 @@ those of one's own."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Many
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -15,13 +15,13 @@ from core.drafters.ssm_pool import SsmPool
 from core.drafters.suffix import EARLIER_TOKENS, SuffixDrafter
 from core.drafters.table import TableDrafter
 from core.errors import ConfigError
-from core.sequence import Sequence
+from core.sequence import TokenSequence
 
 __all__ = ["compile_lookups", "make_drafters", "resolve_drafters"]
 
 
 def make_drafters(
-    ssm_pool: SsmPool, counts: np.ndarray | None = None, own: Many[str] = ()
+    ssm_pool: SsmPool, counts: np.ndarray | None = None, own: Sequence[str] = ()
 ) -> dict[str, Drafter]:
     """Every drafter that the loaded models allow, by name. `counts`: rows for `table` to begin
     with. `own`: import paths."""
@@ -34,7 +34,7 @@ def make_drafters(
     return {**ssm_pool.ssms, **{one.name: one for one in others}}
 
 
-def compile_lookups(sequences: Many[Sequence]) -> None:
+def compile_lookups(sequences: Sequence[TokenSequence]) -> None:
     """Compiles what `suffix` and `table` call, or loads it from numba's cache: seconds in which the
     first request would wait. `sequences`: two of different prompts, since a text is counted when
     another one begins. The drafters that draft here are thrown away."""
@@ -46,7 +46,9 @@ def compile_lookups(sequences: Many[Sequence]) -> None:
             drafter.close(sequence)
 
 
-def resolve_drafters(entries: Many[str], ssms: Many[str], own: Many[str] = ()) -> tuple[str, ...]:
+def resolve_drafters(
+    entries: Sequence[str], ssms: Sequence[str], own: Sequence[str] = ()
+) -> tuple[str, ...]:
     """`all` and `first` replaced by names of SSMs, or where none is loaded of the drafters that
     learn from texts; each name once, in order. Raises ConfigError for an unknown name.
     """

@@ -8,8 +8,7 @@ The draft of the outcome that comes true is used at once. Knows neither the LLM 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
-from collections.abc import Sequence as Many
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -20,7 +19,7 @@ from core.drafters.base import DraftRequest, PredictedOutcome, top_outcomes
 from core.drafters.ssm import SsmDrafter
 from core.errors import MODEL_FAULTS
 from core.events.parts import Timed
-from core.sequence import Sequence
+from core.sequence import TokenSequence
 from core.trees.sampling import penalize_tree, process_logits
 from core.trees.tree import TokenTree
 
@@ -41,7 +40,7 @@ class AheadPlan:
     """What to draft ahead for one request: the tree that is being verified, weights by SSM, and
     `requests[n]`: each SSM's draft request after n + 1 committed tokens."""
 
-    sequence: Sequence
+    sequence: TokenSequence
     tree: TokenTree
     weights: Mapping[str, float]
     requests: tuple[Mapping[str, DraftRequest], ...]
@@ -74,7 +73,7 @@ class AheadDrafting:
     made on time.
     """
 
-    def __init__(self, ssms: Mapping[str, SsmDrafter], plans: Many[AheadPlan]) -> None:
+    def __init__(self, ssms: Mapping[str, SsmDrafter], plans: Sequence[AheadPlan]) -> None:
         self.results: list[AheadDraftsByName] = [{} for _ in plans]
         self.failed: dict[str, BaseException] = {}
         self._plans = plans

@@ -6,8 +6,7 @@ the engine, the LLM or the other drafters.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from collections.abc import Sequence as Many
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,7 +14,7 @@ import torch
 
 from core.events.parts import Timed
 from core.length.base import Stop
-from core.sequence import Sequence
+from core.sequence import TokenSequence
 from core.trees.draft import Draft
 from core.trees.tree import ROOT, TokenTree
 
@@ -32,7 +31,7 @@ class DraftRequest:
     tokens after the end of the text (drafting ahead).
     """
 
-    sequence: Sequence
+    sequence: TokenSequence
     index: int
     kind: str
     shape: tuple[int, ...]
@@ -51,7 +50,7 @@ class DraftRequest:
         """Whether there is a step to take, and the length policy wants it taken."""
         return bool(self.shape) and self.steps(1, [1.0])
 
-    def steps(self, depth: int, chances: Many[float]) -> bool:
+    def steps(self, depth: int, chances: Sequence[float]) -> bool:
         """See `core.length.Stop.steps`."""
         return self.stop is None or self.stop.steps(self.name, depth, chances)
 
@@ -66,29 +65,31 @@ class Drafter(Protocol):
     @property
     def name(self) -> str: ...
 
-    def open(self, sequence: Sequence) -> tuple[Timed, ...]:
+    def open(self, sequence: TokenSequence) -> tuple[Timed, ...]:
         """Prefill: reads the sequence's tokens without the last; returns the time spans."""
         ...
 
-    def draft(self, requests: Many[DraftRequest]) -> list[Draft]:
+    def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         """One draft per request, in lock-step. A draft may be empty; it stays valid until
         `commit`."""
         ...
 
-    def commit(self, sequence: Sequence, draft: Draft | None, token_ids: tuple[int, ...]) -> None:
+    def commit(
+        self, sequence: TokenSequence, draft: Draft | None, token_ids: tuple[int, ...]
+    ) -> None:
         """Takes the tokens committed after `draft` (None: it did not draft) and keeps the KV and
         statistics that stay valid."""
         ...
 
-    def close(self, sequence: Sequence) -> None:
+    def close(self, sequence: TokenSequence) -> None:
         """Drops the sequence's state; an unknown sequence is ignored."""
         ...
 
-    def temperature(self, sequence: Sequence) -> float:
+    def temperature(self, sequence: TokenSequence) -> float:
         """The calibration temperature of its scores; 1 where there is none."""
         ...
 
-    def likelihoods(self, sequence: Sequence) -> list[float]:
+    def likelihoods(self, sequence: TokenSequence) -> list[float]:
         """The unprocessed, uncalibrated probabilities of the text's tokens since the last call, in
         order; NaN where the drafter made no prediction. Kept only for runs whose weights need them
         (`core.drafters.weights`)."""

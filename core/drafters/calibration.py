@@ -8,7 +8,7 @@ draft was made with.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence as Many
+from collections.abc import Sequence
 
 import torch
 
@@ -37,7 +37,7 @@ class Calibration:
         scaled = utilities if self.temperature == 1.0 else utilities / self.temperature
         return scaled.softmax(dim=-1)
 
-    def observe(self, is_token: Many[float], moments: Many[tuple[float, float]]) -> None:
+    def observe(self, is_token: Sequence[float], moments: Sequence[tuple[float, float]]) -> None:
         """Updates by the utilities of committed tokens, with the `moments` of each one's row."""
         # Fitted is beta, in which the log-likelihood is concave; in the temperature it is not.
         beta = 1 / self.temperature
@@ -57,7 +57,7 @@ class Calibration:
         return mean, float(weights.dot(centred * centred))
 
 
-def scores_of(utilities: torch.Tensor, calibrations: Many[Calibration]) -> torch.Tensor:
+def scores_of(utilities: torch.Tensor, calibrations: Sequence[Calibration]) -> torch.Tensor:
     """`Calibration.scores` of utilities (n, V), with one calibration per row."""
     temperatures = [one.temperature for one in calibrations]
     if any(temperature != 1.0 for temperature in temperatures):

@@ -7,7 +7,7 @@ Decides which requests the kernel can serve; `core.drafters.native_drafting` cal
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence as Many
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING
@@ -26,9 +26,18 @@ if TYPE_CHECKING:
     from core.models.native.kernel_args import DraftBatch
     from core.models.native.workspace import DraftLimits
 
-__all__ = ["NoiseBuffer", "DraftSlot", "stop_limits", "workspace_for", "can_batch", "pack"]
+__all__ = [
+    "COMPILED_KINDS",
+    "NoiseBuffer",
+    "DraftSlot",
+    "stop_limits",
+    "workspace_for",
+    "can_batch",
+    "pack",
+]
 
-KINDS = ("topk", "coupled")
+COMPILED_KINDS = ("topk", "coupled")
+"""Draft kinds that one call drafts for all requests: compiled, or on the device."""
 MOST_ROWS = 512
 """Rows of logits of all drafts of one call; they are in memory at the same time."""
 
@@ -71,7 +80,7 @@ class DraftSlot:
         return self.state.calibration.temperature
 
 
-def can_batch(slots: Many[DraftSlot]) -> bool:
+def can_batch(slots: Sequence[DraftSlot]) -> bool:
     """Whether one call of the native kernel can serve these drafts."""
     # The deepest level is not fed: it needs no logits.
     rows = sum(1 + shape_nodes(slot.request.shape[:-1]) for slot in slots)
@@ -80,7 +89,7 @@ def can_batch(slots: Many[DraftSlot]) -> bool:
 
 def _is_packable(slot: DraftSlot) -> bool:
     request, sampling = slot.request, slot.request.sequence.sampling
-    if request.kind not in KINDS or slot.limits is None or not slot.shape:
+    if request.kind not in COMPILED_KINDS or slot.limits is None or not slot.shape:
         return False
     if sampling.penalizes:  # the kernel knows no text beyond the tokens it has to read
         return False
@@ -96,7 +105,7 @@ def stop_limits(request: DraftRequest) -> StopLimits | None:
     return StopLimits() if request.stop is None else request.stop.limits(request.name)
 
 
-def workspace_for(slots: Many[DraftSlot]) -> DraftLimits:
+def workspace_for(slots: Sequence[DraftSlot]) -> DraftLimits:
     """The largest workspace that the drafts can need: tokens of a pass, rows of logits, nodes of a
     draft, KV slots."""
     from core.models.native.workspace import DraftLimits
@@ -117,7 +126,7 @@ def _level_sizes(shape: tuple[int, ...]) -> list[int]:
     return [math.prod(shape[: level + 1]) for level in range(len(shape))]
 
 
-def pack(slots: Many[DraftSlot], noise: NoiseBuffer) -> DraftBatch:
+def pack(slots: Sequence[DraftSlot], noise: NoiseBuffer) -> DraftBatch:
     """The kernel's arguments: one row per draft, levels padded to the deepest draft."""
     from core.models.native.kernel_args import DraftBatch
 

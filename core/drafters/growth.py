@@ -6,7 +6,7 @@ model: `SsmDrafter` drives the growths of many sequences in lock-step.
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Many
+from collections.abc import Sequence
 from typing import Protocol
 
 import torch
@@ -282,7 +282,7 @@ def new_growth(
     return kind(request, calibration, assumed)
 
 
-def absorb_all(growths: Many[Growth], logits: Many[torch.Tensor]) -> None:
+def absorb_all(growths: Sequence[Growth], logits: Sequence[torch.Tensor]) -> None:
     """`absorb` for several growths; those with the same proposer choose children in one call."""
     # Proposers hold no state, so growths of one type can share a call.
     kinds: dict[type[Proposer], list[int]] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence as Many
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar, cast
 
@@ -14,7 +14,7 @@ import numpy as np
 from core.drafters.base import DraftRequest
 from core.drafters.weights import needs_likelihoods
 from core.events.parts import Timed
-from core.sequence import Sequence
+from core.sequence import TokenSequence
 from core.trees.draft import Draft
 from core.trees.tree import ROOT
 
@@ -49,22 +49,24 @@ class LookupDrafter(ABC, Generic[State]):
         `request.shape` has no branch, one child each. Rows (n, 6) go on with context and share, to
         be shown (`DraftRecord`)."""
 
-    def open(self, sequence: Sequence) -> tuple[Timed, ...]:
+    def open(self, sequence: TokenSequence) -> tuple[Timed, ...]:
         self._states[sequence.run_id] = self._new_state(sequence)
         return ()
 
-    def _new_state(self, sequence: Sequence) -> State:
+    def _new_state(self, sequence: TokenSequence) -> State:
         """Of a run that begins."""
         return cast(State, LookupState())
 
-    def commit(self, sequence: Sequence, draft: Draft | None, token_ids: tuple[int, ...]) -> None:
+    def commit(
+        self, sequence: TokenSequence, draft: Draft | None, token_ids: tuple[int, ...]
+    ) -> None:
         if sequence.run_id in self._states:
             self._note_likelihoods(sequence, draft, token_ids)
 
-    def close(self, sequence: Sequence) -> None:
+    def close(self, sequence: TokenSequence) -> None:
         self._states.pop(sequence.run_id, None)
 
-    def draft(self, requests: Many[DraftRequest]) -> list[Draft]:
+    def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         drafts = []
         for request in requests:
             start = time.perf_counter()
@@ -74,7 +76,7 @@ class LookupDrafter(ABC, Generic[State]):
         return drafts
 
     def _note_likelihoods(
-        self, sequence: Sequence, draft: Draft | None, token_ids: tuple[int, ...]
+        self, sequence: TokenSequence, draft: Draft | None, token_ids: tuple[int, ...]
     ) -> list[int]:
         """Keeps those of the committed tokens where the run needs them; returns the draft's nodes
         that these tokens follow."""
@@ -83,10 +85,10 @@ class LookupDrafter(ABC, Generic[State]):
             self._states[sequence.run_id].likelihoods += likelihoods_of(draft, path, len(token_ids))
         return path
 
-    def temperature(self, sequence: Sequence) -> float:
+    def temperature(self, sequence: TokenSequence) -> float:
         return 1.0
 
-    def likelihoods(self, sequence: Sequence) -> list[float]:
+    def likelihoods(self, sequence: TokenSequence) -> list[float]:
         state = self._states.get(sequence.run_id)
         if state is None:
             return []
@@ -110,12 +112,12 @@ def draft_of(nodes: np.ndarray, span: Timed) -> Draft:
     )
 
 
-def has_children(draft: Draft, path: Many[int]) -> bool:
+def has_children(draft: Draft, path: Sequence[int]) -> bool:
     """Whether the draft goes on behind `path`."""
     return (path[-1] if path else ROOT) in draft.parents
 
 
-def likelihoods_of(draft: Draft | None, path: Many[int], count: int) -> list[float]:
+def likelihoods_of(draft: Draft | None, path: Sequence[int], count: int) -> list[float]:
     """The probabilities it gave to `count` committed tokens, of which `path` were proposals."""
     if draft is None:
         return [math.nan] * count

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
-from collections.abc import Sequence as Many
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -48,7 +47,7 @@ class NativeDrafting:
     def __init__(self, ssms: Mapping[str, SsmDrafter]) -> None:
         self._ssms = ssms
 
-    def draft(self, by_ssm: Mapping[str, Many[DraftRequest]]) -> dict[str, list[Draft]]:
+    def draft(self, by_ssm: Mapping[str, Sequence[DraftRequest]]) -> dict[str, list[Draft]]:
         """One draft per request, by SSM; SSMs that cannot be served are left out. If a pass fails,
         no state has changed and its SSMs are left out too: drafting them one by one then finds the
         one that fails."""
@@ -74,7 +73,7 @@ class NativeDrafting:
         return by_name
 
 
-def _draft_slots(slots: Many[DraftSlot]) -> list[Draft] | None:
+def _draft_slots(slots: Sequence[DraftSlot]) -> list[Draft] | None:
     """The drafts of one stack's slots; None if they cannot be served, or a pass failed."""
     if not can_batch(slots):
         return None
@@ -84,7 +83,7 @@ def _draft_slots(slots: Many[DraftSlot]) -> list[Draft] | None:
         return None
 
 
-def _slots(ssm: SsmDrafter, requests: Many[DraftRequest]) -> list[tuple[int, DraftSlot]] | None:
+def _slots(ssm: SsmDrafter, requests: Sequence[DraftRequest]) -> list[tuple[int, DraftSlot]] | None:
     """(number, slot) of each request worth starting; None if one of them cannot be served: the
     model is not compiled, or the request needs more than a catch-up and a draft."""
     models = batched_models_of(ssm.model)
@@ -116,7 +115,7 @@ def _starts_from_text(ssm: SsmDrafter, request: DraftRequest) -> bool:
     )
 
 
-def native_drafts(slots: Many[DraftSlot]) -> list[Draft]:
+def native_drafts(slots: Sequence[DraftSlot]) -> list[Draft]:
     """The drafts of one stack's slots, in its members' order. Rows and states end as after
     `SsmDrafter.draft_steps`; errors are raised before any of them has changed."""
     began = time.perf_counter()
@@ -207,7 +206,7 @@ class _Draft:
 
 
 def _timings_by_member(
-    grown: Many[_Draft], ends: Many[float], began: float
+    grown: Sequence[_Draft], ends: Sequence[float], began: float
 ) -> dict[int, tuple[Timed, Timed]]:
     """Catch-up and drafting span of each SSM (by member index), to the end of the last pass that it
     took part in. `ends`: end times of the passes; a pass of n SSMs counts 1/n for each."""

@@ -9,8 +9,7 @@ from __future__ import annotations
 import importlib
 import math
 import re
-from collections.abc import Iterable
-from collections.abc import Sequence as Many
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from core.config.mechanisms import implementation_of
@@ -61,7 +60,9 @@ def _refusal(path: str, reason: str = "") -> ConfigError:
     return ConfigError.of("--drafter", path, f"{_ALLOWED}{shown}")
 
 
-def check_drafts(requests: Many[DraftRequest], drafts: Many[Draft], vocab_size: int) -> None:
+def check_drafts(
+    requests: Sequence[DraftRequest], drafts: Sequence[Draft], vocab_size: int
+) -> None:
     """Raises ValueError for drafts that the LLM's pass or the rules cannot take."""
     if len(drafts) != len(requests):
         raise ValueError(f"{len(drafts)} drafts for {len(requests)} requests")

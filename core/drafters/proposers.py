@@ -6,7 +6,7 @@ SpecInfer 3.1 (expansion), Gumbel-top-k (arXiv 1903.06059) for draws without rep
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Many
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, islice
 from typing import Protocol
@@ -37,7 +37,7 @@ class Frontier:
 
     logits: torch.Tensor
     position: int
-    keys: Many[Key]
+    keys: Sequence[Key]
     sampling: SamplingParams
     noise: Noise
     calibration: Calibration
@@ -60,13 +60,13 @@ class Proposer(Protocol):
     """`propose(frontiers, widths)`: up to a frontier's width of children for each of its nodes;
     what each frontier gets does not depend on the others."""
 
-    def propose(self, frontiers: Many[Frontier], widths: Many[int]) -> list[Proposals]: ...
+    def propose(self, frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Proposals]: ...
 
 
 class TopKProposer:
     """The most probable tokens; deterministic, so q is one-hot."""
 
-    def propose(self, frontiers: Many[Frontier], widths: Many[int]) -> list[Proposals]:
+    def propose(self, frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Proposals]:
         # One call over the frontiers of all growths, (sum of n, V).
         logits = _concat([one.logits for one in frontiers])
         return [Proposals(children) for children in _top_children(logits, frontiers, widths)]
@@ -76,7 +76,7 @@ class CoupledProposer:
     """Top-k of log q + G(position), G the target's own noise: under `match` the LLM will take the
     arg max of log p + G, so what p and q share is proposed exactly when it will be chosen."""
 
-    def propose(self, frontiers: Many[Frontier], widths: Many[int]) -> list[Proposals]:
+    def propose(self, frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Proposals]:
         # With the request's temperature, top-k and top-p: the noise is added to what the LLM will
         # be compared by.
         log_q = _log_processed(frontiers)
@@ -95,7 +95,7 @@ class CoupledProposer:
 class SampledProposer:
     """Draws from q without replacement (Gumbel-top-k, in its sorted order)."""
 
-    def propose(self, frontiers: Many[Frontier], widths: Many[int]) -> list[Proposals]:
+    def propose(self, frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Proposals]:
         return [self._draw(one, width) for one, width in zip(frontiers, widths, strict=True)]
 
     def _draw(self, frontier: Frontier, width: int) -> Proposals:
@@ -120,7 +120,7 @@ class SampledProposer:
 class IidProposer:
     """Independent draws from q; a token may be drawn, and will be tried, more than once."""
 
-    def propose(self, frontiers: Many[Frontier], widths: Many[int]) -> list[Proposals]:
+    def propose(self, frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Proposals]:
         return [self._draw(one, width) for one, width in zip(frontiers, widths, strict=True)]
 
     def _draw(self, frontier: Frontier, width: int) -> Proposals:
@@ -149,18 +149,18 @@ def proposer(kind: str, *, greedy: bool) -> Proposer:
     return makers[kind]()
 
 
-def split_rows(rows: torch.Tensor, counts: Many[int]) -> list[torch.Tensor]:
+def split_rows(rows: torch.Tensor, counts: Sequence[int]) -> list[torch.Tensor]:
     """Splits concatenated rows into parts of these lengths; views."""
     ends = list(accumulate(counts))
     return [rows[end - count : end] for count, end in zip(counts, ends, strict=True)]
 
 
-def _concat(parts: Many[torch.Tensor]) -> torch.Tensor:
+def _concat(parts: Sequence[torch.Tensor]) -> torch.Tensor:
     """The parts concatenated; a single part is not copied, since it may be large."""
     return parts[0] if len(parts) == 1 else torch.cat(list(parts))
 
 
-def _log_processed(frontiers: Many[Frontier]) -> torch.Tensor:
+def _log_processed(frontiers: Sequence[Frontier]) -> torch.Tensor:
     """The logarithms of the distributions drawn from, (n, V) float64."""
     # Requests of equal sampling are processed in one call.
     if len(frontiers) == 1 or len({one.sampling.shape for one in frontiers}) == 1:
@@ -173,7 +173,7 @@ def _log_processed(frontiers: Many[Frontier]) -> torch.Tensor:
 
 
 def _top_children(
-    utilities: torch.Tensor, frontiers: Many[Frontier], widths: Many[int]
+    utilities: torch.Tensor, frontiers: Sequence[Frontier], widths: Sequence[int]
 ) -> list[list[list[Child]]]:
     """The most probable tokens for each node of each frontier; `utilities` (n, V) are those of all
     frontiers, concatenated."""

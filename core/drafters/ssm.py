@@ -9,7 +9,7 @@ are not committed yet; the draft whose outcome comes true starts the next round'
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence as Many
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -24,16 +24,16 @@ from core.drafters.ssm_state import Feeder, PendingTrie, SsmState
 from core.drafters.weights import needs_likelihoods
 from core.events.parts import Timed
 from core.models.protocol import LanguageModel
-from core.sequence import Sequence
+from core.sequence import TokenSequence
 from core.trees.draft import Draft
 from core.trees.sampling import penalize_repetition
 from core.trees.tree import ROOT, TokenTree
 
-__all__ = ["AUDITION", "SsmDrafter"]
+__all__ = ["AUDITION", "NO_TOKEN", "PREFILL_CHUNK", "SsmDrafter"]
 
 T = TypeVar("T")
-# Tokens that one pass over a prompt reads.
 PREFILL_CHUNK = 512
+"""Tokens of a prompt that one pass reads. The worker can cancel a run between two chunks."""
 # Weights decay by 0.95 a token: tokens further back count for less than 4 %.
 JUDGED_PROMPT = 64
 JUDGED_CHUNK = 32
@@ -41,6 +41,7 @@ AUDITION = 24
 # The draft kind whose first child is what an SSM holds best: topk, above T = 0 coupled.
 OWN_KIND = "best_first"
 NO_TOKEN = -1
+"""In place of a token that a tree lacks."""
 
 
 class SsmDrafter:
@@ -71,7 +72,7 @@ class SsmDrafter:
         """The LLM's."""
         return self._feeder.vocab_size
 
-    def open(self, sequence: Sequence) -> tuple[Timed, ...]:
+    def open(self, sequence: TokenSequence) -> tuple[Timed, ...]:
         carried = self._carried.copy() if sequence.speculation.carry_over else Calibration()
         row = self._feeder.model.open_row()
         # Registered before anything can fail, so that `close` finds the row.
@@ -95,12 +96,14 @@ class SsmDrafter:
         state.pending = PendingTrie()  # the last token, the root, is fed by the first draft
         return (Timed(self._name, "prefill", start, time.perf_counter()),)
 
-    def audition(self, token_ids: Many[int], window: int = AUDITION) -> Steps[list[float]]:
+    def audition(self, token_ids: Sequence[int], window: int = AUDITION) -> Steps[list[float]]:
         """Log-probabilities of a text's last `window` tokens but the first; nothing is kept. 24
         tokens find the domain of 50 of the 60 development prompts, 48 tokens that of 53."""
         return self._feeder.score_tokens(token_ids[-window:])
 
-    def own_tokens(self, sequence: Sequence, token_ids: Many[int], first: int) -> Steps[list[int]]:
+    def own_tokens(
+        self, sequence: TokenSequence, token_ids: Sequence[int], first: int
+    ) -> Steps[list[int]]:
         """The token that it would draft first at each place of a text from `first` on, with the
         sampling and the noise of `sequence`; fewer where its context ends. Nothing is kept."""
         fed: list[int] = []
@@ -123,10 +126,10 @@ class SsmDrafter:
         yield from self._feeder.read_text(token_ids[: self.context_length], first, judge)
         return fed
 
-    def draft(self, requests: Many[DraftRequest]) -> list[Draft]:
+    def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         return self._run_unbatched(self.draft_steps(requests))
 
-    def draft_steps(self, requests: Many[DraftRequest]) -> Steps[list[Draft]]:
+    def draft_steps(self, requests: Sequence[DraftRequest]) -> Steps[list[Draft]]:
         """`draft` as Steps: the caller makes the model's passes."""
         start = time.perf_counter()
         # By index into `requests`: one that is not worth starting keeps its empty draft.
@@ -156,7 +159,9 @@ class SsmDrafter:
             )
         return drafts
 
-    def commit(self, sequence: Sequence, draft: Draft | None, token_ids: tuple[int, ...]) -> None:
+    def commit(
+        self, sequence: TokenSequence, draft: Draft | None, token_ids: tuple[int, ...]
+    ) -> None:
         state = self._states.get(sequence.run_id)
         if state is None:
             return
@@ -174,7 +179,7 @@ class SsmDrafter:
         _observe(state.calibration, draft, token_ids)
         self._feeder.commit(state, token_ids)
 
-    def close(self, sequence: Sequence) -> None:
+    def close(self, sequence: TokenSequence) -> None:
         state = self._states.pop(sequence.run_id, None)
         if state is not None:
             self._feeder.model.close_row(state.row)
@@ -182,11 +187,11 @@ class SsmDrafter:
                 # The run that ends last decides what the next one starts with.
                 self._carried = state.calibration
 
-    def temperature(self, sequence: Sequence) -> float:
+    def temperature(self, sequence: TokenSequence) -> float:
         state = self._states.get(sequence.run_id)
         return state.calibration.temperature if state else 1.0
 
-    def likelihoods(self, sequence: Sequence) -> list[float]:
+    def likelihoods(self, sequence: TokenSequence) -> list[float]:
         state = self._states.get(sequence.run_id)
         probabilities = state.likelihoods if state else []
         if state:
@@ -195,18 +200,18 @@ class SsmDrafter:
 
     # -- drafting ahead, before the round's tokens are committed --
 
-    def is_caught_up(self, sequence: Sequence) -> bool:
+    def is_caught_up(self, sequence: TokenSequence) -> bool:
         """Whether it has read the whole text; an SSM that had nothing to draft has not."""
         state = self._states.get(sequence.run_id)
         return state is not None and state.pending.root is not None
 
-    def tree_logits(self, trees: Many[tuple[Sequence, TokenTree]]) -> list[torch.Tensor]:
+    def tree_logits(self, trees: Sequence[tuple[TokenSequence, TokenTree]]) -> list[torch.Tensor]:
         """Logits after the root and every node of each tree, (1 + nodes, V)."""
         states = [(self._states[one.run_id], tree) for one, tree in trees]
         return self._run_unbatched(self._feeder.feed_trees(states))
 
     def begin_ahead(
-        self, plans: Many[tuple[Sequence, Many[tuple[tuple[int, ...], DraftRequest]]]]
+        self, plans: Sequence[tuple[TokenSequence, Sequence[tuple[tuple[int, ...], DraftRequest]]]]
     ) -> None:
         """Begins a draft after each outcome (tokens that would be committed, draft request after
         them), in one pass over those tokens that are not pending yet."""
@@ -228,14 +233,14 @@ class SsmDrafter:
                 growth.absorb(state.pending.logits[place][None])
                 state.drafts_by_outcome[tokens] = growth
 
-    def has_growing(self, sequences: Many[Sequence]) -> bool:
+    def has_growing(self, sequences: Sequence[TokenSequence]) -> bool:
         """Whether a draft made ahead needs another pass."""
         states = [self._states[sequence.run_id] for sequence in sequences]
         return any(
             growth.frontier for state in states for growth in state.drafts_by_outcome.values()
         )
 
-    def extend_ahead(self, sequences: Many[Sequence]) -> None:
+    def extend_ahead(self, sequences: Sequence[TokenSequence]) -> None:
         """One more pass for all unfinished drafts made ahead."""
         states = [self._states[sequence.run_id] for sequence in sequences]
         groups = [(s, [g for g in s.drafts_by_outcome.values() if g.frontier]) for s in states]
@@ -252,7 +257,7 @@ class SsmDrafter:
             request if len(request.shape) <= room else replace(request, shape=request.shape[:room])
         )
 
-    def catch_up_steps(self, requests: Many[DraftRequest]) -> Steps[list[torch.Tensor]]:
+    def catch_up_steps(self, requests: Sequence[DraftRequest]) -> Steps[list[torch.Tensor]]:
         """One pass over the committed tokens that the rows lack, if any; the logits after each
         root, (1, V)."""
         if behind := [request for request in requests if self.state(request).pending.root is None]:
@@ -260,7 +265,7 @@ class SsmDrafter:
             yield from self._read(states, [request.sequence for request in behind])
         return [self.state(request).pending.logits[ROOT][None] for request in requests]
 
-    def _read(self, states: Many[SsmState], sequences: Many[Sequence]) -> Steps[None]:
+    def _read(self, states: Sequence[SsmState], sequences: Sequence[TokenSequence]) -> Steps[None]:
         feeds = []
         for state, sequence in zip(states, sequences, strict=True):
             skim = not needs_likelihoods(sequence.speculation)
@@ -289,7 +294,7 @@ class SsmDrafter:
         """Drops the nodes fed since the last commit."""
         self._feeder.drop_pending(self.state(request))
 
-    def calibration(self, sequence: Sequence) -> Calibration:
+    def calibration(self, sequence: TokenSequence) -> Calibration:
         """The calibration of its scores for this sequence."""
         return self._states[sequence.run_id].calibration
 
@@ -330,7 +335,7 @@ class SsmDrafter:
         """The model's logits (n, V), as many as the LLM has tokens."""
         return self._feeder.pad_logits(logits)
 
-    def has_state(self, sequence: Sequence) -> bool:
+    def has_state(self, sequence: TokenSequence) -> bool:
         """Whether the sequence is open here."""
         return sequence.run_id in self._states
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from collections.abc import Sequence as Many
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -16,7 +15,7 @@ from core.drafters.pooled_drafting import PooledDrafting, PooledRequest
 from core.drafters.ssm import AUDITION, SsmDrafter
 from core.events.parts import Timed
 from core.models.protocol import LanguageModel
-from core.sequence import Sequence
+from core.sequence import TokenSequence
 from core.trees.draft import Draft
 
 __all__ = ["BatchedDrafting", "SsmPool"]
@@ -28,7 +27,7 @@ MIN_TOKENS = 9
 class BatchedDrafting(Protocol):
     """Drafts of several SSMs without Python between two passes."""
 
-    def draft(self, by_ssm: Mapping[str, Many[DraftRequest]]) -> Mapping[str, Drafts]:
+    def draft(self, by_ssm: Mapping[str, Sequence[DraftRequest]]) -> Mapping[str, Drafts]:
         """Drafts by SSM; SSMs that are not served are left out, with nothing changed."""
         ...
 
@@ -43,7 +42,7 @@ class SsmPool:
         self._fused = FusedDrafting(self.ssms)
         self.batched: BatchedDrafting = NativeDrafting(self.ssms)
 
-    def draft(self, by_ssm: Mapping[str, Many[DraftRequest]]) -> dict[str, Drafts]:
+    def draft(self, by_ssm: Mapping[str, Sequence[DraftRequest]]) -> dict[str, Drafts]:
         """Drafts of several SSMs, by name: batched where possible, else pass by pass, in lock-step
         where the models are stacked."""
         # Three ways, fastest first; what one does not serve is left to the next.
@@ -62,8 +61,8 @@ class SsmPool:
 
     def audition(
         self,
-        names: Many[str],
-        token_ids: Many[int],
+        names: Sequence[str],
+        token_ids: Sequence[int],
         *,
         stage: str = "prefill",
         window: int = AUDITION,
@@ -85,7 +84,7 @@ class SsmPool:
         return log_probs, timings
 
     def own_tokens(
-        self, sequence: Sequence, names: Many[str], token_ids: Many[int], first: int
+        self, sequence: TokenSequence, names: Sequence[str], token_ids: Sequence[int], first: int
     ) -> dict[str, list[int]]:
         """What each SSM would have drafted at each place of a text (see `SsmDrafter.own_tokens`);
         an SSM whose pass fails is left out."""
@@ -98,7 +97,7 @@ class SsmPool:
         return {n: work.result for n, work in works.items() if work.result is not None}
 
     def draft_ahead(
-        self, plans: Many[AheadPlan], pass_ended: PassEnded
+        self, plans: Sequence[AheadPlan], pass_ended: PassEnded
     ) -> tuple[list[AheadDraftsByName], dict[str, BaseException]]:
         """Drafts for the next round until `pass_ended`; see AheadDrafting. The drafts of each plan,
         and the errors of SSMs that failed."""

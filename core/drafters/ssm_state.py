@@ -7,8 +7,7 @@ A place is an index among the row's pending nodes; ROOT is the last committed to
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from collections.abc import Sequence as Many
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -41,7 +40,9 @@ class PendingTrie:
     def __len__(self) -> int:
         return len(self._parents)
 
-    def add(self, token_ids: Many[int], parents: Many[int], logits: torch.Tensor) -> list[int]:
+    def add(
+        self, token_ids: Sequence[int], parents: Sequence[int], logits: torch.Tensor
+    ) -> list[int]:
         """Adds fed nodes with their logits (n, V); returns their places."""
         first = len(self)
         places = list(range(first, first + len(token_ids)))
@@ -56,7 +57,7 @@ class PendingTrie:
         """The place of `token_id` under `place`; None if it was not fed."""
         return self._children.get((place, token_id))
 
-    def walk(self, token_ids: Many[int]) -> list[int]:
+    def walk(self, token_ids: Sequence[int]) -> list[int]:
         """The places along `token_ids` from the root down, as far as they were fed."""
         places = [ROOT]
         for token_id in token_ids:
@@ -66,7 +67,9 @@ class PendingTrie:
             places.append(place)
         return places[1:]
 
-    def nodes_to_feed(self, paths: Many[Many[int]]) -> tuple[list[int], list[int], list[int]]:
+    def nodes_to_feed(
+        self, paths: Sequence[Sequence[int]]
+    ) -> tuple[list[int], list[int], list[int]]:
         """The nodes to feed so that all `paths` are present: token ids and parents' places, as for
         `add`; and the place where each path will end."""
         token_ids: list[int] = []
@@ -86,7 +89,7 @@ class PendingTrie:
             ends.append(place)
         return token_ids, parents, ends
 
-    def subtree_after(self, path: Many[int]) -> tuple[list[int], dict[int, int], PendingTrie]:
+    def subtree_after(self, path: Sequence[int]) -> tuple[list[int], dict[int, int], PendingTrie]:
         """The subtree under the last node of `path`, for when the path is committed: the places
         that stay, a map from old to new places (the path's last becomes ROOT), and the new trie."""
         # Parents come first, so one pass over the nodes finds everything under the path's end.
@@ -175,7 +178,9 @@ class Feeder:
         missing = self._clip_ids(tokens[self.model.length(state.row) :])
         return chain(state.row, missing, last_only=last_only)
 
-    def feed_text(self, states: Many[SsmState], feeds: Many[Feed]) -> Steps[list[torch.Tensor]]:
+    def feed_text(
+        self, states: Sequence[SsmState], feeds: Sequence[Feed]
+    ) -> Steps[list[torch.Tensor]]:
         """One pass over committed tokens, one feed per state; their logits (n, V)."""
         logits = [self.pad_logits(rows) for rows in (yield feeds)]
         for state, feed, rows in zip(states, feeds, logits, strict=True):
@@ -187,7 +192,7 @@ class Feeder:
         return logits
 
     def feed_nodes(
-        self, nodes_by_state: Many[tuple[SsmState, list[int], list[int]]]
+        self, nodes_by_state: Sequence[tuple[SsmState, list[int], list[int]]]
     ) -> Steps[list[tuple[list[int], torch.Tensor]]]:
         """One pass over (state, token ids, parents' places); places and logits (n, V) of each."""
         feeds = [
@@ -202,7 +207,7 @@ class Feeder:
         return outputs
 
     def feed_frontiers(
-        self, groups: Many[tuple[SsmState, Many[Growth]]]
+        self, groups: Sequence[tuple[SsmState, Sequence[Growth]]]
     ) -> Steps[list[torch.Tensor]]:
         """One pass over the frontiers of growths, those of one row concatenated; logits (n, V) of
         each row."""
@@ -220,7 +225,7 @@ class Feeder:
                 growth.places.update(zip(growth.frontier, place, strict=False))
         return [rows for _, rows in fed]
 
-    def extend_growths(self, groups: Many[tuple[SsmState, Many[Growth]]]) -> Steps[None]:
+    def extend_growths(self, groups: Sequence[tuple[SsmState, Sequence[Growth]]]) -> Steps[None]:
         """One pass over the frontiers; the growths absorb the logits."""
         logits = yield from self.feed_frontiers(groups)
         parts = []
@@ -228,7 +233,7 @@ class Feeder:
             parts += split_rows(rows, [len(growth.frontier) for growth in growths])
         absorb_all([growth for _, growths in groups for growth in growths], parts)
 
-    def feed_trees(self, trees: Many[tuple[SsmState, TokenTree]]) -> Steps[list[torch.Tensor]]:
+    def feed_trees(self, trees: Sequence[tuple[SsmState, TokenTree]]) -> Steps[list[torch.Tensor]]:
         """One pass over the trees' nodes that are not pending yet, if any; returns the logits after
         the root and every node of each tree, (1 + nodes, V)."""
         nodes_by_state, ends = [], []
@@ -242,7 +247,7 @@ class Feeder:
         pairs = zip(trees, ends, strict=True)
         return [torch.stack([state.pending.logits[p] for p in ps]) for (state, _), ps in pairs]
 
-    def score_tokens(self, token_ids: Many[int]) -> Steps[list[float]]:
+    def score_tokens(self, token_ids: Sequence[int]) -> Steps[list[float]]:
         """Log-probabilities of these tokens without the first, computed in a temporary row."""
         row = self.model.open_row()
         try:
@@ -258,7 +263,7 @@ class Feeder:
         return log_probs_by_token
 
     def read_text(
-        self, token_ids: Many[int], first: int, on_logits: Callable[[torch.Tensor, int], None]
+        self, token_ids: Sequence[int], first: int, on_logits: Callable[[torch.Tensor, int], None]
     ) -> Steps[None]:
         """Feeds a text in a temporary row, READ_CHUNK tokens a pass. `on_logits` gets the logits
         (n, V) that predict its tokens from `first` on, and the index of the first of them."""

@@ -28,7 +28,7 @@ from core.drafters.text_index import (
     match_class,
     new_index,
 )
-from core.sequence import Sequence
+from core.sequence import TokenSequence
 from core.trees.draft import Draft
 
 __all__ = ["EARLIER_TOKENS", "SuffixDrafter"]
@@ -85,7 +85,7 @@ class SuffixDrafter(LookupDrafter[_SuffixState]):
         self._nodes = np.zeros((MOST_NODES, 3))
         self._scratch = np.zeros((3, MOST_NODES + 1), np.int64), np.zeros((2, MOST_NODES))
 
-    def _new_state(self, sequence: Sequence) -> _SuffixState:
+    def _new_state(self, sequence: TokenSequence) -> _SuffixState:
         size = len(sequence.tokens) + sequence.sampling.max_new_tokens + 1
         ends = np.array(sorted(sequence.eos_ids), np.int64)
         same = self._texts.get(sequence.prompt_ids, (0, 0))
@@ -110,7 +110,9 @@ class SuffixDrafter(LookupDrafter[_SuffixState]):
         )
         return found[:size]
 
-    def commit(self, sequence: Sequence, draft: Draft | None, token_ids: tuple[int, ...]) -> None:
+    def commit(
+        self, sequence: TokenSequence, draft: Draft | None, token_ids: tuple[int, ...]
+    ) -> None:
         state = self._states.get(sequence.run_id)
         if state is None:
             return
@@ -123,7 +125,7 @@ class SuffixDrafter(LookupDrafter[_SuffixState]):
         if has_children(draft, path) and len(path) < len(token_ids):
             state.count_tried(len(path), hit=False)
 
-    def close(self, sequence: Sequence) -> None:
+    def close(self, sequence: TokenSequence) -> None:
         if self._states.pop(sequence.run_id, None) is None or not self._room:
             return
         if sequence.prompt_ids in self._texts:

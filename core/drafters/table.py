@@ -9,7 +9,7 @@ their q is one-hot.
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Many
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -26,7 +26,7 @@ from core.drafters.count_table import (
 )
 from core.drafters.lookup import LookupDrafter, LookupState
 from core.events.parts import Timed
-from core.sequence import Sequence
+from core.sequence import TokenSequence
 from core.trees.draft import Draft
 from core.trees.tree import ROOT
 
@@ -88,11 +88,11 @@ class TableDrafter(LookupDrafter[_TableState]):
         self._path = np.zeros(LONGEST_CONTEXT + DEEPEST, np.int64)
         self._numbers, self._chances = np.zeros((5, 0), np.int64), np.zeros((2, 0))
 
-    def _new_state(self, sequence: Sequence) -> _TableState:
+    def _new_state(self, sequence: TokenSequence) -> _TableState:
         ends = np.array(sorted(sequence.eos_ids), np.int64)
         return _TableState(prompt=sequence.prompt_ids, ends=ends)
 
-    def open(self, sequence: Sequence) -> tuple[Timed, ...]:
+    def open(self, sequence: TokenSequence) -> tuple[Timed, ...]:
         super().open(sequence)
         running = {state.prompt for state in self._states.values()}
         for prompt in [each for each in self._uncounted if each not in running]:
@@ -119,7 +119,9 @@ class TableDrafter(LookupDrafter[_TableState]):
         )  # fmt: skip
         return nodes[:size]
 
-    def commit(self, sequence: Sequence, draft: Draft | None, token_ids: tuple[int, ...]) -> None:
+    def commit(
+        self, sequence: TokenSequence, draft: Draft | None, token_ids: tuple[int, ...]
+    ) -> None:
         state = self._states.get(sequence.run_id)
         if state is None:
             return
@@ -128,7 +130,9 @@ class TableDrafter(LookupDrafter[_TableState]):
             self._calibrate(state, draft, path, rejected=len(path) < len(token_ids))
 
     @staticmethod
-    def _calibrate(state: _TableState, draft: Draft, path: Many[int], *, rejected: bool) -> None:
+    def _calibrate(
+        state: _TableState, draft: Draft, path: Sequence[int], *, rejected: bool
+    ) -> None:
         """The children of each node on the path were verified; of the last one's none was right."""
         parents = {ROOT, *(path if rejected else path[:-1])}
         rates = state.rates
@@ -138,7 +142,7 @@ class TableDrafter(LookupDrafter[_TableState]):
                 state.predicted[context] += draft.scores[node] / rates[context]
                 state.hits[context] += node in path
 
-    def close(self, sequence: Sequence) -> None:
+    def close(self, sequence: TokenSequence) -> None:
         if self._states.pop(sequence.run_id, None) is None:
             return
         begin = max(0, len(sequence.prompt_ids) - LONGEST_CONTEXT)

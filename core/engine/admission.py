@@ -16,7 +16,7 @@ from core.drafters import resolve_drafters
 from core.errors import MODEL_FAULTS, ConfigError, ContextLengthError
 from core.models.detokenize import Detokenizer, control_tokens_in, longest_token
 from core.models.loading.load import LoadedModels
-from core.sequence import Sequence
+from core.sequence import TokenSequence
 from core.trees.noise import SeededNoise
 
 __all__ = ["chat_tokens", "check", "prepare", "refuse_oversized"]
@@ -32,7 +32,7 @@ def check(models: LoadedModels, request: Request) -> None:
     _resolve_drafters(models, request)
 
 
-def prepare(models: LoadedModels, request: Request) -> Sequence:
+def prepare(models: LoadedModels, request: Request) -> TokenSequence:
     """A sequence that can be admitted, its seed drawn and its drafters named.
 
     Raises ConfigError, or ContextLengthError naming both lengths.
@@ -45,7 +45,7 @@ def prepare(models: LoadedModels, request: Request) -> Sequence:
     sampling = dataclasses.replace(request.sampling, seed=seed)
     speculation = request.speculation.resolved(sampling.temperature)
     detokenizer = Detokenizer(models.tokenizer, prompt_ids)
-    return Sequence(
+    return TokenSequence(
         run_id=uuid.uuid4().hex,
         request=request,
         sampling=sampling,

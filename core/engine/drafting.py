@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
-from collections.abc import Sequence as Many
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -60,7 +59,7 @@ class Drafting:
         if nodes is not None:
             self._drafters |= nodes.drafters
 
-    def by_names(self, names: Many[str]) -> tuple[Drafter, ...]:
+    def by_names(self, names: Sequence[str]) -> tuple[Drafter, ...]:
         """The drafters of a run, in its order."""
         return tuple(self._drafters[name] for name in names)
 
@@ -78,7 +77,7 @@ class Drafting:
             return
         window = AUDITION if request.router is None else ROUTING_WINDOW
 
-        def observe(log_probs: Mapping[str, Many[float]], ms: float) -> None:
+        def observe(log_probs: Mapping[str, Sequence[float]], ms: float) -> None:
             if isinstance(policy, Auditions) and policy.chooses:
                 means = {n: sum(each) / len(each) for n, each in log_probs.items() if each}
                 policy.observe_audition(means)
@@ -107,10 +106,10 @@ class Drafting:
     def _audition(
         self,
         request: ActiveRequest,
-        names: Many[str],
+        names: Sequence[str],
         stage: str,
         window: int,
-        observe: Callable[[Mapping[str, Many[float]], float], None],
+        observe: Callable[[Mapping[str, Sequence[float]], float], None],
     ) -> list[Timed]:
         """Scores SSMs on the text's last tokens and calls `observe`: at once where all of them are
         here, else when the nodes have answered this round. Returns the time spent here."""
@@ -142,7 +141,7 @@ class Drafting:
     def _is_remote(self, name: str) -> bool:
         return self._nodes is not None and name in self._nodes.drafters
 
-    def draft(self, states: Many[RoundState]) -> None:
+    def draft(self, states: Sequence[RoundState]) -> None:
         """Fills in `drafts` and `ahead` of each state, and updates the drafter weights."""
         for state in states:
             self._route(state)
@@ -170,7 +169,7 @@ class Drafting:
             state.ahead = ahead_results(state)
             _update_likelihoods(state)
 
-    def _wait_for_wire(self, states: Many[RoundState]) -> None:
+    def _wait_for_wire(self, states: Sequence[RoundState]) -> None:
         """Waits as if the SSMs here were on a node, with the wait as a stage of their drafts. One
         that was whole before its round would have been sent then."""
         waiting = [
@@ -197,7 +196,7 @@ class Drafting:
             one for one in plan_draft_requests(state) if self._ensure_open(state.request, one.index)
         ]
 
-    def draft_ahead(self, states: Many[RoundState], pass_ended: PassEnded) -> None:
+    def draft_ahead(self, states: Sequence[RoundState], pass_ended: PassEnded) -> None:
         """Drafts for the next round while these trees are being verified. A state in which no SSM
         drafted is left out: none of its SSMs has read the whole text."""
         planned = [(state, plan) for state in states if (plan := self._plan(state)).weights]
@@ -263,7 +262,7 @@ class Drafting:
         return index in request.open_drafters
 
     def _draft_by_drafter(
-        self, by_drafter: Mapping[str, Many[tuple[RoundState, DraftRequest]]]
+        self, by_drafter: Mapping[str, Sequence[tuple[RoundState, DraftRequest]]]
     ) -> None:
         """Runs each drafter once for all requests that use it, all SSMs in one call. A drafter that
         fails is dropped from each of these requests."""
@@ -371,13 +370,13 @@ def _update_likelihoods(state: RoundState) -> None:
     state.log_probs = {name: _logs(probabilities) for name, probabilities in likelihoods.items()}
 
 
-def _logs(probabilities: Many[float]) -> list[float]:
+def _logs(probabilities: Sequence[float]) -> list[float]:
     """Logarithms; NaN stays NaN, and a probability of 0 is -inf."""
     return [math.log(p) if p > 0 else p if math.isnan(p) else -math.inf for p in probabilities]
 
 
 def _observe_audition(
-    request: ActiveRequest, log_probs: Mapping[str, Many[float]], ms: float
+    request: ActiveRequest, log_probs: Mapping[str, Sequence[float]], ms: float
 ) -> None:
     if request.router is not None and log_probs:
         request.router.observe_audition(log_probs, ms)
@@ -426,7 +425,7 @@ def _in_drafter_order(state: RoundState, drafts: AheadDrafts) -> Iterator[tuple[
 
 
 def _ahead_event(
-    name: str, draft: AheadDraft, reason: str, used: int = 0, passes: Many[Timed] = ()
+    name: str, draft: AheadDraft, reason: str, used: int = 0, passes: Sequence[Timed] = ()
 ) -> Ahead:
     """`used`: how many drafting passes are part of the round's draft. The other passes are wasted,
     and so is every scoring of the tree."""
@@ -442,7 +441,7 @@ def _ahead_event(
     )
 
 
-def hidden_ms(timings: Many[Timed], passes: Many[Timed]) -> float:
+def hidden_ms(timings: Sequence[Timed], passes: Sequence[Timed]) -> float:
     """Milliseconds of `timings` that overlap the LLM's `passes`."""
     shared = (
         one.share * max(0.0, min(one.end, other.end) - max(one.start, other.start))

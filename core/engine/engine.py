@@ -8,8 +8,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from collections.abc import Sequence as Many
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -21,6 +20,7 @@ from core.config.offload import FASTEST_MBPS
 from core.cuda.fused_round import FusedRound, RoundResult
 from core.drafters import compile_lookups
 from core.drafters.own import import_drafters
+from core.drafters.ssm import PREFILL_CHUNK
 from core.drafters.weights import DrafterWeights, make_weights
 from core.engine.admission import prepare
 from core.engine.drafting import Drafting
@@ -54,15 +54,13 @@ from core.models.machine import TorchAlone, without_cudnn_attention
 from core.models.protocol import chain, ranks_info
 from core.models.stacking import has_shape_of
 from core.routing import make_router
-from core.sequence import Sequence
+from core.sequence import TokenSequence
 
 if TYPE_CHECKING:
     from core.nodes.client import RemotePool
 
 __all__ = ["Engine"]
 
-# Tokens of a prompt that one pass reads. The worker can cancel a run between two chunks.
-PREFILL_CHUNK = 512
 LONGEST_WIRE_MS = 1000.0
 # Depth of the chain by which a router compares the times of SSMs.
 ROUTED_CHAIN = 4
@@ -82,7 +80,7 @@ class Engine:
         models: LoadedModels,
         on_device: bool | None = None,
         schedule: str = EACH,
-        drafters: Many[str] = (),
+        drafters: Sequence[str] = (),
         nodes: RemotePool | None = None,
     ) -> None:
         if drafters:
@@ -104,6 +102,8 @@ class Engine:
         in_one_process = ranks_info(models.llm) is None
         if on_device and not in_one_process:
             raise ConfigError.of("on_device", on_device, "not with an LLM over ranks")
+        if on_device and nodes is not None:
+            raise ConfigError.of("on_device", on_device, "not with SSMs on nodes")
         # A fused round has all drafts on the device, so none of a node.
         wanted = on_gpu and in_one_process if on_device is None else on_device
         if nodes is None and wanted:
@@ -178,7 +178,7 @@ class Engine:
         """The events of one request; closing the iterator cancels within a round."""
         return self.generate_many([request])
 
-    def generate_many(self, requests: Many[Request]) -> Iterator[Event]:
+    def generate_many(self, requests: Sequence[Request]) -> Iterator[Event]:
         """Several requests decoded together; events are told apart by `run_id`.
 
         Raises EngineBusyError if another call is running, ConfigError before any work.
@@ -224,7 +224,7 @@ class Engine:
 
     # -- one round --
 
-    def round(self, active: Many[ActiveRequest], waiting: int = 0) -> Iterator[Event]:
+    def round(self, active: Sequence[ActiveRequest], waiting: int = 0) -> Iterator[Event]:
         """One round of all active requests, in one LLM pass; see `core.engine.round`. `waiting`:
         requests in the queue, for the scheduler."""
         began = time.perf_counter()
@@ -261,7 +261,7 @@ class Engine:
         schedule.end_round(batch.states)
 
     def _fused_events(
-        self, result: RoundResult, states: Many[RoundState], *, begin_next: bool
+        self, result: RoundResult, states: Sequence[RoundState], *, begin_next: bool
     ) -> Iterator[Event]:
         """The events of a fused round; with `begin_next` the device already runs the next round
         while they are built."""
@@ -302,7 +302,7 @@ class Engine:
 
     # -- admission and release, for `generate_many` and the worker --
 
-    def prepare(self, request: Request) -> Sequence:
+    def prepare(self, request: Request) -> TokenSequence:
         """Checks a request and turns it into a sequence; no model runs."""
         return prepare(self.models, request)
 
@@ -313,7 +313,7 @@ class Engine:
         active.sequence.fold.observe(event)
         return event
 
-    def admit(self, sequence: Sequence) -> ActiveRequest:
+    def admit(self, sequence: TokenSequence) -> ActiveRequest:
         """Opens an LLM row, selects drafters and length policy, and starts the run's clock."""
         speculation = sequence.speculation
         nodes = self._max_tree_nodes(speculation)
@@ -357,7 +357,7 @@ class Engine:
             active.timings.append(Timed("llm", "prefill", start, time.perf_counter()))
 
     def own_tokens(
-        self, sequence: Sequence, names: Many[str], token_ids: Many[int], first: int
+        self, sequence: TokenSequence, names: Sequence[str], token_ids: Sequence[int], first: int
     ) -> dict[str, list[int]]:
         """The token that each of these SSMs would draft at each place of a text from `first` on.
         Only between two rounds, in the thread that runs them."""
@@ -376,7 +376,7 @@ class Engine:
             leaving.callback(self._draft_pool.forget, active)
             self._llm.close_row(active.row)
 
-    def _round_ms(self, ssms: Many[str], name: str) -> float:
+    def _round_ms(self, ssms: Sequence[str], name: str) -> float:
         """Predicted time of a round in which one SSM drafts a chain. SSMs of one shape count alike:
         their timings differ by noise. One that has not drafted counts like the others on average.
         """

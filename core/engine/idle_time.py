@@ -8,7 +8,7 @@ cannot be attributed to one of them.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence as Many
+from collections.abc import Sequence
 
 from core.engine.round_state import ActiveRequest, RoundState
 from core.metrics import union_ms
@@ -26,7 +26,9 @@ class IdleTime:
         self._run_id = ""
         self._behind = 0.0
 
-    def begin(self, requests: Many[ActiveRequest], states: Many[RoundState], began: float) -> None:
+    def begin(
+        self, requests: Sequence[ActiveRequest], states: Sequence[RoundState], began: float
+    ) -> None:
         """A round of `states` began at `began` (seconds, as all times here); it is measured if one
         request alone is active and takes part."""
         # With several requests, time between stages belongs to none of them in particular.

@@ -9,8 +9,7 @@ drafters work for the next round of the request that is being verified (`core.en
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from collections.abc import Sequence as Many
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -73,7 +72,7 @@ class DraftPool:
         return self._drafted
 
     def take_planned(
-        self, group: Many[ActiveRequest], following: Many[ActiveRequest]
+        self, group: Sequence[ActiveRequest], following: Sequence[ActiveRequest]
     ) -> RoundBatch:
         """The batch of a round whose groups a scheduler has chosen: what is verified, and what is
         drafted meanwhile. The drafts of the first leave the pool, the second have none in it."""
@@ -83,7 +82,7 @@ class DraftPool:
             tuple(drafted), tuple(map(next_round, fresh)), tuple(map(next_round, following))
         )
 
-    def take(self, requests: Many[ActiveRequest], modes: Mapping[str, str]) -> RoundBatch:
+    def take(self, requests: Sequence[ActiveRequest], modes: Mapping[str, str]) -> RoundBatch:
         """The batch of the next round, by the runs' modes; its drafted states leave the pool."""
         across = [one for one in requests if modes[run_id_of(one)] == "across"]
         others = [one for one in requests if modes[run_id_of(one)] != "across"]
@@ -135,7 +134,7 @@ class DraftThread:
         self._stream: Any = _stream(device) if on_cuda else None
 
     @contextmanager
-    def beside(self, jobs: Many[Job]) -> Iterator[None]:
+    def beside(self, jobs: Sequence[Job]) -> Iterator[None]:
         """Runs `jobs` in order while the block runs, then waits for them; their errors are
         raised."""
         if not jobs:
@@ -178,7 +177,7 @@ class PipelineSwitch:
     switch: Switch
 
 
-def pipeline_switch(requests: Many[ActiveRequest], costs: Costs) -> PipelineSwitch:
+def pipeline_switch(requests: Sequence[ActiveRequest], costs: Costs) -> PipelineSwitch:
     """`across` with several requests; a single one can only draft `ahead`."""
     runs = [
         one for one in requests if one.sequence.speculation.pipeline == "auto" and _has_ssms(one)
@@ -192,7 +191,7 @@ def pipeline_switch(requests: Many[ActiveRequest], costs: Costs) -> PipelineSwit
     return PipelineSwitch(kind, tuple(runs), costs.pipeline_switch(kind, names))
 
 
-def pipeline_modes(requests: Many[ActiveRequest], auto: PipelineSwitch) -> dict[str, str]:
+def pipeline_modes(requests: Sequence[ActiveRequest], auto: PipelineSwitch) -> dict[str, str]:
     """The pipeline mode of each run in this round: `off`, `across` or `ahead`; `auto` by its
     switch. A run with `across` that starts as the only request gets a note."""
     auto_mode = auto.kind if auto.switch.on else "off"
@@ -248,7 +247,7 @@ def _has_ssms(request: ActiveRequest) -> bool:
     return any(not is_model_free(drafter.name) for drafter in left)
 
 
-def _run_jobs(jobs: Many[Job], done: PassEnded, stream: Any) -> None:
+def _run_jobs(jobs: Sequence[Job], done: PassEnded, stream: Any) -> None:
     with nullcontext() if stream is None else torch.cuda.stream(stream):
         for job in jobs:
             job(done)

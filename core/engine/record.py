@@ -5,8 +5,7 @@ The only place that turns tensors into numbers for readers. Knows nothing of Gra
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from collections.abc import Sequence as Many
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -234,7 +233,7 @@ def _reported_probabilities(state: RoundState) -> tuple[float, tuple[float, ...]
     return own_shown, tuple(state.target.chances(tree)) if tree.token_ids else ()
 
 
-def _origins(state: RoundState, names: Many[str]) -> tuple[str, ...]:
+def _origins(state: RoundState, names: Sequence[str]) -> tuple[str, ...]:
     """Of a tree with fused drafts, the drafter whose proposal each node is."""
     if not any(draft.origins for draft in state.drafts.values()):
         return ()

@@ -5,8 +5,7 @@ Between `begin` and `finish` the nodes work; the engine's own SSMs draft meanwhi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from collections.abc import Sequence as Many
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -33,7 +32,7 @@ class PartialAudition:
 
     heard: tuple[str, ...]
     window: int
-    observe: Callable[[Mapping[str, Many[float]], float], None]
+    observe: Callable[[Mapping[str, Sequence[float]], float], None]
     log_probs: dict[str, list[float]] = field(default_factory=dict)
     ms: float = 0.0
 

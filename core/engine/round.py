@@ -9,8 +9,7 @@ chooses which of the two runs.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from collections.abc import Sequence as Many
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
@@ -36,7 +35,7 @@ from core.trees.verify import Verdict, VerifyInput, verdict_of_tokens, verify
 
 __all__ = ["RoundSteps", "count_event", "overlapped_round", "serial_round", "verify_input"]
 
-TargetTokensFiller = Callable[[Many[RoundState], Callable[[RoundState], VerifyInput]], None]
+TargetTokensFiller = Callable[[Sequence[RoundState], Callable[[RoundState], VerifyInput]], None]
 """Fills in `target_tokens`: the LLM's tokens at all nodes, in one copy from the device."""
 
 
@@ -60,7 +59,7 @@ class RoundSteps:
         self.schedule = schedule
         self._similarity = embedding_similarity(llm)
 
-    def draft(self, fresh: Many[RoundState], states: Many[RoundState]) -> Iterator[Event]:
+    def draft(self, fresh: Sequence[RoundState], states: Sequence[RoundState]) -> Iterator[Event]:
         """Drafts for `fresh`; the rest of `states` were drafted beside an earlier pass."""
         # Of all states, not only of `fresh`: a round's events are complete, whenever its draft was
         # made.
@@ -68,14 +67,14 @@ class RoundSteps:
         for state in states:
             yield count_event(state, self._recorder.drafted_event(state))
 
-    def combine(self, states: Many[RoundState]) -> Iterator[Event]:
+    def combine(self, states: Sequence[RoundState]) -> Iterator[Event]:
         """Merges each request's drafts into one token tree."""
         self.make_trees(states)
         for state in states:
             yield count_event(state, self._recorder.combined_event(state))
 
     def verify(
-        self, states: Many[RoundState], beside: AbstractContextManager[None] | None = None
+        self, states: Sequence[RoundState], beside: AbstractContextManager[None] | None = None
     ) -> Iterator[Event]:
         """One LLM pass over all trees, then each verdict; `beside`: what runs on the drafting
         thread meanwhile."""
@@ -88,7 +87,7 @@ class RoundSteps:
             else:
                 yield run_failed(state.request.sequence, state.error)
 
-    def commit(self, states: Many[RoundState]) -> Iterator[Event]:
+    def commit(self, states: Sequence[RoundState]) -> Iterator[Event]:
         """Commits what was accepted in the LLM's KV cache, the drafters and the policies."""
         decided = [state for state in states if state.error is None]
         # Before any commit: the votes of one LLM pass are one batch of wins (Minions), and all
@@ -117,7 +116,7 @@ class RoundSteps:
 
     # -- parts of the steps that a fused round calls by themselves --
 
-    def make_trees(self, states: Many[RoundState]) -> None:
+    def make_trees(self, states: Sequence[RoundState]) -> None:
         if self.schedule.active:
             self.schedule.make_trees(states)
             return
@@ -129,7 +128,7 @@ class RoundSteps:
             )
             state.timings.append(Timed("combine", "combine", start, time.perf_counter()))
 
-    def decide(self, states: Many[RoundState]) -> None:
+    def decide(self, states: Sequence[RoundState]) -> None:
         """The LLM's pass over all trees, then the verdict on each."""
         self._forward(states)
         for state in states:
@@ -140,7 +139,7 @@ class RoundSteps:
                 state.verdict = _verdict(state)
             state.timings.append(Timed("verify", "verify", start, time.perf_counter()))
 
-    def _forward(self, states: Many[RoundState]) -> None:
+    def _forward(self, states: Sequence[RoundState]) -> None:
         start, every = time.perf_counter(), states
         try:
             # One pass over every request's tree: logits[i] is (1 + nodes, V), row 0 after the
@@ -170,7 +169,7 @@ class RoundSteps:
             # Each state gets the whole pass: it had to wait for all of it.
             state.timings.append(Timed("llm", "forward", start, forwarded))
 
-    def _forward_alone(self, states: Many[RoundState]) -> list[torch.Tensor]:
+    def _forward_alone(self, states: Sequence[RoundState]) -> list[torch.Tensor]:
         """A pass for each request by itself, after one over all has failed: a request whose own
         pass fails gets the `error`, the others their logits."""
         for state in states:
@@ -230,7 +229,7 @@ class RoundSteps:
             yield run_completed(sequence)
 
 
-def serial_round(steps: RoundSteps, states: Many[RoundState]) -> Iterator[Event]:
+def serial_round(steps: RoundSteps, states: Sequence[RoundState]) -> Iterator[Event]:
     """The steps one after another; no drafter works during the LLM's pass."""
     yield from steps.draft(states, states)
     yield from steps.combine(states)
@@ -250,7 +249,7 @@ def overlapped_round(
 
 
 @contextmanager
-def _fails_alone(state: RoundState, states: Many[RoundState]) -> Iterator[None]:
+def _fails_alone(state: RoundState, states: Sequence[RoundState]) -> Iterator[None]:
     """An error becomes the state's own, and the round goes on for the others, if there are any."""
     try:
         yield

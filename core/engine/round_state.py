@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from collections.abc import Sequence as Many
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from core.config import SpeculationConfig
@@ -21,7 +20,7 @@ from core.length import BatchLoad, Choice, DraftOutcome, LengthPolicy, RoundOutc
 from core.metrics import LLM_LANE
 from core.routing import Route, Router, within_grant
 from core.scheduling import FREE, Grant, Plan
-from core.sequence import Sequence
+from core.sequence import TokenSequence
 from core.trees.combine import CombinedTree, VoteWeights
 from core.trees.draft import Draft, chances_of
 from core.trees.sampling import Target
@@ -66,7 +65,7 @@ class ActiveRequest:
     the prompt.
     """
 
-    sequence: Sequence
+    sequence: TokenSequence
     row: int
     drafters: tuple[Drafter, ...]
     policy: LengthPolicy
@@ -142,7 +141,7 @@ class ActiveRequest:
         route, most = self.router.route(), self.grant.drafters
         return route if most is None else within_grant(route, self.router.scores(), max(1, most))
 
-    def budgets(self, full: int, indices: Many[int]) -> list[int]:
+    def budgets(self, full: int, indices: Sequence[int]) -> list[int]:
         """`max_tree_nodes` divided among drafters, see `shares`; `full` for each if uncut."""
         # `full` is what the shape itself comes to: uncut, each drafter may draft all of it.
         if self.max_tree_nodes is None:
@@ -214,7 +213,7 @@ class RoundState:
     between_ms: float = 0.0
     next_drafts: AheadDraftsByName = field(default_factory=dict)
     route: Route | None = None
-    log_probs: Mapping[str, Many[float]] = field(default_factory=dict)
+    log_probs: Mapping[str, Sequence[float]] = field(default_factory=dict)
     error: BaseException | None = None
     grant: Grant = FREE
     decision: Plan | None = None
@@ -273,7 +272,7 @@ def next_round(request: ActiveRequest) -> RoundState:
     )
 
 
-def update_weights(states: Many[RoundState]) -> None:
+def update_weights(states: Sequence[RoundState]) -> None:
     """Updates the drafter weights with the winner of each vote and its accepted share; requests
     that share weights are one batch."""
     batches: dict[int, tuple[DrafterWeights, list[tuple[str, float]]]] = {}

@@ -5,8 +5,7 @@ The rules themselves are `core.routing`, and know no engine.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Sequence as Many
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -18,7 +17,7 @@ from core.trees.draft import Draft
 
 __all__ = ["Similarity", "embedding_similarity", "observe_route", "routing_record"]
 
-Similarity = Callable[[Many[int], Many[int]], tuple[float, ...]]
+Similarity = Callable[[Sequence[int], Sequence[int]], tuple[float, ...]]
 """(drafted, committed tokens) -> their similarity, position by position, as far as both go."""
 
 
@@ -27,7 +26,7 @@ def embedding_similarity(llm: LanguageModel) -> Similarity:
     model without embeddings 1 for equal tokens, else 0."""
 
     @torch.inference_mode()
-    def cosine(drafted: Many[int], committed: Many[int]) -> tuple[float, ...]:
+    def cosine(drafted: Sequence[int], committed: Sequence[int]) -> tuple[float, ...]:
         pairs = list(zip(drafted, committed, strict=False))
         table = getattr(llm, "embeddings", None)
         if not pairs or table is None:

@@ -14,7 +14,7 @@ from core.events import RunCancelled, RunCompleted, RunFailed, RunStarted
 from core.models.layer_stream import stream_of
 from core.models.loading.load import LoadedModels
 from core.models.protocol import ranks_info
-from core.sequence import Sequence
+from core.sequence import TokenSequence
 
 __all__ = ["run_cancelled", "run_completed", "run_failed", "run_started"]
 
@@ -22,7 +22,7 @@ VERSIONED = ("torch", "transformers", "tokenizers")
 
 
 def run_started(
-    sequence: Sequence, models: LoadedModels, prompt_texts: tuple[str, ...], queue_ms: float
+    sequence: TokenSequence, models: LoadedModels, prompt_texts: tuple[str, ...], queue_ms: float
 ) -> RunStarted:
     """The request as it will be run, every `auto` resolved, and what it runs on."""
     info, stream = models.llm.info, stream_of(models.llm)
@@ -52,7 +52,7 @@ def run_started(
     )
 
 
-def run_completed(sequence: Sequence) -> RunCompleted:
+def run_completed(sequence: TokenSequence) -> RunCompleted:
     """The event of a finished run."""
     now = sequence.ms()
     return RunCompleted(
@@ -65,7 +65,7 @@ def run_completed(sequence: Sequence) -> RunCompleted:
     )
 
 
-def run_cancelled(sequence: Sequence) -> RunCancelled:
+def run_cancelled(sequence: TokenSequence) -> RunCancelled:
     """The event of a run stopped by its caller."""
     now = sequence.ms()
     tail = sequence.detokenizer.flush()
@@ -73,7 +73,7 @@ def run_cancelled(sequence: Sequence) -> RunCancelled:
     return RunCancelled(sequence.run_id, sequence.next_seq(), now, tail, stats)
 
 
-def run_failed(sequence: Sequence, error: BaseException) -> RunFailed:
+def run_failed(sequence: TokenSequence, error: BaseException) -> RunFailed:
     """Ends a run by an error; returns its event, and never raises an error itself."""
     sequence.finish_reason = "failed"
     now = sequence.ms()
@@ -92,7 +92,7 @@ def run_failed(sequence: Sequence, error: BaseException) -> RunFailed:
     )
 
 
-def _warnings(sequence: Sequence, dtype: str) -> tuple[str, ...]:
+def _warnings(sequence: TokenSequence, dtype: str) -> tuple[str, ...]:
     warnings = [*sequence.warnings]
     if dtype != "float32":
         warnings.append(

@@ -6,8 +6,7 @@ The rules themselves are `core.scheduling`, and know no engine.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
-from collections.abc import Sequence as Many
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -60,7 +59,7 @@ class BatchSchedule:
 
     def plan(
         self,
-        requests: Many[ActiveRequest],
+        requests: Sequence[ActiveRequest],
         modes: Mapping[str, str],
         waiting: int,
         drafted: Mapping[str, RoundState] = NO_DRAFTS,
@@ -92,7 +91,7 @@ class BatchSchedule:
             None if following is None else [requests[index] for index in following],
         )
 
-    def make_trees(self, states: Many[RoundState]) -> None:
+    def make_trees(self, states: Sequence[RoundState]) -> None:
         """Merges each request's drafts; of all requests together only as many nodes are kept as
         the scheduler's budget allows. Drawn nodes are always kept, see
         `RoundState.is_worth_verifying`."""
@@ -106,7 +105,7 @@ class BatchSchedule:
             state.timings.append(Timed("combine", "combine", start, end, share))
         self._record(states)
 
-    def _divide(self, states: Many[RoundState]) -> None:
+    def _divide(self, states: Sequence[RoundState]) -> None:
         assert self._scheduler is not None
         merged = [
             merge_and_select(one.speculation.combine, one.drafts, one.vote_weights)
@@ -129,7 +128,7 @@ class BatchSchedule:
             else:
                 state.combined = select(whole, chosen, state.is_worth_verifying)
 
-    def _record(self, states: Many[RoundState]) -> None:
+    def _record(self, states: Sequence[RoundState]) -> None:
         """Gives each request of this pass the record of its part."""
         plan, load = self._plan, self._plan.load
         drafted = sum(self._drafted.values())
@@ -157,7 +156,7 @@ class BatchSchedule:
                 reason=(decided or plan).reason,
             )
 
-    def end_round(self, states: Many[RoundState]) -> None:
+    def end_round(self, states: Sequence[RoundState]) -> None:
         """Measures the round that `plan` has begun."""
         if self._scheduler is None or not states:
             return
@@ -214,7 +213,7 @@ def _covered_ms(timings: Iterable[Timed]) -> float:
     return union_ms((one.start * 1000, one.end * 1000) for one in timings)
 
 
-def _likeliest(chances: Many[Many[float]], most: int) -> list[list[int]]:
+def _likeliest(chances: Sequence[Sequence[float]], most: int) -> list[list[int]]:
     """By request, the places of the `most` likeliest nodes of all, in order. Equal ones: the
     earlier first, so that a parent comes before its child."""
     every = [

@@ -27,7 +27,7 @@ from core.errors import (
 )
 from core.events import Event, RunCancelled, RunCompleted, RunFailed
 from core.models.machine import shorten_switch_interval, use_threads
-from core.sequence import Sequence
+from core.sequence import TokenSequence
 
 __all__ = ["Run", "Tap", "Worker"]
 
@@ -42,7 +42,7 @@ LAST_EVENTS = (RunCompleted, RunCancelled, RunFailed)
 class Run:
     """One submitted request. Its events are read once, by one reader."""
 
-    def __init__(self, worker: Worker, sequence: Sequence, tap: Tap | None) -> None:
+    def __init__(self, worker: Worker, sequence: TokenSequence, tap: Tap | None) -> None:
         self.run_id = sequence.run_id
         self.request = sequence.request
         self.sequence = sequence

@@ -17,7 +17,7 @@ from core.config.budget import longest
 from core.config.mechanisms import combine_rule, draft_kind, is_model_free, routing_rule
 from core.length.base import BatchLoad, Choice, DraftOutcome, RoundOutcome, StopLimits
 from core.length.cost_model import Average, Costs, RunBackoffs
-from core.length.round_costs import HORIZON, DraftOutcomes, RoundCosts
+from core.length.round_costs import DraftOutcomes, RoundCosts
 from core.length.stop_rule import StopRule, step_limits
 
 __all__ = ["Goodput"]
@@ -44,7 +44,7 @@ class _DrafterGroup:
     names: tuple[str, ...]
     members: tuple[str, ...] = ()
     balance: float = 0.0
-    rate: Average = field(default_factory=lambda: Average(HORIZON))
+    rate: Average = field(default_factory=Average)
 
     def __post_init__(self) -> None:
         self.members = self.members or self.names

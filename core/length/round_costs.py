@@ -11,19 +11,16 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from core.events import Estimate
 from core.length.base import BatchLoad, DraftOutcome, RoundOutcome
-from core.length.cost_model import Average, Costs, DraftCosts
+from core.length.cost_model import TINY_MS, Average, Costs, DraftCosts
 
-__all__ = ["HORIZON", "DraftOutcomes", "RoundCosts"]
+__all__ = ["DraftOutcomes", "RoundCosts"]
 
 DraftOutcomes = Mapping[str, DraftOutcome]
 
-# Rounds that an average remembers.
-HORIZON = 32.0
 # Nodes of a tree before the first is verified.
 USUAL_NODES = 4
 # If other work hides this share of the drafting, all of it counts as hidden.
 HIDDEN = 0.95
-TINY_MS = 1e-6
 
 
 class RoundCosts:
@@ -34,9 +31,9 @@ class RoundCosts:
         self.load: BatchLoad | None = None
         # Recent rounds: tokens, and time in units of a plain round; of those with drafts: nodes,
         # model passes, and the share of a further step that would lengthen the round.
-        self._tokens, self._rounds = Average(HORIZON), Average(HORIZON)
-        self._nodes, self._passes = Average(HORIZON), Average(HORIZON)
-        self._exposed = Average(HORIZON)
+        self._tokens, self._rounds = Average(), Average()
+        self._nodes, self._passes = Average(), Average()
+        self._exposed = Average()
         self._context = 0  # cached tokens of the last round
 
     # -- before a round --
@@ -92,7 +89,7 @@ class RoundCosts:
 
     def restart_price(self) -> None:
         """With no drafter on, the price restarts from plain decoding."""
-        self._tokens, self._rounds = Average(HORIZON), Average(HORIZON)
+        self._tokens, self._rounds = Average(), Average()
 
     def estimates(self, names: Iterable[str], rate: float, most: int) -> tuple[Estimate, ...]:
         """Expected tokens and time of each length from 0 to `most` where `names` draft, for a

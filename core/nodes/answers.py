@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Container
-from collections.abc import Sequence as Many
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field, replace
 
 from core.config.mechanisms import draft_kind
@@ -75,7 +74,7 @@ def draft_of(reply: DraftReply, name: str, clock: DraftClock, count: int) -> Dra
 
 
 def fault_of(
-    request: DraftRequest, draft: Draft, likelihoods: Many[float], asked: Container[int],
+    request: DraftRequest, draft: Draft, likelihoods: Sequence[float], asked: Container[int],
     vocab_size: int,
 ) -> str:  # fmt: skip
     """Why the LLM's pass or the rules cannot take a draft; empty for a good one. `likelihoods`:

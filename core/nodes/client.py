@@ -7,8 +7,7 @@ it is free: its drafts are proposals, so that no text depends on them. Knows no 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from collections.abc import Sequence as Many
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from core.drafters.base import DraftRequest
@@ -37,7 +36,7 @@ from core.nodes.node_link import LEAST_DEADLINE_S, LONGEST_DEADLINE_S, NodeLink
 from core.nodes.remote_ssm import RemoteSsm
 from core.nodes.served_run import limits_message, open_message
 from core.nodes.transport import Arrival, Transport
-from core.sequence import Sequence
+from core.sequence import TokenSequence
 from core.trees.draft import Draft
 
 __all__ = ["NodeAnswers", "RemotePool", "RemoteRun"]
@@ -53,7 +52,7 @@ class RemoteRun:
     index; an audition of the SSMs `heard` on the last `window` tokens; the `top_k` likeliest tokens
     of each node."""
 
-    sequence: Sequence
+    sequence: TokenSequence
     requests: tuple[DraftRequest, ...]
     weights: Mapping[int, float] = field(default_factory=dict)
     heard: tuple[str, ...] = ()
@@ -93,7 +92,7 @@ class RemotePool:
     def __init__(
         self,
         transport: Transport,
-        addresses: Many[str],
+        addresses: Sequence[str],
         tokenizer_hash: str,
         vocab_size: int,
         least_deadline_s: float = LEAST_DEADLINE_S,
@@ -103,8 +102,6 @@ class RemotePool:
         self._vocab_size = vocab_size
         self.links = [NodeLink(address, least_deadline_s) for address in addresses]
         self.drafters: dict[str, RemoteSsm] = {}
-        # Of Ray, where it placed the nodes: they end when nobody holds them.
-        self.actors: list[object] = []
         self._number = 0
         self._is_waiting = False
         self._pending: _Pending | None = None
@@ -170,7 +167,7 @@ class RemotePool:
 
     # -- one round --
 
-    def begin(self, runs: Many[RemoteRun], longest_s: float = LONGEST_DEADLINE_S) -> None:
+    def begin(self, runs: Sequence[RemoteRun], longest_s: float = LONGEST_DEADLINE_S) -> None:
         """Sends each node that is free what the runs want of its SSMs; more than MOST_RUNS are not
         asked for. `longest_s`: no node is waited for longer."""
         self._take_all(self._transport.poll(self._transport.now()))
@@ -301,7 +298,7 @@ class RemotePool:
 
     # -- arrivals --
 
-    def _take_all(self, arrivals: Many[Arrival]) -> None:
+    def _take_all(self, arrivals: Sequence[Arrival]) -> None:
         for arrival in arrivals:
             link = self.links[arrival.node]
             if arrival.change == "up":
@@ -357,7 +354,7 @@ class RemotePool:
         link.hello_at = self._transport.now()
         self._transport.send(node, encode(self._hello))
 
-    def _free(self, sequence: Sequence) -> None:
+    def _free(self, sequence: TokenSequence) -> None:
         """Tells the nodes that hold a run's text that it has ended."""
         if sequence.run_id not in self._runs:
             return
@@ -368,7 +365,7 @@ class RemotePool:
                 self._transport.send(node, encode(Free([sequence.run_id])))
 
 
-def _share_time(clocks: Many[DraftClock]) -> None:
+def _share_time(clocks: Sequence[DraftClock]) -> None:
     """Nodes that work side by side: their times add up to that of the slowest."""
     total = sum(clock.came - clock.sent for clock in clocks)
     if total > 0:

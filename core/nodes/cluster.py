@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence as Many
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from typing import Any
 
 import zmq
 
 from core.errors import ConfigError, NodeError
-from core.nodes.keys import CurveKeys
-from core.nodes.listening import Listening
-from core.nodes.server import NodeServer
-from core.nodes.warming import warm_up
+from core.nodes.keys import CurveKeys, read_keys
+from core.nodes.opening import open_node
 
-__all__ = ["NodeActor", "place_nodes"]
+__all__ = ["NodeActor", "PlacedNodes", "place_nodes"]
 
 RESOURCE = "drafts"
 """`ray start --resources '{"drafts": 1}'`: a machine that may draft."""
@@ -31,42 +31,59 @@ PLACING_S = 300.0
 
 class NodeActor:
     """A node within a Ray actor; it serves on a thread from the start. `port` is given, so that an
-    actor that Ray restarts has the same address."""
+    actor that Ray restarts has the same address. `keys`: or the name of their file here."""
 
-    def __init__(self, ssms: Many[str], host: str, port: int, keys: CurveKeys) -> None:
-        from core.models.loading.catalog import vocabulary_hash
-        from core.models.loading.load import load_ssms
+    def __init__(self, ssms: Sequence[str], host: str, port: int, keys: CurveKeys | str) -> None:
         from core.models.machine import use_threads
 
         use_threads()
-        models, tokenizer = load_ssms(ssms)
-        vocabulary = vocabulary_hash(tokenizer)
-        server = NodeServer(models, tokenizer, vocabulary)
-        warm_up(server, vocabulary, max(model.vocab_size for model in models.values()))
-        self._listening = Listening(server, f"{host}:{port}", keys)
-        serve = threading.Thread(target=self._listening.serve, args=(lambda: False,), daemon=True)
+        if isinstance(keys, str):
+            found = read_keys(keys)
+            assert found is not None
+            keys = found
+        node = open_node(f"{host}:{port}", keys, ssms)
+        self._address = node.address
+        serve = threading.Thread(target=node.serve, args=(lambda: False,), daemon=True)
         serve.start()
+        threading.Thread(target=_end_with, args=(serve,), daemon=True).start()
 
     def address(self) -> str:
         """HOST:PORT; answered once its SSMs are loaded."""
-        return self._listening.address
+        return self._address
 
     def pid(self) -> int:
         """Its process."""
         return os.getpid()
 
 
+def _end_with(thread: threading.Thread) -> None:
+    """Ends the process with the thread. An actor that no longer serves would else be there for Ray
+    and for no engine; one that has ended is started again."""
+    thread.join()
+    os._exit(1)
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedNodes:
+    """`addresses`: HOST:PORT of each. `actors`: end when their last handle does."""
+
+    addresses: tuple[str, ...]
+    keys: CurveKeys
+    actors: tuple[Any, ...]
+
+
+@cache  # a second LLM in this process drafts with the nodes that are there
 def place_nodes(
-    cluster: str, ssms: Many[str], first_port: int = FIRST_PORT
-) -> tuple[tuple[str, ...], CurveKeys, list[Any]]:
-    """An actor on each machine of a Ray cluster that offers `drafts`, the SSMs divided among them;
-    their addresses, fresh keys, and the actors, which live as long as this process. `cluster`: what
-    `ray.init` takes. Raises NodeError, and ConfigError without Ray."""
+    cluster: str, ssms: tuple[str, ...], key_file: str | None, first_port: int = FIRST_PORT
+) -> PlacedNodes:
+    """An actor on each machine of a Ray cluster that offers `drafts`, the SSMs divided among them.
+    They live as long as this process. `cluster`: what `ray.init` takes. `key_file`: is on each
+    machine; None: fresh keys, handed over by Ray. Raises NodeError, and ConfigError without Ray."""
+    keys = read_keys(key_file) or CurveKeys(zmq.curve_keypair()[1], zmq.curve_keypair()[1])
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         # Untyped, so that mypy says the same with Ray and without.
         ray: Any = import_module("ray")
-        strategies: Any = import_module("ray.util.scheduling_strategies")
     except ImportError as error:
         allowed = "none where `pip install -r requirements-cluster.txt` was not run (no ray)"
         raise ConfigError.of("cluster", cluster, allowed) from error
@@ -82,25 +99,19 @@ def place_nodes(
             f"(ray start --resources '{{\"{RESOURCE}\": 1}}')"
         )
     used = machines[: len(ssms)]
-    keys = CurveKeys(zmq.curve_keypair()[1], zmq.curve_keypair()[1])
     actors = []
     for number, machine in enumerate(used):
-        options = {
-            "num_cpus": 0,
-            "max_restarts": -1,
-            "resources": {RESOURCE: 1},
-            # Its address stays: a machine that is gone is waited for, not replaced.
-            "scheduling_strategy": strategies.NodeAffinitySchedulingStrategy(
-                machine["NodeID"], soft=False
-            ),
-        }
         host = machine["NodeManagerAddress"]
+        # Its address stays: a machine that is gone is waited for, not replaced. By address, since
+        # Ray gives one that comes back another id.
+        resources = {RESOURCE: 1, f"node:{host}": 0.001}
+        options = {"num_cpus": 0, "max_restarts": -1, "resources": resources}
         actor = ray.remote(NodeActor).options(**options)
         actors.append(
-            actor.remote(list(ssms[number :: len(used)]), host, first_port + number, keys)
+            actor.remote(ssms[number :: len(used)], host, first_port + number, key_file or keys)
         )
     try:
         addresses = ray.get([actor.address.remote() for actor in actors], timeout=PLACING_S)
     except ray.exceptions.RayError as error:
         raise NodeError(f"cluster is {cluster!r}: {' '.join(str(error).split())[:300]}") from error
-    return tuple(addresses), keys, actors
+    return PlacedNodes(tuple(addresses), keys, tuple(actors))

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from core.config.nodes import BUNDLED, NodeSettings
+from core.config.nodes import NodeSettings
 from core.errors import ConfigError
-from core.models.loading.catalog import vocabulary_hash
+from core.models.loading.catalog import BUNDLED, vocabulary_hash
 from core.models.loading.load import RESERVED_NAMES, LoadedModels
 from core.models.loading.placing import expand_bundled
+from core.models.loading.stages import Say
 
 if TYPE_CHECKING:
     from core.nodes.client import RemotePool
@@ -19,18 +20,18 @@ if TYPE_CHECKING:
 __all__ = ["connect_nodes"]
 
 
-def _names_of(ssms: Iterable[str]) -> list[str]:
+def _names_of(ssms: Iterable[str]) -> tuple[str, ...]:
     """Each SSM by itself, so that they can be divided; a bundled one by its name, since its folder
     is elsewhere on another machine."""
-    named = []
+    named: list[str] = []
     for ssm in ssms:
         folders = expand_bundled(ssm) if ssm == BUNDLED else ()
         named += [Path(folder).name for folder in folders] or [ssm]
-    return named
+    return tuple(named)
 
 
 def connect_nodes(
-    settings: NodeSettings | None, models: LoadedModels, say: Callable[[str], None] | None = None
+    settings: NodeSettings | None, models: LoadedModels, say: Say | None = None
 ) -> RemotePool | None:
     """The nodes' SSMs for an engine over these models; None without nodes. `say`: see
     `load_models`. Raises NodeError naming a node that does not answer or whose SSMs cannot be used,
@@ -49,17 +50,18 @@ def connect_nodes(
             f"({error.name} is missing)",
         ) from error
     addresses, keys = settings.addresses, read_keys(settings.key_file)
-    actors: list[object] = []
     if settings.cluster:
         from core.nodes.cluster import place_nodes
 
         if say is not None:
             say(f"Placing nodes in {settings.cluster}")
-        addresses, keys, actors = place_nodes(settings.cluster, _names_of(settings.ssms))
+        placed = place_nodes(
+            settings.cluster, _names_of(settings.ssms or (BUNDLED,)), settings.key_file
+        )
+        addresses, keys = placed.addresses, placed.keys
     vocabulary = vocabulary_hash(models.tokenizer)
     transport = ZmqTransport(addresses, keys)
     pool = RemotePool(transport, addresses, vocabulary, models.llm.vocab_size)
-    pool.actors = actors
     with ExitStack() as undone:
         undone.callback(pool.close)
         pool.connect({*models.ssms, *RESERVED_NAMES}, say=say)

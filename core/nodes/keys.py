@@ -1,4 +1,4 @@
-"""Key files: one file that an engine and its nodes share. Who has it may connect, nobody else.
+"""Key files: one file that an engine and its nodes share; without it no process can connect.
 
 It holds the secret keys of both ends; CURVE encrypts and authenticates with them, so that an
 engine cannot be given a false node, nor a node a false engine.
@@ -52,18 +52,23 @@ def write_keys(path: str) -> None:
         file.write("node-secret {}\nengine-secret {}\n".format(*secrets))
 
 
-def read_keys(path: str | None) -> CurveKeys | None:
-    """The keys of a file; None without one. Raises ConfigError."""
+def read_keys(path: str | None, field: str = "node_key_file") -> CurveKeys | None:
+    """The keys of a file; None without one. Raises ConfigError that names `field`, also for a file
+    that other users can read."""
     if path is None:
         return None
     try:
+        mode = os.stat(path).st_mode
+        if mode & 0o077:
+            shown = f"{path} (mode {mode & 0o777:o})"
+            raise ConfigError.of(field, shown, "a file that its owner alone can read (chmod 600)")
         found = _LINES.fullmatch(Path(path).read_text(encoding="ascii"))
         if found is None:
-            raise ConfigError.of("node_key_file", path, ALLOWED)
+            raise ConfigError.of(field, path, ALLOWED)
         keys = CurveKeys(found[1].encode(), found[2].encode())
         _ = keys.node_public, keys.engine_public
     except (OSError, UnicodeDecodeError, zmq.ZMQError, ValueError) as error:
         if isinstance(error, ConfigError):
             raise
-        raise ConfigError.of("node_key_file", path, f"{ALLOWED} ({error})") from error
+        raise ConfigError.of(field, path, f"{ALLOWED} ({error})") from error
     return keys

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from core.nodes.messages import ServedSsm, Welcome
 
-__all__ = ["LEAST_DEADLINE_S", "NodeLink"]
+__all__ = ["LEAST_DEADLINE_S", "LONGEST_DEADLINE_S", "NodeLink"]
 
 LEAST_DEADLINE_S, LONGEST_DEADLINE_S = 0.05, 1.0
 """A round waits for a node DEADLINE_TRIPS of its median round trips, within these bounds."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Sequence as Many
+from collections.abc import Callable, Sequence
 
 from core.drafters.base import DraftRequest
 from core.errors import EngineError
 from core.events import ModelInfo
 from core.events.parts import Timed
-from core.sequence import Sequence
+from core.sequence import TokenSequence
 from core.trees.draft import Draft
 
 __all__ = ["RemoteSsm"]
@@ -19,7 +18,7 @@ class RemoteSsm:
     """See Drafter. Its drafts are asked for by RemotePool, for all SSMs and runs in one message;
     the text that was committed goes along with the next one, so `commit` sends nothing."""
 
-    def __init__(self, name: str, info: ModelInfo, free: Callable[[Sequence], None]) -> None:
+    def __init__(self, name: str, info: ModelInfo, free: Callable[[TokenSequence], None]) -> None:
         self._name = name
         self.info = info
         self._free = free
@@ -31,29 +30,31 @@ class RemoteSsm:
     def name(self) -> str:
         return self._name
 
-    def open(self, sequence: Sequence) -> tuple[Timed, ...]:
+    def open(self, sequence: TokenSequence) -> tuple[Timed, ...]:
         """Nothing yet: the node reads the text when it is first asked for a draft."""
         self._temperatures[sequence.run_id] = 1.0
         return ()
 
-    def draft(self, requests: Many[DraftRequest]) -> list[Draft]:
+    def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         """Never by itself: RemoteDrafting asks for all of a round's drafts at once."""
         raise EngineError(
             f"drafter {self._name} is on a node: RemotePool.begin asks for its drafts"
         )
 
-    def commit(self, sequence: Sequence, draft: Draft | None, token_ids: tuple[int, ...]) -> None:
+    def commit(
+        self, sequence: TokenSequence, draft: Draft | None, token_ids: tuple[int, ...]
+    ) -> None:
         """See the class."""
 
-    def close(self, sequence: Sequence) -> None:
+    def close(self, sequence: TokenSequence) -> None:
         if self._temperatures.pop(sequence.run_id, None) is not None:
             self._likelihoods.pop(sequence.run_id, None)
             self._free(sequence)
 
-    def temperature(self, sequence: Sequence) -> float:
+    def temperature(self, sequence: TokenSequence) -> float:
         return self._temperatures.get(sequence.run_id, 1.0)
 
-    def likelihoods(self, sequence: Sequence) -> list[float]:
+    def likelihoods(self, sequence: TokenSequence) -> list[float]:
         return self._likelihoods.pop(sequence.run_id, [])
 
     def observe(self, run: str, temperature: float, likelihoods: list[float]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Many
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from core.config import Request, SamplingParams, SpeculationConfig
@@ -10,7 +10,7 @@ from core.drafters.base import DraftRequest
 from core.length.base import StopLimits
 from core.models.detokenize import Detokenizer
 from core.nodes.messages import DraftAsk, Limits, Open
-from core.sequence import Sequence
+from core.sequence import TokenSequence
 from core.trees.draft import Draft
 from core.trees.noise import SeededNoise
 
@@ -29,12 +29,12 @@ class ServedRun:
     """`open_ssms`: SSMs with a row for it; `drafts`: those not committed yet, by SSM; `used`: when
     it was last asked for, in seconds."""
 
-    sequence: Sequence
+    sequence: TokenSequence
     used: float
     open_ssms: set[str] = field(default_factory=set)
     drafts: dict[str, Draft] = field(default_factory=dict)
 
-    def holds(self, start: int, tokens: Many[int]) -> bool:
+    def holds(self, start: int, tokens: Sequence[int]) -> bool:
         """Whether these tokens, from position `start` on, continue the text."""
         own = self.sequence.tokens
         shared = own[start:]
@@ -50,7 +50,7 @@ class LimitsStop:
     def grows(self, score: float) -> bool:
         return score >= self._limits.least
 
-    def steps(self, drafter: str, depth: int, chances: Many[float]) -> bool:
+    def steps(self, drafter: str, depth: int, chances: Sequence[float]) -> bool:
         limits = self._limits
         if limits.longest is not None and depth > limits.longest:
             return False
@@ -78,7 +78,7 @@ def limits_message(limits: StopLimits) -> Limits:
     return Limits(limits.least, limits.longest, scores)
 
 
-def open_message(sequence: Sequence) -> Open:
+def open_message(sequence: TokenSequence) -> Open:
     """What a node needs of a run besides its text."""
     sampling, speculation = sequence.sampling, sequence.speculation
     return Open(
@@ -98,8 +98,8 @@ def open_message(sequence: Sequence) -> Open:
 
 
 def sequence_from(
-    run: str, message: Open, tokens: Many[int], vocab_size: int, tokenizer: object
-) -> Sequence:
+    run: str, message: Open, tokens: Sequence[int], vocab_size: int, tokenizer: object
+) -> TokenSequence:
     """The run's sequence on a node. Raises ConfigError for settings that no engine would send."""
     sampling = SamplingParams(
         temperature=message.temperature,
@@ -117,7 +117,7 @@ def sequence_from(
         carry_over=message.carry_over,
     )
     ids = tuple(tokens)
-    return Sequence(
+    return TokenSequence(
         run_id=run,
         request=Request("of an engine", prompt_token_ids=ids),
         sampling=sampling,
@@ -131,7 +131,7 @@ def sequence_from(
     )
 
 
-def draft_request(ask: DraftAsk, sequence: Sequence) -> DraftRequest:
+def draft_request(ask: DraftAsk, sequence: TokenSequence) -> DraftRequest:
     """The request that an ask stands for."""
     return DraftRequest(
         sequence,

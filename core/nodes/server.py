@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Container, Mapping
-from collections.abc import Sequence as Many
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -103,7 +102,7 @@ class NodeServer:
             return encode(self._welcome(client, message))
         if client not in self._clients:
             number = message.number if isinstance(message, Round) else 0
-            return encode(Refused(number, "no hello came before: introduce yourself first"))
+            return encode(Refused(number, "no hello came before it"))
         if isinstance(message, Free):
             for run in message.runs:
                 self._free((client, run))
@@ -119,7 +118,7 @@ class NodeServer:
 
     def _welcome(self, client: bytes, hello: Hello) -> Welcome | Refused:
         if hello.version != VERSION:
-            return Refused(0, f"version is {hello.version}: {VERSION} is spoken here")
+            return Refused(0, f"version is {hello.version}: {VERSION} is that of this node")
         if hello.tokenizer != self._tokenizer_hash:
             theirs, ours = hello.tokenizer[:12], self._tokenizer_hash[:12]
             return Refused(0, f"tokenizer is {theirs}: that of the SSMs here, {ours}")
@@ -160,24 +159,24 @@ class NodeServer:
             for ask in message.runs:
                 _check(ask, pool)
             here = {(client, ask.run) for ask in message.runs}
-            followed = {ask.run: self._followed(client, ask, pool, here) for ask in message.runs}
+            runs = {ask.run: self._updated_run(client, ask, pool, here) for ask in message.runs}
         except ConfigError as error:
             return Refused(message.number, str(error)[:300])
-        served = [(ask, run) for ask in message.runs if (run := followed[ask.run]) is not None]
+        served = [(ask, run) for ask in message.runs if (run := runs[ask.run]) is not None]
         drafts = _RoundDrafting(pool, began).draft(served)
-        replies = [RunReply(name, 0, 0, [], []) for name, run in followed.items() if run is None]
+        replies = [RunReply(name, 0, 0, [], []) for name, run in runs.items() if run is None]
         for ask, run in served:
             auditions = self._audition(ask, run, pool)
             length = len(run.sequence.tokens)
             replies.append(RunReply(ask.run, length, -1, drafts.get(ask.run, []), auditions))
         return Drafts(message.number, (time.perf_counter() - began) * 1000, replies)
 
-    def _followed(
+    def _updated_run(
         self, client: bytes, ask: RunAsk, pool: SsmPool, here: Container[tuple[bytes, str]]
     ) -> ServedRun | None:
         """The run with its text brought up to date, committed in its SSMs; None where the text
         before `start` is missing. Of the oldest runs, which make way for it, none is of the same
-        message (`here`). Raises ConfigError for what no engine would send."""
+        message (`here`). Raises ConfigError for what it cannot take."""
         key = (client, ask.run)
         run = self._runs.get(key)
         if run is not None and run.holds(ask.start, ask.tokens):
@@ -222,7 +221,7 @@ class _RoundDrafting:
         self._began = began
         self._replies: dict[str, list[DraftReply]] = {}
 
-    def draft(self, served: Many[tuple[RunAsk, ServedRun]]) -> dict[str, list[DraftReply]]:
+    def draft(self, served: Sequence[tuple[RunAsk, ServedRun]]) -> dict[str, list[DraftReply]]:
         """The drafts of each run, by its name. Requests of several runs share an SSM's passes."""
         by_ssm: dict[str, list[tuple[RunAsk, ServedRun, DraftRequest]]] = {}
         for ask, run in served:
@@ -250,7 +249,7 @@ class _RoundDrafting:
         return self._replies
 
     def _draft_together(
-        self, ask: RunAsk, run: ServedRun, asked: Many[tuple[DraftAsk, DraftRequest]]
+        self, ask: RunAsk, run: ServedRun, asked: Sequence[tuple[DraftAsk, DraftRequest]]
     ) -> None:
         """One tree of all SSMs of this node."""
         requests = tuple(request for _, request in asked)

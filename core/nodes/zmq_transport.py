@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Mapping
-from collections.abc import Sequence as Many
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
 from typing import Any
@@ -17,7 +16,7 @@ from core.nodes.keys import CurveKeys
 from core.nodes.messages import LARGEST_FRAME
 from core.nodes.transport import Arrival
 
-__all__ = ["ZmqTransport"]
+__all__ = ["HEARTBEAT_MS", "SILENCE_MS", "ZmqTransport", "is_ipv6"]
 
 RECONNECT_MS, LONGEST_RECONNECT_MS = 100, 1000
 # A link that went silent is given up after this; a stopped node's rounds end by their own deadline.
@@ -43,7 +42,7 @@ CHANGES: Mapping[int, str] = MappingProxyType(
 class ZmqTransport:
     """See Transport. Nothing is opened before the first call."""
 
-    def __init__(self, addresses: Many[str], keys: CurveKeys | None) -> None:
+    def __init__(self, addresses: Sequence[str], keys: CurveKeys | None) -> None:
         self._addresses = tuple(addresses)
         self._keys = keys
         # The same after a reconnection, so that a node knows the texts it holds for this engine.
@@ -104,6 +103,7 @@ class ZmqTransport:
             socket = self._context.socket(zmq.DEALER)
             socket.identity = self._identity
             socket.linger = 0
+            socket.ipv6 = is_ipv6(address)
             socket.maxmsgsize = LARGEST_FRAME
             socket.sndhwm = socket.rcvhwm = QUEUED
             # Nothing is queued for a node that is not connected: it would come too late.
@@ -122,6 +122,11 @@ class ZmqTransport:
             self._monitors.append(monitor)
             self._poller.register(socket, zmq.POLLIN)
             self._poller.register(monitor, zmq.POLLIN)
+
+
+def is_ipv6(address: str) -> bool:
+    """Whether a HOST:PORT has an IPv6 address, for which ZeroMQ needs an option."""
+    return address.startswith("[")
 
 
 def _frames(socket: zmq.Socket[Any]) -> list[bytes]:

@@ -16,6 +16,7 @@ import statistics
 from collections import deque
 from collections.abc import Mapping, Sequence
 
+from core.length.cost_model import TINY_MS
 from core.routing.base import Milliseconds, RoundEvidence, Route
 
 __all__ = ["CreditRouter", "credit_of", "has_dropped"]
@@ -38,7 +39,6 @@ REST = RECENT
 DEPTH = 4
 # Times within this factor of the median count as equal.
 ALIKE = 1.4
-TINY_MS = 1e-6
 
 
 def credit_of(log_probs: Sequence[float]) -> float:

@@ -11,7 +11,6 @@ from core.length.cost_model import Average
 
 __all__ = ["PlainGuard"]
 
-HORIZON = 32.0
 # Rounds with drafts before they are judged.
 ENOUGH = 4
 # Rounds without drafts before the next trial: doubled by each trial that is lost.
@@ -29,7 +28,7 @@ class PlainGuard:
 
     def __init__(self) -> None:
         self._allowed = True
-        self._log, self._square = Average(HORIZON), Average(HORIZON)
+        self._log, self._square = Average(), Average()
         self._drafted = self._plain = 0
         self._wait = FIRST
 
@@ -76,7 +75,7 @@ class PlainGuard:
         if self._plain < self._wait:
             return False
         self._allowed, self._wait = True, min(LAST, 2 * self._wait)
-        self._log, self._square = Average(HORIZON), Average(HORIZON)
+        self._log, self._square = Average(), Average()
         return True
 
     def _error(self) -> float:

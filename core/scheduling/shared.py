@@ -11,15 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from core.length.base import BatchLoad
-from core.length.cost_model import Average, Meter
+from core.length.cost_model import TINY_MS, Average, Meter
 from core.scheduling.base import FREE, BatchOutcome, Grant, LiveRequest, Plan
 from core.scheduling.batch_times import BatchTimes, size_class
 from core.scheduling.guard import PlainGuard
 
 __all__ = ["Shared", "node_budget"]
 
-HORIZON = 32.0
-TINY_MS = 1e-6
 # Nodes over which the time of one more is averaged: a pass grows in steps.
 SLOPE = 4
 ALONE = "one request is decoded: it has its own budget"
@@ -56,9 +54,9 @@ def _in_turns(count: int, live: int, reason: str) -> str:
 class _SizeRecord:
     """Of rounds of about one batch size: tokens, milliseconds and nodes a round."""
 
-    tokens: Average = field(default_factory=lambda: Average(HORIZON))
-    ms: Average = field(default_factory=lambda: Average(HORIZON))
-    nodes: Average = field(default_factory=lambda: Average(HORIZON))
+    tokens: Average = field(default_factory=Average)
+    ms: Average = field(default_factory=Average)
+    nodes: Average = field(default_factory=Average)
     guard: PlainGuard = field(default_factory=PlainGuard)
 
 

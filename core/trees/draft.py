@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from collections.abc import Sequence as Many
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -46,7 +45,7 @@ class Draft:
     passes: int = 0
     ahead: int = 0
     next_temperature: float | None = None
-    moments: Many[tuple[float, float]] | None = None
+    moments: Sequence[tuple[float, float]] | None = None
     origins: tuple[int, ...] = ()
     contexts: tuple[int, ...] = ()
     shares: tuple[float, ...] = ()
@@ -60,7 +59,7 @@ class Draft:
         # Computed, not stored: a draft is cut and renumbered before it is read.
         return depths_of(self.parents)
 
-    def walk(self, token_ids: Many[int]) -> list[int]:
+    def walk(self, token_ids: Sequence[int]) -> list[int]:
         """Nodes along `token_ids` from the root, as far as the draft has them.
 
         Where a token was drawn twice under one parent, the first draw is followed.

@@ -6,7 +6,7 @@ are transformers' own objects, so that ties at the top-k and top-p edges fall as
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Many
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -63,7 +63,7 @@ def process_logits(logits: torch.Tensor, sampling: SamplingParams) -> torch.Tens
 
 
 def penalize_repetition(
-    logits: torch.Tensor, penalty: float, tokens: Many[int], paths: Many[Many[int]]
+    logits: torch.Tensor, penalty: float, tokens: Sequence[int], paths: Sequence[Sequence[int]]
 ) -> torch.Tensor:
     """Logits (n, V) to float32 logits in which tokens of the text are less probable (CTRL,
     arXiv 1909.05858, equation 2): positive ones divided by `penalty`, negative ones multiplied.
@@ -83,7 +83,7 @@ def penalize_repetition(
 
 
 def penalize_tree(
-    logits: torch.Tensor, sampling: SamplingParams, tokens: Many[int], tree: TokenTree
+    logits: torch.Tensor, sampling: SamplingParams, tokens: Sequence[int], tree: TokenTree
 ) -> torch.Tensor:
     """`penalize_repetition` for the logits (1 + nodes, V) after the root and every node of a tree
     that continues `tokens`."""

@@ -10,7 +10,7 @@ from bench.context import Context
 from bench.prompts import load_prompts
 from bench.results import Results
 from bench.settings import Settings
-from bench.suites.nodes import HOME, LOOPBACK, PLAIN, NodesSuite, failures, relayed, tables
+from bench.suites.nodes import LOCAL, LOOPBACK, PLAIN, NodesSuite, failures, relayed, tables
 from core.models.loading.load import load_models
 
 
@@ -26,7 +26,7 @@ def results(last: list[int]) -> Results:
     found = Results(Path("unused"), {}, [])
     figures = {
         PLAIN: text(250.0, 4.0, [1, 2]),
-        HOME: text(320.0, 6.2, [1, 2]),
+        LOCAL: text(320.0, 6.2, [1, 2]),
         LOOPBACK: text(312.5, 6.4, [1, 2], 1.5),
         relayed(5): text(170.0, 11.6, last, 6.5),
     }

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence as Many
+from collections.abc import Sequence
 
 import pytest
 
@@ -29,7 +29,7 @@ def written(model: TableModel, count: int) -> list[int]:
     return ids
 
 
-def prompt(ids: Many[int]) -> str:
+def prompt(ids: Sequence[int]) -> str:
     return " ".join(f"w{one}" for one in ids)
 
 
@@ -37,7 +37,7 @@ def run(engine: Engine, text: str, config: SpeculationConfig = GOODPUT) -> list[
     return list(engine.generate(Request(text, GREEDY, config)))
 
 
-def first_to_draft(events: Many[Event]) -> set[str]:
+def first_to_draft(events: Sequence[Event]) -> set[str]:
     first = next(event for event in events if isinstance(event, Drafted))
     return {record.drafter for record in first.drafts}
 

@@ -13,7 +13,7 @@ import torch
 from tokenizers import AddedToken, models, normalizers, pre_tokenizers
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
-from core.engine.engine import PREFILL_CHUNK
+from core.drafters.ssm import PREFILL_CHUNK
 from core.engine.worker import Worker
 from core.errors import ConfigError, ContextLengthError, EngineBusyError
 from core.events import RunCompleted, RunFailed, RunStarted

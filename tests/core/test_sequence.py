@@ -4,7 +4,7 @@ import pytest
 
 from core.config import SamplingParams, SpeculationConfig
 from core.events.parts import Timed
-from core.sequence import Sequence, stop_in
+from core.sequence import TokenSequence, stop_in
 from tests.fakes import sequence_of
 
 PLAIN = SpeculationConfig.preset("autoregressive")
@@ -29,7 +29,7 @@ class Letters:
 
 def sequence(
     eos: tuple[int, ...] = (), context: int = 100, prompt: int = 3, **sampling: object
-) -> Sequence:
+) -> TokenSequence:
     return sequence_of(
         range(prompt),
         PLAIN,

@@ -33,7 +33,7 @@ from core.events import (
     event_from_plain,
     event_to_plain,
 )
-from core.sequence import Sequence
+from core.sequence import TokenSequence
 from storage import RunStore
 from tests.core.nodes.served import engine_over
 from tests.laws.runs import bundled_engine, prompts
@@ -72,6 +72,7 @@ REPEATED = {
     "runs": {
         *("output", "owner", "host", "pid", "process_start", "num_lost_events", "note"),
         *("baseline_run_id", "baseline_tokens_per_second", "baseline_note"),
+        "baseline_blocks_json",
         *("llm", "num_rounds", "num_new_tokens", "tokens_per_second", "mean_acceptance_length"),
     },
     "rounds": {"num_nodes", "tree_depth", "num_new_tokens", "thinned"},
@@ -166,7 +167,7 @@ def scheduled() -> tuple[Event, ...]:
     return tuple(event for event in events if event.run_id == events[0].run_id)
 
 
-def cut_off(end: Callable[[Sequence], Event]) -> list[Event]:
+def cut_off(end: Callable[[TokenSequence], Event]) -> list[Event]:
     """A run that ends after its third round, otherwise than it would."""
     sampling = SamplingParams(max_new_tokens=32)
     engine = bundled_engine()
@@ -289,7 +290,7 @@ def kept(folder: Path) -> dict[Path, tuple[Event, ...]]:
         assert store.thin(1) == 1
         store.delete(newest[0].run_id)
         store.annotate(events[0].run_id, "seen in the lecture")
-        store.keep_baseline(events[0].run_id, 50.0, "another", "plain decoding")
+        store.keep_baseline(events[0].run_id, 50.0, "another", "plain decoding", ((50.0, 60.0),))
         return paths | {thin: tuple(store.events(events[0].run_id))}
 
 

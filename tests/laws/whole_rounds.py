@@ -18,7 +18,7 @@ from core.engine import round as round_module
 from core.engine.round import verify_input
 from core.engine.round_state import RoundState
 from core.events import RoundCompleted
-from core.sequence import Sequence as Live
+from core.sequence import TokenSequence
 from core.trees.noise import Noise
 from core.trees.verify import Verdict
 from tests.fakes import TableModel, loaded_tables, sequence_of
@@ -117,7 +117,7 @@ class EnumeratedCase:
         finally:
             self.engine.release(live)
 
-    def _sequence(self, noise: Noise) -> Live:
+    def _sequence(self, noise: Noise) -> TokenSequence:
         names = tuple(model.info.name for model in self.ssms)
         asked = self.speculation
         if asked.drafters == ("all",):
@@ -127,7 +127,7 @@ class EnumeratedCase:
             context_length=self.llm.context_length,
         )  # fmt: skip
 
-    def _end(self, sequence: Live, lengths: tuple[int, ...]) -> "_End":
+    def _end(self, sequence: TokenSequence, lengths: tuple[int, ...]) -> "_End":
         models = (self.llm, *self.ssms)
         kept = tuple(model.tokens(row) for model in models for row in model.open_rows)
         tokens = tuple(sequence.tokens[len(self.prompt_ids) :])

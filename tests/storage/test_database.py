@@ -46,6 +46,7 @@ def test_a_blank_file_gets_the_schema(path: Path) -> None:
         "m013_shares", "m014_between", "m015_fingerprints", "m016_routing", "m017_fusion",
         "m018_scheduling", "m019_own_tokens", "m020_schedules", "m021_offload", "m022_nodes",
         "m023_ranks",
+        "m024_blocks",
     ]  # fmt: skip
 
 

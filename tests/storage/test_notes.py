@@ -214,10 +214,11 @@ def test_it_reads_back_to_the_last_bit(path: Path, keep: Any, rate: float) -> No
     with RunStore(path) as store:
         keep(store, synthetic_run(2, seed=1))
         assert store.run("synthetic-1").baseline is None
-        store.keep_baseline("synthetic-1", rate, "plain", "told")
+        told = PlainSpeed(rate, "plain", "told", ((rate, 1 / 7), (2.0, rate)))
+        store.keep_baseline("synthetic-1", rate, "plain", "told", told.blocks)
     with RunStore(path) as store:
-        assert store.run("synthetic-1").baseline == PlainSpeed(rate, "plain", "told")
-        assert store.runs(RunQuery()).rows[0].baseline == PlainSpeed(rate, "plain", "told")
+        assert store.run("synthetic-1").baseline == told
+        assert store.runs(RunQuery()).rows[0].baseline == told
         assert list(store.events("synthetic-1")) == synthetic_run(2, seed=1)
 
 

@@ -247,8 +247,8 @@ def test_runs_that_were_to_end_alike_and_did_not_are_a_bug() -> None:
 def test_figures_stand_beside_each_other_with_their_ratio() -> None:
     one, two = (reduce_all(events).stats for events in (made(), plain()))
     rows = {row["name"]: row for row in figures_of(one, two).values()}
-    assert rows["Rounds"]["one"] == "6" and rows["Rounds"]["two"] == str(two.num_rounds)
-    assert rows["Rounds"]["ratio"] == f"{two.num_rounds / 6:.2f}x"
+    assert rows["LLM passes"]["one"] == "6" and rows["LLM passes"]["two"] == str(two.num_rounds)
+    assert rows["LLM passes"]["ratio"] == f"{two.num_rounds / 6:.2f}x"
     assert figures_of(None, two)["0"]["ratio"] == "–"
 
 

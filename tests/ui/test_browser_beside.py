@@ -45,7 +45,7 @@ def test_two_runs_stand_side_by_side_and_are_moved_together(
             page.locator(f"#pair-{half}-{picture} .ss-panel").wait_for()
         page.locator(f"#pair-{half}-timeline .js-plotly-plot").first.wait_for()
     names = page.locator("#pair-tables tbody th").all_inner_texts()
-    assert "Tokens / second" in names and "drafters" in names and "expansion" not in names
+    assert "Tokens / s" in names and "drafters" in names and "expansion" not in names
     for look in in_looks(page):
         sites.shot(page, f"sessions-pair-{look}")
         one, two = page.evaluate(TOPS)

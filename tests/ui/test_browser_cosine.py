@@ -17,7 +17,7 @@ from ui.server.context import Context
 
 pytestmark = pytest.mark.browser
 
-TOKENS = 500
+TOKENS = 900
 EXAMPLES = ("story", "code")
 # Every state of the panel that the page has shown: the scheduler's sentence, and its rows.
 WATCH = """() => { window.seen = {}; setInterval(() => {
@@ -27,7 +27,7 @@ WATCH = """() => { window.seen = {}; setInterval(() => {
     cells: [...row.children].map((cell) => cell.innerText) }));
   const state = { why: panel.querySelector(".sp-all-reason").textContent, rows };
   window.seen[JSON.stringify(state)] = state;
-}, 100); }"""
+}, 50); }"""
 GRANTED = "(where) => document.querySelector(`#${where}-lengths .ss-choice-granted`).textContent"
 
 
@@ -115,7 +115,7 @@ def check_panel(
         assert {granted(done).num_batch for done in group} == {len(group)}
         assert state["why"] in {granted(done).reason for done in group}
         compared += 1
-    assert compared > 1, "hardly ever were both requests in the panel"
+    assert compared, "never were both requests in the panel"
 
 
 def check_pictures(page: Any, run: decoded.Recorded, where: str = "live") -> None:

@@ -138,7 +138,8 @@ def test_the_race_says_what_the_events_say(live: Stage, browser_page: OpenPage) 
     page.locator("#live-scrubber [data-r='3']").click()
     becomes(page, LANES, [["plain", 4, 4], ["ours", 4, sum(tokens[:4])]])
     assert re.fullmatch(
-        r"\d+\.\d\dx the speed \(\d+\.\d\d to \d+\.\d\d, 3 blocks\)(: noise.*)?",
+        r"\d+\.\d\dx the speed of plain decoding \(\d+\.\d\d to \d+\.\d\d in 3 blocks\)"
+        r"(: no.*)?",
         page.locator("#live-figures .ss-race-speed").inner_text(),
     )
 

@@ -34,6 +34,7 @@ from ui.live.handlers import (
     stop_run,
 )
 from ui.live.layout import Live
+from ui.run.baselines import baseline_of
 from ui.run.checks import race_plain
 from ui.run.frame import Baseline
 from ui.run.opening import MOST_AT_ONCE
@@ -112,7 +113,7 @@ def test_a_race_answers_speed_and_text_by_one_plain_run(store: RunStore) -> None
     frames = list(answer_question(live, desk, ME, race_plain))
     assert any("Plain decoding of the same request" in notice_of(values) for values in frames)
     assert frames[-1][figures]["speedup"] > 0 and frames[-1][figures]["text"] == "same text ✓"
-    assert "plain decoding of the same request" in frames[-1][figures]["baseline_note"]
+    assert "plain decoding of the same request" in frames[-1][figures]["speed"]
     assert "Identical" in notice_of(frames[-1])
     assert len(live.board.context.hub.worker.requests) == 2
     again = frames[-1][figures]["speed"]
@@ -126,10 +127,10 @@ def test_a_race_in_blocks_measures_both_in_turns_and_lists_none_of_them(store: R
     drafting = [bool(one.speculation.drafters) for one in asked]
     assert drafting == [True, False, False, True, False, True]
     assert desk.baseline is not None and len(desk.baseline.blocks) == BLOCKS
-    ratios = desk.baseline.speed_ups(0.0)
+    ratios = [ours / plain for plain, ours in desk.baseline.blocks]
     value = figures_value(desk.frame(), desk.baseline)
     assert value["speedup"] == median(ratios)
-    assert f"{min(ratios):.2f} to {max(ratios):.2f}, 3 blocks" in value["speed"]
+    assert f"{min(ratios):.2f} to {max(ratios):.2f} in 3 blocks)" in value["speed"]
     stats = desk.frame().view.stats
     plain = len(desk.baseline.passes)
     assert value["verdict"] == (
@@ -138,6 +139,10 @@ def test_a_race_in_blocks_measures_both_in_turns_and_lists_none_of_them(store: R
     )
     assert plain == stats.num_new_tokens, "plain decoding writes one token a pass"
     assert store.runs(RunQuery()).total == 1, "what is run to compare is not listed"
+    again = baseline_of(store, store.run(desk.frame().run_id))
+    replayed = figures_value(desk.frame(), again)
+    names = ("speedup", "speed", "slower")
+    assert [replayed[name] for name in names] == [value[name] for name in names]
 
 
 def test_a_speed_up_that_passes_cannot_explain_is_called_noise(store: RunStore) -> None:

@@ -31,6 +31,7 @@ def events() -> list[Event]:
     engine, transport = engine_over(models, [["same"], ["ssm-2", "ssm-3"]])
     engine.warm_up()
     transport.delay(0, 0.01)
+    transport.delay(1, 0.001)
 
     def come_back() -> None:
         transport.delay(0, 0.01)
@@ -40,7 +41,7 @@ def events() -> list[Event]:
         2: lambda: transport.delay(0, 1.0),
         3: lambda: transport.kill(0),
         5: come_back,
-        6: lambda: transport.pass_time(0.02),  # the clock moves for the first node alone
+        6: lambda: transport.pass_time(0.02),
     }
     sampling = SamplingParams(55, temperature=0.8, seed=4)
     found: list[Event] = []
@@ -72,7 +73,7 @@ def test_every_round_says_who_answered(events: list[Event]) -> None:
         for trip in one.nodes:
             asked = trip.state != "absent"
             assert (trip.end_ms >= trip.start_ms > 0) == asked and trip.end_ms <= one.at_ms
-            assert (trip.round_trip_ms > 0) == (trip.drafts > 0 and trip.node == ONE)
+            assert (trip.round_trip_ms > 0) == (trip.drafts > 0)
             assert trip.plain_ms > 0
     drafted = [{d.drafter for d in e.drafts} for e in events if isinstance(e, Drafted)]
     assert {"ssm-2", "ssm-3"} in drafted and {"same", "ssm-2", "ssm-3"} in drafted

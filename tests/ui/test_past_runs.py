@@ -189,7 +189,7 @@ def test_a_second_run_of_the_list_stands_beside_the_first(store: RunStore) -> No
     section, answer, tables, place = both[before : before + 4]
     assert place["value"] == place["maximum"] == 4
     assert section.visible and "Another text from token 1 on" in text(answer)
-    assert tables["figures"]["0"]["name"] == "Tokens / second"
+    assert tables["figures"]["0"]["name"] == "Tokens / s"
     assert [desk.frame().run_id for desk in desks[1:]] == [one, two]
     half = sessions.beside.halves[1]
     select_round(half, desks[2], {"round": 2})

@@ -26,7 +26,7 @@ from ui.prompts.export import NOTHING, file_of
 from ui.prompts.past import MOST_RUNS, FoundPrompts, PastLook, looked_at
 from ui.prompts.past_handlers import known_domains, past_drawn, told_of
 from ui.prompts.row_settings import settings_of_run
-from ui.prompts.rows import of_runs, of_study, rows_plain, table_value
+from ui.prompts.rows import of_runs, of_study, profit_words, rows_plain, table_value
 from ui.prompts.run_figures import PastRun, RunFigures
 from ui.prompts.tab import study_drawn
 from ui.server.context import Context
@@ -130,6 +130,25 @@ def test_what_the_table_shows() -> None:
     assert first["slot"] == DRAFTERS.index(first["best"])
     assert first["drafters"] == {str(i): name for i, name in enumerate(DRAFTERS)}
     assert (first["runs"], first["run"]) == (1, "tree-0")
+
+
+def test_the_prompt_that_profits_most_is_named_with_the_reason() -> None:
+    lines = [line for line in of_study(study(), results()) if line.row.configuration == "tree"]
+    gains = (3.5, 1.25)
+    lines = [
+        replace(line, row=replace(line.row, mean_acceptance_length=gain))
+        for line, gain in zip(lines, gains, strict=True)
+    ]
+    told = profit_words(lines)
+    most, least = lines
+    assert told.startswith("Most profits “one two”: 3.50 tokens / pass, since ")
+    assert f"drafted by {most.row.best_drafter}; least “" in told
+    assert f"{100 * least.row.draft_acceptance_rate:.0f} % of the draft was accepted" in told
+    assert profit_words(lines[::-1]) == told and profit_words(lines[:1]) == ""
+    assert (
+        table_value("s", lines, DRAFTERS, chosen="tree", words="More.")["words"] == f"{told} More."
+    )
+    assert table_value("s", lines, DRAFTERS, chosen="another", words="More.")["words"] == "More."
 
 
 def test_a_row_without_drafts_says_why() -> None:

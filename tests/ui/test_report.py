@@ -39,7 +39,7 @@ def body_of(html: str) -> str:
 def test_the_head_says_what_it_is() -> None:
     events = synthetic_run(8)
     started = events[0]
-    html = report_html(events, Baseline(50.0, "other", "measured now"))
+    html = report_html(events, Baseline(50.0, "other", "plain decoding then"))
     body = body_of(html)
     for told in (
         *(model.name for model in started.models),
@@ -49,13 +49,14 @@ def test_the_head_says_what_it_is() -> None:
         "2026-01-01 00:00 UTC",
         "synthetic tests/synthetic",
         "tokens a second",
-        "times plain decoding",
+        "x the speed of plain decoding then, one sample",
         "Made with SpecScope",
     ):
         assert told in body, told
     assert "<title>SYNTHETIC prompt 0" in html
-    speedup = Report(html).pictures(Place(0))["figures"]["baseline_tps"]
-    assert speedup is None and Report(html).bases[-1]["figures"]["baseline_tps"] == 50.0
+    speedup = Report(html).pictures(Place(0))["figures"]["speedup"]
+    ended = Report(html).bases[-1]["figures"]
+    assert speedup is None and ended["speedup"] == ended["tokens_per_second"] / 50.0
 
 
 def test_it_asks_nobody_for_anything_and_weighs_little() -> None:

@@ -11,6 +11,7 @@ import pytest
 from core.config import COMBINES
 from core.config.mechanisms import combine_rule
 from core.events import Event, RoundCompleted, RunStats, Span
+from lab.figures import Estimate
 from tests.synthetic import DRAFTERS, MINIONS, Mechanisms, synthetic_run
 from tests.together import share_passes
 from tests.ui.fakes import pictures_at
@@ -282,7 +283,7 @@ def test_a_bar_is_as_long_as_it_took_and_says_what_is_counted() -> None:
 
 def why_slower(stats: RunStats) -> str:
     """Why it is slower than a plain decoding that is twice as fast."""
-    return slower_because(stats, 2 * stats.tokens_per_second)
+    return slower_because(stats, Estimate(0.5, 0.5, 0.5, 1))
 
 
 def test_a_pass_of_a_lesson_is_what_of_it_was_the_runs() -> None:

@@ -27,8 +27,17 @@ from core.events.outcome import Outcome
 from storage import RunStore
 from tests.synthetic import MINIONS, Mechanisms, synthetic_run
 from tests.ui.fakes import plain_twin
+from ui.run.charts import timeline_value
 from ui.run.frame import Baseline, Before, Frame
-from ui.run.values import PICTURES, PictureMaker, figures_value, picture_values, strip_value
+from ui.run.times import BESIDE
+from ui.run.values import (
+    PICTURES,
+    PictureMaker,
+    figures_value,
+    picture_values,
+    strip_value,
+    tree_value,
+)
 from ui.run.view import View, detail_of, reduce, reduce_all
 
 
@@ -429,3 +438,33 @@ def test_the_scoreboard_adds_up_what_each_drafter_proposed_and_the_llm_took() ->
     assert cut == 0 and {name: score[0] for name, score in board.items()} == {
         name: accepted[name] for name in board
     }
+
+
+def test_the_selected_round_says_how_long_it_took_and_with_what() -> None:
+    events = synthetic_run(6, seed=2)
+    view = reduce_all(events)
+    for number, line in enumerate(view.rounds):
+        frame = Frame(view=view, detail=detail_of(events, number), known=1, run_id="x")
+        told = timeline_value(frame)["took"]
+        own = [span for span in line.spans if span.name not in BESIDE]
+        llm = sum(span.ms for span in own if span.lane == "llm")
+        assert told.startswith(f"Round {number + 1} took {line.time.whole_ms:.1f} ms: drafting ")
+        assert f"LLM pass {llm:.1f} ms" in told
+        parts = [
+            float(one.split()[-2]) for one in told.partition(": ")[2].split(", ") if " ms" in one
+        ]
+        assert sum(parts) == pytest.approx(line.time.whole_ms, abs=0.3), "they add up to it"
+    assert timeline_value(Frame())["took"] == ""
+
+
+def test_of_a_drawn_token_the_tree_does_not_say_that_it_was_wanted() -> None:
+    events = synthetic_run(30, seed=5)
+    view = reduce_all(events)
+    detail = next(
+        one
+        for one in (detail_of(events, line.number) for line in view.rounds)
+        if one and one.verified and one.verified.own_kind == "recovered"
+    )
+    for rule, drew in (("greedy", False), ("match", True), ("traversal", True)):
+        judged = replace(detail, verified=replace(detail.verified, rule=rule))
+        assert tree_value(Frame(view=view, detail=judged))["own"]["drew"] is drew

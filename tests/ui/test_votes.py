@@ -21,7 +21,7 @@ from ui.run.decided import winner_reasons
 from ui.run.frame import Frame
 from ui.run.values import picture_values
 from ui.run.view import detail_of, reduce_all
-from ui.run.votes import proposals_value, vote_sentence
+from ui.run.votes import helped_words, proposals_value, vote_sentence
 from ui.tune.form import axis_shown
 
 __all__ = ["registered"]
@@ -278,3 +278,40 @@ def test_registered_rules_have_their_menus_fields_and_words_in_pictures() -> Non
     assert values["tree"]["words"]["mass"] == "" and not values["proposals"]["dial"]
     assert values["lengths"]["no_estimates"] == length_policy("two").no_estimates
     assert vote_sentence(*view_at(events, 0)) == "", "it weighs no drafter"
+
+
+def test_the_drafter_that_helped_most_is_named_with_its_counts() -> None:
+    events = run("union")
+    view = reduce_all(events)
+    name, (accepted, proposed) = max(view.scoreboard.items(), key=lambda one: one[1])
+    told = helped_words(view)
+    assert told == (
+        f"{name} helped most: {accepted} of its {proposed} tokens were accepted in this run."
+    )
+    assert pictures_at(events, 11)["proposals"]["helped"] == told
+    live = Frame(view=view, detail=view.last)
+    assert proposals_value(live)["helped"] == "", "while it runs nothing is moved by it"
+    single = reduce_all(run("union", drafters=DRAFTERS[:1]))
+    ((accepted, proposed),) = single.scoreboard.values()
+    assert f"drafted alone: {accepted} of its {proposed} tokens" in helped_words(single)
+    first, second, *_ = (line.tally for line in view.rounds if len(line.tally) > 1)
+    level = replace(view.rounds[0], tally=tuple((name, 3, 4) for name, *_ in first[:2]))
+    assert helped_words(replace(view, rounds=(level,))).endswith(
+        "most: 3 tokens each were accepted."
+    )
+    assert helped_words(reduce_all(events[:1])) == ""
+
+
+def test_below_the_tree_it_is_told_who_won_a_vote_and_what_was_dropped() -> None:
+    events = run("vote")
+    for number in range(12):
+        _, detail = view_at(events, number)
+        told = pictures_at(events, number)["tree"]["why"]
+        dropped = len(detail.combined.dropped)
+        if not detail.combined.winner:
+            assert "dropped" not in told, "nothing was drafted"
+            continue
+        behind = f"{detail.combined.masses[-1]:.2f} of "
+        assert told.startswith(f"{detail.combined.winner}'s draft won the vote with {behind}")
+        assert f" {dropped} token{'s' if dropped != 1 else ''} of the others w" in told
+    assert "dropped" not in pictures_at(run("union"), 3)["tree"]["why"]

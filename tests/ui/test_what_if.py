@@ -44,6 +44,7 @@ def test_the_sliders_start_at_what_the_run_measured() -> None:
     baseline = Baseline(stats.tokens_per_second / 2, "plain", "measured")
     value = what_if_value(frame, baseline)
     assert value["speedup"] == pytest.approx(2.0)
+    assert value["tokens"] == stats.num_new_tokens / stats.num_rounds
     rejected = sum(line.accepted < line.depth for line in view.rounds)
     accepted = stats.num_accepted_tokens
     assert value["acceptance"] == pytest.approx(accepted / (accepted + rejected))

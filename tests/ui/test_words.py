@@ -12,6 +12,7 @@ from core.config.checks import MAX_TREE_NODES
 from core.config.mechanisms import NGRAM
 from core.engine.overlap import ALONE as ALONE_NOTE
 from core.events import Ahead, RunStats, Scheduled, Trial
+from lab.figures import Estimate
 from tests.synthetic import DRAFTERS, HOSTILE_TEXTS, Mechanisms, synthetic_run
 from tests.ui.fakes import plain_twin
 from ui.run.budget import budget_words, nodeless, with_budget_bounds
@@ -22,6 +23,7 @@ from ui.run.slower import slower_because
 from ui.run.switching import ALONE
 from ui.run.values import figures_value, picture_values, strip_value
 from ui.run.view import Detail, View, detail_of, reduce_all
+from ui.run.what_if import what_if_value
 from ui.words.messages import Line, ordinal, position_sentence, run_lines
 
 EVENTS = synthetic_run(30, seed=5)
@@ -135,6 +137,29 @@ def test_bars_are_what_the_token_was_chosen_from() -> None:
     assert [row["t"] for row in rows["llm"].values()] == list(top.texts)
     hits = [row for row in rows["llm"].values() if row["hit"]]
     assert all(row["id"] == told.token_id for row in hits)
+    # A drafter that drew it from beyond its recorded alternatives is listed all the same.
+    proposers = {str(NAMES.index(name)) for name in detail.combined.drafters_of(node)}
+    few = replace(
+        detail.verified, top_k=tuple(t for t in detail.verified.top_k if t.source == "llm")
+    )
+    rows = bars(replace(detail, verified=few), told, NAMES)
+    assert set(rows) == {"llm", *proposers}
+    assert all([one["id"] for one in rows[key].values()] == [told.token_id] for key in proposers)
+    assert all(one["p"] is None for key in proposers for one in rows[key].values())
+
+
+def test_a_draw_is_no_preference_and_who_drafted_is_named() -> None:
+    detail = next(one for one in details() if one.verified.own_kind == "recovered")
+    verdict, tree = detail.verified, detail.combined
+    after = verdict.path[-1] if verdict.path else -1
+    drafted = [node for node, parent in enumerate(tree.parents) if parent == after]
+    first = max(drafted, key=lambda node: verdict.llm_probabilities[node])
+    by = ", ".join(LETTERS[name] for name in tree.drafters_of(first))
+    for rule, verb in (("greedy", "prefers"), ("match", "drew"), ("mss", "drew")):
+        judged = replace(detail, verified=replace(verdict, rule=rule))
+        told = explain(judged, None, LETTERS, {}).sentence
+        assert told.startswith(f"The drafts said {quote(tree.texts[first])} (by {by})")
+        assert f"; the LLM {verb} {quote(verdict.own_text)} (" in told
 
 
 def test_quotes_are_short_and_visible_letters_go_on_after_z_places_are_english() -> None:
@@ -213,15 +238,61 @@ def test_a_slower_run_is_told_with_reason_and_remedy_and_a_faster_one_is_not_exc
         ({"draft_ms": 1500, "verify_ms": 400}, "fewer drafters"),
         ({"draft_ms": 200, "verify_ms": 1500}, "max_tree_nodes"),
         ({"draft_acceptance_rate": 0.05}, "closer to this text"),
-        ({"draft_ms": 10, "verify_ms": 20}, "take the rest"),
+        ({"draft_ms": 10, "verify_ms": 20}, "The rest costs most"),
         ({"draft_ms": 700, "verify_ms": 740}, "gains too little"),
     ):
         (told,) = warnings_of(slow, 100.0, **changes)
         assert told.startswith("0.50x: slower than plain decoding") and words in told
         assert "a round took 40.0 ms (4.0 plain tokens" in told
-    assert warnings_of(slow, 25.0) == [] and slower_because(RunStats(), 10.0) == ""
+    assert warnings_of(slow, 25.0) == [] and slower_because(RunStats(), HALF) == ""
     plain = reduce_all(plain_twin(EVENTS))
     assert warnings_of(plain, plain.stats.tokens_per_second * 2) == [], "plain decoding is plain"
+
+
+def test_the_largest_part_of_a_round_is_what_is_said_to_cost_most() -> None:
+    """Each beside a plain round of 10 ms, where a round takes 40 ms."""
+    for draft, llm, words in (
+        (15.0, 14.9, "Drafting costs most"),
+        (15.5, 16.0, "The LLM pass costs most"),
+        (12.0, 12.5, "The rest costs most"),
+        (16.5, 14.0, "Drafting costs most"),
+    ):
+        told = why(draft_ms=50 * draft, verify_ms=50 * llm)
+        between = f"the rest {40 - draft - llm:.1f} ms) and gave 2.0 tokens"
+        assert words in told and between in told and told.count("costs most") == 1
+    near = why(draft_ms=50 * 17.0, verify_ms=50 * 17.5, ratio=Estimate(0.3, 0.3, 0.3, 1))
+    assert "The LLM pass costs most" in near, "a plain round of 6 ms"
+    cheap = why(draft_ms=50 * 17.0, verify_ms=50 * 17.5, ratio=Estimate(0.8, 0.8, 0.8, 1))
+    assert "Drafting costs nearly as much as the LLM pass: try fewer drafters" in cheap
+
+
+def test_no_difference_is_told_where_the_range_of_the_blocks_holds_one() -> None:
+    ended = end_frame(replace(VIEW, stats=HALF_AS_FAST, state="completed"))
+    unsure = Baseline(60.0, "plain", "note", blocks=((60.0, 50.0), (60.0, 48.0), (50.0, 64.0)))
+    figures = figures_value(ended, unsure)
+    assert figures["speed"] == (
+        "0.83x the speed of plain decoding (0.80 to 1.28 in 3 blocks): no difference is shown"
+    )
+    assert not figures["slower"] and not any(
+        "slower" in one.text for one in run_lines(ended, unsure)
+    )
+    lost = replace(unsure, blocks=((60.0, 50.0), (60.0, 48.0), (50.0, 49.0)))
+    assert figures_value(ended, lost)["slower"]
+    assert any(one.text.startswith("0.83x: slower") for one in run_lines(ended, lost))
+
+
+def test_every_part_of_the_page_has_the_same_speed_up() -> None:
+    ended = end_frame(replace(VIEW, stats=HALF_AS_FAST, state="completed"))
+    # The run itself is the first block: alone it was 0.83x.
+    baseline = Baseline(50.0, "plain", "note", blocks=((60.0, 50.0), (50.0, 20.0), (50.0, 15.0)))
+    figures, predicted = figures_value(ended, baseline), what_if_value(ended, baseline)
+    assert figures["speedup"] == predicted["speedup"] == pytest.approx(0.4)
+    tokens_a_round = HALF_AS_FAST.num_new_tokens / HALF_AS_FAST.num_rounds
+    round_ms = 1000 * tokens_a_round / HALF_AS_FAST.tokens_per_second
+    assert predicted["plain_ms"] * tokens_a_round / round_ms == pytest.approx(0.4)
+    (slower,) = [one.text for one in run_lines(ended, baseline) if one.kind == "warn"]
+    assert slower.startswith("0.40x") and figures["speed"].startswith("0.40x")
+    assert "(5.0 plain tokens" in slower and "gave 2.0 tokens" in slower, "which divide to it"
 
 
 def test_one_is_one() -> None:
@@ -237,10 +308,15 @@ RATES = {"draft_acceptance_rate": 0.5, "tokens_per_second": 50.0}
 HALF_AS_FAST = RunStats(**COUNTS, **RATES, num_draft_tokens=100)
 
 
-def why(preset: str = "specinfer", beside_ms: float = 0.0, **changes: Any) -> str:
+HALF = Estimate(0.5, 0.4, 0.6, 3)
+
+
+def why(
+    preset: str = "specinfer", beside_ms: float = 0.0, ratio: Estimate = HALF, **changes: Any
+) -> str:
     fields = {k: changes.pop(k) for k in list(changes) if k in SpeculationConfig().to_plain()}
     plain = {**SpeculationConfig.preset(preset).to_plain(), **fields}
-    return slower_because(replace(HALF_AS_FAST, **changes), 100.0, plain, beside_ms)
+    return slower_because(replace(HALF_AS_FAST, **changes), ratio, plain, beside_ms)
 
 
 def test_only_controls_that_matter_are_named() -> None:
@@ -294,8 +370,9 @@ def test_a_length_that_is_not_reached_is_not_to_be_lowered() -> None:
 def test_a_run_that_drafted_nothing_was_no_slower_for_its_drafts() -> None:
     none: dict[str, Any] = {"num_draft_tokens": 0, "draft_acceptance_rate": 0.0}
     same: dict[str, Any] = {**none, "num_new_tokens": 50, "tokens_per_second": 96.0}
-    told = why("best", **same, verify_ms=490.0)
-    assert told.startswith("of the noise of single runs: no tokens drafted in 50 rounds is plain")
+    told = why("best", ratio=Estimate(0.96, 0.96, 0.96, 1), **same, verify_ms=490.0)
+    assert told.startswith("0.96x: slower than plain decoding here, because of the noise of ")
+    assert "single runs: no tokens drafted in 50 rounds is plain decoding in all but name" in told
     assert "means nothing" in told and "no draft was expected to bring the text faster" in told
     for remedy in ("max_tree_nodes", "speculation_length", "SSMs closer", "try "):
         assert remedy not in told

@@ -44,13 +44,14 @@ def _baseline(context: Context) -> Callable[..., Any]:
             session, summary = await _answer(context, gradio_request, run_id, race_plain)
             if session.baseline is None:
                 raise ConfigError(session.trouble or UNFINISHED)
-            ours, plain = summary.stats.tokens_per_second, session.baseline.tokens_per_second
+            ours = summary.stats.tokens_per_second
+            ratio = session.baseline.speed_up(ours)
             return {
                 "run_id": run_id,
                 "plain_run_id": session.baseline.run_id,
                 "tokens_per_second": ours,
-                "plain_tokens_per_second": plain,
-                "speed_up": ours / plain if plain else None,
+                "plain_tokens_per_second": session.baseline.tokens_per_second,
+                "speed_up": ratio.value if ratio else None,
             }
 
     return baseline

@@ -8,7 +8,6 @@ from typing import Any
 
 from core.config import SpeculationConfig
 from core.errors import ConfigError
-from lab.figures import median
 from lab.measured import Measured
 from lab.order import Cell
 from lab.study import PLAIN, Configuration, Study, plain_configuration
@@ -25,7 +24,7 @@ from ui.compare.study_text import ANSWERS, Events, same_answer
 from ui.run.slower import pool_stats, slower_because
 from ui.run.view import View
 from ui.shared.study_words import machine_words
-from ui.words.spreads import spread_words, where_words
+from ui.words.spreads import AS_FAST, is_slower, speed_up_words, spread_words, where_words
 
 __all__ = ["RECORDED", "comparison_rows", "comparison_values", "configurations_of", "verdict"]
 
@@ -33,7 +32,6 @@ MOST = 6
 RECORDED = 5
 """Every run records as many alternatives: they distinguish a rounding tie from a bug, but cost
 time."""
-AS_FAST = 0.99
 STAGES = ("draft", "combine", "llm", "verify", "commit", "prefill")
 
 
@@ -88,7 +86,7 @@ def _row(study: Study, results: Results, row: ConfigurationRow, events: Events) 
         "draft_share": row.draft_share,
         "same_text": answer.kind,
         "same_text_words": answer.sentence,
-        "slower_because": _slower(study, results, row, mine),
+        "slower_because": _slower(study, row, mine),
         "run_id": middle.run_id if middle else "",
     }
 
@@ -99,19 +97,13 @@ def _middle_run(mine: Sequence[Measured]) -> Measured | None:
     return ordered[(len(ordered) - 1) // 2] if ordered else None
 
 
-def _slower(study: Study, results: Results, row: ConfigurationRow, mine: Sequence[Measured]) -> str:
+def _slower(study: Study, row: ConfigurationRow, mine: Sequence[Measured]) -> str:
     """Why a configuration is slower than plain decoding, by the figures of all its runs."""
-    speeds = [
-        result.stats.tokens_per_second
-        for cell, result in results.items()
-        if cell.contestant == study.base
-    ]
-    if row.ratio is None or row.ratio.value >= AS_FAST or not speeds:
+    if row.ratio is None or not is_slower(row.ratio):
         return ""
     speculation = next(one for one in study.configurations if one.name == row.name).speculation
     stats = pool_stats([result.stats for result in mine])
-    because = slower_because(stats, median(speeds), speculation.to_plain())
-    return f"{row.ratio.value:.2f}x: slower than plain decoding here, because {because}"
+    return slower_because(stats, row.ratio, speculation.to_plain())
 
 
 def verdict(study: Study, results: Results) -> str:
@@ -121,19 +113,16 @@ def verdict(study: Study, results: Results) -> str:
     if best is None or best.ratio is None:
         return "Figures come as the runs end."
     ratio, noun = best.ratio, group_of(study)
-    spread = spread_words(ratio, noun)
-    if ratio.groups > 1:
-        spread = f"{spread}: {ratio.low:.2f} to {ratio.high:.2f}"
-    sentence = f"{best.name} at {ratio.value:.2f} times plain decoding ({spread})"
+    sentence = f"{best.name} at {speed_up_words(ratio, noun)}"
     reaching = any(row.ratio is not None and row.ratio.high >= 1 for row in rows)
     if ratio.value < AS_FAST and ratio.groups > 1 and reaching:
-        words = "these measurements cannot tell which is faster"
+        words = "no difference is shown"
         return f"Nothing was measured faster than plain decoding; the best is {sentence}: {words}."
     if ratio.value < AS_FAST:
         where = where_words(ratio, noun)
         return f"Nothing was faster than plain decoding {where}; the best is {sentence}."
     if ratio.low <= 1:
-        return f"The fastest is {sentence}: not surely faster than plain decoding."
+        return f"The fastest is {sentence}: no difference from plain decoding is shown."
     return f"The fastest is {sentence}."
 
 

@@ -35,7 +35,7 @@ from ui.form.menus import (
     verify_choices,
     weights_choices,
 )
-from ui.words.settings import page_preset
+from ui.words.settings import TEMPERATURE_MEANS, page_preset
 
 __all__ = [
     "EXAMPLES",
@@ -145,7 +145,7 @@ PRESET_WORDS = {
     "sequence": "one SSM, a chain",
     "specinfer": "one tree of all SSMs",
     "specinfer-paper": "the tree uncut",
-    "minions": "a vote",
+    "minions": "a vote: one draft is checked, the others are dropped",
     "cosine": "chosen SSMs write one chain",
     "best": "a tree as large as the measured times make worth it",
 }
@@ -177,7 +177,7 @@ def temperature_control() -> gr.Number:
         value=0,
         step=0.1,
         label="Temperature",
-        info="0 always takes the best token.",
+        info=f"0 always takes the best token. {TEMPERATURE_MEANS}",
         elem_id="sampling-temperature",
         min_width=90,
     )

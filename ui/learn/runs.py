@@ -150,5 +150,4 @@ def _begin(learn: Learn, session: TabSession, setup: Setup, owner: str, pace: Pa
 
 def _baseline(view: View) -> Baseline:
     rate = view.stats.tokens_per_second
-    note = f"the LLM alone, measured in this lesson: {rate:.1f} tokens/s"
-    return Baseline(rate, view.run_id, note, key_of_run(view))
+    return Baseline(rate, view.run_id, "the LLM alone in this lesson", key_of_run(view))

@@ -14,8 +14,9 @@ from lab.study import Study
 from lab.tables import PromptRow, Results, prompt_row, prompt_rows
 from ui.prompts.row_settings import RunSettings, labels_of
 from ui.prompts.run_figures import PastRun
+from ui.run.explain import quote
 
-__all__ = ["PromptLine", "of_runs", "of_study", "rows_plain", "table_value"]
+__all__ = ["PromptLine", "of_runs", "of_study", "profit_words", "rows_plain", "table_value"]
 
 EXCERPT = 120
 IN_STUDY = "plain decoding of the same prompt in this study"
@@ -101,6 +102,26 @@ def _line(
     )
 
 
+def profit_words(lines: Sequence[PromptLine]) -> str:
+    """Which prompt profits most from drafts, which least, and why; empty with fewer than two."""
+    drafted = [line for line in lines if line.drafters and line.row.mean_acceptance_length]
+    ranked = sorted(drafted, key=lambda line: -(line.row.mean_acceptance_length or 0.0))
+    if len({line.row.prompt for line in drafted}) < 2:
+        return ""
+    most, least = ranked[0], ranked[-1]
+    return f"Most profits {_gain_words(most)}; least {_gain_words(least)}."
+
+
+def _gain_words(line: PromptLine) -> str:
+    row = line.row
+    rate = row.draft_acceptance_rate or 0.0
+    by = f", most of it drafted by {row.best_drafter}" if row.best_drafter else ""
+    return (
+        f"{quote(' '.join(line.text.split()))}: {row.mean_acceptance_length:.2f} tokens / pass, "
+        f"since {100 * rate:.0f} % of the draft was accepted{by}"
+    )
+
+
 # -- for the picture --
 
 
@@ -109,9 +130,10 @@ def table_value(
 ) -> dict[str, Any]:
     """The table `of` a study or of past runs: rows by number. `drafters`: in the order of their
     colours; `chosen`: the settings to show first, empty for all."""
+    shown = [line for line in lines if chosen in ("", line.row.configuration)]
     return {
         "of": of,
-        "words": words,
+        "words": f"{profit_words(shown)} {words}".strip(),
         "chosen": chosen,
         "rows": {str(i): _row(line, drafters) for i, line in enumerate(lines)},
     }

@@ -18,6 +18,7 @@ from ui.components.pictures import PICTURES, Scrubber
 from ui.report.inlined import fonts_css, plotly_data, report_file, scripts_data, seal, styles
 from ui.report.recording import Limits, Recording, record
 from ui.run.frame import Baseline
+from ui.run.race import speed_sentence
 from ui.run.view import View
 from ui.words.settings import settings_line
 
@@ -126,10 +127,8 @@ def _figures_sentence(view: View, baseline: Baseline | None) -> str:
         share = math.floor(100 * stats.draft_acceptance_rate + 0.5)
         parts.append(f"{share} % of draft tokens accepted")
     parts.append(f"first token after {stats.ttft_ms:.0f} ms")
-    if baseline and baseline.tokens_per_second > 0:
-        ratio = stats.tokens_per_second / baseline.tokens_per_second
-        parts.append(f"{ratio:.2f} times plain decoding")
-    return ", ".join(parts)
+    parts.append(speed_sentence(view, baseline))
+    return ", ".join(filter(None, parts))
 
 
 def _when(created_utc: str) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ui.run.charts import choice_value, round_value
+from ui.run.charts import choice_value, round_value, took_words
 from ui.run.frame import Baseline, Frame
 from ui.run.race import place_value
 from ui.run.routes import chosen_route
@@ -20,7 +20,7 @@ Value = dict[str, Any]
 # Fields of a selected round's pictures that belong to the run and its place all the same.
 OF_THE_RUN = {
     "tree": ("run", "drafters", "rest", "node"),
-    "proposals": ("run", "drafters", "rule", "history"),
+    "proposals": ("run", "drafters", "rule", "history", "helped"),
     "inspector": ("run", "drafters", "meant", "node"),
 }
 
@@ -43,7 +43,11 @@ def round_values(frame: Frame) -> Value:
         **mine,
         "routing": chosen_route(frame),
         "lengths": {"sel": frame.selected_round, **length},
-        "timeline": {"sel": frame.selected_round, "round": round_value(frame)},
+        "timeline": {
+            "sel": frame.selected_round,
+            "round": round_value(frame),
+            "took": took_words(frame),
+        },
     }
 
 

@@ -24,7 +24,12 @@ class BaselineLog(Protocol):
     """The part of storage.RunStore that stores a baseline."""
 
     def keep_baseline(
-        self, run_id: str, tokens_per_second: float, plain_run_id: str, note: str
+        self,
+        run_id: str,
+        tokens_per_second: float,
+        plain_run_id: str,
+        note: str,
+        blocks: tuple[tuple[float, float], ...] = (),
     ) -> None: ...
 
 
@@ -76,24 +81,25 @@ def keep_baseline(log: BaselineLog, run_id: str, baseline: Baseline) -> None:
     """Log a run's baseline, so that its replay and its report show it too."""
     if run_id == OPENING:
         return  # it is in no log
-    log.keep_baseline(run_id, baseline.tokens_per_second, baseline.run_id, baseline.note)
+    log.keep_baseline(
+        run_id, baseline.tokens_per_second, baseline.run_id, baseline.note, baseline.blocks
+    )
 
 
 def baseline_of(store: Any, run: Any) -> Baseline | None:
     """The baseline of `run` (a RunSummary of `store`): the one shown live, else plain decoding of
     the same prompt and repeat in its study; None if neither was measured."""
     if run.baseline is not None:
-        baseline = run.baseline
-        return Baseline(baseline.tokens_per_second, baseline.run_id, baseline.note)
+        plain = run.baseline
+        return Baseline(plain.tokens_per_second, plain.run_id, plain.note, blocks=plain.blocks)
     try:
-        plain = _plain_cell(store.studies, run.run_id)
+        cell = _plain_cell(store.studies, run.run_id)
     except SpecScopeError:
         return None  # the study was deleted meanwhile, or a newer version wrote it
-    if plain is None:
+    if cell is None:
         return None
-    rate = plain.stats.tokens_per_second
-    note = f"plain decoding in the same study, same prompt, models and machine: {rate:.1f} tokens/s"
-    return Baseline(rate, plain.run_id, note)
+    note = "plain decoding in the same study, same prompt and repeat"
+    return Baseline(cell.stats.tokens_per_second, cell.run_id, note)
 
 
 def _plain_cell(studies: Any, run_id: str) -> Measured | None:

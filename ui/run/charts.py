@@ -5,6 +5,7 @@ Plain JSON in dicts, as described in ui/run/values.py; of a live run only the la
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
 
@@ -16,13 +17,23 @@ from ui.run.nodes import nodes_of, nodes_value, trip_spans
 from ui.run.offloaded import offload_words
 from ui.run.ranks import ranks_words
 from ui.run.switching import trial_of
+from ui.run.times import BESIDE, add_spans, time_of
 from ui.run.view import RoundView, View
+from ui.words.settings import TEMPERATURE_MEANS
 
-__all__ = ["choice_value", "drafters_value", "lengths_value", "round_value", "timeline_value"]
+__all__ = [
+    "choice_value",
+    "drafters_value",
+    "lengths_value",
+    "round_value",
+    "timeline_value",
+    "took_words",
+]
 
 Value = dict[str, Any]
 
 UNASKED = ("unused", "ended")
+SHOWN_MS = 0.05
 HIDDEN_MS = 0.005
 """Smaller times are shown as 0.00 ms."""
 LATELY = 32  # rounds; the length policy's averages reach about as far back
@@ -61,6 +72,7 @@ def lengths_value(frame: Frame, before: Before | None = None) -> Value:
         "before_rates": _rates(before.stats) if before else {},
         "decisions": decision_values(shown),
         "sel": frame.selected_round,
+        "heat": TEMPERATURE_MEANS if view.drafters else "",
         **choice_value(frame),
     }
 
@@ -146,6 +158,7 @@ def timeline_value(frame: Frame) -> Value:
         "predicts": length_policy(policy).predicts,
         "predicting": " and ".join(n for n, one in LENGTH_POLICIES.items() if one.predicts),
         "round": round_value(frame),
+        "took": took_words(frame),
         "share": _share(view),
         "total": round(view.stats.total_ms, 3),
         "sel": frame.selected_round,
@@ -264,6 +277,22 @@ def round_value(frame: Frame) -> Value:
         }
         for k, entry in enumerate(completed.ahead if completed else ())
     }
+
+
+def took_words(frame: Frame) -> str:
+    """How long the selected round took, and its largest parts; empty until it is complete."""
+    completed = frame.detail.completed if frame.detail else None
+    whole = time_of(completed).whole_ms if completed else 0.0
+    if completed is None or not whole:
+        return ""
+    own = tuple(span for span in completed.spans if span.name not in BESIDE)
+    sums = dict(add_spans((), replace(completed, spans=own)))
+    between = max(0.0, whole - sums["busy"])
+    parts = {"drafting": sums.get("draft", 0.0), "LLM pass": sums.get("llm", 0.0)}
+    small = sum(sums.get(name, 0.0) for name in ("combine", "verify", "commit"))
+    parts |= {"combine, verdict and commit": small, "between stages": between}
+    told = ", ".join(f"{name} {ms:.1f} ms" for name, ms in parts.items() if ms >= SHOWN_MS)
+    return f"Round {completed.round + 1} took {whole:.1f} ms: {told}."
 
 
 def _share(view: View) -> Value:

@@ -181,7 +181,7 @@ def _keep_baseline(hub: Hub, session: TabSession, view: View) -> None:
         return
     if view.state == "completed":
         rate = plain.stats.tokens_per_second
-        note = f"plain decoding of the same request on this machine: {rate:.1f} tokens/s"
+        note = "plain decoding of the same request on this machine"
         block = ((rate, view.stats.tokens_per_second),)
         session.baseline = Baseline(
             rate, plain.run_id, note, key_of_run(view), block, pass_ends(plain)

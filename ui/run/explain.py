@@ -61,7 +61,7 @@ def explain(
     if node == -1:
         return _root(tree)
     if node is None or not 0 <= node < len(tree.token_ids):
-        return _own(tree, verdict)
+        return _own(tree, verdict, letters)
     parent = tree.parents[node]
     outcome = verdict.outcomes[node] if verdict else "pending"
     labels = {name: _label(name, letters) for name in letters}
@@ -83,7 +83,8 @@ def bars(
     detail: Detail | None, explanation: Explanation, drafters: tuple[str, ...]
 ) -> dict[str, dict[str, Any]]:
     """Source (`llm` or a drafter's number) -> its most probable tokens after
-    `explanation.parent`; the LLM's list has the token that is explained in any case."""
+    `explanation.parent`; the LLM's list has the token that is explained in any case, and so has
+    that of each drafter that proposed it, without a probability if none was recorded."""
     if detail is None or detail.verified is None:
         return {}
     index = {name: str(i) for i, name in enumerate(drafters)}
@@ -97,7 +98,24 @@ def bars(
             "p": round(explanation.chance, 4),
             "hit": True,
         }
+    for name in _proposers(detail.combined, explanation):
+        own = found.setdefault(index[name], {}) if name in index else {}
+        if not any(one["hit"] for one in own.values()):
+            own[str(len(own))] = {
+                "t": explanation.token,
+                "id": explanation.token_id,
+                "p": None,
+                "hit": True,
+            }
     return found
+
+
+def _proposers(tree: Combined | None, explanation: Explanation) -> tuple[str, ...]:
+    """The drafters that proposed the token that is explained."""
+    places = zip(tree.parents, tree.token_ids, strict=True) if tree else ()
+    here = (explanation.parent, explanation.token_id)
+    nodes = (node for node, place in enumerate(places) if place == here)
+    return next((tree.drafters_of(node) for node in nodes if tree), ())
 
 
 def _bar(top: TopK, token_id: int) -> dict[str, Any]:
@@ -144,7 +162,7 @@ def _root(tree: Combined) -> Explanation:
     )
 
 
-def _own(tree: Combined, verdict: Verified | None) -> Explanation:
+def _own(tree: Combined, verdict: Verified | None, letters: Mapping[str, str]) -> Explanation:
     if verdict is None:
         return Explanation(sentence="The LLM has not verified this tree yet.", outcome="pending")
     after = verdict.path[-1] if verdict.path else -1
@@ -159,7 +177,7 @@ def _own(tree: Combined, verdict: Verified | None) -> Explanation:
         )
     own, chance = quote(verdict.own_text), percent(verdict.own_probability)
     reasons = {
-        "recovered": _stopped_here(tree, verdict, after),
+        "recovered": _stopped_here(tree, verdict, after, letters),
         "bonus": f"{quote(before)} is the end of an accepted branch; the same LLM pass also gives "
         f"the token after it, {own} ({chance}), for free.",
         "plain": f"Nothing was drafted in this round: plain decoding, {own} ({chance}).",
@@ -176,8 +194,9 @@ def _own(tree: Combined, verdict: Verified | None) -> Explanation:
     )
 
 
-def _stopped_here(tree: Combined, verdict: Verified, after: int) -> str:
-    """What was drafted after the node, what the LLM wrote instead, and how probable both were."""
+def _stopped_here(tree: Combined, verdict: Verified, after: int, letters: Mapping[str, str]) -> str:
+    """What was drafted after the node and by which drafters, what the LLM wrote instead, and how
+    probable both were."""
     chance = verdict.own_probability
     own = f"{quote(verdict.own_text)} ({percent(chance)})"
     drafted = [node for node, parent in enumerate(tree.parents) if parent == after]
@@ -185,17 +204,14 @@ def _stopped_here(tree: Combined, verdict: Verified, after: int) -> str:
         return f"Nothing was drafted here; the LLM went on with {own}."
     likeliest = max(drafted, key=lambda node: verdict.llm_probabilities[node])
     other = verdict.llm_probabilities[likeliest]
-    text = quote(tree.texts[likeliest])
+    by = ", ".join(letters.get(name, name) for name in tree.drafters_of(likeliest))
     more = f" or {len(drafted) - 1} more" if len(drafted) > 1 else ""
-    if chance > other:
-        numbers = f"{percent(chance)} against {percent(other)}"
-        return (
-            f"The drafts said {text}{more}; the LLM prefers {quote(verdict.own_text)} ({numbers}), "
-            "so the draft stops here."
-        )
+    # A draw is no preference, even where it is the likeliest token.
+    chose = "prefers" if verdict.rule == "greedy" else "drew"
     return (
-        f"The drafts said {text}{more} ({percent(other)}); the LLM drew {own}, so the draft stops "
-        "here."
+        f"The drafts said {quote(tree.texts[likeliest])} (by {by}){more}; the LLM {chose} "
+        f"{quote(verdict.own_text)} ({percent(chance)} against {percent(other)}), so the draft "
+        "stops here."
     )
 
 

@@ -7,6 +7,7 @@ from statistics import median
 
 from core.events import RunStats
 from core.routing.regret import Regret
+from lab.figures import Estimate
 from ui.run.proof import Answer
 from ui.run.view import Detail, View
 
@@ -29,16 +30,14 @@ class Baseline:
     blocks: tuple[tuple[float, float], ...] = ()
     passes: tuple[float, ...] = ()
 
-    def speed_ups(self, run_speed: float) -> tuple[float, ...]:
-        """How many times as fast the run was, in each block; of a run at `run_speed` if there were
-        none."""
+    def speed_up(self, run_speed: float) -> Estimate | None:
+        """How many times as fast the run was: the median of the blocks, with the lowest and the
+        highest. One sample, of a run at `run_speed`, if there were no blocks."""
         pairs = self.blocks or ((self.tokens_per_second, run_speed),)
-        return tuple(ours / plain for plain, ours in pairs if plain > 0)
-
-    def speed_up(self, run_speed: float) -> float | None:
-        """The median of `speed_ups`."""
-        ratios = self.speed_ups(run_speed)
-        return median(ratios) if ratios else None
+        ratios = [ours / plain for plain, ours in pairs if plain > 0]
+        if not ratios:
+            return None
+        return Estimate(median(ratios), min(ratios), max(ratios), len(ratios), ends=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,7 +97,8 @@ def compare(view: View, plain: View, ours: Iterable[Event], theirs: Iterable[Eve
         so_far = "" if view.state == "completed" else " as far as it went"
         return Answer(
             "identical",
-            f"Identical{so_far}: plain decoding with the same seed writes the same {count} tokens.",
+            f"Identical{so_far}: plain decoding with the same seed writes the same {count} tokens, "
+            "since a drafted token is kept only where the LLM itself writes that very token.",
         )
     answer = tie_or_bug(view, plain, at, (ours, theirs), ("Here", "plain decoding"))
     dispute = _dispute(view, plain, at, ("Here", "plain decoding"))

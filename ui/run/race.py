@@ -11,6 +11,7 @@ from typing import Any
 from ui.run.baselines import pass_ends
 from ui.run.frame import Baseline, Frame
 from ui.run.view import View
+from ui.words.spreads import is_unsure, speed_up_words
 
 __all__ = ["place_value", "race_value", "speed_sentence", "verdict"]
 
@@ -46,6 +47,7 @@ def race_value(frame: Frame, baseline: Baseline | None) -> Value:
         "verdict": verdict(frame),
         "speed": speed_sentence(view, baseline),
         "text": _text_answer(frame),
+        "text_why": frame.answer.sentence if frame.answer else "",
         "blocks": len(baseline.blocks) if baseline else 0,
     }
 
@@ -70,20 +72,14 @@ def verdict(frame: Frame) -> str:
 
 def speed_sentence(view: View, baseline: Baseline | None) -> str:
     """How many times as fast as plain decoding, with its range; empty if that was not measured."""
-    stats = view.stats
-    if baseline is None or not view.drafters or view.state != "completed":
+    ratio = baseline.speed_up(view.stats.tokens_per_second) if baseline else None
+    if baseline is None or ratio is None or not view.drafters or view.state != "completed":
         return ""
-    ratios = baseline.speed_ups(stats.tokens_per_second)
-    ratio = baseline.speed_up(stats.tokens_per_second)
-    if ratio is None:
-        return ""
-    if len(ratios) < 2:
-        words = f"{ratio:.2f}x the speed of plain decoding, one sample"
-    else:
-        low, high = min(ratios), max(ratios)
-        words = f"{ratio:.2f}x the speed ({low:.2f} to {high:.2f}, {len(ratios)} blocks)"
+    words = speed_up_words(ratio, against=baseline.note)
     # More than the tokens per pass cannot be gained.
-    return words + (": noise" if _is_noise(view, ratio) else "")
+    if _is_noise(view, ratio.value):
+        return f"{words}: noise"
+    return f"{words}: no difference is shown" if is_unsure(ratio) else words
 
 
 def _is_noise(view: View, ratio: float) -> bool:

@@ -16,6 +16,7 @@ from core.config.checks import MAX_TREE_NODES
 from core.config.mechanisms import combine_rule, is_model_free, length_policy
 from core.errors import ConfigError
 from core.events import RunStats
+from lab.figures import Estimate
 from ui.form.menus import idle_fields
 
 __all__ = ["pool_stats", "slower_because"]
@@ -48,27 +49,34 @@ class Round:
     verify: float
     plain: float
 
+    @property
+    def rest(self) -> float:
+        """Of everything else: the other stages, and the page and the log between them."""
+        return max(0.0, self.ms - self.draft - self.verify)
+
 
 def slower_because(
     stats: RunStats,
-    plain_tokens_per_second: float,
+    ratio: Estimate,
     speculation: Mapping[str, Any] | None = None,
     beside_others_ms: float = 0.0,
     schedule: str = "",
 ) -> str:
-    """One sentence on where the time went, one on what to change, for a run below 1x.
+    """That a run is below 1x, one sentence on where the time went, one on what to change.
 
-    `speculation`: the run's, from its RunStarted; missing fields have their defaults.
-    `beside_others_ms`: its drafting during the LLM's passes for other requests. `schedule`: the
-    rule by which it shared the LLM with other requests; empty if it did not.
+    `ratio`: its speed-up, from which a plain round's time follows. `speculation`: the run's, from
+    its RunStarted; missing fields have their defaults. `beside_others_ms`: its drafting during the
+    LLM's passes for other requests. `schedule`: the rule by which it shared the LLM with other
+    requests; empty if it did not.
     """
-    if not stats.num_rounds or plain_tokens_per_second <= 0:
+    if not stats.num_rounds:
         return ""
-    mean = _mean(stats, plain_tokens_per_second, beside_others_ms)
+    mean = _mean(stats, ratio.value, beside_others_ms)
+    head = f"{ratio.value:.2f}x: slower than plain decoding here, because "
     fields = {**SpeculationConfig().to_plain(), **(speculation or {})}
     others = beside_others_ms > 0 or schedule
     if stats.num_draft_tokens < HARDLY_ANY * stats.num_rounds and not others:
-        return _hardly_drafted_words(mean, stats, fields)
+        return head + _hardly_drafted_words(mean, stats, fields)
     # The run is slower since a round costs more plain tokens than it yields.
     gained = stats.num_new_tokens / stats.num_rounds
     beside = ""
@@ -76,11 +84,12 @@ def slower_because(
         beside = f" and {mean.hidden:.1f} ms more beside the LLM's passes"
     cost = (
         f"a round took {mean.ms:.1f} ms ({mean.ms / mean.plain:.1f} plain tokens: drafting "
-        f"{mean.draft:.1f} ms{beside}, LLM pass {mean.verify:.1f} ms) and gave {gained:.1f} tokens"
+        f"{mean.draft:.1f} ms{beside}, LLM pass {mean.verify:.1f} ms, the rest "
+        f"{mean.rest:.1f} ms) and gave {gained:.1f} tokens"
     )
     shared_by = f"schedule={schedule}" if schedule else f"pipeline={fields['pipeline']}"
     remedy = _other_requests_words(shared_by) if others else _remedy(mean, stats, fields)
-    return f"{cost}. {remedy}"
+    return f"{head}{cost}. {remedy}"
 
 
 def pool_stats(runs: Sequence[RunStats]) -> RunStats:
@@ -96,7 +105,7 @@ def pool_stats(runs: Sequence[RunStats]) -> RunStats:
     )
 
 
-def _mean(stats: RunStats, plain_tokens_per_second: float, beside_others_ms: float) -> Round:
+def _mean(stats: RunStats, ratio: float, beside_others_ms: float) -> Round:
     decode_ms = 1000 * stats.num_new_tokens / max(stats.tokens_per_second, 1e-9)
     # `overlap_ratio` covers drafting during others' passes only up to the run's own pass time.
     hidden = min(stats.draft_ms, max(stats.overlap_ratio * stats.verify_ms, beside_others_ms))
@@ -106,7 +115,7 @@ def _mean(stats: RunStats, plain_tokens_per_second: float, beside_others_ms: flo
         draft=(stats.draft_ms - hidden) / rounds,
         hidden=hidden / rounds,
         verify=stats.verify_ms / rounds,
-        plain=1000 / plain_tokens_per_second,
+        plain=ratio * decode_ms / max(stats.num_new_tokens, 1),
     )
 
 
@@ -152,17 +161,21 @@ def _why_none(fields: Mapping[str, Any]) -> str:
 def _remedy(mean: Round, stats: RunStats, fields: Mapping[str, Any]) -> str:
     if stats.draft_acceptance_rate < FEW_ACCEPTED:
         return _advice("Few drafts are accepted", ["SSMs closer to this text", *_shorter(fields)])
-    # In order: useless drafts, then the largest part of a round's time.
-    if mean.draft >= AS_MUCH_AS * mean.ms:
+    # After useless drafts the largest part of a round's time, as its shares are shown.
+    largest = max(mean.draft, mean.verify, mean.rest)
+    dear_pass = mean.verify == largest and mean.verify >= 1.5 * mean.plain
+    if mean.draft == largest or (mean.draft >= AS_MUCH_AS * mean.ms and not dear_pass):
+        what = "most" if mean.draft == largest else "nearly as much as the LLM pass"
         fewer = ["fewer drafters"] if len(fields["drafters"]) > 1 or _many(fields) else []
-        advice = _advice("Drafting costs most", [*fewer, *_shorter(fields)])
+        advice = _advice(f"Drafting costs {what}", [*fewer, *_shorter(fields)])
         return f"{advice[:-1]}; it pays when the LLM is much larger than its SSMs."
-    if mean.verify >= 1.5 * mean.plain:
+    if dear_pass:
         alone = ["pipeline=off (what drafts beside the LLM takes cores from it)"]
         ways = alone if mean.hidden > A_TRIFLE_MS else []
         return _advice("The LLM pass costs most", [*ways, *_smaller(fields)])
-    if mean.draft + mean.verify <= 0.7 * mean.ms:
-        return _advice("The page, the log and the commit take the rest", _lighter(fields))
+    if mean.rest == largest:
+        rest = "The rest costs most (commit, the page and the log)"
+        return _advice(rest, _lighter(fields))
     larger = "SSMs closer to this text"
     most = fields["max_tree_nodes"]
     if _grows(most) and not combine_rule(fields["combine"]).chains and _budget_limits(fields):

@@ -12,7 +12,6 @@ from dataclasses import asdict
 from typing import Any
 
 from core.config.mechanisms import combine_rule
-from core.events import RunStats
 from ui.run.budget import with_budget_bounds
 from ui.run.charts import drafters_value, lengths_value, timeline_value
 from ui.run.explain import bars, explain
@@ -23,7 +22,8 @@ from ui.run.routes import route_in_short, routing_value
 from ui.run.switching import is_fault
 from ui.run.trees import drafts_apart, dropped_values, tree_nodes
 from ui.run.view import Detail, RoundView, TokenView, View
-from ui.run.votes import proposals_value
+from ui.run.votes import proposals_value, vote_in_short
+from ui.words.spreads import is_slower
 
 __all__ = ["PICTURES", "PictureMaker", "chosen_words", "picture_values"]
 
@@ -190,8 +190,11 @@ def figures_value(
     config = view.started.config if view.started else {}
     values["max_new_tokens"] = config.get("sampling", {}).get("max_new_tokens")
     values["finish_reason"] = view.finish_reason
-    values.update(_speedup(stats, baseline))
-    values["before"] = _figures_before(before.stats, baseline) if before else {}
+    ratio = baseline.speed_up(stats.tokens_per_second) if baseline and any_yet else None
+    values["speedup"] = ratio.value if ratio else None
+    values["slower"] = ratio is not None and is_slower(ratio)
+    # Without its speed-up: one sample of the run before says nothing beside blocks of this one.
+    values["before"] = {name: getattr(before.stats, name) for name in FIGURES} if before else {}
     return {**values, **race_value(frame, baseline)}
 
 
@@ -203,12 +206,6 @@ def _state(frame: Frame) -> str:
     if state != "running" or not frame.ended:
         return state
     return "interrupted" if frame.at_end else "playing back"
-
-
-def _figures_before(stats: RunStats, baseline: Baseline | None) -> Value:
-    """The figures to compare at a glance."""
-    plain: Value = {name: getattr(stats, name) for name in FIGURES}
-    return {**plain, "speedup": _speedup(stats, baseline)["speedup"]}
 
 
 FIGURES = (
@@ -228,16 +225,6 @@ FIGURES = (
     "queue_ms",
     "overlap_ratio",
 )
-
-
-def _speedup(stats: RunStats, baseline: Baseline | None) -> Value:
-    if baseline is None or baseline.tokens_per_second <= 0 or not stats.num_rounds:
-        return {"speedup": None, "baseline_tps": None, "baseline_note": ""}
-    return {
-        "speedup": baseline.speed_up(stats.tokens_per_second),
-        "baseline_tps": baseline.tokens_per_second,
-        "baseline_note": baseline.note,
-    }
 
 
 def tree_value(frame: Frame) -> Value:
@@ -267,13 +254,16 @@ def tree_value(frame: Frame) -> Value:
     if detail.completed:
         value["committed"] = len(detail.completed.token_ids)
     verdict = detail.verified
+    why = ""
     if verdict and verdict.own_kind == "recovered":
-        value["why"] = explain(detail, None, view.letters, _sampling(view)).sentence
+        why = explain(detail, None, view.letters, _sampling(view)).sentence
+    value["why"] = " ".join(filter(None, (vote_in_short(detail), why)))
     if verdict and verdict.own_token_id is not None:
         value["own"] = {
             "t": verdict.own_text,
             "id": verdict.own_token_id,
             "kind": verdict.own_kind,
+            "drew": verdict.rule != "greedy",
             "p": round(verdict.own_probability, 4),
             "after": verdict.path[-1] if verdict.path else -1,
         }

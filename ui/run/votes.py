@@ -18,10 +18,11 @@ from ui.run.charts import LIVE_ROUNDS, drafters_value
 from ui.run.decided import SAME, winner_reasons
 from ui.run.explain import percent
 from ui.run.frame import Frame
+from ui.run.listed import join_names
 from ui.run.trees import places
 from ui.run.view import Detail, RoundView, View
 
-__all__ = ["proposals_value", "vote_sentence"]
+__all__ = ["helped_words", "proposals_value", "vote_in_short", "vote_sentence"]
 
 Value = dict[str, Any]
 
@@ -57,6 +58,8 @@ def proposals_value(frame: Frame) -> Value:
         "kept": _kept_counts(tree, drafts),
         "nodeless": _nodeless(view, drafts) | _left_out(detail, index),
         "sentence": vote_sentence(view, detail),
+        # At the end only: a sentence that comes while a run is live would move what is below it.
+        "helped": helped_words(view) if frame.is_complete else "",
         "history": {
             str(line.number): _by_index(line.weights, index, LINE_DIGITS)
             for line in shown
@@ -176,6 +179,37 @@ def _paths(draft: DraftRecord) -> list[tuple[int, ...]]:
 
 
 # -- in words --
+
+
+def helped_words(view: View) -> str:
+    """Which drafter helped most so far, by its accepted tokens; empty if nothing was drafted."""
+    drafted = sorted(view.scoreboard.items(), key=lambda one: one[1], reverse=True)
+    if not drafted:
+        return ""
+    (name, (accepted, proposed)), *others = drafted
+    counts = f"{accepted} of its {proposed} tokens {_was(accepted)} accepted in this run"
+    if not others:
+        return f"{name} drafted alone: {counts}."
+    level = [other for other, (count, _) in others if count == accepted]
+    if level:
+        return f"{join_names([name, *level])} helped most: {accepted} tokens each were accepted."
+    return f"{name} helped most: {counts}."
+
+
+def vote_in_short(detail: Detail | None) -> str:
+    """Who won the selected round's vote, and how many drafted tokens were dropped; empty for rules
+    that drop none."""
+    tree = detail.combined if detail else None
+    if detail is None or tree is None or not combine_rule(tree.rule).chains or not tree.winner:
+        return ""
+    drafts = detail.drafted.drafts if detail.drafted else ()
+    total = sum(tree.weights.get(draft.drafter, 0.0) for draft in drafts if draft.token_ids)
+    # Of its last token: of those before it drafts that part later have their share.
+    behind = tree.masses[-1] if tree.masses else 0.0
+    dropped = len(tree.dropped)
+    lost = f"{dropped} tokens of the others were" if dropped != 1 else "1 token of the others was"
+    won = f"{tree.winner}'s draft won the vote with {behind:.2f} of {total:.2f} of the weight"
+    return f"{won}; {lost} dropped."
 
 
 def vote_sentence(view: View, detail: Detail | None) -> str:

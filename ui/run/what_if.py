@@ -47,8 +47,8 @@ def predicted_speedup(
 def what_if_value(frame: Frame, baseline: Baseline | None) -> dict[str, Any]:
     """The measured run, from which the sliders start; {} before drafts were measured.
 
-    `length`: drafted depth a round; `speedup`: the measured one, None without a baseline; then the
-    pass over the tree stands for one over a token.
+    `length`: drafted depth a round; `tokens`: written in one; `speedup`: the measured one, None
+    without a baseline; then the pass over the tree stands for one over a token.
     """
     stats, rounds = frame.view.stats, frame.view.stats.num_rounds
     if not rounds or not stats.num_draft_tokens or not stats.tokens_per_second:
@@ -56,7 +56,7 @@ def what_if_value(frame: Frame, baseline: Baseline | None) -> dict[str, Any]:
     length = stats.num_draft_tokens / rounds
     pass_ms, draft_ms = stats.verify_ms / rounds, stats.draft_ms / rounds
     round_ms = 1000 * stats.num_new_tokens / stats.tokens_per_second / rounds
-    plain_tps = baseline.tokens_per_second if baseline else 0.0
+    ratio = baseline.speed_up(stats.tokens_per_second) if baseline else None
     # Each round ends in a rejection but where its whole draft was accepted.
     ends = sum(line.accepted < line.depth for line in frame.view.rounds)
     return {
@@ -64,8 +64,9 @@ def what_if_value(frame: Frame, baseline: Baseline | None) -> dict[str, Any]:
         "acceptance": stats.num_accepted_tokens / max(1, stats.num_accepted_tokens + ends),
         "step_ms": draft_ms / length,
         "pass_ms": pass_ms,
-        "plain_ms": 1000 / plain_tps if plain_tps else pass_ms,
+        "plain_ms": ratio.value * 1000 / stats.tokens_per_second if ratio else pass_ms,
         "other_ms": max(0.0, round_ms - pass_ms - draft_ms),
         "length": length,
-        "speedup": stats.tokens_per_second / plain_tps if plain_tps else None,
+        "tokens": stats.num_new_tokens / rounds,
+        "speedup": ratio.value if ratio else None,
     }

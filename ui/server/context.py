@@ -32,7 +32,12 @@ class StoreApi(Protocol):
 
     def record(self, event: Event, owner: str = "") -> None: ...
     def keep_baseline(
-        self, run_id: str, tokens_per_second: float, plain_run_id: str, note: str
+        self,
+        run_id: str,
+        tokens_per_second: float,
+        plain_run_id: str,
+        note: str,
+        blocks: tuple[tuple[float, float], ...] = (),
     ) -> None: ...
     def flush(self, timeout: float = 5.0) -> bool: ...
     def status(self) -> Any: ...

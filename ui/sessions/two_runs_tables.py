@@ -29,10 +29,10 @@ def _share(value: float) -> str:
 
 
 FIGURES: tuple[tuple[str, str, Show], ...] = (
-    ("Tokens / second", "tokens_per_second", _tenth),
-    ("Tokens / round", "mean_acceptance_length", lambda value: f"{value:.2f}"),
-    ("Acceptance rate", "draft_acceptance_rate", _share),
-    ("Rounds", "num_rounds", _no_decimals),
+    ("Tokens / s", "tokens_per_second", _tenth),
+    ("Tokens / pass", "mean_acceptance_length", lambda value: f"{value:.2f}"),
+    ("Accepted of drafted", "draft_acceptance_rate", _share),
+    ("LLM passes", "num_rounds", _no_decimals),
     ("New tokens", "num_new_tokens", _no_decimals),
     ("Nodes verified", "num_verified_nodes", _no_decimals),
     ("Overlap", "overlap_ratio", _share),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lab.progress import Progress
+from lab.study import PLAIN
 from lab.tables import Results
 from ui.run.listed import join_names
 from ui.words.dates import local_time
@@ -35,11 +36,15 @@ def machine_words(results: Results) -> str:
 
 def _auto_words(results: Results) -> str:
     """What `max_tree_nodes=auto` resolved to in a study; empty if no configuration uses it."""
-    nodes = next((one.auto_nodes for one in results.values() if one.auto_nodes), None)
-    if nodes is None:
+    found = {cell.contestant: one.auto_nodes for cell, one in results.items() if one.auto_nodes}
+    if not found:
         return ""
+    nodes = next(iter(found.values()))
     many = "1 node" if nodes == 1 else f"{nodes} nodes"
-    return f"max_tree_nodes=auto came to {many}, the same in every run of this study."
+    drafting = {cell.contestant for cell in results if not cell.contestant.startswith(PLAIN)}
+    # Others have a number of their own, so their trees may be larger.
+    where = "of this study" if drafting <= found.keys() else f"of {join_names(list(found))}"
+    return f"max_tree_nodes=auto came to {many}, the same in every run {where}."
 
 
 def _schedule_words(results: Results) -> str:

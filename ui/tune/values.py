@@ -78,11 +78,13 @@ def grid_value(study: Study, tuned: Tuned, measure: str) -> dict[str, Any]:
 
 
 def _scale(values: list[float], measure: str) -> dict[str, float | None]:
-    """Ends of the colours. Not those of the values: a small difference must look small. Ratios span
-    at least half to twice plain decoding, tokens per pass begin at its 1, speeds at 0."""
+    """Ends of the colours. Not those of the values: a small difference must look small. Of ratios
+    plain decoding's 1 is in the middle, tokens per pass begin at its 1, speeds at 0."""
     if not values:
         return {"low": None, "high": None}
-    low, high = {"x": (0.5, 2.0), "length": (1.0, 2.0)}.get(measure, (0.0, 0.0))
+    apart = max(0.5, *(abs(value - 1) for value in values))
+    middle = (max(0.0, 1 - apart), 1 + apart)
+    low, high = {"x": middle, "length": (1.0, 2.0)}.get(measure, (0.0, 0.0))
     return {"low": min(low, *values), "high": max(high, *values)}
 
 
@@ -100,8 +102,8 @@ def _cells(
             "high": figures[i].high,
             "spread": figures[i].spread,
             "runs": tuned.rows[i].cells,
-            # "Within noise of the fastest" is said of speeds only.
-            "mark": _mark(tuned, i) if measure == "speed" or i == tuned.best else "",
+            # "The fastest" and "within noise of it" are said of speeds only.
+            "mark": _mark(tuned, i) if measure == "speed" else "",
         }
     for one in tuned.grid.refused:
         cells[_place(axes, one.point)] = {

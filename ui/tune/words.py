@@ -6,16 +6,17 @@ Pure: no store, no component. It says plainly if a result is slower, or if noise
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from lab.figures import Estimate
-from lab.grid import Grid, Refused
+from lab.grid import TEMPERATURE, Grid, Refused
 from lab.order import Cell
 from lab.study import PLAIN, Study
 from lab.tables import ConfigurationRow
 from lab.tuned import Tuned
 from ui.words.messages import Line
-from ui.words.settings import point_words
-from ui.words.spreads import spread_words, where_words
+from ui.words.settings import TEMPERATURE_MEANS, point_words
+from ui.words.spreads import is_unsure, spread_words, where_words
 
 __all__ = ["found_lines", "grid_title", "plan_lines", "run_count"]
 
@@ -47,6 +48,8 @@ def plan_lines(study: Study, refused: Sequence[Refused]) -> list[Line]:
             "How long that takes is told after the first ones.",
         )
     ]
+    if any(one.temperature is not None for one in study.configurations):
+        lines.append(Line("info", TEMPERATURE_MEANS))
     if all(one.plain for one in study.configurations):
         lines.append(
             Line("warn", "No point drafts anything: it has no drafters, or a length of 0.")
@@ -86,13 +89,15 @@ def found_lines(study: Study, tuned: Tuned, num_done: int) -> list[Line]:
     row = tuned.rows[tuned.best]
     so_far = "Best" if num_done >= len(study) else "Best so far"
     best = f"{so_far}: {point_words(row.name)}. {_best_figures(row, tuned.over)}"
-    slower = row.ratio is not None and row.ratio.value < 1
-    lines = [
-        Line("warn", f"No point beats plain decoding. {best}") if slower else Line("good", best)
-    ]
+    lines = [Line("good", best)]
+    if row.ratio is not None and is_unsure(row.ratio):
+        lines = [Line("warn", f"No difference from plain decoding is shown. {best}")]
+    elif row.ratio is not None and row.ratio.value < 1:
+        lines = [Line("warn", f"No point beats plain decoding. {best}")]
     lines += _noise_lines(tuned, row)
     lines += _worth_lines(tuned, row)
     lines += _alike_lines(tuned)
+    lines += _temperature_lines(tuned)
     lines += _same_lines(tuned.rows, num_done >= len(study))
     return lines + _refused_lines(tuned.grid.refused)
 
@@ -162,11 +167,24 @@ def _worth_lines(tuned: Tuned, row: ConfigurationRow) -> list[Line]:
         return [Line("warn", _idle_words(tuned))]
     if row.ratio.value < 1:
         return [Line("warn", _slower_words(tuned, row, row.ratio))]
-    if row.ratio.groups > 1 and row.ratio.low <= 1:
-        return [
-            Line("warn", "1.00x lies in its interval: it may be no faster than plain decoding.")
-        ]
     return []
+
+
+def _temperature_lines(tuned: Tuned) -> list[Line]:
+    """How acceptance changed with the temperature, where that is an axis."""
+    rates: dict[float, list[float]] = {}
+    for point, row in zip(tuned.grid.points, tuned.rows, strict=True):
+        if TEMPERATURE in point and row.draft_acceptance_rate is not None:
+            rates.setdefault(float(point[TEMPERATURE]), []).append(row.draft_acceptance_rate)
+    means = [(heat, sum(each) / len(each)) for heat, each in sorted(rates.items())]
+    if len(means) < 2:
+        return []
+    each = ", ".join(f"{rate:.0%} at {heat:g}" for heat, rate in means).replace(
+        "at", "at temperature", 1
+    )
+    falls = all(later < before for (_, before), (_, later) in pairwise(means))
+    why = f" {TEMPERATURE_MEANS}" if falls else ""
+    return [Line("info", f"Of the draft tokens are accepted: {each}.{why}")]
 
 
 def _idle_words(tuned: Tuned) -> str:

@@ -15,6 +15,7 @@ from ui.run.served import served_in_short, served_parts
 from ui.run.slower import slower_because
 from ui.run.switching import ALONE, in_words, is_alone, is_fault
 from ui.run.view import STAGES
+from ui.words.spreads import is_slower
 
 __all__ = ["Line", "ordinal", "run_lines", "position_sentence"]
 
@@ -31,8 +32,6 @@ FINISHED = {
     "context": "the context is full",
 }
 NOTES_SHOWN = 3
-AS_FAST = 0.99
-"""Two runs of the same thing differ by this fraction."""
 
 assert set(STAGE_WORDS) == set(STAGES)
 
@@ -178,10 +177,8 @@ def _count(number: int, noun: str) -> str:
 
 def _speed(frame: Frame, baseline: Baseline) -> list[Line]:
     stats = frame.view.stats
-    if not frame.view.drafters or not stats.num_rounds or baseline.tokens_per_second <= 0:
-        return []
     ratio = baseline.speed_up(stats.tokens_per_second)
-    if ratio is None or ratio >= AS_FAST:
+    if not frame.view.drafters or not stats.num_rounds or ratio is None or not is_slower(ratio):
         return []
     started = frame.view.started
     speculation = started.config.get("speculation") if started else None
@@ -189,5 +186,4 @@ def _speed(frame: Frame, baseline: Baseline) -> list[Line]:
     beside = sum(one.saved_ms for one in early)
     shared = [one.scheduled for one in frame.view.rounds if one.scheduled is not None]
     schedule = next((part.schedule for part in shared if part.num_live > 1), "")
-    because = slower_because(stats, baseline.tokens_per_second, speculation, beside, schedule)
-    return [Line("warn", f"{ratio:.2f}x: slower than plain decoding here, because {because}")]
+    return [Line("warn", slower_because(stats, ratio, speculation, beside, schedule))]

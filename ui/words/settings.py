@@ -18,6 +18,7 @@ from ui.run.probabilities import warper_words
 from ui.run.view import View
 
 __all__ = [
+    "TEMPERATURE_MEANS",
     "field_label",
     "OWN",
     "PAGE_NODES",
@@ -28,6 +29,10 @@ __all__ = [
     "settings_of",
 ]
 
+TEMPERATURE_MEANS = (
+    "The higher the temperature, the more often an unlikely token is drawn, which drafts seldom "
+    "hit: fewer are accepted."
+)
 OWN = "own settings"
 NOT_TOLD = ("drafters", "record_top_k")
 """Fields left out: drafters are shown elsewhere; `record_top_k` does not change the text."""

@@ -44,7 +44,8 @@ LENGTH_POLICIES: Mapping[str, LengthPolicyRecord] = by_name(
             "core.length.fixed:Fixed",
             given=True,
             meaning="always `speculation_length` tokens",
-            always="the length is always the one that was set",
+            always="the length is always the one that was set; trend, confidence and goodput "
+            "choose it anew each round",
             no_estimates="",
         ),
         LengthPolicyRecord(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from core.length.cost_model.backoff import Backoff, Backoffs, RunBackoffs
 from core.length.cost_model.ledger import Costs, DraftCosts
-from core.length.cost_model.meters import Average, Meter
+from core.length.cost_model.meters import TINY_MS, Average, Meter
 from core.length.cost_model.switch import Switch
 from core.length.cost_model.verify_costs import NODE_COUNTS, VerifyCosts, measure_verify_costs
 
 __all__ = [
     "NODE_COUNTS",
+    "TINY_MS",
     "Average",
     "Backoff",
     "Backoffs",

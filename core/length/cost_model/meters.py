@@ -6,11 +6,15 @@ import math
 import statistics
 from collections import deque
 
-__all__ = ["Average", "Meter"]
+__all__ = ["TINY_MS", "Average", "Meter"]
 
 # Timings in the median; weight of a new median.
 WINDOW = 5
 RATE = 0.3
+# Values that an average remembers.
+HORIZON = 32.0
+TINY_MS = 1e-6
+"""Stands for no time where it is divided by."""
 
 
 class Meter:
@@ -41,7 +45,7 @@ class Meter:
 class Average:
     """A mean over about the last `horizon` values; `weight` counts them, at most `horizon`."""
 
-    def __init__(self, horizon: float) -> None:
+    def __init__(self, horizon: float = HORIZON) -> None:
         self._keep = 1 - 1 / horizon
         self._sum = 0.0
         self.weight = 0.0

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import statistics
 
-from core.length.cost_model.meters import Average
+from core.length.cost_model.meters import TINY_MS, Average
 
 __all__ = ["Switch"]
 
@@ -23,10 +23,8 @@ CLEARLY = 0.98
 SURELY = 2.0
 # Rounds from one trial to the next: doubled from FIRST to LAST.
 FIRST, LAST = 16, 128
-HORIZON = 32.0
 # A single round may count for at most this factor above or below the line.
 OUTLIER = 3.0
-TINY_MS = 1e-6
 
 
 class Switch:
@@ -105,7 +103,7 @@ class _Baseline:
     def __init__(self) -> None:
         # Means of y, x, x y, x^2 (ms against steps), of the residual and its square.
         self._ms, self._steps, self._product, self._square, self._off, self._off2 = (
-            Average(HORIZON) for _ in range(6)
+            Average() for _ in range(6)
         )
 
     def add(self, ms: float, steps: float) -> None:

@@ -11,7 +11,9 @@ __all__ = ["LONG_STAGES", "Say", "StageLines", "same_stage"]
 Say = Callable[[str], None]
 """Called with each stage of a loading before it begins; an exception from it ends the loading."""
 
-LONG_STAGES = ("downloading", "dequantizing", "reading the GGUF", "writing", "waiting")
+LONG_STAGES = (
+    "downloading", "dequantizing", "reading the GGUF", "writing", "waiting", "placing",
+)  # fmt: skip
 ERASE = "\r\x1b[K"
 DIGITS = str.maketrans("", "", "0123456789")
 
@@ -31,7 +33,7 @@ class StageLines:
         self._last = ""
 
     def __call__(self, stage: str) -> None:
-        if not stage.rpartition(": ")[2].startswith(LONG_STAGES):
+        if not _is_long(stage):
             self.end()
         elif self._terminal:
             self._write(f"{ERASE}{stage}")
@@ -41,10 +43,14 @@ class StageLines:
 
     def end(self) -> None:
         """The terminal's line ends; what follows begins on one of its own."""
-        if self._terminal and self._last.rpartition(": ")[2].startswith(LONG_STAGES):
+        if self._terminal and _is_long(self._last):
             self._write(ERASE)
         self._last = ""
 
     def _write(self, text: str) -> None:
         self._out.write(text)
         self._out.flush()
+
+
+def _is_long(stage: str) -> bool:
+    return stage.rpartition(": ")[2].lower().startswith(LONG_STAGES)

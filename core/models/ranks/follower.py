@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import sys
 import threading
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -47,14 +49,20 @@ from core.models.ranks.messages import (
     encode,
 )
 from core.models.ranks.sharding import checked_shard, info_of, read_shard
-from core.models.ranks.store import ENDS_WITH_INPUT, RankPlace, device_of_rank, given_place
+from core.models.ranks.store import (
+    ENDS_WITH_INPUT,
+    STORE_VARIABLE,
+    RankPlace,
+    device_of_rank,
+    given_place,
+)
 
-__all__ = ["Words", "follow"]
+__all__ = ["LeaderLink", "follow"]
 
 IDLE_MS = 2000
 
 
-class Words:
+class LeaderLink:
     """A follower's connection to the leader."""
 
     def __init__(self, place: RankPlace) -> None:
@@ -87,13 +95,13 @@ class Words:
 class _Follower:
     """What a follower holds: its place, and after loading its part of the model."""
 
-    words: Words
+    leader: LeaderLink
     place: RankPlace
     group: RankGroup | None = None
     model: HfModel | None = None
 
     def run(self) -> None:
-        while not isinstance(message := self.words.receive(), EndRank):
+        while not isinstance(message := self.leader.receive(), EndRank):
             self._do(message)
 
     def _do(self, message: ToFollower) -> None:
@@ -113,7 +121,7 @@ class _Follower:
                 model.forward([Feed(f.row, f.token_ids, f.parents, f.last_only) for f in feeds])
                 assert self.group is not None
                 traffic = self.group.take_traffic()
-                self.words.send(
+                self.leader.send(
                     PassDone(number, traffic.collectives, traffic.bytes, traffic.seconds)
                 )
 
@@ -131,11 +139,11 @@ class _Follower:
         info = info_of(module_without_weights(config), source, dtype, device, "")
         self.model = checked_shard(module, info, split, self.group, self._meet)
         self.group.take_traffic()
-        self.words.send(ShardReady(self.model.weight_bytes))
+        self.leader.send(ShardReady(self.model.weight_bytes))
 
     def _meet(self) -> None:
-        self.words.send(RankArrived())
-        if not isinstance(message := self.words.receive(), MeetRanks):
+        self.leader.send(RankArrived())
+        if not isinstance(message := self.leader.receive(), MeetRanks):
             raise RankError(f"message is {type(message).__name__}: MeetRanks comes next")
 
 
@@ -146,23 +154,25 @@ def follow() -> int:
     place = given_place()
     if place is None:
         raise ConfigError("RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT name a rank: set all four")
-    words = Words(place)
-    follower = _Follower(words, place)
-    words.send(RankJoined(place.rank, FORMAT, platform.node()))
+    leader = LeaderLink(place)
+    follower = _Follower(leader, place)
+    leader.send(RankJoined(place.rank, FORMAT, platform.node()))
     try:
         with quiet_transformers():
             follower.run()
     except (*MODEL_FAULTS, KeyboardInterrupt) as error:
-        words.send(RankFailed(f"{type(error).__name__}: {error}"[:2000]))
+        leader.send(RankFailed(f"{type(error).__name__}: {error}"[:2000]))
         if ENDS_WITH_INPUT not in os.environ:  # else the leader says it
             print(f"rank {place.rank}: {type(error).__name__}: {error}", file=sys.stderr)
         return 1
     finally:
-        words.close()
+        leader.close()
     return 0
 
 
 def _end_with_input() -> None:
-    """The pipe ends however the leader's process does, also while this one is in a collective."""
+    """The pipe ends however the leader's process does, also while this one is in a collective.
+    What a leader that was killed has left in the temporary folder goes too."""
     sys.stdin.buffer.read()
+    shutil.rmtree(Path(os.environ[STORE_VARIABLE]).parent, ignore_errors=True)
     os._exit(0)

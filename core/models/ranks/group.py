@@ -23,7 +23,7 @@ from core.errors import ConfigError
 __all__ = ["GROUP_TIMEOUT_S", "PassTraffic", "RankGroup", "distributed"]
 
 GROUP_TIMEOUT_S = 20.0
-"""How long a collective waits for another rank. Ranks that idle wait for words, not in here."""
+"""How long a collective waits for another rank. Ranks that idle wait for a message, not in here."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ from core.models.ranks.sharding import (
     read_shard,
 )
 
-__all__ = ["RankedModel", "load_ranked", "ranked"]
+__all__ = ["RankedModel", "load_ranked"]
 
 # How long a pass's figures of the followers are waited for: they are sent when it ends.
 FIGURES_S = 0.1
@@ -193,11 +193,6 @@ class RankedModel(HfModel):
         return found
 
 
-def ranked(model: object) -> RankedModel | None:
-    """The model if it is one over ranks."""
-    return model if isinstance(model, RankedModel) else None
-
-
 def load_ranked(
     source: ModelSource,
     config: Any,
@@ -230,12 +225,12 @@ def load_ranked(
 
         def meet() -> None:
             say("meeting the other ranks")
-            followers.collect(RankArrived)
+            followers.await_all(RankArrived)
             followers.tell(MeetRanks())
             say("tree check over all ranks")
 
         try:
-            followers.collect(RankJoined)
+            followers.await_all(RankJoined)
             followers.tell(load)
             if followers.local:
                 torch.set_num_threads(min(torch.get_num_threads(), threads))
@@ -245,7 +240,7 @@ def load_ranked(
             fingerprint = fingerprint_of_files(source, module, whole, dtype)
             info = info_of(whole, source, dtype, device, fingerprint)
             own = checked_shard(module, info, split, group, meet)
-            ready = followers.collect(ShardReady)
+            ready = followers.await_all(ShardReady)
         except (*MODEL_FAULTS, KeyboardInterrupt) as error:
             words = None if isinstance(error, SpecScopeError) else followers.error_of(error)
             _end_ranks(followers, group, at_once=True)

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -42,6 +42,8 @@ __all__ = ["Followers"]
 # collective has failed.
 END_S, DYING_S = 3.0, 1.0
 POLL_MS = 200
+LOADING_S = 600.0
+"""Of a step of loading: a rank that takes longer is stopped, or its disk is."""
 Reply = TypeVar("Reply", bound=FromFollower)
 
 
@@ -50,7 +52,7 @@ class Followers:
     environment names ranks (`given_place`) they are waited for."""
 
     def __init__(self, split: RankSplit) -> None:
-        """Starts them."""
+        """Starts them. Raises what starting a process or opening a socket raises."""
         self.count, self._failed_send = split.count, zmq.ZMQError
         self._context: Any = zmq.Context()
         self._socket = self._context.socket(zmq.ROUTER)
@@ -62,11 +64,18 @@ class Followers:
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         # The latest of each kind: figures of passes come unasked.
         self._replies: dict[int, dict[type, FromFollower]] = {rank: {} for rank in self.ranks}
+        self.local = True
+        with ExitStack() as undone:
+            undone.callback(self.end)
+            self._open(split)
+            undone.pop_all()
+
+    def _open(self, split: RankSplit) -> None:
         given = given_place(split)
         self.local = given is None
         if given is None:
             file = self._folder / "store"
-            self._socket.bind(f"ipc://{self._folder / 'words'}")
+            self._socket.bind(f"ipc://{self._folder / 'leader'}")
             self.place: RankPlace = file_place(file, 0, split.count)
             for rank in self.ranks:
                 self._processes[rank] = _start(rank, split.count, file)
@@ -91,11 +100,22 @@ class Followers:
             except self._failed_send as error:
                 raise self.error_of(error) from error
 
-    def collect(self, kind: type[Reply], wait_s: float | None = None) -> dict[int, Reply]:
-        """The latest message of this kind from each follower; with `wait_s` of those that have sent
-        one by then. Raises RankError where one has ended or says that it failed."""
+    def await_all(self, kind: type[Reply]) -> dict[int, Reply]:
+        """A message of this kind from each follower, a step of loading. Raises RankError where one
+        has ended, says that it failed, or takes longer than LOADING_S."""
+        found = self.collect(kind, LOADING_S)
+        missing = [rank for rank in self.ranks if rank not in found]
+        if missing:
+            raise RankError(
+                f"rank {missing[0]} of the LLM did not load its part within {LOADING_S:g} s"
+            )
+        return found
+
+    def collect(self, kind: type[Reply], wait_s: float) -> dict[int, Reply]:
+        """The latest message of this kind from each follower that has sent one within `wait_s`.
+        Raises RankError where one has ended or says that it failed."""
         found: dict[int, Reply] = {}
-        until = None if wait_s is None else time.monotonic() + wait_s
+        until = time.monotonic() + wait_s
         while True:
             if failure := self._failure():
                 raise failure
@@ -105,11 +125,9 @@ class Followers:
                     found[rank] = reply
             if len(found) == len(self.ranks):
                 return found
-            left = POLL_MS
-            if until is not None:
-                left = min(left, int(1000 * (until - time.monotonic())))
-                if left <= 0:
-                    return found
+            left = min(POLL_MS, int(1000 * (until - time.monotonic())))
+            if left <= 0:
+                return found
             if not self.receive(left):
                 self.check()
 
@@ -151,7 +169,7 @@ class Followers:
                 process.wait()
             if process.stdin is not None:
                 process.stdin.close()
-        # Words to ranks on other machines are still on their way.
+        # Messages to ranks on other machines are still on their way.
         self._context.destroy(0 if self.local else 1000)
         shutil.rmtree(self._folder, ignore_errors=True)
 

@@ -126,14 +126,14 @@ def checked_shard(
     meet()
     if split.split == "pp":
         stage = module._pp_stage
-        stage.communicate = _counted(stage.communicate, group)
-        stage.broadcast_from_last = _counted(stage.broadcast_from_last, group)
+        stage.communicate = _with_traffic(stage.communicate, group)
+        stage.broadcast_from_last = _with_traffic(stage.broadcast_from_last, group)
         return checked_model(module, info, lambda model, _: model)
-    return checked_model(module, info, partial(_divided, group=group, meet=meet))
+    return checked_model(module, info, partial(_sharded_model, group=group, meet=meet))
 
 
-def _counted(communicate: Any, group: RankGroup) -> Any:
-    """A stage's communication, counted. A rank that receives counts what it gets."""
+def _with_traffic(communicate: Any, group: RankGroup) -> Any:
+    """A stage's communication, with its traffic. Bytes are those that this rank gets."""
 
     def counted(*args: Any, **options: Any) -> Any:
         began = time.perf_counter()
@@ -146,7 +146,9 @@ def _counted(communicate: Any, group: RankGroup) -> Any:
     return counted
 
 
-def _divided(model: HfModel, module: Any, group: RankGroup, meet: Callable[[], None]) -> HfModel:
+def _sharded_model(
+    model: HfModel, module: Any, group: RankGroup, meet: Callable[[], None]
+) -> HfModel:
     """The same rank by this project's pass over its own part, which must give what transformers'
     passes give. Rank 0 has the logits, and decides for all."""
     paths = tree_logits(model)

@@ -29,7 +29,7 @@ __all__ = [
 STORE_VARIABLE = "SPECSCOPE_RANK_STORE"
 ENDS_WITH_INPUT = "SPECSCOPE_RANK_ENDS_WITH_INPUT"
 """Set where standard input is a pipe that the leader's process alone holds open."""
-WORDS_KEY = "specscope/words"
+ADDRESS_KEY = "specscope/leader"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +42,16 @@ class RankPlace:
 
     def publish(self, address: str) -> None:
         """The leader says where it listens."""
-        self.store.set(WORDS_KEY, address)
+        self.store.set(ADDRESS_KEY, address)
 
     def check(self) -> None:
         """Raises RuntimeError where the store is gone, and with it the leader."""
-        if not self.store.check([WORDS_KEY]):
+        if not self.store.check([ADDRESS_KEY]):
             raise RuntimeError("the store of the ranks is empty")
 
     def address(self) -> str:
         """Where the leader listens; waits for it. Raises RuntimeError after torch's timeout."""
-        return str(self.store.get(WORDS_KEY).decode())
+        return str(self.store.get(ADDRESS_KEY).decode())
 
 
 def file_place(file: Path, rank: int, count: int) -> RankPlace:

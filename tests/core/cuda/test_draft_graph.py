@@ -1,6 +1,6 @@
 """Drafts of one pass over tensors equal drafts made pass by pass."""
 
-from collections.abc import Sequence as Many
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from core.length.base import Stop
 from core.models.hf_model import HfModel
 from core.models.loading.tree_check import checked_model
 from core.models.stacking import stack_alike
-from core.sequence import Sequence
+from core.sequence import TokenSequence
 from core.trees.draft import Draft
 from core.trees.noise import SeededNoise
 from tests.core.models.test_stack import small
@@ -26,7 +26,7 @@ WARM = SamplingParams(60, temperature=0.9, seed=3)
 EDGED = SamplingParams(60, temperature=1.3, top_k=12, top_p=0.8, seed=5)
 COLD = SamplingParams(60, seed=1)
 TEXTS = ((1, 2, 3), (4, 5, 6, 7, 8, 9))
-ROUNDS: Many[Many[tuple[int, ...]]] = (
+ROUNDS: Sequence[Sequence[tuple[int, ...]]] = (
     # What each text goes on with, round by round: the best of the first SSM's own, or other tokens.
     (("own", 0), ("own", 2)),
     ((7,), ("own", 1)),
@@ -35,7 +35,7 @@ ROUNDS: Many[Many[tuple[int, ...]]] = (
 )
 
 
-def pool(models: Many[HfModel], *, graphs: bool, vocab: int = VOCAB) -> SsmPool:
+def pool(models: Sequence[HfModel], *, graphs: bool, vocab: int = VOCAB) -> SsmPool:
     """The SSMs stacked where they are alike; with `graphs` they draft by DraftGraphs."""
     stack_alike(list(models))
     made = SsmPool(dict(zip(NAMES, models, strict=False)), vocab)
@@ -55,7 +55,7 @@ def both(count: int = 3, **changes: Any) -> tuple[SsmPool, SsmPool]:
 
 def texts(
     sampling: SamplingParams, eos: tuple[int, ...] = (), many: int = 2, **settings: Any
-) -> list[Sequence]:
+) -> list[TokenSequence]:
     config = SpeculationConfig(drafters=NAMES, **settings)
     found = []
     for text in TEXTS[:many]:
@@ -66,7 +66,7 @@ def texts(
     return found
 
 
-def opened(place: SsmPool, several: Many[Sequence]) -> None:
+def opened(place: SsmPool, several: Sequence[TokenSequence]) -> None:
     """All of its SSMs read these texts."""
     for sequence in several:
         for ssm in place.ssms.values():
@@ -79,7 +79,7 @@ class Endless:
     def grows(self, score: float) -> bool:
         return True
 
-    def steps(self, drafter: str, depth: int, chances: Many[float]) -> bool:
+    def steps(self, drafter: str, depth: int, chances: Sequence[float]) -> bool:
         return True
 
     def keeps(self, drafter: str, depth: int, chance: float) -> bool:
@@ -90,7 +90,7 @@ class Endless:
 
 
 def asks(
-    place: SsmPool, several: Many[Sequence], shapes: Many[tuple[int, ...]], **more: Any
+    place: SsmPool, several: Sequence[TokenSequence], shapes: Sequence[tuple[int, ...]], **more: Any
 ) -> Any:
     return {
         name: [
@@ -118,7 +118,9 @@ def compared(one: Draft, other: Draft) -> None:
 
 
 def decode(
-    pools: Many[SsmPool], several: Many[Many[Sequence]], shapes: Many[tuple[int, ...]]
+    pools: Sequence[SsmPool],
+    several: Sequence[Sequence[TokenSequence]],
+    shapes: Sequence[tuple[int, ...]],
 ) -> list[Draft]:
     """The same rounds in each place; the first place's drafts."""
     for place, own in zip(pools, several, strict=True):
@@ -153,7 +155,7 @@ def _following(draft: Draft, wanted: tuple[Any, ...]) -> tuple[int, ...]:
     return (*path, 11)
 
 
-def _same_states(pools: Many[SsmPool], several: Many[Many[Sequence]]) -> None:
+def _same_states(pools: Sequence[SsmPool], several: Sequence[Sequence[TokenSequence]]) -> None:
     ours, theirs = pools
     for name in ours.ssms:
         for one, other in zip(*several, strict=True):

@@ -1,6 +1,6 @@
 """Fused rounds give the same events as rounds step by step."""
 
-from collections.abc import Sequence as Many
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
@@ -38,7 +38,7 @@ def models(
     return found
 
 
-def events(made: LoadedModels, requests: Many[Request], *, on_device: bool) -> list[Event]:
+def events(made: LoadedModels, requests: Sequence[Request], *, on_device: bool) -> list[Event]:
     with closing(Engine(made, on_device=on_device)) as engine:
         return list(engine.generate_many(requests))
 
@@ -75,7 +75,7 @@ def fused(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return note_results(monkeypatch, FusedRound, "run", lambda found: found is not None)
 
 
-def texts_of(told: Many[Event]) -> list[list[int]]:
+def texts_of(told: Sequence[Event]) -> list[list[int]]:
     """The new tokens of each run."""
     found: dict[str, list[int]] = {}
     for event in told:

@@ -1,8 +1,7 @@
 """Drafts made by machine code alone are those made of passes over feeds: the same nodes, and scores
 to float32's digits."""
 
-from collections.abc import Mapping
-from collections.abc import Sequence as Many
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +19,7 @@ from core.models.fastest import compiled_of
 from core.models.hf_model import HfModel
 from core.models.native.kernel_args import BLOCK
 from core.models.stacking import BatchedModels, Stack, batched_models_of, stack_alike
-from core.sequence import Sequence
+from core.sequence import TokenSequence
 from core.trees.draft import Draft
 from core.trees.tree import ROOT, TokenTree, depths_of
 from tests.core.cuda.test_draft_graph import (
@@ -42,7 +41,7 @@ NOT_SERVED = [
     ("sampled_iid", EDGED),
 ]  # fmt: skip
 # What each text goes on with: so many of the first SSM's own tokens, and what nobody drafted.
-FOLLOWING: Many[Many[tuple[int, tuple[int, ...]]]] = (
+FOLLOWING: Sequence[Sequence[tuple[int, tuple[int, ...]]]] = (
     ((2, (4,)), (0, (5, 6))),
     ((1, (7, 8, 9)), (3, (1,))),
     ((0, (2,)), (9, ())),
@@ -52,7 +51,7 @@ FOLLOWING: Many[Many[tuple[int, tuple[int, ...]]]] = (
 class ServesNothing(NativeDrafting):
     """Leaves everything to passes over feeds."""
 
-    def draft(self, asked: Mapping[str, Many[DraftRequest]]) -> dict[str, list[Draft]]:
+    def draft(self, asked: Mapping[str, Sequence[DraftRequest]]) -> dict[str, list[Draft]]:
         return {}
 
 
@@ -77,7 +76,10 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
 
 
 def rounds(
-    places: Many[SsmPool], sampling: SamplingParams, shapes: Many[tuple[int, ...]], **more: Any
+    places: Sequence[SsmPool],
+    sampling: SamplingParams,
+    shapes: Sequence[tuple[int, ...]],
+    **more: Any,
 ) -> list[Draft]:
     """The same rounds in both places, which are compared all the way; the first place's drafts."""
     stop, eos, kind = more.pop("stop", None), more.pop("eos", ()), more.pop("kind", "auto")
@@ -121,7 +123,11 @@ def first_path(draft: Draft, length: int) -> list[int]:
 
 
 def _asks(
-    place: SsmPool, own: Many[Sequence], shapes: Many[tuple[int, ...]], kind: str, stop: Stop | None
+    place: SsmPool,
+    own: Sequence[TokenSequence],
+    shapes: Sequence[tuple[int, ...]],
+    kind: str,
+    stop: Stop | None,
 ) -> Any:
     asked = asks(place, own, shapes, stop=stop)
     if kind == "auto":
@@ -148,14 +154,14 @@ def same(one: Draft, other: Draft) -> None:
         assert torch.allclose(ours, theirs, rtol=0, atol=1e-9)
 
 
-def all_same(told: Many[Any]) -> None:
+def all_same(told: Sequence[Any]) -> None:
     """The drafts of the two places, by SSM."""
     for name in told[0]:
         for pair in zip(*(found[name] for found in told), strict=True):
             same(*pair)
 
 
-def left(place: SsmPool, name: str, sequence: Sequence) -> Any:
+def left(place: SsmPool, name: str, sequence: TokenSequence) -> Any:
     """What a round leaves behind: calibration, and keys and values of the text."""
     ssm = place.ssms[name]
     model, state = ssm.model, ssm._states[sequence.run_id]
@@ -288,7 +294,7 @@ class Middling(Endless):
     def grows(self, score: float) -> bool:
         return score > 0.13
 
-    def steps(self, drafter: str, depth: int, chances: Many[float]) -> bool:
+    def steps(self, drafter: str, depth: int, chances: Sequence[float]) -> bool:
         if drafter == "two":
             return False
         return drafter == "one" or sum(chances) > 0.1
@@ -384,7 +390,7 @@ class OneGoesOn(Endless):
     def limits(self, drafter: str) -> StopLimits | None:
         return StopLimits() if drafter == "three" else StopLimits(longest=1)
 
-    def steps(self, drafter: str, depth: int, chances: Many[float]) -> bool:
+    def steps(self, drafter: str, depth: int, chances: Sequence[float]) -> bool:
         return depth == 1 or drafter == "three"
 
 

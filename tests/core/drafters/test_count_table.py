@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence as Many
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -25,15 +25,15 @@ from core.drafters.count_table import (
 Tree = dict[tuple[int, ...], tuple[float, int]]
 
 
-def table_of(text: Many[int], rows: int = 1024, first: int = 1) -> np.ndarray:
+def table_of(text: Sequence[int], rows: int = 1024, first: int = 1) -> np.ndarray:
     table = new_table(rows)
     add_text(table, np.array(text, np.int64), first)
     return table
 
 
 def tree_of(
-    table: np.ndarray, tail: Many[int], depth: int = 3, budget: int = 16, *,
-    chain: bool = False, ends: Many[int] = (), rates: Many[float] = (1.0,) * 4,
+    table: np.ndarray, tail: Sequence[int], depth: int = 3, budget: int = 16, *,
+    chain: bool = False, ends: Sequence[int] = (), rates: Sequence[float] = (1.0,) * 4,
 ) -> tuple[Tree, int]:  # fmt: skip
     """By path: score and rank of its last node; and the number of look-ups."""
     room = (budget + 1) * CANDIDATES

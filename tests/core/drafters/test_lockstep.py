@@ -11,7 +11,7 @@ from core.drafters.pooled_drafting import PooledRequest
 from core.drafters.ssm_pool import SsmPool
 from core.models import fastest
 from core.models.stacking import common_stack, stack_alike
-from core.sequence import Sequence
+from core.sequence import TokenSequence
 from core.trees.draft import Draft
 from core.trees.noise import SeededNoise
 from tests.core.cuda.test_draft_graph import NAMES, opened
@@ -38,7 +38,7 @@ def pools() -> tuple[SsmPool, SsmPool]:
     return SsmPool({**apart}, VOCAB), SsmPool({**together}, VOCAB)
 
 
-def sequences(draft: str, verify: str, combine: str) -> list[Sequence]:
+def sequences(draft: str, verify: str, combine: str) -> list[TokenSequence]:
     config = SpeculationConfig(drafters=NAMES, draft=draft, verify=verify, combine=combine)
     sampling = SamplingParams(30, temperature=0.0 if verify == "greedy" else 0.9, seed=3)
     texts = ((1, 2, 3), (4, 5, 6, 7, 8, 9))
@@ -50,7 +50,7 @@ def sequences(draft: str, verify: str, combine: str) -> list[Sequence]:
     return several
 
 
-def drafted(pool: SsmPool, several: list[Sequence], kind: str, shape: tuple[int, ...]) -> Any:
+def drafted(pool: SsmPool, several: list[TokenSequence], kind: str, shape: tuple[int, ...]) -> Any:
     """Each SSM's drafts, one a sequence."""
     if several[0].speculation.combine == "log_pool":
         every = [
@@ -64,7 +64,7 @@ def drafted(pool: SsmPool, several: list[Sequence], kind: str, shape: tuple[int,
     return pool.draft(asked)
 
 
-def _ask(sequence: Sequence, index: int, kind: str, shape: tuple[int, ...]) -> DraftRequest:
+def _ask(sequence: TokenSequence, index: int, kind: str, shape: tuple[int, ...]) -> DraftRequest:
     return DraftRequest(sequence, index, kind, shape, 9, NAMES[index])
 
 

@@ -6,7 +6,7 @@ import torch
 from core.config import SamplingParams, SpeculationConfig
 from core.drafters.base import DraftRequest
 from core.drafters.ssm import SsmDrafter
-from core.sequence import Sequence
+from core.sequence import TokenSequence
 from core.trees.draft import Draft
 from core.trees.noise import SeededNoise
 from core.trees.sampling import process_logits, to_probabilities
@@ -148,7 +148,7 @@ def test_nothing_is_fed_after_everything_ended() -> None:
 
 
 def run_round(
-    drafter: SsmDrafter, sequence: Sequence, committed: tuple[int, ...], **fields: object
+    drafter: SsmDrafter, sequence: TokenSequence, committed: tuple[int, ...], **fields: object
 ) -> Draft:
     one = DraftRequest(sequence, 0, "topk", (2, 1, 1), 99)
     (draft,) = drafter.draft([one])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence as Many
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ from core.drafters.text_index import (
     find_tree,
     new_index,
 )
-from core.sequence import Sequence
+from core.sequence import TokenSequence
 from core.trees.draft import Draft
 from core.trees.tree import ROOT
 from tests.fakes import sequence_of
@@ -33,20 +33,23 @@ WEIGHTS = GROWTH ** np.minimum(np.arange(LONGEST_MATCH + 1), BOUND).astype(np.fl
 Paths = dict[tuple[int, ...], float]
 
 
-def opened(tokens: list[int], **fields: object) -> tuple[SuffixDrafter, Sequence]:
+def opened(tokens: list[int], **fields: object) -> tuple[SuffixDrafter, TokenSequence]:
     drafter, sequence = SuffixDrafter("suffix", 1024), sequence_of(tokens, CONFIG, **fields)
     assert drafter.open(sequence) == ()
     return drafter, sequence
 
 
 def draft(
-    drafter: SuffixDrafter, sequence: Sequence, shape: tuple[int, ...] = (2,) * 3, budget: int = 64
+    drafter: SuffixDrafter,
+    sequence: TokenSequence,
+    shape: tuple[int, ...] = (2,) * 3,
+    budget: int = 64,
 ) -> Draft:
     (made,) = drafter.draft([DraftRequest(sequence, 0, "topk", shape, budget)])
     return made
 
 
-def by_hand(own: Many[int], earlier: Many[int], depth: int) -> Paths:
+def by_hand(own: Sequence[int], earlier: Sequence[int], depth: int) -> Paths:
     """Of every path behind a match its weight. Of the latest WALK matches of three tokens in each
     text, or where there are none of one."""
     weights: Counter[tuple[int, ...]] = Counter()
@@ -67,14 +70,14 @@ def by_hand(own: Many[int], earlier: Many[int], depth: int) -> Paths:
     return weights
 
 
-def match_length(text: Many[int], end: int, own: Many[int]) -> int:
+def match_length(text: Sequence[int], end: int, own: Sequence[int]) -> int:
     length = 0
     while length < min(LONGEST_MATCH, len(own), end + 1) and text[end - length] == own[-1 - length]:
         length += 1
     return length
 
 
-def found_paths(own: Many[int], earlier: Many[int], depth: int, buckets: int) -> Paths:
+def found_paths(own: Sequence[int], earlier: Sequence[int], depth: int, buckets: int) -> Paths:
     indices = [new_index(max(1, len(text)), buckets) for text in (own, earlier)]
     for index, text in zip(indices, (own, earlier), strict=True):
         add_tokens(index, np.array(text, np.int64))

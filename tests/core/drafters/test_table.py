@@ -10,21 +10,23 @@ from core.drafters import table as module
 from core.drafters.base import DraftRequest
 from core.drafters.count_table import add_text, new_table
 from core.drafters.table import TableDrafter
-from core.sequence import Sequence
+from core.sequence import TokenSequence
 from core.trees.draft import Draft
 from tests.fakes import sequence_of
 
 CONFIG = SpeculationConfig(drafters=("table",))
 
 
-def opened(drafter: TableDrafter, prompt: list[int], run: str = "run") -> Sequence:
+def opened(drafter: TableDrafter, prompt: list[int], run: str = "run") -> TokenSequence:
     sequence = sequence_of(prompt, CONFIG)
     sequence.run_id = run
     drafter.open(sequence)
     return sequence
 
 
-def draft(drafter: TableDrafter, sequence: Sequence, shape: tuple[int, ...] = (2, 2, 2)) -> Draft:
+def draft(
+    drafter: TableDrafter, sequence: TokenSequence, shape: tuple[int, ...] = (2, 2, 2)
+) -> Draft:
     (drafted,) = drafter.draft([DraftRequest(sequence, 0, "topk", shape, 16)])
     return drafted
 

@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,9 +17,9 @@ import pytest
 import torch
 
 from core import Engine, LoadedModels, Request, SamplingParams, SpeculationConfig, load_models
-from core.config.ranks import ranks_of
+from core.config.ranks import RankSplit, ranks_of
 from core.errors import RankError
-from core.models.ranks import leader
+from core.models.ranks import leader, processes
 from core.models.ranks.leader import RankedModel
 from tests.core.engines import ids_of_events, texts_of
 from tests.core.models.over_ranks import all_end, is_running
@@ -28,6 +29,7 @@ from tests.interrupts import hear_interrupts
 pytestmark = pytest.mark.nightly
 ROOT = Path(__file__).resolve().parents[3]
 TIMEOUT_S = 3.0
+BUSY_S = 8.0  # what a machine that is busy may take beside
 
 
 # -- ranks that end or do not answer: a tiny LLM --
@@ -44,7 +46,7 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LoadedMode
     model: Any = models.llm
     yield models
     model.close()
-    assert all_end(list(model.pids), 1.0)
+    assert all_end(list(model.pids), BUSY_S)
 
 
 def request(tokens: int = 24) -> Request:
@@ -55,8 +57,8 @@ def request(tokens: int = 24) -> Request:
 @pytest.mark.parametrize(
     ("sent", "within_s", "said"),
     [
-        (signal.SIGKILL, 2.0, r"rank 1 of the LLM \(process \d+\) has ended by signal 9"),
-        (signal.SIGSTOP, TIMEOUT_S + 2.0, "a rank of the LLM among 1 did not answer in time"),
+        (signal.SIGKILL, BUSY_S, r"rank 1 of the LLM \(process \d+\) has ended by signal 9"),
+        (signal.SIGSTOP, TIMEOUT_S + BUSY_S, "a rank of the LLM among 1 did not answer in time"),
     ],
 )
 def test_a_rank_that_is_gone_ends_the_run_and_the_next_one_works(
@@ -74,7 +76,7 @@ def test_a_rank_that_is_gone_ends_the_run_and_the_next_one_works(
     with pytest.raises(RankError, match=said):
         list(events)
     assert time.monotonic() - began < within_s
-    assert all_end([pid], 1.0)
+    assert all_end([pid], BUSY_S)
     assert ids_of_events(engine.generate(request())) == wanted  # over new ranks
     assert model.pids != [pid]
 
@@ -97,6 +99,37 @@ def test_ranks_may_idle_for_longer_than_a_collective_may_take(tiny: LoadedModels
     wanted = ids_of_events(engine.generate(request()))
     time.sleep(TIMEOUT_S + 1.0)
     assert ids_of_events(engine.generate(request())) == wanted
+
+
+def test_a_rank_that_stops_while_it_loads_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "LOADING_S", 1.0)
+    started, start = list[subprocess.Popen[bytes]](), processes._start
+
+    def stopped(*place: Any) -> subprocess.Popen[bytes]:
+        started.append(start(*place))
+        started[-1].send_signal(signal.SIGSTOP)
+        return started[-1]
+
+    monkeypatch.setattr(processes, "_start", stopped)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(RankError, match="rank 1 of the LLM did not load its part within 1 s"):
+        load_models("bundled", [], "float32", "cpu", ranks=ranks_of("tp=2"))
+    assert all_end([started[0].pid], BUSY_S) and not list(tmp_path.iterdir())
+
+
+def test_ranks_that_cannot_be_started_leave_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*place: Any) -> subprocess.Popen[bytes]:
+        raise OSError("no process")
+
+    monkeypatch.setattr(processes, "_start", failing)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(OSError, match="no process"):
+        processes.Followers(ranks_of("tp=2") or RankSplit("tp", 2))
+    assert not list(tmp_path.iterdir())
 
 
 # -- the leader's end --
@@ -146,7 +179,7 @@ def test_an_interrupt_leaves_no_rank_behind_the_others(
 
 
 @pytest.mark.parametrize("sent", [None, signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
-def test_no_rank_outlives_the_leader(sent: int | None) -> None:
+def test_no_rank_outlives_the_leader(sent: int | None, tmp_path: Path) -> None:
     tokens = "8" if sent is None else "700"
     command = [sys.executable, "-m", "core", "--llm-ranks", "tp=2", "--ssm", "ssm-stories"]
     command += ["--prompt", "Once", "--max-new-tokens", tokens, "--ignore-eos", "--events"]
@@ -156,13 +189,14 @@ def test_no_rank_outlives_the_leader(sent: int | None) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
         preexec_fn=hear_interrupts,
     )
     try:
         assert process.stdout is not None
         assert '"RunStarted"' in process.stdout.readline()
         (follower,) = children_of(process.pid)
-        assert is_running(follower)
+        assert is_running(follower) and list(tmp_path.glob("specscope-ranks-*"))
         if sent is not None:
             process.send_signal(sent)
         _, errors = process.communicate(timeout=60)
@@ -170,6 +204,7 @@ def test_no_rank_outlives_the_leader(sent: int | None) -> None:
         process.kill()
         process.wait()
     assert all_end([follower], 10.0)
+    assert not list(tmp_path.glob("specscope-ranks-*"))
     if sent in (None, signal.SIGINT):
         assert (process.returncode, errors) == (0 if sent is None else 130, "")
 

@@ -1,20 +1,24 @@
 """Nodes for tests: in this process without a socket, on a thread behind one, and as a process."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pytest
 
 from core import Engine
 from core.models.loading.load import LoadedModels
 from core.nodes.client import RemotePool
 from core.nodes.keys import CurveKeys
-from core.nodes.listening import Listening
+from core.nodes.listener import NodeListener
 from core.nodes.server import NodeServer
-from core.nodes.transport import FakeTransport
+from tests.core.nodes.fake_transport import FakeTransport
 
 HASH = "0f" * 32
 
@@ -49,7 +53,7 @@ def listening(
     server: NodeServer, keys: CurveKeys | None, address: str = "127.0.0.1:0"
 ) -> Iterator[str]:
     """A node on a thread; its address."""
-    socket = Listening(server, address, keys)
+    socket = NodeListener(server, address, keys)
     ended = threading.Event()
     thread = threading.Thread(target=socket.serve, args=(ended.is_set,))
     thread.start()
@@ -59,13 +63,15 @@ def listening(
         ended.set()
         thread.join()
         socket.close()
-        server.close()
 
 
 @contextmanager
-def node_process(address: str, *ssms: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """`python -m core.nodes`; the process and its address."""
-    command = [sys.executable, "-m", "core.nodes", "--listen", address, "--dtype", "float32"]
+def node_process(
+    address: str, *ssms: str, within: Sequence[str] = (), key_file: str = ""
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """`python -m core.nodes`, started by the command `within`; the process and its address."""
+    command = [*within, sys.executable, "-m", "core.nodes", "--listen", address]
+    command += ["--dtype", "float32", *(["--key-file", key_file] if key_file else [])]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
         [*command, "--ssm", *ssms], stdout=subprocess.PIPE, text=True, env=environment
@@ -80,3 +86,50 @@ def node_process(address: str, *ssms: str) -> Iterator[tuple[subprocess.Popen[st
         process.kill()
         process.wait()
         process.stdout.close()
+
+
+@dataclass(frozen=True)
+class Namespace:
+    """Another machine, as far as the network is concerned: `host` is its address, `within` the
+    start of a command that runs there."""
+
+    name: str
+    link: str
+    host: str
+
+    @property
+    def within(self) -> list[str]:
+        return ["ip", "netns", "exec", self.name]
+
+    def set_link(self, state: str) -> None:
+        """`down`: as a cable that is pulled; `up`."""
+        _ip("link", "set", self.link, state)
+
+
+@contextmanager
+def namespace(number: int = 1) -> Iterator[Namespace]:
+    """A network namespace and a link to it. Skips the test where there can be none."""
+    own = f"{os.getpid() % 10_000}-{number}"
+    subnet = f"10.{os.getpid() % 250}.{number}"
+    made = Namespace(f"nodes-{own}", f"sc{own}", f"{subnet}.2")
+    if shutil.which("ip") is None or os.geteuid() != 0:
+        pytest.skip("a network namespace takes root and ip (package iproute2)")
+    try:
+        _ip("netns", "add", made.name)
+    except subprocess.CalledProcessError as error:
+        pytest.skip(f"no network namespace can be made here: {error.stderr.strip()}")
+    try:
+        peer = f"{made.link}p"
+        _ip("link", "add", made.link, "type", "veth", "peer", "name", peer, "netns", made.name)
+        _ip("addr", "add", f"{subnet}.1/24", "dev", made.link)
+        _ip("-n", made.name, "addr", "add", f"{made.host}/24", "dev", peer)
+        _ip("-n", made.name, "link", "set", peer, "up")
+        _ip("-n", made.name, "link", "set", "lo", "up")
+        made.set_link("up")
+        yield made
+    finally:
+        _ip("netns", "del", made.name)  # the link goes with it
+
+
+def _ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True)

@@ -8,20 +8,23 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
 from core import Engine, LoadedModels, Request, SamplingParams, SpeculationConfig, connect_nodes
 from core.config.nodes import NodeSettings
 from core.errors import ConfigError
-from core.events import Event
 from tests.core.engines import ids_of_events, rounds_of, tables
 from tests.fakes import loaded_tables
 
 HAS_RAY = find_spec("ray") is not None
 ADDRESS = "127.0.0.1:6399"
+TOKEN = secrets.token_hex(32)  # Ray reads it once in a process
 
 
 @pytest.mark.skipif(HAS_RAY, reason="Ray is installed")
@@ -31,35 +34,74 @@ def test_without_ray_placing_is_refused_by_name() -> None:
         connect_nodes(NodeSettings(cluster="auto", ssms=("bundled",)), loaded_tables(llm, ssms))
 
 
+@dataclass
+class Cluster:
+    """A head that may not draft, and one machine that may: two raylets of this machine."""
+
+    folder: str
+    machine: subprocess.Popen[bytes] | None = None
+
+    def ray(self, *arguments: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "ray.scripts.scripts", "start", *arguments, "--block"]
+        path = os.pathsep.join([os.getcwd(), *sys.path[1:]])
+        return subprocess.Popen(
+            [*command, "--node-ip-address=127.0.0.1"],
+            env={**os.environ, "PYTHONPATH": path},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def start_machine(self) -> None:
+        self.machine = self.ray(f"--address={ADDRESS}", "--num-cpus=1", '--resources={"drafts": 1}')
+
+    def kill_raylet(self) -> None:
+        """As where a machine is gone: its workers end with it."""
+        assert self.machine is not None
+        for status in Path("/proc").glob("[0-9]*/stat"):
+            name, _, rest = status.read_text().partition("(")[2].rpartition(")")
+            if name == "raylet" and int(rest.split()[3]) == self.machine.pid:
+                os.kill(int(status.parent.name), signal.SIGKILL)
+        self.machine.wait(60)
+
+
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A head with one machine that may draft. Its token is of this test, and nothing is written at
-    home."""
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    """Its token is of these tests, and nothing is written in the user's folder."""
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
-    monkeypatch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    monkeypatch.setenv("RAY_AUTH_TOKEN", TOKEN)
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    import ray
+
+    from core.nodes.cluster import place_nodes
+
     # A short path: Ray's sockets are in it, whose names have 107 characters at most.
     folder = tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True)
-    ray = [sys.executable, "-m", "ray.scripts.scripts"]
-    start = ["start", "--head", f"--port={ADDRESS.split(':')[1]}", "--num-cpus=2"]
-    start += ["--node-ip-address=127.0.0.1", '--resources={"drafts": 1}']
-    start += ["--include-dashboard=false", f"--temp-dir={folder.name}", "--block"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path[1:]])}
-    head = subprocess.Popen(
-        [*ray, *start], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    made = Cluster(folder.name)
+    head = made.ray(
+        *("--head", f"--port={ADDRESS.split(':')[1]}", "--num-cpus=1"),
+        *("--include-dashboard=false", f"--temp-dir={folder.name}"),
     )
     try:
-        until = time.monotonic() + 60
-        while not listens() and time.monotonic() < until:
-            time.sleep(0.2)
-        yield ADDRESS
+        wait_until(listens, 60)
+        ray.init(address=ADDRESS, log_to_driver=False)
+        made.start_machine()
+        wait_until(lambda: "drafts" in ray.cluster_resources(), 60)
+        yield made
     finally:
-        import ray as loaded
-
-        loaded.shutdown()
-        head.send_signal(signal.SIGTERM)
-        head.wait(30)
+        ray.shutdown()
+        place_nodes.cache_clear()
+        for process in filter(None, (made.machine, head)):
+            process.send_signal(signal.SIGTERM)
+            process.wait(30)
         folder.cleanup()
+
+
+def wait_until(condition: Callable[[], bool], seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.2)
 
 
 def listens() -> bool:
@@ -72,30 +114,54 @@ def listens() -> bool:
 @pytest.mark.nightly
 @pytest.mark.skipif(not HAS_RAY, reason="Ray is not installed: requirements-cluster.txt, 240 MB")
 @pytest.mark.filterwarnings("ignore")
-def test_ray_places_a_node_and_starts_it_again(cluster: str, bundled: Engine) -> None:
-    models = bundled.models
-    here = LoadedModels(models.llm, {}, models.tokenizer, models.eos_ids)
-    pool = connect_nodes(NodeSettings(cluster=cluster, ssms=("ssm-code", "ssm-stories")), here)
-    assert pool is not None and [*pool.drafters] == ["ssm-code", "ssm-stories"]
+@pytest.mark.parametrize("how", ["actor", "raylet"])
+def test_ray_places_a_node_and_starts_it_again(cluster: Cluster, bundled: Engine, how: str) -> None:
     import ray
 
-    engine = Engine(here, nodes=pool)
+    from core.nodes.cluster import place_nodes
+
+    models, ssms = bundled.models, ("ssm-code", "ssm-stories")
+    here = LoadedModels(models.llm, {}, models.tokenizer, models.eos_ids)
+    settings = NodeSettings(cluster=ADDRESS, ssms=ssms)
+    pool = connect_nodes(settings, here)
+    assert pool is not None and [*pool.drafters] == [*ssms]
     sampling = SamplingParams(40, temperature=0.8, seed=3, ignore_eos=True)
     asked = Request("Once upon a time", sampling, SpeculationConfig.preset("specinfer"))
     expected = ids_of_events(bundled.generate(asked))
-    (actor,) = pool.actors
-    os.kill(ray.get(actor.pid.remote()), signal.SIGKILL)
-    until, events = time.monotonic() + 120, list[Event]()
-    while time.monotonic() < until and pool.links[0].starts < 2:
+
+    def states(engine: Engine) -> set[str]:
         events = list(engine.generate(asked))
         assert ids_of_events(events) == expected
-        time.sleep(0.2)
-    assert pool.links[0].starts == 2
-    # Its first answers may be late: what they take tells how long to wait for the next.
-    until, states = time.monotonic() + 10, set[str]()
-    while time.monotonic() < until and "in_time" not in states:
-        events = list(engine.generate(asked))
-        assert ids_of_events(events) == expected
-        states = {trip.state for one in rounds_of(events) for trip in one.nodes}
-    assert "in_time" in states
-    engine.close()
+        return {trip.state for one in rounds_of(events) for trip in one.nodes}
+
+    with closing(Engine(here, nodes=pool)) as engine:
+        (actor,) = place_nodes(ADDRESS, ssms, None).actors
+        if how == "actor":
+            os.kill(ray.get(actor.pid.remote()), signal.SIGKILL)
+        else:
+            cluster.kill_raylet()
+            assert "absent" in states(engine)
+            cluster.start_machine()
+        wait_until(lambda: bool(states(engine)) and pool.links[0].starts == 2, 120)
+        # Its first answers may be late: what they take tells how long to wait for the next.
+        wait_until(lambda: "in_time" in states(engine), 10)
+    # Another LLM in this process: the nodes that are there draft for it.
+    again = connect_nodes(settings, here)
+    assert again is not None
+    with closing(Engine(here, nodes=again)) as engine:
+        wait_until(lambda: "in_time" in states(engine), 10)
+
+
+@pytest.mark.nightly
+def test_an_actor_that_serves_no_more_ends() -> None:
+    """Ray starts only processes again that have ended."""
+    code = """
+import threading, time
+from core.nodes.cluster import _end_with
+serve = threading.Thread(target=lambda: 1 / 0)
+serve.start()
+threading.Thread(target=_end_with, args=(serve,), daemon=True).start()
+time.sleep(60)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and "ZeroDivisionError" in done.stderr

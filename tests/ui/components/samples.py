@@ -102,7 +102,7 @@ def hostile_values() -> dict[str, Any]:
     drafters = {str(i): {"name": HOSTILE[i], "slot": i} for i in range(3)}
     base = {"run": HOSTILE[2], "round": 0, "drafters": drafters}
     return {
-        "figures": {"state": HOSTILE[0], "baseline_note": HOSTILE[1], "speedup": 0.8},
+        "figures": {"state": HOSTILE[0], "speed": HOSTILE[1], "speedup": 0.8},
         "strip": {**base, **_hostile_strip()},
         "tree": {**base, **_hostile_tree()},
         "routing": {**base, **_hostile_routing(drafters)},

@@ -47,7 +47,8 @@ function sentence(value) {
   if (value.sel == null || value.sel < 0) return `${value.policy} decides the length.`;
   if (!value.reason && value.always) return `${value.policy}: ${value.always}.`;
   if (!value.reason) return `${roundName(value.sel)}: ${value.policy} gave no reason yet.`;
-  return prose(`After ${roundName(value.sel).toLowerCase()}, ${value.policy}: ${value.reason.replaceAll("->", "→")}.`);
+  const always = value.always ? `; ${value.always}` : "";
+  return prose(`After ${roundName(value.sel).toLowerCase()}, ${value.policy}: ${value.reason.replaceAll("->", "→")}${always}.`);
 }
 
 function candidates(value) {

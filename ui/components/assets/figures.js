@@ -11,12 +11,11 @@ const CARDS = [
   { key: "draft_acceptance_rate", label: "accepted / pass",
     show: (v) => (v.num_draft_tokens ? `${fixed(v.num_accepted_tokens / v.num_rounds, 1)} of ${fixed(v.num_draft_tokens / v.num_rounds, 1)}` : "–"),
     more: (v) => (v.num_draft_tokens ? `${v.num_accepted_tokens ?? 0} of ${v.num_draft_tokens}: an acceptance rate of ${fixed(100 * v.draft_acceptance_rate, 0)} %` : ""),
-    means: "Accepted draft tokens of those that could have been, the depth of the tree, in each pass." },
+    means: "Accepted draft tokens of those that could have been, the depth of the tree, in each pass. What each drafter had accepted is on its chip, the chance of one token after its parent in What if." },
   { key: "tokens_per_second", label: "tokens / s", show: (v) => fixed(v.tokens_per_second, 1),
-    more: (v) => (v.baseline_tps ? `plain ${fixed(v.baseline_tps, 1)}` : ""),
-    means: "New tokens per second, from the end of the prefill to the end of the run." },
-  { key: "speedup", label: "speed-up", unit: "x", show: (v) => fixed(v.speedup, 2), more: (v) => v.baseline_note,
-    means: "Speed over that of plain decoding of the same request, the middle one of the blocks." },
+    means: "New tokens per second of this run alone, from the end of the prefill to the end of the run." },
+  { key: "speedup", label: "speed-up", unit: "x", show: (v) => fixed(v.speedup, 2), more: (v) => v.speed,
+    means: "Speed over that of plain decoding: the median of blocks in which both ran in turns." },
   { key: "num_rounds", label: "passes", show: (v) => fixed(v.num_rounds, 0),
     means: "Rounds: each drafts a tree, has the LLM check all of it in one pass, and commits what it accepts." },
   { key: "num_new_tokens", label: "tokens", show: (v) => fixed(v.num_new_tokens, 0), more: (v) => (v.max_new_tokens ? `of ${v.max_new_tokens} at most` : ""),
@@ -30,7 +29,7 @@ export function create(panel) {
   const ours = createLane("ours", "with drafts", (round) => panel.select(round));
   const verdict = h("p", { class: "ss-verdict", "data-part": panel.section.closest("[data-part]") ? "verdict" : null });
   const speed = h("span", { class: "ss-race-speed" });
-  const same = h("span", { class: "ss-race-same" });
+  const same = h("span", { class: "ss-race-same", tabindex: 0, role: "note" });
   const state = h("span", { class: "ss-state", "aria-live": "polite", role: "status" });
   const views = CARDS.map((spec) => cardOf(spec));
   const figures = h("div", { class: "ss-figures-line" }, state, views.map((view) => view.node));
@@ -52,6 +51,7 @@ export function create(panel) {
     const { spec } = views.find((one) => one.node === node);
     return card(spec.label, [spec.means, spec.more?.(panel.value ?? {}), compared(spec, panel.value?.before)].filter(Boolean));
   });
+  attach(end, ".ss-race-same", () => (panel.value?.text_why ? card("Why?", [prose(panel.value.text_why)]) : null));
   return { draw: (value) => draw(value, view), table, exported: () => panel.body };
 }
 
@@ -69,7 +69,7 @@ function draw(value, view) {
     const shown = spec.show(value);
     setText(slot, shown);
     set(node, "data-missing", shown === "–");
-    set(node, "data-slower", spec.key === "speedup" && value.speedup != null && value.speedup < 1);
+    set(node, "data-slower", spec.key === "speedup" && value.slower);
   }
   const why = value.finish_reason === value.state ? "" : value.finish_reason;
   setText(view.state, [value.state, why].filter(Boolean).join(": "));
@@ -77,6 +77,7 @@ function draw(value, view) {
   setText(view.verdict, value.verdict ? `${value.verdict}.` : "");
   setText(view.speed, prose(value.speed ?? ""));
   setText(view.same, prose(value.text ?? ""));
+  view.same.hidden = !value.text;
   const timed = Object.keys(value.plain_ms ?? {}).length > 0;
   view.buttons.clock.hidden = !timed;
   view.buttons.again.hidden = !value.verdict;

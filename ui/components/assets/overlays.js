@@ -65,7 +65,7 @@ function ratios(panel) {
         .map(([key, one, name]) => ({ key: number(key), name, color: paint(key, one), spread: value.spreads[key], ...value.ratios[key] }));
       if (!bars.length) return null;
       const label = bars.map(({ name, value: ratio }) => `${name} ${fixed(ratio, 2)}`).join("; ");
-      return { bars, level: 1, label: `Times plain decoding: ${label}`, format: (x) => `${fixed(x, 2)}×`,
+      return { bars, level: 1, label: `Times plain decoding: ${label}`, format: (x) => `${fixed(x, 2)}x`,
         say: `1 is plain decoding's speed; ${bars.some(({ low }) => low != null) ? "whiskers: " : ""}${spreads(bars.map(({ spread }) => spread))}.` };
     },
     table: (value) => ({

@@ -37,7 +37,7 @@ function draw(value, view) {
   set(panel.section, "data-empty", !known);
   empty.hidden = known;
   grid.hidden = !known;
-  panel.say(sentence(value, drafted, known));
+  panel.say([value.helped, sentence(value, drafted, known)].filter(Boolean).join(" "));
   const columns = ["drafter", ...Array.from({ length: deepest }, (_, i) => `depth ${i + 1}`)];
   keyed(head, heads, columns, {
     key: (name) => name, make: (name) => h("th", { scope: "col" }, name),
@@ -77,7 +77,7 @@ function sentence(value, drafted, known) {
   if (!drafted.length) return `${roundName(value.round)}: nothing was drafted.`;
   const tokens = drafted.flatMap((d) => Object.values(value.rows[d.key])).filter((token) => !token.fed);
   const accepted = tokens.filter((token) => token.accepted).length;
-  const counted = `${plural(tokens.length, "proposal")} by ${plural(drafted.length, "drafter")}, ${accepted} of them`;
+  const counted = `${plural(tokens.length, "proposal")} by ${plural(drafted.length, "drafter")}, ${accepted}`;
   const fed = drafted.some((d) => Object.values(value.rows[d.key]).some((token) => token.fed)) ? " ↦ was fed to it, not proposed." : "";
   return `${roundName(value.round)}: ${counted} on the accepted path (✓).${value.words?.legend ?? ""}${fed}`;
 }

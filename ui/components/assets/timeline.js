@@ -95,8 +95,14 @@ function sentence(value) {
   const most = busiest[0] === "other";
   const what = most ? `: ${besideOthers(value) ? MEANWHILE : "no model worked for this request"}` : "";
   const told = !most && besideOthers(value) && value.share.other >= 0.1 * sum ? ` Between stages: ${MEANWHILE}.` : "";
-  const moves = value.moves ? `${value.moves} ` : "";
-  return `${moves}${timed(value, sum)}; largest share: ${name}, ${percent(busiest[1] / sum)}${what}.${told}${behind}${together}`;
+  const moves = [value.took, value.moves].filter(Boolean).map((one) => `${one} `).join("");
+  return `${moves}${lapped(value)}The run: ${timed(value, sum)}; largest share: ${name}, ${percent(busiest[1] / sum)}${what}.${told}${behind}${together}`;
+}
+
+// Whether drafters and LLM worked at once; of drafting ahead the sums below say it.
+function lapped({ overlap, ahead, share }) {
+  if (ahead?.hits !== undefined || !share?.draft) return "";
+  return overlap >= 0.005 ? `For ${percent(overlap)} of the LLM's time a drafter worked too. ` : "Drafting and LLM passes took turns, nothing overlapped. ";
 }
 
 // Drafts ready before their round were made beside another request, which had its turns in between.

@@ -24,7 +24,7 @@ export const MEANING = {
   plain: "The LLM's own token; nothing had been drafted",
 };
 
-const OWN_LABEL = { recovered: "LLM wanted", bonus: "LLM adds", plain: "LLM writes" };
+const OWN_LABEL = { recovered: "LLM wanted", drew: "LLM drew", bonus: "LLM adds", plain: "LLM writes" };
 
 // [{key, parent, kind, text, by: [drafter], p, label, lead, node}]; `node` is the number to select.
 export function items(value) {
@@ -81,7 +81,7 @@ function own(value) {
   if (!token || token.t == null || token.kind === "none" || stage === "draft" || stage === "combine") return [];
   return [{
     key: "own", parent: String(token.after ?? -1), kind: token.kind, text: token.t, by: [], p: token.p,
-    label: OWN_LABEL[token.kind] ?? "LLM", node: null, values: token,
+    label: OWN_LABEL[token.drew && token.kind === "recovered" ? "drew" : token.kind] ?? "LLM", node: null, values: token,
   }];
 }
 
@@ -135,7 +135,7 @@ function fusedWords(nodes) {
 function ownWords(value) {
   if (!value.own || value.own.t == null || value.own.kind === "none") return "";
   const text = plain(value.own.t);
-  if (value.own.kind === "recovered") return `Then it wanted ${text} instead.`;
+  if (value.own.kind === "recovered") return `Then it ${value.own.drew ? "drew" : "wanted"} ${text} instead.`;
   return value.own.kind === "bonus" ? `It adds ${text} of its own.` : `It writes ${text}.`;
 }
 

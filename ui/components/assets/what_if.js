@@ -5,12 +5,13 @@ import { sizeOf } from "./measure.js";
 import { fixed } from "./text.js";
 
 const LONGEST = 16;
+const BIGGER = 8;
 const ROOM = { left: 40, right: 14, top: 12, bottom: 30 };
 // A slider's name in the formula, its words, its ends; how the number reads. Cost and size in powers of two.
 const SLIDERS = [
-  { key: "acceptance", words: "acceptance of a token", low: 0.05, high: 0.99, step: 0.01, show: (v) => fixed(v, 2) },
-  { key: "ratio", words: "a drafted token / an LLM pass", low: -10, high: 1, step: 0.1, power: true, show: (v) => fixed(v, 3) },
-  { key: "size", words: "LLM, times as slow", low: -3, high: 7, step: 0.1, power: true, show: (v) => `${fixed(v, v < 10 ? 1 : 0)}x` },
+  { key: "acceptance", words: "accepted, given its parent", low: 0.05, high: 0.99, step: 0.01, show: (v) => fixed(v, 2) },
+  { key: "ratio", words: "drafted token / LLM pass", low: -10, high: 1, step: 0.1, power: true, show: (v) => fixed(v, 3) },
+  { key: "size", words: "bigger LLM: slower by", low: -3, high: 7, step: 0.1, power: true, show: (v) => `${fixed(v, v < 10 ? 1 : 0)}x` },
   { key: "trip_ms", words: "round trip to the drafters", low: 0, high: 100, step: 1, show: (v) => `${fixed(v, 0)} ms` },
 ];
 
@@ -72,11 +73,11 @@ function measuredAgain(view, panel) {
   render(panel, view);
 }
 
-function curveOf({ state: { value }, inputs }) {
+function curveOf({ state: { value }, inputs }, larger = 1) {
   const { acceptance, ratio, size, trip_ms } = Object.fromEntries(inputs.map((one) => [one.key, one.get()]));
   // The cost of a drafted token is told in passes of the measured LLM: a slower LLM leaves it as it is.
   const cost = { ...value, step_ms: ratio * value.pass_ms, trip_ms };
-  return Array.from({ length: LONGEST + 1 }, (_, k) => predictedSpeedup(cost, acceptance, k, size));
+  return Array.from({ length: LONGEST + 1 }, (_, k) => predictedSpeedup(cost, acceptance, k, larger * size));
 }
 
 function render(panel, view) {
@@ -105,8 +106,11 @@ function render(panel, view) {
   );
   const advice = best ? `${fixed(curve[best], 2)}x with ${best} drafted token${best === 1 ? "" : "s"} a round` : "no length of drafts beats plain decoding";
   const real = value.speedup == null ? "No plain decoding was measured: a pass over the tree stands for one over a token."
-    : `Measured: ${fixed(value.speedup, 2)}x with ${fixed(value.length, 1)} a round.`;
-  setText(said, `Predicted: ${advice}. ${real}`);
+    : `Measured: ${fixed(value.speedup, 2)}x; a round of ${fixed(value.length, 1)} drafted tokens cost ${fixed(value.tokens / value.speedup, 1)} plain tokens `
+      + `and wrote ${fixed(value.tokens, 1)}. It loses where it costs more.`;
+  const bigger = `With a bigger LLM (passes ${BIGGER} times as long): ${fixed(Math.max(...curveOf(view, BIGGER)), 2)}x. `
+    + "A GPU speeds up both models: the ratio of their times counts.";
+  setText(said, `Predicted: ${advice}. ${bigger} ${real}`);
   set(svg, "aria-label", said.textContent);
 }
 

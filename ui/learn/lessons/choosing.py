@@ -54,11 +54,12 @@ VOTE = Lesson(
         "this one is checked.",
         "Weights follow the text, from the beginning that we gave it. For each token every SSM is "
         "judged, also one that lost: how probable had it held this token? Who foresaw it better "
-        "than the others gains weight. So the SSMs that fit the text gain influence.",
+        "than the others gains weight. So the SSMs that fit the text gain influence. (The preset "
+        "minions judges the winner alone, by how much of its draft was accepted.)",
     ),
     look="“Who” shows every SSM's draft in the selected round. ★ marks the winner, "
-    "the bar beside each name is its weight. Below, a line for each SSM: its weight, round by "
-    "round.",
+    "the number beside each name is its weight. The chart has a line for each SSM: its weight, "
+    "round by round.",
     words=(
         Step("vote", "picks one of several drafts, by the weights of those who agree"),
         Step("weight of an SSM", "how much its word counts in a vote"),
@@ -104,7 +105,8 @@ ACCEPTANCE = Lesson(
     text=(
         "For each place the LLM works out how probable every token is. At temperature 0 it writes "
         "the most probable one. Above 0 it draws one at random: probable tokens often, others "
-        "seldom. A higher temperature draws unusual tokens more often.",
+        "seldom. A higher temperature draws unusual tokens more often, which drafts seldom hit: "
+        "fewer are accepted.",
         "The random numbers are fixed beforehand by a number called the seed. So with one seed "
         "there is exactly one token that the LLM writes at a place, whether anybody has guessed or "
         "not. A drafted token is accepted only if it is this very token. Otherwise it is rejected, "

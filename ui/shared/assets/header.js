@@ -12,7 +12,7 @@ function chip(model) {
   const made = node("span", "sp-chip sp-told");
   const whole = [model.role, model.letter, model.name].filter(Boolean).join(" ");
   const { accepted, proposed } = model.score || {};
-  const score = proposed ? `; ${accepted} of the ${proposed} tokens it proposed were accepted` : "";
+  const score = proposed ? `; ${accepted} of the ${proposed} tokens it proposed were accepted (one that several proposed counts for each)` : "";
   const told = `${whole}: ${model.parameters} parameters, ${model.dtype}, ${model.device}${score}`;
   made.dataset.told = told;
   made.tabIndex = 0;

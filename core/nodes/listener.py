@@ -13,19 +13,19 @@ from core.errors import ConfigError
 from core.nodes.keys import CurveKeys
 from core.nodes.messages import LARGEST_FRAME
 from core.nodes.server import NodeServer
+from core.nodes.zmq_transport import HEARTBEAT_MS, SILENCE_MS, is_ipv6
 
-__all__ = ["Listening"]
+__all__ = ["NodeListener"]
 
 QUEUED = 64
-HEARTBEAT_MS, SILENCE_MS = 1000, 3000
 HANDSHAKE_MS = 3000
 ZAP_ADDRESS, ZAP_VERSION = "inproc://zeromq.zap.01", b"1.0"
 POLL_MS = 500
 """How often `serve` looks whether it is to end."""
 
 
-class Listening:
-    """Bound when made. Raises ConfigError for an address that cannot be had."""
+class NodeListener:
+    """Owns the server; bound when made. Raises ConfigError for an address that cannot be had."""
 
     def __init__(self, server: NodeServer, address: str, keys: CurveKeys | None) -> None:
         host, _ = address_of("listen", address)
@@ -37,6 +37,7 @@ class Listening:
         self._gate = self._context.socket(zmq.REP)
         router = self._router
         router.linger = 0
+        router.ipv6 = is_ipv6(address)
         router.maxmsgsize = LARGEST_FRAME
         router.sndhwm = router.rcvhwm = QUEUED
         # An engine that reconnects takes its own place, before its old connection is given up.
@@ -62,6 +63,11 @@ class Listening:
         assert isinstance(endpoint, bytes)
         return endpoint.decode().removeprefix("tcp://").rstrip("\0")
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its SSMs."""
+        return self._server.names
+
     def serve(self, ended: Callable[[], bool]) -> None:
         """Serves until `ended`."""
         poller = zmq.Poller()
@@ -76,15 +82,16 @@ class Listening:
                 self._answer()
 
     def close(self) -> None:
-        """Gives the address back."""
+        """Gives the address back, and ends the server."""
         self._router.close()
         self._gate.close(linger=0)
         self._context.term()
+        self._server.close()
 
     def _answer(self) -> None:
         parts = self._router.recv_multipart()
         if len(parts) != 2:
-            return  # no engine sends such
+            return  # an engine's message is one frame behind its identity
         client, frame = parts
         answer = self._server.handle(client, frame)
         if answer is not None:
@@ -92,7 +99,7 @@ class Listening:
             self._router.send_multipart([client, answer], zmq.NOBLOCK)
 
     def _admit(self) -> None:
-        """Answers ZAP (RFC 27): the engine's key of the file is let in, no other."""
+        """Answers ZAP (RFC 27): 200 for the engine's key of the file, 400 for any other."""
         assert self._keys is not None
         parts = self._gate.recv_multipart()
         request_id, key = parts[1], parts[-1]

@@ -1,0 +1,64 @@
+"""From names of SSMs to a node that listens: compiled passes, and a first draft of each kind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from core.models.loading.catalog import vocabulary_hash
+from core.models.loading.load import load_ssms
+from core.models.loading.stages import Say
+from core.nodes.keys import CurveKeys
+from core.nodes.listener import NodeListener
+from core.nodes.messages import VERSION, DraftAsk, Free, Hello, Open, Round, RunAsk, encode
+from core.nodes.server import NodeServer
+
+__all__ = ["open_node"]
+
+CLIENT = b"warm-up"
+# Both kinds that presets draft with, and CoSine's, which is not compiled as one call.
+KINDS = (("topk", 0.0), ("coupled", 0.8), ("fused", 0.8))
+
+
+def open_node(
+    address: str,
+    keys: CurveKeys | None,
+    ssms: Sequence[str],
+    dtype: str = "auto",
+    device: str = "auto",
+    say: Say | None = None,
+) -> NodeListener:
+    """A node that is ready for its first round. `address`: HOST:PORT, port 0 for any; the rest as
+    for `load_ssms`. Raises what that raises, and ConfigError for an address that cannot be had."""
+    models, tokenizer = load_ssms(ssms, dtype, device, say)
+    vocabulary = vocabulary_hash(tokenizer)
+    server = NodeServer(models, tokenizer, vocabulary)
+    _warm_up(server, vocabulary, max(model.vocab_size for model in models.values()))
+    return NodeListener(server, address, keys)
+
+
+def _warm_up(server: NodeServer, tokenizer_hash: str, vocab_size: int) -> None:
+    """Does what a first round would wait for, by the same messages that an engine sends."""
+    server.handle(CLIENT, encode(Hello(VERSION, tokenizer_hash, vocab_size)))
+    for number, (kind, temperature) in enumerate(KINDS, 1):
+        opened = Open(
+            temperature=temperature,
+            top_k=0,
+            top_p=1.0,
+            min_p=0.0,
+            repetition_penalty=1.0,
+            seed=0,
+            draft=kind,
+            combine="union",
+            weights="full_information",
+            routing="all",
+            carry_over=False,
+            eos_ids=[],
+        )
+        asks = [
+            DraftAsk(name, index, kind, [1, 1, 1], 3, 1.0, None)
+            for index, name in enumerate(server.names)
+        ]
+        for text in ([0, 0, 0], [0, 0, 0, 0]):
+            ask = RunAsk("warm-up", 0, text, opened, asks, 0, [], 0)
+            server.handle(CLIENT, encode(Round(number, [ask])))
+        server.handle(CLIENT, encode(Free(["warm-up"])))
