@@ -13,6 +13,7 @@ from core.config import PIPELINES, SpeculationConfig
 from core.engine.worker import Worker
 from storage import RunQuery
 from tests.ui import decoded, sites
+from tests.ui.browser import looks
 from tests.ui.browser.looks import turn_to
 from tests.ui.decoded import check_columns, check_curve, check_lanes, check_lengths, round_times
 from tests.ui.reading import becomes, in_looks, read
@@ -365,3 +366,25 @@ def test_a_newcomer_goes_through_lesson_1(real: sites.Served, browser_page: site
     assert read(page, ROWS, 3)[2][1] == "16"
     page.locator("#learn-strip .ss-tok").first.wait_for()
     sites.shot(page, "learn-bundled")
+    all_ssms_are_seen_at_once(page)
+
+
+# Rows of Who that are not whole in the part that is seen.
+HIDDEN_ROWS = """() => {
+  const { bottom } = document.querySelector("#live-proposals .ss-scroll").getBoundingClientRect();
+  const rows = [...document.querySelectorAll("#live-proposals tbody tr")];
+  const below = rows.filter((row) => row.getBoundingClientRect().bottom > bottom + 2);
+  return [rows.length, below.length];
+}"""
+
+
+def all_ssms_are_seen_at_once(page: Any) -> None:
+    """On Live at 1280x800 five SSMs have a row each in Who and a lane each in When."""
+    page.set_viewport_size({"width": 1280, "height": 800})
+    turn_to(page, "Live")
+    sites.ran(page)
+    sites.dock(page, "who").locator("#live-proposals tbody tr").nth(4).wait_for()
+    becomes(page, HIDDEN_ROWS, [5, 0])
+    sites.dock(page, "when").locator("#live-timeline g.ytick").nth(8).wait_for()
+    looks.at_rest(page)
+    assert looks.overlaps(page) == []

@@ -105,12 +105,24 @@ WIDTHS = ((390, False), (1920, False), (1920, True), (1280, False))
 LARGE = ("1280-light", "1920-dark")
 
 
+# What begins a study, and whether it is whole in the window however long its form is.
+BEGINS = {"Compare": "#compare-begin", "Tune": "#tune-start", "Prompts": "#prompts-measure"}
+IN_WINDOW = """(css) => {
+  scrollTo(0, 0);
+  return document.querySelector(css).getBoundingClientRect().bottom <= innerHeight;
+}"""
+
+
 def test_tabs_fit_at_every_width_theme_and_type_size(whole: Stage, browser_page: OpenPage) -> None:
     page = ran(unfold_settings(browser_page(whole.url)))
     page.get_by_text("A preset of your own").click()
     for name in each_tab(page):
         for look in in_looks(page, *WIDTHS):
             assert looks.overflow(page) <= 1, (name, look)
+            assert looks.covered(page) == [], (name, look)
+            if name in BEGINS and not look.startswith("390"):
+                assert page.evaluate(IN_WINDOW, BEGINS[name]), (name, look)
+            assert looks.tiny_texts(page) == [], (name, look)
             if name in ("Live", "Sessions") and look not in LARGE:
                 shot(page, f"{name.lower()}-{look}")
             if look in LARGE:
@@ -126,6 +138,7 @@ def large_and_back(page: Any, name: str) -> None:
     assert looks.small_texts(page) == [], name
     assert looks.cut_texts(page) == [], name
     assert looks.overlaps(page) == [], name
+    assert looks.covered(page) == [], name
     assert looks.overflow(page) <= 1, name
     looks.large_type(page, False)
 
@@ -176,6 +189,7 @@ def test_every_picture_becomes_a_file_for_white_paper(whole: Stage, browser_page
     for name in each_tab(page):
         for panel in page.locator(".ss-panel:has(.ss-tool)").filter(visible=True).all():
             title = f"{name}: {panel.locator('.ss-title').inner_text()}"
+            panel.locator(".ss-tools").hover()  # on a board they fold into one
             svg, png = (
                 saved_file(page, panel.get_by_role("button", name=f"as {form}").click)[1]
                 for form in ("SVG", "PNG")

@@ -72,6 +72,7 @@ CUT = """(parts) => parts.filter((part) => {
 })"""
 WHOLE = ("#learn-run", "#learn-try", "#learn-rows table", "#learn-moves", ".sp-look", ".sp-answer")
 WHOLE += ("#learn-check", "#learn-show", "#learn-verdict", "#learn-strip", "#learn-scrubber")
+WHOLE += (".sp-steps",)
 TITLES = "() => [...document.querySelectorAll('.sp-step')].map((one) => one.innerText)"
 STILL = "() => document.documentElement.scrollHeight <= innerHeight"
 ROUND = "() => document.querySelector('#sessions-scrubber .ss-columns').ariaValueNow"
@@ -239,6 +240,7 @@ def finishes_by_its_table(page: Any, context: Context) -> None:
     page.locator(".sp-measured .sp-selected").get_by_text("▸ always 8").wait_for()
     becomes(page, "() => document.activeElement.innerText", "▸ always 8")
     panel = page.locator("#learn-lengths")
+    panel.locator(".ss-tools").hover()
     panel.get_by_role("button", name="as a table").click()
     panel.locator("caption").get_by_text("Rate by position", exact=True).wait_for()
     # The pictures follow their row: before that they are of the run that was played last.

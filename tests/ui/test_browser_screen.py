@@ -65,10 +65,14 @@ def test_live_is_one_screen_before_and_after_a_run(live: Stage, browser_page: Op
                 looks.large_type(page, large)
                 becomes(page, SEEN, wanted, list(PARTS))
             sites.shot(page, f"screen-{width}-{'after' if after else 'before'}")
-    for name in ("who", "when", "length", "inside", "whatif", "requests", "why"):
-        sites.dock(page, name)
-        looks.at_rest(page)
-        becomes(page, SEEN, wanted, list(PARTS))
+    for width, height in reversed(SIZES):
+        page.set_viewport_size({"width": width, "height": height})
+        for name in ("who", "when", "length", "inside", "whatif", "requests", "why"):
+            sites.dock(page, name)
+            looks.at_rest(page)
+            becomes(page, SEEN, wanted, list(PARTS))
+            for faults in (looks.overlaps, looks.tiny_texts, looks.covered):
+                assert faults(page) == [], (width, name)
 
 
 # Which of these boxes are not whole in the window, and whether the page scrolls.

@@ -122,7 +122,7 @@ def goes_by_keys(page: Any) -> None:
         page.keyboard.press(key.strip())
         becomes(page, FOCUSED, place)
     page.keyboard.press("Enter")
-    point_is(page, "speculation_length=4, expansion=1")
+    point_is(page, "speculation length 4, expansion 1")
     becomes(page, FOCUSED, "3")  # the focus stays
     page.locator(".ss-tip").get_by_text("times plain decoding's speed").wait_for()
     becomes(page, f"() => document.querySelectorAll(\"{CELLS}[tabindex='0']\").length", 1)
@@ -159,7 +159,7 @@ def last_choice_stays(page: Any, *places: int) -> None:
     page.unroute(PREDICT)
     frames(page)
     last = page.locator(f"#tune-speed td[data-place='{places[-1]}']").get_attribute("aria-label")
-    becomes(page, "() => document.querySelector('#tune-point h3').textContent", last.split(":")[0])
+    becomes(page, "() => document.querySelector('#tune-point h2').textContent", last.split(":")[0])
 
 
 def sorts_and_chooses(page: Any) -> None:
@@ -201,7 +201,7 @@ def test_a_grid_from_form_to_a_run_in_live(tuning: Stage, browser_page: OpenPage
     plan_says(page, "3 prompts")
     page.click("#tune-start")
     grid_shows(page, 30, measured=9, rows=10)
-    page.locator("#tune-point h3").get_by_text("speculation_length=").wait_for()
+    page.locator("#tune-point h2").get_by_text("speculation length ").wait_for()
     page.locator("#tune-point").get_by_text("tokens / pass").first.wait_for()
     for look in in_looks(page):
         assert not sites.overflows(page), look
@@ -216,8 +216,8 @@ def test_a_grid_from_form_to_a_run_in_live(tuning: Stage, browser_page: OpenPage
     page.locator("#tune-point").get_by_role("button", name=re.compile("prompt 2")).first.click()
     page.locator("#sessions-notice").get_by_text("Finished: ").wait_for()
     turn_to(page, "Tune")
-    page.locator("#tune-speed td[aria-label*='speculation_length=8, expansion=1,2,2:']").click()
-    point_is(page, "speculation_length=8, expansion=1,2,2")
+    page.locator("#tune-speed td[aria-label*='speculation length 8, expansion 1,2,2:']").click()
+    point_is(page, "speculation length 8, expansion 1,2,2")
     page.locator("#tune-length td[aria-selected=true][data-place='8']").wait_for()
     current = "() => document.querySelector('#tune-points tr[aria-current=true] td').innerText"
     becomes(page, current, "8")
@@ -263,7 +263,7 @@ def test_grids_of_one_to_three_axes_and_what_cannot_run(
     three_by_three(page)
     axis(page, 1, "speculation_length", "2, 99")
     axis(page, 1, "speculation_length")  # chosen again, a field keeps its values
-    plan_says(page, "cannot run: speculation_length=99")
+    plan_says(page, "cannot run: speculation length 99")
     type_prompts(page, "Once\nTwice")
     plan_says(page, "3 points and plain decoding, 2 prompts")
     assert sites.text_box(page, "tune-values-1").input_value() == "2, 99"
@@ -303,7 +303,7 @@ def test_grids_of_one_to_three_axes_and_what_cannot_run(
     for votes in ("4", "9"):
         page.locator("#tune-speed select").select_option(votes)
         page.locator("#tune-length").get_by_text(f"at Max tree nodes {votes}").wait_for()
-        texts(page, f"#tune-speed td[aria-label*='max_tree_nodes={votes}']", 9)
+        texts(page, f"#tune-speed td[aria-label*='max tree nodes {votes}']", 9)
     as_table = page.locator("#tune-speed").get_by_role("button", name="as a table")
     as_table.click()
     texts(page, "#tune-speed .ss-table tbody tr", 9)
@@ -312,7 +312,7 @@ def test_grids_of_one_to_three_axes_and_what_cannot_run(
     axis(page, 3, "none")
     axis(page, 2, "none")
     axis(page, 1, "speculation_length", "2, 4, 8, 99")
-    plan_says(page, "cannot run: speculation_length=99")
+    plan_says(page, "cannot run: speculation length 99")
     page.click("#tune-start")
     grid_shows(page, 4, dots=3, rows=5)
     becomes(
@@ -324,7 +324,7 @@ def test_grids_of_one_to_three_axes_and_what_cannot_run(
     page.locator("#tune-speed .ss-sweep-dot[tabindex='0']").focus()
     for key in ("ArrowLeft", "ArrowLeft", "ArrowLeft", "ArrowRight", "Enter"):
         page.keyboard.press(key)
-    point_is(page, "speculation_length=4")
+    point_is(page, "speculation length 4")
     sites.shot(page, "tune-line-1280")
 
     axis(page, 1, "speculation_length", ", ".join(map(str, range(1, 16))))

@@ -67,7 +67,7 @@ def test_the_form_makes_a_study_with_plain_decoding_first(context: Context) -> N
     assert study.kind == "tune" and study.repeats == 2 and len(study) == 20
     assert [one.text for one in study.prompts] == ["Once", "Twice"]
     assert study.sampling.max_new_tokens == 16 and made.refused == ()
-    assert study.title == "speculation_length (2 values) x expansion (2 values) on 2 prompts"
+    assert study.title == "speculation length (2 values) x expansion (2 values) on 2 prompts"
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_what_can_be_started_is_counted(context: Context) -> None:
     assert start.interactive is True
     axes = ["drafters", "all | nobody", [], *AXES[6:] * 2]
     said, start = plan_values(context, None, form_values(), values(axes=axes))
-    assert "cannot run: drafters=nobody" in notice_of([said], 0) and start.interactive is True
+    assert "cannot run: drafters nobody" in notice_of([said], 0) and start.interactive is True
 
 
 def test_prompts_come_from_a_file_and_a_bad_line_is_told(context: Context, tmp_path: Path) -> None:
@@ -237,13 +237,13 @@ def test_points_that_cannot_run_stay_when_a_grid_is_opened_again(context: Contex
     refused = [cell["refused"] for cell in cells if "refused" in cell]
     assert len(cells) == 4 and len(refused) == 3 and "speculation_length is 99" in refused[1]
     assert sum(row["mark"] == "refused" for row in json.loads(points["rows"]["~"]).values()) == 3
-    assert "cannot run: speculation_length=2, drafters=nobody. drafters is" in notice_of([said], 0)
+    assert "cannot run: speculation length 2, drafters nobody. drafters is" in notice_of([said], 0)
 
 
 def test_a_point_goes_into_live_as_it_was_measured_and_no_other_does(context: Context) -> None:
     mine, study_id = measured(context)
     value, chosen = point_shown(mine, {"study": study_id, "point": 2})
-    assert value["name"] == "speculation_length=4, expansion=1" and len(value["runs"]) == 4
+    assert value["name"] == "speculation length 4, expansion 1" and len(value["runs"]) == 4
     request = request_of_point(mine, chosen)
     assert request.prompt == "Once" and request.sampling.max_new_tokens == 16
     assert request.speculation.speculation_length == 4 and request.speculation.expansion == (1,)

@@ -36,7 +36,9 @@ def test_two_axes_make_a_map_and_that_of_acceptance_marks_nothing_as_fast() -> N
     assert value["rows"] == {"0": "2", "1": "4"} and value["columns"] == {"0": "1", "1": "2,1"}
     assert value["layers"] == {} and value["unit"] == "x" and value["base"] == 1.0
     cells = value["cells"]
-    assert [cell["name"] for cell in cells.values()] == [row.name for row in found.rows]
+    assert [cell["name"] for cell in cells.values()] == [
+        row.name.replace("_", " ").replace("=", " ") for row in found.rows
+    ]
     assert cells["2"]["value"] == pytest.approx(2.0)
     assert cells["2"]["low"] < 2.0 < cells["2"]["high"]
     assert [cell["mark"] for cell in cells.values()] == ["", "near", "best", ""]
@@ -74,7 +76,9 @@ def test_a_third_axis_is_chosen_from_and_has_one_scale() -> None:
         layer, row, column = int(place) // 4, int(place) % 4 // 2, int(place) % 2
         at = ["2", "4"][row], ["1", "2,1"][column], ["3", "5", "9"][layer]
         named = zip(axes, at, strict=True)
-        assert cell["name"] == ", ".join(f"{axis.field}={text}" for axis, text in named)
+        assert cell["name"] == ", ".join(
+            f"{axis.field.replace('_', ' ')} {text}" for axis, text in named
+        )
 
 
 def test_what_cannot_run_has_its_place_and_reason_in_map_table_and_file() -> None:
@@ -163,7 +167,7 @@ def test_texts_are_told_in_the_words_of_a_comparison_with_the_place_where_they_d
     assert [row["cells"]["7"]["t"] for row in rows] == ["–", "differs", *["identical"] * 3]
     assert set(kinds) <= set(ANSWERS)
     told = words(study, results)
-    assert "Not plain decoding's text: speculation_length=2, expansion=1. First: prompt p1" in told
+    assert "Not plain decoding's text: speculation length 2, expansion 1. First: prompt p1" in told
     assert "repeat 1, at token 2" in told
 
 
@@ -185,7 +189,7 @@ def test_a_point_has_its_figures_and_runs() -> None:
     results = grid_results(study, steady)
     found = tuning_result(study, results)
     value = point_value(study, results, found, 2)
-    assert value["name"] == "speculation_length=4, expansion=1" and value["mark"] == "best"
+    assert value["name"] == "speculation length 4, expansion 1" and value["mark"] == "best"
     figures = {one["name"]: one["text"] for one in value["figures"].values()}
     assert figures["speed-up"] == "2.00x" and figures["time in drafting"] == "40%"
     runs = list(value["runs"].values())
@@ -202,7 +206,7 @@ def test_before_the_start_the_runs_are_counted_and_the_refused_named() -> None:
     made = grid(study.configurations[1].speculation, axes, study.sampling)
     lines = plan_lines(study, made.refused)
     assert lines[0].text.startswith("3 points and plain decoding, 3 prompts, 1 repeat: 12 runs.")
-    assert "cannot run: draft=coupled, verify=mss. verify is 'mss'" in lines[1].text
+    assert "cannot run: draft coupled, verify mss. verify is 'mss'" in lines[1].text
     assert grid_title(made, 3) == "draft (2 values) x verify (2 values) on 3 prompts"
     assert "no spread" in plan_lines(replace(study, prompts=study.prompts[:1]), ())[1].text
     idle = plan_lines(grid_study([axis_from_text("speculation_length", "0")]), ())
@@ -212,8 +216,8 @@ def test_before_the_start_the_runs_are_counted_and_the_refused_named() -> None:
 def test_the_best_is_named_with_what_is_as_good_and_the_noise_is_shown() -> None:
     study = grid_study()
     told = words(study, grid_results(study, noisy))
-    assert "Best: speculation_length=4, expansion=1. 2.00x the speed of plain decoding (" in told
-    assert "Within noise of it: speculation_length=2, expansion=2,1. Their intervals" in told
+    assert "Best: speculation length 4, expansion 1. 2.00x the speed of plain decoding (" in told
+    assert "Within noise of it: speculation length 2, expansion 2,1. Their intervals" in told
     assert "Every run wrote plain decoding's text" in told
     told = words(study, grid_results(study, steady))
     assert "No other point comes within its noise." in told
@@ -222,7 +226,7 @@ def test_the_best_is_named_with_what_is_as_good_and_the_noise_is_shown() -> None
     assert words(study, {}).startswith("Nothing is measured yet.")
     alike = grid_results(study, steady).items()
     told = words(study, {cell: replace(one, accepted_per_round=(3,)) for cell, one in alike})
-    assert "Alike: speculation_length=2, expansion=1; " in told and "and 1 more drafted" in told
+    assert "Alike: speculation length 2, expansion 1; " in told and "and 1 more drafted" in told
     assert "Their speeds differ by 300%." in told
 
 
@@ -243,11 +247,11 @@ def test_a_point_that_drafted_as_the_best_did_counts_as_good() -> None:
     assert [rows[str(i)]["mark"] for i in range(1, 5)] == ["near", "", "best", ""]
     assert [row["found"] for row in summary_rows(found)][1:4] == ["within noise", "", "best"]
     told = words(study, results)
-    assert "noise of it: speculation_length=2, expansion=1. They drafted and accepted" in told
-    assert "No other point" not in told and "Alike: speculation_length=2, expansion=1; " in told
+    assert "noise of it: speculation length 2, expansion 1. They drafted and accepted" in told
+    assert "No other point" not in told and "Alike: speculation length 2, expansion 1; " in told
     once = {cell: one for cell, one in results.items() if cell.item == "p0"}
     told = words(grid_study(prompts=1), once)
-    assert "It was measured once" in told and "Within noise of it: speculation_length=2" in told
+    assert "It was measured once" in told and "Within noise of it: speculation length 2" in told
 
 
 def test_a_slower_grid_is_said_plainly() -> None:
@@ -276,7 +280,7 @@ def slow_by(factors: dict[str, float], axes: Any = AXES, prompts: int = 3, wave:
 
 def test_a_grid_that_only_loses_says_so_first_and_its_colours_are_not_stretched() -> None:
     told = slow_by({"speculation_length=0": 0.5, "speculation_length=4": 0.8}, LENGTHS)
-    assert told.startswith("No point beats plain decoding. Best: speculation_length=4.")
+    assert told.startswith("No point beats plain decoding. Best: speculation length 4.")
     study = grid_study()
     found = tuning_result(study, grid_results(study, lambda name, *_: 9.0 if "=" in name else 10.0))
     value = grid_value(study, found, "speed")
@@ -289,7 +293,7 @@ LENGTHS = [axis_from_text("speculation_length", "0, 4")]
 def test_points_that_draft_nothing_are_said_to_do_so_and_not_to_draft_too_much() -> None:
     for idle in (0.97, 1.03):
         told = slow_by({"speculation_length=0": idle, "speculation_length=4": 0.5}, LENGTHS)
-        assert "Best: speculation_length=0." in told and "The best point drafts nothing" in told
+        assert "Best: speculation length 0." in told and "The best point drafts nothing" in told
         assert "No point that drafts was measured faster than it." in told
         assert "costs more than it saves" not in told and "Shorter drafts" not in told
         assert "No point was" not in told
@@ -297,14 +301,14 @@ def test_points_that_draft_nothing_are_said_to_do_so_and_not_to_draft_too_much()
     study = grid_study(axes)
     results = grid_results(study, lambda *_: 10.0)
     told = words(study, {c: replace(r, accepted_per_round=(0,)) for c, r in results.items()})
-    assert "expansion=2,1 drafted nothing at all." in told and "cut their trees" not in told
+    assert "expansion 2,1 drafted nothing at all." in told and "cut their trees" not in told
 
 
 def test_where_intervals_reach_plain_decoding_nobody_is_said_to_be_slower() -> None:
     told = slow_by({"speculation_length=0": 0.5, "speculation_length=4": 0.98}, LENGTHS, wave=0.05)
     assert told.startswith("No difference from plain decoding is shown. Best: ")
     assert ". 0.98x the speed" in told
-    assert "1.00x lies in the interval of speculation_length=4: these measurements cannot" in told
+    assert "1.00x lies in the interval of speculation length 4: these measurements cannot" in told
     assert "No point was faster" not in told and "costs more than it saves" not in told
     told = slow_by({"speculation_length=0": 0.5, "speculation_length=4": 0.8}, LENGTHS, 1)
     assert "No point was faster than plain decoding in its one run: the best is 0.80x." in told

@@ -79,7 +79,7 @@ def build_compare(context: Context) -> Compare:
         with gr.Column(scale=4, min_width=360):
             board = build_study_board(context, "compare", "compare")
             pictures = _build_pictures()
-            gr.Markdown("### Past comparisons")
+            gr.Markdown("## Past comparisons")
             board.studies.render()  # type: ignore[no-untyped-call]
     return Compare(context=context, board=board, pictures=pictures, **compare_form)
 

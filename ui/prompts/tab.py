@@ -97,7 +97,7 @@ def build_prompts(context: Context) -> Prompts:
             table = PromptTable({"empty": EMPTY}, elem_id="prompts-table")
             save = gr.Button("CSV of all rows", size="sm", elem_id="prompts-csv")
             file = download("prompts-saved")
-            gr.Markdown("### Past studies of prompts")
+            gr.Markdown("## Past studies of prompts")
             board.studies.render()  # type: ignore[no-untyped-call]
     return Prompts(
         context=context,

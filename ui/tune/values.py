@@ -17,7 +17,7 @@ from lab.study import Study
 from lab.tables import ConfigurationRow, Results
 from lab.tuned import Tuned
 from ui.compare.study_text import ANSWERS
-from ui.words.settings import field_label
+from ui.words.settings import field_label, point_words
 from ui.words.spreads import spread_words
 
 __all__ = ["AXES", "axes_of", "grid_value", "point_value", "points_value"]
@@ -96,7 +96,7 @@ def _cells(
     for i, (configuration, point) in enumerate(pairs):
         cells[_place(axes, point)] = {
             "point": i,
-            "name": configuration.name,
+            "name": point_words(configuration.name),
             "value": figures[i].value,
             "low": figures[i].low,
             "high": figures[i].high,
@@ -106,7 +106,11 @@ def _cells(
             "mark": _mark(tuned, i) if measure == "speed" else "",
         }
     for one in tuned.grid.refused:
-        cells[_place(axes, one.point)] = {"point": -1, "name": one.name, "refused": one.reason}
+        cells[_place(axes, one.point)] = {
+            "point": -1,
+            "name": point_words(one.name),
+            "refused": one.reason,
+        }
     return {str(place): cell for place, cell in sorted(cells.items())}
 
 
@@ -248,7 +252,7 @@ def point_value(study: Study, results: Results, tuned: Tuned, point: int) -> dic
     return {
         "study": study.study_id,
         "point": point,
-        "name": row.name,
+        "name": point_words(row.name),
         "mark": _mark(tuned, point),
         "figures": {str(i): {"name": n, "text": t} for i, (n, t) in enumerate(figures.items())},
         "runs": runs,

@@ -15,7 +15,7 @@ from lab.study import PLAIN, Study
 from lab.tables import ConfigurationRow
 from lab.tuned import Tuned
 from ui.words.messages import Line
-from ui.words.settings import TEMPERATURE_MEANS
+from ui.words.settings import TEMPERATURE_MEANS, point_words
 from ui.words.spreads import is_unsure, spread_words, where_words
 
 __all__ = ["found_lines", "grid_title", "plan_lines", "run_count"]
@@ -26,7 +26,10 @@ NAMED = 3
 
 def grid_title(grid: Grid, prompts: int) -> str:
     """Which fields are tuned on how many prompts, for the list of studies."""
-    axes = " x ".join(f"{axis.field} ({_count(len(axis.values), 'value')})" for axis in grid.axes)
+    axes = " x ".join(
+        f"{axis.field.replace('_', ' ')} ({_count(len(axis.values), 'value')})"
+        for axis in grid.axes
+    )
     return f"{axes} on {_count(prompts, 'prompt')}"
 
 
@@ -85,7 +88,7 @@ def found_lines(study: Study, tuned: Tuned, num_done: int) -> list[Line]:
         return [Line("info", "Nothing is measured yet."), *_refused_lines(tuned.grid.refused)]
     row = tuned.rows[tuned.best]
     so_far = "Best" if num_done >= len(study) else "Best so far"
-    best = f"{so_far}: {row.name}. {_best_figures(row, tuned.over)}"
+    best = f"{so_far}: {point_words(row.name)}. {_best_figures(row, tuned.over)}"
     lines = [Line("good", best)]
     if row.ratio is not None and is_unsure(row.ratio):
         lines = [Line("warn", f"No difference from plain decoding is shown. {best}")]
@@ -241,7 +244,7 @@ def _where(row: ConfigurationRow) -> str:
 
 
 def _names(names: Sequence[str]) -> str:
-    shown = "; ".join(names[:NAMED])
+    shown = "; ".join(map(point_words, names[:NAMED]))
     rest = len(names) - NAMED
     return f"{shown}; and {rest} more" if rest > 0 else shown
 

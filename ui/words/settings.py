@@ -5,6 +5,7 @@ Pure: a recorded request in, words out. Of the request as made, not as resolved:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,6 +24,7 @@ __all__ = [
     "PAGE_NODES",
     "Settings",
     "page_preset",
+    "point_words",
     "settings_line",
     "settings_of",
 ]
@@ -44,6 +46,11 @@ measured times, here the same request has the same trees on every machine."""
 def field_label(name: str) -> str:
     """A field's name as the label of its control: `Max tree nodes`."""
     return name.replace("_", " ").capitalize()
+
+
+def point_words(name: str) -> str:
+    """A grid point's name in words: `speculation_length=2` is `speculation length 2`."""
+    return re.sub(r"(\w+)=", lambda field: field[1].replace("_", " ") + " ", name)
 
 
 def page_preset(name: str, temperature: float) -> SpeculationConfig:

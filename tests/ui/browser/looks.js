@@ -34,9 +34,9 @@
     return `#${at} ${holder.tagName.toLowerCase()}.${holder.getAttribute("class") ?? ""}: ${words}`;
   }
 
-  // What keeps its size in large type: header and tabs, and on Live all but text and tree.
-  const FIXED = "#header, #tabs > .tab-wrapper, #live-screen, #live-settings";
-  const GROWS = "#live-strip .ss-text, #live-tree";
+  // What keeps its size in large type: header and tabs, and beside a board all but text and tree.
+  const FIXED = "#header, #tabs > .tab-wrapper, #live-screen, #live-settings, #sessions-detail, #learn-stage";
+  const GROWS = ".sp-board .sp-pic-strip .ss-text, .sp-board .sp-pic-tree :is(.ss-stagebar, svg)";
   const grows = ({ holder }) => Boolean(holder.closest(GROWS)) || !holder.closest(FIXED);
 
   // Of texts that are told by the same name, the smallest.
@@ -144,5 +144,22 @@
     return [...found];
   }
 
-  window.specscopeLooks = { keep, small, cut, overlaps };
+  // Texts of a picture on which its own buttons lie, and trees of which next to nothing is seen.
+  function covered() {
+    const found = texts().filter(({ holder, boxes }) => {
+      const tools = holder.closest(".ss-panel")?.querySelector(".ss-tools");
+      if (!tools || tools.contains(holder)) return false;
+      const bar = tools.getBoundingClientRect();
+      return boxes.map((box) => inSight(holder, box)).some((box) => box.bottom - box.top > 2 && box.right > bar.left + 1
+        && box.left < bar.right && box.bottom > bar.top + 1 && box.top < bar.bottom - 1);
+    });
+    const low = [...document.querySelectorAll(".ss-viewport")].filter((one) => seen(one) && one.clientHeight < 100);
+    return [...found.map(name), ...low.map((one) => `a tree ${one.clientHeight} px high`)];
+  }
+
+  // Too small for a lecture hall, whatever the type; a tree has a zoom of its own.
+  const tiny = () => [...new Set(texts().filter((one) => one.size < 11.9 && !one.holder.closest(ZOOMED))
+    .map((one) => `${name(one)} (${one.size.toFixed(1)} px)`))];
+
+  window.specscopeLooks = { tiny, keep, small, cut, overlaps, covered };
 })();

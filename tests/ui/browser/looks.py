@@ -35,6 +35,16 @@ def overlaps(page: Any) -> list[str]:
     return list(_ask(page, "overlaps()"))
 
 
+def tiny_texts(page: Any) -> list[str]:
+    """Texts below 12 pixels in ordinary type."""
+    return list(_ask(page, "tiny()"))
+
+
+def covered(page: Any) -> list[str]:
+    """Texts under the buttons of their own picture, and trees with no room to be seen."""
+    return list(_ask(page, "covered()"))
+
+
 def overflow(page: Any) -> int:
     """Pixels by which the page is wider than its window."""
     script = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"

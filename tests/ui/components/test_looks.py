@@ -35,10 +35,12 @@ def test_the_table_form_takes_the_pictures_place(pictures: Pictures) -> None:
     for name, count in rows.items():
         panel = page.locator(f"#picture-{name}")
         before = panel.bounding_box()["height"]
+        panel.locator(".ss-tools").hover()
         panel.get_by_role("button", name="as a table").click()
         pictures.rest()
         assert panel.locator(".ss-table tbody tr").count() == count, name
         assert panel.bounding_box()["height"] == pytest.approx(before, abs=1), name
+        panel.locator(".ss-tools").hover()
         panel.get_by_role("button", name="as a table").click()
         assert panel.locator(".ss-table").is_hidden()
 

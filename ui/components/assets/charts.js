@@ -43,7 +43,7 @@ export function createChart(panel, { figure, label, clicked, ready = () => {} })
     if (!state.api || !state.value) return;
     if (size.width < 50) return;
     state.look ??= lookOf(panel.section);
-    const look = { ...state.look, narrow: size.width < 660 * state.look.scale };
+    const look = { ...state.look, narrow: size.width < 660 * state.look.scale, low: size.height < 200 * state.look.scale };
     const { data, layout } = figure(state.value, look);
     const full = { ...baseLayout(look), ...layout, ...size };
     const drawing = state.api.react(plot, data, full, { displayModeBar: false, displaylogo: false, responsive: false });
@@ -115,9 +115,12 @@ export function axis(look, extra = {}) {
     gridcolor: look.line, zerolinecolor: look.line, linecolor: look.line, tickcolor: look.line, automargin: false,
     tickangle: 0,
     tickfont: { color: look.muted, size: 12 * look.scale }, fixedrange: false, ...extra,
-    title: { text: extra.title ?? "", font: { color: look.muted, size: 12.5 * look.scale }, standoff: 8 },
+    title: { text: look.low ? "" : extra.title ?? "", font: { color: look.muted, size: 12.5 * look.scale }, standoff: 8 },
   };
 }
+
+// Room below the plot; a low one has no axis title.
+export const below = (look) => (look.low ? 20 : 46) * look.scale;
 
 export function heading(look, text, x, y) {
   return {

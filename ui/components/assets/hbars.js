@@ -41,10 +41,11 @@ function named({ bar, name }, place) {
   return text(`${bar.key}  ${bar.name}`, 0, name, place, { class: "ss-mini-end" });
 }
 
-function ticks(most, { x, foot }, place, format) {
-  return [0, most / 2, most].flatMap((value, i) => [
+// At `level` is always one; a nought that would lie on it goes.
+function ticks(most, { x, foot }, place, format, level = most / 2) {
+  return [0, level, most].filter((value) => value === level || Math.abs(value - level) > 0.18 * most).flatMap((value) => [
     s("line", { class: "ss-mini-grid", x1: x(value), x2: x(value), y1: 0, y2: foot }),
-    text(format(value), x(value), foot + 0.95 * place.font, place, { class: "ss-mini-tick", "text-anchor": i ? "middle" : "start" }),
+    text(format(value), x(value), foot + 0.95 * place.font, place, { class: "ss-mini-tick", "text-anchor": value ? "middle" : "start" }),
   ]);
 }
 
@@ -52,7 +53,7 @@ function intervals({ bars, level, format }, place) {
   const most = ceiling(Math.max(level, ...bars.map(({ value, high }) => Math.max(value, high ?? 0))), STEPS);
   const scale = rowsOf(bars, place, most);
   const { rows, x, foot } = scale;
-  const parts = ticks(most, scale, place, format);
+  const parts = ticks(most, scale, place, format, level);
   parts.push(s("line", { class: "ss-mini-level", x1: x(level), x2: x(level), y1: 0, y2: foot }, title(format(level))));
   for (const row of rows) {
     const { color, value, low, high, spread, name } = row.bar;

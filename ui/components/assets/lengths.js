@@ -1,7 +1,7 @@
 // Accepted tokens per round with the speculation length, their histogram, the rate per position.
 
 import { entries } from "./dom.js";
-import { CHART_PACE, createChart, axis, heading } from "./charts.js";
+import { CHART_PACE, createChart, axis, below, heading } from "./charts.js";
 import { choiceTable, createChoice } from "./choice.js";
 import { fixed, percent, plural, prose } from "./text.js";
 
@@ -123,7 +123,7 @@ function sideBySide(value, look) {
   return {
     ...axes(value, look, [[0, 0.54], [0.62, 0.78], [0.86, 1]], [[0, 1], [0, 1], [0, 1]]),
     annotations: titles(value, look, [[0, top], [0.62, top], [0.86, top]]),
-    margin: { l: 40 * look.scale, r: 14, t: 34 * look.scale, b: 46 * look.scale },
+    margin: { l: 40 * look.scale, r: 14, t: (look.low ? 22 : 34) * look.scale, b: below(look) },
   };
 }
 
@@ -133,7 +133,7 @@ function stacked(value, look) {
   return {
     ...axes(value, look, [[0, 1], [0, first], [second, 1]], [[0.6, 1], [0, 0.34], [0, 0.34]]),
     annotations: titles(value, look, [[0, 1.01], [0, 0.35], [second, 0.35]]),
-    margin: { l: 40 * look.scale, r: 10, t: 30 * look.scale, b: 46 * look.scale },
+    margin: { l: 40 * look.scale, r: 10, t: 30 * look.scale, b: below(look) },
   };
 }
 
@@ -175,11 +175,11 @@ function axes(value, look, xs, ys) {
       domain: xs[0], anchor: "y", title: "round",
       ...count(Math.max(rounds.length, earlier.length), look.narrow ? 6 : 12), rangemode: "normal", showgrid: false,
     }),
-    yaxis: axis(look, { domain: ys[0], anchor: "x", ...count(tallest, 6) }),
+    yaxis: axis(look, { domain: ys[0], anchor: "x", ...count(tallest, look.low ? 3 : 6) }),
     xaxis2: axis(look, { domain: xs[1], anchor: "y2", title: "accepted", ...steps }),
-    yaxis2: axis(look, { domain: ys[1], anchor: "x2", ...count(often, 6) }),
+    yaxis2: axis(look, { domain: ys[1], anchor: "x2", ...count(often, look.low ? 3 : 6) }),
     xaxis3: axis(look, { domain: xs[2], anchor: "y3", title: "position", ...steps, visible: !noRates(value) }),
-    yaxis3: axis(look, { visible: !noRates(value), domain: ys[2], anchor: "x3", range: [0, 1.02], tickformat: ".0%", nticks: 5 }),
+    yaxis3: axis(look, { visible: !noRates(value), domain: ys[2], anchor: "x3", range: [0, 1.02], tickformat: ".0%", nticks: look.low ? 3 : 5 }),
   };
 }
 

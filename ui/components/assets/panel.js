@@ -5,7 +5,7 @@ import { saveAs } from "./save.js";
 import { prose } from "./text.js";
 
 export function createPanel(shell, kind, title, select) {
-  const heading = h("h3", { class: "ss-title", id: uid("title") }, title);
+  const heading = h("h2", { class: "ss-title", id: uid("title") }, title);
   const words = h("p", { class: "ss-words" });
   const tools = h("div", { class: "ss-tools", "data-noexport": true });
   const body = h("div", { class: "ss-body" });

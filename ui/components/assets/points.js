@@ -14,7 +14,7 @@ export function create(panel) {
   const heads = h("tr");
   const body = h("tbody");
   const table = h("table", { class: "ss-points" }, h("thead", {}, heads), body);
-  const box = h("div", { class: "ss-scroll ss-points-box", tabindex: 0, role: "region", "aria-label": panel.title }, table);
+  const box = h("div", { class: "ss-scroll ss-points-box", tabindex: 0, role: "region", "aria-label": `${panel.title}: rows` }, table);
   const asked = askedFor(panel);
   const chosen = keepChosen(panel, () => {
     asked.about(panel.value, chosen.of(panel.value));  // now: a table out of sight is drawn later

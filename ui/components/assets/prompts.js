@@ -11,7 +11,7 @@ const NO_DOMAIN = "no domain";
 export function create(panel) {
   const note = h("p", { class: "ss-placeholder" });
   const table = h("table", { class: "ss-prompts-table" });
-  const box = h("div", { class: "ss-scroll ss-prompts-box", tabindex: 0, role: "region", "aria-label": panel.title }, table);
+  const box = h("div", { class: "ss-scroll ss-prompts-box", tabindex: 0, role: "region", "aria-label": `${panel.title}: rows` }, table);
   const filters = createFilters(() => panel.redraw());
   const sort = { by: "", down: true };
   panel.body.append(filters.bar, note, box);

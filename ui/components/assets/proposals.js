@@ -11,7 +11,7 @@ export function create(panel) {
   const body = h("tbody");
   const grid = h("table", { class: "ss-votes" }, h("thead", {}, head), body);
   const empty = h("p", { class: "ss-placeholder" }, "The drafts of the selected round, model by model.");
-  const scroll = h("div", { class: "ss-scroll", tabindex: 0, role: "region", "aria-label": panel.title }, empty, grid);
+  const scroll = h("div", { class: "ss-scroll", tabindex: 0, role: "region", "aria-label": `${panel.title}: rows` }, empty, grid);
   const votes = createVotes(panel);
   panel.body.append(...votes.above, scroll, ...votes.below);
   panel.finishTools({ tableForm: true });

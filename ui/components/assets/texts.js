@@ -35,7 +35,7 @@ function column(key, one, text, repeat) {
   const other = !gone && text.repeat !== repeat ? ` (repeat ${text.repeat + 1})` : "";
   return h(
     "section", { class: "ss-text-column", "aria-label": `Text of ${one.name}` },
-    h("h4", {}, mark(key, one), prose(one.name) + other),
+    h("h3", {}, mark(key, one), prose(one.name) + other),
     gone ? h("p", { class: "ss-text-gone" }, text) : h("p", { class: "ss-text-words", tabindex: 0 }, h("bdi", {}, bodyOf(one, text))),
   );
 }

@@ -1,7 +1,7 @@
 // Where the time goes: one lane a worker on one millisecond axis, and the share of each stage.
 
 import { h, setText, set, keyed, entries } from "./dom.js";
-import { CHART_PACE, createChart, axis } from "./charts.js";
+import { CHART_PACE, createChart, axis, below } from "./charts.js";
 import { aheadTable, createAhead } from "./ahead.js";
 import { textWidth } from "./measure.js";
 import { createNodes, nodesTable } from "./nodes.js";
@@ -53,6 +53,7 @@ export function create(panel) {
       view.value = value;
       panel.say(empty ? "Who works when, on one millisecond axis." : sentence(value));
       drawShare(value, view);
+      panel.body.style.setProperty("--ss-lanes", entries(value.lanes).length);
       chart.draw(value, empty);
       nodes.draw(value);
       ahead.draw(value);
@@ -162,13 +163,13 @@ function layoutOf(value, look, view, lanes, slots) {
     uirevision: `${value.run}|${view.revision}`,
     xaxis: axis(look, {
       title: look.narrow ? "ms since the run began" : "milliseconds since the run began",
-      nticks: look.narrow ? 4 : 0, ...(view.range ? { range: view.range } : {}),
+      nticks: look.narrow ? 4 : 0, ticksuffix: look.low ? " ms" : "", ...(view.range ? { range: view.range } : {}),
     }),
     yaxis: axis(look, {
       tickvals: lanes.map(([key]) => Number(key)), ticktext: names.map(escaped), range: [lanes.length - 0.5, -0.5],
-      fixedrange: true, showgrid: false, zeroline: false, tickfont: { color: look.ink, size: 13 * look.scale },
+      fixedrange: true, showgrid: false, zeroline: false, tickfont: { color: look.ink, size: (look.low ? 12 : 13) * look.scale },
     }),
-    margin: { l: 14 + widest, r: 14, t: 8, b: 46 * look.scale },
+    margin: { l: 14 + widest, r: 14, t: look.low ? 0 : 8, b: below(look) },
   };
 }
 

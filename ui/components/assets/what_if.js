@@ -32,7 +32,7 @@ export function create(panel) {
   const state = { value: {}, chosen: {}, run: null };
   const inputs = SLIDERS.map((one) => sliderOf(one, () => render(panel, view)));
   const reset = h("button", { type: "button", class: "ss-tool ss-as-measured", onclick: () => measuredAgain(view, panel) }, "As measured");
-  const svg = s("svg", { class: "ss-what-if-svg", role: "img" });
+  const svg = s("svg", { class: "ss-mini-svg ss-what-if-svg", role: "img" });
   const plot = h("div", { class: "ss-what-if-plot" }, svg);
   const said = h("p", { class: "ss-sentence ss-what-if-said", "aria-live": "polite" });
   const empty = h("p", { class: "ss-placeholder" }, "After a run with drafts: what a bigger LLM, a GPU or a slow connection would change.");
@@ -94,7 +94,7 @@ function render(panel, view) {
   set(svg, "height", size.height);
   const measured = value.speedup == null ? [] : [
     s("circle", { class: "ss-what-if-measured", cx: x(Math.min(LONGEST, value.length)), cy: y(value.speedup), r: 5 }),
-    text("measured", x(Math.min(LONGEST, value.length)) + 9, y(value.speedup) + 4, "start"),
+    text("measured", x(Math.min(LONGEST, value.length)), y(value.speedup) - 10),
   ];
   svg.replaceChildren(
     s("line", { class: "ss-mini-level", x1: ROOM.left, x2: size.width - ROOM.right, y1: y(1), y2: y(1) }),

@@ -45,7 +45,7 @@ function draw() {
     return;
   }
   root.replaceChildren(
-    node("h3", "sp-study-title", shown.name), node("p", "sp-point-mark", MARKS[shown.mark] || ""),
+    node("h2", "sp-study-title", shown.name), node("p", "sp-point-mark", MARKS[shown.mark] || ""),
     figures(Object.values(shown.figures || {})), table(runs),
   );
 }

@@ -21,7 +21,7 @@ function take() {
 }
 const press = (name, study) => trigger("select", { do: name, study });
 const parts = {
-  title: node("h3", "sp-study-title"),
+  title: node("h2", "sp-study-title"),
   bar: node("div", "sp-progress"),
   filled: node("div", "sp-filled"),
   glyph: node("span", "sp-glyph"),
