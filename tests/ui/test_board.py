@@ -115,6 +115,8 @@ def test_a_place_is_one_for_every_picture(store: RunStore) -> None:
     assert places(move(live.board, desk, "round-previous")) == {2, "commit"}
     assert places(move(live.board, desk, "step")) == {3, "draft"}
     assert places(select_node(live.board, desk, {"round": 5})) == {5, "commit"}
+    # A stage alone is of the round that is selected by then, whatever the browser still shows.
+    assert places(select_node(live.board, desk, {"stage": "combine"})) == {5, "combine"}
 
 
 def test_from_the_start_plays_a_finished_run_slowly_or_waits_for_steps(store: RunStore) -> None:

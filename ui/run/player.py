@@ -182,10 +182,17 @@ class Player:
 
     # -- selecting --
 
-    def select(self, number: int, node: int | None = None, stages: int = EVENTS_A_ROUND) -> None:
+    def select(
+        self, number: int | None, node: int | None = None, stages: int = EVENTS_A_ROUND
+    ) -> None:
         """Select a round that has been shown, with so many of its stages, and optionally a node of
-        its tree."""
+        its tree. None: the round and the node that are selected."""
         with self._lock:
+            if number is None:
+                detail = self._selected_detail()
+                if detail is None:
+                    return
+                number, node = detail.round, self._node
             if 0 <= number < self._shown_rounds():
                 self._pinned, self._node = number, node
                 self._stages = min(EVENTS_A_ROUND, max(1, stages))

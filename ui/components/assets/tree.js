@@ -23,7 +23,7 @@ const COMPACT = 2;
 const STRONG = new Set(["accepted", "recovered", "bonus", "plain"]);
 
 export function create(panel) {
-  const stages = stageBar((stage) => view.value?.round >= 0 && panel.select(view.value.round, view.value.node, stage));
+  const stages = stageBar((stage) => view.value?.round >= 0 && panel.tell({ stage }));
   const rails = s("g", { class: "ss-rails", "aria-hidden": "true" });
   const edges = s("g", { class: "ss-edges", "aria-hidden": "true" });
   const headings = s("g", { class: "ss-headings", "aria-hidden": "true" });

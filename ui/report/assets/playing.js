@@ -42,7 +42,8 @@ export function createPlayer(recording, changed) {
     pause();
     move(...given);
   };
-  const select = (round, node, stage = null) => {
+  // Without a round: the one that is selected, and its node.
+  const select = (round = at.round ?? recording.current(at.stop), node = at.node, stage = null) => {
     if (round > recording.current(at.stop)) pause(); // a round that was not come to yet
     const stop = Math.max(at.stop, recording.end(round + 1));
     if (round >= 0) go({ stop: round > recording.current(at.stop) ? stop : at.stop, round, node, stage });
