@@ -11,8 +11,7 @@ from core.errors import ConfigError
 __all__ = ["NodeSettings", "address_of", "check_encrypted", "node_settings"]
 
 MOST_NODES = 16
-# A name, an IPv4 address or an IPv6 one in brackets; what ZeroMQ takes else (`*`, a device) is no
-# address of one machine.
+# A name, an IPv4 address or an IPv6 one in brackets; `*`, which ZeroMQ takes too, is no address.
 _ADDRESS = re.compile(r"(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):(?P<port>[0-9]{1,5})")
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 
 from core.config import Request
-from core.config.mechanisms import verify_rule
+from core.config.mechanisms import DRAFT_KINDS, draft_kind, verify_rule
 from core.drafters import resolve_drafters
 from core.errors import MODEL_FAULTS, ConfigError, ContextLengthError
 from core.models.detokenize import Detokenizer, control_tokens_in, longest_token
@@ -114,6 +114,13 @@ def _resolve_drafters(models: LoadedModels, request: Request) -> tuple[str, ...]
             speculation.verify,
             f"greedy or match with drafters on nodes ({', '.join(on_nodes)}): it reads the "
             "probability of every token at every node of a draft, which does not travel",
+        )
+    if on_nodes and draft_kind(speculation.draft).drawn:
+        allowed = [name for name, kind in DRAFT_KINDS.items() if not kind.drawn]
+        raise ConfigError.of(
+            "draft",
+            speculation.draft,
+            f"{', '.join(allowed)} with drafters on nodes ({', '.join(on_nodes)})",
         )
     return names
 

@@ -64,8 +64,9 @@ class RemoteDrafting:
         self._auditions[request.sequence.run_id] = audition
 
     def forget(self, request: ActiveRequest) -> None:
-        """Drops what is kept of a request that has ended."""
+        """Drops what is kept of a request that has ended, here and on the nodes."""
         self._auditions.pop(request.sequence.run_id, None)
+        self._pool.free(request.sequence)
 
     def begin(self, planned: PlannedDrafts) -> PlannedDrafts:
         """Sends the nodes' part of the draft requests; returns the part of the drafters here."""

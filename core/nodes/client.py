@@ -19,6 +19,7 @@ from core.models.loading.stages import Say
 from core.nodes.answers import DraftClock, draft_of, fault_of
 from core.nodes.messages import (
     MOST_RUNS,
+    MOST_TOKENS,
     VERSION,
     DraftAsk,
     Drafts,
@@ -157,7 +158,7 @@ class RemotePool:
                     one.context_length, one.dtype, f"{one.device}{ON_NODE}{link.address}",
                     one.fingerprint,
                 )  # fmt: skip
-                self.drafters[name] = RemoteSsm(name, info, self._free)
+                self.drafters[name] = RemoteSsm(name, info)
 
     def close(self) -> None:
         """Ends the connections; the next round opens them again."""
@@ -215,14 +216,24 @@ class RemotePool:
             self._settle(pending, node, answers)
         return answers
 
+    def free(self, sequence: TokenSequence) -> None:
+        """Tells the nodes that hold a run's text that it has ended."""
+        if sequence.run_id not in self._runs:
+            return
+        self._runs.discard(sequence.run_id)
+        for node, link in enumerate(self.links):
+            link.held.pop(sequence.run_id, None)
+            if link.ready:
+                self._transport.send(node, encode(Free([sequence.run_id])))
+
     def _ask(self, link: NodeLink, run: RemoteRun) -> RunAsk | None:
         """A run's part of the message to a node; None where it wants nothing of it."""
         own = {name: served for served, name in link.ssms.items()}
         requests = [request for request in run.requests if request.name in own]
         heard = [own[name] for name in run.heard if name in own]
-        if not requests and not heard:
-            return None
         sequence = run.sequence
+        if not (requests or heard) or len(sequence.tokens) > MOST_TOKENS:
+            return None
         start = link.held.get(sequence.run_id, 0)
         return RunAsk(
             run=sequence.run_id,
@@ -353,16 +364,6 @@ class RemotePool:
     def _introduce(self, node: int, link: NodeLink) -> None:
         link.hello_at = self._transport.now()
         self._transport.send(node, encode(self._hello))
-
-    def _free(self, sequence: TokenSequence) -> None:
-        """Tells the nodes that hold a run's text that it has ended."""
-        if sequence.run_id not in self._runs:
-            return
-        self._runs.discard(sequence.run_id)
-        for node, link in enumerate(self.links):
-            link.held.pop(sequence.run_id, None)
-            if link.ready:
-                self._transport.send(node, encode(Free([sequence.run_id])))
 
 
 def _share_time(clocks: Sequence[DraftClock]) -> None:

@@ -58,9 +58,9 @@ def read_keys(path: str | None, field: str = "node_key_file") -> CurveKeys | Non
     if path is None:
         return None
     try:
-        mode = os.stat(path).st_mode
-        if mode & 0o077:
-            shown = f"{path} (mode {mode & 0o777:o})"
+        mode = os.stat(path).st_mode & 0o777
+        if mode not in (0o600, 0o400):
+            shown = f"{path} (mode {mode:o})"
             raise ConfigError.of(field, shown, "a file that its owner alone can read (chmod 600)")
         found = _LINES.fullmatch(Path(path).read_text(encoding="ascii"))
         if found is None:

@@ -76,6 +76,7 @@ class NodeListener:
             poller.register(self._gate, zmq.POLLIN)
         while not ended():
             ready = dict(poller.poll(POLL_MS))
+            self._server.forget_unused()
             if self._gate in ready:
                 self._admit()
             if self._router in ready:

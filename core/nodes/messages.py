@@ -20,6 +20,7 @@ __all__ = [
     "LARGEST_FRAME",
     "MOST_RUNS",
     "MOST_SSMS",
+    "MOST_TOKENS",
     "VERSION",
     "Audition",
     "DraftAsk",
@@ -49,7 +50,7 @@ M = TypeVar("M")
 VERSION = 1
 LARGEST_FRAME = 8 << 20
 """Bytes; a longer message is refused before it is read."""
-MOST_RUNS, MOST_SSMS, MOST_TEXT, MOST_TOKENS = 64, 16, 300, 1 << 20
+MOST_RUNS, MOST_SSMS, MOST_TEXT, MOST_TOKENS = 64, 16, 300, 1 << 17
 """Of a message: runs, SSMs, characters of a reason, tokens of a text."""
 
 Count = Annotated[int, Meta(ge=0, le=1 << 40)]

@@ -107,7 +107,7 @@ class NodeLink:
         the node worked on it. Its round trip is measured where it was `awaited`. One that is `late`
         came between two rounds, and the median forgives what passed until it was read. Any other
         was read after SSMs here had drafted: its trip is the work and the last time on the wire."""
-        if number != self.asked:
+        if not number or number != self.asked:
             return False
         trip = now - self.asked_at
         if awaited:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from core.drafters.base import DraftRequest
 from core.errors import EngineError
@@ -18,10 +18,9 @@ class RemoteSsm:
     """See Drafter. Its drafts are asked for by RemotePool, for all SSMs and runs in one message;
     the text that was committed goes along with the next one, so `commit` sends nothing."""
 
-    def __init__(self, name: str, info: ModelInfo, free: Callable[[TokenSequence], None]) -> None:
+    def __init__(self, name: str, info: ModelInfo) -> None:
         self._name = name
         self.info = info
-        self._free = free
         # By run.
         self._temperatures: dict[str, float] = {}
         self._likelihoods: dict[str, list[float]] = {}
@@ -47,9 +46,9 @@ class RemoteSsm:
         """See the class."""
 
     def close(self, sequence: TokenSequence) -> None:
-        if self._temperatures.pop(sequence.run_id, None) is not None:
-            self._likelihoods.pop(sequence.run_id, None)
-            self._free(sequence)
+        """The nodes forget the text at the run's end (RemotePool.free), which other SSMs read."""
+        self._temperatures.pop(sequence.run_id, None)
+        self._likelihoods.pop(sequence.run_id, None)
 
     def temperature(self, sequence: TokenSequence) -> float:
         return self._temperatures.get(sequence.run_id, 1.0)

@@ -2,7 +2,7 @@
 
 It holds the text of every run that it has been asked about, so that a round brings only the tokens
 committed since. What it lacks it says (`RunReply.need`), and is sent the text again: a node that
-has been started anew loses time and nothing else. Knows no socket (`core.nodes.listening`).
+has been started anew loses time and nothing else. Knows no socket (`core.nodes.listener`).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from core.models.protocol import LanguageModel
 from core.nodes.messages import (
     MOST_RUNS,
     MOST_SSMS,
+    MOST_TOKENS,
     VERSION,
     Audition,
     DraftAsk,
@@ -109,6 +110,12 @@ class NodeServer:
             return None
         return encode(self._round(client, message))
 
+    def forget_unused(self) -> None:
+        """Frees the rows of runs without a round for UNUSED_S: their engine may be gone."""
+        now = self._clock()
+        for key in [k for k, run in self._runs.items() if now - run.used > UNUSED_S]:
+            self._free(key)
+
     def close(self) -> None:
         """Frees the rows of all runs."""
         for key in list(self._runs):
@@ -151,20 +158,26 @@ class NodeServer:
 
     @torch.inference_mode()
     def _round(self, client: bytes, message: Round) -> Drafts | Refused:
-        began, clocked = time.perf_counter(), self._clock()
-        for key in [k for k, run in self._runs.items() if clocked - run.used > UNUSED_S]:
-            self._free(key)
+        began = time.perf_counter()
+        self.forget_unused()
         pool = self._pools[self._clients[client]]
-        try:
-            for ask in message.runs:
+        here = {(client, ask.run) for ask in message.runs}
+        served: list[tuple[RunAsk, ServedRun]] = []
+        replies = []
+        for ask in message.runs:
+            try:
                 _check(ask, pool)
-            here = {(client, ask.run) for ask in message.runs}
-            runs = {ask.run: self._updated_run(client, ask, pool, here) for ask in message.runs}
-        except ConfigError as error:
-            return Refused(message.number, str(error)[:300])
-        served = [(ask, run) for ask in message.runs if (run := runs[ask.run]) is not None]
+                run = self._updated_run(client, ask, pool, here)
+            except ConfigError as error:
+                # The other runs of the message are drafted for.
+                errors = [_error_reply(one.ssm, one.index, error) for one in ask.asks]
+                replies.append(RunReply(ask.run, ask.start, -1, errors, []))
+                continue
+            if run is None:
+                replies.append(RunReply(ask.run, 0, 0, [], []))
+            else:
+                served.append((ask, run))
         drafts = _RoundDrafting(pool, began).draft(served)
-        replies = [RunReply(name, 0, 0, [], []) for name, run in runs.items() if run is None]
         for ask, run in served:
             auditions = self._audition(ask, run, pool)
             length = len(run.sequence.tokens)
@@ -284,10 +297,7 @@ class _RoundDrafting:
         self, ask: RunAsk, run: ServedRun, request: DraftRequest, error: BaseException
     ) -> None:
         _close_ssm(run, self._pool, request.name)
-        said = f"{type(error).__name__}: {error}"[:300]
-        reply = DraftReply(
-            request.name, request.index, [], [], [], [], [], 0, [], 1.0, [], [], error=said
-        )
+        reply = _error_reply(request.name, request.index, error)
         self._replies.setdefault(ask.run, []).append(reply)
 
     def _add(self, ask: RunAsk, run: ServedRun, request: DraftRequest, draft: Draft) -> None:
@@ -315,6 +325,11 @@ class _RoundDrafting:
         return (at - self._began) * 1000
 
 
+def _error_reply(ssm: str, index: int, error: BaseException) -> DraftReply:
+    said = f"{type(error).__name__}: {error}"[:300]
+    return DraftReply(ssm, index, [], [], [], [], [], 0, [], 1.0, [], [], error=said)
+
+
 def _check(ask: RunAsk, pool: SsmPool) -> None:
     """Raises ConfigError for an ask that would not be bounded, or names what is not here."""
     for one in ask.asks:
@@ -326,6 +341,8 @@ def _check(ask: RunAsk, pool: SsmPool) -> None:
         if name not in pool.ssms:
             raise ConfigError.of("ssm", name, f"one of {', '.join(pool.ssms)}")
     vocab_size = next(iter(pool.ssms.values())).vocab_size
+    if ask.start + len(ask.tokens) > MOST_TOKENS:
+        raise ConfigError.of("tokens", ask.start + len(ask.tokens), f"at most {MOST_TOKENS}")
     if ask.tokens and max(ask.tokens) >= vocab_size:
         raise ConfigError.of("tokens", max(ask.tokens), f"ids from 0 to {vocab_size - 1}")
 

@@ -131,6 +131,8 @@ class RankedModel(HfModel):
         if self._error is not None:
             if any(row is not None for row in self._rows):
                 raise self._error
+            if not self._started.followers.local:
+                raise RankError(f"{self._error}: end all ranks and start them anew")
             self._take(self._start())
         with self._on_all_ranks():
             self._tell(OpenRow())

@@ -39,11 +39,11 @@ LONGEST = 1 << 26
 """Bytes of a message; a longer one is not read."""
 
 
-class _Word(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+class _Message(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     """The base of all messages."""
 
 
-class LoadShard(_Word, tag="load"):
+class LoadShard(_Message, tag="load"):
     """Read this rank's part of a model. `name`, `local`, `file`: its ModelSource."""
 
     name: str
@@ -57,19 +57,19 @@ class LoadShard(_Word, tag="load"):
     timeout_s: float
 
 
-class MeetRanks(_Word, tag="meet"):
+class MeetRanks(_Message, tag="meet"):
     """All ranks have arrived at the next step of loading."""
 
 
-class OpenRow(_Word, tag="open"):
+class OpenRow(_Message, tag="open"):
     pass
 
 
-class CloseRow(_Word, tag="close"):
+class CloseRow(_Message, tag="close"):
     row: int
 
 
-class PassFeed(_Word):
+class PassFeed(_Message):
     """A Feed."""
 
     row: int
@@ -78,27 +78,27 @@ class PassFeed(_Word):
     last_only: bool
 
 
-class RunPass(_Word, tag="pass"):
+class RunPass(_Message, tag="pass"):
     """`number`: counts the passes, so that an answer is matched to its pass."""
 
     number: int
     feeds: list[PassFeed]
 
 
-class CommitRow(_Word, tag="commit"):
+class CommitRow(_Message, tag="commit"):
     row: int
     nodes: list[int]
     keep: list[int]
 
 
-class EndRank(_Word, tag="end"):
+class EndRank(_Message, tag="end"):
     pass
 
 
 ToFollower = LoadShard | MeetRanks | OpenRow | CloseRow | RunPass | CommitRow | EndRank
 
 
-class RankJoined(_Word, tag="joined"):
+class RankJoined(_Message, tag="joined"):
     """A follower is there. `format`: FORMAT."""
 
     rank: int
@@ -106,17 +106,17 @@ class RankJoined(_Word, tag="joined"):
     host: str
 
 
-class RankArrived(_Word, tag="arrived"):
+class RankArrived(_Message, tag="arrived"):
     """At the next step of loading: it waits for MeetRanks."""
 
 
-class ShardReady(_Word, tag="ready"):
+class ShardReady(_Message, tag="ready"):
     """Its passes are checked. `weight_bytes`: what its part of the weights takes."""
 
     weight_bytes: int
 
 
-class PassDone(_Word, tag="done"):
+class PassDone(_Message, tag="done"):
     """Collectives of one pass: how many, bytes of their tensors, seconds in them."""
 
     number: int
@@ -125,7 +125,7 @@ class PassDone(_Word, tag="done"):
     seconds: float
 
 
-class RankFailed(_Word, tag="failed"):
+class RankFailed(_Message, tag="failed"):
     """The rank ends by an error."""
 
     error: str

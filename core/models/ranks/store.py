@@ -71,6 +71,9 @@ def given_place(split: RankSplit | None = None) -> RankPlace | None:
         raise ConfigError.of(
             "llm_ranks", str(split), f"WORLD_SIZE={os.environ['WORLD_SIZE']} ranks"
         )
+    if split is not None and os.environ["RANK"] != "0":
+        allowed = "0 for the process with the engine (the others: python -m core.models.ranks)"
+        raise ConfigError.of("RANK", os.environ["RANK"], allowed)
     store, rank, count = next(distributed().rendezvous("env://"))
     return RankPlace(store, rank, count)
 

@@ -18,9 +18,10 @@ import torch
 
 from core import Engine, LoadedModels, Request, SamplingParams, SpeculationConfig, load_models
 from core.config.ranks import RankSplit, ranks_of
-from core.errors import RankError
+from core.errors import ConfigError, RankError
 from core.models.ranks import leader, processes
 from core.models.ranks.leader import RankedModel
+from core.models.ranks.store import given_place
 from tests.core.engines import ids_of_events, texts_of
 from tests.core.models.over_ranks import all_end, is_running
 from tests.fakes import tiny_module, word_tokenizer
@@ -245,3 +246,27 @@ def test_ranks_that_a_person_starts_end_with_the_leader(sent: int | None) -> Non
         for process in begun:
             process.kill()
             process.wait()
+
+
+def test_ranks_that_a_person_starts_are_not_waited_for_again(
+    tiny: LoadedModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine does not start one that is gone, and says so at once."""
+    engine, model = Engine(tiny), tiny.llm
+    assert isinstance(model, RankedModel)
+    monkeypatch.setattr(model._started.followers, "local", False)
+    events = engine.generate(request())
+    next(events)
+    os.kill(model.pids[0], signal.SIGKILL)
+    with pytest.raises(RankError):
+        list(events)
+    with pytest.raises(RankError, match="end all ranks and start them anew"):
+        list(engine.generate(request()))
+
+
+def test_the_engine_is_rank_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+    for name, value in place.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match="RANK is '1': 0 for the process with the engine"):
+        given_place(RankSplit("tp", 2))

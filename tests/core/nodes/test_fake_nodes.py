@@ -105,8 +105,10 @@ def test_drafters_here_and_on_nodes_draft_together(models) -> None:
         asked = request(sampling=WARM, config=SETTINGS[name])
         events = list(engine.generate(asked))
         assert ids_of_events(events) == ids_of_events(Engine(models).generate(asked))
-    names = {d.drafter for e in events if isinstance(e, Drafted) for d in e.drafts}
-    assert engine.models.drafter_names == ("same", "ssm-2", "ssm-3") and names
+        trips = sum(trip.drafts for one in rounds_of(events) for trip in one.nodes)
+        names = {d.drafter for e in events if isinstance(e, Drafted) for d in e.drafts}
+        assert name == "credit" or (trips and len(names) > 1)
+    assert engine.models.drafter_names == ("same", "ssm-2", "ssm-3")
 
 
 def test_likeliest_tokens_of_a_node_are_those_of_its_ssm(models) -> None:
@@ -266,6 +268,14 @@ def test_a_failing_ssm_is_dropped_by_name(models) -> None:
 # -- refusals --
 
 
+@pytest.mark.parametrize("draft", ["sampled", "sampled_iid"])
+def test_drafts_that_are_drawn_are_refused_by_name(models, draft: str) -> None:
+    engine, _ = engine_over(models, PARTS)
+    config = SpeculationConfig(draft=draft, verify="match")
+    with pytest.raises(ConfigError, match=f"draft is '{draft}': auto, topk.* with drafters on"):
+        list(engine.generate(request(sampling=WARM, config=config)))
+
+
 @pytest.mark.parametrize("verify", ["mss", "traversal"])
 def test_rules_that_read_q_are_refused_by_name(models, verify: str) -> None:
     engine, _ = engine_over(models, PARTS)
@@ -337,10 +347,20 @@ def test_nothing_is_left_on_a_node(models) -> None:
     engine = Engine(loaded_tables(models.llm), nodes=pool)
     for name in SETTINGS:
         list(engine.generate(request(sampling=WARM, config=SETTINGS[name])))
+    # SSMs here draft, those of the node are asked how well they foretell the text.
+    alone = server_of(models, ["ssm-2", "ssm-3"])
+    mixed, _ = pool_over(models, [alone])
+    beside = Engine(loaded_tables(models.llm, [models.ssms["same"]]), nodes=mixed)
+    for seed in range(8):
+        sampling = replace(WARM, seed=seed)
+        config = SpeculationConfig(routing="cosine", routed_drafters=1)
+        list(beside.generate(request(sampling=sampling, config=config)))
+    assert not mixed._runs and not mixed.links[0].held and alone.num_runs == 0
     events = engine.generate(request(sampling=WARM, config=SETTINGS["cosine"]))
     next(one for one in events if isinstance(one, RoundCompleted))
     events.close()  # cancelled
     pool.begin([])
+    assert not pool._runs and not any(link.held for link in pool.links)
     assert [server.num_runs for server in servers] == [0, 0]
     assert all(model.open_rows == () for model in models.ssms.values())
     assert open_rows(engine) == [()]
