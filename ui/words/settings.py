@@ -91,7 +91,7 @@ def settings_of(request_fields: Mapping[str, Any], ssms: Sequence[str]) -> Setti
         if meant == _comparable(SpeculationConfig.preset(name, temperature), ssms):
             return Settings(name, (), words)
     if meant == _comparable(page_preset("specinfer", temperature), ssms):
-        return Settings("specinfer", (f"max_tree_nodes={PAGE_NODES}",), words)
+        return Settings("specinfer", (f"{PAGE_NODES} nodes",), words)
     usual = SpeculationConfig().to_plain()
     differ = [
         f"{field}={_value(value)}"
@@ -127,7 +127,7 @@ def _comparable(config: SpeculationConfig, ssms: Sequence[str]) -> dict[str, Any
 def _sampling(sampling: Mapping[str, Any]) -> tuple[str, ...]:
     words = [f"temperature {sampling.get('temperature', 0):g}", *warper_words(sampling)]
     if sampling.get("repetition_penalty", 1) != 1:
-        words.append(f"repetition_penalty {sampling['repetition_penalty']:g}")
+        words.append(f"repetition penalty {sampling['repetition_penalty']:g}")
     return tuple(words)
 
 
