@@ -64,7 +64,7 @@ Hash = Annotated[str, Meta(min_length=1, max_length=64)]
 TokenIds = Annotated[list[TokenId], Meta(max_length=MOST_TOKENS)]
 Shape = Annotated[list[Nodes], Meta(max_length=MAX_SPECULATION_LENGTH)]
 # No NaN either: it is on no side of a bound.
-Share = Annotated[float, Meta(ge=0, le=1)]
+Share = Annotated[float, Meta(ge=0, le=1.001)]
 Probability = Annotated[float, Meta(ge=0, le=1.001)]
 LogProb = Annotated[float, Meta(ge=-1000, le=0.001)]
 Milliseconds = Annotated[float, Meta(ge=-1e7, le=1e7)]
