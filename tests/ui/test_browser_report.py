@@ -40,10 +40,10 @@ PICTURES = tuple(name for name in EVERY_PICTURE if name != "routing")
 TABS = ("live", "sessions")
 OpenReport = Callable[..., Any]
 # As wide as in the report, where two charts stand side by side.
-AS_WIDE = """#sessions-lengths, #sessions-timeline { max-width: 608px; }
-"""
-# Its form follows its size, which is another one beside the list of Sessions.
-TREE = """#sessions-tree#sessions-tree .ss-viewport, #report-tree .ss-viewport {
+# Forms follow sizes, which are others beside the list of Sessions, and in its dock.
+AS_LARGE = """:is(#sessions-lengths, #sessions-timeline, #report-lengths, #report-timeline) .ss-plot {
+  width: 560px !important; height: 300px !important; }
+#sessions-tree#sessions-tree .ss-viewport, #report-tree .ss-viewport {
   width: 600px !important; height: 380px !important; flex: none !important; }"""
 TALL = {"width": 1280, "height": 5000}
 """A window in which every picture is in sight, and so drawn at once."""
@@ -115,12 +115,12 @@ def test_the_report_is_the_board_of_the_page(
         else:  # a page that has shown no other run: nothing of one is left where it is hidden
             board.reload()
         sessions(all_panes(wait_ready(board)))
-        board.add_style_tag(content=AS_WIDE + TREE)
+        board.add_style_tag(content=AS_LARGE)
         board.locator(".sp-open").click()
         about(board, run_id)
         board.set_viewport_size(TALL)
         report = open_report(events, report)
-        report.add_style_tag(content=TREE)
+        report.add_style_tag(content=AS_LARGE)
         report.set_viewport_size(TALL)
         figures.add(str(alike(board, report)[PICTURES.index("figures")]))
         for there, here in ((board, "sessions"), (report, "report")):
@@ -225,6 +225,8 @@ def test_a_reader_steps_plays_selects_saves_and_prints(open_report: OpenReport) 
     at_rest(page)
     for name in PICTURES:
         for kind in ("SVG", "PNG"):
+            page.mouse.move(0, 0)
+            page.locator(f"#report-{name} .ss-tools").hover()  # on a board they fold into one
             button = page.locator(f"#report-{name}").get_by_role("button", name=f"as {kind}")
             _, data = saved_file(page, button.click)
             if kind == "SVG":

@@ -299,7 +299,7 @@ def test_grids_of_one_to_three_axes_and_what_cannot_run(
     grid_shows(page, 19, measured=9, rows=19)
     for picture in ("#tune-speed", "#tune-length"):  # opened where the best point is
         page.locator(picture).get_by_text("at Max tree nodes 9").wait_for()
-        page.locator(f"{picture} td[data-mark=best]").wait_for()
+    page.locator("#tune-speed td[data-mark=best]").wait_for()
     for votes in ("4", "9"):
         page.locator("#tune-speed select").select_option(votes)
         page.locator("#tune-length").get_by_text(f"at Max tree nodes {votes}").wait_for()
