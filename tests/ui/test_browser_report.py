@@ -43,6 +43,7 @@ OpenReport = Callable[..., Any]
 # Forms follow sizes, which are others beside the list of Sessions, and in its dock.
 AS_LARGE = """:is(#sessions-lengths, #sessions-timeline, #report-lengths, #report-timeline) .ss-plot {
   width: 560px !important; height: 300px !important; }
+:is(#sessions-lengths, #report-lengths) .ss-choice { width: 560px !important; }
 #sessions-tree#sessions-tree .ss-viewport, #report-tree .ss-viewport {
   width: 600px !important; height: 380px !important; flex: none !important; }"""
 TALL = {"width": 1280, "height": 5000}
