@@ -39,9 +39,9 @@ PICTURES = tuple(name for name in EVERY_PICTURE if name != "routing")
 
 TABS = ("live", "sessions")
 OpenReport = Callable[..., Any]
-# As wide as in the report, where two charts stand side by side.
 # Forms follow sizes, which are others beside the list of Sessions, and in its dock.
-AS_LARGE = """:is(#sessions-lengths, #sessions-timeline, #report-lengths, #report-timeline) .ss-plot {
+AS_LARGE = """
+:is(#sessions-lengths, #sessions-timeline, #report-lengths, #report-timeline) .ss-plot {
   width: 560px !important; height: 300px !important; }
 :is(#sessions-lengths, #report-lengths) .ss-choice { width: 560px !important; }
 #sessions-tree#sessions-tree .ss-viewport, #report-tree .ss-viewport {
