@@ -24,7 +24,7 @@ from ui.sessions.exporting import write_export
 from ui.sessions.history import ORDERS, STATUSES, allowed_run, asker_of, check_ended
 from ui.sessions.retention import kept_runs
 
-__all__ = ["add_run_endpoints", "outcome"]
+__all__ = ["MAX_ROWS", "add_run_endpoints", "outcome"]
 
 MAX_ROWS = 1000
 """A page of `/runs`: more rows than this are read in pages, by `offset`."""

@@ -23,6 +23,7 @@ from lab.study import KINDS, Study
 from lab.tuned import tuning_result
 from ui.api.errors import spoken_errors
 from ui.api.generate import WAIT_S
+from ui.api.runs import MAX_ROWS
 from ui.compare.comparison import comparison_rows, configurations_of
 from ui.server.context import Context
 from ui.shared.studies import OpenedStudy, Studies, new_study
@@ -31,7 +32,6 @@ from ui.tune.rows import summary_rows
 
 __all__ = ["add_study_endpoints", "configuration_from", "measured_here", "study_plain"]
 
-MAX_ROWS = 1000
 MOST_SKIPPED = 10**9
 USUAL = ("sequence", "specinfer", "minions")
 

@@ -35,7 +35,7 @@ from ui.form.menus import (
     verify_choices,
     weights_choices,
 )
-from ui.words.settings import TEMPERATURE_MEANS, page_preset
+from ui.words.settings import OWN, TEMPERATURE_MEANS, page_preset
 
 __all__ = [
     "EXAMPLES",
@@ -60,7 +60,6 @@ __all__ = [
     "validity",
 ]
 
-OWN = "own settings"
 RECORD_TOP_K = 5
 
 # A prompt of each domain, chosen for how its greedy text of 128 tokens reads; the best one first.

@@ -21,7 +21,7 @@ from ui.run.baselines import baseline_of, key_of_run
 from ui.run.checks import race_plain
 from ui.run.player import Pace, Player
 from ui.run.source import StoredSource
-from ui.server.session import TabSession
+from ui.server.session import STOP_WAIT_S, TabSession
 from ui.shared.parts import notice_value
 from ui.words.messages import Line
 
@@ -40,7 +40,6 @@ GOES_ON = "a run goes on: this one can be shown once it has ended, or press Stop
 GONE = "this run was deleted in Sessions: its figures stay, its pictures are gone"
 
 Values = list[Any]
-STOP_WAIT_S = 2.0
 
 
 # -- a lesson is opened --

@@ -22,7 +22,7 @@ from ui.run.checks import race_plain
 from ui.run.opening import ROUNDS_A_SECOND
 from ui.run.player import Pace, Player
 from ui.server.context import Context
-from ui.server.session import Hub, TabSession, play
+from ui.server.session import STOP_WAIT_S, Hub, TabSession, play
 from ui.shared.board import Values
 from ui.shared.parts import header_value, notice_value
 from ui.words.messages import Line
@@ -42,7 +42,6 @@ __all__ = [
     "stop_run",
 ]
 
-STOP_WAIT_S = 2.0
 SELDOM_S = 0.2
 BLOCKS = 3
 """How often plain decoding and a run are measured in turns."""

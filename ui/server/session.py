@@ -39,6 +39,7 @@ from ui.shared.study_place import StudyPlace
 from ui.shared.version_stamps import Stamps
 
 __all__ = [
+    "STOP_WAIT_S",
     "TabSession",
     "TabSessions",
     "Hub",
@@ -53,6 +54,8 @@ __all__ = [
 FRAME_S = 1 / 20
 REST_S = 0.02
 CHECK_S = 0.25
+STOP_WAIT_S = 2.0
+"""How long a handler waits for a run that was stopped, to show its last round."""
 # A browser that vanishes without closing its connection leaves its sessions behind.
 MAX_SESSIONS = 400
 

@@ -18,7 +18,7 @@ from ui.run.proof import llm_of
 from ui.run.same_text import same_text
 from ui.run.view import reduce_all
 from ui.server.context import Context
-from ui.server.session import TabSession, play
+from ui.server.session import STOP_WAIT_S, TabSession, play
 from ui.server.under_way import stop, under_way
 from ui.sessions.history import Asker, allowed_run
 from ui.sessions.layout import Sessions
@@ -26,7 +26,6 @@ from ui.shared.board import Values
 
 __all__ = ["asked_of", "repeat_run", "stop_again"]
 
-STOP_WAIT_S = 2.0
 NAMES = ("This run", "the one before")
 
 
