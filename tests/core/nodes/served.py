@@ -1,5 +1,6 @@
 """Nodes for tests: in this process without a socket, on a thread behind one, and as a process."""
 
+import itertools
 import os
 import shutil
 import signal
@@ -106,10 +107,14 @@ class Namespace:
         _ip("link", "set", self.link, state)
 
 
+_NAMESPACES = itertools.count()
+
+
 @contextmanager
 def namespace(number: int = 1) -> Iterator[Namespace]:
     """A network namespace and a link to it. Skips the test where there can be none."""
-    own = f"{os.getpid() % 10_000}-{number}"
+    # Another name each time: a link goes some time after its namespace.
+    own = f"{os.getpid() % 10_000}-{next(_NAMESPACES)}"
     subnet = f"10.{os.getpid() % 250}.{number}"
     made = Namespace(f"nodes-{own}", f"sc{own}", f"{subnet}.2")
     if shutil.which("ip") is None or os.geteuid() != 0:
