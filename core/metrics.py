@@ -54,7 +54,7 @@ class StatsFold:
         self._histogram[event.num_accepted] += 1
         if self._ttft is None and event.token_ids:
             self._ttft = event.at_ms
-        self._beside_others += sum(one.saved_ms for one in event.ahead if one.known)
+        self._beside_others += sum(one.saved_ms for one in event.ahead if one.is_certain)
         self._add_spans(event.spans)
 
     def _add_spans(self, spans: tuple[Span, ...]) -> None:

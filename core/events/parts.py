@@ -255,7 +255,7 @@ class Ahead:
     reason: str = ""
 
     @property
-    def known(self) -> bool:
+    def is_certain(self) -> bool:
         """Nothing was guessed: it drafted after committed text."""
         # Without a guess there is nothing that could have been wrong.
         return self.hit and not self.outcomes

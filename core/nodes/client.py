@@ -104,7 +104,6 @@ class RemotePool:
         self.links = [NodeLink(address, least_deadline_s) for address in addresses]
         self.drafters: dict[str, RemoteSsm] = {}
         self._number = 0
-        self._is_waiting = False
         self._pending: _Pending | None = None
         # Runs that were asked for and have not ended: another one's answer may come too late.
         self._runs: set[str] = set()
@@ -177,7 +176,8 @@ class RemotePool:
         pending = _Pending(self._number, tuple(runs), {}, {}, {})
         for node, link in enumerate(self.links):
             link.longest_deadline_s = longest_s
-            if link.is_to_be_introduced(self._transport.now()):
+            link.give_up(self._transport.now())
+            if link.needs_hello(self._transport.now()):
                 self._introduce(node, link)
             wanting = [(run, self._ask(link, run)) for run in runs]
             asks = [(run, ask) for run, ask in wanting if ask is not None][:MOST_RUNS]
@@ -193,23 +193,21 @@ class RemotePool:
 
     def finish(self) -> dict[str, NodeAnswers]:
         """The answers by run id, when all nodes have answered or their deadlines have passed."""
-        pending, self._pending = self._pending, None
+        pending = self._pending
         assert pending is not None, "begin comes first"
-        self._pending = pending
         # What came while SSMs here drafted was not waited for.
         self._take_all(self._transport.poll(self._transport.now()))
-        self._is_waiting = True
         while awaited := [
             node for node in pending.deadlines if self.links[node].asked == pending.number
         ]:
             first = min(pending.deadlines[node] for node in awaited)
-            self._take_all(self._transport.poll(first))
+            self._take_all(self._transport.poll(first), awaited=True)
             now = self._transport.now()
             for node in awaited:
                 if now >= pending.deadlines[node]:
                     # Left out; it stays asked, so that it is not sent another round meanwhile.
                     pending.deadlines.pop(node)
-        self._pending, self._is_waiting = None, False
+        self._pending = None
         answers = {run.sequence.run_id: NodeAnswers() for run in pending.runs}
         _share_time([pending.clocks[node] for node in pending.answers])
         for node in pending.asked:
@@ -309,7 +307,8 @@ class RemotePool:
 
     # -- arrivals --
 
-    def _take_all(self, arrivals: Sequence[Arrival]) -> None:
+    def _take_all(self, arrivals: Sequence[Arrival], *, awaited: bool = False) -> None:
+        """`awaited`: they are taken when they come, so that round trips are measured."""
         for arrival in arrivals:
             link = self.links[arrival.node]
             if arrival.change == "up":
@@ -319,9 +318,9 @@ class RemotePool:
             elif arrival.change == "refused":
                 link.lose("it has another key: --node-key-file is to be the file it started with")
             elif arrival.frame is not None:
-                self._take(arrival.node, link, arrival.frame)
+                self._take(arrival.node, link, arrival.frame, awaited)
 
-    def _take(self, node: int, link: NodeLink, frame: bytes) -> None:
+    def _take(self, node: int, link: NodeLink, frame: bytes, awaited: bool) -> None:
         try:
             message = from_node(frame)
         except MessageError as error:
@@ -333,7 +332,7 @@ class RemotePool:
         elif isinstance(message, Refused):
             self._take_refusal(node, link, message)
         else:
-            self._take_drafts(node, link, message)
+            self._take_drafts(node, link, message, awaited)
 
     def _take_refusal(self, node: int, link: NodeLink, message: Refused) -> None:
         if not message.number:
@@ -346,11 +345,11 @@ class RemotePool:
         if self._pending is not None and message.number == self._pending.number:
             self._pending.refusals[node] = f"refused the round ({message.reason})"
 
-    def _take_drafts(self, node: int, link: NodeLink, message: Drafts) -> None:
+    def _take_drafts(self, node: int, link: NodeLink, message: Drafts, awaited: bool) -> None:
         pending, now = self._pending, self._transport.now()
         late = pending is None or message.number != pending.number
-        busy_s, awaited = message.busy_ms / 1000, self._is_waiting and not late
-        if not link.answered(message.number, now, busy_s, awaited=awaited, late=late):
+        busy_s, awaited = message.busy_ms / 1000, awaited and not late
+        if not link.take_answer(message.number, now, busy_s, awaited=awaited, late=late):
             return
         for reply in message.runs:
             if reply.need >= 0:

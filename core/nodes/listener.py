@@ -11,14 +11,12 @@ from zmq.utils import z85
 from core.config.nodes import address_of, check_encrypted
 from core.errors import ConfigError
 from core.nodes.keys import CurveKeys
-from core.nodes.messages import LARGEST_FRAME
 from core.nodes.server import NodeServer
-from core.nodes.zmq_transport import HEARTBEAT_MS, SILENCE_MS, is_ipv6
+from core.nodes.zmq_transport import set_limits
 
 __all__ = ["NodeListener"]
 
 QUEUED = 64
-HANDSHAKE_MS = 3000
 ZAP_ADDRESS, ZAP_VERSION = "inproc://zeromq.zap.01", b"1.0"
 POLL_MS = 500
 """How often `serve` looks whether it is to end."""
@@ -36,14 +34,9 @@ class NodeListener:
         self._router = self._context.socket(zmq.ROUTER)
         self._gate = self._context.socket(zmq.REP)
         router = self._router
-        router.linger = 0
-        router.ipv6 = is_ipv6(address)
-        router.maxmsgsize = LARGEST_FRAME
-        router.sndhwm = router.rcvhwm = QUEUED
+        set_limits(router, address, QUEUED)
         # An engine that reconnects takes its own place, before its old connection is given up.
         router.router_handover = True
-        router.heartbeat_ivl, router.heartbeat_timeout = HEARTBEAT_MS, SILENCE_MS
-        router.handshake_ivl = HANDSHAKE_MS
         if keys is not None:
             self._gate.bind(ZAP_ADDRESS)  # first: without it every key would be let in
             router.curve_server = True
@@ -76,7 +69,8 @@ class NodeListener:
             poller.register(self._gate, zmq.POLLIN)
         while not ended():
             ready = dict(poller.poll(POLL_MS))
-            self._server.forget_unused()
+            if not ready:
+                self._server.forget_unused()
             if self._gate in ready:
                 self._admit()
             if self._router in ready:

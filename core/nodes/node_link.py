@@ -94,13 +94,16 @@ class NodeLink:
         self.ready, self.asked = False, 0
         self.refusal = reason or self.refusal
 
-    def is_to_be_introduced(self, now: float) -> bool:
-        """Whether another Hello is due: after a refusal, or where an answer never came."""
+    def give_up(self, now: float) -> None:
+        """Waits no longer for an answer that never came."""
         if self.asked and now - self.asked_at > GIVE_UP_S:
-            self.lose("it did not answer for a minute")
+            self.lose(f"it did not answer for {GIVE_UP_S:g} s")
+
+    def needs_hello(self, now: float) -> bool:
+        """Whether another Hello is due, after a refusal."""
         return not self.ready and bool(self.refusal) and now - self.hello_at >= RETRY_S
 
-    def answered(
+    def take_answer(
         self, number: int, now: float, busy_s: float, *, awaited: bool, late: bool = False
     ) -> bool:
         """Takes an answer's arrival; whether it is to the round that was asked last. `busy_s`: what

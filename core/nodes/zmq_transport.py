@@ -16,7 +16,7 @@ from core.nodes.keys import CurveKeys
 from core.nodes.messages import LARGEST_FRAME
 from core.nodes.transport import Arrival
 
-__all__ = ["HEARTBEAT_MS", "SILENCE_MS", "ZmqTransport", "is_ipv6"]
+__all__ = ["ZmqTransport", "set_limits"]
 
 RECONNECT_MS, LONGEST_RECONNECT_MS = 100, 1000
 # A link that went silent is given up after this; a stopped node's rounds end by their own deadline.
@@ -102,15 +102,10 @@ class ZmqTransport:
         for address in self._addresses:
             socket = self._context.socket(zmq.DEALER)
             socket.identity = self._identity
-            socket.linger = 0
-            socket.ipv6 = is_ipv6(address)
-            socket.maxmsgsize = LARGEST_FRAME
-            socket.sndhwm = socket.rcvhwm = QUEUED
+            set_limits(socket, address, QUEUED)
             # Nothing is queued for a node that is not connected: it would come too late.
             socket.immediate = True
             socket.reconnect_ivl, socket.reconnect_ivl_max = RECONNECT_MS, LONGEST_RECONNECT_MS
-            socket.heartbeat_ivl, socket.heartbeat_timeout = HEARTBEAT_MS, SILENCE_MS
-            socket.handshake_ivl = SILENCE_MS
             if self._keys is not None:
                 socket.curve_serverkey = self._keys.node_public
                 socket.curve_secretkey = self._keys.engine_secret
@@ -124,9 +119,15 @@ class ZmqTransport:
             self._poller.register(monitor, zmq.POLLIN)
 
 
-def is_ipv6(address: str) -> bool:
-    """Whether a HOST:PORT has an IPv6 address, for which ZeroMQ needs an option."""
-    return address.startswith("[")
+def set_limits(socket: zmq.Socket[Any], address: str, queued: int) -> None:
+    """What both ends of a connection bound: bytes of a frame, `queued` frames, and how long a
+    handshake or a silence may last. `address`: HOST:PORT; one of IPv6 takes an option."""
+    socket.linger = 0
+    socket.ipv6 = address.startswith("[")
+    socket.maxmsgsize = LARGEST_FRAME
+    socket.sndhwm = socket.rcvhwm = queued
+    socket.heartbeat_ivl, socket.heartbeat_timeout = HEARTBEAT_MS, SILENCE_MS
+    socket.handshake_ivl = SILENCE_MS
 
 
 def _frames(socket: zmq.Socket[Any]) -> list[bytes]:

@@ -141,8 +141,8 @@ def test_the_prompt_that_profits_most_is_named_with_the_reason() -> None:
     ]
     told = profit_words(lines)
     most, least = lines
-    assert told.startswith("Most profits “one two”: 3.50 tokens / pass, since ")
-    assert f"drafted by {most.row.best_drafter}; least “" in told
+    assert told.startswith("Drafts help most in “one two”: 3.50 tokens / pass, since ")
+    assert f"drafted by {most.row.best_drafter}; least in “" in told
     assert f"{100 * least.row.draft_acceptance_rate:.0f} % of the draft was accepted" in told
     assert profit_words(lines[::-1]) == told and profit_words(lines[:1]) == ""
     assert (

@@ -327,7 +327,8 @@ def test_what_the_temperature_does_to_acceptance_is_told() -> None:
         told = words(study, results)
         rates = [row.draft_acceptance_rate for row in tuning_result(study, results).rows[:2]]
         assert [rate > 0 for rate in rates] == [True, hot > 0]
-        assert f"accepted: {rates[0]:.0%} at temperature 0, {rates[1]:.0%} at 0.8." in told
+        each = f"{rates[0]:.0%} at temperature 0, {rates[1]:.0%} at temperature 0.8"
+        assert f"Accepted draft tokens: {each}." in told
         assert ("the more often an unlikely token is drawn" in told) == (hot < cold)
     assert "temperature 0" not in words(grid_study(), grid_results(grid_study(), steady))
 

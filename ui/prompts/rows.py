@@ -109,7 +109,7 @@ def profit_words(lines: Sequence[PromptLine]) -> str:
     if len({line.row.prompt for line in drafted}) < 2:
         return ""
     most, least = ranked[0], ranked[-1]
-    return f"Most profits {_gain_words(most)}; least {_gain_words(least)}."
+    return f"Drafts help most in {_gain_words(most)}; least in {_gain_words(least)}."
 
 
 def _gain_words(line: PromptLine) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from core.config import Request
 from core.errors import SpecScopeError
@@ -15,22 +15,17 @@ from lab.measured import Measured
 from lab.study import Study
 from ui.run.frame import Baseline
 from ui.run.opening import OPENING
+from ui.run.source import BaselineLog
 from ui.run.view import View
 
-__all__ = ["baseline_of", "keep_baseline", "key_of_run", "pass_ends", "speed_key", "still_valid"]
-
-
-class BaselineLog(Protocol):
-    """The part of storage.RunStore that stores a baseline."""
-
-    def keep_baseline(
-        self,
-        run_id: str,
-        tokens_per_second: float,
-        plain_run_id: str,
-        note: str,
-        blocks: tuple[tuple[float, float], ...] = (),
-    ) -> None: ...
+__all__ = [
+    "baseline_of",
+    "keep_baseline",
+    "key_of_run",
+    "pass_ends",
+    "speed_key",
+    "still_valid",
+]
 
 
 def speed_key(request: Request, models: Iterable[ModelInfo]) -> tuple[object, ...]:

@@ -185,7 +185,7 @@ def _trials(view: View) -> Value:
     """
     trials, num_asked, used = Value(), 0, 0
     for line in view.rounds:
-        guesses = [entry for entry in line.ahead if not entry.known]
+        guesses = [entry for entry in line.ahead if not entry.is_certain]
         num_asked += bool(guesses)
         used += sum(entry.hit for entry in guesses)
         for trial in filter(None, map(trial_of, line.notes)):
@@ -234,10 +234,12 @@ def _fate(line: RoundView, later: RoundView | None, span: Span) -> str:
     """
     if span.name == "ahead":
         entries = [entry for entry in (later.ahead if later else ()) if entry.drafter == span.lane]
-        no_guess = [entry for entry in entries if not entry.known and entry.reason not in UNASKED]
+        no_guess = [
+            entry for entry in entries if not entry.is_certain and entry.reason not in UNASKED
+        ]
         return ("hit" if no_guess[0].hit else "miss") if no_guess else "open"
     early = span.start_ms < line.begin_ms or span.name == "draft"
-    known_drafters = (entry.drafter for entry in line.ahead if entry.known)
+    known_drafters = (entry.drafter for entry in line.ahead if entry.is_certain)
     return "hit" if early and span.lane in known_drafters else ""
 
 
@@ -257,7 +259,7 @@ def _ahead_sums(lines: tuple[RoundView, ...]) -> Value:
         "saved": round(sum(entry.saved_ms for entry in entries), 3),
         "wasted": round(sum(entry.wasted_ms for entry in entries), 3),
         "beside": sum(entry.hit and entry.saved_ms >= HIDDEN_MS for entry in entries),
-        "guessed": not all(entry.known for entry in entries),
+        "guessed": not all(entry.is_certain for entry in entries),
     }
 
 

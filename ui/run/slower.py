@@ -165,7 +165,8 @@ def _remedy(mean: Round, stats: RunStats, fields: Mapping[str, Any]) -> str:
     largest = max(mean.draft, mean.verify, mean.rest)
     dear_pass = mean.verify == largest and mean.verify >= 1.5 * mean.plain
     if mean.draft == largest or (mean.draft >= AS_MUCH_AS * mean.ms and not dear_pass):
-        what = "most" if mean.draft == largest else "nearly as much as the LLM pass"
+        dearest = "the LLM pass" if mean.verify == largest else "the rest"
+        what = "most" if mean.draft == largest else f"nearly as much as {dearest}"
         fewer = ["fewer drafters"] if len(fields["drafters"]) > 1 or _many(fields) else []
         advice = _advice(f"Drafting costs {what}", [*fewer, *_shorter(fields)])
         return f"{advice[:-1]}; it pays when the LLM is much larger than its SSMs."

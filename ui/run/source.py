@@ -19,6 +19,7 @@ from core.errors import SpecScopeError
 from core.events import Event, RunCancelled, RunCompleted, RunFailed, RunStarted
 
 __all__ = [
+    "BaselineLog",
     "HeldSource",
     "LiveSource",
     "RunLike",
@@ -45,10 +46,9 @@ class RunLike(Protocol):
     def cancel(self) -> None: ...
 
 
-class StoreLike(Protocol):
-    """The part of storage.RunStore that is used here."""
+class BaselineLog(Protocol):
+    """The part of storage.RunStore that stores a baseline."""
 
-    def record(self, event: Event, owner: str = "") -> None: ...
     def keep_baseline(
         self,
         run_id: str,
@@ -57,6 +57,12 @@ class StoreLike(Protocol):
         note: str,
         blocks: tuple[tuple[float, float], ...] = (),
     ) -> None: ...
+
+
+class StoreLike(BaselineLog, Protocol):
+    """The part of storage.RunStore that is used here."""
+
+    def record(self, event: Event, owner: str = "") -> None: ...
     def flush(self, timeout: float = 5.0) -> bool: ...
     def events(self, run_id: str) -> tuple[Event, ...]: ...
     def delete(self, run_id: str) -> None: ...

@@ -33,7 +33,7 @@ def time_of(event: RoundCompleted) -> RoundTime:
     own = [span for span in event.spans if span.name not in BESIDE]
     if not own:
         return RoundTime()
-    hidden = sum(entry.saved_ms for entry in event.ahead if entry.known)
+    hidden = sum(entry.saved_ms for entry in event.ahead if entry.is_certain)
     return RoundTime(
         ms=max(0.0, sum(span.ms for span in own) - hidden + event.between_ms),
         hidden_ms=hidden,

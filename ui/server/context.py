@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from core.config.mechanisms import MODEL_FREE
-from core.events import Event, ModelInfo
+from core.events import ModelInfo
 from core.models.loading.catalog import SMOLLM2
 from lab.conductor import Conductor
 from ui.run.opening import Opening
+from ui.run.source import StoreLike
 from ui.server.loaded_models import WorkerLike
 from ui.server.model_host import ModelHost
 from ui.server.session import Hub, TabSessions
@@ -24,28 +25,16 @@ MAX_WAITING = 256
 """Calls that may wait in the queue of the page, and requests of `/v1` in that of the worker."""
 
 
-class StoreApi(Protocol):
+class StoreApi(StoreLike, Protocol):
     """The part of storage.RunStore that the pages use."""
 
     path: Any
     studies: Any
 
-    def record(self, event: Event, owner: str = "") -> None: ...
-    def keep_baseline(
-        self,
-        run_id: str,
-        tokens_per_second: float,
-        plain_run_id: str,
-        note: str,
-        blocks: tuple[tuple[float, float], ...] = (),
-    ) -> None: ...
-    def flush(self, timeout: float = 5.0) -> bool: ...
     def status(self) -> Any: ...
     def runs(self, query: Any) -> Any: ...
     def run(self, run_id: str) -> Any: ...
-    def events(self, run_id: str) -> tuple[Event, ...]: ...
     def settle(self) -> None: ...
-    def delete(self, run_id: str) -> None: ...
     def datasette(self) -> str: ...
     def annotate(self, run_id: str, note: str) -> None: ...
     def choices(self) -> Any: ...

@@ -179,12 +179,10 @@ def _temperature_lines(tuned: Tuned) -> list[Line]:
     means = [(heat, sum(each) / len(each)) for heat, each in sorted(rates.items())]
     if len(means) < 2:
         return []
-    each = ", ".join(f"{rate:.0%} at {heat:g}" for heat, rate in means).replace(
-        "at", "at temperature", 1
-    )
+    each = ", ".join(f"{rate:.0%} at temperature {heat:g}" for heat, rate in means)
     falls = all(later < before for (_, before), (_, later) in pairwise(means))
     why = f" {TEMPERATURE_MEANS}" if falls else ""
-    return [Line("info", f"Of the draft tokens are accepted: {each}.{why}")]
+    return [Line("info", f"Accepted draft tokens: {each}.{why}")]
 
 
 def _idle_words(tuned: Tuned) -> str:

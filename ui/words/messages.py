@@ -182,7 +182,7 @@ def _speed(frame: Frame, baseline: Baseline) -> list[Line]:
         return []
     started = frame.view.started
     speculation = started.config.get("speculation") if started else None
-    early = [one for line in frame.view.rounds for one in line.ahead if one.known]
+    early = [one for line in frame.view.rounds for one in line.ahead if one.is_certain]
     beside = sum(one.saved_ms for one in early)
     shared = [one.scheduled for one in frame.view.rounds if one.scheduled is not None]
     schedule = next((part.schedule for part in shared if part.num_live > 1), "")

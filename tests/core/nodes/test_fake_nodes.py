@@ -1,5 +1,6 @@
 """Nodes in this process, on a clock of the test: texts, messages, and nodes that are missing."""
 
+import itertools
 import json
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +14,7 @@ from core.errors import ConfigError, NodeError
 from core.events import Drafted, Event, RoundCompleted, RunCompleted, event_to_plain
 from core.nodes.client import RemotePool
 from core.nodes.messages import Audition, Drafts, Round, Stage, encode, from_node, to_node
+from core.nodes.server import NodeServer
 from tests.core.engines import ids_of_events, open_rows, request, rounds_of, tables, texts_of
 from tests.core.nodes.fake_transport import FakeTransport
 from tests.core.nodes.served import HASH, engine_over, pool_over, server_of
@@ -495,19 +497,22 @@ def test_numbers_that_are_none_are_no_message(models, field: str, value: float) 
         json.dumps(event_to_plain(event), allow_nan=False)
 
 
-def test_after_one_bad_frame_a_node_is_introduced_again(models) -> None:
+def server_with_one_other_answer(models, number: int, frame: bytes | None) -> NodeServer:
+    """A node whose answer to this round of drafts is `frame`; None: it never comes."""
     server = server_of(models, ["ssm-3"])
-    honest, rounds = server.handle, [0]
+    honest, rounds = server.handle, itertools.count(1)
 
-    def handle(client: bytes, frame: bytes) -> bytes | None:
-        answer = honest(client, frame)
-        if answer is not None and isinstance(from_node(answer), Drafts):
-            rounds[0] += 1
-            return b"no message" if rounds[0] == 3 else answer
-        return answer
+    def handle(client: bytes, asked: bytes) -> bytes | None:
+        answer = honest(client, asked)
+        drafts = answer is not None and isinstance(from_node(answer), Drafts)
+        return frame if drafts and next(rounds) == number else answer
 
     server.handle = handle
-    pool, transport = pool_over(models, [server])
+    return server
+
+
+def test_after_one_bad_frame_a_node_is_introduced_again(models) -> None:
+    pool, transport = pool_over(models, [server_with_one_other_answer(models, 3, b"no message")])
     engine = Engine(loaded_tables(models.llm, [models.ssms["same"]]), nodes=pool)
     pause = {n: lambda: transport.pass_time(0.3) for n in range(1, 20)}
     found = states(rounds_while(engine, SETTINGS["specinfer"], pause), 0)
@@ -516,18 +521,7 @@ def test_after_one_bad_frame_a_node_is_introduced_again(models) -> None:
 
 def test_an_answer_that_never_comes_is_given_up(models) -> None:
     """The connection stays, as with a node whose one thread hangs."""
-    server = server_of(models, ["ssm-3"])
-    honest, rounds = server.handle, [0]
-
-    def handle(client: bytes, frame: bytes) -> bytes | None:
-        answer = honest(client, frame)
-        if answer is not None and isinstance(from_node(answer), Drafts):
-            rounds[0] += 1
-            return None if rounds[0] == 2 else answer
-        return answer
-
-    server.handle = handle
-    pool, transport = pool_over(models, [server])
+    pool, transport = pool_over(models, [server_with_one_other_answer(models, 2, None)])
     engine = Engine(loaded_tables(models.llm, [models.ssms["same"]]), nodes=pool)
     pause = {n: lambda: transport.pass_time(12.0) for n in range(1, 20)}
     found = states(rounds_while(engine, SETTINGS["specinfer"], pause), 0)

@@ -157,7 +157,7 @@ def test_longer_structs_are_another_version() -> None:
         to_node(msgspec.msgpack.encode([*fields, 1]))
 
 
-def test_who_did_not_say_hello_is_not_served(server: NodeServer) -> None:
+def test_a_client_without_hello_is_not_served(server: NodeServer) -> None:
     reply = answer(server, ask())
     assert isinstance(reply, Refused) and "hello" in reply.reason and server.num_runs == 0
 
