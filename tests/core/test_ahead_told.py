@@ -90,7 +90,7 @@ def accounted(events: Sequence[Event]) -> dict[tuple[int, str], float]:
         (e.round - (one.reason != "ended"), one.drafter): one.saved_ms + one.wasted_ms
         for e in rounds_of(events)
         for one in e.ahead
-        if not one.known
+        if not one.is_certain
     }
 
 
@@ -180,7 +180,7 @@ def test_what_was_made_ahead_is_told_when_requests_begin_to_take_turns(monkeypat
     for own in by_run(events):
         assert len(worked(own)) > 4
         assert accounted(own) == pytest.approx(worked(own))
-    both = [e.ahead for e in rounds_of(events) if len({o.known for o in e.ahead}) == 2]
+    both = [e.ahead for e in rounds_of(events) if len({o.is_certain for o in e.ahead}) == 2]
     assert len(both) == 1, "one of them was drafted beside the other's pass"
 
 

@@ -257,5 +257,5 @@ def stages_ms(completed: RoundCompleted) -> float:
     """What length rules are told that a round took: its own stages and what lies between them, less
     what was hidden."""
     own = [s for s in completed.spans if s.name not in ("prefill", "ahead")]
-    hidden = sum(entry.saved_ms for entry in completed.ahead if entry.known)
+    hidden = sum(entry.saved_ms for entry in completed.ahead if entry.is_certain)
     return sum(s.ms for s in own) - hidden + completed.between_ms

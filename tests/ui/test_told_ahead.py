@@ -187,7 +187,7 @@ def test_a_process_that_is_gone_is_a_warning_beside_a_trial() -> None:
 def guessed(events: list[Event], until: int) -> dict[str, int]:
     """Rounds for which guesses were made, and the drafts used of them."""
     told = [event.ahead for event in of_rounds(events) if event.round <= until]
-    made = [[entry for entry in entries if not entry.known] for entries in told]
+    made = [[entry for entry in entries if not entry.is_certain] for entries in told]
     used = sum(entry.hit for entries in made for entry in entries)
     return {"asked": sum(bool(entries) for entries in made), "used": used}
 
@@ -210,8 +210,8 @@ def test_the_measured_time_is_the_one_that_length_rules_learn_from(pipeline: str
     for event in of_rounds(events):
         own = [s for s in event.spans if s.name not in ("prefill", "ahead")]
         told = rounds[str(event.round)]
-        known = sum(a.saved_ms for a in event.ahead if a.known)
-        assert told["hid"] == pytest.approx(known, abs=1e-3)
+        certain = sum(a.saved_ms for a in event.ahead if a.is_certain)
+        assert told["hid"] == pytest.approx(certain, abs=1e-3)
         assert told["ms"] == pytest.approx(sum(s.ms for s in own) + 1.5 - told["hid"], abs=2e-3)
         ends = min(s.start_ms for s in own), max(s.end_ms for s in own)
         assert told["all"] == pytest.approx(ends[1] - ends[0], abs=1e-3)
