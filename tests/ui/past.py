@@ -25,12 +25,12 @@ def record_run(context: Context, request: Request = ASKED) -> str:
     return source.run_id
 
 
-def open_run(page: Any, place: int = 0) -> None:
-    """The run at a place of the list, opened."""
+def open_run(page: Any, run_id: str, place: int = 0) -> None:
+    """The run `run_id`, opened, at its place of the list."""
     sessions(page)
     page.locator(".sp-open").nth(place).click()
+    about(page, f"Opened: {run_id}")
     wait_notice(page, "Finished: ", "sessions")
-    page.locator("#sessions-about").get_by_text("Opened: ").wait_for()
 
 
 def about(page: Any, words: str) -> None:

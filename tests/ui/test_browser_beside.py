@@ -30,10 +30,10 @@ def test_two_runs_stand_side_by_side_and_are_moved_together(
     url, context = site(script_of(8))
     first = record_run(context)
     plain = SpeculationConfig(drafters=(), speculation_length=0)
-    record_run(context, Request("Once", SamplingParams(max_new_tokens=33), plain))
+    second = record_run(context, Request("Once", SamplingParams(max_new_tokens=33), plain))
     page = sites.wait_ready(browser_page(url, still=True))
-    choosing_can_be_left(page, first)
-    open_run(page)
+    choosing_can_be_left(page, first, second)
+    open_run(page, second)
     assert not page.locator("#pair-one-strip").count(), "built, but not there until asked for"
     page.click("#sessions-compare")
     page.locator("#sessions-choose").get_by_text("Choose the second run").wait_for()
@@ -60,9 +60,9 @@ def test_two_runs_stand_side_by_side_and_are_moved_together(
     sites.wait_notice(page, "Finished: ", "sessions")
 
 
-def choosing_can_be_left(page: Any, other: str) -> None:
+def choosing_can_be_left(page: Any, other: str, newest: str) -> None:
     """Choosing a second run; then another run is opened as ever."""
-    open_run(page)
+    open_run(page, newest)
     page.click("#sessions-compare")
     page.get_by_role("button", name="Compare with none").click()
     page.get_by_role("button", name="Compare with…").wait_for()
@@ -98,9 +98,9 @@ def both_are_moved(page: Any) -> None:
 def test_how_many_runs_stay_is_asked_twice(short: Served, browser_page: OpenPage, axe: Axe) -> None:
     url, context = short
     record_run(context)
-    record_run(context)
+    newest = record_run(context)
     page = sites.wait_ready(browser_page(url))
-    open_run(page)
+    open_run(page, newest)
     page.get_by_text("What the run log keeps").click()
     page.locator("#sessions-keep-set").wait_for()
     sites.text_box(page, "sessions-keep").fill("1")

@@ -66,7 +66,7 @@ def test_a_past_run_goes_into_live_is_noted_and_rerun(
     page = sites.wait_ready(browser_page(url))
     sites.open_drawer(page).locator("#live-onchange").click()
     sites.close_drawer(page)
-    open_run(page)
+    open_run(page, run_id)
     page.click("#sessions-into-live")
     sites.wait_notice(page, '"Run on change" is switched off for that.')
     becomes(page, "() => document.querySelector('#live-onchange input').checked", False)
