@@ -3,14 +3,13 @@
 With REQUIRE_BROWSER=1 a missing browser is a failure. `serve(demo)` gives a local address,
 `browser_page(url)` a page of it; at the end of a test every page must have asked no other host for
 anything and have logged no error. `axe(page, *selectors)` lists serious faults of accessibility. With BROWSER_LAG_MS=1000 every
-event of the page begins up to a second late, which shows a test that reads what stood there before.
+event of the page begins a second late, which shows a test that reads what stood there before.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import random
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -57,9 +56,9 @@ def _pages_may_take_their_time() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _events_lag() -> Iterator[None]:
-    """With BROWSER_LAG_MS: each event of a page waits a random part of it before it begins."""
-    lag_ms = float(os.environ.get("BROWSER_LAG_MS", 0))
-    if not lag_ms:
+    """With BROWSER_LAG_MS: each event of a page waits so long before it begins; their order stays."""
+    lag_s = float(os.environ.get("BROWSER_LAG_MS", 0)) / 1000.0
+    if not lag_s:
         yield
         return
     from gradio.blocks import Blocks
@@ -69,7 +68,7 @@ def _events_lag() -> Iterator[None]:
     async def lagging(*arguments: Any, **options: Any) -> Any:
         # A stream of values is one event: only its first value is late.
         if options.get("iterator") is None:
-            await asyncio.sleep(random.uniform(0.0, lag_ms / 1000.0))
+            await asyncio.sleep(lag_s)
         return await process_api(*arguments, **options)
 
     with pytest.MonkeyPatch.context() as patch:
