@@ -37,9 +37,9 @@ def trip_spans(line: RoundView) -> tuple[Span, ...]:
 
 def nodes_value(view: View) -> Value:
     """By node: address, SSMs, its state in the latest round that wanted it, rounds in time, drafted
-    ahead, late and absent, starts, and of the last rounds in milliseconds the median round trip (`trip`), of it
-    on the wire (`wire`), the deadline, and the wire with which it would stop paying (`even`,
-    predicted; null unknown)."""
+    ahead, late and absent, starts, and of the last rounds in milliseconds the median round trip
+    (`trip`), of it on the wire (`wire`), the deadline, and the wire with which it would stop paying
+    (`even`, predicted; null unknown)."""
     models = view.started.models if view.started else ()
     return {
         str(i): {
