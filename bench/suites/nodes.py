@@ -320,8 +320,8 @@ def _capacity_table(dtype: str, samples: Sequence[Row]) -> str:
 def _served_table(dtype: str, samples: Sequence[Row]) -> str:
     note = (
         f"Texts at once, preset {PRESET}, greedy, {PARTS} nodes. Bound: 1 + drafting / verifying "
-        f"of `{LOCAL}` with as many clients. Criterion: {LEAST_OF_BOUND} of it. Nodes, wire and the "
-        "LLM share this machine's cores."
+        f"of `{LOCAL}` with as many clients. Criterion: {LEAST_OF_BOUND} of it. Nodes, wire and "
+        "the LLM share this machine's cores."
     )
 
     def most(group: Group) -> float:
