@@ -13,7 +13,7 @@ from core.config import PRESETS, Request, SamplingParams, SpeculationConfig
 from core.errors import ConfigError
 from lab.prompts import StudyPrompt
 from lab.study import Study
-from ui.compare.comparison import comparison_values, configurations_of
+from ui.compare.comparison import DEFAULT_PRESETS, comparison_values, configurations_of
 from ui.components import COMPARE_PICTURES, pack
 from ui.form.fields import config_of, whole_number
 from ui.form.form import EXAMPLES, SAMPLING_NAMES, preset_config, processor_controls
@@ -44,7 +44,6 @@ __all__ = [
 ]
 
 LIVE = "the Live tab's settings"
-USUAL = ("sequence", "specinfer", "minions")
 SAMPLING = SAMPLING_NAMES[:7]  # as far as the seed
 
 
@@ -95,7 +94,7 @@ def _build_form() -> dict[str, Any]:
         )
     configurations = gr.CheckboxGroup(
         compare_choices(None),
-        value=list(USUAL),
+        value=list(DEFAULT_PRESETS),
         label="Configurations",
         info="One to five, beside plain decoding, which is always measured.",
         elem_id="compare-configurations",

@@ -35,6 +35,7 @@ from ui.form.menus import (
     verify_choices,
     weights_choices,
 )
+from ui.run.explain import RECORD_TOP_K
 from ui.words.settings import OWN, TEMPERATURE_MEANS, page_preset
 
 __all__ = [
@@ -59,8 +60,6 @@ __all__ = [
     "spoken_empty",
     "validity",
 ]
-
-RECORD_TOP_K = 5
 
 # A prompt of each domain, chosen for how its greedy text of 128 tokens reads; the best one first.
 EXAMPLES = (

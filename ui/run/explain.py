@@ -17,9 +17,11 @@ from ui.run.fused import own_proposals, provenance
 from ui.run.looked_up import lookup_reasons
 from ui.run.view import Detail
 
-__all__ = ["Explanation", "bars", "explain", "quote"]
+__all__ = ["RECORD_TOP_K", "Explanation", "bars", "explain", "quote"]
 
 MAX_QUOTED = 40
+RECORD_TOP_K = 5
+"""The `record_top_k` of runs made on the page: alternatives of a node that the inspector shows."""
 
 
 @dataclass(frozen=True, slots=True)

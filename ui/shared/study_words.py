@@ -126,14 +126,16 @@ def _other_study_notice(standing: Progress, kind: str) -> dict[str, Any]:
     }
 
 
-def row_value(row: Any, standing: Progress) -> dict[str, Any]:
-    """A line of the list of studies."""
-    live = standing.live and standing.study_id == row.study_id
+def row_value(row: Any, standing: Progress, *, with_kind: bool = False) -> dict[str, Any]:
+    """A line of the list of studies; `with_kind`: of a list of all kinds."""
+    live = standing.measures(row.study_id)
     state = standing.state if live else row.state
+    kind = KINDS.get(row.kind, row.kind)
+    when = local_time(row.created_utc)
     return {
         "study": row.study_id,
         "title": visible(row.title),
-        "when": local_time(row.created_utc),
+        "when": f"{kind[:1].upper()}{kind[1:]}, {when}" if with_kind else when,
         "state": state,
         "cells": f"{standing.done if live else row.done} of {row.total}",
         "live": live,

@@ -20,7 +20,7 @@ from ui.words.spreads import is_unsure, spread_words, where_words
 
 __all__ = ["found_lines", "grid_title", "plan_lines", "run_count"]
 
-NAMED = 3
+MAX_NAMED = 3
 """The most points that a sentence names; the rest are counted."""
 
 
@@ -74,8 +74,8 @@ def _refused_lines(refused: Sequence[Refused]) -> list[Line]:
         by_reason.setdefault(one.reason, []).append(one.name)
     return [
         Line("warn", f"Left out, because it cannot run: {_names(names)}. {reason}.")
-        for reason, names in list(by_reason.items())[:NAMED]
-    ] + _more(len(by_reason) - NAMED, "further reason to leave points out")
+        for reason, names in list(by_reason.items())[:MAX_NAMED]
+    ] + _more(len(by_reason) - MAX_NAMED, "further reason to leave points out")
 
 
 # -- after --
@@ -145,7 +145,7 @@ def _alike_lines(tuned: Tuned) -> list[Line]:
     """Settings whose rounds had the same drafts: a difference between their speeds is noise, or the
     setting's own cost."""
     lines = []
-    for group in sorted(tuned.alike, key=len, reverse=True)[:NAMED]:
+    for group in sorted(tuned.alike, key=len, reverse=True)[:MAX_NAMED]:
         speeds = [row.speed for i in group if (row := tuned.rows[i]).speed]
         apart = f" Their speeds differ by {max(speeds) / min(speeds) - 1:.0%}." if speeds else ""
         names = _names([tuned.rows[i].name for i in group])
@@ -242,8 +242,8 @@ def _where(row: ConfigurationRow) -> str:
 
 
 def _names(names: Sequence[str]) -> str:
-    shown = "; ".join(map(point_words, names[:NAMED]))
-    rest = len(names) - NAMED
+    shown = "; ".join(map(point_words, names[:MAX_NAMED]))
+    rest = len(names) - MAX_NAMED
     return f"{shown}; and {rest} more" if rest > 0 else shown
 
 

@@ -20,7 +20,7 @@ from ui.learn.lessons.runs import (
 __all__ = ["MEMORY_BOUND", "ONE_SSM", "TREE"]
 
 # A pass over more tokens takes longer; repeated measurements differ by some percent.
-LEAST = 0.95
+MIN_RATIO = 0.95
 ALONE, EIGHT, SIXTEEN = "1 token a pass", "8 tokens a pass", "16 tokens a pass"
 
 
@@ -32,7 +32,7 @@ def eight_against_one(evidence: Evidence) -> float | None:
 
 def told_of_passes(evidence: Evidence) -> str:
     times = eight_against_one(evidence) or 0.0
-    if times < LEAST:
+    if times < MIN_RATIO:
         meant = (
             "That cannot be: more tokens are never less work. Something else took the machine's "
             "time; run the example again."
