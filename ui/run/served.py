@@ -14,7 +14,7 @@ from typing import Any
 from core.config.mechanisms import is_model_free
 from core.events import RoutedDrafter
 from ui.run.explain import quote
-from ui.run.listed import join_names
+from ui.run.listed import join_names, number_of
 from ui.run.view import RoundView, TokenView, View
 
 __all__ = ["served_in_short", "served_parts"]
@@ -50,7 +50,7 @@ def served_in_short(parts: Value, letters: Mapping[str, str]) -> str:
     begins = [one["text"] for one in parts.values()]
     phrases = [f"{name} from {text} on" for name, text in zip(names, begins, strict=True)]
     more = len(parts) - MAX_PARTS
-    phrases[MAX_PARTS:] = [f"{more} more part{'s' * (more != 1)}"] if more > 0 else []
+    phrases[MAX_PARTS:] = [number_of(more, "more part")] if more > 0 else []
     served = f"{names[0]} all of it" if len(parts) == 1 else join_names(phrases)
     where = "Why: see Which SSMs draft, below."
     return f"Which drafter served which part of the text: {served}. {where}"

@@ -15,7 +15,7 @@ import gradio as gr
 
 from core.config.checks import choice
 from core.errors import ConfigError, StoreError, UnknownRunError
-from ui.run.listed import join_names
+from ui.run.listed import join_names, number_of
 from ui.server.context import Context
 from ui.server.session import guard_once
 from ui.server.under_way import under_way
@@ -214,7 +214,7 @@ def _shared(summary: Any) -> list[str]:
     if not summary.schedules:
         return []
     others = summary.num_others
-    beside = f" beside up to {others} other{'s' * (others != 1)}" if others else ""
+    beside = f" beside up to {number_of(others, 'other')}" if others else ""
     return [f"schedule {join_names(summary.schedules)}{beside}"]
 
 

@@ -14,6 +14,7 @@ from lab.order import Cell
 from lab.study import PLAIN, Study
 from lab.tables import ConfigurationRow
 from lab.tuned import Tuned
+from ui.run.listed import number_of
 from ui.words.messages import Line
 from ui.words.settings import TEMPERATURE_MEANS, point_words
 from ui.words.spreads import is_unsure, spread_words, where_words
@@ -27,10 +28,10 @@ MAX_NAMED = 3
 def grid_title(grid: Grid, prompts: int) -> str:
     """Which fields are tuned on how many prompts, for the list of studies."""
     axes = " x ".join(
-        f"{axis.field.replace('_', ' ')} ({_count(len(axis.values), 'value')})"
+        f"{axis.field.replace('_', ' ')} ({number_of(len(axis.values), 'value')})"
         for axis in grid.axes
     )
-    return f"{axes} on {_count(prompts, 'prompt')}"
+    return f"{axes} on {number_of(prompts, 'prompt')}"
 
 
 # -- before --
@@ -42,8 +43,8 @@ def plan_lines(study: Study, refused: Sequence[Refused]) -> list[Line]:
     lines = [
         Line(
             "info",
-            f"{_count(points, 'point')} and plain decoding, "
-            f"{_count(len(study.prompts), 'prompt')}, {_count(study.repeats, 'repeat')}: "
+            f"{number_of(points, 'point')} and plain decoding, "
+            f"{number_of(len(study.prompts), 'prompt')}, {number_of(study.repeats, 'repeat')}: "
             f"{run_count(study)}. "
             "How long that takes is told after the first ones.",
         )
@@ -63,7 +64,7 @@ def plan_lines(study: Study, refused: Sequence[Refused]) -> list[Line]:
 
 def run_count(study: Study) -> str:
     """`120 runs`."""
-    return _count(len(study), "run")
+    return number_of(len(study), "run")
 
 
 def _refused_lines(refused: Sequence[Refused]) -> list[Line]:
@@ -248,8 +249,4 @@ def _names(names: Sequence[str]) -> str:
 
 
 def _more(count: int, what: str) -> list[Line]:
-    return [Line("info", f"And {_count(count, what)}.")] if count > 0 else []
-
-
-def _count(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+    return [Line("info", f"And {number_of(count, what)}.")] if count > 0 else []
