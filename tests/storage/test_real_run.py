@@ -7,9 +7,10 @@ import pytest
 
 from core.config import Request, SamplingParams, SpeculationConfig
 from core.engine.engine import Engine
-from core.events import Event, RoundCompleted, event_from_plain
+from core.events import Event, event_from_plain
 from storage import RunStore
 from storage.exports import events_json
+from tests.core.engines import rounds_of
 from tests.storage.test_exports import check_lanes, rows_of, trace_of
 from tests.storage.test_thinning import check_coherent, told
 from ui.run.view import reduce_all
@@ -25,7 +26,7 @@ def run(bundled: Engine) -> list[Event]:
 def test_it_is_exported(run: list[Event]) -> None:
     found = json.loads(events_json(run))
     assert [event_from_plain(values) for values in found["events"]] == run
-    commits = [event for event in run if isinstance(event, RoundCompleted)]
+    commits = rounds_of(run)
     assert [row["text"] for row in rows_of(run)] == ["".join(e.text_deltas) for e in commits]
     lanes = check_lanes(trace_of(run))
     assert {"rounds", "llm", "verify", "commit"} < set(lanes)
