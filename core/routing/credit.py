@@ -130,9 +130,9 @@ class CreditRouter:
         self._count = min(self._count, len(self._names))
         if name in self._routed:
             self._routed.remove(name)
-            waiting = [one for one in self._names if one not in self._routed]
+            not_routed = [one for one in self._names if one not in self._routed]
             scores = self.scores()
-            self._routed += sorted(waiting, key=lambda one: -scores[one])[:1]
+            self._routed += sorted(not_routed, key=lambda one: -scores[one])[:1]
             self._reason = f"{name} failed"
 
     def observe(self, evidence: RoundEvidence) -> None:

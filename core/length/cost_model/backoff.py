@@ -73,10 +73,10 @@ class RunBackoffs:
         """The drafter pays: resets its strikes."""
         self._shared.strikes.pop(name, None)
 
-    def record_round(self, ms: float, waiting: tuple[str, ...]) -> None:
-        """Counts a round of `ms`, in which the drafters `waiting` did not draft."""
+    def record_round(self, ms: float, idle: tuple[str, ...]) -> None:
+        """Counts a round of `ms`, in which the drafters `idle` did not draft."""
         self._shared.decode_ms += ms
-        for name in waiting:
+        for name in idle:
             if name in self:
                 self[name].waited += 1
 

@@ -169,7 +169,7 @@ def test_the_guard_backs_off_and_forgives() -> None:
 
 def test_one_request_alone_keeps_its_own_budget() -> None:
     shared = Shared(BatchTimes(Costs(cast(Any, None), TABLE)))
-    plan = shared.plan([LiveRequest(64, 8)], waiting=3)
+    plan = shared.plan([LiveRequest(64, 8)], num_queued=3)
     assert (plan.group, plan.load, plan.grants[0].length) == ((0,), None, None)
     assert shared.budget([[0.01, 0.001]], 64) is None
 
