@@ -7,7 +7,7 @@ changes, so that a combination that would not be lossless is refused before Run.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -49,6 +49,7 @@ __all__ = [
     "build_settings",
     "chat_words",
     "control_updates",
+    "fill_prompt",
     "own_preset",
     "preset_choices",
     "preset_config",
@@ -89,6 +90,11 @@ SAMPLING_NAMES = (
     "ignore_eos",
     "chat",
 )
+
+
+def fill_prompt(text: str) -> Callable[[], str]:
+    """The handler of an example's button."""
+    return lambda: text
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,16 +139,12 @@ def list_values(
         anything = bool(text) or status != "all" or more != NO_FILTERS
         empty = "No run matches." if anything else "No run yet: the Live tab makes the first."
         value = {"rows": rows, "selected": opened, "empty": empty}
-        lines = [Line("info", f"{_runs(runs_page.total)}, page {number} of {last}.")]
+        lines = [Line("info", f"{number_of(runs_page.total, 'run')}, page {number} of {last}.")]
         log = log_line(context.store.status())
         lines += [log, *_log_location(context, asker)]
         return [value, notice_value(lines, again=bool(log.text)), number]
 
     return guard_once(work, lambda message: [{}, notice_value([Line("error", message)]), 1])
-
-
-def _runs(total: int) -> str:
-    return "1 run" if total == 1 else f"{total} runs"
 
 
 def _log_location(context: Context, asker: Asker) -> list[Line]:

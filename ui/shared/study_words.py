@@ -7,7 +7,7 @@ from typing import Any
 from lab.progress import Progress
 from lab.study import PLAIN
 from lab.tables import Results
-from ui.run.listed import join_names
+from ui.run.listed import join_names, number_of
 from ui.words.dates import local_time
 from ui.words.visible import visible
 
@@ -40,7 +40,7 @@ def _auto_words(results: Results) -> str:
     if not found:
         return ""
     nodes = next(iter(found.values()))
-    many = "1 node" if nodes == 1 else f"{nodes} nodes"
+    many = number_of(nodes, "node")
     drafting = {cell.contestant for cell in results if not cell.contestant.startswith(PLAIN)}
     # Others have a number of their own, so their trees may be larger.
     where = "of this study" if drafting <= found.keys() else f"of {join_names(list(found))}"

@@ -16,6 +16,7 @@ from ui.learn.lessons.runs import (
     STORY,
     TREE_4,
 )
+from ui.run.listed import number_of
 
 __all__ = ["MEMORY_BOUND", "ONE_SSM", "TREE"]
 
@@ -106,7 +107,7 @@ def most_accepted(evidence: Evidence) -> float | None:
 def told_of_best_round(evidence: Evidence) -> str:
     row = evidence.last
     assert row is not None
-    wrote = "1 token" if row.most_written == 1 else f"{row.most_written} tokens"
+    wrote = number_of(row.most_written, "token")
     return f"The best round of this run wrote {wrote} with a single pass of the LLM."
 
 
