@@ -91,7 +91,7 @@ def _lanes(events: Sequence[Event], drafters: tuple[str, ...]) -> dict[str, list
 
 def _trip_span(trip: NodeTrip) -> Span:
     """A node's round trip on a lane of its own; of no length where it was not asked."""
-    name = "round trip" if trip.state == "in_time" else trip.state
+    name = {"in_time": "round trip", "ahead": "drafted ahead"}.get(trip.state, trip.state)
     return Span(trip.node, name, trip.start_ms, trip.end_ms)
 
 

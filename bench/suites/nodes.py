@@ -1,5 +1,6 @@
 """`nodes`: SSMs in other processes against SSMs in this one, over loopback and over a relay
-that makes the wire longer; predicted tokens a second; how many clients nodes allow for."""
+that makes the wire longer, alone and drafting ahead; predicted tokens a second; how many clients
+nodes allow for."""
 
 from __future__ import annotations
 
@@ -30,6 +31,7 @@ from core.nodes.connecting import connect_nodes
 from lab.order import Block
 
 PLAIN, LOCAL, LOOPBACK = "plain", "local", "loopback"
+AHEAD = ", ahead"
 PRESET = "specinfer"
 RELAYS_MS = (1, 5, 20)
 NODES = 16
@@ -63,10 +65,11 @@ class NodesSuite(Suite):
                 engines = {LOCAL: leaving.enter_context(closing(Engine(models)))}
                 for name, addresses in wires.items():
                     engines[name] = leaving.enter_context(closing(engine_over(models, addresses)))
-                runs = {name: partial(_text, context, one) for name, one in engines.items()}
-                runs = {
-                    PLAIN: partial(_text, context, engines[LOCAL], preset="autoregressive")
-                } | runs
+                plain = partial(_text, context, engines[LOCAL], preset="autoregressive")
+                runs = {PLAIN: plain}
+                for name, engine in engines.items():
+                    runs[name] = partial(_text, context, engine)
+                    runs[name + AHEAD] = partial(_text, context, engine, pipeline="ahead")
                 blocks.measure(runs, warm=Block(items[0], 0))
 
     def report(self, context: Context) -> Report:
@@ -74,6 +77,7 @@ class NodesSuite(Suite):
 
 
 def relayed(ms: int) -> str:
+    """The contestant over a relay."""
     return f"relay of {ms} ms"
 
 
@@ -118,12 +122,14 @@ def _process(command: Sequence[str], begin: str) -> Iterator[str]:
         process.stdout.close()
 
 
-def _text(context: Context, engine: Engine, block: Block, preset: str = PRESET) -> dict[str, Any]:
+def _text(
+    context: Context, engine: Engine, block: Block, preset: str = PRESET, pipeline: str = "off"
+) -> dict[str, Any]:
     """One text; of its rounds after the first the mean time, its parts, and the nodes' trips."""
     case = context.case(block.item, block.repeat, 0.0, ignore_eos=True)
     outcome, rounds = Outcome(), list[RoundCompleted]()
     # A budget that is given: `auto` measures, and so may differ between engines.
-    speculation = replace(SpeculationConfig.preset(preset), max_tree_nodes=NODES)
+    speculation = replace(SpeculationConfig.preset(preset), max_tree_nodes=NODES, pipeline=pipeline)
     for event in engine.generate(request(case, speculation)):
         outcome.observe(event)
         if isinstance(event, RoundCompleted):
@@ -141,7 +147,8 @@ def _text(context: Context, engine: Engine, block: Block, preset: str = PRESET) 
         "draft_ms": [_draft_ms(one) for one in usual],
         "trip_ms": [trip.round_trip_ms for trip in trips if trip.state == "in_time"],
         "busy_ms": [trip.busy_ms for trip in trips if trip.state == "in_time"],
-        "missed": sum(trip.state != "in_time" for trip in trips),
+        "ahead": sum(trip.state == "ahead" for trip in trips),
+        "missed": sum(trip.state in ("late", "absent") for trip in trips),
         "trips": len(trips),
         "ids": outcome.token_ids,
     }
@@ -172,7 +179,8 @@ def _wire_table(dtype: str, samples: Sequence[Row]) -> str:
         f"Preset {PRESET}, greedy; {PARTS} nodes with the family's SSMs. Criteria: a round over "
         f"loopback takes at most {1 + MOST_ADDED:.2f} of a local one; over a relay tokens a second "
         f"are within {WITHIN:.0%} of those predicted, tokens of a round by the time of a round "
-        "over loopback and the relay's."
+        f"over loopback and the relay's. `{AHEAD[2:]}`: with pipeline=ahead; {PRESET} as it is has "
+        "off."
     )
     columns: dict[str, Callable[[Group], object]] = {
         "SSMs": lambda group: group["contestant"],
@@ -182,6 +190,7 @@ def _wire_table(dtype: str, samples: Sequence[Row]) -> str:
         "by local": lambda group: ratio(group.ratio("round_ms", contestant=LOCAL)),
         "predicted tokens a second": lambda group: _number(group, "predicted", 1),
         "measured by predicted": lambda group: _by_predicted(group),
+        "drafted ahead": lambda group: f"{group.sum('ahead'):.0f} of {group.sum('trips'):.0f}",
         "late or absent": lambda group: f"{group.sum('missed'):.0f} of {group.sum('trips'):.0f}",
     }
     options = {"block": ("prompt", "repeat"), "over": "prompt"}
@@ -191,7 +200,7 @@ def _wire_table(dtype: str, samples: Sequence[Row]) -> str:
 
 def predicted(row: Row, samples: Sequence[Row]) -> float:
     """Tokens a second over a relay, from the same block over loopback; 0 for the others."""
-    if not row["contestant"].startswith("relay"):
+    if not row["contestant"].startswith("relay") or row["contestant"].endswith(AHEAD):
         return 0.0
     wire_ms = float(row["contestant"].split()[2])
     block = next(s for s in samples if all(s[k] == row[k] for k in ("prompt", "repeat")))

@@ -18,7 +18,7 @@ from core.trees.draft import Draft
 from core.trees.sampling import penalize_repetition
 from core.trees.tree import ROOT, path_of
 
-__all__ = ["Growth", "absorb_all", "new_growth"]
+__all__ = ["Growth", "absorb_all", "new_growth", "restrict"]
 
 
 class Growth(Protocol):
@@ -219,7 +219,7 @@ class Layered(_GrowthBase):
         if self._step <= depth:
             return whole
         # Adopted for a shorter shape: levels beyond it are cut, whole levels at a time.
-        return _restrict(whole, [n for n in range(len(whole)) if self.depth_of[n] <= depth])
+        return restrict(whole, [n for n in range(len(whole)) if self.depth_of[n] <= depth])
 
 
 class BestFirst(_GrowthBase):
@@ -270,7 +270,7 @@ class BestFirst(_GrowthBase):
         return sorted(nodes[: self.request.budget])
 
     def draft(self) -> Draft:
-        return _restrict(self.whole_draft(), self._best_nodes())
+        return restrict(self.whole_draft(), self._best_nodes())
 
 
 def new_growth(
@@ -297,7 +297,8 @@ def absorb_all(growths: Sequence[Growth], logits: Sequence[torch.Tensor]) -> Non
             growths[i].take(frontier.logits, proposals)
 
 
-def _restrict(draft: Draft, node_ids: list[int]) -> Draft:
+def restrict(draft: Draft, node_ids: list[int]) -> Draft:
+    """The draft with these of its nodes only, in their order; closed under ancestors."""
     number = {ROOT: ROOT} | {node: i for i, node in enumerate(node_ids)}
     return Draft(
         [draft.token_ids[node] for node in node_ids],

@@ -247,6 +247,15 @@ class SsmDrafter:
         to_extend = [(state, growing) for state, growing in groups if growing]
         self._run_unbatched(self._feeder.extend_growths(to_extend))
 
+    def drafts_ahead(self, sequence: TokenSequence) -> dict[tuple[int, ...], Draft]:
+        """The drafts made ahead so far, by outcome (the tokens that would be committed)."""
+        state = self._states.get(sequence.run_id)
+        growths = state.drafts_by_outcome if state else {}
+        return {
+            outcome: replace(growth.draft(), ahead=growth.passes)
+            for outcome, growth in growths.items()
+        }
+
     # -- one draft --
 
     def fit_context(self, request: DraftRequest) -> DraftRequest:

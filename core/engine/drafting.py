@@ -211,6 +211,16 @@ class Drafting:
                     if drafter.name == name and index in state.request.open_drafters:
                         state.request.drop_drafter(index, error)
 
+    def begin_ahead_on_nodes(self, states: Sequence[RoundState]) -> None:
+        """Asks the nodes to draft for the next round while these trees are being verified."""
+        if self._nodes is not None:
+            self._nodes.begin_ahead([(state, plan_draft_requests(state, 1)) for state in states])
+
+    def end_ahead_on_nodes(self, states: Sequence[RoundState]) -> None:
+        """Takes what they have drafted, once the LLM's pass has ended."""
+        if self._nodes is not None:
+            self._nodes.end_ahead(states)
+
     def _plan(self, state: RoundState) -> AheadPlan:
         """The SSMs that drafted in this round, with their requests for the next round if the
         length policy chooses as it did for this one."""

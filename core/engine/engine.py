@@ -295,8 +295,10 @@ class Engine:
         ahead = [state for state in batch.states if modes[run_id_of(state.request)] == "ahead"]
         if ahead:
             jobs.append(lambda ended: self._drafting.draft_ahead(ahead, ended))
+        self._drafting.begin_ahead_on_nodes(ahead)
         with self._draft_thread.beside(jobs):
             yield
+        self._drafting.end_ahead_on_nodes(ahead)
         # After the `with`: the jobs have ended, their drafts are complete.
         self._draft_pool.keep(batch)
 

@@ -1,6 +1,8 @@
 """A round's drafts of SSMs on nodes: what its requests want of them, and what became of it.
 
-Between `begin` and `finish` the nodes work; the engine's own SSMs draft meanwhile.
+Between `begin` and `finish` the nodes work; the engine's own SSMs draft meanwhile. Between
+`begin_ahead` and `end_ahead` they draft for the next round (`pipeline=ahead`), while the LLM
+verifies this one.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from core.engine.round_state import ActiveRequest, RoundState
 from core.errors import DrafterError
 
 if TYPE_CHECKING:
+    from core.nodes.ahead import AheadRun
     from core.nodes.client import RemotePool, RemoteRun
 
 __all__ = ["PartialAudition", "PlannedDrafts", "RemoteDrafting"]
@@ -45,6 +48,8 @@ class RemoteDrafting:
         self._plain_ms = plain_ms
         self._auditions: dict[str, PartialAudition] = {}
         self._states: list[RoundState] = []
+        # By run: the requests of this round whose drafts had been made ahead.
+        self._made_ahead: dict[str, list[DraftRequest]] = {}
 
     @property
     def drafters(self) -> Mapping[str, Drafter]:
@@ -66,6 +71,7 @@ class RemoteDrafting:
     def forget(self, request: ActiveRequest) -> None:
         """Drops what is kept of a request that has ended, here and on the nodes."""
         self._auditions.pop(request.sequence.run_id, None)
+        self._made_ahead.pop(request.sequence.run_id, None)
         self._pool.free(request.sequence)
 
     def begin(self, planned: PlannedDrafts) -> PlannedDrafts:
@@ -130,9 +136,43 @@ class RemoteDrafting:
             state.drafts |= answer.drafts
             state.nodes = tuple(replace(trip, plain_ms=plain_ms) for trip in answer.trips)
             request.notes += answer.notes
+            self._made_ahead[request.sequence.run_id] = answer.ahead
             for index, error in answer.errors.items():
                 request.drop_drafter(index, DrafterError(request.drafters[index].name, error))
             audition = self._auditions.pop(request.sequence.run_id, None)
             if audition is not None:
                 log_probs = {**audition.log_probs, **answer.auditions}
                 audition.observe(log_probs, audition.ms + answer.audition_ms)
+
+    def begin_ahead(self, planned: PlannedDrafts) -> None:
+        """Asks the nodes for drafts after the trees that the LLM is about to verify, by those SSMs
+        that drafted in this round. `planned`: the requests after one committed token."""
+        runs = []
+        for state, requests in planned:
+            there = tuple(
+                one for one in requests if one.name in self.drafters and one.index in state.drafts
+            )
+            if there:
+                runs.append(self._ahead_run(state, there))
+        if runs:
+            self._pool.begin_ahead(runs)
+
+    def _ahead_run(self, state: RoundState, requests: tuple[DraftRequest, ...]) -> AheadRun:
+        from core.nodes.ahead import AheadRun
+
+        sequence = state.request.sequence
+        return AheadRun(
+            sequence,
+            state.tree,
+            requests,
+            tuple(self._made_ahead.get(sequence.run_id, ())),
+            state.vote_weights.weights,
+            sequence.room,
+            state.speculation.record_top_k,
+        )
+
+    def end_ahead(self, states: Sequence[RoundState]) -> None:
+        """The LLM's pass has ended: what the nodes have made is the next round's. Nothing is waited
+        for."""
+        for state in states:
+            state.next_drafts |= self._pool.made_ahead(state.request.sequence)

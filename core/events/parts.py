@@ -112,12 +112,14 @@ class OffloadInfo:
 
 @dataclass(frozen=True, slots=True)
 class NodeTrip:
-    """What one node was asked for a round. `state`: `in_time`; `late`, no answer before the
-    deadline; `absent`, not asked: it was not there, or still at work on an earlier round.
+    """What one node was asked for a round. `state`: `in_time`; `ahead`, its drafts were there
+    before the round began; `late`, no answer before the deadline; `absent`, not asked: it was not
+    there, or still at work on an earlier round.
     `round_trip_ms` of an answer in time, from the message to its drafts, `busy_ms` of them at work
     there. `starts`: how often the node was started, as far as the engine knows. `plain_ms`:
-    predicted time of a pass without a draft, 0 unknown. From `start_ms` to `end_ms` the round
-    waited for it, both 0 where it was not asked."""
+    predicted time of a pass without a draft, 0 unknown. From `start_ms` to `end_ms` it was waited
+    for, by the round or (`ahead`) beside the LLM's pass before it; both 0 where it was not
+    asked."""
 
     node: str
     state: str

@@ -9,12 +9,14 @@ from dataclasses import dataclass, field, replace
 
 from core.config.mechanisms import draft_kind
 from core.drafters.base import DraftRequest
+from core.drafters.growth import restrict
 from core.drafters.own import draft_fault
 from core.events.parts import Timed
-from core.nodes.messages import DraftReply
+from core.nodes.messages import DraftReply, Stage
 from core.trees.draft import Draft
+from core.trees.tree import ROOT
 
-__all__ = ["DraftClock", "draft_of", "fault_of"]
+__all__ = ["DraftClock", "are_probabilities", "draft_of", "fault_of", "fitted_draft", "timed"]
 
 LARGEST_PROBABILITY = 1.001  # rounding
 
@@ -46,16 +48,7 @@ class DraftClock:
 
 def draft_of(reply: DraftReply, name: str, clock: DraftClock, count: int) -> Draft:
     """The draft of the SSM that is called `name` here, one of `count` in the same answer."""
-    stages = tuple(
-        Timed(
-            name,
-            stage.name,
-            clock.here(stage.start_ms),
-            clock.here(stage.end_ms),
-            stage.share * clock.share,
-        )
-        for stage in reply.stages
-    )
+    stages = timed(name, reply.stages, clock)
     # Both ways belong to all drafts of the answer: the times of a round's drafts add up to it.
     first, last = (stages[0].start, stages[-1].end) if stages else (clock.came, clock.came)
     there = Timed(name, "wire", clock.sent, first, clock.share / count)
@@ -73,6 +66,54 @@ def draft_of(reply: DraftReply, name: str, clock: DraftClock, count: int) -> Dra
     )
 
 
+def timed(name: str, stages: Sequence[Stage], clock: DraftClock) -> tuple[Timed, ...]:
+    """A node's spans on the clock of this process."""
+    return tuple(
+        Timed(
+            name,
+            stage.name,
+            clock.here(stage.start_ms),
+            clock.here(stage.end_ms),
+            stage.share * clock.share,
+        )
+        for stage in stages
+    )
+
+
+def fitted_draft(
+    draft: Draft, made_for: DraftRequest, request: DraftRequest
+) -> tuple[Draft, DraftRequest] | None:
+    """A draft made ahead as one of the round that asks for `request`, cut to its depth and budget,
+    and the request that it answers whole; None where it is another tree (as `Growth.adopt`)."""
+    depth, by_score = len(request.shape), draft_kind(request.kind).by_score
+    steps = min(len(made_for.shape), depth)
+    same = (
+        max(2, *request.shape) == max(2, *made_for.shape)
+        if by_score
+        else request.shape[:steps] == made_for.shape[:steps]
+    )
+    if request.kind != made_for.kind or not same:
+        return None
+    depths = draft.depths
+    kept = [node for node in range(len(draft)) if depths[node] <= depth]
+    if by_score:
+        value = {ROOT: 1.0}
+        for node, parent in enumerate(draft.parents):
+            value[node] = draft.scores[node] * value[parent]
+        # The node number breaks ties, so that a parent comes before a child of equal value.
+        kept = sorted(sorted(kept, key=lambda node: (-value[node], node))[: request.budget])
+    number = {node: i for i, node in enumerate(kept)} | {ROOT: ROOT}
+    top = {number[node]: row for node, row in draft.top.items() if node in number}
+    cut = replace(restrict(draft, kept), ahead=max(1, draft.passes), top=top)
+    # Asked for deeper, the node would draft on before it drafts ahead.
+    return cut, replace(request, shape=request.shape[: max((1, *cut.depths))])
+
+
+def are_probabilities(likelihoods: Sequence[float]) -> bool:
+    """Whether these can be probabilities of tokens; NaN is one that was not computed."""
+    return all(math.isnan(one) or 0 <= one <= LARGEST_PROBABILITY for one in likelihoods)
+
+
 def fault_of(
     request: DraftRequest, draft: Draft, likelihoods: Sequence[float], asked: Container[int],
     vocab_size: int,
@@ -87,8 +128,7 @@ def fault_of(
         return "origins are not of its length"
     if not all(origin in asked for origin in draft.origins):
         return "origins name drafters that were not asked"
-    # NaN is a token whose probability was not computed.
-    if not all(math.isnan(one) or 0 <= one <= LARGEST_PROBABILITY for one in likelihoods):
+    if not are_probabilities(likelihoods):
         return "its likelihoods are no probabilities"
     for ids, probabilities in draft.top.values():
         if len(ids) != len(probabilities) or any(token >= vocab_size for token in ids):

@@ -1,8 +1,9 @@
 """RemotePool: the SSMs of all nodes, asked once a round with one message a node.
 
 `begin` sends what all runs of a round want, `finish` waits for the answers, each node at most until
-its deadline. A node that is late or absent is left out of that round and is asked again as soon as
-it is free: its drafts are proposals, so that no text depends on them. Knows no socket.
+its deadline; `begin_ahead` asks for drafts after the LLM's pass, which nobody waits for. A node
+that is late or absent is left out of that round and is asked again as soon as it is free: its
+drafts are proposals, so that no text depends on them. Knows no socket.
 """
 
 from __future__ import annotations
@@ -10,17 +11,22 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from core.drafters.ahead import AheadDraftsByName
 from core.drafters.base import DraftRequest
 from core.drafters.draft_batch import stop_limits
 from core.errors import NodeError
 from core.events import ModelInfo, NodeTrip
 from core.events.parts import ON_NODE
 from core.models.loading.stages import Say
-from core.nodes.answers import DraftClock, draft_of, fault_of
+from core.nodes.ahead import AheadExchange, AheadRun, ReadyDrafts
+from core.nodes.answers import DraftClock, are_probabilities, draft_of, fault_of
 from core.nodes.messages import (
     MOST_RUNS,
     MOST_TOKENS,
     VERSION,
+    Ahead,
+    AheadAsk,
+    AheadDrafts,
     DraftAsk,
     Drafts,
     Free,
@@ -64,7 +70,8 @@ class RemoteRun:
 @dataclass(slots=True)
 class NodeAnswers:
     """What came of one run's part: drafts and errors by drafter index, log-probabilities by SSM,
-    each asked node's trip, and sentences for the reader."""
+    each asked node's trip, and sentences for the reader. `ahead`: the requests whose drafts had
+    been made before the round."""
 
     drafts: dict[int, Draft] = field(default_factory=dict)
     errors: dict[int, NodeError] = field(default_factory=dict)
@@ -72,17 +79,20 @@ class NodeAnswers:
     audition_ms: float = 0.0
     trips: list[NodeTrip] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    ahead: list[DraftRequest] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class _Pending:
-    """A round under way: what each node was asked, when, and what it answered."""
+    """A round under way: what each node was asked, when, and what it answered; `ready`: drafts that
+    were there before."""
 
     number: int
     runs: tuple[RemoteRun, ...]
     asked: dict[int, tuple[RemoteRun, ...]]
     deadlines: dict[int, float]
     clocks: dict[int, DraftClock]
+    ready: dict[int, list[tuple[RemoteRun, ReadyDrafts]]] = field(default_factory=dict)
     answers: dict[int, Drafts] = field(default_factory=dict)
     refusals: dict[int, str] = field(default_factory=dict)
 
@@ -105,6 +115,7 @@ class RemotePool:
         self.drafters: dict[str, RemoteSsm] = {}
         self._number = 0
         self._pending: _Pending | None = None
+        self._ahead = AheadExchange(vocab_size)
         # Runs that were asked for and have not ended: another one's answer may come too late.
         self._runs: set[str] = set()
 
@@ -179,12 +190,18 @@ class RemotePool:
             link.give_up(self._transport.now())
             if link.needs_hello(self._transport.now()):
                 self._introduce(node, link)
-            wanting = [(run, self._ask(link, run)) for run in runs]
+            ready = self._ready(node, link, runs) if link.ready else []
+            pending.ready[node] = ready
+            taken = {run.sequence.run_id for run, _ in ready}
+            wanting = [
+                (run, self._ask(link, run)) for run in runs if run.sequence.run_id not in taken
+            ]
             asks = [(run, ask) for run, ask in wanting if ask is not None][:MOST_RUNS]
             if not asks:
                 continue
             pending.asked[node] = tuple(run for run, _ in asks)
             if link.free:
+                self._ahead.forget(node)
                 link.ask(self._number, self._transport.now())
                 pending.deadlines[node] = link.asked_at + link.waited_s
                 pending.clocks[node] = DraftClock()
@@ -210,15 +227,34 @@ class RemotePool:
         self._pending = None
         answers = {run.sequence.run_id: NodeAnswers() for run in pending.runs}
         _share_time([pending.clocks[node] for node in pending.answers])
+        for node, ready in pending.ready.items():
+            self._settle_ready(node, ready, answers)
         for node in pending.asked:
             self._settle(pending, node, answers)
         return answers
+
+    def begin_ahead(self, runs: Sequence[AheadRun]) -> None:
+        """Sends each node that is free the trees that the LLM is about to verify."""
+        self._number += 1
+        for node, link in enumerate(self.links):
+            wanting = [(run, self._ahead_ask(link, run)) for run in runs] if link.free else []
+            asks = [(run, ask) for run, ask in wanting if ask is not None][:MOST_RUNS]
+            if asks:
+                now = self._transport.now()
+                self._ahead.ask(node, self._number, now, [run for run, _ in asks])
+                self._transport.send(node, encode(Ahead(self._number, [ask for _, ask in asks])))
+
+    def made_ahead(self, sequence: TokenSequence) -> AheadDraftsByName:
+        """What the nodes have made of that until now, by SSM."""
+        self._take_all(self._transport.poll(self._transport.now()))
+        return self._ahead.made(sequence.run_id)
 
     def free(self, sequence: TokenSequence) -> None:
         """Tells the nodes that hold a run's text that it has ended."""
         if sequence.run_id not in self._runs:
             return
         self._runs.discard(sequence.run_id)
+        self._ahead.free(sequence.run_id)
         for node, link in enumerate(self.links):
             link.held.pop(sequence.run_id, None)
             if link.ready:
@@ -232,17 +268,65 @@ class RemotePool:
         sequence = run.sequence
         if not (requests or heard) or len(sequence.tokens) > MOST_TOKENS:
             return None
-        start = link.held.get(sequence.run_id, 0)
-        return RunAsk(
-            run=sequence.run_id,
-            start=start,
-            tokens=sequence.tokens[start:],
-            opened=None if start else open_message(sequence),
-            asks=[_draft_ask(own[one.name], one, run.weights) for one in requests],
-            audition=run.window if heard else 0,
-            heard=heard,
-            top_k=run.top_k,
-        )
+        ask = _text_ask(link, sequence, run.top_k)
+        ask.asks = [_draft_ask(own[one.name], one, run.weights) for one in requests]
+        ask.audition, ask.heard = (run.window if heard else 0), heard
+        return ask
+
+    def _ahead_ask(self, link: NodeLink, run: AheadRun) -> AheadAsk | None:
+        own = {name: served for served, name in link.ssms.items()}
+        asks = [
+            _draft_ask(own[one.name], one, run.weights) for one in run.requests if one.name in own
+        ]
+        if not asks or len(run.sequence.tokens) > MOST_TOKENS:
+            return None
+        text = _text_ask(link, run.sequence, run.top_k)
+        text.asks = [
+            _draft_ask(own[one.name], one, run.weights) for one in run.verified if one.name in own
+        ]
+        tree = run.tree
+        return AheadAsk(text, [*tree.token_ids], [*tree.parents], asks, run.room)
+
+    def _ready(
+        self, node: int, link: NodeLink, runs: Sequence[RemoteRun]
+    ) -> list[tuple[RemoteRun, ReadyDrafts]]:
+        """The runs whose drafts of this node have been made ahead: it is not asked for them."""
+        own = {*link.ssms.values()}
+        found = []
+        for run in runs:
+            requests = [one for one in run.requests if one.name in own]
+            ready = self._ahead.ready(node, run.sequence, requests)
+            if ready is not None and not own.intersection(run.heard):
+                found.append((run, ready))
+        return found
+
+    def _settle_ready(
+        self,
+        node: int,
+        ready: Sequence[tuple[RemoteRun, ReadyDrafts]],
+        answers: dict[str, NodeAnswers],
+    ) -> None:
+        """The part of the answers that needed no message of this round."""
+        link = self.links[node]
+        link.counts["ahead"] += bool(ready)
+        for run, made in ready:
+            answer = answers[run.sequence.run_id]
+            answer.drafts |= made.drafts
+            answer.ahead += made.requests
+            clock = made.clock
+            answer.trips.append(
+                NodeTrip(
+                    link.address,
+                    "ahead",
+                    (clock.came - clock.sent) * 1000,
+                    link.deadline_s * 1000,
+                    busy_ms=clock.busy_s * 1000,
+                    drafts=len(made.drafts),
+                    starts=link.starts,
+                    start_ms=run.sequence.ms(clock.sent),
+                    end_ms=run.sequence.ms(clock.came),
+                )
+            )
 
     def _settle(self, pending: _Pending, node: int, answers: dict[str, NodeAnswers]) -> None:
         """One node's part of the answers: its drafts, its trip, and what changed."""
@@ -315,6 +399,7 @@ class RemotePool:
                 self._introduce(arrival.node, link)
             elif arrival.change == "down":
                 link.lose()
+                self._ahead.forget(arrival.node)
             elif arrival.change == "refused":
                 link.lose("it has another key: --node-key-file is to be the file it started with")
             elif arrival.frame is not None:
@@ -331,6 +416,8 @@ class RemotePool:
             link.welcome(message)
         elif isinstance(message, Refused):
             self._take_refusal(node, link, message)
+        elif isinstance(message, AheadDrafts):
+            self._take_ahead(node, link, message)
         else:
             self._take_drafts(node, link, message, awaited)
 
@@ -360,6 +447,18 @@ class RemotePool:
             pending.clocks[node].stop(busy_s, None if awaited else link.trips[-1])
             pending.answers[node] = message
 
+    def _take_ahead(self, node: int, link: NodeLink, message: AheadDrafts) -> None:
+        now = self._transport.now()
+        for reply in self._ahead.take(node, message, now, link.wire_s, link.ssms):
+            if reply.need >= 0:
+                link.held.pop(reply.run, None)
+            elif reply.run in self._runs:
+                link.held[reply.run] = reply.length
+            for one in reply.verified:
+                if one.ssm in link.ssms and are_probabilities(one.likelihoods):
+                    drafter = self.drafters[link.ssms[one.ssm]]
+                    drafter.observe(reply.run, one.temperature, one.likelihoods)
+
     def _introduce(self, node: int, link: NodeLink) -> None:
         link.hello_at = self._transport.now()
         self._transport.send(node, encode(self._hello))
@@ -372,6 +471,13 @@ def _share_time(clocks: Sequence[DraftClock]) -> None:
         longest = max(clock.came for clock in clocks) - min(clock.sent for clock in clocks)
         for clock in clocks:
             clock.share = min(1.0, longest / total)
+
+
+def _text_ask(link: NodeLink, sequence: TokenSequence, top_k: int) -> RunAsk:
+    """A run's text as far as the node may lack it; nothing is wanted yet."""
+    start = link.held.get(sequence.run_id, 0)
+    opened = None if start else open_message(sequence)
+    return RunAsk(sequence.run_id, start, sequence.tokens[start:], opened, [], 0, [], top_k)
 
 
 def _draft_ask(ssm: str, request: DraftRequest, weights: Mapping[int, float]) -> DraftAsk:

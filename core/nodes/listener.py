@@ -22,6 +22,16 @@ POLL_MS = 500
 """How often `serve` looks whether it is to end."""
 
 
+class _Waiting:
+    """See PassEnded: set while a message waits at the socket."""
+
+    def __init__(self, socket: zmq.Socket[bytes]) -> None:
+        self._socket = socket
+
+    def is_set(self) -> bool:
+        return bool(self._socket.poll(0))
+
+
 class NodeListener:
     """Owns the server; bound when made. Raises ConfigError for an address that cannot be had."""
 
@@ -88,7 +98,7 @@ class NodeListener:
         if len(parts) != 2:
             return  # an engine's message is one frame behind its identity
         client, frame = parts
-        answer = self._server.handle(client, frame)
+        answer = self._server.handle(client, frame, _Waiting(self._router))
         if answer is not None:
             # A client that is gone, or does not read: dropped, as the default of ROUTER is.
             self._router.send_multipart([client, answer], zmq.NOBLOCK)

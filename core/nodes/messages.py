@@ -1,9 +1,10 @@
 """What travels between an engine and a node: msgspec structs in MessagePack, bounded and versioned.
 
-An engine sends Hello, Round and Free; a node answers with Welcome, Drafts or Refused. A Round holds
-the commit of the last round and the requests of this one, so a round is one message there and one
-back. A message is data and no more: decoding never calls anything, and what is not exactly one of
-these structs, of these types and within these bounds, is refused.
+An engine sends Hello, Round, Ahead and Free; a node answers with Welcome, Drafts, AheadDrafts or
+Refused. A Round holds the commit of the last round and the requests of this one, so a round is one
+message there and one back; an Ahead is sent beside the LLM's pass. A message is data and no more:
+decoding never calls anything, and what is not exactly one of these structs, of these types and
+within these bounds, is refused.
 """
 
 from __future__ import annotations
@@ -18,10 +19,16 @@ from core.config.config import MAX_TOKEN_ID
 
 __all__ = [
     "LARGEST_FRAME",
+    "MOST_OUTCOMES",
     "MOST_RUNS",
     "MOST_SSMS",
     "MOST_TOKENS",
     "VERSION",
+    "Ahead",
+    "AheadAsk",
+    "AheadDrafts",
+    "AheadReply",
+    "AheadStages",
     "Audition",
     "DraftAsk",
     "DraftReply",
@@ -32,6 +39,7 @@ __all__ = [
     "Limits",
     "MessageError",
     "Open",
+    "OutcomeDrafts",
     "Refused",
     "Round",
     "RunAsk",
@@ -47,11 +55,13 @@ __all__ = [
 ]
 
 M = TypeVar("M")
-VERSION = 1
+VERSION = 2
 LARGEST_FRAME = 8 << 20
 """Bytes; a longer message is refused before it is read."""
 MOST_RUNS, MOST_SSMS, MOST_TEXT, MOST_TOKENS = 64, 16, 300, 1 << 17
 """Of a message: runs, SSMs, characters of a reason, tokens of a text."""
+MOST_OUTCOMES = 16
+"""Of a run that is drafted ahead for."""
 
 Count = Annotated[int, Meta(ge=0, le=1 << 40)]
 TokenId = Annotated[int, Meta(ge=0, le=MAX_TOKEN_ID)]
@@ -154,6 +164,26 @@ class Round(_Message, tag="round"):
     runs: Annotated[list[RunAsk], Meta(max_length=MOST_RUNS)]
 
 
+class AheadAsk(_Message):
+    """Drafting ahead for one run. `text` brings it up to date; its `asks` are those whose drafts
+    were made ahead and are now verified. `token_ids`, `parents`: the tree that the LLM verifies.
+    `asks`: the drafts wanted after it; `room`: tokens that the text has room for."""
+
+    text: RunAsk
+    token_ids: Annotated[list[TokenId], Meta(max_length=MAX_TREE_NODES)]
+    parents: Integers
+    asks: Annotated[list[DraftAsk], Meta(min_length=1, max_length=MOST_SSMS)]
+    room: Position
+
+
+class Ahead(_Message, tag="ahead"):
+    """A round whose trees are being verified. `number` comes back with the drafts; there is no
+    answer if another message comes before they are whole."""
+
+    number: Count
+    runs: Annotated[list[AheadAsk], Meta(max_length=MOST_RUNS)]
+
+
 class Free(_Message, tag="free"):
     """Runs that have ended; there is no answer."""
 
@@ -248,6 +278,43 @@ class Drafts(_Message, tag="drafts"):
     runs: Annotated[list[RunReply], Meta(max_length=MOST_RUNS)]
 
 
+class OutcomeDrafts(_Message):
+    """Drafts after one outcome of the LLM's pass: the tokens it would commit, and how probable it
+    is by the SSM that predicted it."""
+
+    token_ids: Annotated[list[TokenId], Meta(min_length=1, max_length=MAX_SPECULATION_LENGTH + 1)]
+    probability: Probability
+    drafts: Annotated[list[DraftReply], Meta(max_length=MOST_SSMS)]
+
+
+class AheadStages(_Message):
+    """An SSM's passes: over the tree, and for the drafts."""
+
+    ssm: Name
+    scoring: Annotated[list[Stage], Meta(max_length=1024)]
+    drafting: Annotated[list[Stage], Meta(max_length=1024)]
+
+
+class AheadReply(_Message):
+    """One run's drafts made ahead. `length`, `need`: as in RunReply; `verified`: of the drafts in
+    `AheadAsk.text`, for what they report."""
+
+    run: Name
+    length: Position
+    need: Annotated[int, Meta(ge=-1, le=MOST_TOKENS)]
+    verified: Annotated[list[DraftReply], Meta(max_length=MOST_SSMS)]
+    outcomes: Annotated[list[OutcomeDrafts], Meta(max_length=MOST_OUTCOMES)]
+    stages: Annotated[list[AheadStages], Meta(max_length=MOST_SSMS)]
+
+
+class AheadDrafts(_Message, tag="ahead_drafts"):
+    """Answer to Ahead. `busy_ms`: what the node worked on it."""
+
+    number: Count
+    busy_ms: Milliseconds
+    runs: Annotated[list[AheadReply], Meta(max_length=MOST_RUNS)]
+
+
 class Refused(_Message, tag="refused"):
     """Why a message was not served; `number` of the round, 0 where there is none."""
 
@@ -255,8 +322,8 @@ class Refused(_Message, tag="refused"):
     reason: Text
 
 
-ToNode = Hello | Round | Free
-FromNode = Welcome | Drafts | Refused
+ToNode = Hello | Round | Ahead | Free
+FromNode = Welcome | Drafts | AheadDrafts | Refused
 
 _ENCODER = Encoder()
 _TO_NODE: Decoder[ToNode] = Decoder(ToNode)

@@ -57,7 +57,7 @@ class RemoteSsm:
         return self._likelihoods.pop(sequence.run_id, [])
 
     def observe(self, run: str, temperature: float, likelihoods: list[float]) -> None:
-        """Takes what the node reported with a draft that came in time."""
+        """Takes what the node reported with a draft that came in time, or was made ahead."""
         if run in self._temperatures:
             self._temperatures[run] = temperature
-            self._likelihoods[run] = likelihoods
+            self._likelihoods.setdefault(run, []).extend(likelihoods)

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from core.config import Request, SamplingParams, SpeculationConfig
+from core.config.mechanisms import can_begin_ahead
+from core.drafters.ahead import AheadPlan
 from core.drafters.base import DraftRequest
+from core.errors import ConfigError
 from core.length.base import StopLimits
 from core.models.detokenize import Detokenizer
-from core.nodes.messages import DraftAsk, Limits, Open
+from core.nodes.messages import AheadAsk, DraftAsk, Limits, Open
 from core.sequence import TokenSequence
 from core.trees.draft import Draft
 from core.trees.noise import SeededNoise
+from core.trees.tree import ROOT, TokenTree, depths_of
 
 __all__ = [
     "LimitsStop",
     "ServedRun",
+    "ahead_plan",
     "draft_request",
     "limits_message",
     "open_message",
@@ -141,4 +146,40 @@ def draft_request(ask: DraftAsk, sequence: TokenSequence) -> DraftRequest:
         ask.budget,
         ask.ssm,
         None if ask.stop is None else LimitsStop.of(ask.stop),
+    )
+
+
+def ahead_plan(ask: AheadAsk, run: ServedRun, vocab_size: int) -> AheadPlan:
+    """What to draft ahead for a run, by the SSMs that have read its text. Raises ConfigError for a
+    tree that is none, and for drafts that cannot be begun ahead."""
+    tree = _tree_of(ask, vocab_size)
+    for one in ask.asks:
+        if not can_begin_ahead(one.kind, run.sequence.speculation.combine):
+            raise ConfigError.of("draft", one.kind, "a kind that can be begun ahead")
+    requests = [draft_request(one, run.sequence) for one in ask.asks]
+    return AheadPlan(
+        run.sequence,
+        tree,
+        {one.ssm: one.weight for one in ask.asks if one.ssm in run.open_ssms},
+        tuple(
+            {
+                one.name: replace(one, shape=one.shape[: ask.room - tokens], beyond=tokens)
+                for one in requests
+                if tokens < ask.room
+            }
+            for tokens in range(1, tree.depth + 2)  # accepted path and the LLM's own token
+        ),
+    )
+
+
+def _tree_of(ask: AheadAsk, vocab_size: int) -> TokenTree:
+    count = len(ask.token_ids)
+    if max(ask.token_ids, default=0) >= vocab_size:
+        raise ConfigError.of("token_ids", max(ask.token_ids), f"ids from 0 to {vocab_size - 1}")
+    if len(ask.parents) != count or any(
+        not ROOT <= parent < node for node, parent in enumerate(ask.parents)
+    ):
+        raise ConfigError.of("parents", ask.parents, f"{count} numbers of earlier nodes")
+    return TokenTree(
+        tuple(ask.token_ids), tuple(ask.parents), depths_of(ask.parents), ((),) * count
     )

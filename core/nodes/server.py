@@ -8,16 +8,19 @@ has been started anew loses time and nothing else. Knows no socket (`core.nodes.
 from __future__ import annotations
 
 import secrets
+import threading
 import time
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
+from msgspec.structs import replace as replace_fields
 
 from core.config.budget import shape_nodes
 from core.config.checks import MAX_TREE_NODES
 from core.config.mechanisms import DRAFT_KINDS, draft_kind, drafts_together
+from core.drafters.ahead import AheadPlan, PassEnded
 from core.drafters.base import DraftRequest
 from core.drafters.pooled_drafting import PooledRequest
 from core.drafters.ssm_pool import SsmPool
@@ -28,6 +31,9 @@ from core.nodes.messages import (
     MOST_SSMS,
     MOST_TOKENS,
     VERSION,
+    Ahead,
+    AheadDrafts,
+    AheadReply,
     Audition,
     DraftAsk,
     DraftReply,
@@ -40,15 +46,13 @@ from core.nodes.messages import (
     RunAsk,
     RunReply,
     ServedSsm,
-    Stage,
-    TopRow,
     Welcome,
     encode,
     to_node,
 )
-from core.nodes.served_run import ServedRun, draft_request, sequence_from
+from core.nodes.replies import ahead_reply, draft_reply, error_reply
+from core.nodes.served_run import ServedRun, ahead_plan, draft_request, sequence_from
 from core.trees.draft import Draft
-from core.trees.sampling import unprocessed_probabilities
 
 __all__ = ["NodeServer"]
 
@@ -58,6 +62,7 @@ MOST_VOCABULARIES, MOST_CLIENTS = 4, 64
 UNUSED_S = 600.0
 """A run that was not asked for so long is forgotten: its engine may be gone."""
 Clock = Callable[[], float]
+UNINTERRUPTED = threading.Event()
 
 
 class NodeServer:
@@ -93,8 +98,11 @@ class NodeServer:
         """Runs whose text it holds."""
         return len(self._runs)
 
-    def handle(self, client: bytes, frame: bytes) -> bytes | None:
-        """Serves one message of a client; its answer, None where there is none."""
+    def handle(
+        self, client: bytes, frame: bytes, interrupted: PassEnded = UNINTERRUPTED
+    ) -> bytes | None:
+        """Serves one message of a client; its answer, None where there is none. Drafting ahead
+        stops once `interrupted`: another message waits, and no drafts are sent."""
         try:
             message = to_node(frame)
         except MessageError as error:
@@ -102,12 +110,15 @@ class NodeServer:
         if isinstance(message, Hello):
             return encode(self._welcome(client, message))
         if client not in self._clients:
-            number = message.number if isinstance(message, Round) else 0
+            number = 0 if isinstance(message, Free) else message.number
             return encode(Refused(number, "no hello came before it"))
         if isinstance(message, Free):
             for run in message.runs:
                 self._free((client, run))
             return None
+        if isinstance(message, Ahead):
+            made = self._ahead(client, message, interrupted)
+            return None if made is None else encode(made)
         return encode(self._round(client, message))
 
     def forget_unused(self) -> None:
@@ -157,26 +168,10 @@ class NodeServer:
     # -- one round --
 
     @torch.inference_mode()
-    def _round(self, client: bytes, message: Round) -> Drafts | Refused:
+    def _round(self, client: bytes, message: Round) -> Drafts:
         began = time.perf_counter()
-        self.forget_unused()
         pool = self._pools[self._clients[client]]
-        here = {(client, ask.run) for ask in message.runs}
-        served: list[tuple[RunAsk, ServedRun]] = []
-        replies = []
-        for ask in message.runs:
-            try:
-                _check(ask, pool)
-                run = self._updated_run(client, ask, pool, here)
-            except ConfigError as error:
-                # The other runs of the message are drafted for.
-                errors = [_error_reply(one.ssm, one.index, error) for one in ask.asks]
-                replies.append(RunReply(ask.run, ask.start, -1, errors, []))
-                continue
-            if run is None:
-                replies.append(RunReply(ask.run, 0, 0, [], []))
-            else:
-                served.append((ask, run))
+        served, replies = self._updated_runs(client, message.runs, pool)
         drafts = _RoundDrafting(pool, began).draft(served)
         for ask, run in served:
             auditions = self._audition(ask, run, pool)
@@ -184,8 +179,72 @@ class NodeServer:
             replies.append(RunReply(ask.run, length, -1, drafts.get(ask.run, []), auditions))
         return Drafts(message.number, (time.perf_counter() - began) * 1000, replies)
 
+    @torch.inference_mode()
+    def _ahead(self, client: bytes, message: Ahead, interrupted: PassEnded) -> AheadDrafts | None:
+        """The drafts for likely outcomes; None where they were `interrupted`: what was begun is
+        used by the round that interrupts."""
+        began = time.perf_counter()
+        pool = self._pools[self._clients[client]]
+        texts = [one.text for one in message.runs]
+        served, refused = self._updated_runs(client, texts, pool, keep_drafts=True)
+        verified = _RoundDrafting(pool, began).draft(served)
+        replies = [AheadReply(one.run, one.length, one.need, [], [], []) for one in refused]
+        held = {ask.run: run for ask, run in served}
+        asked = [(one, held[one.text.run]) for one in message.runs if one.text.run in held]
+        planned: list[tuple[ServedRun, AheadPlan]] = []
+        for one, run in asked:
+            try:
+                _check(replace_fields(one.text, asks=one.asks), pool)
+                planned.append((run, ahead_plan(one, run, self._clients[client])))
+            except ConfigError:
+                continue  # proposals: nothing depends on them
+        results, failed = pool.draft_ahead([plan for _, plan in planned], interrupted)
+        for name in failed:
+            for run, _ in planned:
+                _close_ssm(run, pool, name)  # opened again by its next draft
+        if interrupted.is_set():
+            return None
+        made = {id(run): one for (run, _), one in zip(planned, results, strict=True)}
+        replies += [
+            ahead_reply(
+                one, run, pool.ssms, made.get(id(run), {}), verified.get(one.text.run, []), began
+            )
+            for one, run in asked
+        ]
+        return AheadDrafts(message.number, (time.perf_counter() - began) * 1000, replies)
+
+    def _updated_runs(
+        self, client: bytes, asks: Sequence[RunAsk], pool: SsmPool, *, keep_drafts: bool = False
+    ) -> tuple[list[tuple[RunAsk, ServedRun]], list[RunReply]]:
+        """The runs of a message with their texts brought up to date, and replies to those of which
+        there is nothing to draft. `keep_drafts`: drafts of a text without new tokens are being
+        verified; else they were dropped."""
+        self.forget_unused()
+        here = {(client, ask.run) for ask in asks}
+        served: list[tuple[RunAsk, ServedRun]] = []
+        replies = []
+        for ask in asks:
+            try:
+                _check(ask, pool)
+                run = self._updated_run(client, ask, pool, here, keep_drafts)
+            except ConfigError as error:
+                # The other runs of the message are drafted for.
+                errors = [error_reply(one.ssm, one.index, error) for one in ask.asks]
+                replies.append(RunReply(ask.run, ask.start, -1, errors, []))
+                continue
+            if run is None:
+                replies.append(RunReply(ask.run, 0, 0, [], []))
+            else:
+                served.append((ask, run))
+        return served, replies
+
     def _updated_run(
-        self, client: bytes, ask: RunAsk, pool: SsmPool, here: Container[tuple[bytes, str]]
+        self,
+        client: bytes,
+        ask: RunAsk,
+        pool: SsmPool,
+        here: Container[tuple[bytes, str]],
+        keep_drafts: bool,
     ) -> ServedRun | None:
         """The run with its text brought up to date, committed in its SSMs; None where the text
         before `start` is missing. Of the oldest runs, which make way for it, none is of the same
@@ -195,7 +254,8 @@ class NodeServer:
         if run is not None and run.holds(ask.start, ask.tokens):
             run.used = self._clock()
             fresh = ask.tokens[len(run.sequence.tokens) - ask.start :]
-            _commit(run, pool, tuple(fresh))
+            if fresh or not keep_drafts:
+                _commit(run, pool, tuple(fresh))
             return run
         # Another text, or a gap: what is known of the run is of no use.
         self._free(key)
@@ -297,37 +357,16 @@ class _RoundDrafting:
         self, ask: RunAsk, run: ServedRun, request: DraftRequest, error: BaseException
     ) -> None:
         _close_ssm(run, self._pool, request.name)
-        reply = _error_reply(request.name, request.index, error)
+        reply = error_reply(request.name, request.index, error)
         self._replies.setdefault(ask.run, []).append(reply)
 
     def _add(self, ask: RunAsk, run: ServedRun, request: DraftRequest, draft: Draft) -> None:
         run.drafts[request.name] = draft
         ssm = self._pool.ssms[request.name]
-        reply = DraftReply(
-            ssm=request.name,
-            index=request.index,
-            token_ids=draft.token_ids,
-            parents=draft.parents,
-            scores=draft.scores,
-            ranks=draft.ranks,
-            origins=list(draft.origins),
-            passes=draft.passes,
-            stages=[
-                Stage(t.name, self._ms(t.start), self._ms(t.end), t.share) for t in draft.timings
-            ],
-            temperature=ssm.temperature(run.sequence),
-            likelihoods=ssm.likelihoods(run.sequence),
-            top=_top_rows(draft, ask.top_k),
-        )
+        reply = draft_reply(request, draft, self._began, ask.top_k)
+        reply.temperature = ssm.temperature(run.sequence)
+        reply.likelihoods = ssm.likelihoods(run.sequence)
         self._replies.setdefault(ask.run, []).append(reply)
-
-    def _ms(self, at: float) -> float:
-        return (at - self._began) * 1000
-
-
-def _error_reply(ssm: str, index: int, error: BaseException) -> DraftReply:
-    said = f"{type(error).__name__}: {error}"[:300]
-    return DraftReply(ssm, index, [], [], [], [], [], 0, [], 1.0, [], [], error=said)
 
 
 def _check(ask: RunAsk, pool: SsmPool) -> None:
@@ -364,17 +403,6 @@ def _close_ssm(run: ServedRun, pool: SsmPool, name: str) -> None:
     run.open_ssms.discard(name)
     run.drafts.pop(name, None)
     pool.ssms[name].close(run.sequence)
-
-
-def _top_rows(draft: Draft, count: int) -> list[TopRow]:
-    """The likeliest tokens after each node that was fed, before sampling's processors."""
-    if not count or draft.logits is None or not draft.rows:
-        return []
-    nodes = list(draft.rows)
-    shown = unprocessed_probabilities(draft.logits[[draft.rows[node] for node in nodes]])
-    values, ids = shown.topk(min(count, shown.shape[-1]), dim=-1)
-    rows = zip(nodes, ids.tolist(), values.tolist(), strict=True)
-    return [TopRow(node, token_ids, numbers) for node, token_ids, numbers in rows]
 
 
 def _served(name: str, model: LanguageModel) -> ServedSsm:

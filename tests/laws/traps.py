@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from core.drafters import growth
-from core.drafters.growth import _restrict
+from core.drafters.growth import restrict
 from core.drafters.proposers import Frontier, Proposals, TopKProposer
 from core.engine import round as round_module
 from core.trees.combine import CombinedTree, combine
@@ -57,7 +57,7 @@ def _without(draft: Draft, lost: set[int]) -> Draft:
     for node, parent in enumerate(draft.parents):
         if node not in lost and (parent == -1 or parent in kept):
             kept.append(node)
-    return _restrict(draft, kept)
+    return restrict(draft, kept)
 
 
 def duplicates_merged(patch: Patch) -> None:

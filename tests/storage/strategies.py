@@ -68,8 +68,8 @@ AHEAD = many(st.builds(Ahead, texts, small, floats, st.booleans(), floats, float
 MODELS = many(st.builds(ModelInfo, names, texts, tokens, texts, small, small, texts, texts))
 LIMITS = st.none() | small
 TRIPS = st.builds(
-    NodeTrip, texts, st.sampled_from(("in_time", "late", "absent")), floats, floats, floats, small,
-    small, floats, floats, floats,
+    NodeTrip, texts, st.sampled_from(("in_time", "ahead", "late", "absent")), floats, floats,
+    floats, small, small, floats, floats, floats,
 )  # fmt: skip
 # Of a registry: SQLite reads the name, and could not decode half a character.
 SCHEDULE_NAMES = st.sampled_from(("each", "cosine", "shared", ""))

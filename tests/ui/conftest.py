@@ -2,8 +2,8 @@
 
 With REQUIRE_BROWSER=1 a missing browser is a failure. `serve(demo)` gives a local address,
 `browser_page(url)` a page of it; at the end of a test every page must have asked no other host for
-anything and have logged no error. `axe(page, *selectors)` lists serious faults of accessibility. With BROWSER_LAG_MS=1000 every
-event of the page begins a second late, which shows a test that reads what stood there before.
+anything and have logged no error. `axe(page, *selectors)` lists serious faults of accessibility. With BROWSER_LAG_MS=1000 each
+event of a page begins a second late, which shows a test that reads what stood there before.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _pages_may_take_their_time() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _events_lag() -> Iterator[None]:
-    """With BROWSER_LAG_MS: each event of a page waits so long before it begins; their order stays."""
+    """With BROWSER_LAG_MS: each event of a page waits so long before it begins."""
     lag_s = float(os.environ.get("BROWSER_LAG_MS", 0)) / 1000.0
     if not lag_s:
         yield

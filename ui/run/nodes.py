@@ -16,7 +16,8 @@ Value = dict[str, Any]
 
 LATELY = 64
 """Rounds whose times are counted: a node's wire may change within a run."""
-NAMES = {"in_time": "round trip", "late": "late", "absent": "absent"}
+ANSWERED = ("in_time", "ahead")
+NAMES = {"in_time": "round trip", "ahead": "drafted ahead", "late": "late", "absent": "absent"}
 
 
 def nodes_of(view: View) -> tuple[str, ...]:
@@ -35,10 +36,10 @@ def trip_spans(line: RoundView) -> tuple[Span, ...]:
 
 
 def nodes_value(view: View) -> Value:
-    """By node: address, SSMs, its state in the latest round that wanted it, rounds in time, late
-    and absent, starts, and of the last rounds in milliseconds the median round trip (`trip`), of it
-    on the wire (`wire`), the deadline, and the wire with which it would stop paying (`even`,
-    predicted; null unknown)."""
+    """By node: address, SSMs, its state in the latest round that wanted it, rounds in time, drafted
+    ahead, late and absent, starts, and of the last rounds in milliseconds the median round trip
+    (`trip`), of it on the wire (`wire`), the deadline, and the wire with which it would stop paying
+    (`even`, predicted; null unknown)."""
     models = view.started.models if view.started else ()
     return {
         str(i): {
@@ -54,12 +55,13 @@ def _figures(view: View, address: str) -> Value:
     wanted = [(line, trip) for line in view.rounds for trip in line.trips if trip.node == address]
     states = [trip.state for _, trip in wanted]
     last = wanted[-1][1] if wanted else None
-    answered = [(line, trip) for line, trip in wanted if trip.state == "in_time"][-LATELY:]
+    answered = [(line, trip) for line, trip in wanted if trip.state in ANSWERED][-LATELY:]
     trips = [trip.round_trip_ms for _, trip in answered]
     wires = [trip.round_trip_ms - trip.busy_ms for _, trip in answered]
     return {
         "state": last.state if last else "",
         "in_time": states.count("in_time"),
+        "ahead": states.count("ahead"),
         "late": states.count("late"),
         "absent": states.count("absent"),
         "starts": last.starts if last else 1,
@@ -71,11 +73,15 @@ def _figures(view: View, address: str) -> Value:
 
 
 def _break_even(answered: list[tuple[RoundView, NodeTrip]]) -> float | None:
-    """Predicted; the mean of the rounds, whose tokens and times vary together."""
+    """Predicted; the mean of the rounds, whose tokens and times vary together. A round whose drafts
+    were made ahead has waited for no wire."""
     plain_ms = answered[-1][1].plain_ms if answered else 0.0
     if not plain_ms:
         return None
     tokens = statistics.fmean(line.emitted for line, _ in answered)
     round_ms = statistics.fmean(line.time.ms for line, _ in answered)
-    wire_ms = statistics.fmean(trip.round_trip_ms - trip.busy_ms for _, trip in answered)
+    wire_ms = statistics.fmean(
+        trip.round_trip_ms - trip.busy_ms if trip.state == "in_time" else 0.0
+        for _, trip in answered
+    )
     return round(break_even_ms(tokens, plain_ms, round_ms, wire_ms), 2)

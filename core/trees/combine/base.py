@@ -148,7 +148,7 @@ def select(whole: MergedTree, selection: Selection, keep: KeepNode | None = None
     selected = set(nodes)
     left = [node for node in range(len(whole.tree)) if node not in selected]
     dropped = [(source, node) for node in left for source in whole.sources[node]]
-    tree = whole.tree if not left else _restrict(whole.tree, nodes)
+    tree = whole.tree if not left else restrict(whole.tree, nodes)
     return CombinedTree(
         tree,
         tuple(source for source, _ in dropped),
@@ -172,7 +172,7 @@ def _worth_verifying(whole: MergedTree, nodes: tuple[int, ...], keep: KeepNode) 
     return tuple(node for node in nodes if node in selected)
 
 
-def _restrict(tree: TokenTree, nodes: tuple[int, ...]) -> TokenTree:
+def restrict(tree: TokenTree, nodes: tuple[int, ...]) -> TokenTree:
     # `nodes` are closed under ancestors, so every parent has a new number.
     number = {ROOT: ROOT} | {node: i for i, node in enumerate(nodes)}
     return TokenTree(

@@ -13,7 +13,16 @@ from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.errors import ConfigError, NodeError
 from core.events import Drafted, Event, RoundCompleted, RunCompleted, event_to_plain
 from core.nodes.client import RemotePool
-from core.nodes.messages import Audition, Drafts, Round, Stage, encode, from_node, to_node
+from core.nodes.messages import (
+    VERSION,
+    Audition,
+    Drafts,
+    Round,
+    Stage,
+    encode,
+    from_node,
+    to_node,
+)
 from core.nodes.server import NodeServer
 from tests.core.engines import ids_of_events, open_rows, request, rounds_of, tables, texts_of
 from tests.core.nodes.fake_transport import FakeTransport
@@ -295,8 +304,9 @@ def test_nodes_of_another_kind_are_refused_by_name(models) -> None:
 
 
 def test_another_version_is_refused_by_name(models, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("core.nodes.client.VERSION", 2)
-    with pytest.raises(NodeError, match="version is 2: 1 is that of this node"):
+    monkeypatch.setattr("core.nodes.client.VERSION", VERSION + 1)
+    said = f"version is {VERSION + 1}: {VERSION} is that of this node"
+    with pytest.raises(NodeError, match=said):
         pool_over(models, [server_of(models)])
 
 

@@ -3,8 +3,8 @@
 import { h, setText, keyed, entries } from "./dom.js";
 import { fixed, ms, percent, plural, prose } from "./text.js";
 
-const STATES = { in_time: "drafts in time", late: "late", absent: "not there", "": "not asked yet" };
-const HEAD = ["node", "SSMs", "now", "round trip", "of it wire", "deadline", "in time", "late", "absent", "starts", "pays up to a wire of"];
+const STATES = { in_time: "drafts in time", ahead: "drafts ahead", late: "late", absent: "not there", "": "not asked yet" };
+const HEAD = ["node", "SSMs", "now", "round trip", "of it wire", "deadline", "in time", "ahead", "late", "absent", "starts", "pays up to a wire of"];
 const EVEN = "Pays up to a wire of: predicted from this run's times, the time on the wire at which a round takes as long "
   + "for each token as plain decoding. A node that is late or not there is left out of that round; the text is the same.";
 
@@ -41,9 +41,13 @@ function said(nodes) {
     const which = missing.map(({ node, state }) => `${node} (${STATES[state]})`).join(", ");
     return prose(`${plural(missing.length, "node")} of ${nodes.length} missing: ${which}. Rounds go on without its drafts.`);
   }
-  const wanted = nodes.reduce((sum, node) => sum + node.in_time + node.late + node.absent, 0);
-  const share = wanted ? nodes.reduce((sum, node) => sum + node.in_time, 0) / wanted : 0;
-  return `${plural(nodes.length, "node")}; ${wanted ? `${percent(share)} of ${plural(wanted, "request")} answered in time` : "none asked yet"}.`;
+  const sum = (count) => nodes.reduce((total, node) => total + count(node), 0);
+  const ahead = sum((node) => node.ahead);
+  const answered = sum((node) => node.in_time) + ahead;
+  const wanted = answered + sum((node) => node.late + node.absent);
+  if (!wanted) return `${plural(nodes.length, "node")}; none asked yet.`;
+  const early = ahead ? `, ${ahead} of them before the round began` : "";
+  return `${plural(nodes.length, "node")}; ${percent(answered / wanted)} of ${plural(wanted, "request")} answered in time${early}.`;
 }
 
 const time = (value) => (value == null ? "" : ms(value));
@@ -56,7 +60,7 @@ function even({ even: value }) {
 function cells(node) {
   return [
     node.node, node.ssms, STATES[node.state] ?? node.state, time(node.trip), time(node.wire), time(node.deadline),
-    String(node.in_time), String(node.late), String(node.absent), String(node.starts), even(node),
+    String(node.in_time), String(node.ahead), String(node.late), String(node.absent), String(node.starts), even(node),
   ];
 }
 
@@ -67,8 +71,8 @@ export function nodesTable(value) {
   const cell = (own) => (own == null ? "" : fixed(own, 2));
   const rows = nodes.map((node) => [
     node.node, node.ssms, STATES[node.state] ?? node.state, cell(node.trip), cell(node.wire), cell(node.deadline),
-    node.in_time, node.late, node.absent, node.starts, cell(node.even),
+    node.in_time, node.ahead, node.late, node.absent, node.starts, cell(node.even),
   ]);
-  const head = HEAD.map((name, i) => ([3, 4, 5, 10].includes(i) ? `${name} (ms)` : name));
+  const head = HEAD.map((name, i) => ([3, 4, 5, 11].includes(i) ? `${name} (ms)` : name));
   return { caption: "Nodes", head, rows };
 }

@@ -1,0 +1,162 @@
+"""The engine's part of drafting ahead on nodes (`pipeline=ahead`): what they were asked during the
+LLM's pass, and which of their drafts the next round can use without asking.
+
+A draft is used if its outcome came true and it has arrived when the round begins: then the round
+waits for no wire. Else the round asks as ever, and the node goes on with what it has begun.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from core.drafters.ahead import AheadDraft, AheadDraftsByName
+from core.drafters.base import DraftRequest
+from core.nodes.answers import DraftClock, draft_of, fault_of, fitted_draft, timed
+from core.nodes.messages import AheadDrafts, AheadReply
+from core.sequence import TokenSequence
+from core.trees.draft import Draft
+from core.trees.tree import TokenTree
+
+__all__ = ["AheadExchange", "AheadRun", "ReadyDrafts"]
+
+
+@dataclass(frozen=True, slots=True)
+class AheadRun:
+    """One run whose `tree` the LLM verifies. `requests`: the drafts wanted after one committed
+    token, with the weights of their drafters by index; `verified`: the requests whose drafts were
+    made ahead and are in the tree; `room`: tokens that the text has room for."""
+
+    sequence: TokenSequence
+    tree: TokenTree
+    requests: tuple[DraftRequest, ...]
+    verified: tuple[DraftRequest, ...]
+    weights: Mapping[int, float]
+    room: int
+    top_k: int = 0
+
+
+@dataclass(slots=True)
+class ReadyDrafts:
+    """A node's drafts for a round that need not be asked for: by drafter index, and the requests
+    that they answer whole. `clock`: of the message that they came with."""
+
+    clock: DraftClock
+    drafts: dict[int, Draft] = field(default_factory=dict)
+    requests: list[DraftRequest] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A message under way: when it was sent, on the transport's clock, and its runs with the
+    lengths of their texts."""
+
+    number: int
+    sent: float
+    clock: DraftClock
+    runs: dict[str, tuple[AheadRun, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A run's drafts, made after a text of `length` tokens. `names`: the engine's, by the
+    node's."""
+
+    run: AheadRun
+    length: int
+    reply: AheadReply
+    clock: DraftClock
+    names: Mapping[str, str]
+
+
+class AheadExchange:
+    """By node. Sends and receives nothing."""
+
+    def __init__(self, vocab_size: int) -> None:
+        self._vocab_size = vocab_size
+        self._asked: dict[int, _Asked] = {}
+        self._made: dict[tuple[int, str], _Made] = {}
+
+    def ask(self, node: int, number: int, now: float, runs: Sequence[AheadRun]) -> None:
+        """A message was sent."""
+        texts = {one.sequence.run_id: (one, len(one.sequence.tokens)) for one in runs}
+        self._asked[node] = _Asked(number, now, DraftClock(), texts)
+
+    def take(
+        self, node: int, message: AheadDrafts, now: float, wire_s: float, names: Mapping[str, str]
+    ) -> list[AheadReply]:
+        """Takes an answer; its runs if it is the one that is waited for, else none. `wire_s`: the
+        last measured time on the wire: nobody looked when it came."""
+        asked = self._asked.get(node)
+        if asked is None or asked.number != message.number:
+            return []
+        del self._asked[node]
+        busy_s = message.busy_ms / 1000
+        asked.clock.stop(busy_s, min(now - asked.sent, busy_s + wire_s))
+        for reply in message.runs:
+            if reply.run in asked.runs and reply.need < 0:
+                run, length = asked.runs[reply.run]
+                self._made[node, reply.run] = _Made(run, length, reply, asked.clock, names)
+        return [reply for reply in message.runs if reply.run in asked.runs]
+
+    def forget(self, node: int) -> None:
+        """The node is gone, or is asked for a round: nothing that it was asked before counts."""
+        self._asked.pop(node, None)
+        for key in [key for key in self._made if key[0] == node]:
+            del self._made[key]
+
+    def free(self, run: str) -> None:
+        """The run has ended."""
+        for key in [key for key in self._made if key[1] == run]:
+            del self._made[key]
+
+    def made(self, run: str) -> AheadDraftsByName:
+        """What the nodes have made for a run, by SSM: passes and outcomes."""
+        found: AheadDraftsByName = {}
+        for (_, name), made in self._made.items():
+            if name == run:
+                found |= _as_ahead_drafts(made)
+        return found
+
+    def ready(
+        self, node: int, sequence: TokenSequence, requests: Sequence[DraftRequest]
+    ) -> ReadyDrafts | None:
+        """A node's drafts that answer all of a round's requests to it; None if one is missing."""
+        made = self._made.pop((node, sequence.run_id), None)
+        if made is None or not requests:
+            return None
+        committed = sequence.tokens[made.length :]
+        of_outcome = (one for one in made.reply.outcomes if one.token_ids == committed)
+        outcome = next(of_outcome, None)
+        if outcome is None:
+            return None
+        ready = ReadyDrafts(made.clock)
+        made_for = {one.index: one for one in made.run.requests}
+        for reply in outcome.drafts:
+            asked = made_for.get(reply.index)
+            request = next((one for one in requests if one.index == reply.index), None)
+            if asked is None or request is None or made.names.get(reply.ssm) != request.name:
+                continue
+            draft = draft_of(reply, request.name, made.clock, 1)
+            if fault_of(asked, draft, (), made_for, self._vocab_size):
+                continue
+            fitted = fitted_draft(draft, asked, request)
+            if fitted is not None:
+                ready.drafts[reply.index] = fitted[0]
+                ready.requests.append(fitted[1])
+        return ready if len(ready.drafts) == len(requests) else None
+
+
+def _as_ahead_drafts(made: _Made) -> AheadDraftsByName:
+    by_name: AheadDraftsByName = {}
+    for one in made.reply.stages:
+        name = made.names.get(one.ssm)
+        if name is not None:
+            outcomes = {
+                tuple(each.token_ids): min(1.0, each.probability)
+                for each in made.reply.outcomes
+                if any(draft.ssm == one.ssm for draft in each.drafts)
+            }
+            scoring = [*timed(name, one.scoring, made.clock)]
+            by_name[name] = AheadDraft(outcomes, scoring, [*timed(name, one.drafting, made.clock)])
+    return by_name
