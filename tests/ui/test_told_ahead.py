@@ -174,17 +174,6 @@ def test_what_auto_found_is_told_in_order_and_as_what_the_run_goes_on_with() -> 
     }
 
 
-def test_a_process_that_is_gone_is_a_warning_beside_a_trial() -> None:
-    gone = "drafting goes on in a thread: the process for it is gone (SYNTHETIC)"
-    notes = ("drafting ahead takes 7.0 ms a round, 10.2 without: on", gone)
-    made = synthetic_run(3, mechanisms=Mechanisms(pipeline="auto"))
-    events = with_rounds(made, lambda e: {} if e.round else {"notes": notes})
-    frame = Frame(view=reduce_all(events), known=len(events), run_id="x", at_end=True)
-    kinds = [line.kind for line in run_lines(frame) if line.text.startswith("Round 1: ")]
-    assert kinds == ["info", "warn"]
-    assert picture_values(frame)["strip"]["notes"] == {"0": gone}
-
-
 def guessed(events: list[Event], until: int) -> dict[str, int]:
     """Rounds for which guesses were made, and the drafts used of them."""
     told = [event.ahead for event in rounds_of(events) if event.round <= until]
