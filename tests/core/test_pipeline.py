@@ -64,14 +64,6 @@ def test_sampled_drafts_draw_the_same_tokens_made_ahead_or_on_time() -> None:
     assert all(one == found[0] for one in found)
 
 
-def test_pipelined_and_plain_requests_share_a_batch() -> None:
-    across = requests(3, pipeline="across")
-    plain = requests(3)
-    mixed = [across[0], plain[1], across[2]]
-    alone = texts_of(list(engine_of(*tables()).generate_many(plain)))
-    assert texts_of(list(engine_of(*tables()).generate_many(mixed))) == alone
-
-
 def test_groups_take_turns() -> None:
     events = list(engine_of(*tables()).generate_many(requests(4, pipeline="across")))
     runs = list(dict.fromkeys(event.run_id for event in events))
