@@ -252,7 +252,8 @@ def choose(page: Any, name: str, option: str) -> None:
     """An option of a menu, such as `preset`, as a visitor does it; its meaning may stand behind.
     The fields are in the drawer, which is left open."""
     if name.startswith("field-"):
-        open_drawer(page)
+        # What was chosen before may change this menu.
+        wait_form_settled(open_drawer(page))
     page.locator(f"#{name} input").click()
     words = re.compile(rf"^{re.escape(option)}( \(|$)")
     page.locator(f"#{name}").get_by_role("option", name=words).click()

@@ -234,7 +234,7 @@ BAD_TEXTS = """() => {
 
 
 def test_large_type_by_button_key_and_function_is_kept(live: Stage, browser_page: OpenPage) -> None:
-    page = wait_ready(browser_page(live.url))
+    page = wait_ready(browser_page(live.url, forgiven=LEAVING))
     is_large(page, False)
     ordinary = size_in_menu(page)
     page.get_by_role("button", name="Large type").click()

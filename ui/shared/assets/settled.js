@@ -7,10 +7,16 @@
   // their way (ui/shared/pending_fields.py), it is asked again a little later.
   const STILL_MS = 60, LATER_MS = 150, LOST_MS = 5000, TRIES = 3;
   const state = (window.specscopeSettled ??= { timer: 0, late: 0, asked: false, again: false, tries: 0, out: 0 });
+  const awaited = () => performance.now() < (window.specscopeAwaited ?? 0);
   const ask = () => {
     state.timer = 0;
     if (state.asked) {
       state.again = true;
+      return;
+    }
+    // A preset's fields are on their way: the answer would be about the old ones.
+    if (awaited()) {
+      soon(LATER_MS);
       return;
     }
     Object.assign(state, { asked: true, again: false, late: setTimeout(lost, LOST_MS) });
@@ -31,6 +37,6 @@
     if (state.again || stale) ask();
     else if (!arrived && !state.timer) soon(LATER_MS);
   };
-  state.busy = () => state.timer > 0 || state.asked || performance.now() < (window.specscopeAwaited ?? 0);
+  state.busy = () => state.timer > 0 || state.asked || awaited();
   soon(STILL_MS);
 }
