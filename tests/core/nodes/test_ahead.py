@@ -14,6 +14,7 @@ from core.drafters.weights import FullInformation, LikelihoodHistory
 from core.errors import ConfigError
 from core.events import Drafted, Event, RoundCompleted
 from core.models.loading.load import LoadedModels
+from core.nodes.answers import DraftClock, timed
 from core.nodes.client import RemotePool
 from core.nodes.messages import (
     MOST_TOKENS,
@@ -27,6 +28,7 @@ from core.nodes.messages import (
     Open,
     Round,
     RunAsk,
+    Stage,
     encode,
     from_node,
     to_node,
@@ -341,6 +343,13 @@ def test_an_answer_that_is_none_is_not_used(models: LoadedModels, change: Callab
     events = list(engine.generate(asked))
     assert ids_of_events(events) == ids_of_events(Engine(models).generate(asked))
     assert "ahead" not in states(events)
+
+
+def test_no_span_of_a_node_ends_before_its_start() -> None:
+    clock = DraftClock(sent=10.0, came=11.0, busy_s=0.5)
+    times = [(0.0, 100.0), (400.0, 100.0), (1e7, -1e7), (-1e7, 1e7)]
+    spans = timed("same", [Stage("draft", *one, 1.0) for one in times], clock)
+    assert all(10.0 <= span.start <= span.end <= 11.0 for span in spans)
 
 
 # -- the node --
