@@ -71,7 +71,11 @@ class RankGroup:
         if self._shared is not None and self._shared.takes(part):
             self._shared.add_up(part)
         else:
-            self._dist.all_reduce(part)
+            # Of a tensor with gaps gloo adds up what lies in memory from its first element on.
+            whole = part.contiguous()
+            self._dist.all_reduce(whole)
+            if whole is not part:
+                part.copy_(whole)
         self.count_one(part.nbytes, began)
         return part
 

@@ -5,12 +5,15 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from core.models.ranks import shared_memory
+from core.models.ranks.group import RankGroup
 from core.models.ranks.shared_memory import CAPACITY, SharedMemory
+from core.models.ranks.store import file_place
 
 SHAPES = ((1,), (16, 24), (3, 5, 7), (1000,))
 
@@ -132,3 +135,22 @@ def test_what_does_not_fit_is_left_to_the_group(
     for machine, ordered in (("x86_64", True), ("aarch64", False)):
         monkeypatch.setattr("platform.machine", lambda name=machine: name)
         assert shared_memory.is_ordered() == ordered
+
+
+def test_a_tensor_with_gaps_is_added_up_whole(tmp_path: Path) -> None:
+    group = RankGroup(file_place(tmp_path / "store", 0, 1), torch.device("cpu"), 5.0)
+    added = []
+
+    def doubled(whole: torch.Tensor) -> None:
+        """As gloo between two ranks of the same values: of neighbours in memory alone."""
+        added.append(whole.is_contiguous())
+        whole.as_strided((whole.numel(),), (1,)).mul_(2)
+
+    group._dist, dist = SimpleNamespace(all_reduce=doubled), group._dist
+    around = torch.arange(24.0).view(4, 6)
+    for part in (around.t()[1:], around[:, :3], around.t()):
+        wanted = 2 * part
+        assert torch.equal(group.all_reduce(part), wanted) and torch.equal(part, wanted)
+    assert added == [True] * 3
+    group._dist = dist
+    group.end()
