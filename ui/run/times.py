@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from core.events import RoundCompleted
 from core.metrics import union_ms
 
-__all__ = ["BESIDE", "RoundTime", "add_spans", "time_of"]
+__all__ = ["BESIDE", "STAGE_OF_LANE", "RoundTime", "add_spans", "time_of"]
 
 STAGE_OF_LANE = {"combine": "combine", "llm": "llm", "verify": "verify", "commit": "commit"}
 BESIDE = ("prefill", "ahead")
