@@ -293,6 +293,13 @@ def test_what_if_draws_the_formula_and_says_predicted(live: Stage, browser_page:
         )
         wanted = [predicted_speedup(cost, acceptance, k, size) for k in range(17)]
         assert page.evaluate(DOTS) == pytest.approx(wanted, abs=2e-3)
+    # The sentence is about the slider's own LLM, with the draft depths that the budget allows.
+    said = page.locator("#live-what_if .ss-what-if-said")
+    page.evaluate(SLIDE, ["trip_ms", 0])
+    allowed = max(page.evaluate(DOTS)[: told["most"] + 1])
+    said.get_by_text(f"Predicted for an LLM 8.0 times as slow: {allowed:.2f}x (").wait_for()
+    page.evaluate(SLIDE, ["size", 0])
+    said.get_by_text(f"An LLM 8 times as slow: {allowed:.2f}x (").wait_for()
     page.get_by_role("button", name="As measured").click()
     ratio = page.locator("#live-what_if input[data-key=ratio]").input_value()
     assert 2 ** float(ratio) == pytest.approx(told["step_ms"] / told["pass_ms"], rel=0.1)

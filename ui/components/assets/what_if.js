@@ -6,12 +6,12 @@ import { fixed } from "./text.js";
 
 const LONGEST = 16;
 const BIGGER = 8;
-const ON_A_GPU = "On a GPU a wide pass costs about as much as a narrow one, so a tree is nearly free to check.";
+const ON_A_GPU = "On a GPU a wide pass costs about as much as a narrow one.";
 const ROOM = { left: 40, right: 14, top: 12, bottom: 30 };
 // A slider's name in the formula, its words, its ends; how the number reads. Cost and size in powers of two.
 const SLIDERS = [
   { key: "acceptance", words: "accepted, given its parent", low: 0.05, high: 0.99, step: 0.01, show: (v) => fixed(v, 2) },
-  { key: "ratio", words: "drafting one token / LLM pass", low: -10, high: 1, step: 0.1, power: true, show: (v) => fixed(v, 3) },
+  { key: "ratio", words: "drafted step / LLM pass", low: -10, high: 1, step: 0.1, power: true, show: (v) => fixed(v, 3) },
   { key: "size", words: "bigger LLM: slower by", low: -3, high: 7, step: 0.1, power: true, show: (v) => `${fixed(v, v < 10 ? 1 : 0)}x` },
   { key: "trip_ms", words: "round trip to the drafters", low: 0, high: 100, step: 1, show: (v) => `${fixed(v, 0)} ms` },
 ];
@@ -111,10 +111,10 @@ function speedWords({ curve, at }, k) {
 function adviceOf(view, told) {
   const { best, deepest, most, curve, at, range } = told;
   const { takes = {} } = view.state.value;
-  const bound = most < LONGEST ? ` up to ${most} deep, as max_tree_nodes allows,` : "";
+  const bound = most < LONGEST ? ` up to ${most} deep (more than max_tree_nodes allows is hollow)` : "";
   const holdsOne = (at(best)?.[0] ?? 1) <= 1;
-  const here = !best ? `no drafts${bound} beat plain decoding`
-    : `${speedWords(told, best)} with drafts ${best} deep${bound ? `, of at most ${most}` : ""}`
+  const here = !best ? `no drafts${bound} are shown to beat plain decoding`
+    : `${speedWords(told, best)} with drafts ${best} deep${bound ? `, of ${most} that max_tree_nodes allows` : ""}`
       + (at(best) && holdsOne ? ": no difference from plain decoding is shown" : "");
   // Deeper ones only where all but a few resamples are for them.
   const gain = deepest > most && takes[deepest] ? range((one) => one[deepest] / Math.max(1, one[best])) : null;
@@ -150,15 +150,15 @@ function render(panel, view) {
     text("depth of the drafts", (size.width + ROOM.left) / 2, size.height - 3), ...measured,
   );
   const real = value.speedup == null ? "No plain decoding was measured: a pass over the tree stands for one over a token."
-    : `Measured: ${fixed(value.speedup, 2)}x; a round with drafts ${fixed(value.length, 1)} deep cost ${fixed(value.tokens / value.speedup, 1)} plain tokens `
-      + `and wrote ${fixed(value.tokens, 1)}.`;
+    : `Measured: ${fixed(value.speedup, 2)}x; a round cost ${fixed(value.tokens / value.speedup, 1)} plain tokens `
+      + `and wrote ${fixed(value.tokens, 1)}. It loses where it costs more.`;
   const llm = factors(inputs).size;
   // Of an LLM of another size the sentence is about the slider's own.
   const asIs = Math.abs(Math.log2(llm)) < 0.05;
   const bigger = predictionOf(view, BIGGER);
   const more = asIs ? ` An LLM ${BIGGER} times as slow: ${speedWords(bigger, bigger.best)}.` : "";
   const which = asIs ? "" : ` for an LLM ${fixed(llm, llm < 10 ? 1 : 0)} times as slow`;
-  setText(said, `Predicted${which}: ${adviceOf(view, told)}${more} ${ON_A_GPU} ${real}`);
+  setText(said, `Predicted${which}: ${adviceOf(view, told)}${more} ${real} ${ON_A_GPU}`);
   set(svg, "aria-label", said.textContent);
 }
 
