@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from ui.run.budget import depth_bounds
 from ui.run.frame import Baseline, Frame
-from ui.run.times import STAGE_OF_LANE
+from ui.run.times import stage_times
 from ui.run.view import RoundView
 
 __all__ = ["LONGEST", "RoundCost", "expected_tokens", "predicted_speedup", "what_if_value"]
@@ -122,14 +122,8 @@ def _samples(rounds: tuple[RoundView, ...], speedups: tuple[float, ...]) -> dict
 def _round_row(line: RoundView) -> tuple[float, ...]:
     """Accepted tokens, whether a rejection ended it, its depth, and milliseconds of drafting, of
     the LLM's pass, and of the rest."""
-    sums = {"draft": 0.0, "llm": 0.0}
-    for span in line.spans:
-        stage = STAGE_OF_LANE.get(span.lane, "draft")
-        if stage in sums and span.name != "prefill":
-            sums[stage] += span.ms
-    rest = max(0.0, line.time.whole_ms - sums["draft"] - sums["llm"])
     ended = float(line.accepted < line.depth)
-    return (line.accepted, ended, line.depth, sums["draft"], sums["llm"], rest)
+    return (line.accepted, ended, line.depth, *stage_times(line.spans, line.time.whole_ms))
 
 
 def _parts(means: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
