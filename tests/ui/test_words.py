@@ -19,6 +19,8 @@ from ui.run.budget import budget_words, nodeless, with_budget_bounds
 from ui.run.explain import bars, explain, quote
 from ui.run.frame import Baseline, Frame
 from ui.run.letters import letter
+from ui.run.player import Pace
+from ui.run.scrubber import scrubber_value
 from ui.run.slower import slower_because
 from ui.run.switching import ALONE
 from ui.run.values import figures_value, picture_values, strip_value
@@ -514,6 +516,12 @@ def test_the_line_of_the_lengths_is_what_the_budget_allows() -> None:
     assert with_budget_bounds(lengths, budgeted("uncut", "uncut"))["rounds"] == lengths["rounds"]
     shown = picture_values(Frame(view=budgeted("auto", 2)))["lengths"]
     assert shown["budget"] == budget_words(budgeted("auto", 2))
+    # The dots of the scrubber are the same line.
+    strip = scrubber_value(Frame(view=budgeted("auto", 2)), Pace(), False)["rounds"]
+    assert {
+        number: (one["a"], one.get("m", one["s"])) for number, one in shown["rounds"].items()
+    } == {number: (one["a"], one["s"]) for number, one in strip.items()}
+    assert all(one["s"] < 8 for one in strip.values())
     found = with_budget_bounds(lengths, budgeted("auto", 2, length="trend"))["rounds"]
     assert found == lengths["rounds"], "what a rule found is recorded as it was cut"
 

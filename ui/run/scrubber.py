@@ -13,8 +13,9 @@ __all__ = ["scrubber_value"]
 
 
 def scrubber_value(frame: Frame, pace: Pace, moving: bool) -> dict[str, Any]:
-    """`rounds`: accepted tokens `a` and the depth `s` that its drafts were allowed; `sel` and `stage`: the visitor's place.
-    `known`: rounds that the engine has completed. `pace`: of the next run."""
+    """`rounds`: accepted tokens `a` of each and the depth `s` that its drafts were allowed; `sel`
+    and `stage`: the visitor's place. `known`: rounds that the engine has completed. `pace`: of the
+    next run."""
     lines = frame.view.rounds
     rounds = {str(x.number): {"a": x.accepted, "d": x.depth, "s": x.length} for x in lines}
     bounded = with_budget_bounds({"rounds": rounds}, frame.view)["rounds"]
