@@ -313,14 +313,12 @@ def test_below_the_tree_it_is_told_who_won_a_vote_and_what_was_dropped() -> None
         if not detail.combined.winner:
             assert "dropped" not in told, "nothing was drafted"
             continue
-        assert told.startswith(f"{detail.combined.winner}'s draft won the vote, ")
+        assert told.startswith(f"{detail.combined.winner}'s draft won the vote (")
         assert f" {dropped} token{'s' if dropped != 1 else ''} of the others w" in told
         # One number for one vote: the panel's first split is what the caption says.
         split = vote_sentence(view, detail).partition("They split at ")[2]
-        assert (
-            split == ""
-            or f"won the vote, at {split.partition(', then at ')[0].split('. ')[0]};" in told
-        )
+        first = split.partition(", then at ")[0].split(". ")[0]
+        assert split == "" or f"won the vote (at {first.rstrip('.')});" in told
         splits += bool(split)
     assert splits, "no draft disagreed with another"
     assert "dropped" not in pictures_at(run("union"), 3)["tree"]["why"]

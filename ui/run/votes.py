@@ -204,8 +204,8 @@ def vote_in_short(detail: Detail | None) -> str:
     lost = f"{dropped} tokens of the others were" if dropped != 1 else "1 token of the others was"
     split = deciding_masses(tree, drafts)
     # The mass of a later token would be that of the drafters that were still together there.
-    won = f"at {split}" if split else "no draft disagrees with it"
-    words = f"{tree.winner}'s draft won the vote, {won}; {lost} dropped."
+    won = f"at {split}" if split else "no draft disagrees"
+    words = f"{tree.winner}'s draft won the vote ({won}); {lost} dropped."
     return " ".join(filter(None, (words, dropped_choice(tree, drafts, detail.verified))))
 
 
