@@ -44,8 +44,8 @@ LENGTH_POLICIES: Mapping[str, LengthPolicyRecord] = by_name(
             "core.length.fixed:Fixed",
             given=True,
             meaning="always `speculation_length` tokens",
-            always="the length is always the one that was set; trend and goodput choose it anew each "
-            "round, confidence ends each draft where its SSM is unsure",
+            always="the length is always the one that was set; trend and goodput choose it anew "
+            "each round, confidence ends each draft where its SSM is unsure",
             no_estimates="",
         ),
         LengthPolicyRecord(
