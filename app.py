@@ -11,7 +11,8 @@ STARTED = time.perf_counter()
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # Gradio reads it when imported
 
 from core.errors import SpecScopeError  # noqa: E402
-from ui.server.arguments import parse, server_name, ssms_of  # noqa: E402
+from core.models.loading.arguments import ssms_of  # noqa: E402
+from ui.server.arguments import parse, server_name  # noqa: E402
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -17,17 +17,16 @@ from pathlib import Path
 from typing import TextIO
 
 from core.config import PRESETS, Request, SamplingParams, SpeculationConfig
-from core.config.arguments import Parser, argument_of, integer_argument, number_argument
+from core.config.arguments import Parser, integer_argument, number_argument
 from core.config.field_text import parse_field
 from core.config.nodes import node_settings
-from core.config.offload import number_of_bytes, offload_of
+from core.config.offload import offload_of
 from core.config.ranks import ranks_of
 from core.errors import ConfigError, EngineError, SpecScopeError
 from core.events import Event, event_to_plain
-from core.models.loading.catalog import BUNDLED, SMOLLM2
+from core.models.loading.arguments import MODEL_NAMES, add_model_arguments, ssms_of
 
 DEFAULT_PRESET = "best"
-NAMES = f"{BUNDLED}, {SMOLLM2}, a folder, a GGUF file or a hub id"
 PROMPT_TOKENS, ANSWER_TOKENS = 128, 512
 """Defaults of `--max-new-tokens`: for a prompt, and for an answer in a conversation."""
 # A byte order mark, which some editors write; it is not part of the prompt.
@@ -44,48 +43,26 @@ def parser() -> Parser:
         metavar="FILE",
         help="read the prompt from a file in UTF-8; - for standard input",
     )
-    p.add_argument("--preset", help=", ".join(PRESETS))
-    p.add_argument("--llm", default=BUNDLED, help=NAMES)
-    p.add_argument("--ssm", nargs="+", action="extend", help=f"{NAMES}; several")
     p.add_argument(
-        "--drafter",
-        action="append",
-        default=[],
-        metavar="MODULE:CLASS",
-        help="a drafter of one's own, to be named in --set drafters=...; repeatable",
+        "--chat",
+        action="store_true",
+        help="use the LLM's chat template; without a prompt, hold a conversation",
     )
-    p.add_argument("--dtype", default="auto", help="float32, bfloat16 or auto")
-    p.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    p.add_argument("--preset", help=", ".join(PRESETS))
+    p.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", dest="fields")
+    add_model_arguments(p)
+    p.add_argument("--ssm", nargs="+", action="extend", help=f"{MODEL_NAMES}; several")
     p.add_argument(
         "--threads", type=integer_argument("threads"), help="CPU threads; default: cores - 1"
     )
-    p.add_argument("--offload", metavar="host|disk", help="stream the LLM's layers in each pass")
-    p.add_argument(
-        "--resident",
-        type=argument_of("resident", number_of_bytes, "a number of bytes"),
-        metavar="BYTES",
-        help="layers that stay in memory; default: none",
-    )
-    p.add_argument(
-        "--offload-mbps",
-        type=number_argument("offload_mbps"),
-        metavar="N",
-        help="limit of the stream in MB/s, for lessons and benchmarks",
-    )
-    p.add_argument(
-        "--llm-ranks", metavar="tp=N|pp=N", help="divide the LLM among N processes; docs/scale.md"
-    )
-    p.add_argument(
-        "--node",
-        action="append",
-        default=[],
-        metavar="HOST:PORT",
-        help="SSMs on another machine (python -m core.nodes); repeatable",
-    )
-    p.add_argument("--node-key-file", metavar="FILE", help="the key file of the nodes")
-    p.add_argument("--cluster", metavar="ADDRESS", help="a Ray cluster to place nodes in")
-    ssms = "SSMs to place in it, default: bundled; repeatable"
-    p.add_argument("--node-ssm", action="append", help=ssms)
+    _add_sampling_arguments(p)
+    output = p.add_mutually_exclusive_group()
+    output.add_argument("--json", action="store_true", help="print one JSON object at the end")
+    output.add_argument("--events", action="store_true", help="print every event as a line of JSON")
+    return p
+
+
+def _add_sampling_arguments(p: Parser) -> None:
     p.add_argument("--max-new-tokens", type=integer_argument("max_new_tokens"))
     p.add_argument("--temperature", type=number_argument("temperature"), default=0.0)
     p.add_argument("--top-p", type=number_argument("top_p"), default=1.0)
@@ -94,25 +71,7 @@ def parser() -> Parser:
     p.add_argument("--repetition-penalty", type=number_argument("repetition_penalty"), default=1.0)
     p.add_argument("--seed", type=integer_argument("seed"))
     p.add_argument("--stop", action="append", default=[], metavar="TEXT")
-    p.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", dest="fields")
     p.add_argument("--ignore-eos", action="store_true")
-    p.add_argument(
-        "--chat",
-        action="store_true",
-        help="use the LLM's chat template; without a prompt, hold a conversation",
-    )
-    output = p.add_mutually_exclusive_group()
-    output.add_argument("--json", action="store_true", help="print one JSON object at the end")
-    output.add_argument("--events", action="store_true", help="print every event as a line of JSON")
-    return p
-
-
-def ssms_of(args: argparse.Namespace) -> list[str]:
-    """The SSMs here: those of `--ssm`; by default those that come with the LLM, or with `--node`
-    none."""
-    if args.ssm is not None:
-        return list(args.ssm)
-    return [BUNDLED] if args.llm in (BUNDLED, SMOLLM2) and not (args.node or args.cluster) else []
 
 
 def request_of(args: argparse.Namespace) -> Request:

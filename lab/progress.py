@@ -38,6 +38,10 @@ class Progress:
     def live(self) -> bool:
         return self.state in ("running", "waiting", "stopping")
 
+    def measures(self, study_id: str) -> bool:
+        """Whether this study is being measured."""
+        return self.live and self.study_id == study_id
+
 
 @dataclass(frozen=True, slots=True)
 class Pace:

@@ -11,7 +11,7 @@ from pathlib import Path
 __all__ = ["METADATA", "datasette_command"]
 
 METADATA = Path(__file__).with_name("metadata.yaml")
-USUAL = "specscope"
+DEFAULT_NAME = "specscope"
 OURS = "# Written by SpecScope, and anew where its description is another: change a copy of it.\n"
 
 
@@ -22,7 +22,7 @@ def datasette_command(path: Path) -> str:
     description is written next to it, never over another program's file. If it cannot be written,
     the command omits it.
     """
-    described = METADATA if path.stem == USUAL else _renamed_metadata(path)
+    described = METADATA if path.stem == DEFAULT_NAME else _renamed_metadata(path)
     words = ["uvx", "datasette", str(path)]
     if described is not None:
         words += ["-m", str(described)]
@@ -31,8 +31,8 @@ def datasette_command(path: Path) -> str:
 
 def _renamed_metadata(path: Path) -> Path | None:
     text = METADATA.read_text(encoding="utf-8")
-    named = text.replace(f"\n  {USUAL}:\n", f"\n  {json.dumps(path.stem)}:\n", 1)
-    names = (f"{path.stem}.metadata.yaml", f"{path.stem}.{USUAL}.metadata.yaml")
+    named = text.replace(f"\n  {DEFAULT_NAME}:\n", f"\n  {json.dumps(path.stem)}:\n", 1)
+    names = (f"{path.stem}.metadata.yaml", f"{path.stem}.{DEFAULT_NAME}.metadata.yaml")
     places = (path.with_name(name) for name in names)
     return next((place for place in places if _is_written(place, OURS + named)), None)
 

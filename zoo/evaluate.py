@@ -25,7 +25,7 @@ from core.errors import ConfigError, VocabMismatchError
 from zoo.files import is_whole
 from zoo.models import open_model, weights_id
 from zoo.result_cache import NO_CACHE, ResultCache
-from zoo.tokenizer import first_difference, open_tokenizer
+from zoo.tokenizer import open_tokenizer, tokenizer_difference
 from zoo.tokens import TokenStore
 
 __all__ = ["HeldOut", "check_vocabulary", "evaluate_folder", "measure", "table", "trained_models"]
@@ -145,7 +145,7 @@ def _hash_of(ids: np.ndarray) -> str:
 def check_vocabulary(folder: Path, store: TokenStore, field: str = "models") -> None:
     """VocabMismatchError where the folder's tokenizer is not the one of the token files."""
     theirs, ours = open_tokenizer(folder, field), open_tokenizer(store.tokenizer_folder)
-    differs = first_difference(theirs, ours)
+    differs = tokenizer_difference(theirs, ours)
     if differs is not None:
         there, here = (one.convert_ids_to_tokens(differs) for one in (theirs, ours))
         raise VocabMismatchError(

@@ -5,7 +5,6 @@ Knows no content.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -18,7 +17,6 @@ __all__ = [
     "remove_folder",
     "replace_file",
     "replace_folder",
-    "sha256_of",
     "write_json",
 ]
 
@@ -68,9 +66,3 @@ def write_json(path: Path, value: Any) -> None:
     """`value` as indented JSON at `path`."""
     text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
     replace_file(path, lambda file: file.write(text.encode("utf-8")))
-
-
-def sha256_of(path: Path) -> str:
-    """The hash of the file's content, in hex."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM
 from core.errors import ConfigError, ModelLoadError
 from core.models.loading.catalog import is_path
 from core.models.loading.finding import find_folder
-from zoo.files import sha256_of
+from core.models.loading.gguf_cache import sha256_of
 
 __all__ = ["autocast", "model_folder", "named_id", "open_model", "weights_id"]
 

@@ -13,6 +13,7 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from core.errors import ConfigError
+from core.models.loading.gguf_cache import sha256_of
 from zoo.attributions import ATTRIBUTIONS, STANDARD_LIBRARY, UNLISTED
 from zoo.corpora import (
     Domain,
@@ -22,7 +23,7 @@ from zoo.corpora import (
     read_corpora,
     standard_library,
 )
-from zoo.files import replace_folder, sha256_of
+from zoo.files import replace_folder
 from zoo.presets import Preset
 from zoo.token_bytes import byte_lengths
 from zoo.tokenizer import (

@@ -21,7 +21,7 @@ from zoo.token_bytes import byte_rule
 
 __all__ = [
     "encode",
-    "first_difference",
+    "tokenizer_difference",
     "open_tokenizer",
     "separator",
     "token_type",
@@ -135,7 +135,9 @@ def token_type(vocabulary: int) -> type[np.unsignedinteger[Any]]:
     return np.uint16 if vocabulary <= 1 << 16 else np.uint32
 
 
-def first_difference(one: PreTrainedTokenizerBase, other: PreTrainedTokenizerBase) -> int | None:
+def tokenizer_difference(
+    one: PreTrainedTokenizerBase, other: PreTrainedTokenizerBase
+) -> int | None:
     """The first id that the two read differently; None where there is none."""
     ours, theirs = _by_id(one), _by_id(other)
     differ = (i for i in sorted(ours.keys() | theirs.keys()) if ours.get(i) != theirs.get(i))

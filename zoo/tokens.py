@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from core.errors import ConfigError
-from zoo.files import replace_file, sha256_of, write_json
+from core.models.loading.gguf_cache import sha256_of
+from zoo.files import replace_file, write_json
 from zoo.token_bytes import byte_lengths
 from zoo.tokenizer import open_tokenizer
 

@@ -1,16 +1,18 @@
 """`nodes`: SSMs in other processes against SSMs in this one, over loopback and over a relay
 that makes the wire longer, alone and drafting ahead; predicted tokens a second; how many clients
-nodes allow for."""
+nodes allow for, simulated and served."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from bench.capacity import bound, most_clients
@@ -26,6 +28,7 @@ from core.engine.engine import Engine
 from core.errors import ConfigError
 from core.events import RoundCompleted
 from core.events.outcome import Outcome
+from core.metrics import union_ms
 from core.models.loading.load import LoadedModels
 from core.nodes.connecting import connect_nodes
 from lab.order import Block
@@ -38,6 +41,16 @@ NODES = 16
 PARTS = 2
 MOST_ADDED, WITHIN, LEAST_OF_BOUND = 0.10, 0.20, 0.9
 CAPACITY_NODES, CLIENTS = (1, 2, 4), (4, 16)
+SERVED_CLIENTS = (4, 8)
+# Contestants of the clients that are served: engine and pipeline mode.
+SERVED = MappingProxyType(
+    {
+        LOCAL: (LOCAL, "off"),
+        "local, across": (LOCAL, "across"),
+        LOOPBACK: (LOOPBACK, "off"),
+        "loopback, across": (LOOPBACK, "across"),
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -46,12 +59,14 @@ class NodesSuite(Suite):
     about: str = "SSMs on nodes: loopback and longer wires against local SSMs; simulated clients"
     defaults: Settings = Settings(prompts=5, tokens=64, repeats=3, dtypes=("float32",))
     relays: tuple[int, ...] = RELAYS_MS
+    clients: tuple[int, ...] = SERVED_CLIENTS
 
     def measure(self, context: Context) -> None:
         items = [prompt.id for prompt in context.prompts]
         for dtype in context.settings.dtypes:
             blocks = Blocks(context, {"dtype": dtype}, items)
-            if not blocks.missing_blocks:
+            clients = Blocks(context, {"dtype": dtype}, [*map(str, self.clients)], "clients")
+            if not blocks.missing_blocks and not clients.missing_blocks:
                 continue
             models = context.load(dtype)
             with ExitStack() as leaving:
@@ -71,6 +86,11 @@ class NodesSuite(Suite):
                     runs[name] = partial(_text, context, engine)
                     runs[name + AHEAD] = partial(_text, context, engine, pipeline="ahead")
                 blocks.measure(runs, warm=Block(items[0], 0))
+                served = {
+                    name: partial(_served, context, engines[where], pipeline=pipeline)
+                    for name, (where, pipeline) in SERVED.items()
+                }
+                clients.measure(served, warm=Block(str(self.clients[0]), 0))
 
     def report(self, context: Context) -> Report:
         return Report(tables(context.results), failures(context.results))
@@ -154,6 +174,40 @@ def _text(
     }
 
 
+def _served(context: Context, engine: Engine, block: Block, *, pipeline: str) -> dict[str, Any]:
+    """So many texts at once, as `block.item` says: tokens a second of all of them, and the LLM's
+    and the drafters' time, each pass counted once."""
+    speculation = replace(SpeculationConfig.preset(PRESET), max_tree_nodes=NODES, pipeline=pipeline)
+    prompts, count = context.prompts, int(block.item)
+    items = [prompts[i % len(prompts)].id for i in range(count)]
+    cases = [
+        context.case(item, block.repeat * count + i, 0.0, ignore_eos=True)
+        for i, item in enumerate(items)
+    ]
+    began = time.perf_counter()
+    starts: dict[str, float] = {}
+    rounds: list[RoundCompleted] = []
+    for event in engine.generate_many([request(case, speculation) for case in cases]):
+        starts.setdefault(event.run_id, (time.perf_counter() - began) * 1000 - event.at_ms)
+        if isinstance(event, RoundCompleted):
+            rounds.append(event)
+    took = time.perf_counter() - began
+
+    def busy_ms(*names: str) -> float:
+        return union_ms(
+            (starts[one.run_id] + span.start_ms, starts[one.run_id] + span.end_ms)
+            for one in rounds
+            for span in one.spans
+            if span.name in names
+        )
+
+    return {
+        "speed": sum(len(one.token_ids) for one in rounds) / took,
+        "verify_ms": busy_ms("forward"),
+        "draft_ms": busy_ms("draft", "catch_up"),
+    }
+
+
 def _ms(one: RoundCompleted, name: str) -> float:
     return sum(span.ms for span in one.spans if span.name == name)
 
@@ -169,7 +223,10 @@ def tables(results: Results) -> tuple[str, ...]:
     found = []
     for dtype in dict.fromkeys(sample["dtype"] for sample in results.samples):
         samples = [sample for sample in results.samples if sample["dtype"] == dtype]
-        found += [_wire_table(dtype, samples), _capacity_table(dtype, samples)]
+        texts = [sample for sample in samples if "prompt" in sample]
+        found += [_wire_table(dtype, texts), _capacity_table(dtype, texts)]
+        if served := [sample for sample in samples if "clients" in sample]:
+            found.append(_served_table(dtype, served))
     return tuple(found)
 
 
@@ -260,9 +317,39 @@ def _capacity_table(dtype: str, samples: Sequence[Row]) -> str:
     return str(Table(f"Clients, {dtype}", rows, ("clients", "wire", "nodes"), columns, note))
 
 
+def _served_table(dtype: str, samples: Sequence[Row]) -> str:
+    note = (
+        f"Texts at once, preset {PRESET}, greedy, {PARTS} nodes. Bound: 1 + drafting / verifying "
+        f"of `{LOCAL}` with as many clients. Criterion: {LEAST_OF_BOUND} of it. Nodes, wire and "
+        "the LLM share this machine's cores."
+    )
+
+    def most(group: Group) -> float:
+        return group.middle(lambda row: 1 + row["local_draft_ms"] / row["local_verify_ms"])
+
+    rows = [
+        {
+            **row,
+            **{f"local_{name}": s["figures"][LOCAL][name] for name in ("draft_ms", "verify_ms")},
+        }
+        for s in samples
+        for row in long_rows([s])
+    ]
+    columns: dict[str, Callable[[Group], object]] = {
+        "clients": lambda group: group["clients"],
+        "SSMs": lambda group: group["contestant"],
+        "tokens a second": lambda group: figure(group.median("speed"), 1),
+        "by local": lambda group: ratio(group.ratio("speed", contestant=LOCAL)),
+        "bound": lambda group: f"{most(group):.2f}",
+    }
+    options = {"block": ("clients", "repeat"), "over": "clients"}
+    keys = ("clients", "contestant")
+    return str(Table(f"Clients served, {dtype}", rows, keys, columns, note, options))
+
+
 def failures(results: Results) -> tuple[str, ...]:
     """A sentence for each text that is not plain decoding's."""
-    rows = long_rows(results.samples)
+    rows = long_rows([sample for sample in results.samples if "prompt" in sample])
     plain: Mapping[tuple[Any, ...], Any] = {
         _block(row): row["ids"] for row in rows if row["contestant"] == PLAIN
     }

@@ -31,7 +31,7 @@ from core.trees.tree import ROOT
 __all__ = ["DraftRequests", "DraftRow", "expands", "plain_draft", "present_nodes", "write_inputs"]
 
 # Nodes of a full expansion that one pass drafts.
-MAX_NODES = 64
+MAX_SSM_NODES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ class DraftRequests:
         shape and sampling, with hashed noise and no length policy that stops a draft early."""
         shape = self.layout.shape
         return (
-            0 < len(self.layout) <= MAX_NODES
+            0 < len(self.layout) <= MAX_SSM_NODES
             and max(shape) <= self.group.vocab_size
             and all(_is_supported(row) for row in self.rows)
             and all(row.request.shape == shape[: len(row.request.shape)] for row in self.rows)

@@ -25,7 +25,7 @@ from core.trees.verify import TargetTokens, verdict_of_tokens
 __all__ = ["RoundPlan", "RoundResult", "fill_drafts", "plan_round"]
 
 # Nodes of all SSMs' trees side by side, duplicates included.
-MAX_NODES = 64
+MAX_ROUND_NODES = 64
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def plan_round(
     if requests is None or not requests.is_supported:
         return None
     plan = RoundPlan(tuple(states), llm, requests)
-    return plan if len(plan.layout) <= MAX_NODES else None
+    return plan if len(plan.layout) <= MAX_ROUND_NODES else None
 
 
 def _is_fusible(state: RoundState) -> bool:

@@ -96,7 +96,7 @@ class Drafter(Protocol):
         ...
 
 
-LEAST = 0.01  # outcomes less probable than this are not worth a draft
+MIN_OUTCOME_PROBABILITY = 0.01  # outcomes less probable than this are not worth a draft
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ def top_outcomes(
     for probability, place in zip(values.tolist(), places.tolist(), strict=True):
         # Back from a flat index to (row, token).
         node, own = divmod(place, joint.shape[1])
-        if probability >= LEAST:
+        if probability >= MIN_OUTCOME_PROBABILITY:
             path = tree.tokens_to(node - 1) if node else tree.tokens_to(ROOT)
             outcomes.append(PredictedOutcome((*path, own), probability))
     return outcomes

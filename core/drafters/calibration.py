@@ -20,7 +20,7 @@ STEP = 0.05
 SLOWEST, FASTEST = 0.25, 4.0
 MIN_CURVATURE = 0.05
 # Replaces -inf, whose product with its weight 0 would be NaN.
-IMPOSSIBLE = -1e4
+MIN_UTILITY = -1e4
 
 
 class Calibration:
@@ -51,7 +51,7 @@ class Calibration:
 
     def moments(self, utilities: torch.Tensor) -> tuple[float, float]:
         """Mean and variance of utilities (V,) under their own scores."""
-        weights, finite = self.scores(utilities), utilities.clamp(min=IMPOSSIBLE)
+        weights, finite = self.scores(utilities), utilities.clamp(min=MIN_UTILITY)
         mean = float(weights.dot(finite))
         centred = finite - mean
         return mean, float(weights.dot(centred * centred))

@@ -197,12 +197,12 @@ class _Draft:
         pending = PendingTrie(self.logits[0])
         if self.fed:
             pending.add([self.token_ids[node] for node in self.fed], parents, self.logits[1:])
-        own, sequence = self.slot, self.slot.request.sequence
-        model = own.models.members[own.member]
+        slot, sequence = self.slot, self.slot.request.sequence
+        model = slot.models.members[slot.member]
         # The kernel wrote the KV itself; the row's bookkeeping follows: text tokens committed,
         # nodes pending.
-        model.note(own.state.row, len(sequence.tokens) - own.num_read, parents)
-        own.state.pending = pending
+        model.note(slot.state.row, len(sequence.tokens) - slot.num_read, parents)
+        slot.state.pending = pending
 
 
 def _timings_by_member(
@@ -215,18 +215,18 @@ def _timings_by_member(
         member = one.slot.member
         passes[member] = max(passes.get(member, 0), one.passes)
     # SSMs that took part in pass i; they divide its time.
-    sharing = [sum(own > i for own in passes.values()) for i in range(len(ends))]
+    sharing = [sum(count > i for count in passes.values()) for i in range(len(ends))]
     timings = {}
     for one in grown:
-        member, own = one.slot.member, passes[one.slot.member]
-        drafted = sum((ends[i] - ends[i - 1]) / sharing[i] for i in range(1, own))
+        member, count = one.slot.member, passes[one.slot.member]
+        drafted = sum((ends[i] - ends[i - 1]) / sharing[i] for i in range(1, count))
         # Two spans a draft are recorded, so the shares of its passes become one: their
         # time-weighted mean.
-        whole = ends[own - 1] - ends[0]
+        whole = ends[count - 1] - ends[0]
         share = min(1.0, drafted / whole) if whole > 0 else 1.0
         name = one.slot.ssm.name
         timings[member] = (
             Timed(name, "catch_up", began, ends[0], 1 / len(passes)),
-            Timed(name, "draft", ends[0], ends[own - 1], share),
+            Timed(name, "draft", ends[0], ends[count - 1], share),
         )
     return timings

@@ -189,8 +189,8 @@ def _top_children(
     return [
         # A token of score 0 is excluded by top-k or top-p: the LLM never chooses it.
         [
-            [Child(t, v) for t, v in zip(tokens[:width], chances[:width], strict=True) if v > 0.0]
-            for tokens, chances in islice(rows, size)
+            [Child(t, v) for t, v in zip(tokens[:width], scores[:width], strict=True) if v > 0.0]
+            for tokens, scores in islice(rows, size)
         ]
         # All rows have the widest frontier's k; each frontier takes its own.
         for size, width in zip(sizes, widths, strict=True)

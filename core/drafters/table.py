@@ -33,7 +33,7 @@ from core.trees.tree import ROOT
 __all__ = ["TableDrafter"]
 
 # 64 bytes each: 16 MiB.
-ROWS = 1 << 18
+NUM_CONTEXTS = 1 << 18
 # Counted texts that can be taken out again; older ones stay counted.
 TEXTS = 1024
 # Prior of the ratio of acceptances to what shares had predicted, in tokens.
@@ -76,7 +76,7 @@ class TableDrafter(LookupDrafter[_TableState]):
 
     def __init__(self, name: str, rows: np.ndarray | None = None) -> None:
         super().__init__(name)
-        self._table = new_table(ROWS)
+        self._table = new_table(NUM_CONTEXTS)
         if rows is not None:
             insert_rows(self._table, rows)
         # By prompt, oldest first: counted texts, and those that are not counted yet.

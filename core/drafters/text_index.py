@@ -40,7 +40,7 @@ SEPARATOR = -1
 BUCKETS = 1 << 15
 FACTOR, PRIME = 8191, 2147483647
 # Nodes less probable than this are left out.
-LEAST = 0.01
+MIN_NODE_PROBABILITY = 0.01
 NOTHING = (0, 0)
 
 
@@ -235,7 +235,7 @@ def likeliest_nodes(
         best = -1
         for node in range(count):
             parent = int(nodes[node, 1])
-            if places[node] >= 0 or chances[node] < LEAST:
+            if places[node] >= 0 or chances[node] < MIN_NODE_PROBABILITY:
                 continue
             if (parent >= 0 and places[parent] < 0) or (chain and children[parent + 1]):
                 continue

@@ -224,8 +224,8 @@ class Engine:
 
     # -- one round --
 
-    def round(self, active: Sequence[ActiveRequest], waiting: int = 0) -> Iterator[Event]:
-        """One round of all active requests, in one LLM pass; see `core.engine.round`. `waiting`:
+    def round(self, active: Sequence[ActiveRequest], num_queued: int = 0) -> Iterator[Event]:
+        """One round of all active requests, in one LLM pass; see `core.engine.round`. `num_queued`:
         requests in the queue, for the scheduler."""
         began = time.perf_counter()
         # Plan: what the requests' modes are, which of them this round verifies, and how far each
@@ -234,7 +234,7 @@ class Engine:
         modes = pipeline_modes(active, switch)
         self._steps.schedule = schedule = self._schedule
         pool = self._draft_pool
-        group, following = schedule.plan(active, modes, waiting, pool.waiting)
+        group, following = schedule.plan(active, modes, num_queued, pool.waiting)
         for request in (*group, *(following or ())):
             self._drafting.audition_once(request)
         if following is None:

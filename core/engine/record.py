@@ -112,7 +112,7 @@ class Recorder:
         sequence, tree, verdict = state.request.sequence, state.tree, state.verdict
         names = [drafter.name for drafter in state.request.drafters]
         own = verdict.own_token_id
-        own_shown, chances = _reported_probabilities(state)
+        own_shown, node_probabilities = _reported_probabilities(state)
         return Verified(
             run_id=sequence.run_id,
             seq=sequence.next_seq(),
@@ -125,7 +125,7 @@ class Recorder:
             own_text="" if own is None else self.texts([own])[0],
             own_kind=verdict.own_kind,
             own_probability=own_shown,
-            llm_probabilities=chances,
+            llm_probabilities=node_probabilities,
             trials=tuple(
                 Trial(t.node, names[t.drafter], t.p, t.q, t.accepted) for t in verdict.trials
             ),
@@ -164,7 +164,10 @@ class Recorder:
             for node, one in nodes.items()
             if one is not None and one in draft.top
         ]
-        return [TopK(node, name, ids, self.texts(ids), chances) for node, (ids, chances) in rows]
+        return [
+            TopK(node, name, ids, self.texts(ids), node_probabilities)
+            for node, (ids, node_probabilities) in rows
+        ]
 
     def _top_k_of(
         self, source: str, nodes: list[int], probabilities: torch.Tensor, k: int
@@ -230,7 +233,7 @@ def _reported_probabilities(state: RoundState) -> tuple[float, tuple[float, ...]
     if target is not None:
         return 0.0 if own is None else target.token_probs[after], target.node_probs
     own_shown = 0.0 if own is None else float(state.target.display_probabilities[after, own])
-    return own_shown, tuple(state.target.chances(tree)) if tree.token_ids else ()
+    return own_shown, tuple(state.target.node_probabilities(tree)) if tree.token_ids else ()
 
 
 def _origins(state: RoundState, names: Sequence[str]) -> tuple[str, ...]:

@@ -38,7 +38,7 @@ class BatchSchedule:
         self.name = name
         self._scheduler = make_scheduler(name, costs)
         self._plan = Plan((), ())
-        self._waiting = self._live = self._passes = 0
+        self._num_queued = self._live = self._passes = 0
         # The last plan with a decision, and the number of the pass that it was for.
         self._decided: tuple[Plan, int] | None = None
         self._began = 0.0
@@ -61,11 +61,11 @@ class BatchSchedule:
         self,
         requests: Sequence[ActiveRequest],
         modes: Mapping[str, str],
-        waiting: int,
+        num_queued: int,
         drafted: Mapping[str, RoundState] = NO_DRAFTS,
     ) -> tuple[list[ActiveRequest], list[ActiveRequest] | None]:
         """The requests that the next round verifies, and those that it drafts meanwhile, see Plan;
-        grants and loads are given to all. `modes`: of pipelining, by run; `waiting`: requests in
+        grants and loads are given to all. `modes`: of pipelining, by run; `num_queued`: requests in
         the queue; `drafted`: the states that wait to be verified, by run."""
         if self._scheduler is None:
             for request in requests:
@@ -73,9 +73,9 @@ class BatchSchedule:
                 if request.grant is not FREE or request.load is not None:
                     _grant(request, FREE, None)
             return list(requests), None
-        self._began, self._waiting, self._live = time.perf_counter(), waiting, len(requests)
+        self._began, self._num_queued, self._live = time.perf_counter(), num_queued, len(requests)
         self._plan = self._scheduler.plan(
-            [_live(one, modes, drafted.get(one.sequence.run_id)) for one in requests], waiting
+            [_live(one, modes, drafted.get(one.sequence.run_id)) for one in requests], num_queued
         )
         self._passes += 1
         if self._plan.decision:
@@ -144,7 +144,7 @@ class BatchSchedule:
                 schedule=self.name,
                 num_live=self._live,
                 num_batch=len(states),
-                num_waiting=self._waiting,
+                num_waiting=self._num_queued,
                 length_limit=grant.length,
                 drafter_limit=grant.drafters,
                 num_drafted=self._drafted.get(state.request.sequence.run_id, 0),
@@ -180,7 +180,7 @@ class BatchSchedule:
                 num_opened=sum(any(t in opened for t in state.timings) for state in states),
                 between_ms=wall_ms - _covered_ms([*llm, *models]),
                 steps=max((max(draft.depths, default=0) for draft in every), default=0),
-                waiting=self._waiting,
+                num_queued=self._num_queued,
             )
         )
 

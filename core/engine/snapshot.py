@@ -10,7 +10,7 @@ from core.events import Combined, Event, RoundCompleted, Scheduled, Span
 from core.metrics import HOST_LANES, LLM_LANE, union_ms
 
 __all__ = [
-    "RECENT",
+    "RECENT_ROUNDS",
     "Lane",
     "LiveRun",
     "RoundFacts",
@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 # Rounds over which lanes are idle or busy.
-RECENT = 16
+RECENT_ROUNDS = 16
 
 
 @dataclass(frozen=True, slots=True)

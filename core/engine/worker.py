@@ -18,7 +18,7 @@ from core.engine.admission import chat_tokens, check, refuse_oversized
 from core.engine.engine import Engine
 from core.engine.round_state import ActiveRequest
 from core.engine.run_events import run_cancelled, run_failed
-from core.engine.snapshot import RECENT, RoundFacts, Snapshot, lanes_of, live_run
+from core.engine.snapshot import RECENT_ROUNDS, RoundFacts, Snapshot, lanes_of, live_run
 from core.errors import (
     MODEL_FAULTS,
     EngineBusyError,
@@ -317,7 +317,7 @@ class Worker:
                 self._end(run, run_failed(run.sequence, error))
         # What is kept are references to events that exist anyway; sums are the reader's.
         facts = RoundFacts.of(start, time.perf_counter(), events, started)
-        self._rounds = (*self._rounds[1 - RECENT :], facts) if self._active else ()
+        self._rounds = (*self._rounds[1 - RECENT_ROUNDS :], facts) if self._active else ()
 
     def _end(self, run: Run, event: Event) -> None:
         entry = self._active.pop(run.run_id, None)

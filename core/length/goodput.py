@@ -230,8 +230,8 @@ class Goodput:
             added = added_ms / costs.plain_ms
             self._judge(group, group.drafts_of(drafts), added)
             rounds += added
-        waiting = tuple(group.label for group in self._groups if not group.drafts_of(drafts))
-        self._backoffs.record_round(outcome.round_ms, waiting)
+        idle = tuple(group.label for group in self._groups if not group.drafts_of(drafts))
+        self._backoffs.record_round(outcome.round_ms, idle)
         costs.record(outcome, drafts, rounds)
         if drafts:
             self._deepest = max(self._deepest, len(outcome.widths))

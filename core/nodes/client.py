@@ -85,13 +85,14 @@ class NodeAnswers:
 @dataclass(slots=True)
 class _Pending:
     """A round under way: what each node was asked, when, and what it answered; `ready`: drafts that
-    were there before."""
+    were there before; `first`: ids of runs that have not been asked for before."""
 
     number: int
     runs: tuple[RemoteRun, ...]
     asked: dict[int, tuple[RemoteRun, ...]]
     deadlines: dict[int, float]
     clocks: dict[int, DraftClock]
+    first: frozenset[str] = frozenset()
     ready: dict[int, list[tuple[RemoteRun, ReadyDrafts]]] = field(default_factory=dict)
     answers: dict[int, Drafts] = field(default_factory=dict)
     refusals: dict[int, str] = field(default_factory=dict)
@@ -183,8 +184,9 @@ class RemotePool:
         asked for. `longest_s`: no node is waited for longer."""
         self._take_all(self._transport.poll(self._transport.now()))
         self._number += 1
-        self._runs.update(run.sequence.run_id for run in runs)
-        pending = _Pending(self._number, tuple(runs), {}, {}, {})
+        ids = {run.sequence.run_id for run in runs}
+        first, self._runs = frozenset(ids - self._runs), self._runs | ids
+        pending = _Pending(self._number, tuple(runs), {}, {}, {}, first)
         for node, link in enumerate(self.links):
             link.longest_deadline_s = longest_s
             link.give_up(self._transport.now())
@@ -342,6 +344,8 @@ class RemotePool:
         for run in pending.asked[node]:
             answer = answers[run.sequence.run_id]
             answer.notes += notes
+            if not notes and state != "in_time" and run.sequence.run_id in pending.first:
+                answer.notes.append(_missing_note(link, state, ""))
             if clock is not None:
                 start_ms, end_ms = run.sequence.ms(clock.sent), run.sequence.ms(clock.came or None)
                 trip = replace(trip, start_ms=start_ms, end_ms=end_ms)
@@ -372,7 +376,8 @@ class RemotePool:
             answer.trips.append(replace(trip, busy_ms=message.busy_ms, drafts=len(reply.drafts)))
 
     def _changes(self, link: NodeLink, state: str, refusal: str) -> list[str]:
-        """What is to be said: that a node is missing, once, and that it is there again."""
+        """What the runs under way are told: that a node is missing, once, and that it is there
+        again."""
         now = self._transport.now()
         if state == "in_time":
             if link.missing_since is None:
@@ -382,12 +387,7 @@ class RemotePool:
         if link.missing_since is not None:
             return []
         link.missing_since = now
-        why = (
-            f"did not answer within {link.waited_s * 1000:.0f} ms"
-            if state == "late"
-            else refusal or link.refusal or "is not there"
-        )
-        return [f"node {link.address} {why}: rounds go on without its drafts until it answers"]
+        return [_missing_note(link, state, refusal)]
 
     # -- arrivals --
 
@@ -462,6 +462,15 @@ class RemotePool:
     def _introduce(self, node: int, link: NodeLink) -> None:
         link.hello_at = self._transport.now()
         self._transport.send(node, encode(self._hello))
+
+
+def _missing_note(link: NodeLink, state: str, refusal: str) -> str:
+    why = (
+        f"did not answer within {link.waited_s * 1000:.0f} ms"
+        if state == "late"
+        else refusal or link.refusal or "is not there"
+    )
+    return f"node {link.address} {why}: rounds go on without its drafts until it answers"
 
 
 def _share_time(clocks: Sequence[DraftClock]) -> None:

@@ -62,7 +62,6 @@ MOST_VOCABULARIES, MOST_CLIENTS = 4, 64
 UNUSED_S = 600.0
 """A run that was not asked for so long is forgotten: its engine may be gone."""
 Clock = Callable[[], float]
-UNINTERRUPTED = threading.Event()
 
 
 class NodeServer:
@@ -99,10 +98,10 @@ class NodeServer:
         return len(self._runs)
 
     def handle(
-        self, client: bytes, frame: bytes, interrupted: PassEnded = UNINTERRUPTED
+        self, client: bytes, frame: bytes, interrupted: PassEnded | None = None
     ) -> bytes | None:
         """Serves one message of a client; its answer, None where there is none. Drafting ahead
-        stops once `interrupted`: another message waits, and no drafts are sent."""
+        stops once `interrupted` is set: another message waits, and no drafts are sent."""
         try:
             message = to_node(frame)
         except MessageError as error:
@@ -117,7 +116,7 @@ class NodeServer:
                 self._free((client, run))
             return None
         if isinstance(message, Ahead):
-            made = self._ahead(client, message, interrupted)
+            made = self._ahead(client, message, interrupted or threading.Event())
             return None if made is None else encode(made)
         return encode(self._round(client, message))
 

@@ -32,10 +32,10 @@ NOISE = 3.0
 # A probability counts as at least this: one surprising token says little of a drafter.
 FLOOR = -6.9  # log 0.001
 # Tokens that show a drop, and those before it that it is compared with.
-RECENT, USUAL = 8, 48
+RECENT_TOKENS, BASELINE_TOKENS = 8, 48
 DROP = 2.5
 # Tokens between two auditions for a drop: those that show it must be new ones.
-REST = RECENT
+REST = RECENT_TOKENS
 DEPTH = 4
 # Times within this factor of the median count as equal.
 ALIKE = 1.4
@@ -64,14 +64,15 @@ def noise_of(ours: Sequence[float], theirs: Sequence[float]) -> float:
 
 
 def has_dropped(log_probs: Sequence[float]) -> bool:
-    """Whether the last RECENT tokens were predicted much worse than those before them: by DROP
+    """Whether the last RECENT_TOKENS were predicted much worse than those before them: by DROP
     standard errors."""
-    recent, before = log_probs[-RECENT:], log_probs[-RECENT - USUAL : -RECENT]
-    if len(recent) < RECENT or len(before) < RECENT:
+    recent = log_probs[-RECENT_TOKENS:]
+    before = log_probs[-RECENT_TOKENS - BASELINE_TOKENS : -RECENT_TOKENS]
+    if len(recent) < RECENT_TOKENS or len(before) < RECENT_TOKENS:
         return False
     usual = sum(before) / len(before)
     spread = math.sqrt(sum((x - usual) ** 2 for x in before) / len(before))
-    return usual - sum(recent) / RECENT > DROP * spread / math.sqrt(RECENT)
+    return usual - sum(recent) / RECENT_TOKENS > DROP * spread / math.sqrt(RECENT_TOKENS)
 
 
 class CreditRouter:
@@ -129,9 +130,9 @@ class CreditRouter:
         self._count = min(self._count, len(self._names))
         if name in self._routed:
             self._routed.remove(name)
-            waiting = [one for one in self._names if one not in self._routed]
+            not_routed = [one for one in self._names if one not in self._routed]
             scores = self.scores()
-            self._routed += sorted(waiting, key=lambda one: -scores[one])[:1]
+            self._routed += sorted(not_routed, key=lambda one: -scores[one])[:1]
             self._reason = f"{name} failed"
 
     def observe(self, evidence: RoundEvidence) -> None:
@@ -139,7 +140,7 @@ class CreditRouter:
         self._decode_ms += max(0.0, evidence.round_ms)
         self._since_audition += evidence.num_tokens
         for name, log_probs in evidence.log_probs.items():
-            history = self._recent.setdefault(name, deque(maxlen=RECENT + USUAL))
+            history = self._recent.setdefault(name, deque(maxlen=RECENT_TOKENS + BASELINE_TOKENS))
             # Floored: a token that the SSM holds impossible would make the spread infinite.
             history.extend(max(FLOOR, value) for value in log_probs if not math.isnan(value))
         self._changed = bool(self._routed) and all(
@@ -156,7 +157,7 @@ class CreditRouter:
             return True
         expected_ms = self._asking_ms / max(1, self._auditions)
         return (
-            self._since_audition >= RECENT
+            self._since_audition >= RECENT_TOKENS
             and self._asking_ms + expected_ms <= SHARE * self._decode_ms
         )
 
@@ -170,7 +171,7 @@ class CreditRouter:
 
     def _choose(self, first: bool) -> None:
         # Of a changed text the tokens before the change tell nothing.
-        first_token = -2 * RECENT if self._changed else 0
+        first_token = -2 * RECENT_TOKENS if self._changed else 0
         scored = {name: log_probs[first_token:] for name, log_probs in self._log_probs.items()}
         credits = {name: credit_of(scored[name]) for name in self._names if name in scored}
         values = {name: self._value(name, credit) for name, credit in credits.items()}

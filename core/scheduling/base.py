@@ -81,7 +81,7 @@ class BatchOutcome:
     event, `llm_ms` of it in the LLM's pass, `between_ms` outside the models. `draft_ms`: of the
     drafts, which other requests' passes may have hidden; `open_ms`: in which SSMs read the prompts
     of `num_opened` requests, once each. `nodes`: verified, of all requests; `tokens`: committed;
-    `steps`: of the deepest draft, 0 without drafts; `context`: mean of cached tokens; `waiting`:
+    `steps`: of the deepest draft, 0 without drafts; `context`: mean of cached tokens; `num_queued`:
     requests in the queue."""
 
     requests: int
@@ -95,7 +95,7 @@ class BatchOutcome:
     open_ms: float = 0.0
     num_opened: int = 0
     steps: int = 0
-    waiting: int = 0
+    num_queued: int = 0
 
 
 class BatchCosts(Protocol):
@@ -113,8 +113,8 @@ class BatchCosts(Protocol):
 class Scheduler(Protocol):
     """Schedules the rounds of one engine."""
 
-    def plan(self, live: Sequence[LiveRequest], waiting: int) -> Plan:
-        """The next round of the live requests; `waiting` more are in the queue."""
+    def plan(self, live: Sequence[LiveRequest], num_queued: int) -> Plan:
+        """The next round of the live requests; `num_queued` more are in the queue."""
         ...
 
     def budget(self, chances: Sequence[Sequence[float]], context: int) -> int | None:

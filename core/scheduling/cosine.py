@@ -105,7 +105,7 @@ class Cosine:
         self._asked = SpeculationLimit(0, 1)
         self._decision = ""
 
-    def plan(self, live: Sequence[LiveRequest], waiting: int) -> Plan:
+    def plan(self, live: Sequence[LiveRequest], num_queued: int) -> Plan:
         """See Scheduler."""
         self._asked = SpeculationLimit(
             max(one.length for one in live), max(one.drafters for one in live)
@@ -145,7 +145,7 @@ class Cosine:
         """See Scheduler."""
         self._times.observe(outcome)
         busy = outcome.llm_ms / outcome.wall_ms if outcome.wall_ms > 0 else 1.0
-        self._decision = self._control.observe(busy, outcome.waiting, self._asked)
+        self._decision = self._control.observe(busy, outcome.num_queued, self._asked)
 
 
 def _reason(live: Sequence[LiveRequest], group: Group, choice: int) -> str:

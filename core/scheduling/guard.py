@@ -14,7 +14,7 @@ __all__ = ["PlainGuard"]
 # Rounds with drafts before they are judged.
 ENOUGH = 4
 # Rounds without drafts before the next trial: doubled by each trial that is lost.
-FIRST, LAST = 256, 4096
+FIRST_WAIT, MAX_WAIT = 256, 4096
 # Of every so many rounds with drafts one is made plain, which costs far less than 1 %: so the time
 # of plain rounds stays measured.
 PROBE_EVERY = 64
@@ -30,7 +30,7 @@ class PlainGuard:
         self._allowed = True
         self._log, self._square = Average(), Average()
         self._drafted = self._plain = 0
-        self._wait = FIRST
+        self._wait = FIRST_WAIT
 
     @property
     def allows_drafts(self) -> bool:
@@ -57,7 +57,7 @@ class PlainGuard:
         self._square.add(log * log)
         if self._log.weight < ENOUGH or self._log.get() <= self._error():
             if self._log.weight >= ENOUGH and self._log.get() < -self._error():
-                self._wait = FIRST  # it pays: a later loss is another load's
+                self._wait = FIRST_WAIT  # it pays: a later loss is another load's
             return False
         self.forbid()
         return True
@@ -74,7 +74,7 @@ class PlainGuard:
         self._plain += 1
         if self._plain < self._wait:
             return False
-        self._allowed, self._wait = True, min(LAST, 2 * self._wait)
+        self._allowed, self._wait = True, min(MAX_WAIT, 2 * self._wait)
         self._log, self._square = Average(), Average()
         return True
 

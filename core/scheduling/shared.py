@@ -74,7 +74,7 @@ class Shared:
         self._price = 0.0
         self._news = ""
 
-    def plan(self, live: Sequence[LiveRequest], waiting: int) -> Plan:
+    def plan(self, live: Sequence[LiveRequest], num_queued: int) -> Plan:
         """See Scheduler."""
         group, every = tuple(range(len(live))), (FREE,) * len(live)
         # Of requests that are drafted during each other's passes, half are verified at once.

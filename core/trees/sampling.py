@@ -137,7 +137,7 @@ class Target:
         self._scores: torch.Tensor | None = None
         self._display: torch.Tensor | None = None
         self._argmax: list[int] | None = None
-        self._chances: list[float] | None = None
+        self._node_probabilities: list[float] | None = None
 
     def __len__(self) -> int:
         return self.logits.shape[0]
@@ -183,11 +183,11 @@ class Target:
             self._display = unprocessed_probabilities(self.logits if greedy else self.scores)
         return self._display
 
-    def chances(self, tree: TokenTree) -> list[float]:
+    def node_probabilities(self, tree: TokenTree) -> list[float]:
         """Each node's probability given its parent, from `display_probabilities`."""
-        if self._chances is None:
+        if self._node_probabilities is None:
             # Row of each node's parent; the root's is 0.
             parents = torch.tensor(tree.parents, dtype=torch.long, device=self.logits.device) + 1
             token_ids = torch.tensor(tree.token_ids, dtype=torch.long, device=self.logits.device)
-            self._chances = self.display_probabilities[parents, token_ids].tolist()
-        return self._chances
+            self._node_probabilities = self.display_probabilities[parents, token_ids].tolist()
+        return self._node_probabilities

@@ -10,7 +10,17 @@ from bench.context import Context
 from bench.prompts import load_prompts
 from bench.results import Results
 from bench.settings import Settings
-from bench.suites.nodes import LOCAL, LOOPBACK, PLAIN, NodesSuite, failures, relayed, tables
+from bench.suites.nodes import (
+    AHEAD,
+    LOCAL,
+    LOOPBACK,
+    PLAIN,
+    SERVED,
+    NodesSuite,
+    failures,
+    relayed,
+    tables,
+)
 from core.models.loading.load import load_models
 
 
@@ -18,7 +28,7 @@ def text(speed: float, round_ms: float, ids: list[int], trip: float = 0.0) -> di
     return {
         "speed": speed, "per_round": 2.0, "round_ms": round_ms, "verify_ms": [4.0],
         "draft_ms": [2.0], "trip_ms": [trip] * bool(trip), "busy_ms": [1.0] * bool(trip),
-        "missed": 0, "trips": 1 if trip else 0, "ids": ids,
+        "missed": 0, "ahead": 0, "trips": 1 if trip else 0, "ids": ids,
     }  # fmt: skip
 
 
@@ -82,9 +92,13 @@ def test_the_suite_measures_over_processes_and_a_relay(monkeypatch: pytest.Monke
     context = Context(
         settings, prompts, prompts, found, lambda dtype: load_models(dtype=dtype), print
     )
-    suite = NodesSuite(relays=(5,))
+    suite = NodesSuite(relays=(5,), clients=(2,))
     suite.measure(context)
-    assert suite.report(context).failures == ()
+    report = suite.report(context)
+    assert report.failures == () and "Clients served, float32" in report.tables[-1]
+    assert {*found.samples[1]["figures"]} == {*SERVED}
+    ahead = [found.samples[0]["figures"][name + AHEAD] for name in (LOCAL, LOOPBACK, relayed(5))]
+    assert ahead[0]["ahead"] == 0 < ahead[1]["trips"]
     figures = found.samples[0]["figures"]
     assert min(figures[relayed(5)]["trip_ms"]) >= 5, "the relay delays"
     assert min(figures[LOOPBACK]["trip_ms"]) < 5

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from core.errors import ConfigError
 from core.events import (
     Event,
-    RoundCompleted,
     RunCancelled,
     RunStarted,
     event_from_plain,
@@ -21,6 +20,7 @@ from core.events import (
 )
 from core.events.events import EVENT_TYPES
 from core.events.outcome import Outcome
+from tests.core.engines import rounds_of
 from tests.synthetic import ENDINGS, synthetic_run
 
 PLAIN = {
@@ -106,7 +106,7 @@ def observed(end: str) -> tuple[Outcome, list[str]]:
 def test_an_outcome_is_what_the_events_hold(end: str) -> None:
     events = synthetic_run(rounds=5, end=end)
     outcome, deltas = observed(end)
-    rounds = [event for event in events if isinstance(event, RoundCompleted)]
+    rounds = rounds_of(events)
     started = next(event for event in events if isinstance(event, RunStarted))
     plain = json.loads(json.dumps(outcome.to_plain()))
     assert plain["token_ids"] == [t for event in rounds for t in event.token_ids]

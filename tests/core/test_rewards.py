@@ -6,7 +6,7 @@ import pytest
 
 from core import Engine, SamplingParams, SpeculationConfig
 from core.events import Combined, Event, RoundCompleted, Verified
-from tests.core.engines import VOCAB, by_run, engine_of, request
+from tests.core.engines import VOCAB, by_run, engine_of, request, rounds_of
 from tests.fakes import Table, TableModel, random_table
 
 NAMES = ("left", "right")
@@ -32,7 +32,7 @@ def engine() -> Engine:
 def rounds(run: list[Event]) -> Iterator[tuple[Combined, Verified, RoundCompleted]]:
     combined = [event for event in run if isinstance(event, Combined)]
     verified = [event for event in run if isinstance(event, Verified)]
-    completed = [event for event in run if isinstance(event, RoundCompleted)]
+    completed = rounds_of(run)
     return zip(combined, verified, completed, strict=True)
 
 

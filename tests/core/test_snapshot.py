@@ -49,7 +49,7 @@ class InTurns:
     def __init__(self) -> None:
         self.plans = 0
 
-    def plan(self, live: Sequence[LiveRequest], waiting: int) -> Plan:
+    def plan(self, live: Sequence[LiveRequest], num_queued: int) -> Plan:
         self.plans += 1
         group = ((self.plans - 1) % len(live),)
         decision = "fewer" if self.plans == 3 else ""

@@ -9,6 +9,7 @@ import pytest
 from core.errors import CellInterruptedError, StudyError
 from core.events import Combined, Event, RoundCompleted, RunStarted, Scheduled, Verified
 from lab.measured import Measured, measure_run
+from tests.core.engines import rounds_of
 from tests.synthetic import MINIONS, Mechanisms, synthetic_run
 from tests.ui.fakes import plain_twin
 
@@ -19,7 +20,7 @@ def test_figures_are_those_of_the_events(seed: int, rules: object) -> None:
     options = {} if rules is None else {"mechanisms": rules}
     events = synthetic_run(12, seed=seed, run_id="r", **options)  # type: ignore[arg-type]
     found = measure_run(events)
-    rounds = [e for e in events if isinstance(e, RoundCompleted)]
+    rounds = rounds_of(events)
     trees = [e for e in events if isinstance(e, Combined)]
     verdicts = [e for e in events if isinstance(e, Verified)]
     end = events[-1]

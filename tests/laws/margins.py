@@ -14,16 +14,9 @@ import torch
 from core import SamplingParams
 from core.trees.noise import SeededNoise
 from core.trees.sampling import penalize_repetition, process_logits
+from lab.texts import first_difference
 
 NEAR_TIE = 1e-4
-
-
-def first_difference(a: Sequence[int], b: Sequence[int]) -> int | None:
-    """Index of the first differing token; a missing one differs too. None where equal."""
-    for i, (x, y) in enumerate(zip(a, b, strict=False)):
-        if x != y:
-            return i
-    return None if len(a) == len(b) else min(len(a), len(b))
 
 
 class Divergences:

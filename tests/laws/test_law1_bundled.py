@@ -10,7 +10,7 @@ from functools import cache
 import pytest
 
 from core import Request, SamplingParams, SpeculationConfig
-from core.config import LENGTHS, PIPELINES, PRESETS
+from core.config import PIPELINES, PRESETS
 from tests.laws.margins import Divergences
 from tests.laws.pairwise import (
     FUSED,
@@ -19,7 +19,6 @@ from tests.laws.pairwise import (
     TREES,
     Row,
     affordable,
-    missing_pairs,
     of_effect,
     pairwise,
 )  # fmt: skip
@@ -88,11 +87,6 @@ def test_pairwise_settings(divergences: Divergences, index: int) -> None:
     fields = {name: value for name, value in row.items() if name != "mode"}
     of = some(PROMPTS, index) if row["mode"] == "alone" else PROMPTS
     check(divergences, texts_of(SpeculationConfig(**fields), row["mode"], of), of)
-
-
-def test_every_mechanism_occurs() -> None:
-    assert set(FIELDS["length"]) == set(LENGTHS)
-    assert missing_pairs(PAIRS, FIELDS, allowed) == set()
 
 
 @pytest.mark.parametrize("name", PRESETS)

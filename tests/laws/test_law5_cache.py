@@ -125,7 +125,7 @@ def test_the_bundled_models_keep_what_a_prefill_gives(name: str) -> None:
 @pytest.mark.parametrize("family", ["mistral", "gemma2", "gpt2", "opt", "gpt_neox", "qwen3"])
 def test_every_family_keeps_what_a_prefill_gives(family: str, monkeypatch: pytest.MonkeyPatch):
     # Random models are never sure of anything: more guesses, and less likely ones.
-    monkeypatch.setattr("core.drafters.base.LEAST", 0.0)
+    monkeypatch.setattr("core.drafters.base.MIN_OUTCOME_PROBABILITY", 0.0)
     monkeypatch.setattr("core.drafters.ahead.OUTCOMES", 60)
     texts = ("w3 w9 w27 w17 w51 w25 w11 w33 w2 w6", "w5 w25")
     for name in ("topk", "sampled", "ahead"):

@@ -93,7 +93,7 @@ LOAD = BatchLoad(4, 1.0, 0.1, 0.1, 2.0)
 class PricedSchedule:
     """See Scheduler: all requests share a pass of a known price."""
 
-    def plan(self, live: Sequence[LiveRequest], waiting: int) -> Plan:
+    def plan(self, live: Sequence[LiveRequest], num_queued: int) -> Plan:
         return Plan(tuple(range(len(live))), (FREE,) * len(live), LOAD)
 
     def budget(self, chances: Sequence[Sequence[float]], context: int) -> int | None:

@@ -26,6 +26,7 @@ from storage import RunStore
 from storage.export_csv import csv_cell
 from storage.exports import EXPORTS, chrome_trace, events_json, rounds_csv
 from storage.thinned import THINNED
+from tests.core.engines import rounds_of
 from tests.storage.strategies import runs
 from tests.synthetic import DRAFTERS, ENDINGS, HOSTILE_TEXTS, MINIONS, Mechanisms, synthetic_run
 
@@ -40,10 +41,6 @@ def trace_of(events: list[Event] | tuple[Event, ...]) -> dict[str, Any]:
 
     trace: dict[str, Any] = json.loads(chrome_trace(events), parse_constant=refuse)
     return trace
-
-
-def commits(events: Any) -> list[RoundCompleted]:
-    return [e for e in events if isinstance(e, RoundCompleted)]
 
 
 @pytest.fixture
@@ -80,7 +77,7 @@ def test_any_run_can_be_exported(events: list[Event]) -> None:
         export.write(events).encode()
     json.loads(events_json(events), parse_constant=lambda c: pytest.fail(c))
     check_lanes(trace_of(events))
-    assert len(rows_of(events)) == len(commits(events))
+    assert len(rows_of(events)) == len(rounds_of(events))
 
 
 def test_exports_are_pure() -> None:
@@ -97,9 +94,9 @@ def test_the_events_come_back_from_json(end: str) -> None:
     assert (found["run_id"], found["thinned"]) == ("synthetic-2", False)
     summary = found["summary"]
     assert summary["status"] == ("interrupted" if end == "cut" else end)
-    texts = [d for e in commits(events) for d in e.text_deltas]
+    texts = [d for e in rounds_of(events) for d in e.text_deltas]
     assert summary["text"] == "".join([*texts, getattr(events[-1], "text_tail", "")])
-    assert summary["token_ids"] == [t for e in commits(events) for t in e.token_ids]
+    assert summary["token_ids"] == [t for e in rounds_of(events) for t in e.token_ids]
     if end != "cut":
         assert summary["stats"] == json.loads(json.dumps(dataclasses.asdict(events[-1].stats)))  # type: ignore[union-attr]
     assert summary["stats"]["num_rounds"] == 8
@@ -144,7 +141,7 @@ def test_the_table_tells_what_the_events_told() -> None:
     verdicts = [e for e in events if isinstance(e, Verified)]
     assert len(rows) == 20
     begin = 0.0
-    for row, done, tree, verdict in zip(rows, commits(events), trees, verdicts, strict=True):
+    for row, done, tree, verdict in zip(rows, rounds_of(events), trees, verdicts, strict=True):
         assert int(row["round"]) == done.round + 1, "as people count"
         assert (float(row["start_ms"]), float(row["end_ms"])) == (begin, done.at_ms)
         begin = done.at_ms
@@ -172,7 +169,7 @@ def test_the_table_says_whose_each_fused_token_was_and_who_was_routed() -> None:
     verdicts = [e for e in events if isinstance(e, Verified)]
     found = set()
     for row, done, tree, verdict in zip(
-        rows_of(events), commits(events), trees, verdicts, strict=True
+        rows_of(events), rounds_of(events), trees, verdicts, strict=True
     ):
         emitted = verdict.path[: done.num_accepted]
         assert row["fused_from"].split() == [tree.origins[node] for node in emitted]
@@ -200,7 +197,7 @@ def test_the_trace_says_who_drafted_why_and_whose_each_fused_token_is() -> None:
     verdicts = [e for e in events if isinstance(e, Verified)]
     shown = check_lanes(trace_of(events))["rounds"]
     found = set()
-    for one, done, tree, verdict in zip(shown, commits(events), trees, verdicts, strict=True):
+    for one, done, tree, verdict in zip(shown, rounds_of(events), trees, verdicts, strict=True):
         args = one["args"]
         roles = {name: told.partition(",")[0] for name, told in args["SSMs"].items()}
         assert roles == {routed.drafter: routed.role for routed in done.routing}
@@ -301,7 +298,9 @@ def test_the_trace_has_a_lane_a_stage_and_every_span(pipeline: str) -> None:
     lanes = check_lanes(trace)
     firsts = [name for name in lanes if not name.endswith(")")]
     assert firsts == ["rounds", *DRAFTERS, "combine", "llm", "verify", "commit"]
-    spans = sorted((s.lane, s.name, s.start_ms, s.end_ms) for e in commits(events) for s in e.spans)
+    spans = sorted(
+        (s.lane, s.name, s.start_ms, s.end_ms) for e in rounds_of(events) for s in e.spans
+    )
     shown = sorted(
         (one["cat"], one["name"], one["ts"] / 1000, (one["ts"] + one["dur"]) / 1000)
         for name, slices in lanes.items()
@@ -314,7 +313,9 @@ def test_the_trace_has_a_lane_a_stage_and_every_span(pipeline: str) -> None:
     ahead = [one for name in DRAFTERS for one in lanes[name] if one["name"] == "ahead"]
     assert bool(ahead) == (pipeline in ("ahead", "auto"))
     rounds = lanes["rounds"]
-    assert [one["args"]["accepted"] for one in rounds] == [e.num_accepted for e in commits(events)]
+    assert [one["args"]["accepted"] for one in rounds] == [
+        e.num_accepted for e in rounds_of(events)
+    ]
     assert rounds[0]["ts"] == 0
     assert [one["name"] for one in rounds] == [f"round {n}" for n in range(1, 16)]
     of_rounds = [one for name in lanes if name != "rounds" for one in lanes[name]]
@@ -329,8 +330,8 @@ def test_the_trace_counts() -> None:
         if entry["ph"] == "C":
             for unit, value in entry["args"].items():
                 counted[f"{entry['name']} {unit}"].append(value)
-    assert counted["accepted tokens"] == [e.num_accepted for e in commits(events)]
-    assert counted["committed tokens"][-1] == sum(len(e.token_ids) for e in commits(events))
+    assert counted["accepted tokens"] == [e.num_accepted for e in rounds_of(events)]
+    assert counted["committed tokens"][-1] == sum(len(e.token_ids) for e in rounds_of(events))
     names = [entry["name"] for entry in entries if entry["ph"] == "i"]
     assert names == ["RunStarted", "RunCompleted"]
     process = next(e for e in entries if e["name"] == "process_name")

@@ -19,6 +19,7 @@ from storage import RunStore
 from storage.export_csv import rounds_csv
 from storage.export_json import events_json
 from storage.export_trace import chrome_trace
+from tests.core.engines import rounds_of
 from tests.storage.test_datasette import TOLD
 from tests.storage.test_older import OLDER
 from tests.storage.test_views import check, folded, overlapping, view
@@ -30,13 +31,9 @@ APART = synthetic_run(12, seed=4)
 SHARED = share_passes(APART)
 
 
-def commits(events: list[Event]) -> list[RoundCompleted]:
-    return [event for event in events if isinstance(event, RoundCompleted)]
-
-
 def drafting(events: list[Event]) -> list[Span]:
     """Where the time of SSMs went, prompts apart."""
-    spans = [span for event in commits(events) for span in event.spans]
+    spans = [span for event in rounds_of(events) for span in event.spans]
     return [span for span in spans if span.lane in DRAFTERS and span.name != "prefill"]
 
 
@@ -71,7 +68,7 @@ def test_older_spans_have_all_of_their_time(path: Path, sql: Any) -> None:
         assert sql("SELECT DISTINCT share FROM spans") == [(1.0,)]
         (run_id,) = sql("SELECT run_id FROM runs WHERE status = 'completed'")[0]
         events = list(store.events(run_id))
-        assert {span.share for event in commits(events) for span in event.spans} == {1.0}
+        assert {span.share for event in rounds_of(events) for span in event.spans} == {1.0}
         check(path, run_id, folded(events))
 
 
@@ -88,7 +85,7 @@ def test_the_views_count_the_time_once(store: RunStore, keep: Any) -> None:
     check(store.path, "synthetic-4", stats)
     board = view(store.path, "ssm_scoreboard", "synthetic-4")
     # There a drafter's reading of the prompt is its time too.
-    lanes = sum(s.ms for e in commits(SHARED) for s in e.spans if s.lane in DRAFTERS)
+    lanes = sum(s.ms for e in rounds_of(SHARED) for s in e.spans if s.lane in DRAFTERS)
     assert sum(row["draft_ms"] for row in board) == pytest.approx(lanes)
     prompts = lanes - sum(span.ms for span in drafting(SHARED))
     assert prompts > 0 and stats.draft_ms == pytest.approx(lanes - prompts)
@@ -133,7 +130,7 @@ def table(events: list[Event]) -> list[dict[str, str]]:
 
 
 def test_the_table_counts_the_time_once() -> None:
-    for row, other, done in zip(table(SHARED), table(APART), commits(SHARED), strict=True):
+    for row, other, done in zip(table(SHARED), table(APART), rounds_of(SHARED), strict=True):
         assert float(row["draft_ms"]) == pytest.approx(float(other["draft_ms"]))
         spent = Counter[str]()
         for span in done.spans:
@@ -147,7 +144,7 @@ def test_the_table_counts_the_time_once() -> None:
 def test_the_trace_keeps_the_true_time_and_tells_the_share() -> None:
     entries = json.loads(chrome_trace(SHARED))["traceEvents"]
     slices = [entry for entry in entries if entry["ph"] == "X" and entry["cat"] != "rounds"]
-    spans = sorted((s.lane, s.start_ms, s) for e in commits(SHARED) for s in e.spans)
+    spans = sorted((s.lane, s.start_ms, s) for e in rounds_of(SHARED) for s in e.spans)
     found = sorted(slices, key=lambda one: (one["cat"], one["ts"]))
     for one, (_, _, span) in zip(found, spans, strict=True):
         assert one["dur"] / 1000 == pytest.approx(span.end_ms - span.start_ms, abs=1e-5)

@@ -16,8 +16,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.core.nodes.served import node_process
 from tests.ui.browser.looks import turn_to
-from tests.ui.sites import all_panes, choose, close_drawer, open_drawer
+from tests.ui.sites import all_panes, choose, close_drawer, dock, open_drawer
 from ui.form.form import EXAMPLES
 
 ROOT = Path(__file__).parents[2]
@@ -33,12 +34,12 @@ WITHOUT_FOLDER = r"""() => {
 
 
 @contextlib.contextmanager
-def page_address(folder: str) -> Iterator[str]:
+def page_address(folder: str, *options: str) -> Iterator[str]:
     """A running page of this checkout on a free port."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "app.py", "--port", str(port), "--db", f"{folder}/runs.db"]
+    command = [sys.executable, "app.py", "--port", str(port), "--db", f"{folder}/runs.db", *options]
     process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "HF_HUB_OFFLINE": "1"})
     address = f"http://127.0.0.1:{port}/"
     try:
@@ -120,6 +121,34 @@ def take_routed(browser: Any, address: str, images: Path = IMAGES) -> None:
     page.close()
 
 
+def take_nodes(browser: Any, images: Path = IMAGES) -> None:
+    """The pipeline of a run with two nodes, one of which is killed in the middle of it."""
+    with contextlib.ExitStack() as leaving:
+        folder = leaving.enter_context(tempfile.TemporaryDirectory())
+        first, far = leaving.enter_context(node_process("127.0.0.1:0", "ssm-stories"))
+        _, near = leaving.enter_context(node_process("127.0.0.1:0", "ssm-dialogue"))
+        options = ("--node", far, "--node", near, "--dtype", "float32")
+        address = leaving.enter_context(page_address(folder, *options))
+        page = browser.new_page(viewport={"width": 1920, "height": 1080}, color_scheme="light")
+        page.goto(f"{address}?__theme=light")
+        choose(dock(page, "when"), "preset", "specinfer")
+        page.wait_for_timeout(1500)
+        open_drawer(page)
+        page.locator("#sampling-max_new_tokens input[type=number]").fill("400")
+        page.get_by_label("Ignore EOS").check()
+        page.wait_for_timeout(1500)
+        close_drawer(page).locator("#live-run").click()
+        row = page.locator("#live-timeline .ss-nodes-rows tbody tr").filter(has_text=far)
+        row.get_by_text("drafts in time").wait_for(timeout=WAIT_MS)
+        first.kill()
+        page.get_by_text("Finished:", exact=False).first.wait_for(timeout=WAIT_MS)
+        lanes = all_panes(page).locator("#live-timeline")
+        page.set_viewport_size({"width": 1920, "height": 2800})
+        page.wait_for_timeout(8000)
+        lanes.screenshot(path=images / "nodes.png")
+        page.close()
+
+
 def main() -> None:
     """All pictures."""
     from playwright.sync_api import sync_playwright
@@ -143,6 +172,7 @@ def main() -> None:
         take_parts(browser, address, "best", {"lengths": "goodput", "timeline": "predicted"}, 6)
         take_routed(browser, address)
         take_tabs(browser, address, IMAGES, WITHOUT_FOLDER)
+        take_nodes(browser)
         browser.close()
 
 

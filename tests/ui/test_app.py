@@ -21,11 +21,12 @@ from gradio_client import Client
 
 import app
 from bench.page.site import free_port
+from core.models.loading.arguments import ssms_of
 from storage import RunQuery, RunStore
 from tests.interrupts import hear_interrupts
 from tests.ui.boards import context
 from tests.ui.fakes import FakeWorker, script_of
-from ui.server.arguments import parse, server_name, ssms_of
+from ui.server.arguments import parse, server_name
 from ui.server.context import make_context
 from ui.server.page import LOOK_FOR_PROGRESS_S, LOOK_FOR_WORK_S, build_page, who_can_reach
 from ui.server.visitors import Access

@@ -263,7 +263,7 @@ def test_embedded_in_a_slide_it_has_no_chrome_and_opens_at_a_round(
     frame.locator("body[data-ready]").wait_for()
     for hidden in (".rp-head", ".rp-foot", "#report-notice", "#report-inspector"):
         assert not frame.locator(hidden).is_visible(), hidden
-    frame.wait_for_function(f"() => ({SLIDE})().length === 0")
+    frame.wait_for_function(f"() => ({SLIDE})().length === 0 && !({SCROLLS})()")
     assert frame.evaluate(SLIDE) == [] and not frame.evaluate(SCROLLS)
     at = frame.locator("#report-scrubber .ss-at")
     assert at.inner_text() == "Round 3 of 8"

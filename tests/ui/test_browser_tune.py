@@ -256,11 +256,9 @@ MOVES = """() => {
 }"""
 
 
-def test_grids_of_one_to_three_axes_and_what_cannot_run(
-    tuning: Stage, browser_page: OpenPage
-) -> None:
-    page = tune_tab(browser_page(tuning.url, forgiven=sites.LEAVING))
-    three_by_three(page)
+def points_that_cannot_run_stay(page: Any) -> None:
+    """Two axes, with a value that cannot run: its points are drawn with their reason, also after a
+    reload."""
     axis(page, 1, "speculation_length", "2, 99")
     axis(page, 1, "speculation_length")  # chosen again, a field keeps its values
     plan_says(page, "cannot run: speculation length 99")
@@ -275,6 +273,9 @@ def test_grids_of_one_to_three_axes_and_what_cannot_run(
     assert texts(page, f"{CELLS}[data-state=refused]", 3)[0] == "✕"
     first = texts(page, "#tune-points tr[data-refused]", 3)[0]
     assert "✕" in first and "cannot run" in first and "speculation_length is 99" in first
+
+
+def refused_points_are_in_table_and_files(page: Any) -> None:
     points = page.locator("#tune-points")
     points.get_by_role("button", name="speed-up").click()
     read(page, SPEEDS, "descending")
@@ -290,9 +291,10 @@ def test_grids_of_one_to_three_axes_and_what_cannot_run(
     assert len(picture) > 2000
     sites.shot(page, "tune-refused-1280")
 
-    tuning.play(fast_at_nine, speed=0.0)
+
+def a_third_axis_opens_at_the_best_point(page: Any) -> None:
     type_prompts(page, "Once")
-    three_by_three(page)  # loaded anew, the form has its first grid again
+    three_by_three(page)  # after the reload the form has its first grid again
     axis(page, 3, "max_tree_nodes", "4, 9")
     plan_says(page, "18 points")
     page.click("#tune-start")
@@ -309,6 +311,8 @@ def test_grids_of_one_to_three_axes_and_what_cannot_run(
     texts(page, "#tune-speed .ss-table tbody tr", 9)
     as_table.click()
 
+
+def one_axis_is_a_line(page: Any) -> None:
     axis(page, 3, "none")
     axis(page, 2, "none")
     axis(page, 1, "speculation_length", "2, 4, 8, 99")
@@ -327,6 +331,8 @@ def test_grids_of_one_to_three_axes_and_what_cannot_run(
     point_is(page, "speculation length 4")
     sites.shot(page, "tune-line-1280")
 
+
+def keys_change_few_of_two_hundred_points(page: Any) -> None:
     axis(page, 1, "speculation_length", ", ".join(map(str, range(1, 16))))
     axis(page, 2, "max_tree_nodes", ", ".join(map(str, range(2, 15))))
     plan_says(page, "195 points and plain decoding, 1 prompt, 1 repeat: 196 runs")
@@ -337,9 +343,22 @@ def test_grids_of_one_to_three_axes_and_what_cannot_run(
     cells, changed = page.evaluate(MOVES)
     assert cells >= 7, "the keys go from cell to cell"
     assert changed <= 3 * 21, "a key touches what it leaves and where it goes, not all cells"
-    points.get_by_role("button", name="speed-up").click()
+    page.locator("#tune-points").get_by_role("button", name="speed-up").click()
     assert len(read(page, SPEEDS, "descending")) == 196
     sites.shot(page, "tune-200-1280")
+
+
+def test_grids_of_one_to_three_axes_and_what_cannot_run(
+    tuning: Stage, browser_page: OpenPage
+) -> None:
+    page = tune_tab(browser_page(tuning.url, forgiven=sites.LEAVING))
+    three_by_three(page)
+    points_that_cannot_run_stay(page)
+    refused_points_are_in_table_and_files(page)
+    tuning.play(fast_at_nine, speed=0.0)
+    a_third_axis_opens_at_the_best_point(page)
+    one_axis_is_a_line(page)
+    keys_change_few_of_two_hundred_points(page)
 
 
 def slowly(request: Request, run_id: str) -> list[Any]:

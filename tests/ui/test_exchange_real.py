@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from core import Request, SamplingParams, SpeculationConfig
-from core.events import RoundCompleted, RunCompleted
+from core.events import RunCompleted
+from tests.core.engines import ids_of_events
 from tests.core.models.folders import save_tiny_model
 from tests.family import SSMS
 from tests.ui.fakes import FakeStore
@@ -42,7 +43,7 @@ def tokens_of(source: LiveSource) -> list[int]:
     source.wait_done(120)
     events = source.events(0, source.count)
     assert isinstance(events[-1], RunCompleted), events[-1]
-    return [i for event in events if isinstance(event, RoundCompleted) for i in event.token_ids]
+    return ids_of_events(events)
 
 
 def test_a_bundled_llm_with_one_ssm_writes_the_same_text(model_host: ModelHost) -> None:

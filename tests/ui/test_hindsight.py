@@ -12,8 +12,7 @@ from core import Request, SamplingParams, SpeculationConfig
 from core.drafters import ssm_state
 from core.engine.worker import Worker
 from core.errors import ConfigError
-from core.events import RoundCompleted
-from tests.core.engines import engine_of, open_rows, tables
+from tests.core.engines import engine_of, open_rows, rounds_of, tables
 from tests.synthetic import Mechanisms, synthetic_run
 from tests.ui.fakes import FakeStore
 from ui.run.hindsight import find_regret, measure_regret
@@ -95,7 +94,7 @@ def test_what_was_routed_is_counted_by_the_recorded_rounds() -> None:
     events = synthetic_run(30, seed=5, mechanisms=Mechanisms(routing="cosine"))
     view = reduce_all(events)
     text = [*view.token_ids]
-    done = [event for event in events if isinstance(event, RoundCompleted)]
+    done = rounds_of(events)
     names = view.drafters
     # One SSM knows the text while it is routed, and nothing else; the others know nothing.
     routed = [

@@ -14,6 +14,7 @@ import pytest
 from core import Engine
 from core.config import Request
 from core.events import Combined, Event, RankTraffic, RoundCompleted, RunCompleted, Verified
+from tests.core.engines import rounds_of
 from tests.family import SSMS
 from tests.synthetic import synthetic_run
 from ui.components import PICTURES as drawn_pictures
@@ -204,48 +205,48 @@ def evidence_of(runs: Runs, latest: str = "") -> Evidence:
     return lecture.evidence("any")
 
 
-def rounds(events: list[Event]) -> list[RoundCompleted]:
-    return [event for event in events if isinstance(event, RoundCompleted)]
-
-
 def left_out(events: list[Event]) -> float:
     """Drafted tokens of a round that the scheduler left out."""
-    parts = [line.scheduled for line in rounds(events)]
+    parts = [line.scheduled for line in rounds_of(events)]
     return sum(part.num_drafted - part.num_granted for part in parts if part) / len(parts)
 
 
 def median_pass(events: list[Event]) -> float:
-    spans = [span for line in rounds(events)[1:] for span in line.spans if span.name == "forward"]
+    spans = [
+        span for line in rounds_of(events)[1:] for span in line.spans if span.name == "forward"
+    ]
     return statistics.median(span.ms for span in spans)
 
 
 def mean_round(events: list[Event]) -> float:
-    begun = max(span.end_ms for span in rounds(events)[0].spans if span.name == "prefill")
-    return (events[-1].at_ms - begun) / len(rounds(events))
+    begun = max(span.end_ms for span in rounds_of(events)[0].spans if span.name == "prefill")
+    return (events[-1].at_ms - begun) / len(rounds_of(events))
 
 
 def heaviest(events: list[Event]) -> str:
-    weights = rounds(events)[-1].weights
+    weights = rounds_of(events)[-1].weights
     return max(weights, key=lambda name: weights[name])
 
 
 # The answer worked out again, from the events alone.
 AGAIN: dict[str, Callable[[list[list[Event]]], Any]] = {
     "memory": lambda runs: median_pass(runs[1]) / median_pass(runs[0]),
-    "ssm": lambda runs: max(line.num_accepted for line in rounds(runs[0])),
-    "tree": lambda runs: len(rounds(runs[1])) - len(rounds(runs[0])),
+    "ssm": lambda runs: max(line.num_accepted for line in rounds_of(runs[0])),
+    "tree": lambda runs: len(rounds_of(runs[1])) - len(rounds_of(runs[0])),
     "vote": lambda runs: heaviest(runs[0]),
-    "acceptance": lambda runs: sum(len(li.token_ids) - li.num_accepted for li in rounds(runs[0])),
-    "length": lambda runs: (
-        100 * statistics.mean(line.num_accepted >= 3 for line in rounds(runs[0]))
+    "acceptance": lambda runs: sum(
+        len(li.token_ids) - li.num_accepted for li in rounds_of(runs[0])
     ),
-    "pipeline": lambda runs: sum(one.hit for line in rounds(runs[1]) for one in line.ahead),
+    "length": lambda runs: (
+        100 * statistics.mean(line.num_accepted >= 3 for line in rounds_of(runs[0]))
+    ),
+    "pipeline": lambda runs: sum(one.hit for line in rounds_of(runs[1]) for one in line.ahead),
     "sharing": lambda runs: left_out(runs[1]),
     "fitting": lambda runs: median_pass(runs[2]) / median_pass(runs[1]),
     "wire": lambda runs: mean_round(runs[1]) - mean_round(runs[0]),
-    "halves": lambda runs: sum(line.traffic[1].collectives for line in rounds(runs[1])),
+    "halves": lambda runs: sum(line.traffic[1].collectives for line in rounds_of(runs[1])),
     "loses": lambda runs: mean_round(runs[1]) / mean_round(runs[0]),
-    "routing": lambda runs: max(rounds(runs[0])[-1].routing, key=lambda one: one.score).drafter,
+    "routing": lambda runs: max(rounds_of(runs[0])[-1].routing, key=lambda one: one.score).drafter,
 }
 
 
@@ -277,7 +278,7 @@ def test_runs_hold_what_their_lessons_say_and_are_over_soon(played: dict[str, Ru
     assert texts[0] == texts[1]
     for lesson in LESSONS:
         runs = played[lesson.key]
-        took = sum(len(rounds(runs[setup.label])) for setup in lesson.example)
+        took = sum(len(rounds_of(runs[setup.label])) for setup in lesson.example)
         # Two seconds of the engine where a round takes 20 ms; it takes less.
         assert took <= 100, (lesson.key, took)
 
@@ -364,7 +365,7 @@ def test_the_ssm_that_knows_the_text_gains_influence(bundled: Engine, temperatur
     vote = lesson_of(4)
     for setup, best in zip(setups(vote), ("ssm-dialogue", "ssm-code"), strict=True):
         request = request_of(replace(setup, temperature=temperature), SSMS)
-        weights = rounds(list(bundled.generate(request)))[-1].weights
+        weights = rounds_of(list(bundled.generate(request)))[-1].weights
         others = [weight for name, weight in weights.items() if name != best]
         assert weights[best] > 2 * max(others), (setup.label, weights)
 
@@ -374,10 +375,11 @@ def test_routing_lets_the_ssm_draft_that_knows_the_text(bundled: Engine) -> None
     for setup, changes in zip(setups(lesson), (False, True), strict=True):
         events = list(bundled.generate(request_of(setup, SSMS)))
         routed = [
-            [one.drafter for one in line.routing if one.role == "routed"] for line in rounds(events)
+            [one.drafter for one in line.routing if one.role == "routed"]
+            for line in rounds_of(events)
         ]
         assert routed[-1] == ["ssm-dialogue"] and (routed[0] != routed[-1]) == changes
-        scores = {one.drafter: one.score for one in rounds(events)[-1].routing}
+        scores = {one.drafter: one.score for one in rounds_of(events)[-1].routing}
         question, evidence = lesson.question, evidence_of({setup.label: events}, setup.label)
         best = max(scores, key=lambda name: scores[name])
         assert best == question.answer(evidence) == "ssm-dialogue"
@@ -395,7 +397,7 @@ def test_the_choice_changes_with_three_ssms_as_well(
     request = request_of(lesson.attempt.setup, tuple(left))
     routed = [
         {one.drafter for one in line.routing if one.role == "routed"}
-        for line in rounds(list(engine.generate(request)))
+        for line in rounds_of(list(engine.generate(request)))
     ]
     assert routed[0] != routed[-1]
 
@@ -417,5 +419,5 @@ def test_the_table_shows_what_was_measured() -> None:
     shown = table_value(evidence, ("tokens", "passes", "pass_ms"))
     assert [one["t"] for one in shown["head"].values()] == ["tokens", "LLM passes", "ms a pass"]
     cells = shown["rows"]["0"]["cells"]
-    assert cells["0"] == str(len(view.tokens)) and cells["1"] == str(len(rounds(events)))
+    assert cells["0"] == str(len(view.tokens)) and cells["1"] == str(len(rounds_of(events)))
     assert cells["2"] == f"{median_pass(events):.2f}" and shown["rows"]["0"]["latest"] is True

@@ -9,9 +9,10 @@ import pytest
 from core import Engine, Request, SamplingParams, SpeculationConfig, load_models
 from core.__main__ import main
 from core.config.offload import Offload
-from core.events import Event, OffloadInfo, RoundCompleted, RunStarted, event_from_plain
+from core.events import Event, OffloadInfo, RunStarted, event_from_plain
 from storage import RunStore
 from storage.exports import chrome_trace
+from tests.core.engines import rounds_of
 from tests.core.models.folders import save_tiny_model
 from ui.run.charts import timeline_value
 from ui.run.frame import Frame
@@ -36,10 +37,6 @@ def events(folder: Path) -> list[Event]:
     return list(Engine(models).generate(REQUEST))
 
 
-def rounds(events: list[Event]) -> list[RoundCompleted]:
-    return [event for event in events if isinstance(event, RoundCompleted)]
-
-
 def test_the_start_says_how_layers_are_streamed(events: list[Event], folder: Path) -> None:
     start = events[0]
     assert isinstance(start, RunStarted) and start.offload is not None
@@ -52,20 +49,20 @@ def test_the_start_says_how_layers_are_streamed(events: list[Event], folder: Pat
 
 def test_every_round_says_when_layers_were_read(events: list[Event]) -> None:
     before = 0.0
-    for one in rounds(events):
+    for one in rounds_of(events):
         assert one.loads and all((s.lane, s.name) == ("layers", "load") for s in one.loads)
         begin = min(span.start_ms for span in one.spans)
         for load in one.loads:
             assert max(before, begin) - 0.01 <= load.start_ms < load.end_ms <= one.at_ms
             before = load.end_ms
     # They are no stages: nothing that sums up a round's time sees them.
-    assert all(span.lane != "layers" for one in rounds(events) for span in one.spans)
+    assert all(span.lane != "layers" for one in rounds_of(events) for span in one.spans)
 
 
 def test_a_pass_takes_what_the_stream_takes(events: list[Event]) -> None:
     info = events[0].offload  # type: ignore[union-attr]
     assert info is not None
-    *_, last = rounds(events)
+    *_, last = rounds_of(events)
     (forward,) = (span for span in last.spans if span.name == "forward")
     assert forward.ms > 0.4 * info.least_ms  # up to two layers were read before
 
@@ -80,7 +77,7 @@ def test_log_and_trace_have_them(events: list[Event], tmp_path: Path) -> None:
     names = [entry["args"]["name"] for entry in trace if entry["name"] == "thread_name"]
     assert "layers" in names
     assert sum(entry["name"] == "load" for entry in trace) == sum(
-        len(one.loads) for one in rounds(events)
+        len(one.loads) for one in rounds_of(events)
     )
 
 
@@ -89,7 +86,7 @@ def test_the_pipeline_picture_has_a_lane_for_them(events: list[Event]) -> None:
     value = timeline_value(Frame(view=view, detail=view.last, ended=True, at_end=True))
     lane = next(key for key, name in value["lanes"].items() if name == "layers")
     bars = [bar for spans in value["bars"].values() for bar in spans.values()]
-    assert sum(bar["lane"] == lane for bar in bars) == sum(len(o.loads) for o in rounds(events))
+    assert sum(bar["lane"] == lane for bar in bars) == sum(len(o.loads) for o in rounds_of(events))
     assert "one transfer" in value["moves"]
 
 

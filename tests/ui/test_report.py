@@ -16,7 +16,7 @@ from storage import RunStore
 from tests.synthetic import HOSTILE_TEXTS, synthetic_run
 from tests.ui.boards import ALL, context
 from tests.ui.reports import Place, Report, apply_delta, sealed_in
-from ui.components.assets import ASSETS
+from ui.components.assets import PICTURE_ASSETS
 from ui.report import report_html
 from ui.report.__main__ import main
 from ui.report.deltas import delta
@@ -198,7 +198,7 @@ def test_what_turns_a_line_about_or_cannot_be_seen_stands_as_a_sign() -> None:
 
 
 def test_the_signs_are_those_of_the_pictures() -> None:
-    script = (ASSETS / "text.js").read_text(encoding="utf-8")
+    script = (PICTURE_ASSETS / "text.js").read_text(encoding="utf-8")
     table = script[script.index("NAMED") : script.index("};")]
     pairs = re.findall(r'"\\u([0-9a-f]{4})": "(⟨\w+⟩)"', table)
     joiners = {"\u200c", "\u200d"}

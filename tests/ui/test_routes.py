@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from core.events import Event, RoundCompleted, RoutedDrafter, Span
+from tests.core.engines import rounds_of
 from tests.synthetic import Mechanisms, synthetic_run
 from tests.ui.components.samples import values_at
 from ui.run.frame import Frame
@@ -20,10 +21,6 @@ COSINE = Mechanisms(routing="cosine", draft="fused", loses=20)
 
 def run(uses: Mechanisms = COSINE) -> list[Event]:
     return synthetic_run(30, seed=5, drafters=FIVE, mechanisms=uses)
-
-
-def completed(events: list[Event]) -> list[RoundCompleted]:
-    return [event for event in events if isinstance(event, RoundCompleted)]
 
 
 def shown(events: list[Event], number: int = 0) -> dict[str, Any]:
@@ -56,7 +53,7 @@ def test_every_part_and_score_is_the_recorded_one() -> None:
     value = shown(events)
     assert list(value["ssms"].values()) == list(FIVE)
     roles = set()
-    for event in completed(events):
+    for event in rounds_of(events):
         cells = value["rounds"].get(str(event.round), {})
         told = {(FIVE[int(i)], cell["r"], cell["s"]) for i, cell in cells.items()}
         tree = detail_of(events, event.round).combined  # type: ignore[union-attr]
@@ -76,7 +73,7 @@ def test_a_switch_is_a_round_in_which_other_ssms_draft() -> None:
     events = run()
     drafting = {
         event.round: {one.drafter for one in event.routing if one.role in ("routed", "explored")}
-        for event in completed(events)
+        for event in rounds_of(events)
         if event.routing
     }
     numbers = sorted(drafting)
@@ -99,7 +96,7 @@ def test_the_selected_round_in_a_sentence() -> None:
     assert plain.startswith("Round 7: nothing was drafted; ") and "would have been" in plain
     roles = {
         one.role: event.round
-        for event in completed(run())
+        for event in rounds_of(run())
         for one in event.routing
         if event.num_accepted
     }
@@ -126,7 +123,7 @@ def test_the_cost_of_asking_is_the_auditions_share_of_the_decoding_time() -> Non
         "This rule judges drafts" in shown(run())["cost"]
         and "known better" not in shown(never)["cost"]
     )
-    tried = sum(any(o.role == "explored" for o in event.routing) for event in completed(run()))
+    tried = sum(any(o.role == "explored" for o in event.routing) for event in rounds_of(run()))
     assert f"; in {tried} of them an SSM drafted only to be known" in shown(run())["cost"]
 
 

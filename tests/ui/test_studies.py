@@ -25,8 +25,8 @@ from ui.server.context import Context
 from ui.server.session import TabSession
 from ui.sessions.history import Asker
 from ui.sessions.retention import about_run
-from ui.shared.past_studies import ROWS, listed_studies, press_list
-from ui.shared.studies import OpenedStudy, Studies, new_study, title_of
+from ui.shared.past_studies import listed_studies, press_list
+from ui.shared.studies import STUDIES_A_PAGE, OpenedStudy, Studies, new_study, title_of
 from ui.shared.study_board import build_study_board
 from ui.shared.study_handlers import (
     StudyBoard,
@@ -420,15 +420,15 @@ def test_after_the_last_one_is_deleted_none_is_shown(context: Context) -> None:
 
 
 def test_the_list_is_paged_and_never_past_its_end(context: Context) -> None:
-    ids = [study_in_log(context, "compare").study_id for _ in range(ROWS + 1)]
+    ids = [study_in_log(context, "compare").study_id for _ in range(STUDIES_A_PAGE + 1)]
     desk = TabSession()
     first = listed_studies(desk, mine(context))
-    assert len(rows(first)) == ROWS and first[0]["older"] and not first[0]["newer"]
+    assert len(rows(first)) == STUDIES_A_PAGE and first[0]["older"] and not first[0]["newer"]
     second = press_list(desk, mine(context), {"do": "page", "by": 1})
     assert [row["study"] for row in rows(second)] == ids[:1] and second[0]["newer"]
     gone = press_list(desk, mine(context), {"do": "delete", "study": ids[0]})
-    assert len(rows(gone)) == ROWS, "the page before, since this one has none left"
-    assert len(rows(press_list(desk, mine(context), {"do": "page", "by": "x"}))) == ROWS
+    assert len(rows(gone)) == STUDIES_A_PAGE, "the page before, since this one has none left"
+    assert len(rows(press_list(desk, mine(context), {"do": "page", "by": "x"}))) == STUDIES_A_PAGE
 
 
 def test_one_that_is_measured_says_so_and_is_not_deleted(context: Context) -> None:

@@ -12,6 +12,7 @@ from core.config import COMBINES
 from core.config.mechanisms import combine_rule
 from core.events import Event, RoundCompleted, RunStats, Span
 from lab.figures import Estimate
+from tests.core.engines import rounds_of
 from tests.synthetic import DRAFTERS, MINIONS, Mechanisms, synthetic_run
 from tests.together import share_passes
 from tests.ui.fakes import pictures_at
@@ -39,7 +40,7 @@ def with_rounds(
 def test_sums_of_drafting_ahead_are_those_of_the_events(pipeline: str) -> None:
     events = pipelined(pipeline)
     value = pictures_at(events, 3)["timeline"]
-    told = {e.round: e.ahead for e in of_rounds(events) if e.ahead}
+    told = {e.round: e.ahead for e in rounds_of(events) if e.ahead}
     assert value["hits"].keys() == {str(number) for number in told}
     every = tuple(entry for entries in told.values() for entry in entries)
     for sums, entries in (
@@ -62,14 +63,14 @@ def test_a_draft_that_no_pass_hid_is_not_counted_as_run_beside_one() -> None:
 
     events = with_rounds(pipelined("across"), change)
     sums = pictures_at(events, 3)["timeline"]["ahead"]
-    told = [one for event in of_rounds(events) for one in event.ahead]
+    told = [one for event in rounds_of(events) for one in event.ahead]
     assert sums["beside"] == sum(one.saved_ms > 0.004 for one in told)
     assert 0 < sums["beside"] < sums["hits"] == len(told)
 
 
 def test_a_round_says_why_a_guess_missed() -> None:
     events, reasons = pipelined("ahead"), set()
-    for event in of_rounds(events):
+    for event in rounds_of(events):
         own = pictures_at(events, event.round)["timeline"]["round"]
         assert [(one["d"], one["why"], one["hit"]) for one in own.values()] == [
             (str(DRAFTERS.index(one.drafter)), one.reason, one.hit) for one in event.ahead
@@ -106,11 +107,11 @@ def test_drafting_ahead_is_a_hit_or_a_miss_as_the_next_round_tells() -> None:
         bars = pictures_at(events, 3)["timeline"]["bars"]
         asked = {
             (e.round, a.drafter): a.hit
-            for e in of_rounds(events)
+            for e in rounds_of(events)
             for a in e.ahead
             if a.reason not in ("unused", "ended")
         }
-        for event in of_rounds(events):
+        for event in rounds_of(events):
             for k, span in enumerate(event.spans):
                 fate = bars[str(event.round)][str(k)]["a"]
                 hit = asked.get((event.round + 1, span.lane))
@@ -123,7 +124,7 @@ def test_drafting_ahead_is_a_hit_or_a_miss_as_the_next_round_tells() -> None:
 def test_a_draft_made_beside_another_request_is_a_hit_in_its_own_round() -> None:
     events = pipelined("across")
     bars = pictures_at(events, 3)["timeline"]["bars"]
-    for event in of_rounds(events):
+    for event in rounds_of(events):
         early = {entry.drafter for entry in event.ahead}
         for k, span in enumerate(event.spans):
             drafted = span.lane in early and span.name == "draft"
@@ -173,20 +174,9 @@ def test_what_auto_found_is_told_in_order_and_as_what_the_run_goes_on_with() -> 
     }
 
 
-def test_a_process_that_is_gone_is_a_warning_beside_a_trial() -> None:
-    gone = "drafting goes on in a thread: the process for it is gone (SYNTHETIC)"
-    notes = ("drafting ahead takes 7.0 ms a round, 10.2 without: on", gone)
-    made = synthetic_run(3, mechanisms=Mechanisms(pipeline="auto"))
-    events = with_rounds(made, lambda e: {} if e.round else {"notes": notes})
-    frame = Frame(view=reduce_all(events), known=len(events), run_id="x", at_end=True)
-    kinds = [line.kind for line in run_lines(frame) if line.text.startswith("Round 1: ")]
-    assert kinds == ["info", "warn"]
-    assert picture_values(frame)["strip"]["notes"] == {"0": gone}
-
-
 def guessed(events: list[Event], until: int) -> dict[str, int]:
     """Rounds for which guesses were made, and the drafts used of them."""
-    told = [event.ahead for event in of_rounds(events) if event.round <= until]
+    told = [event.ahead for event in rounds_of(events) if event.round <= until]
     made = [[entry for entry in entries if not entry.is_certain] for entries in told]
     used = sum(entry.hit for entries in made for entry in entries)
     return {"asked": sum(bool(entries) for entries in made), "used": used}
@@ -207,7 +197,7 @@ def test_the_measured_time_is_the_one_that_length_rules_learn_from(pipeline: str
     made = synthetic_run(20, seed=5, mechanisms=Mechanisms("union", "goodput", pipeline))
     events = [replace(e, between_ms=1.5) if isinstance(e, RoundCompleted) else e for e in made]
     rounds, hidden = pictures_at(events, 3)["timeline"]["rounds"], 0.0
-    for event in of_rounds(events):
+    for event in rounds_of(events):
         own = [s for s in event.spans if s.name not in ("prefill", "ahead")]
         told = rounds[str(event.round)]
         certain = sum(a.saved_ms for a in event.ahead if a.is_certain)
@@ -244,12 +234,8 @@ SHARED = share_passes(APART)
 UNDER_WAY = APART[:-1], SHARED[:-1]
 
 
-def of_rounds(events: Sequence[Event]) -> list[RoundCompleted]:
-    return [event for event in events if isinstance(event, RoundCompleted)]
-
-
 def test_every_sum_over_work_done_at_once_is_that_of_one_after_another() -> None:
-    for event, other in zip(of_rounds(SHARED), of_rounds(APART), strict=True):
+    for event, other in zip(rounds_of(SHARED), rounds_of(APART), strict=True):
         assert time_of(event).ms == pytest.approx(time_of(other).ms)
         assert time_of(event).whole_ms == pytest.approx(time_of(other).whole_ms)
     found, true = (pictures_at(events, 3)["timeline"] for events in (SHARED, APART))
@@ -261,14 +247,14 @@ def test_every_sum_over_work_done_at_once_is_that_of_one_after_another() -> None
     assert found.draft_ms == pytest.approx(true.draft_ms)
     assert why_slower(found) == why_slower(true)
     spans = tuple(Span(name, "draft", 5.0, 15.0, 1 / 3) for name in DRAFTERS)
-    event = replace(of_rounds(APART)[1], spans=(*spans, Span("llm", "forward", 15.0, 21.0)))
+    event = replace(rounds_of(APART)[1], spans=(*spans, Span("llm", "forward", 15.0, 21.0)))
     assert time_of(event).ms == pytest.approx(10 + 6)
     assert dict(add_spans((), event)) == pytest.approx({"draft": 10.0, "llm": 6.0, "busy": 16.0})
 
 
 def test_a_bar_is_as_long_as_it_took_and_says_what_is_counted() -> None:
     value = pictures_at(SHARED, 3)["timeline"]
-    for event in of_rounds(SHARED):
+    for event in rounds_of(SHARED):
         bars = value["bars"][str(event.round)]
         assert len(bars) == len(event.spans)
         for bar, span in zip(bars.values(), event.spans, strict=True):
@@ -287,7 +273,7 @@ def why_slower(stats: RunStats) -> str:
 
 
 def test_a_pass_of_a_lesson_is_what_of_it_was_the_runs() -> None:
-    event = of_rounds(APART)[-1]
+    event = rounds_of(APART)[-1]
     halves = [replace(span, share=0.5) for span in event.spans if span.name == "forward"]
     others = lambda e: (s for s in e.spans if s.name != "forward")  # noqa: E731
     events = with_rounds(APART, lambda e: {"spans": (*others(e), *halves, *halves)})

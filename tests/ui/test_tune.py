@@ -20,7 +20,7 @@ from tests.synthetic import DRAFTERS
 from tests.ui.boards import notice_of
 from tests.ui.test_form import form_values
 from ui.api.tune import _tune
-from ui.form.form import RECORD_TOP_K
+from ui.run.explain import RECORD_TOP_K
 from ui.server.context import Context
 from ui.shared.studies import Studies
 from ui.tune.form import LIVE, PICKED, TYPED, GridRequest, axis_shown, base_menu, study_request

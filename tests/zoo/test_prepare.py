@@ -10,8 +10,9 @@ import pytest
 from transformers import AutoTokenizer
 
 from core.errors import ConfigError
+from core.models.loading.gguf_cache import sha256_of
 from tests.zoo.small import SMALL
-from zoo.files import replace_file, replace_folder, sha256_of
+from zoo.files import replace_file, replace_folder
 from zoo.prepare import Inputs, prepare, report
 from zoo.presets import PRESETS
 from zoo.token_bytes import byte_lengths

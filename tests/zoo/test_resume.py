@@ -11,13 +11,14 @@ import torch
 
 from core.engine.engine import Engine
 from core.errors import ConfigError
+from core.models.loading.gguf_cache import sha256_of
 from core.models.loading.load import load_models
 from tests.zoo.killing import ROOT, killed_before, killed_when
 from tests.zoo.small import SMALL, Killed, saved_model
 from zoo import __main__ as command
 from zoo import round_times, samples, speedup
 from zoo.evaluate import as_json, evaluate_folder, measure, trained_models
-from zoo.files import replace_folder, sha256_of
+from zoo.files import replace_folder
 from zoo.learning_curve import LearningCurve
 from zoo.models import open_model
 from zoo.prepare import DEFAULT_PROMPTS

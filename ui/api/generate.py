@@ -6,7 +6,6 @@ the client with the same words. The same access rules hold as on the page.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -18,13 +17,12 @@ from core.config.checks import choice
 from core.errors import ConfigError
 from core.events import Event
 from ui.api.errors import spoken_errors
+from ui.api.polling import poll
 from ui.api.runs import outcome
 from ui.run.source import LiveSource
 from ui.server.context import Context
 
 __all__ = ["add_generate_endpoint"]
-
-WAIT_S = 0.02
 
 
 def add_generate_endpoint(context: Context) -> None:
@@ -88,11 +86,6 @@ def _generate(context: Context) -> Callable[..., Any]:
 
 
 async def wait_events(source: LiveSource) -> tuple[Event, ...]:
-    """The events of a run when it has ended; cancelling the wait stops the engine. Holds no
-    thread."""
-    try:
-        while not source.done:
-            await asyncio.sleep(WAIT_S)
-    finally:
-        source.cancel()
+    """The events of a run when it has ended; cancelling the wait stops the engine."""
+    await poll(lambda: source.done, source.cancel)
     return source.events(0, source.count)

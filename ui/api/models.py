@@ -5,7 +5,6 @@ The same visitors may load models as on the page.
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +15,7 @@ from gradio.events import api
 from core.config.checks import choice
 from core.errors import ConfigError
 from ui.api.errors import spoken_errors
+from ui.api.polling import poll
 from ui.models_tab.offering import NOT_YOURS
 from ui.models_tab.offers import checked_pair, offers, offers_plain
 from ui.server.context import Context
@@ -23,8 +23,6 @@ from ui.server.model_host import ModelHost
 from ui.server.model_swap import CANCELLED
 
 __all__ = ["add_model_endpoints"]
-
-WAIT_S = 0.05
 
 
 def add_model_endpoints(context: Context) -> None:
@@ -89,13 +87,8 @@ def _load_models(context: Context) -> Callable[..., Any]:
 
 async def wait_loaded(model_host: ModelHost) -> None:
     """Returns when the loading has succeeded; ConfigError with the reason otherwise. Cancelling the
-    wait cancels the loading. Holds no thread."""
-    try:
-        while model_host.exchange.loading:
-            await asyncio.sleep(WAIT_S)
-    except asyncio.CancelledError:
-        model_host.cancel()
-        raise
+    wait cancels the loading."""
+    await poll(lambda: not model_host.exchange.loading, model_host.cancel)
     exchange = model_host.exchange
     if exchange.state == CANCELLED:
         raise ConfigError("loading was given up: the models that were loaded stay")

@@ -22,9 +22,9 @@ from lab.prompts import StudyPrompt
 from lab.study import KINDS, Study
 from lab.tuned import tuning_result
 from ui.api.errors import spoken_errors
-from ui.api.generate import WAIT_S
+from ui.api.polling import poll, wait_measured
 from ui.api.runs import MAX_ROWS
-from ui.compare.comparison import comparison_rows, configurations_of
+from ui.compare.comparison import DEFAULT_PRESETS, comparison_rows, configurations_of
 from ui.server.context import Context
 from ui.shared.studies import OpenedStudy, Studies, new_study
 from ui.shared.study_board import studies_of
@@ -33,7 +33,6 @@ from ui.tune.rows import summary_rows
 __all__ = ["add_study_endpoints", "configuration_from", "measured_here", "study_plain"]
 
 MOST_SKIPPED = 10**9
-USUAL = ("sequence", "specinfer", "minions")
 
 
 def add_study_endpoints(context: Context) -> None:
@@ -59,24 +58,13 @@ async def measured_here(mine: Studies, study: Study) -> OpenedStudy:
 
 async def _wait_completed(mine: Studies, study_id: str) -> OpenedStudy:
     """StudyError if the study does not end completely; `/study` has the results so far."""
-    try:
-        await _at_rest(mine, study_id)
-    except asyncio.CancelledError:
-        mine.context.conductor.stop(study_id)
-        raise
+    await wait_measured(mine.context.conductor, study_id)
     opened = await asyncio.to_thread(mine.open, study_id)
     if opened.row.state != "completed":
         why = f": {opened.row.reason}" if opened.row.reason else ""
         progress_words = f"{opened.row.done} of {opened.row.total} runs are kept"
         raise StudyError(f"study {study_id} {opened.row.state}{why}; {progress_words}")
     return opened
-
-
-async def _at_rest(mine: Studies, study_id: str) -> None:
-    """Waits until this study is no longer being measured."""
-    conductor = mine.context.conductor
-    while (progress := conductor.progress()).live and progress.study_id == study_id:
-        await asyncio.sleep(WAIT_S)
 
 
 def study_plain(context: Context, opened: OpenedStudy) -> dict[str, Any]:
@@ -151,7 +139,7 @@ def _compare(context: Context) -> Callable[..., Any]:
                 min_p=min_p,
                 repetition_penalty=repetition_penalty,
             )
-            given_settings = list(USUAL) if configurations is None else configurations
+            given_settings = list(DEFAULT_PRESETS) if configurations is None else configurations
             if not isinstance(given_settings, list):
                 raise ConfigError.of("configurations", given_settings, "a list")
             chosen = [configuration_from(entry, sampling.temperature) for entry in given_settings]
@@ -224,7 +212,7 @@ def _stop_study(context: Context) -> Callable[..., Any]:
             text("study_id", study_id)
             mine = studies_of(context, gradio_request, "")
             mine.stop(study_id)
-            await _at_rest(mine, study_id)
+            await poll(lambda: not mine.context.conductor.progress().measures(study_id))
             return _line_plain(await asyncio.to_thread(mine.line, study_id))
 
     return stop_study

@@ -16,6 +16,7 @@ from lab.grid import axis_of
 from lab.prompts import StudyPrompt, unique_prompts
 from lab.tuned import tuning_result
 from ui.api.errors import spoken_errors
+from ui.api.polling import wait_measured
 from ui.server.context import Context
 from ui.shared.studies import Studies
 from ui.shared.study_board import studies_of
@@ -23,8 +24,6 @@ from ui.tune.form import GridRequest, grid_study
 from ui.tune.rows import summary_rows
 
 __all__ = ["add_tune_endpoint"]
-
-WAIT_S = 0.05
 
 
 def add_tune_endpoint(context: Context) -> None:
@@ -76,7 +75,7 @@ def _tune(context: Context) -> Callable[..., Any]:
             mine = studies_of(context, gradio_request, "")
             mine.begin(grid_request.study)
             if wait:
-                await _wait_ended(context, grid_request.study.study_id)
+                await wait_measured(context.conductor, grid_request.study.study_id)
             return await asyncio.to_thread(_result, mine, grid_request)
 
     return tune
@@ -100,16 +99,6 @@ def _request(
     texts = unique_prompts(StudyPrompt(str(i), text) for i, text in enumerate(prompts, start=1))
     base = SpeculationConfig.preset(preset, sampling.temperature)
     return grid_study(context, base, axes, texts, sampling, repeats, chat)
-
-
-async def _wait_ended(context: Context, study_id: str) -> None:
-    """Waits until the study has ended; cancelling the wait stops it. Holds no thread."""
-    try:
-        while (standing := context.conductor.progress()).live and standing.study_id == study_id:
-            await asyncio.sleep(WAIT_S)
-    except asyncio.CancelledError:
-        context.conductor.stop(study_id)
-        raise
 
 
 def _result(mine: Studies, grid_request: GridRequest) -> dict[str, Any]:

@@ -21,17 +21,22 @@ from lab.tables import (
 )
 from ui.compare.study_shown import ShownRuns, Text, shown_of, text_of, texts_words
 from ui.compare.study_text import ANSWERS, Events, same_answer
+from ui.run.explain import RECORD_TOP_K
 from ui.run.slower import pool_stats, slower_because
 from ui.run.view import View
 from ui.shared.study_words import machine_words
 from ui.words.spreads import AS_FAST, is_slower, speed_up_words, spread_words, where_words
 
-__all__ = ["RECORDED", "comparison_rows", "comparison_values", "configurations_of", "verdict"]
+__all__ = [
+    "DEFAULT_PRESETS",
+    "comparison_rows",
+    "comparison_values",
+    "configurations_of",
+    "verdict",
+]
 
 MOST = 6
-RECORDED = 5
-"""Every run records as many alternatives: they distinguish a rounding tie from a bug, but cost
-time."""
+DEFAULT_PRESETS = ("sequence", "specinfer", "minions")
 STAGES = ("draft", "combine", "llm", "verify", "commit", "prefill")
 
 
@@ -43,7 +48,8 @@ def configurations_of(chosen: Sequence[tuple[str, SpeculationConfig]]) -> tuple[
         allowed = f"1 to {MOST - 1} configurations that draft, beside plain decoding"
         raise ConfigError.of("configurations", len(rest), allowed)
     configurations = [Configuration(name, _with_alternatives(one)) for name, one in rest]
-    return (plain_configuration(RECORDED), *configurations)
+    # All runs record as many: alternatives distinguish a rounding tie from a bug, but cost time.
+    return (plain_configuration(RECORD_TOP_K), *configurations)
 
 
 def _is_plain(speculation: SpeculationConfig) -> bool:
@@ -52,7 +58,7 @@ def _is_plain(speculation: SpeculationConfig) -> bool:
 
 def _with_alternatives(speculation: SpeculationConfig) -> SpeculationConfig:
     """The configuration with alternatives recorded and without state from earlier runs."""
-    changed = {"record_top_k": RECORDED, "carry_over": False}
+    changed = {"record_top_k": RECORD_TOP_K, "carry_over": False}
     return SpeculationConfig.from_plain({**speculation.to_plain(), **changed})
 
 

@@ -13,10 +13,10 @@ from core.config import PRESETS, Request, SamplingParams, SpeculationConfig
 from core.errors import ConfigError
 from lab.prompts import StudyPrompt
 from lab.study import Study
-from ui.compare.comparison import comparison_values, configurations_of
+from ui.compare.comparison import DEFAULT_PRESETS, comparison_values, configurations_of
 from ui.components import COMPARE_PICTURES, pack
 from ui.form.fields import config_of, whole_number
-from ui.form.form import EXAMPLES, SAMPLING_NAMES, preset_config, processor_controls
+from ui.form.form import EXAMPLES, SAMPLING_NAMES, fill_prompt, preset_config, processor_controls
 from ui.live.layout import Live
 from ui.server.context import Context
 from ui.sessions.layout import Sessions
@@ -44,7 +44,6 @@ __all__ = [
 ]
 
 LIVE = "the Live tab's settings"
-USUAL = ("sequence", "specinfer", "minions")
 SAMPLING = SAMPLING_NAMES[:7]  # as far as the seed
 
 
@@ -95,7 +94,7 @@ def _build_form() -> dict[str, Any]:
         )
     configurations = gr.CheckboxGroup(
         compare_choices(None),
-        value=list(USUAL),
+        value=list(DEFAULT_PRESETS),
         label="Configurations",
         info="One to five, beside plain decoding, which is always measured.",
         elem_id="compare-configurations",
@@ -229,7 +228,7 @@ def wire_compare(
     wire_begin(board, visitor, compare.begin.click, lambda *v: study_of(context, v), inputs, drawn)
     tab.select(choices_shown, [own, compare.configurations], compare.configurations, **QUICK)
     for button, (_, text) in zip(compare.examples, EXAMPLES, strict=True):
-        button.click(_constant(text), None, compare.prompt, **QUICK)
+        button.click(fill_prompt(text), None, compare.prompt, **QUICK)
     table = compare.pictures["compared"]
     into_live(live, tabs, table.edit, _take_handler(compare), [visitor])
     into_sessions(sessions, tabs, table.select, visitor)
@@ -252,7 +251,3 @@ def _take_handler(compare: Compare) -> Callable[..., Request]:
         return request_of(mine, str(event_data.get("study", "")), str(event_data.get("name", "")))
 
     return take
-
-
-def _constant(text: str) -> Callable[[], str]:
-    return lambda: text

@@ -22,7 +22,7 @@ from ui.components.theme import page_theme
 
 __all__ = ["STYLESHEETS", "asset_files", "asset_routes", "assets_head", "launch_options", "version"]
 
-ASSETS = Path(__file__).parent / "assets"
+PICTURE_ASSETS = Path(__file__).parent / "assets"
 STYLESHEETS = (
     "base.css",
     "text.css",
@@ -43,7 +43,9 @@ MEDIA_TYPES = {".js": "text/javascript", ".css": "text/css"}
 @cache
 def asset_files() -> dict[str, Path]:
     """Every file a browser may ask for, by the name it is served under."""
-    ours = {path.name: path for path in sorted(ASSETS.iterdir()) if path.suffix in MEDIA_TYPES}
+    ours = {
+        path.name: path for path in sorted(PICTURE_ASSETS.iterdir()) if path.suffix in MEDIA_TYPES
+    }
     return {**ours, PLOTLY: Path(str(files("plotly") / "package_data" / PLOTLY))}
 
 
@@ -53,7 +55,7 @@ def version() -> str:
     digest = hashlib.sha256()
     for name, path in asset_files().items():
         digest.update(f"{name}:{path.stat().st_size}:".encode())
-        if path.parent == ASSETS:
+        if path.parent == PICTURE_ASSETS:
             digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
 

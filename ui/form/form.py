@@ -7,7 +7,7 @@ changes, so that a combination that would not be lossless is refused before Run.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -35,6 +35,7 @@ from ui.form.menus import (
     verify_choices,
     weights_choices,
 )
+from ui.run.explain import RECORD_TOP_K
 from ui.words.settings import OWN, TEMPERATURE_MEANS, page_preset
 
 __all__ = [
@@ -48,6 +49,7 @@ __all__ = [
     "build_settings",
     "chat_words",
     "control_updates",
+    "fill_prompt",
     "own_preset",
     "preset_choices",
     "preset_config",
@@ -59,8 +61,6 @@ __all__ = [
     "spoken_empty",
     "validity",
 ]
-
-RECORD_TOP_K = 5
 
 # A prompt of each domain, chosen for how its greedy text of 128 tokens reads; the best one first.
 EXAMPLES = (
@@ -90,6 +90,11 @@ SAMPLING_NAMES = (
     "ignore_eos",
     "chat",
 )
+
+
+def fill_prompt(text: str) -> Callable[[], str]:
+    """The handler of an example's button."""
+    return lambda: text
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Any
 import gradio as gr
 from gradio.components import Component
 
-from ui.form.form import Form, build_command, build_settings
+from ui.form.form import Command, Form, build_command, build_settings
 from ui.form.own_presets import OwnPresets, build_own_presets
 from ui.live.rerun import build_rerun
 from ui.run.frame import Frame
@@ -74,20 +74,7 @@ def build_live(context: Context, chips: gr.HTML) -> Live:
             position_sentence(Frame()),
             lambda: requests.append(build_all_requests(context)),
         )
-    with gr.Column(elem_id="live-settings", elem_classes="sp-drawer"):
-        close = gr.Button("Close ✕", size="sm", elem_id="live-drawer-close")
-        on_change, rerun = build_rerun()
-        racing = gr.Checkbox(
-            context.race,
-            label="Race plain decoding after each run",
-            info="The same request without drafts: answers how much faster, and whether the text "
-            "is the same.",
-            elem_id="live-racing",
-        )
-        models = (context.drafter_names, context.preset, context.chat, context.answers)
-        form = build_settings(command, *models, own=context.own_drafters)
-        presets = build_own_presets()
-        gr.Markdown(KEYS, elem_classes="sp-keys")
+    close, settings = _build_drawer(context, command)
     for button in (drawer, close):
         button.click(None, None, None, js=DRAWER)
     copy.click(None, None, None, js="() => { window.specscopeLink?.copy('live-copy'); }")
@@ -103,16 +90,37 @@ def build_live(context: Context, chips: gr.HTML) -> Live:
         "arrived": gr.Number(1, precision=0, visible=False),
     }
     return Live(
-        board,
-        form,
-        chips,
-        wrong,
-        run,
-        stop,
-        on_change=on_change,
-        racing=racing,
-        rerun=rerun,
-        presets=presets,
+        board=board,
+        header=chips,
+        validity=wrong,
+        run=run,
+        stop=stop,
         requests=requests[0],
+        **settings,
         **hidden,
     )
+
+
+def _build_drawer(context: Context, command: Command) -> tuple[gr.Button, dict[str, Any]]:
+    """The settings, which slide over the board: their Close button, and the components of Live."""
+    with gr.Column(elem_id="live-settings", elem_classes="sp-drawer"):
+        close = gr.Button("Close ✕", size="sm", elem_id="live-drawer-close")
+        on_change, rerun = build_rerun()
+        racing = gr.Checkbox(
+            context.race,
+            label="Race plain decoding after each run",
+            info="The same request without drafts: answers how much faster, and whether the text "
+            "is the same.",
+            elem_id="live-racing",
+        )
+        models = (context.drafter_names, context.preset, context.chat, context.answers)
+        form = build_settings(command, *models, own=context.own_drafters)
+        presets = build_own_presets()
+        gr.Markdown(KEYS, elem_classes="sp-keys")
+    return close, {
+        "form": form,
+        "on_change": on_change,
+        "racing": racing,
+        "rerun": rerun,
+        "presets": presets,
+    }

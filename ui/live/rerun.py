@@ -9,7 +9,6 @@ controls, no engine.
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -18,6 +17,7 @@ from ui.form.form import Form
 from ui.run.frame import Before
 from ui.run.view import reduce_all
 from ui.server.session import TabSession
+from ui.shared.parts import SHARED_ASSETS
 
 __all__ = [
     "AWAITED",
@@ -29,7 +29,6 @@ __all__ = [
     "wire_changes",
 ]
 
-ASSETS = Path(__file__).parents[1] / "shared" / "assets"
 AWAITED = "(...given) => { window.specscopeAwaited = performance.now() + 10000; return given; }"
 """JavaScript for an event that requests field values: nothing runs until they arrive or time
 out."""
@@ -59,7 +58,7 @@ def here_script() -> str:
 
 
 def _script(name: str) -> str:
-    return (ASSETS / f"{name}.js").read_text(encoding="utf-8")
+    return (SHARED_ASSETS / f"{name}.js").read_text(encoding="utf-8")
 
 
 def wire_changes(form: Form, preset_chosen: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import gradio as gr
 
-from ui.form.form import EXAMPLES, FOLLOWED, OWN, preset_values
+from ui.form.form import EXAMPLES, FOLLOWED, OWN, fill_prompt, preset_values
 from ui.form.own_presets import wire_own_presets
 from ui.form.presets import at_temperature, menu_name, preset_menu
 from ui.live.handlers import (
@@ -132,7 +132,7 @@ def _wire_form(live: Live, own: gr.BrowserState) -> None:
     )
     preset_event.then(None, None, None, js=here)
     for button, (_, text) in zip(form.examples, EXAMPLES, strict=True):
-        filled = button.click(_constant(text), None, form.prompt, **quick)
+        filled = button.click(fill_prompt(text), None, form.prompt, **quick)
         filled.then(None, None, None, js=RUN)
     wire_own_presets(live.presets, form, live.chosen, live.validity, own, **quick)
     # A preset of ours may mean other fields at another temperature: those first, then the check.
@@ -259,7 +259,3 @@ def _send(session: TabSession, values_now: Sequence[Any], values: list[Any]) -> 
 
 def _no_op() -> None:
     return None
-
-
-def _constant(text: str) -> Callable[[], str]:
-    return lambda: text

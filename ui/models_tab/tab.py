@@ -35,8 +35,6 @@ INTRO = (
     "An **LLM** writes the text; small models (**SSMs**) draft ahead of it. They must share one "
     "tokenizer. Runs go on while another pair is loaded: it takes over once loaded."
 )
-DTYPES = ("auto", "float32", "bfloat16")
-DEVICES = ("auto", "cpu", "cuda")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +87,8 @@ def build_models(context: Context) -> Models:
 
 
 def _form() -> tuple[gr.Textbox, gr.Textbox, gr.Dropdown, gr.Dropdown]:
+    from core.models.loading.placing import DEVICES, DTYPES  # imports torch
+
     llm = gr.Textbox(
         value="bundled",
         max_lines=1,
@@ -106,7 +106,7 @@ def _form() -> tuple[gr.Textbox, gr.Textbox, gr.Dropdown, gr.Dropdown]:
     )
     with gr.Row():
         dtype = gr.Dropdown(
-            list(DTYPES),
+            ["auto", *DTYPES],
             value="auto",
             label="Number format",
             info=auto_words(),

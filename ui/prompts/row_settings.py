@@ -12,6 +12,7 @@ from core.config import PRESETS, SpeculationConfig, recorded_sampling
 from core.errors import ConfigError
 from core.events import RunStarted
 from lab.budgets import by_machine, told_nodes
+from ui.run.listed import number_of
 from ui.words.settings import OWN, Settings, settings_of
 
 __all__ = ["RunSettings", "labels_of", "settings_of_run"]
@@ -115,7 +116,7 @@ def _auto(started: RunStarted) -> str:
     except ConfigError:  # of another version
         return ""
     nodes = told_nodes([started]) if by_machine(speculation) else None
-    return "" if nodes is None else f"trees of at most {nodes} node{'s' * (nodes != 1)}"
+    return "" if nodes is None else f"trees of at most {number_of(nodes, 'node')}"
 
 
 def _settings_key(settings: Settings, request_fields: dict[str, Any]) -> list[Any]:

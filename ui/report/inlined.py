@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from ui.components.assets import PLOTLY, STYLESHEETS, asset_files
+from ui.shared.parts import SHARED_ASSETS
 
 __all__ = ["fonts_css", "plotly_data", "report_file", "scripts_data", "seal", "styles"]
 
-ASSETS = Path(__file__).parent / "assets"
-PAGE_ASSETS = Path(__file__).parents[1] / "shared" / "assets"
+REPORT_ASSETS = Path(__file__).parent / "assets"
 FONTS = "templates/frontend/static/fonts"
 # Family, folder, file, weight: those that the page is set in (ui/components/theme.py).
 FACES = (
@@ -35,7 +35,7 @@ IMPORTED = r'(from |import\()"\./(\w+\.js)"'
 
 def report_file(name: str) -> str:
     """The text of one of the report's own assets."""
-    return (ASSETS / name).read_text(encoding="utf-8")
+    return (REPORT_ASSETS / name).read_text(encoding="utf-8")
 
 
 @cache
@@ -46,8 +46,10 @@ def scripts_data() -> str:
         for name, path in asset_files().items()
         if name.endswith(".js") and name != PLOTLY
     }
-    own = {path.name: path.read_text(encoding="utf-8") for path in sorted(ASSETS.glob("*.js"))}
-    notice = (PAGE_ASSETS / "notice.js").read_text(encoding="utf-8")
+    own = {
+        path.name: path.read_text(encoding="utf-8") for path in sorted(REPORT_ASSETS.glob("*.js"))
+    }
+    notice = (SHARED_ASSETS / "notice.js").read_text(encoding="utf-8")
     own["notice.js"] = f"export function mount(element, props, watch, trigger) {{\n{notice}\n}}\n"
     modules = {**ours, **own}
     return seal(
@@ -71,7 +73,7 @@ def plotly_data() -> str:
 def styles() -> str:
     """The pictures' styles, the page's, then the report's."""
     shared = [asset_files()[name].read_text(encoding="utf-8") for name in STYLESHEETS]
-    page = (PAGE_ASSETS / "page.css").read_text(encoding="utf-8")
+    page = (SHARED_ASSETS / "page.css").read_text(encoding="utf-8")
     return "\n".join([*shared, page, report_file("report.css")])
 
 

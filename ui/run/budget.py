@@ -6,7 +6,6 @@ Pure: a View in, words and numbers out. core.config.budget has the rule that div
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +14,7 @@ from core.config.budget import longest, shares
 from core.config.checks import MAX_TREE_NODES
 from core.config.mechanisms import combine_rule, length_policy
 from core.errors import ConfigError
+from ui.run.listed import join_names, number_of
 from ui.run.routes import drafting_ssms
 from ui.run.view import View
 
@@ -104,7 +104,7 @@ def _came_to(view: View, config: SpeculationConfig) -> str:
     if view.started.asked.get("speculation", {}).get("max_tree_nodes") != "auto":
         return ""
     nodes = config.max_tree_nodes
-    came = f"max_tree_nodes=auto came to {_nodes(nodes)} in this run"
+    came = f"max_tree_nodes=auto came to {number_of(nodes, 'node')} in this run"
     if not length_policy(config.length).given:
         return f"{came}, the largest tree that was timed: {config.length} finds its own length."
     if nodes >= LARGEST_MEASURED:
@@ -123,7 +123,7 @@ def _lets(view: View, config: SpeculationConfig) -> str:
     most = longest(config, names, most_tokens)
     if most >= most_tokens:
         return ""
-    nodes = _nodes(int(config.max_tree_nodes))
+    nodes = number_of(int(config.max_tree_nodes), "node")
     many = len(names) > 1 and combine_rule(config.combine).node_budget != "each"
     among = f" for {len(names)} drafters" if many else ""
     short = f"speculation_length {most_tokens} is not reached"
@@ -135,13 +135,4 @@ def _none(view: View) -> str:
     if not without:
         return ""
     gets, drafts = ("gets", "drafts") if len(without) == 1 else ("get", "draft")
-    return f"{_join_names(without)} {gets} no node and {drafts} nothing."
-
-
-def _nodes(count: int) -> str:
-    return "1 node" if count == 1 else f"{count} nodes"
-
-
-def _join_names(names: Sequence[str]) -> str:
-    *most, last = names
-    return f"{', '.join(most)} and {last}" if most else last
+    return f"{join_names(without)} {gets} no node and {drafts} nothing."

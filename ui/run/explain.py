@@ -17,17 +17,19 @@ from ui.run.fused import own_proposals, provenance
 from ui.run.looked_up import lookup_reasons
 from ui.run.view import Detail
 
-__all__ = ["Explanation", "bars", "explain", "quote"]
+__all__ = ["RECORD_TOP_K", "Explanation", "bars", "explain", "quote"]
 
 MAX_QUOTED = 40
+RECORD_TOP_K = 5
+"""The `record_top_k` of runs made on the page: alternatives of a node that the inspector shows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """The inspector's content.
 
-    `chance`: the LLM's probability of the token. `parent`: the node whose continuations `bars`
-    shows (-1: root); None if there are none.
+    `llm_probability`: of the token. `parent`: the node whose continuations `bars` shows (-1: root);
+    None if there are none.
     """
 
     title: str = ""
@@ -37,7 +39,7 @@ class Explanation:
     token_id: int = -1
     parent: int | None = -1
     parent_text: str = ""
-    chance: float | None = None
+    llm_probability: float | None = None
 
 
 def quote(text: str) -> str:
@@ -75,7 +77,7 @@ def explain(
         token_id=tree.token_ids[node],
         parent=parent,
         parent_text=tree.root_text if parent < 0 else tree.texts[parent],
-        chance=verdict.llm_probabilities[node] if verdict else None,
+        llm_probability=verdict.llm_probabilities[node] if verdict else None,
     )
 
 
@@ -91,11 +93,15 @@ def bars(
     rows = [top for top in detail.verified.top_k if top.node == explanation.parent]
     found = {index.get(top.source, top.source): _bar(top, explanation.token_id) for top in rows}
     llm = found.get("llm")
-    if llm and explanation.chance is not None and not any(one["hit"] for one in llm.values()):
+    if (
+        llm
+        and explanation.llm_probability is not None
+        and not any(one["hit"] for one in llm.values())
+    ):
         llm[str(len(llm))] = {
             "t": explanation.token,
             "id": explanation.token_id,
-            "p": round(explanation.chance, 4),
+            "p": round(explanation.llm_probability, 4),
             "hit": True,
         }
     for name in _proposers(detail.combined, explanation):
@@ -175,12 +181,12 @@ def _own(tree: Combined, verdict: Verified | None, letters: Mapping[str, str]) -
             parent=None,
             parent_text=before,
         )
-    own, chance = quote(verdict.own_text), percent(verdict.own_probability)
+    own, own_percent = quote(verdict.own_text), percent(verdict.own_probability)
     reasons = {
         "recovered": _stopped_here(tree, verdict, after, letters),
         "bonus": f"{quote(before)} is the end of an accepted branch; the same LLM pass also gives "
-        f"the token after it, {own} ({chance}), for free.",
-        "plain": f"Nothing was drafted in this round: plain decoding, {own} ({chance}).",
+        f"the token after it, {own} ({own_percent}), for free.",
+        "plain": f"Nothing was drafted in this round: plain decoding, {own} ({own_percent}).",
     }
     return Explanation(
         title=f"{own}, the LLM's own token ({verdict.own_kind})",
@@ -190,15 +196,15 @@ def _own(tree: Combined, verdict: Verified | None, letters: Mapping[str, str]) -
         token_id=verdict.own_token_id,
         parent=after,
         parent_text=before,
-        chance=verdict.own_probability,
+        llm_probability=verdict.own_probability,
     )
 
 
 def _stopped_here(tree: Combined, verdict: Verified, after: int, letters: Mapping[str, str]) -> str:
     """What was drafted after the node and by which drafters, what the LLM wrote instead, and how
     probable both were."""
-    chance = verdict.own_probability
-    own = f"{quote(verdict.own_text)} ({percent(chance)})"
+    probability = verdict.own_probability
+    own = f"{quote(verdict.own_text)} ({percent(probability)})"
     drafted = [node for node, parent in enumerate(tree.parents) if parent == after]
     if not drafted:
         return f"Nothing was drafted here; the LLM went on with {own}."
@@ -210,14 +216,14 @@ def _stopped_here(tree: Combined, verdict: Verified, after: int, letters: Mappin
     chose = "prefers" if verdict.rule == "greedy" else "drew"
     return (
         f"The drafts said {quote(tree.texts[likeliest])} (by {by}){more}; the LLM {chose} "
-        f"{quote(verdict.own_text)} ({percent(chance)} against {percent(other)}), so the draft "
-        "stops here."
+        f"{quote(verdict.own_text)} ({percent(probability)} against {percent(other)}), so the "
+        "draft stops here."
     )
 
 
-def percent(chance: float) -> str:
+def percent(probability: float) -> str:
     """A probability as text: 0.412 as 41.2 %."""
-    return f"{100 * chance:.3g} %" if chance < 1 else "100 %"
+    return f"{100 * probability:.3g} %" if probability < 1 else "100 %"
 
 
 def _verdict(
@@ -230,23 +236,25 @@ def _verdict(
         return _not_reached(tree, verdict, node)
     if verify_rule(verdict.rule).reads_q:
         return _trial_words(verdict, node)
-    chance = percent(verdict.llm_probabilities[node])
+    own_percent = percent(verdict.llm_probabilities[node])
     own = quote(tree.texts[node])
     before = quote(tree.root_text if parent < 0 else tree.texts[parent])
-    wanted, wanted_chance = _llm_choice(tree, verdict, parent)
+    wanted, wanted_percent = _llm_choice(tree, verdict, parent)
     accepted = verdict.outcomes[node] == "accepted"
     if verdict.rule == "greedy":
         if accepted:
-            return f"Accepted: after {before} the LLM's most probable token is {own} ({chance})."
+            return (
+                f"Accepted: after {before} the LLM's most probable token is {own} ({own_percent})."
+            )
         return (
             f"Rejected: after {before} the LLM's most probable token is {wanted} "
-            f"({wanted_chance}); {own} has {chance}."
+            f"({wanted_percent}); {own} has {own_percent}."
         )
     seed = sampling.get("seed")
     drawn = f"with seed {seed} the LLM draws {own if accepted else wanted} at this place"
     if accepted:
-        return f"Accepted: {drawn} (probability {chance}), and that token was in the tree."
-    return f"Rejected: {drawn} (probability {wanted_chance}), not {own} ({chance})."
+        return f"Accepted: {drawn} (probability {own_percent}), and that token was in the tree."
+    return f"Rejected: {drawn} (probability {wanted_percent}), not {own} ({own_percent})."
 
 
 def _llm_choice(tree: Combined, verdict: Verified, parent: int) -> tuple[str, str]:

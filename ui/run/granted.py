@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from core.events import Scheduled
-from ui.run.listed import join_names
+from ui.run.listed import join_names, number_of
 from ui.run.view import Detail, RoundView
 
 __all__ = ["DECISIONS", "decision_values", "granted_words", "nodes_words", "schedule_words"]
@@ -69,7 +69,7 @@ def schedule_words(rounds: Sequence[RoundView]) -> str:
         return ""
     named = join_names(list(dict.fromkeys(part.schedule for part in parts)))
     others = max(part.num_live for part in parts) - 1
-    beside = f"beside up to {others} other request{'s' * (others != 1)}" if others else "alone"
+    beside = f"beside up to {number_of(others, 'other request')}" if others else "alone"
     when = f" in {len(parts)} of {len(rounds)} rounds" if len(parts) < len(rounds) else ""
     shared = sum(part.num_batch > 1 for part in parts)
     drafted = sum(part.num_drafted for part in parts)

@@ -1,12 +1,17 @@
-"""Names in a sentence."""
+"""Names and numbers in a sentence."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["join_names"]
+__all__ = ["join_names", "number_of"]
 
 
 def join_names(names: Sequence[str]) -> str:
     """A; A and B; A, B and C."""
     return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)
+
+
+def number_of(count: int, noun: str) -> str:
+    """1 token; 2 tokens."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"

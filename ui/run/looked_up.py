@@ -43,5 +43,5 @@ def _reason(draft: DraftRecord, place: int, name: str) -> str:
     return f"{name}: {found}; weighed by its hits so far, {score}."
 
 
-def _percent(chance: float) -> str:
-    return f"{100 * chance:.0f} %"
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"

@@ -154,12 +154,12 @@ def _margin(view: View, plain: View, at: int, tops: dict[int, TopK]) -> float | 
     """
     if at >= min(len(view.tokens), len(plain.tokens)) or at not in tops:
         return None
-    chances = dict(zip(tops[at].token_ids, tops[at].probabilities, strict=True))
+    probabilities = dict(zip(tops[at].token_ids, tops[at].probabilities, strict=True))
     ours, theirs = view.tokens[at].token_id, plain.tokens[at].token_id
     # One of the two is not among the recorded top k, or its probability was rounded to 0.
-    if not chances.get(ours) or not chances.get(theirs):
+    if not probabilities.get(ours) or not probabilities.get(theirs):
         return None
-    margin = math.log(chances[theirs]) - math.log(chances[ours])
+    margin = math.log(probabilities[theirs]) - math.log(probabilities[ours])
     return abs(margin + _noise(view, at, theirs) - _noise(view, at, ours))
 
 
@@ -203,11 +203,11 @@ def _logp_differences(
         if i not in ours or i not in theirs:
             continue
         mine = dict(zip(ours[i].token_ids, ours[i].probabilities, strict=True))
-        for token_id, chance in zip(theirs[i].token_ids, theirs[i].probabilities, strict=True):
+        for token_id, probability in zip(theirs[i].token_ids, theirs[i].probabilities, strict=True):
             if i == at and token_id in disputed:
                 continue
-            if chance > 0 and mine.get(token_id, 0.0) > 0:
-                yield abs(math.log(chance) - math.log(mine[token_id]))
+            if probability > 0 and mine.get(token_id, 0.0) > 0:
+                yield abs(math.log(probability) - math.log(mine[token_id]))
 
 
 def _tops(events: Iterable[Event]) -> dict[int, TopK]:

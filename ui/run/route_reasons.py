@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import re
 
+from ui.run.listed import number_of
+
 __all__ = ["route_reason"]
 
 GRANTED = re.compile(r"; the batch grants (\d+)$")
@@ -20,8 +22,7 @@ def route_reason(recorded: str, number: int) -> str:
     reason = _in_words(GRANTED.sub("", recorded), number)
     if granted is None:
         return reason
-    count = int(granted[1])
-    return f"{reason}; the scheduler allows {count} SSM{'' if count == 1 else 's'}"
+    return f"{reason}; the scheduler allows {number_of(int(granted[1]), 'SSM')}"
 
 
 def _in_words(reason: str, number: int) -> str:

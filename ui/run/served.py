@@ -14,7 +14,7 @@ from typing import Any
 from core.config.mechanisms import is_model_free
 from core.events import RoutedDrafter
 from ui.run.explain import quote
-from ui.run.listed import join_names
+from ui.run.listed import join_names, number_of
 from ui.run.view import RoundView, TokenView, View
 
 __all__ = ["served_in_short", "served_parts"]
@@ -24,7 +24,7 @@ Value = dict[str, Any]
 # Tokens that a change of drafter must gain: fewer changes make parts that can be read.
 CHANGE = 6.0
 WORDS = 24  # characters of a part's text
-NAMED = 3  # parts in the notice's sentence
+MAX_PARTS = 3  # parts in the notice's sentence
 
 
 def served_parts(view: View, ssms: Sequence[str]) -> Value:
@@ -48,9 +48,9 @@ def served_in_short(parts: Value, letters: Mapping[str, str]) -> str:
     labels = [f"{sign} {name}" for name, sign in letters.items()]
     names = [labels[int(one["d"])] for one in parts.values()]
     begins = [one["text"] for one in parts.values()]
-    phrases = [f"{name} from {text} on" for name, text in zip(names, begins, strict=True)][:NAMED]
-    more = len(parts) - NAMED
-    phrases += [f"{more} more part{'s' * (more != 1)}"] if more > 0 else []
+    phrases = [f"{name} from {text} on" for name, text in zip(names, begins, strict=True)]
+    more = len(parts) - MAX_PARTS
+    phrases[MAX_PARTS:] = [number_of(more, "more part")] if more > 0 else []
     served = f"{names[0]} all of it" if len(parts) == 1 else join_names(phrases)
     where = "Why: see “Who”."
     return f"Which drafter served which part of the text: {served}. {where}"

@@ -372,20 +372,20 @@ def _new_tokens(
     tree, verdict = detail.combined, detail.verified
     index = {name: i for i, name in enumerate(drafters)}
     for i, token_id in enumerate(event.token_ids):
-        kind, chance = "plain", 0.0
+        kind, probability = "plain", 0.0
         scores: tuple[tuple[int, float], ...] = ()
         if verdict and tree and i < event.num_accepted:
             node = verdict.path[i]
-            kind, chance = "accepted", verdict.llm_probabilities[node]
+            kind, probability = "accepted", verdict.llm_probabilities[node]
             whose = tree.drafters_of(node)
             # Reversed, so that of two proposals by one drafter the first stays in the dict.
             offered = (p for p in reversed(tree.proposals[node]) if p.drafter in whose)
             firsts = {index.get(p.drafter, -1): p.score for p in offered}
             scores = tuple(sorted(firsts.items()))
         elif verdict:
-            kind, chance = verdict.own_kind, verdict.own_probability
+            kind, probability = verdict.own_kind, verdict.own_probability
         yield TokenView(
-            token_id, event.text_deltas[i], event.texts[i], event.round, kind, chance, scores
+            token_id, event.text_deltas[i], event.texts[i], event.round, kind, probability, scores
         )
 
 

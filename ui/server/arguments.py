@@ -10,46 +10,28 @@ from core.config.arguments import Parser
 from core.config.checks import choice, integer
 from core.config.mechanisms import SCHEDULES
 from core.config.nodes import node_settings
-from core.config.offload import number_of_bytes, offload_of
+from core.config.offload import offload_of
 from core.config.ranks import ranks_of
 from core.errors import ConfigError
+from core.models.loading.arguments import MODEL_NAMES, add_model_arguments, ssms_of
 
-__all__ = ["parse", "server_name", "ssms_of"]
+__all__ = ["parse", "server_name"]
 
-BUNDLED, SMOLLM2 = "bundled", "smollm2"
-NAMES = "bundled, smollm2, a folder, a GGUF file or a hub id"
 LOOPBACK = "127.0.0.1"
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
     """The arguments, checked as far as they can be before anything is loaded. ConfigError."""
     p = Parser(prog="python app.py", description="See speculative decoding happen.")
-    p.add_argument("--llm", default=BUNDLED, help=NAMES)
-    p.add_argument("--ssm", action="append", help=f"{NAMES}; repeatable")
-    own = "a drafter of one's own, as package.module:Class; repeatable"
-    p.add_argument("--drafter", action="append", default=[], metavar="MODULE:CLASS", help=own)
-    p.add_argument("--dtype", default="auto", help="float32, bfloat16 or auto")
-    p.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    add_model_arguments(p)
+    p.add_argument("--ssm", action="append", help=f"{MODEL_NAMES}; repeatable")
+    p.add_argument("--preset", help=f"what the page opens with: {', '.join(PRESETS)}")
+    schedules = ", ".join(SCHEDULES)
+    p.add_argument("--schedule", default="each", help=f"of requests at once: {schedules}")
     p.add_argument("--db", help="the SQLite file of all runs (default: SPECSCOPE_DB, user data)")
     p.add_argument("--host", help="address to listen on (default: GRADIO_SERVER_NAME, loopback)")
     p.add_argument("--port", type=int, help="default: GRADIO_SERVER_PORT, then 7860 or the next")
     p.add_argument("--auth", metavar="USER:PASSWORD", help="ask visitors for a name and password")
-    p.add_argument("--preset", help=f"what the page opens with: {', '.join(PRESETS)}")
-    p.add_argument("--offload", metavar="host|disk", help="stream the LLM's layers in each pass")
-    p.add_argument(
-        "--resident", type=number_of_bytes, metavar="BYTES", help="layers that stay in memory"
-    )
-    p.add_argument("--offload-mbps", type=float, metavar="N", help="limit of the stream in MB/s")
-    help = "SSMs on another machine (python -m core.nodes); repeatable"
-    p.add_argument("--node", action="append", default=[], metavar="HOST:PORT", help=help)
-    p.add_argument("--node-key-file", metavar="FILE", help="the key file of the nodes")
-    p.add_argument("--cluster", metavar="ADDRESS", help="a Ray cluster to place nodes in")
-    ssms = "SSMs to place in it, default: bundled; repeatable"
-    p.add_argument("--node-ssm", action="append", help=ssms)
-    ranks = "divide the LLM among N processes"
-    p.add_argument("--llm-ranks", metavar="tp=N|pp=N", help=ranks)
-    schedules = ", ".join(SCHEDULES)
-    p.add_argument("--schedule", default="each", help=f"of requests at once: {schedules}")
     help = "serve neither /v1 (OpenAI's API) nor /metrics (Prometheus)"
     p.add_argument("--no-openai", dest="openai", action="store_false", help=help)
     args = p.parse_args(argv)
@@ -83,13 +65,6 @@ def _preset(args: argparse.Namespace) -> str:
         return "specinfer" if ssms_of(args) or args.node or args.cluster else plain
     choice("--preset", args.preset, PRESETS)
     return str(args.preset)
-
-
-def ssms_of(args: argparse.Namespace) -> list[str]:
-    """Those of `--ssm`; by default those that come with the LLM, or with `--node` none."""
-    if args.ssm is not None:
-        return list(args.ssm)
-    return [BUNDLED] if args.llm in (BUNDLED, SMOLLM2) and not (args.node or args.cluster) else []
 
 
 def server_name(host: str | None) -> str:

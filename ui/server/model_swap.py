@@ -9,11 +9,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from core.models.loading.catalog import BUNDLED
 from core.models.loading.stages import same_stage
 
 __all__ = ["CANCELLED", "ModelSwap", "ModelPair", "Say", "Stage"]
 
-BUNDLED = "bundled"
 CANCELLED = "cancelled"
 Say = Callable[[str], None]
 """Called before each stage."""

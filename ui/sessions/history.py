@@ -15,7 +15,7 @@ import gradio as gr
 
 from core.config.checks import choice
 from core.errors import ConfigError, StoreError, UnknownRunError
-from ui.run.listed import join_names
+from ui.run.listed import join_names, number_of
 from ui.server.context import Context
 from ui.server.session import guard_once
 from ui.server.under_way import under_way
@@ -139,16 +139,12 @@ def list_values(
         anything = bool(text) or status != "all" or more != NO_FILTERS
         empty = "No run matches." if anything else "No run yet: the Live tab makes the first."
         value = {"rows": rows, "selected": opened, "empty": empty}
-        lines = [Line("info", f"{_runs(runs_page.total)}, page {number} of {last}.")]
+        lines = [Line("info", f"{number_of(runs_page.total, 'run')}, page {number} of {last}.")]
         log = log_line(context.store.status())
         lines += [log, *_log_location(context, asker)]
         return [value, notice_value(lines, again=bool(log.text)), number]
 
     return guard_once(work, lambda message: [{}, notice_value([Line("error", message)]), 1])
-
-
-def _runs(total: int) -> str:
-    return "1 run" if total == 1 else f"{total} runs"
 
 
 def _log_location(context: Context, asker: Asker) -> list[Line]:
@@ -214,7 +210,7 @@ def _shared(summary: Any) -> list[str]:
     if not summary.schedules:
         return []
     others = summary.num_others
-    beside = f" beside up to {others} other{'s' * (others != 1)}" if others else ""
+    beside = f" beside up to {number_of(others, 'other')}" if others else ""
     return [f"schedule {join_names(summary.schedules)}{beside}"]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import gradio as gr
 
 from core.errors import ConfigError, SpecScopeError, StoreError
+from ui.run.listed import number_of
 from ui.server.context import Context
 from ui.server.session import guard_once
 from ui.server.under_way import under_way
@@ -138,11 +139,14 @@ def set_retention(
             raise StoreError("runs kept whole: only who owns this server may say how many")
         keep = kept_runs(typed)
         if keep is not None and not sure:
-            ask = f"All but the last {_count(keep)} lose their rejected branches, for ever. Sure?"
+            kept = number_of(keep, "run")
+            ask = f"All but the last {kept} lose their rejected branches, for ever. Sure?"
             return notice_value([Line("warn", ask)]), gr.Button(visible=True)
         context.store.set_retention(keep)
         whole = "From now on every run stays whole."
-        some = f"The last {_count(keep or 0)} stay whole; older ones are thinned meanwhile."
+        some = (
+            f"The last {number_of(keep or 0, 'run')} stay whole; older ones are thinned meanwhile."
+        )
         line = Line("good", whole if keep is None else some)
         return notice_value([line]), gr.Button(visible=False)
 
@@ -150,7 +154,3 @@ def set_retention(
         return notice_value([Line("error", message)]), gr.Button(visible=False)
 
     return guard_once(work, refusal)
-
-
-def _count(runs: int) -> str:
-    return "1 run" if runs == 1 else f"{runs} runs"

@@ -17,6 +17,7 @@ from core.config.mechanisms import SCHEDULES
 from core.engine.snapshot import LiveRun, Snapshot
 from core.errors import ConfigError, SpecScopeError
 from ui.run.granted import DECISIONS, nodes_words
+from ui.run.listed import number_of
 from ui.server.context import Context
 from ui.shared.event_options import LATEST
 from ui.shared.parts import part
@@ -131,10 +132,10 @@ def _limit(run: LiveRun) -> str:
         return "as it chooses"
     if not part.length_limit:
         return "nothing"
-    tokens = "1 token" if part.length_limit == 1 else f"{part.length_limit} tokens"
+    tokens = number_of(part.length_limit, "token")
     if part.drafter_limit is None:
         return tokens
-    return f"{tokens}, {part.drafter_limit} SSM{'s' * (part.drafter_limit != 1)}"
+    return f"{tokens}, {number_of(part.drafter_limit, 'SSM')}"
 
 
 def _state(run: LiveRun) -> str:
@@ -142,7 +143,7 @@ def _state(run: LiveRun) -> str:
         return "begins"
     if not run.num_waited:
         return "in the pass"
-    return f"waits for {run.num_waited} round{'s' * (run.num_waited != 1)}"
+    return f"waits for {number_of(run.num_waited, 'round')}"
 
 
 def _pool(now: Snapshot) -> str:

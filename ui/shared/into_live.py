@@ -17,9 +17,10 @@ from gradio.helpers import special_args
 from core.config import PRESETS, Request
 from core.errors import ConfigError
 from ui.form.fields import FIELD_NAMES, values_of
-from ui.form.form import OWN, RECORD_TOP_K, request_of
+from ui.form.form import OWN, request_of
 from ui.form.presets import still_means
 from ui.live.layout import Live
+from ui.run.explain import RECORD_TOP_K
 from ui.server.context import Context
 from ui.server.session import TabSession, guard_once
 from ui.shared.event_options import QUICK

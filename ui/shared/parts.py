@@ -21,6 +21,7 @@ from ui.words.messages import Line
 from ui.words.visible import visible
 
 __all__ = [
+    "SHARED_ASSETS",
     "download",
     "grid_point",
     "header",
@@ -40,7 +41,7 @@ __all__ = [
     "stage_list",
 ]
 
-ASSETS = Path(__file__).parent / "assets"
+SHARED_ASSETS = Path(__file__).parent / "assets"
 LIVE_SHELL = '<div class="sp-shell" aria-live="polite"></div>'
 SHELL = '<div class="sp-shell"></div>'
 
@@ -115,7 +116,7 @@ def _part(
     return gr.HTML(
         value=value or {},
         html_template=shell,
-        js_on_load=(ASSETS / script).read_text(encoding="utf-8"),
+        js_on_load=(SHARED_ASSETS / script).read_text(encoding="utf-8"),
         apply_default_css=False,
         elem_id=elem_id,
         render=render,
@@ -195,11 +196,15 @@ def log_line(status: Any) -> Line:
 def page_css() -> str:
     """CSS of these components, of the layout, and of each tab's own components."""
     # Sorted: among rules of equal weight the later file wins, on every machine the same.
-    return "\n".join(path.read_text(encoding="utf-8") for path in sorted(ASSETS.glob("*.css")))
+    return "\n".join(
+        path.read_text(encoding="utf-8") for path in sorted(SHARED_ASSETS.glob("*.css"))
+    )
 
 
 def page_js() -> str:
     """JavaScript that runs once in each tab: keyboard, large type, counting clicks."""
-    scripts = [(ASSETS / name).read_text(encoding="utf-8") for name in ("keys.js", "presses.js")]
+    scripts = [
+        (SHARED_ASSETS / name).read_text(encoding="utf-8") for name in ("keys.js", "presses.js")
+    ]
     # A function each, so that their names do not meet.
     return "() => {" + "\n".join(f"({script.strip()})();" for script in scripts) + "}"

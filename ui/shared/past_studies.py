@@ -11,12 +11,10 @@ import gradio as gr
 from ui.server.session import TabSession, guard_once
 from ui.shared.parts import notice, notice_value, study_list
 from ui.shared.studies import Studies
-from ui.shared.study_words import KINDS, row_value
+from ui.shared.study_handlers import page_value
 from ui.words.messages import Line
 
 __all__ = ["PastStudies", "build_past_studies", "listed_studies", "press_list"]
-
-ROWS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +43,7 @@ def listed_studies(session: TabSession, mine: Studies) -> list[Any]:
     """The list at its page, limited to existing pages, and no notice."""
 
     def work() -> list[Any]:
-        return [_rows(session, mine), notice_value([])]
+        return [_list(session, mine), notice_value([])]
 
     with session.drawing:
         return guard_once(work, _refusal)
@@ -58,12 +56,12 @@ def press_list(session: TabSession, mine: Studies, event_data: dict[str, Any]) -
         if event_data.get("do") == "page" and event_data.get("by") in (1, -1):
             session.study.page = max(0, session.study.page + int(event_data["by"]))
         if event_data.get("do") == "open":
-            return [_rows(session, mine), gr.skip()]  # whoever opens it says what there is to say
+            return [_list(session, mine), gr.skip()]  # whoever opens it says what there is to say
         lines = []
         if event_data.get("do") == "delete":
             mine.delete(str(event_data.get("study", "")))
             lines = [Line("good", "Deleted; its runs stay in the list above.")]
-        return [_rows(session, mine), notice_value(lines)]
+        return [_list(session, mine), notice_value(lines)]
 
     with session.drawing:
         return guard_once(work, _refusal)
@@ -73,23 +71,5 @@ def _refusal(message: str) -> list[Any]:
     return [gr.skip(), notice_value([Line("error", message)])]
 
 
-def _rows(session: TabSession, mine: Studies) -> dict[str, Any]:
-    place = session.study
-    page_rows = mine.rows("", ROWS + 1, ROWS * place.page)
-    while not page_rows and place.page:
-        place.page -= 1
-        page_rows = mine.rows("", ROWS + 1, ROWS * place.page)
-    standing = mine.progress()
-    value = {
-        "rows": {str(i): _row(row, standing) for i, row in enumerate(page_rows[:ROWS])},
-        "opened": "",
-        "newer": place.page > 0,
-        "older": len(page_rows) > ROWS,
-    }
-    return session.stamps.on("studies", value)
-
-
-def _row(row: Any, standing: Any) -> dict[str, Any]:
-    value = row_value(row, standing)
-    kind = KINDS.get(row.kind, row.kind)
-    return {**value, "when": f"{kind[:1].upper()}{kind[1:]}, {value['when']}"}
+def _list(session: TabSession, mine: Studies) -> dict[str, Any]:
+    return session.stamps.on("studies", page_value(session.study, mine, ""))

@@ -25,10 +25,11 @@ from lab.study import Configuration, Study
 from lab.tables import Results
 from ui.server.context import Context
 
-__all__ = ["OpenedStudy", "Studies", "new_study", "title_of"]
+__all__ = ["STUDIES_A_PAGE", "OpenedStudy", "Studies", "new_study", "title_of"]
 
 LONGEST_TITLE = 120
 EXCERPT = 60
+STUDIES_A_PAGE = 8
 
 
 class OpenedStudy(NamedTuple):
@@ -157,6 +158,10 @@ class Studies:
         rows = self.context.store.studies.studies(kind, self.owner, limit, offset)
         return tuple(self._as_it_stands(row, before) for row in rows)
 
+    def page(self, kind: str, number: int) -> tuple[Any, ...]:
+        """The lines of a page of the list, and one more if another page follows."""
+        return self.rows(kind, STUDIES_A_PAGE + 1, STUDIES_A_PAGE * number)
+
     def latest(self, kind: str) -> str:
         """The id of the newest study of a kind; empty where there is none."""
         rows = self.rows(kind, 1)
@@ -168,7 +173,7 @@ class Studies:
         """Delete a study and its figures; its runs stay. StudyError while it is measured."""
         row, _ = self._find(study_id)
         measured = self.context.conductor.progress()
-        if (measured.live and measured.study_id == study_id) or row.elsewhere:
+        if measured.measures(study_id) or row.elsewhere:
             raise StudyError(f"study {study_id} is being measured: stop it first")
         self.context.store.studies.delete(study_id)
 
@@ -192,7 +197,7 @@ class Studies:
         now = self.context.conductor.progress()
         if row.state != "running" or row.elsewhere:
             return row
-        if any(one.live and one.study_id == row.study_id for one in (before, now)):
+        if any(one.measures(row.study_id) for one in (before, now)):
             return row
         state, reason = self.context.conductor.rest(row.study_id) or ("interrupted", row.reason)
         return replace(row, state=state, reason=reason)

@@ -16,7 +16,8 @@ from lab.progress import Progress
 from lab.study import Study
 from ui.server.context import Context
 from ui.server.session import TabSession, guard_once
-from ui.shared.studies import OpenedStudy, Studies
+from ui.shared.studies import STUDIES_A_PAGE, OpenedStudy, Studies
+from ui.shared.study_place import StudyPlace
 from ui.shared.study_words import progress_value, row_value
 
 __all__ = [
@@ -27,10 +28,10 @@ __all__ = [
     "begin_study",
     "press_button",
     "look_at_study",
+    "page_value",
     "turned_to_past",
 ]
 
-ROWS = 8
 RESTS = 20
 """While a study is measured, drawing takes at most one part in RESTS of the time, since it slows
 the engine and so changes the figures."""
@@ -137,7 +138,7 @@ def press_button(
 def _go_on(mine: Studies, study_id: str) -> None:
     """Resume; the second of two quick clicks finds the study already running, which is no error."""
     standing = mine.progress()
-    if not (standing.live and standing.study_id == study_id and standing.state != "stopping"):
+    if not (standing.measures(study_id) and standing.state != "stopping"):
         mine.resume(study_id)
 
 
@@ -247,7 +248,7 @@ def _shelf(board: StudyBoard, session: TabSession, mine: Studies) -> tuple[str, 
     """The studies in the list: one may be begun or deleted in another tab or by another server. A
     displayed study that is no longer there is deselected."""
     place = session.study
-    ids = tuple(row.study_id for row in mine.rows(board.kind, ROWS + 1, ROWS * place.page))
+    ids = tuple(row.study_id for row in mine.page(board.kind, place.page))
     if place.study_id and place.study_id not in ids:
         try:
             mine.line(place.study_id)
@@ -281,17 +282,22 @@ def _open_study(session: TabSession, mine: Studies) -> OpenedStudy | None:
 
 
 def _list_value(board: StudyBoard, session: TabSession, mine: Studies) -> dict[str, Any]:
-    place = session.study
-    # One row more than is shown: whether there is a next page.
-    rows = mine.rows(board.kind, ROWS + 1, ROWS * place.page)
-    if not rows and place.page:
+    opened = "" if session.study.past else session.study.study_id
+    return page_value(session.study, mine, board.kind, opened)
+
+
+def page_value(place: StudyPlace, mine: Studies, kind: str, opened: str = "") -> dict[str, Any]:
+    """The list at its page, of studies of one kind or (empty) of all."""
+    rows = mine.page(kind, place.page)
+    while not rows and place.page:
         # The last row of the page was deleted.
         place.page -= 1
-        return _list_value(board, session, mine)
+        rows = mine.page(kind, place.page)
     standing = mine.progress()
+    shown = [row_value(row, standing, with_kind=not kind) for row in rows[:STUDIES_A_PAGE]]
     return {
-        "rows": {str(i): row_value(row, standing) for i, row in enumerate(rows[:ROWS])},
-        "opened": "" if place.past else place.study_id,
+        "rows": {str(i): value for i, value in enumerate(shown)},
+        "opened": opened,
         "newer": place.page > 0,
-        "older": len(rows) > ROWS,
+        "older": len(rows) > STUDIES_A_PAGE,
     }

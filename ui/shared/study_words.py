@@ -7,7 +7,7 @@ from typing import Any
 from lab.progress import Progress
 from lab.study import PLAIN
 from lab.tables import Results
-from ui.run.listed import join_names
+from ui.run.listed import join_names, number_of
 from ui.words.dates import local_time
 from ui.words.visible import visible
 
@@ -40,7 +40,7 @@ def _auto_words(results: Results) -> str:
     if not found:
         return ""
     nodes = next(iter(found.values()))
-    many = "1 node" if nodes == 1 else f"{nodes} nodes"
+    many = number_of(nodes, "node")
     drafting = {cell.contestant for cell in results if not cell.contestant.startswith(PLAIN)}
     # Others have a number of their own, so their trees may be larger.
     where = "of this study" if drafting <= found.keys() else f"of {join_names(list(found))}"
@@ -126,14 +126,16 @@ def _other_study_notice(standing: Progress, kind: str) -> dict[str, Any]:
     }
 
 
-def row_value(row: Any, standing: Progress) -> dict[str, Any]:
-    """A line of the list of studies."""
-    live = standing.live and standing.study_id == row.study_id
+def row_value(row: Any, standing: Progress, *, with_kind: bool = False) -> dict[str, Any]:
+    """A line of the list of studies; `with_kind`: of a list of all kinds."""
+    live = standing.measures(row.study_id)
     state = standing.state if live else row.state
+    kind = KINDS.get(row.kind, row.kind)
+    when = local_time(row.created_utc)
     return {
         "study": row.study_id,
         "title": visible(row.title),
-        "when": local_time(row.created_utc),
+        "when": f"{kind[:1].upper()}{kind[1:]}, {when}" if with_kind else when,
         "state": state,
         "cells": f"{standing.done if live else row.done} of {row.total}",
         "live": live,

@@ -18,7 +18,8 @@ from lab.order import Cell
 from lab.tables import Results
 from lab.tuned import tuning_result
 from ui.components import GridLength, GridPoints, GridSpeed, pack
-from ui.form.form import RECORD_TOP_K, spoken_empty
+from ui.form.form import spoken_empty
+from ui.run.explain import RECORD_TOP_K
 from ui.server.context import Context
 from ui.server.session import guard_once
 from ui.shared.parts import download, grid_point, notice, notice_value

@@ -17,6 +17,7 @@ from lab.study import Study
 from lab.tables import ConfigurationRow, Results
 from lab.tuned import Tuned
 from ui.compare.study_text import ANSWERS
+from ui.run.listed import number_of
 from ui.words.settings import field_label, point_words
 from ui.words.spreads import spread_words
 
@@ -183,7 +184,7 @@ def _measured_words(study: Study, tuned: Tuned, spread: str) -> str:
         (len(study.prompts), "prompt"),
         (study.repeats, "repeat"),
     )
-    counts = ", ".join(f"{n} {noun}{'' if n == 1 else 's'}" for n, noun in counted)
+    counts = ", ".join(number_of(n, noun) for n, noun in counted)
     varied = any(axis.field == TEMPERATURE for axis in tuned.grid.axes)
     with_ = "" if varied else f"temperature {sampling.temperature:g}, "
     with_ += f"{sampling.max_new_tokens} tokens at most"

@@ -14,23 +14,24 @@ from lab.order import Cell
 from lab.study import PLAIN, Study
 from lab.tables import ConfigurationRow
 from lab.tuned import Tuned
+from ui.run.listed import number_of
 from ui.words.messages import Line
 from ui.words.settings import TEMPERATURE_MEANS, point_words
 from ui.words.spreads import is_unsure, spread_words, where_words
 
 __all__ = ["found_lines", "grid_title", "plan_lines", "run_count"]
 
-NAMED = 3
+MAX_NAMED = 3
 """The most points that a sentence names; the rest are counted."""
 
 
 def grid_title(grid: Grid, prompts: int) -> str:
     """Which fields are tuned on how many prompts, for the list of studies."""
     axes = " x ".join(
-        f"{axis.field.replace('_', ' ')} ({_count(len(axis.values), 'value')})"
+        f"{axis.field.replace('_', ' ')} ({number_of(len(axis.values), 'value')})"
         for axis in grid.axes
     )
-    return f"{axes} on {_count(prompts, 'prompt')}"
+    return f"{axes} on {number_of(prompts, 'prompt')}"
 
 
 # -- before --
@@ -42,8 +43,8 @@ def plan_lines(study: Study, refused: Sequence[Refused]) -> list[Line]:
     lines = [
         Line(
             "info",
-            f"{_count(points, 'point')} and plain decoding, "
-            f"{_count(len(study.prompts), 'prompt')}, {_count(study.repeats, 'repeat')}: "
+            f"{number_of(points, 'point')} and plain decoding, "
+            f"{number_of(len(study.prompts), 'prompt')}, {number_of(study.repeats, 'repeat')}: "
             f"{run_count(study)}. "
             "How long that takes is told after the first ones.",
         )
@@ -63,7 +64,7 @@ def plan_lines(study: Study, refused: Sequence[Refused]) -> list[Line]:
 
 def run_count(study: Study) -> str:
     """`120 runs`."""
-    return _count(len(study), "run")
+    return number_of(len(study), "run")
 
 
 def _refused_lines(refused: Sequence[Refused]) -> list[Line]:
@@ -74,8 +75,8 @@ def _refused_lines(refused: Sequence[Refused]) -> list[Line]:
         by_reason.setdefault(one.reason, []).append(one.name)
     return [
         Line("warn", f"Left out, because it cannot run: {_names(names)}. {reason}.")
-        for reason, names in list(by_reason.items())[:NAMED]
-    ] + _more(len(by_reason) - NAMED, "further reason to leave points out")
+        for reason, names in list(by_reason.items())[:MAX_NAMED]
+    ] + _more(len(by_reason) - MAX_NAMED, "further reason to leave points out")
 
 
 # -- after --
@@ -145,7 +146,7 @@ def _alike_lines(tuned: Tuned) -> list[Line]:
     """Settings whose rounds had the same drafts: a difference between their speeds is noise, or the
     setting's own cost."""
     lines = []
-    for group in sorted(tuned.alike, key=len, reverse=True)[:NAMED]:
+    for group in sorted(tuned.alike, key=len, reverse=True)[:MAX_NAMED]:
         speeds = [row.speed for i in group if (row := tuned.rows[i]).speed]
         apart = f" Their speeds differ by {max(speeds) / min(speeds) - 1:.0%}." if speeds else ""
         names = _names([tuned.rows[i].name for i in group])
@@ -242,14 +243,10 @@ def _where(row: ConfigurationRow) -> str:
 
 
 def _names(names: Sequence[str]) -> str:
-    shown = "; ".join(map(point_words, names[:NAMED]))
-    rest = len(names) - NAMED
+    shown = "; ".join(map(point_words, names[:MAX_NAMED]))
+    rest = len(names) - MAX_NAMED
     return f"{shown}; and {rest} more" if rest > 0 else shown
 
 
 def _more(count: int, what: str) -> list[Line]:
-    return [Line("info", f"And {_count(count, what)}.")] if count > 0 else []
-
-
-def _count(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+    return [Line("info", f"And {number_of(count, what)}.")] if count > 0 else []

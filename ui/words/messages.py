@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ui.run.frame import Baseline, Frame
+from ui.run.listed import number_of
 from ui.run.proof import Answer
 from ui.run.routes import drafting_ssms
 from ui.run.served import served_in_short, served_parts
@@ -106,7 +107,7 @@ def _notes(frame: Frame) -> list[Line]:
         if not is_alone(note)
     ]
     more = len(noted) - NOTES_SHOWN
-    rest = [Line("info", f"{_count(more, 'earlier note')} not shown here.")] if more > 0 else []
+    rest = [Line("info", f"{number_of(more, 'earlier note')} not shown here.")] if more > 0 else []
     return rest + noted[-NOTES_SHOWN:]
 
 
@@ -157,7 +158,7 @@ def _behind(frame: Frame) -> str:
 
 def _level(frame: Frame) -> str:
     view, stats = frame.view, frame.view.stats
-    amount = f"{_count(stats.num_new_tokens, 'token')} in {_count(stats.num_rounds, 'round')}"
+    amount = f"{number_of(stats.num_new_tokens, 'token')} in {number_of(stats.num_rounds, 'round')}"
     if view.state == "completed":
         why = FINISHED.get(view.finish_reason, view.finish_reason)
         return f"Finished: {amount}; {why}."
@@ -170,10 +171,6 @@ def _level(frame: Frame) -> str:
     if frame.mode == "step":
         return f"At the engine's latest stage: {amount} so far."
     return f"Writing: {amount} so far."
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _speed(frame: Frame, baseline: Baseline) -> list[Line]:

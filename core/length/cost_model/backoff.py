@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 __all__ = ["Backoff", "Backoffs", "RunBackoffs"]
 
-# Rounds to wait for a probe: doubled from FIRST to LAST.
-FIRST, LAST = 16, 128
+# Rounds to wait for a probe: doubled from FIRST_INTERVAL to MAX_INTERVAL.
+FIRST_INTERVAL, MAX_INTERVAL = 16, 128
 SHARE = 0.01
 # Runs in a row in which a drafter did not pay, until it is hopeless.
 STRIKES = 3
@@ -22,7 +22,7 @@ STRIKES = 3
 class Backoff:
     """A drafter that is switched off: `waited` rounds of the `interval` to its next probe."""
 
-    interval: int = FIRST
+    interval: int = FIRST_INTERVAL
     waited: int = 0
 
     @property
@@ -32,7 +32,7 @@ class Backoff:
 
     def record_failure(self) -> None:
         """A probe failed: doubles the interval to the next one."""
-        self.interval, self.waited = min(2 * self.interval, LAST), 0
+        self.interval, self.waited = min(2 * self.interval, MAX_INTERVAL), 0
 
 
 @dataclass
@@ -73,10 +73,10 @@ class RunBackoffs:
         """The drafter pays: resets its strikes."""
         self._shared.strikes.pop(name, None)
 
-    def record_round(self, ms: float, waiting: tuple[str, ...]) -> None:
-        """Counts a round of `ms`, in which the drafters `waiting` did not draft."""
+    def record_round(self, ms: float, idle: tuple[str, ...]) -> None:
+        """Counts a round of `ms`, in which the drafters `idle` did not draft."""
         self._shared.decode_ms += ms
-        for name in waiting:
+        for name in idle:
             if name in self:
                 self[name].waited += 1
 

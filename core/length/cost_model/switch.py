@@ -21,8 +21,8 @@ SHORT, TRIAL, LONG = 3, 6, 24
 # doubt after LONG rounds: off, which loses nothing.
 CLEARLY = 0.98
 SURELY = 2.0
-# Rounds from one trial to the next: doubled from FIRST to LAST.
-FIRST, LAST = 16, 128
+# Rounds from one trial to the next: doubled from FIRST_WAIT to MAX_WAIT.
+FIRST_WAIT, MAX_WAIT = 16, 128
 # A single round may count for at most this factor above or below the line.
 OUTLIER = 3.0
 
@@ -80,7 +80,7 @@ class Switch:
     def _settle(self, won: bool) -> None:
         if won:
             # The trial's setting is the kept one now, and its rounds are the new baseline.
-            self._default, self._wait = self.on, FIRST
+            self._default, self._wait = self.on, FIRST_WAIT
             self._baseline = _Baseline()
             for ms, steps in self._trial:
                 self._baseline.add(ms, steps)
@@ -88,7 +88,7 @@ class Switch:
             # Back to the kept setting; the baseline is still valid.
             self._turn(self._default)
             if len(self._trial) < LONG:  # an undecided trial does not lengthen the interval
-                self._wait = FIRST if self._wait == TRIAL else min(2 * self._wait, LAST)
+                self._wait = FIRST_WAIT if self._wait == TRIAL else min(2 * self._wait, MAX_WAIT)
         self._trial, self._rounds = [], 0
 
     def _turn(self, on: bool) -> None:

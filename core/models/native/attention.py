@@ -78,7 +78,7 @@ def _dispatch(
     arguments: Any,
 ) -> None:
     """Calls the function for this number of vectors: one is generated for each."""
-    seen, weights, kept, own = (
+    seen, weights, kept, operand = (
         context.make_array(signature.args[i])(context, builder, arguments[i]) for i in (2, 3, 4, 5)
     )
     part, kind = (
@@ -88,8 +88,8 @@ def _dispatch(
     # Address of slot 0 in this head's keys or values, at the first dimension to process.
     begin = builder.gep(kept.data, [builder.add(part.base, part.begin)])
     slots = cgutils.unpack_tuple(builder, seen.shape)[0]
-    own_at = builder.gep(own.data, [part.begin])
-    call_args = [begin, part.size, seen.data, slots, weights.data, own_at, part.onto]
+    operand_at = builder.gep(operand.data, [part.begin])
+    call_args = [begin, part.size, seen.data, slots, weights.data, operand_at, part.onto]
     end = builder.append_basic_block("done")
     branches = builder.switch(arguments[0], end)
     # A constant count lets LLVM keep every accumulator in a register.
@@ -113,7 +113,7 @@ class _SlotLoop:
         # Internal and not inlined: one copy serves all callers, or compiling takes seconds more.
         self.function.linkage = "internal"
         self.function.attributes.add("noinline")
-        self.kept, self.size, self.seen, self.slots, self.weights, self.own, self.onto = (
+        self.kept, self.size, self.seen, self.slots, self.weights, self.operand, self.onto = (
             self.function.args
         )
         self.kind, self.count, self.lanes = kind, count, registers()[0]
@@ -130,9 +130,11 @@ class _SlotLoop:
         place = builder.gep(self.kept, [builder.mul(slot, self.size)])
         return self.kind.vectors(builder, place, self.lanes, self.count)
 
-    def own_vectors(self, builder: Any) -> list[Any]:
+    def operand_vectors(self, builder: Any) -> list[Any]:
         """Pointers to the query's, or the output's, vectors."""
-        return [self.at(builder, self.own, self.int64(v * self.lanes)) for v in range(self.count)]
+        return [
+            self.at(builder, self.operand, self.int64(v * self.lanes)) for v in range(self.count)
+        ]
 
     def at(self, builder: Any, numbers: Any, j: Any) -> Any:
         """Pointer to the vector at index j."""
@@ -153,7 +155,7 @@ def _emit_key_products(module: Any, count: int, kind: Kind) -> Any:
     entry, body, end = (loop.block(name) for name in ("entry", "body", "end"))
     int64, builder = loop.int64, ir.IRBuilder(entry)
     # The query stays in registers over all slots.
-    own = [builder.load(place, align=4) for place in loop.own_vectors(builder)]
+    query = [builder.load(place, align=4) for place in loop.operand_vectors(builder)]
     # A select instead of a branch: the first part of a head overwrites what is in `weights`.
     fresh = builder.icmp_signed("==", loop.onto, int64(0))
     last = builder.sub(loop.slots, int64(1))
@@ -167,9 +169,9 @@ def _emit_key_products(module: Any, count: int, kind: Kind) -> Any:
         mine = builder.select(builder.icmp_signed("<", mine, last), mine, last)
         keys = loop.vectors(builder, mine)
         # Two accumulators hide the latency of multiply-add.
-        sums = [builder.fmul(own[v], keys[v]) for v in range(min(count, 2))]
+        sums = [builder.fmul(query[v], keys[v]) for v in range(min(count, 2))]
         for v in range(2, count):
-            sums[v % 2] = kind.multiply_add(builder, sums[v % 2], own[v], keys[v])
+            sums[v % 2] = kind.multiply_add(builder, sums[v % 2], query[v], keys[v])
         return sums[0] if count == 1 else builder.fadd(*sums)
 
     # `lanes` slots give `lanes` vectors of partial sums, which become one vector of products.
@@ -222,7 +224,7 @@ def _emit_value_sums(module: Any, count: int, kind: Kind) -> Any:
     int64, builder = loop.int64, ir.IRBuilder(entry)
     # Twice as many accumulators must still fit the registers.
     sides = 2 if count <= MAX_VECTORS // 2 else 1
-    places, zeros = loop.own_vectors(builder), [loop.zero] * count
+    places, zeros = loop.operand_vectors(builder), [loop.zero] * count
     fresh = builder.icmp_signed("==", loop.onto, int64(0))
     before = [builder.select(fresh, loop.zero, builder.load(place, align=4)) for place in places]
 

@@ -29,9 +29,9 @@ NODES, FED, PASSES = range(3)
 MEAN, VARIANCE, SUM = range(3)
 ROOT = -1
 # A child whose log score is further below the best one's has score 0, in float32 (top-k) and in
-# float64 (coupled). IMPOSSIBLE bounds utilities from below, as in `core.drafters.calibration`.
+# float64 (coupled). MIN_UTILITY bounds utilities from below, as in `core.drafters.calibration`.
 FAR, FAR_COUPLED = 103.0, 745.0
-IMPOSSIBLE = -1e4
+MIN_UTILITY = -1e4
 
 
 @cache
@@ -119,7 +119,7 @@ def softmax_moments(utilities, most, calibration_temperature):
         # NaN if any utility is: the comparisons below ignore NaN, so only this sum shows it.
         whole += utilities[i]
         # -inf would give 0 x inf = NaN in the moments.
-        below = max(utilities[i] - most, IMPOSSIBLE)
+        below = max(utilities[i] - most, MIN_UTILITY)
         weight = np.float64(exp(np.float32(below) / calibration_temperature))
         total += weight
         first += weight * below

@@ -107,8 +107,8 @@ def attend(q, keys, values, bases, views, weights, to):
             slots = min(counts[t] - begin, SLOTS)
             if slots > 0:
                 seen_at, at = t * extent + begin, t * room + begin
-                mine, own = q[t * size : (t + 1) * size], weights[at : at + slots]
-                products_of(mine, keys, bases[t], seen[seen_at : seen_at + slots], own)
+                query, products = q[t * size : (t + 1) * size], weights[at : at + slots]
+                products_of(query, keys, bases[t], seen[seen_at : seen_at + slots], products)
     scale = np.float32(1) / np.sqrt(np.float32(size))
     for t in range(tokens):
         softmax_inplace(weights[t * room : t * room + counts[t]], scale)
@@ -120,8 +120,8 @@ def attend(q, keys, values, bases, views, weights, to):
             slots = min(counts[t] - begin, SLOTS)
             if slots > 0:
                 seen_at, at = t * extent + begin, t * room + begin
-                mine, own = to[0][t * to[1] : t * to[1] + size], weights[at : at + slots]
-                sums_of(mine, values, bases[t], seen[seen_at : seen_at + slots], own, begin)
+                output, shares = to[0][t * to[1] : t * to[1] + size], weights[at : at + slots]
+                sums_of(output, values, bases[t], seen[seen_at : seen_at + slots], shares, begin)
 
 
 @reassociated

@@ -131,10 +131,10 @@ def store_kv(shape, w, at, inputs, span, s, layer_row, store, head):
 
 
 @inline
-def attend_heads(shape, w, at, inputs, span, s, layer_row, store, views, own, part):
+def attend_heads(shape, w, at, inputs, span, s, layer_row, store, views, workspace, part):
     """Attention of this thread's share of the (head, token) pairs."""
     keys, values, slots = store
-    head, q, bases, weights = own.head, own.q, own.bases, own.weights
+    head, q, bases, weights = workspace.head, workspace.q, workspace.bases, workspace.weights
     seen, counts, extent = views
     size, heads = shape.size, shape.heads
     norm = stretch(w.vectors, at.q_norm, size if shape.normed_heads else 0)
@@ -173,9 +173,9 @@ def apply_gates(shape, w, at, span, s, part):
 
 
 @inline
-def attention_half(shape, w, at, inputs, span, s, rows, store, views, own, part, stage):
+def attention_half(shape, w, at, inputs, span, s, rows, store, views, workspace, part, stage):
     """s.back = attention(RMSNorm(x)); `rows`: the layer's first row in the arena."""
-    x, h, halved = own.x, own.h, own.halved
+    x, h, halved = workspace.x, workspace.h, workspace.halved
     first, count = span
     # Every thread norms all rows into its own `h`, which saves a barrier.
     norm_rows(shape, w, at.norm, count, x, h)
@@ -185,8 +185,8 @@ def attention_half(shape, w, at, inputs, span, s, rows, store, views, own, part,
     )  # fmt: skip
     # QKV is complete: keys and queries of all outputs are read by every thread.
     stage = barrier_wait(s.arrived, part[1], stage)
-    store_kv(shape, w, at, inputs, span, s, rows, store, own.head)
-    attend_heads(shape, w, at, inputs, span, s, rows, store, views, own, part)
+    store_kv(shape, w, at, inputs, span, s, rows, store, workspace.head)
+    attend_heads(shape, w, at, inputs, span, s, rows, store, views, workspace, part)
     stage = barrier_wait(s.arrived, part[1], stage)
     products(
         s.attended, first * at.width, at.width, w.matrices, at.out,
@@ -196,9 +196,9 @@ def attention_half(shape, w, at, inputs, span, s, rows, store, views, own, part,
 
 
 @inline
-def gated_half(shape, w, at, span, s, own, part, stage):
+def gated_half(shape, w, at, span, s, workspace, part, stage):
     """s.back = MLP(RMSNorm(x))."""
-    x, h, halved = own.x, own.h, own.halved
+    x, h, halved = workspace.x, workspace.h, workspace.halved
     (first, count), up = span, 2 * shape.inner
     norm_rows(shape, w, at.after, count, x, h)
     products(
@@ -244,10 +244,10 @@ def source_hash_of(folder: Path) -> int:
 
 def _compile_kernel(source_hash: int, compiled: Callable[[Any], Any]) -> Any:
     @compiled
-    def run(shape, w, inputs, store, s, logits, steps, own, part):
+    def run(shape, w, inputs, store, s, logits, steps, workspace, part):
         """A pass, as one of several threads (`part`: index, count). `store`: keys and values
         (layers, rows, heads, slots, size), to which new ones are added, and (rows, slots); `logits`
-        (wanted, outputs) is the result; `own`: this thread's Workspace.
+        (wanted, outputs) is the result; `workspace`: this thread's Workspace.
 
         `steps`: (first, end, part) of the layers, after which comes the head as one more. A pass of
         one model may be several calls over successive steps: `w.matrices` then begins with those of
@@ -260,9 +260,9 @@ def _compile_kernel(source_hash: int, compiled: Callable[[Any], Any]) -> Any:
         extent = inputs.full.shape[0] // n
         half = steps[2]
         # By each thread for itself, once a pass: layers share the lists.
-        all_seen = near_seen = list_slots(inputs.full, n, extent, own.full)
+        all_seen = near_seen = list_slots(inputs.full, n, extent, workspace.full)
         if inputs.near.shape[0]:
-            near_seen = list_slots(inputs.near, n, extent, own.near)
+            near_seen = list_slots(inputs.near, n, extent, workspace.near)
         # All int64: for another type numba would compile every callee once more.
         zero = np.int64(0)
         stage, num_outputs, w_at = zero, zero, zero
@@ -271,26 +271,26 @@ def _compile_kernel(source_hash: int, compiled: Callable[[Any], Any]) -> Any:
             first, count = inputs.first[m], inputs.first[m + 1] - inputs.first[m]
             span = (first, count)
             if steps[0] == 0 and half != GATED_HALF:
-                embed(shape, w, m, stretch(inputs.tokens, first, count), own.x)
+                embed(shape, w, m, stretch(inputs.tokens, first, count), workspace.x)
             elif half == GATED_HALF:
                 at = layout(shape, w_at, v_at)
-                add_residual_rows(shape, w, at.out_bias, at, span, s, own.x)
+                add_residual_rows(shape, w, at.out_bias, at, span, s, workspace.x)
             elif half == ATTENTION_HALF:  # what the layer before has left
                 at = layout(shape, w_at, v_at - layout(shape, zero, zero).v_end)
-                add_residual_rows(shape, w, at.down_bias, at, span, s, own.x)
+                add_residual_rows(shape, w, at.down_bias, at, span, s, workspace.x)
             for layer in range(steps[0], min(steps[1], shape.layers)):
                 at, rows = layout(shape, w_at, v_at), layer * store[2][0]
                 views = near_seen if w.windowed[layer] else all_seen
                 if half != GATED_HALF:
                     stage = attention_half(
-                        shape, w, at, inputs, span, s, rows, store, views, own, part, stage
+                        shape, w, at, inputs, span, s, rows, store, views, workspace, part, stage
                     )
                 if half == WHOLE_LAYERS:
-                    add_residual_rows(shape, w, at.out_bias, at, span, s, own.x)
+                    add_residual_rows(shape, w, at.out_bias, at, span, s, workspace.x)
                 if half != ATTENTION_HALF:
-                    stage = gated_half(shape, w, at, span, s, own, part, stage)
+                    stage = gated_half(shape, w, at, span, s, workspace, part, stage)
                 if half == WHOLE_LAYERS:
-                    add_residual_rows(shape, w, at.down_bias, at, span, s, own.x)
+                    add_residual_rows(shape, w, at.down_bias, at, span, s, workspace.x)
                 w_at, v_at = at.w_end, at.v_end
             if steps[1] <= shape.layers:
                 continue
@@ -301,12 +301,15 @@ def _compile_kernel(source_hash: int, compiled: Callable[[Any], Any]) -> Any:
             while (
                 num_outputs < inputs.wanted.shape[0] and inputs.wanted[num_outputs] < first + count
             ):
-                mine = stretch(own.x, (inputs.wanted[num_outputs] - first) * hidden, hidden)
-                rms_norm(mine, norm, w.eps, stretch(own.h, (num_outputs - begin) * hidden, hidden))
+                mine = stretch(workspace.x, (inputs.wanted[num_outputs] - first) * hidden, hidden)
+                rms_norm(
+                    mine, norm, w.eps, stretch(workspace.h, (num_outputs - begin) * hidden, hidden)
+                )
                 num_outputs += 1
             products(
-                own.h, zero, hidden, w.matrices, w_at,
-                logits, begin * shape.outputs, shape.outputs, num_outputs - begin, part, own.halved,
+                workspace.h, zero, hidden, w.matrices, w_at,
+                logits, begin * shape.outputs, shape.outputs, num_outputs - begin, part,
+                workspace.halved,
             )  # fmt: skip
             w_at, v_at = w_at + hidden * shape.outputs, v_at + hidden
         # Logits are complete when the first thread returns.

@@ -27,7 +27,7 @@ __all__ = ["release_tiles", "configure_tiles", "multiply_tiles"]
 # Tiles by number: of sums those of the first rows, both halves of a block's outputs, then those of
 # the second rows; of x the first rows and the second; of weights both halves.
 # All eight tiles of a core are in use.
-SUMS, ROWS, HALVES = ((0, 1), (2, 3)), (4, 5), (6, 7)
+SUM_REGISTERS, ROW_REGISTERS, HALF_REGISTERS = ((0, 1), (2, 3)), (4, 5), (6, 7)
 ROW = BLOCK * 4
 """Bytes of a block's outputs, and of its weights for two inputs; half of one is a row of a tile."""
 
@@ -56,7 +56,7 @@ def configure_tiles(typing, w, tokens):
         begin = builder.bitcast(config, _byte_pointer())
         for number in range(8):
             builder.store(_byte(LINE), builder.gep(begin, [_int64(16 + 2 * number)]))
-            size = _byte(TILE) if number in HALVES else rows
+            size = _byte(TILE) if number in HALF_REGISTERS else rows
             builder.store(size, builder.gep(begin, [_int64(48 + number)]))
         builder.call(_intrinsic(builder.module, "ldtilecfg", _byte_pointer()), [begin])
         return tile
@@ -112,7 +112,7 @@ def _walk(module: Any, kind: Kind, many: int) -> Any:
     row = builder.udiv(of_token, _int64(kind.parts))
     rows = [builder.bitcast(x, _byte_pointer())]
     rows.append(builder.gep(rows[0], [builder.mul(of_token, tile)]))
-    sums = [number for pair in SUMS[:many] for number in pair]
+    sums = [number for pair in SUM_REGISTERS[:many] for number in pair]
     for number in sums:
         builder.call(_intrinsic(module, "tilezero", ir.IntType(8)), [_byte(number)])
     load = _intrinsic(module, "tileloadd64", ir.IntType(8), _byte_pointer(), ir.IntType(64))
@@ -124,22 +124,22 @@ def _walk(module: Any, kind: Kind, many: int) -> Any:
             [builder.mul(loop.index, _int64(TILE * ROW))],
         )
         here = builder.mul(loop.index, _int64(LINE))
-        for half, number in enumerate(HALVES):
+        for half, number in enumerate(HALF_REGISTERS):
             begin = builder.gep(weights, [_int64(half * LINE)])
             builder.call(load, [_byte(number), begin, _int64(ROW)])
             # Each weight tile is used for all tokens before the next is loaded.
             for which in range(many):
                 if half == 0:
                     begin = builder.gep(rows[which], [here])
-                    builder.call(load, [_byte(ROWS[which]), begin, row])
-                arg_types = [SUMS[which][half], ROWS[which], number]
+                    builder.call(load, [_byte(ROW_REGISTERS[which]), begin, row])
+                arg_types = [SUM_REGISTERS[which][half], ROW_REGISTERS[which], number]
                 builder.call(multiply, [_byte(one) for one in arg_types])
     begin = builder.bitcast(buffer, _byte_pointer())
     of_tile = builder.mul(tile, _int64(kind.parts * ROW))
     store = _intrinsic(module, "tilestored64", ir.IntType(8), _byte_pointer(), ir.IntType(64))
     for number in sums:
         to = builder.gep(begin, [_int64(number % 2 * LINE)])
-        to = builder.gep(to, [of_tile]) if number in SUMS[1] else to
+        to = builder.gep(to, [of_tile]) if number in SUM_REGISTERS[1] else to
         builder.call(store, [_byte(number), to, _int64(ROW)])
     _sum_parts(builder, kind, begin, (y, y_step), tokens, first)
     builder.ret_void()

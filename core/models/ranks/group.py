@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from core.errors import ConfigError
+from core.models.ranks.shared_memory import SharedMemory, is_ordered
 
 __all__ = ["GROUP_TIMEOUT_S", "PassTraffic", "RankGroup", "distributed"]
 
@@ -48,7 +49,10 @@ class RankGroup:
         backend = "nccl" if device.type == "cuda" else "gloo"
         if device.type == "cuda":
             torch.cuda.set_device(device)
-        with _loopback(local=isinstance(place.store, dist.FileStore)):
+        self._shared: SharedMemory | None = None
+        if place.folder is not None and device.type == "cpu" and is_ordered():
+            self._shared = SharedMemory(place.folder, self.rank, self.count, timeout_s)
+        with _loopback(local=place.folder is not None):
             dist.init_process_group(
                 backend,
                 store=place.store,
@@ -56,22 +60,29 @@ class RankGroup:
                 world_size=place.count,
                 timeout=timedelta(seconds=timeout_s),
             )
-            # gloo connects now, while the environment names the interface.
-            self.all_reduce(torch.zeros(1, device=device))
+            # gloo connects now, while the environment names the interface; and who has come this
+            # far has opened the shared memory.
+            dist.all_reduce(torch.zeros(1, device=device))
         self.take_traffic()
 
     def all_reduce(self, part: torch.Tensor) -> torch.Tensor:
         """Adds up a tensor over all ranks, in place; returns it."""
         began = time.perf_counter()
-        self._dist.all_reduce(part)
+        if self._shared is not None and self._shared.takes(part):
+            self._shared.add_up(part)
+        else:
+            self._dist.all_reduce(part)
         self.count_one(part.nbytes, began)
         return part
 
     def to_leader(self, part: torch.Tensor) -> list[torch.Tensor] | None:
         """Every rank's tensor of this one's shape on rank 0, None elsewhere."""
-        parts = [torch.empty_like(part) for _ in range(self.count)] if self.rank == 0 else None
         began = time.perf_counter()
-        self._dist.gather(part, parts, dst=0)
+        if self._shared is not None and self._shared.takes(part):
+            parts = self._shared.to_leader(part)
+        else:
+            parts = [torch.empty_like(part) for _ in range(self.count)] if not self.rank else None
+            self._dist.gather(part, parts, dst=0)
         self.count_one(part.nbytes, began)
         return parts
 
@@ -95,6 +106,9 @@ class RankGroup:
 
     def end(self) -> None:
         """Leaves the group. Idempotent; another group may follow."""
+        if self._shared is not None:
+            self._shared.close()
+            self._shared = None
         if self._dist.is_initialized():
             self._dist.destroy_process_group()
 

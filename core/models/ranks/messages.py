@@ -39,11 +39,11 @@ LONGEST = 1 << 26
 """Bytes of a message; a longer one is not read."""
 
 
-class _Message(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+class _RankMessage(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     """The base of all messages."""
 
 
-class LoadShard(_Message, tag="load"):
+class LoadShard(_RankMessage, tag="load"):
     """Read this rank's part of a model. `name`, `local`, `file`: its ModelSource."""
 
     name: str
@@ -57,19 +57,19 @@ class LoadShard(_Message, tag="load"):
     timeout_s: float
 
 
-class MeetRanks(_Message, tag="meet"):
+class MeetRanks(_RankMessage, tag="meet"):
     """All ranks have arrived at the next step of loading."""
 
 
-class OpenRow(_Message, tag="open"):
+class OpenRow(_RankMessage, tag="open"):
     pass
 
 
-class CloseRow(_Message, tag="close"):
+class CloseRow(_RankMessage, tag="close"):
     row: int
 
 
-class PassFeed(_Message):
+class PassFeed(_RankMessage):
     """A Feed."""
 
     row: int
@@ -78,27 +78,27 @@ class PassFeed(_Message):
     last_only: bool
 
 
-class RunPass(_Message, tag="pass"):
+class RunPass(_RankMessage, tag="pass"):
     """`number`: counts the passes, so that an answer is matched to its pass."""
 
     number: int
     feeds: list[PassFeed]
 
 
-class CommitRow(_Message, tag="commit"):
+class CommitRow(_RankMessage, tag="commit"):
     row: int
     nodes: list[int]
     keep: list[int]
 
 
-class EndRank(_Message, tag="end"):
+class EndRank(_RankMessage, tag="end"):
     pass
 
 
 ToFollower = LoadShard | MeetRanks | OpenRow | CloseRow | RunPass | CommitRow | EndRank
 
 
-class RankJoined(_Message, tag="joined"):
+class RankJoined(_RankMessage, tag="joined"):
     """A follower is there. `format`: FORMAT."""
 
     rank: int
@@ -106,17 +106,17 @@ class RankJoined(_Message, tag="joined"):
     host: str
 
 
-class RankArrived(_Message, tag="arrived"):
+class RankArrived(_RankMessage, tag="arrived"):
     """At the next step of loading: it waits for MeetRanks."""
 
 
-class ShardReady(_Message, tag="ready"):
+class ShardReady(_RankMessage, tag="ready"):
     """Its passes are checked. `weight_bytes`: what its part of the weights takes."""
 
     weight_bytes: int
 
 
-class PassDone(_Message, tag="done"):
+class PassDone(_RankMessage, tag="done"):
     """Collectives of one pass: how many, bytes of their tensors, seconds in them."""
 
     number: int
@@ -125,7 +125,7 @@ class PassDone(_Message, tag="done"):
     seconds: float
 
 
-class RankFailed(_Message, tag="failed"):
+class RankFailed(_RankMessage, tag="failed"):
     """The rank ends by an error."""
 
     error: str

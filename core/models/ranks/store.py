@@ -34,11 +34,13 @@ ADDRESS_KEY = "specscope/leader"
 
 @dataclass(frozen=True, slots=True)
 class RankPlace:
-    """Rank `rank` of `count`, which meet in `store`."""
+    """Rank `rank` of `count`, which meet in `store`. `folder`: of ranks on one machine, theirs
+    alone."""
 
     store: Any
     rank: int
     count: int
+    folder: Path | None = None
 
     def publish(self, address: str) -> None:
         """The leader says where it listens."""
@@ -56,7 +58,7 @@ class RankPlace:
 
 def file_place(file: Path, rank: int, count: int) -> RankPlace:
     """Of ranks on this machine."""
-    return RankPlace(distributed().FileStore(str(file), count), rank, count)
+    return RankPlace(distributed().FileStore(str(file), count), rank, count, file.parent)
 
 
 def given_place(split: RankSplit | None = None) -> RankPlace | None:

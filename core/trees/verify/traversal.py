@@ -56,16 +56,16 @@ class _Walk:
         self._inputs = inputs
         self._children = inputs.tree.child_lists()
 
-    def branch(self, node: int, chance: float, draws: Draws) -> Verdict | None:
+    def branch(self, node: int, acceptance: float, draws: Draws) -> Verdict | None:
         """The verdict below `node`, or None if the branch is rejected.
 
-        Averaged over all drafts below `node`, the branch is accepted with probability `chance`.
+        Averaged over all drafts below `node`, the branch is accepted with probability `acceptance`.
         """
         # Nothing follows an end of text, even if a drafter drafted on.
         children = [] if self._ends(node) else self._children[node]
-        if chance == 0.0 or not children:
-            return self._decide_node(node, chance, draws, None)
-        left = chance * self._inputs.target.probabilities(node + 1)  # a M of the module's docstring
+        if acceptance == 0.0 or not children:
+            return self._decide_node(node, acceptance, draws, None)
+        left = acceptance * self._inputs.target.probabilities(node + 1)  # a M of the docstring
         decided: set[int] = set()
         for offer in offers(self._inputs, children):
             p_token, verdict = float(left[offer.token_id]), None
@@ -81,11 +81,11 @@ class _Walk:
             if verdict is not None:
                 return replace(verdict, path=(offer.child, *verdict.path))
             # (a', a' M'): the next proposal is tried against what this one left.
-            chance, left = _rest(chance, left, offer)
-        return self._decide_node(node, chance, draws, left)
+            acceptance, left = _rest(acceptance, left, offer)
+        return self._decide_node(node, acceptance, draws, left)
 
     def _decide_node(
-        self, node: int, chance: float, draws: Draws, left: torch.Tensor | None
+        self, node: int, acceptance: float, draws: Draws, left: torch.Tensor | None
     ) -> Verdict | None:
         """Decides `node` by itself, after all branches below it were rejected. `left` (V,): weights
         of the LLM's own token; None if there were no branches."""
@@ -93,7 +93,7 @@ class _Walk:
         if node != ROOT:
             key = ("accept", inputs.root_position, draws[:-1], draws[-1][1])
             # The root has no coin: it is committed already, its a is 1.
-            if chance == 0.0 or not inputs.noise.coin(chance, key):
+            if acceptance == 0.0 or not inputs.noise.coin(acceptance, key):
                 return None
         if self._ends(node):
             return Verdict((), None, "none")
@@ -105,7 +105,7 @@ class _Walk:
         return node != ROOT and self._inputs.tree.token_ids[node] in self._inputs.eos_ids
 
 
-def _rest(chance: float, left: torch.Tensor, offer: Offer) -> tuple[float, torch.Tensor]:
+def _rest(acceptance: float, left: torch.Tensor, offer: Offer) -> tuple[float, torch.Tensor]:
     """(a', a' M') after the offer's branch was rejected; see the module's docstring.
 
     If q covers all of a M, both become 0 and later offers cannot be accepted. At a = 1 the sum can
@@ -118,7 +118,9 @@ def _rest(chance: float, left: torch.Tensor, offer: Offer) -> tuple[float, torch
         # R = max(0, a M - q); S is its sum.
         rest = (left - offer.q).clamp_(min=0.0)
     total = float(rest.sum())
-    rejected = total + (1.0 - chance)  # in this order a chance of 1 stays 1 to the last bit
+    rejected = total + (
+        1.0 - acceptance
+    )  # in this order an acceptance of 1 stays 1 to the last bit
     if rejected < TINY_RESIDUAL:
-        return chance, left
+        return acceptance, left
     return total / rejected, rest / rejected

@@ -59,7 +59,10 @@ def verdict_of_tokens(tree: TokenTree, target: TargetTokens, eos_ids: frozenset[
 
 def _walk_inputs(inputs: VerifyInput, own: TargetToken) -> Verdict:
     return _walk(
-        inputs.tree, inputs.eos_ids, own, lambda child: inputs.target.chances(inputs.tree)[child]
+        inputs.tree,
+        inputs.eos_ids,
+        own,
+        lambda child: inputs.target.node_probabilities(inputs.tree)[child],
     )
 
 

@@ -17,6 +17,7 @@ from core.models.graph_cache import CachedGraph
 from core.models.loading.load import LoadedModels
 from core.models.protocol import chain
 from core.models.stacking import stack_alike
+from tests.core.engines import texts_of
 from tests.fakes import CONTEXT, loaded_modules, note_results, perturb, tiny_module
 
 TIMES = ("start_ms", "end_ms", "share", "run_id", "created_utc", "tokens_per_second")
@@ -73,15 +74,6 @@ def same(one: object, other: object, where: str = "") -> None:
 def fused(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether each round that was tried ran fused."""
     return note_results(monkeypatch, FusedRound, "run", lambda found: found is not None)
-
-
-def texts_of(told: Sequence[Event]) -> list[list[int]]:
-    """The new tokens of each run."""
-    found: dict[str, list[int]] = {}
-    for event in told:
-        if isinstance(event, RoundCompleted):
-            found.setdefault(event.run_id, []).extend(event.token_ids)
-    return list(found.values())
 
 
 def compared(

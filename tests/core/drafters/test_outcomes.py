@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.drafters.base import LEAST, top_outcomes
+from core.drafters.base import MIN_OUTCOME_PROBABILITY, top_outcomes
 from core.trees.tree import ROOT, TokenTree, depths_of
 from tests.laws.trees import LAW, parents
 
@@ -51,7 +51,8 @@ def test_they_are_the_likeliest_of_all(above: list[int], seed: int, count: int) 
     assert sum(every.values()) == pytest.approx(1.0)
     found = top_outcomes(tree, scores, count)
     best = sorted(every.values(), reverse=True)[:count]
-    assert [one.probability for one in found] == pytest.approx([p for p in best if p >= LEAST])
+    worthwhile = [p for p in best if p >= MIN_OUTCOME_PROBABILITY]
+    assert [one.probability for one in found] == pytest.approx(worthwhile)
     for one in found:
         assert every[one.token_ids] == pytest.approx(one.probability)
 

@@ -110,7 +110,7 @@ def test_an_unverified_level_is_not_counted_as_wrong() -> None:
 
 def test_memory_does_not_grow_with_the_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "TEXTS", 8)
-    monkeypatch.setattr(module, "ROWS", 256)
+    monkeypatch.setattr(module, "NUM_CONTEXTS", 256)
     drafter, noise = TableDrafter("table"), np.random.default_rng(0)
     for run in range(10_000):
         served(drafter, [run, 5], noise.integers(0, 90, 12).tolist())

@@ -11,9 +11,10 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
 from core import Engine, LoadedModels, Request, SamplingParams, SpeculationConfig, load_models
 from core.errors import ConfigError, ContextLengthError, ModelLoadError
-from core.events import RoundCompleted, RunStarted
+from core.events import RunStarted
 from core.models.loading.differences import context_length_of
 from core.models.machine import parameter_count, weight_bytes
+from tests.core.engines import texts_of
 from tests.core.models.folders import refusal_of, save_tiny_model
 from tests.fakes import word_tokenizer
 
@@ -56,12 +57,7 @@ def prompt(count: int) -> str:
 
 def decoded(models: LoadedModels, *requests: Request) -> list[list[int]]:
     """The new tokens of each request, decoded together."""
-    found: dict[str, list[int]] = {}
-    for event in Engine(models).generate_many(requests):
-        tokens = found.setdefault(event.run_id, [])
-        if isinstance(event, RoundCompleted):
-            tokens += event.token_ids
-    return list(found.values())
+    return texts_of(Engine(models).generate_many(requests))
 
 
 def request(count: int, new: int, preset: str = "autoregressive") -> Request:

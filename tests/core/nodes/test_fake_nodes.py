@@ -222,6 +222,16 @@ def test_a_missing_node_changes_no_text(models, name: str, how: str) -> None:
     assert len(notes) == 2 and "drafts again" in notes[1], notes
 
 
+def test_a_run_that_begins_while_a_node_is_missing_says_so(models) -> None:
+    engine, transport = engine_over(models, PARTS)
+    transport.kill(0)
+    for _ in range(2):
+        events = rounds_while(engine, SETTINGS["specinfer"], {})
+        notes = [note for one in rounds_of(events) for note in one.notes if "10.0.0.1" in note]
+        assert len(notes) == 1 and "is not there: rounds go on" in notes[0], notes
+        assert notes[0] in rounds_of(events)[0].notes
+
+
 def test_a_round_ends_at_the_deadline_of_a_silent_node(models) -> None:
     engine, transport = engine_over(models, PARTS)
     times: list[float] = []

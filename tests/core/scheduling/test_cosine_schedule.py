@@ -148,7 +148,7 @@ def test_a_round_s_outcome_reaches_the_next_plan() -> None:
             assert plan.decision == "fewer"
             assert plan.reason.endswith(f" from now on: {_waits(waiting - 1)} in the queue")
             steps.append(plan.grants[0])
-        scheduler.observe(BatchOutcome(4, 64, 8, 8, 5.0, 1.0, 8.0, steps=4, waiting=waiting))
+        scheduler.observe(BatchOutcome(4, 64, 8, 8, 5.0, 1.0, 8.0, steps=4, num_queued=waiting))
     # First an SSM less, then a token less at a time, down to none.
     assert steps == [Grant(4, 1), Grant(3, 1), Grant(2, 1), Grant(1, 1), Grant(0, 1)]
     assert set(plan.grants) == {Grant(0, 1)} and not plan.decision

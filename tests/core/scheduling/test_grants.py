@@ -23,7 +23,7 @@ class Granting:
 
     grant: Grant = FREE
 
-    def plan(self, live: Sequence[LiveRequest], waiting: int) -> Plan:
+    def plan(self, live: Sequence[LiveRequest], num_queued: int) -> Plan:
         return Plan(tuple(range(len(live))), (self.grant,) * len(live))
 
     def budget(self, chances: Sequence[Sequence[float]], context: int) -> int | None:

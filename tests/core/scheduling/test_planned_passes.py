@@ -25,9 +25,9 @@ class RecordedPass:
     plans: list[Plan] = field(default_factory=list)
     live: Sequence[LiveRequest] = ()
 
-    def plan(self, live: Sequence[LiveRequest], waiting: int) -> Plan:
+    def plan(self, live: Sequence[LiveRequest], num_queued: int) -> Plan:
         self.live = live
-        self.plans.append(self.inner.plan(live, waiting))
+        self.plans.append(self.inner.plan(live, num_queued))
         return self.plans[-1]
 
     def budget(self, chances: Sequence[Sequence[float]], context: int) -> int | None:

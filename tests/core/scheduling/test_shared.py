@@ -10,7 +10,7 @@ import pytest
 from core.length.cost_model import Costs, VerifyCosts
 from core.scheduling.base import BatchOutcome, LiveRequest
 from core.scheduling.batch_times import BatchTimes
-from core.scheduling.guard import ENOUGH, FIRST, LAST, PlainGuard
+from core.scheduling.guard import ENOUGH, FIRST_WAIT, MAX_WAIT, PlainGuard
 from core.scheduling.shared import Shared, node_budget
 
 LIVE = [LiveRequest(64, 8)] * 4
@@ -140,7 +140,7 @@ def test_a_larger_batch_begins_without_drafts_where_a_smaller_one_has_none() -> 
     machine.run(40)
     assert not machine.kinds[-1]
     machine.live, machine.kinds = [LiveRequest(64, 8)] * 16, []
-    machine.run(FIRST)
+    machine.run(FIRST_WAIT)
     assert not any(machine.kinds)
     machine.run(2)
     assert machine.kinds[-1], "then it is tried"
@@ -159,17 +159,17 @@ def test_the_guard_backs_off_and_forgives() -> None:
         while not guard.observe_plain():
             rounds += 1
         waits.append(rounds)
-    assert waits == [FIRST, 2 * FIRST, 4 * FIRST, 8 * FIRST, LAST, LAST, LAST]
+    assert waits == [*(n * FIRST_WAIT for n in (1, 2, 4, 8)), MAX_WAIT, MAX_WAIT, MAX_WAIT]
     for _ in range(ENOUGH + 1):
         assert not guard.observe_drafted(0.5)
     while not guard.observe_drafted(2.5):
         pass
-    assert sum(1 for _ in iter(guard.observe_plain, True)) + 1 == FIRST
+    assert sum(1 for _ in iter(guard.observe_plain, True)) + 1 == FIRST_WAIT
 
 
 def test_one_request_alone_keeps_its_own_budget() -> None:
     shared = Shared(BatchTimes(Costs(cast(Any, None), TABLE)))
-    plan = shared.plan([LiveRequest(64, 8)], waiting=3)
+    plan = shared.plan([LiveRequest(64, 8)], num_queued=3)
     assert (plan.group, plan.load, plan.grants[0].length) == ((0,), None, None)
     assert shared.budget([[0.01, 0.001]], 64) is None
 

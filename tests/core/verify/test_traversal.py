@@ -7,9 +7,9 @@ from importlib import import_module
 import pytest
 import torch
 
-from core.trees.noise import Key, SeededNoise
+from core.trees.noise import Key
 from core.trees.sampling import Target
-from core.trees.tree import ROOT, TokenTree
+from core.trees.tree import ROOT
 from core.trees.verify import Verdict, VerifyInput, verify
 from core.trees.verify.base import Offer
 from tests.core.verify.cases import (
@@ -109,33 +109,6 @@ def test_a_rejected_leaf_hands_its_chance_to_its_parent() -> None:
     assert {v.own_token_id for _, v in found if not v.path} == {0}
 
 
-def test_a_chance_all_covered_by_q_is_gone() -> None:
-    """0.6 p is nowhere above q = (0.6, 0.2, 0.2): S = 0, so after the leaf nothing may stay."""
-    tree = tree_of((1, ROOT, [drawn_proposal(0, 0, 1)]), (1, 0, [drawn_proposal(0, 0, 1, 1)]))
-    found = walks("traversal", tree)
-    # The leaf's chance is 0.6 * 0.3 / 0.2 = 0.9.
-    assert chance(found, lambda v: v.path == (0, 1)) == near(0.9)
-    assert chance(found, lambda v: v.path == (0,)) == 0.0
-    assert chance(found, lambda v: v.path == ()) == near(0.1)
-
-
-def test_a_drafter_that_is_right_leaves_the_root_its_chance() -> None:
-    """p = q: the first proposal is certain."""
-    tree = tree_of((1, ROOT, [drawn_proposal(0, 0, 1)]), (2, ROOT, [drawn_proposal(0, 1, 2)]))
-    found = walks("traversal", tree, FIRST, P, P)
-    # p comes from float32 logits, so the chance is 1 but for rounding.
-    assert chance(found, lambda v: v.path == (0,)) == near(1.0)
-
-
-def test_a_second_sibling_takes_what_the_first_left() -> None:
-    """p = (0.5, 0.3, 0.2), q = (0.2, 0.5, 0.3): after token 1 p is (1, 0, 0). Token 0, drawn by
-    another from the same q, has the chance min(1, 1 / 0.2)."""
-    tree = tree_of((1, ROOT, [drawn_proposal(0, 0, 1)]), (0, ROOT, [drawn_proposal(1, 0, 0)]))
-    found = walks("traversal", tree)
-    assert chance(found, lambda v: v.path == (0,)) == near(0.6)
-    assert chance(found, lambda v: v.path == (1,)) == near(0.4)
-
-
 def test_a_repeat_carries_nothing_and_takes_its_q_out() -> None:
     """Token 1 by drafters 0 and 1, from q and q': first 0.3 / 0.5. Then M = (0.75, 0, 0.25), which
     is norm(max(0, p - q)) for p = (0.5, 0.2, 0.3) and q = (0.2, 0.6, 0.2)."""
@@ -184,37 +157,12 @@ def test_the_first_proposal_carries_what_others_drafted_below() -> None:
     assert {t.drafter for _, v in found for t in v.trials if t.node == 0} == {0}
 
 
-def test_a_deterministic_proposal_is_accepted_with_what_p_gives_it() -> None:
-    """A chain 1, 1 of certain proposals: chances 0.3, then 0.3 * 0.3. After the leaf token 1 is
-    out: S = 0.3 * 0.7, and the first token's chance 0.21 / (0.21 + 0.7)."""
-    tree = tree_of((1, ROOT, [certain(2)]), (1, 0, [certain(2)]))
-    found = walks("traversal", tree)
-    assert chance(found, lambda v: v.path == (0, 1)) == near(0.09)
-    assert chance(found, lambda v: v.path == (0,)) == near(0.91 * 0.21 / 0.91)
-    own = {t: chance(found, lambda v, t=t: v.path == (0,) and v.own_token_id == t) for t in (0, 2)}
-    assert own == {0: near(0.21 * 5 / 7), 2: near(0.21 * 2 / 7)}
-
-
-def test_an_empty_tree_is_a_plain_draw() -> None:
-    found = walks("traversal", TokenTree())
-    assert {v.own_token_id: p for p, v in found} == {0: near(0.5), 1: near(0.3), 2: near(0.2)}
-    assert {(v.path, v.own_kind, v.trials) for _, v in found} == {((), "plain", ())}
-
-
 def test_full_acceptance_has_a_bonus_from_the_leafs_own_p() -> None:
     tree = tree_of((1, ROOT, [certain(2)]), (0, 0, [certain(2)]))
     sure, then = [0.0, 1.0, 0.0], [1.0, 0.0, 0.0]
     found = walks("traversal", tree, sure, then, P)
     assert {(v.path, v.own_kind) for _, v in found} == {((0, 1), "bonus")}
     assert {v.own_token_id: p for p, v in found} == {0: near(0.5), 1: near(0.3), 2: near(0.2)}
-
-
-def test_an_accepted_end_of_text_has_no_token_after_it() -> None:
-    tree = tree_of((1, ROOT, [certain(2)]), (2, 0, [certain(2)]))
-    found = walks("traversal", tree, P, P, P, eos=(2,))
-    ended = [v for _, v in found if v.path == (0, 1)]
-    assert {(v.own_token_id, v.own_kind) for v in ended} == {(None, "none")}
-    assert chance(found, lambda v: v.path == (0, 1)) == near(0.3 * 0.2)
 
 
 def test_nothing_below_an_end_of_text_is_looked_at() -> None:
@@ -232,12 +180,3 @@ def test_the_record_tells_what_was_decided_below_a_rejected_branch() -> None:
     outcomes = ("accepted", "rejected", "accepted", "accepted", "rejected")
     assert accepting.outcomes(BRANCHED) == outcomes
     assert [t.node for t in accepting.trials] == [3, 2, 0]
-
-
-def test_a_seed_repeats_its_verdict() -> None:
-    once, again = (
-        [verify("traversal", case_of(BRANCHED, SeededNoise(seed, 3))) for seed in range(40)]
-        for _ in range(2)
-    )
-    assert once == again
-    assert len({verdict.path for verdict in once}) >= 2

@@ -17,10 +17,17 @@ from starlette.testclient import TestClient
 import ui.components
 from tests.ui.components.samples import frames
 from ui.components import LETTERS, PALETTE, PICTURES, TokenTree, assets_head, launch_options, pack
-from ui.components.assets import ASSETS, PAGE, STYLESHEETS, asset_files, asset_routes, version
+from ui.components.assets import (
+    PAGE,
+    PICTURE_ASSETS,
+    STYLESHEETS,
+    asset_files,
+    asset_routes,
+    version,
+)
 from ui.components.packing import CHUNK
 
-SCRIPTS = sorted(path for path in ASSETS.iterdir() if path.suffix == ".js")
+SCRIPTS = sorted(path for path in PICTURE_ASSETS.iterdir() if path.suffix == ".js")
 # What would let a text be read as markup or as code, and what would leave the host.
 FORBIDDEN = re.compile(
     r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|DOMParser"
@@ -37,7 +44,7 @@ def test_a_picture_is_a_plain_component_with_a_fixed_shell(picture):
     assert picture.name in component.js_on_load and version() in component.js_on_load
     assert component.label == picture.label
     assert ("asks: 'submit'" in component.js_on_load) == picture.asks
-    assert (ASSETS / f"{picture.name}.js").is_file()
+    assert (PICTURE_ASSETS / f"{picture.name}.js").is_file()
 
 
 def test_a_picture_takes_options_of_gradio_and_select_and_leaves_no_stub_files():
@@ -51,15 +58,15 @@ def test_a_picture_takes_options_of_gradio_and_select_and_leaves_no_stub_files()
 
 
 def test_palette_and_stylesheets_are_the_same_for_python_css_and_script():
-    css = (ASSETS / "base.css").read_text(encoding="utf-8")
+    css = (PICTURE_ASSETS / "base.css").read_text(encoding="utf-8")
     light = css[: css.index(".dark")]
     assert dict(re.findall(r"--ss-slot-(\d): (#\w+);", light)) == {
         str(slot): color for slot, color in enumerate(PALETTE)
     }
     assert len(set(PALETTE)) == len(PALETTE) <= len(LETTERS)
-    script = (ASSETS / "main.js").read_text(encoding="utf-8")
+    script = (PICTURE_ASSETS / "main.js").read_text(encoding="utf-8")
     assert f"const STYLES = {json.dumps(list(STYLESHEETS))};" in script
-    sheets = {path.name for path in ASSETS.iterdir() if path.suffix == ".css"}
+    sheets = {path.name for path in PICTURE_ASSETS.iterdir() if path.suffix == ".css"}
     assert sheets == {*STYLESHEETS, PAGE}
 
 

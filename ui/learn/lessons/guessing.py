@@ -16,11 +16,12 @@ from ui.learn.lessons.runs import (
     STORY,
     TREE_4,
 )
+from ui.run.listed import number_of
 
 __all__ = ["MEMORY_BOUND", "ONE_SSM", "TREE"]
 
 # A pass over more tokens takes longer; repeated measurements differ by some percent.
-LEAST = 0.95
+MIN_RATIO = 0.95
 ALONE, EIGHT, SIXTEEN = "1 token a pass", "8 tokens a pass", "16 tokens a pass"
 
 
@@ -32,7 +33,7 @@ def eight_against_one(evidence: Evidence) -> float | None:
 
 def told_of_passes(evidence: Evidence) -> str:
     times = eight_against_one(evidence) or 0.0
-    if times < LEAST:
+    if times < MIN_RATIO:
         meant = (
             "That cannot be: more tokens are never less work. Something else took the machine's "
             "time; run the example again."
@@ -106,7 +107,7 @@ def most_accepted(evidence: Evidence) -> float | None:
 def told_of_best_round(evidence: Evidence) -> str:
     row = evidence.last
     assert row is not None
-    wrote = "1 token" if row.most_written == 1 else f"{row.most_written} tokens"
+    wrote = number_of(row.most_written, "token")
     return f"The best round of this run wrote {wrote} with a single pass of the LLM."
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from core.config import Request, SamplingParams, SpeculationConfig
 from core.config.mechanisms import NGRAM
 from ui.learn.lessons.measured import Evidence
+from ui.run.explain import RECORD_TOP_K
 
 __all__ = [
     "Attempt",
@@ -25,7 +26,6 @@ __all__ = [
 ]
 
 SEED = 7
-RECORD_TOP_K = 5
 
 
 @dataclass(frozen=True, slots=True)

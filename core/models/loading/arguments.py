@@ -1,0 +1,64 @@
+"""The arguments of a command line that say which models to load, where, and in what form. Loads
+nothing."""
+
+from __future__ import annotations
+
+import argparse
+
+from core.config.arguments import Parser, argument_of, number_argument
+from core.config.offload import number_of_bytes
+from core.models.loading.catalog import BUNDLED, SMOLLM2
+
+__all__ = ["MODEL_NAMES", "add_model_arguments", "ssms_of"]
+
+MODEL_NAMES = f"{BUNDLED}, {SMOLLM2}, a folder, a GGUF file or a hub id"
+
+
+def add_model_arguments(p: Parser) -> None:
+    """All but `--ssm`, which each command line writes in its own way."""
+    p.add_argument("--llm", default=BUNDLED, help=MODEL_NAMES)
+    p.add_argument(
+        "--drafter",
+        action="append",
+        default=[],
+        metavar="MODULE:CLASS",
+        help="a drafter of one's own, to be named among the drafters; repeatable",
+    )
+    p.add_argument("--dtype", default="auto", help="float32, bfloat16 or auto")
+    p.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    p.add_argument("--offload", metavar="host|disk", help="stream the LLM's layers in each pass")
+    p.add_argument(
+        "--resident",
+        type=argument_of("resident", number_of_bytes, "a number of bytes"),
+        metavar="BYTES",
+        help="layers that stay in memory; default: none",
+    )
+    p.add_argument(
+        "--offload-mbps",
+        type=number_argument("offload_mbps"),
+        metavar="N",
+        help="limit of the stream in MB/s, for lessons and benchmarks",
+    )
+    p.add_argument(
+        "--llm-ranks", metavar="tp=N|pp=N", help="divide the LLM among N processes; docs/scale.md"
+    )
+    p.add_argument(
+        "--node",
+        action="append",
+        default=[],
+        metavar="HOST:PORT",
+        help="SSMs on another machine (python -m core.nodes); repeatable",
+    )
+    p.add_argument("--node-key-file", metavar="FILE", help="the key file of the nodes")
+    p.add_argument("--cluster", metavar="ADDRESS", help="a Ray cluster to place nodes in")
+    p.add_argument(
+        "--node-ssm", action="append", help="SSMs to place in it, default: bundled; repeatable"
+    )
+
+
+def ssms_of(args: argparse.Namespace) -> list[str]:
+    """The SSMs to load here: those of `--ssm`; by default those that come with the LLM, or with
+    nodes none."""
+    if args.ssm is not None:
+        return list(args.ssm)
+    return [BUNDLED] if args.llm in (BUNDLED, SMOLLM2) and not (args.node or args.cluster) else []

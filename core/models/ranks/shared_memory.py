@@ -1,0 +1,137 @@
+"""Collectives of ranks on one machine, in memory that they share.
+
+A collective of gloo takes 0.4 ms between two processes, whatever its size: each wakes the other one
+through the kernel. A divided pass has two for each layer, so here the ranks look at each other's
+counters instead. Only where a processor shows its stores to the others in their order (x86-64).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import platform
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+__all__ = ["CAPACITY", "SharedMemory", "is_ordered"]
+
+CAPACITY = 1 << 22
+"""Bytes of the largest tensor."""
+PADDING = 64  # a counter has a cache line of its own
+SPIN_S, NAP_S = 0.0005, 0.00005
+"""How long a rank looks without a pause; then it sleeps between two looks, so that other threads of
+its process go on."""
+ALIVE_S = 0.05
+"""How often it looks whether the other process is still there."""
+
+
+def is_ordered() -> bool:
+    """Whether other processors see this one's stores in the order in which they were made."""
+    return platform.machine() in ("x86_64", "AMD64")
+
+
+class SharedMemory:
+    """Rank `rank` of `count`, which all give the same `folder`, empty at first.
+
+    In step n a rank writes its tensor into one of its two slots, by the parity of n, then n into
+    its counter. It writes only after all have reached step n - 1: then none reads the slot, which
+    was of step n - 2, any more.
+    """
+
+    def __init__(self, folder: Path, rank: int, count: int, timeout_s: float) -> None:
+        self._rank, self._count, self._timeout_s = rank, count, timeout_s
+        size = count * (PADDING + 2 * CAPACITY)
+        file = os.open(folder / "exchange", os.O_RDWR | os.O_CREAT, 0o600)
+        os.ftruncate(file, size)
+        self._memory = mmap.mmap(file, size)
+        os.close(file)
+        self._counters = memoryview(self._memory).cast("q")
+        self._step = 0
+        self._slots: dict[tuple[int, torch.dtype, torch.Size], list[torch.Tensor]] = {}
+        # A lock is given back when its process ends, however it ends.
+        self._locks = [
+            os.open(folder / f"rank-{one}", os.O_RDWR | os.O_CREAT, 0o600) for one in range(count)
+        ]
+        fcntl.flock(self._locks[rank], fcntl.LOCK_EX)
+
+    def takes(self, part: torch.Tensor) -> bool:
+        """Whether it can be exchanged here: all ranks find the same."""
+        return part.is_contiguous() and 0 < part.nbytes <= CAPACITY
+
+    def add_up(self, part: torch.Tensor) -> None:
+        """Adds up a tensor over all ranks, in place, in the order of the ranks on each of them.
+        Raises RuntimeError where a rank does not come."""
+        slots = self._write(part)
+        self._await(self._step)
+        torch.add(slots[0], slots[1], out=part)
+        for slot in slots[2:]:
+            part.add_(slot)
+
+    def to_leader(self, part: torch.Tensor) -> list[torch.Tensor] | None:
+        """See RankGroup."""
+        slots = self._write(part)
+        if self._rank:
+            return None
+        self._await(self._step)
+        return [slot.clone() for slot in slots]
+
+    def close(self) -> None:
+        """Gives back the lock; the memory goes with the last process that has it."""
+        for lock in self._locks:
+            os.close(lock)
+        self._locks = []
+
+    def _write(self, part: torch.Tensor) -> Sequence[torch.Tensor]:
+        """Begins a step with this rank's tensor; the slots of all ranks."""
+        self._await(self._step)
+        self._step += 1
+        slots = self._slots_of(part)
+        slots[self._rank].copy_(part)
+        self._counters[self._rank * (PADDING // 8)] = self._step
+        return slots
+
+    def _slots_of(self, part: torch.Tensor) -> list[torch.Tensor]:
+        key = self._step % 2, part.dtype, part.shape
+        if key not in self._slots:
+            first = self._count * (PADDING + key[0] * CAPACITY)
+            self._slots[key] = [
+                torch.frombuffer(
+                    self._memory,
+                    dtype=part.dtype,
+                    count=part.numel(),
+                    offset=first + rank * CAPACITY,
+                ).view(part.shape)
+                for rank in range(self._count)
+            ]
+        return self._slots[key]
+
+    def _await(self, step: int) -> None:
+        for rank in range(self._count):
+            if self._counters[rank * (PADDING // 8)] < step:
+                self._await_rank(rank, step)
+
+    def _await_rank(self, rank: int, step: int) -> None:
+        began = time.perf_counter()
+        looked = began
+        while self._counters[rank * (PADDING // 8)] < step:
+            now = time.perf_counter()
+            if now - began > SPIN_S:
+                time.sleep(NAP_S)
+            if now - looked > ALIVE_S:
+                looked = now
+                if self._has_ended(rank):
+                    raise RuntimeError(f"rank {rank} has ended")
+                if now - began > self._timeout_s:
+                    raise RuntimeError(f"rank {rank} has not come within {self._timeout_s:g} s")
+
+    def _has_ended(self, rank: int) -> bool:
+        try:
+            fcntl.flock(self._locks[rank], fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        fcntl.flock(self._locks[rank], fcntl.LOCK_UN)
+        return True

@@ -1,0 +1,110 @@
+"""Collectives over shared memory, of ranks that are threads: sums, order, ranks that are gone."""
+
+import random
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+
+from core.models.ranks import shared_memory
+from core.models.ranks.shared_memory import CAPACITY, SharedMemory
+
+SHAPES = ((1,), (16, 24), (3, 5, 7), (1000,))
+
+
+def over_ranks(
+    folder: Path, count: int, work: Callable[[SharedMemory, int], object], timeout_s: float = 20.0
+) -> list:
+    """What each rank's `work` returns; all have opened the memory before."""
+    opened = [SharedMemory(folder, rank, count, timeout_s) for rank in range(count)]
+    with ThreadPoolExecutor(count) as pool:
+        found = list(pool.map(work, opened, range(count)))
+    for one in opened:
+        one.close()
+    return found
+
+
+def part_of(step: int, rank: int, dtype: torch.dtype) -> torch.Tensor:
+    noise = torch.Generator().manual_seed(1000 * step + rank)
+    return torch.randn(SHAPES[step % len(SHAPES)], generator=noise).to(dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_sums_are_those_of_one_process_whoever_is_late(
+    tmp_path: Path, count: int, dtype: torch.dtype
+) -> None:
+    steps = 150
+
+    def work(memory: SharedMemory, rank: int) -> list[torch.Tensor]:
+        chance, found = random.Random(rank), []
+        for step in range(steps):
+            part = part_of(step, rank, dtype)
+            if chance.random() < 0.1:
+                time.sleep(chance.random() / 500)
+            memory.add_up(part)
+            found.append(part)
+        return found
+
+    everywhere = over_ranks(tmp_path, count, work)
+    for step in range(steps):
+        wanted = part_of(step, 0, dtype)
+        for rank in range(1, count):
+            wanted = wanted + part_of(step, rank, dtype)
+        assert all(torch.equal(of_rank[step], wanted) for of_rank in everywhere), step
+
+
+def test_what_is_for_the_leader_alone_is_not_written_over(tmp_path: Path) -> None:
+    """The others go on at once; the leader is slow to read."""
+    steps = 40
+
+    def work(memory: SharedMemory, rank: int) -> list[list[float]]:
+        found = []
+        for step in range(steps):
+            if rank == 0 and step % 5 == 0:
+                time.sleep(0.002)
+            parts = memory.to_leader(torch.tensor([float(100 * step + rank)]))
+            assert (parts is None) == (rank > 0)
+            found.append([float(part) for part in parts or ()])
+            if step % 7 == 0:
+                memory.add_up(torch.ones(3))
+        return found
+
+    leader, *_ = over_ranks(tmp_path, 3, work)
+    assert leader == [[100.0 * step + rank for rank in range(3)] for step in range(steps)]
+
+
+def test_a_rank_that_does_not_come_is_an_error(tmp_path: Path) -> None:
+    one, other = (SharedMemory(tmp_path, rank, 2, 0.3) for rank in range(2))
+    began = time.monotonic()
+    with pytest.raises(RuntimeError, match=r"rank 1 has not come within 0.3 s"):
+        one.add_up(torch.ones(2))
+    assert 0.3 <= time.monotonic() - began < 5
+    other.close()
+    one.close()
+
+
+def test_a_rank_that_has_ended_is_noticed_long_before(tmp_path: Path) -> None:
+    one, other = (SharedMemory(tmp_path, rank, 2, 60.0) for rank in range(2))
+    other.close()
+    began = time.monotonic()
+    with pytest.raises(RuntimeError, match="rank 1 has ended"):
+        one.add_up(torch.ones(2))
+    assert time.monotonic() - began < 5
+    one.close()
+
+
+def test_what_does_not_fit_is_left_to_the_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = SharedMemory(tmp_path, 0, 1, 1.0)
+    assert memory.takes(torch.empty(CAPACITY // 4)) and memory.takes(torch.ones(1))
+    assert not memory.takes(torch.empty(CAPACITY // 4 + 1)) and not memory.takes(torch.empty(0))
+    assert not memory.takes(torch.empty(4, 4).t()[1:])
+    memory.close()
+    for machine, ordered in (("x86_64", True), ("aarch64", False)):
+        monkeypatch.setattr("platform.machine", lambda name=machine: name)
+        assert shared_memory.is_ordered() == ordered

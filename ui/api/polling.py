@@ -1,0 +1,31 @@
+"""Endpoints that answer when something has ended, without holding a thread."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from lab.conductor import Conductor
+
+__all__ = ["poll", "wait_measured"]
+
+POLL_S = 0.02
+
+
+async def poll(is_over: Callable[[], bool], cancel: Callable[[], object] | None = None) -> None:
+    """Returns once `is_over`. A client that goes away cancels the wait, and `cancel` what it waited
+    for."""
+    try:
+        while not is_over():
+            await asyncio.sleep(POLL_S)
+    except asyncio.CancelledError:
+        if cancel is not None:
+            cancel()
+        raise
+
+
+async def wait_measured(conductor: Conductor, study_id: str) -> None:
+    """Returns once the study is no longer being measured; cancelling the wait stops it."""
+    await poll(
+        lambda: not conductor.progress().measures(study_id), lambda: conductor.stop(study_id)
+    )
