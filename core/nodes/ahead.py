@@ -49,12 +49,13 @@ class ReadyDrafts:
 @dataclass(slots=True)
 class _Asked:
     """A message under way: when it was sent, on the transport's clock, and its runs with the
-    lengths of their texts."""
+    lengths of their texts. `is_overtaken`: the node was asked for a round since."""
 
     number: int
     sent: float
     clock: DraftClock
     runs: dict[str, tuple[AheadRun, int]]
+    is_overtaken: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,30 +84,52 @@ class AheadExchange:
         self._asked[node] = _Asked(number, now, DraftClock(), texts)
 
     def take(
-        self, node: int, message: AheadDrafts, now: float, wire_s: float, names: Mapping[str, str]
+        self,
+        node: int,
+        message: AheadDrafts,
+        now: float,
+        wire_s: float,
+        names: Mapping[str, str],
+        *,
+        in_round: bool,
     ) -> list[AheadReply]:
         """Takes an answer; its runs if it is the one that is waited for, else none. `wire_s`: the
-        last measured time on the wire: nobody looked when it came."""
+        last measured time on the wire: nobody looked when it came. `in_round`: a round waits."""
         asked = self._asked.get(node)
         if asked is None or asked.number != message.number:
             return []
         del self._asked[node]
+        if asked.is_overtaken and not in_round:
+            # The round's own report, which continues this one, may have come too late: a gap would
+            # put all likelihoods before it at wrong positions.
+            return []
         busy_s = message.busy_ms / 1000
         asked.clock.stop(busy_s, min(now - asked.sent, busy_s + wire_s))
         for reply in message.runs:
-            if reply.run in asked.runs and reply.need < 0:
+            if reply.run in asked.runs and reply.need < 0 and not asked.is_overtaken:
                 run, length = asked.runs[reply.run]
                 self._made[node, reply.run] = _Made(run, length, reply, asked.clock, names)
         return [reply for reply in message.runs if reply.run in asked.runs]
 
+    def overtake(self, node: int) -> None:
+        """The node is asked for a round: of what it was asked before, its reports alone count."""
+        if node in self._asked:
+            self._asked[node].is_overtaken = True
+        self._drop_made(node)
+
     def forget(self, node: int) -> None:
-        """The node is gone, or is asked for a round: nothing that it was asked before counts."""
+        """The node is gone: nothing that it was asked before counts."""
         self._asked.pop(node, None)
+        self._drop_made(node)
+
+    def _drop_made(self, node: int) -> None:
         for key in [key for key in self._made if key[0] == node]:
             del self._made[key]
 
     def free(self, run: str) -> None:
-        """The run has ended."""
+        """The run has ended; an answer that is under way may still name it."""
+        for asked in self._asked.values():
+            asked.runs.pop(run, None)
         for key in [key for key in self._made if key[1] == run]:
             del self._made[key]
 

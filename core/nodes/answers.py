@@ -67,13 +67,13 @@ def draft_of(reply: DraftReply, name: str, clock: DraftClock, count: int) -> Dra
 
 
 def timed(name: str, stages: Sequence[Stage], clock: DraftClock) -> tuple[Timed, ...]:
-    """A node's spans on the clock of this process."""
+    """A node's spans on the clock of this process; none ends before its start."""
     return tuple(
         Timed(
             name,
             stage.name,
-            clock.here(stage.start_ms),
-            clock.here(stage.end_ms),
+            start := clock.here(stage.start_ms),
+            max(start, clock.here(stage.end_ms)),
             stage.share * clock.share,
         )
         for stage in stages

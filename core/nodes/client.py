@@ -203,7 +203,7 @@ class RemotePool:
                 continue
             pending.asked[node] = tuple(run for run, _ in asks)
             if link.free:
-                self._ahead.forget(node)
+                self._ahead.overtake(node)
                 link.ask(self._number, self._transport.now())
                 pending.deadlines[node] = link.asked_at + link.waited_s
                 pending.clocks[node] = DraftClock()
@@ -448,14 +448,16 @@ class RemotePool:
             pending.answers[node] = message
 
     def _take_ahead(self, node: int, link: NodeLink, message: AheadDrafts) -> None:
-        now = self._transport.now()
-        for reply in self._ahead.take(node, message, now, link.wire_s, link.ssms):
+        in_round, now = self._pending is not None, self._transport.now()
+        for reply in self._ahead.take(
+            node, message, now, link.wire_s, link.ssms, in_round=in_round
+        ):
             if reply.need >= 0:
                 link.held.pop(reply.run, None)
             elif reply.run in self._runs:
                 link.held[reply.run] = reply.length
             for one in reply.verified:
-                if one.ssm in link.ssms and are_probabilities(one.likelihoods):
+                if one.ssm in link.ssms and not one.error and are_probabilities(one.likelihoods):
                     drafter = self.drafters[link.ssms[one.ssm]]
                     drafter.observe(reply.run, one.temperature, one.likelihoods)
 

@@ -78,6 +78,7 @@ Share = Annotated[float, Meta(ge=0, le=1.001)]
 Probability = Annotated[float, Meta(ge=0, le=1.001)]
 LogProb = Annotated[float, Meta(ge=-1000, le=0.001)]
 Milliseconds = Annotated[float, Meta(ge=-1e7, le=1e7)]
+Duration = Annotated[float, Meta(ge=0, le=1e7)]
 Temperature = Annotated[float, Meta(ge=0.01, le=100)]
 Scores = Annotated[list[float], Meta(max_length=MAX_SPECULATION_LENGTH)]
 Integers = Annotated[list[int], Meta(max_length=MAX_TREE_NODES)]
@@ -274,7 +275,7 @@ class Drafts(_Message, tag="drafts"):
     """Answer to Round. `busy_ms`: what the node worked on it."""
 
     number: Count
-    busy_ms: Milliseconds
+    busy_ms: Duration
     runs: Annotated[list[RunReply], Meta(max_length=MOST_RUNS)]
 
 
@@ -311,7 +312,7 @@ class AheadDrafts(_Message, tag="ahead_drafts"):
     """Answer to Ahead. `busy_ms`: what the node worked on it."""
 
     number: Count
-    busy_ms: Milliseconds
+    busy_ms: Duration
     runs: Annotated[list[AheadReply], Meta(max_length=MOST_RUNS)]
 
 

@@ -8,6 +8,7 @@ from core.drafters.base import DraftRequest
 from core.errors import EngineError
 from core.events import ModelInfo
 from core.events.parts import Timed
+from core.nodes.messages import MOST_TOKENS
 from core.sequence import TokenSequence
 from core.trees.draft import Draft
 
@@ -60,4 +61,7 @@ class RemoteSsm:
         """Takes what the node reported with a draft that came in time, or was made ahead."""
         if run in self._temperatures:
             self._temperatures[run] = temperature
-            self._likelihoods.setdefault(run, []).extend(likelihoods)
+            reported = self._likelihoods.setdefault(run, [])
+            reported += likelihoods
+            # Of a node that reports without end, as no rule may ask for the likelihoods.
+            del reported[:-MOST_TOKENS]

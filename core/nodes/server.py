@@ -186,7 +186,7 @@ class NodeServer:
         pool = self._pools[self._clients[client]]
         texts = [one.text for one in message.runs]
         served, refused = self._updated_runs(client, texts, pool, keep_drafts=True)
-        verified = _RoundDrafting(pool, began).draft(served)
+        verified = _RoundDrafting(pool, began, reporting=False).draft(served)
         replies = [AheadReply(one.run, one.length, one.need, [], [], []) for one in refused]
         held = {ask.run: run for ask, run in served}
         asked = [(one, held[one.text.run]) for one in message.runs if one.text.run in held]
@@ -203,6 +203,10 @@ class NodeServer:
                 _close_ssm(run, pool, name)  # opened again by its next draft
         if interrupted.is_set():
             return None
+        # Not before: what an answer that is not sent would report goes with the round instead.
+        for one, run in asked:
+            for reply in verified.get(one.text.run, []):
+                _report(reply, pool, run)
         made = {id(run): one for (run, _), one in zip(planned, results, strict=True)}
         replies += [
             ahead_reply(
@@ -286,11 +290,13 @@ class NodeServer:
 
 
 class _RoundDrafting:
-    """The drafts of one round. `began`: when it was received, in seconds of time.perf_counter."""
+    """The drafts of one round. `began`: when it was received, in seconds of time.perf_counter.
+    `reporting`: whether temperature and likelihoods of the SSMs go with them."""
 
-    def __init__(self, pool: SsmPool, began: float) -> None:
+    def __init__(self, pool: SsmPool, began: float, *, reporting: bool = True) -> None:
         self._pool = pool
         self._began = began
+        self._reporting = reporting
         self._replies: dict[str, list[DraftReply]] = {}
 
     def draft(self, served: Sequence[tuple[RunAsk, ServedRun]]) -> dict[str, list[DraftReply]]:
@@ -361,10 +367,9 @@ class _RoundDrafting:
 
     def _add(self, ask: RunAsk, run: ServedRun, request: DraftRequest, draft: Draft) -> None:
         run.drafts[request.name] = draft
-        ssm = self._pool.ssms[request.name]
         reply = draft_reply(request, draft, self._began, ask.top_k)
-        reply.temperature = ssm.temperature(run.sequence)
-        reply.likelihoods = ssm.likelihoods(run.sequence)
+        if self._reporting:
+            _report(reply, self._pool, run)
         self._replies.setdefault(ask.run, []).append(reply)
 
 
@@ -396,6 +401,13 @@ def _commit(run: ServedRun, pool: SsmPool, token_ids: tuple[int, ...]) -> None:
         except MODEL_FAULTS:
             _close_ssm(run, pool, name)  # opened again by its next draft
     run.drafts.clear()
+
+
+def _report(reply: DraftReply, pool: SsmPool, run: ServedRun) -> None:
+    """Fills in what the SSM reports; it reports each token's likelihood once."""
+    ssm = pool.ssms[reply.ssm]
+    reply.temperature = ssm.temperature(run.sequence)
+    reply.likelihoods = ssm.likelihoods(run.sequence)
 
 
 def _close_ssm(run: ServedRun, pool: SsmPool, name: str) -> None:

@@ -46,7 +46,8 @@ class SharedMemory:
         self._rank, self._count, self._timeout_s = rank, count, timeout_s
         size = count * (PADDING + 2 * CAPACITY)
         file = os.open(folder / "exchange", os.O_RDWR | os.O_CREAT, 0o600)
-        os.ftruncate(file, size)
+        # Not a sparse file: on a full disk, writing to one would end the process (SIGBUS).
+        os.posix_fallocate(file, 0, size)
         self._memory = mmap.mmap(file, size)
         os.close(file)
         self._counters = memoryview(self._memory).cast("q")
@@ -98,15 +99,17 @@ class SharedMemory:
         key = self._step % 2, part.dtype, part.shape
         if key not in self._slots:
             first = self._count * (PADDING + key[0] * CAPACITY)
-            self._slots[key] = [
-                torch.frombuffer(
-                    self._memory,
-                    dtype=part.dtype,
-                    count=part.numel(),
-                    offset=first + rank * CAPACITY,
-                ).view(part.shape)
-                for rank in range(self._count)
-            ]
+            # Kept for later passes: tensors of inference mode could not be written outside of it.
+            with torch.inference_mode(mode=False):
+                self._slots[key] = [
+                    torch.frombuffer(
+                        self._memory,
+                        dtype=part.dtype,
+                        count=part.numel(),
+                        offset=first + rank * CAPACITY,
+                    ).view(part.shape)
+                    for rank in range(self._count)
+                ]
         return self._slots[key]
 
     def _await(self, step: int) -> None:

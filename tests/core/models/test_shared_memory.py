@@ -77,6 +77,30 @@ def test_what_is_for_the_leader_alone_is_not_written_over(tmp_path: Path) -> Non
     assert leader == [[100.0 * step + rank for rank in range(3)] for step in range(steps)]
 
 
+@pytest.mark.parametrize("second", [torch.no_grad, torch.enable_grad])
+def test_passes_in_inference_mode_and_others_may_follow_one_another(
+    tmp_path: Path, second: Callable
+) -> None:
+    def work(memory: SharedMemory, rank: int) -> list[float]:
+        found = []
+        # Twice each: the two slots take turns.
+        for mode in (*[torch.inference_mode] * 2, *[second] * 2, *[torch.inference_mode] * 2):
+            with mode():
+                part = torch.tensor([rank + 1.0])
+                memory.add_up(part)
+                found.append(float(part))
+        return found
+
+    assert over_ranks(tmp_path, 2, work, 1.0) == [[3.0] * 6] * 2
+
+
+def test_the_memory_is_there_before_it_is_written(tmp_path: Path) -> None:
+    """A full disk is an error of the start, not the end of the process in a pass."""
+    memory = SharedMemory(tmp_path, 0, 2, 1.0)
+    assert 512 * (tmp_path / "exchange").stat().st_blocks >= 2 * 2 * CAPACITY
+    memory.close()
+
+
 def test_a_rank_that_does_not_come_is_an_error(tmp_path: Path) -> None:
     one, other = (SharedMemory(tmp_path, rank, 2, 0.3) for rank in range(2))
     began = time.monotonic()

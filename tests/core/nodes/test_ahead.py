@@ -2,7 +2,7 @@
 drafts that come too late, are wrong, or are interrupted."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 
@@ -10,11 +10,14 @@ import msgspec
 import pytest
 
 from core import Engine, SamplingParams, SpeculationConfig
+from core.drafters.weights import FullInformation, LikelihoodHistory
 from core.errors import ConfigError
 from core.events import Drafted, Event, RoundCompleted
 from core.models.loading.load import LoadedModels
+from core.nodes.answers import DraftClock, timed
 from core.nodes.client import RemotePool
 from core.nodes.messages import (
+    MOST_TOKENS,
     VERSION,
     Ahead,
     AheadAsk,
@@ -25,17 +28,19 @@ from core.nodes.messages import (
     Open,
     Round,
     RunAsk,
+    Stage,
     encode,
     from_node,
     to_node,
 )
+from core.nodes.remote_ssm import RemoteSsm
 from core.nodes.served_run import ahead_plan
 from core.nodes.server import NodeServer
 from core.nodes.zmq_transport import ZmqTransport
 from tests.core.engines import ids_of_events, request, rounds_of, tables, texts_of
 from tests.core.nodes.fake_transport import FakeTransport
 from tests.core.nodes.served import HASH, engine_over, listening, server_of
-from tests.fakes import loaded_tables
+from tests.fakes import loaded_tables, sequence_of
 
 GREEDY = SamplingParams(32, seed=1)
 WARM = SamplingParams(32, temperature=0.8, seed=1)
@@ -186,6 +191,87 @@ def test_a_missing_node_changes_no_text(models: LoadedModels, how: str) -> None:
     assert {"absent", "late"} & {*states(events)}
 
 
+def test_a_run_that_ended_before_its_answer_came_is_forgotten(models: LoadedModels) -> None:
+    asked = request(sampling=GREEDY, config=SPECINFER)
+    # An end that no budget foretells: the nodes draft ahead beside the last pass too.
+    end = ids_of_events(Engine(models).generate(asked))[12]
+    engine, transport = engine_over(replace(models, eos_ids=(end,)), ONE)
+    transport.delay(0, 0.02)
+    list(engine.generate(asked))
+    pool = engine.nodes
+    (link,), exchange = pool.links, pool._ahead
+    assert exchange._asked  # no pass takes time here: the last answer is under way
+    transport.pass_time(1.0)
+    pool._take_all(transport.poll(transport.now()))
+    assert not (exchange._made or exchange._asked or link.held)
+
+
+class Interrupting(FakeTransport):
+    """Every second message to a node is interrupted by the next one, where it drafts ahead."""
+
+    def send(self, node: int, frame: bytes) -> None:
+        server = self._servers[node]
+        assert server is not None
+        handle, interrupted = server.handle, threading.Event()
+        if len(messages(self, node, Ahead)) % 2:
+            interrupted.set()
+        server.handle = lambda client, sent: handle(client, sent, interrupted)
+        super().send(node, frame)
+        server.handle = handle
+
+
+@pytest.mark.parametrize("how", ["in time", "interrupted", "overtaken"])
+def test_every_likelihood_is_reported_once_and_at_its_place(
+    models: LoadedModels, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever became of an answer that reports: each token's probability by each SSM is heard,
+    but that of the last tokens, whose report the text's end forestalls."""
+    heard: dict[tuple[str, int], float] = {}
+    observe = FullInformation.observe_likelihoods
+
+    def noting(
+        self: FullInformation, found: Mapping[str, Sequence[float]], history: LikelihoodHistory
+    ) -> None:
+        for name, all_ in found.items():
+            for position, probability in enumerate(all_, history.reached[name] - len(all_)):
+                assert (name, position) not in heard
+                heard[name, position] = probability
+        observe(self, found, history)
+
+    monkeypatch.setattr(FullInformation, "observe_likelihoods", noting)
+    config = replace(SPECINFER, combine="vote", expansion=(1,), speculation_length=2)
+    asked = request(sampling=GREEDY, config=config)
+    list(Engine(models).generate(replace(asked, speculation=replace(config, pipeline="off"))))
+    expected, heard = heard, {}
+
+    transport = (Interrupting if how == "interrupted" else FakeTransport)([server_of(models)])
+    pool = RemotePool(transport, ["10.0.0.1:7000"], HASH, models.llm.vocab_size).connect(())
+    transport.delay(0, 0.02)
+    forward, passes = models.llm.forward, 0
+
+    def timed(feeds):
+        nonlocal passes
+        passes += 1
+        transport.pass_time(0.01 if how == "overtaken" and passes % 3 == 0 else 0.03)
+        return forward(feeds)
+
+    models.llm.forward = timed
+    events = list(Engine(loaded_tables(models.llm), nodes=pool).generate(asked))
+    assert {"ahead", "in_time"} == {*states(events)}
+    last = {name: max(place for one, place in heard if one == name) for name, _ in heard}
+    places = {key for key in expected if key[1] <= last[key[0]]}
+    assert heard == pytest.approx({key: expected[key] for key in places}, nan_ok=True)
+    assert len(expected) - len(heard) <= 3 * 2 * len(last)  # SSMs; two rounds of at most 3 tokens
+
+
+def test_a_node_that_reports_without_end_fills_no_memory(models: LoadedModels) -> None:
+    ssm, sequence = RemoteSsm("same", models.ssms["same"].info), sequence_of([1], SPECINFER)
+    ssm.open(sequence)
+    for part in (0.25, 0.5):
+        ssm.observe(sequence.run_id, 1.0, [part] * MOST_TOKENS)
+    assert ssm.likelihoods(sequence) == [0.5] * MOST_TOKENS
+
+
 def altered(transport: FakeTransport, server: NodeServer, change: Callable) -> None:
     """The node's answers to Ahead are changed on the way."""
     handle = server.handle
@@ -257,6 +343,13 @@ def test_an_answer_that_is_none_is_not_used(models: LoadedModels, change: Callab
     events = list(engine.generate(asked))
     assert ids_of_events(events) == ids_of_events(Engine(models).generate(asked))
     assert "ahead" not in states(events)
+
+
+def test_no_span_of_a_node_ends_before_its_start() -> None:
+    clock = DraftClock(sent=10.0, came=11.0, busy_s=0.5)
+    times = [(0.0, 100.0), (400.0, 100.0), (1e7, -1e7), (-1e7, 1e7)]
+    spans = timed("same", [Stage("draft", *one, 1.0) for one in times], clock)
+    assert all(10.0 <= span.start <= span.end <= 11.0 for span in spans)
 
 
 # -- the node --
@@ -342,6 +435,11 @@ def test_messages_are_bounded() -> None:
     for wrong in ({"asks": []}, {"room": -1}, {"token_ids": [1] * 300}, {"asks": [ASK] * 17}):
         with pytest.raises(MessageError):
             to_node(encode(Ahead(2, [msgspec.structs.replace(ask, **wrong)])))
+    answer = AheadDrafts(2, 0.0, [])
+    assert from_node(encode(answer)) == answer
+    for wrong in ({"busy_ms": -1.0}, {"busy_ms": float("nan")}, {"number": -1}):
+        with pytest.raises(MessageError):
+            from_node(encode(msgspec.structs.replace(answer, **wrong)))
     for end in range(len(frame)):
         with pytest.raises(MessageError):
             to_node(frame[:end])
