@@ -93,6 +93,8 @@ class PromptRow:
     idle: str | None = None
     """Why nothing was drafted although there were drafters, empty if unknown; None if something was
     drafted, and for plain decoding."""
+    ratios: tuple[float, ...] = ()
+    """The speed-up of each repeat; `ratio` is their median."""
 
 
 def configuration_rows(study: Study, results: Results) -> tuple[ConfigurationRow, ...]:
@@ -207,6 +209,7 @@ def prompt_row(
         rejected_most=max(range(len(rejected)), key=rejected.__getitem__) if rejected else None,
         same=same or Same("unknown"),
         idle=_idle(measured),
+        ratios=tuple(ratios),
     )
 
 

@@ -1,6 +1,8 @@
 """Laws 1 and 2 with the bundled SSMs on two nodes: the text is plain decoding's, greedy and under
 `match`, alone and with several requests at once under each schedule, whatever becomes of a node."""
 
+from dataclasses import replace
+
 import pytest
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
@@ -13,7 +15,12 @@ SAMPLINGS = {
     "greedy": SamplingParams(20, ignore_eos=True),
     "match": SamplingParams(20, temperature=0.8, seed=5, ignore_eos=True),
 }
-PRESETS = ("specinfer", "cosine", "best", "minions")
+PRESETS = {
+    name: SpeculationConfig.preset(name) for name in ("specinfer", "cosine", "best", "minions")
+}
+AHEAD = {
+    f"{name}, ahead": replace(PRESETS[name], pipeline="ahead") for name in ("specinfer", "minions")
+}
 
 
 def parts_of(engine: Engine) -> list[list[str]]:
@@ -26,11 +33,11 @@ def plain(engine: Engine, text: str, sampling: SamplingParams) -> list[int]:
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
-@pytest.mark.parametrize("preset", PRESETS)
-def test_alone(bundled: Engine, preset: str, sampling: SamplingParams) -> None:
+@pytest.mark.parametrize("config", (PRESETS | AHEAD).values(), ids=PRESETS | AHEAD)
+def test_alone(bundled: Engine, config: SpeculationConfig, sampling: SamplingParams) -> None:
     engine, _ = engine_over(bundled.models, parts_of(bundled))
     for text in prompts(2):
-        events = list(engine.generate(Request(text, sampling, SpeculationConfig.preset(preset))))
+        events = list(engine.generate(Request(text, sampling, config)))
         assert ids_of_events(events) == plain(bundled, text, sampling)
         assert any(trip.drafts for one in rounds_of(events) for trip in one.nodes)
 

@@ -12,7 +12,7 @@ from core import Engine, load_models
 from core.engine.worker import Worker
 from tests.ui import decoded, routed, sites
 from tests.ui.browser.looks import at_rest, turn_to
-from tests.ui.reading import in_looks, read
+from tests.ui.reading import becomes, in_looks, read
 from ui.server.context import Context
 
 pytestmark = pytest.mark.browser
@@ -80,6 +80,13 @@ def regret_is_counted(page: Any, context: Context, run: decoded.Recorded) -> Non
     assert desk.regret.routed.tokens == run.stats.num_new_tokens
 
 
+CHART_SEEN = """() => {
+  const chart = document.querySelector("#learn-routing .ss-mini").getBoundingClientRect();
+  const pane = document.querySelector("#learn-dock .sp-pane-who").getBoundingClientRect();
+  return chart.height > 80 && chart.top >= pane.top - 1 && chart.bottom <= pane.bottom + 1;
+}"""
+
+
 def test_the_lesson_shows_who_drafts(real: sites.Served, browser_page: sites.OpenPage) -> None:
     url, context = real
     page = sites.wait_ready(browser_page(url))
@@ -93,6 +100,8 @@ def test_the_lesson_shows_who_drafts(real: sites.Served, browser_page: sites.Ope
     run = decoded.latest_run(context)
     routed.check_strip(page, run, "learn")
     for look in in_looks(page, (1280, False), (1920, False)):
+        # The chart that the lesson speaks of is in sight.
+        becomes(page, CHART_SEEN, True)
         sites.shot(page, f"lesson-routing-{look}")
     at_rest(page)
     scores = {one.drafter: one.score for one in run.completed[-1].routing}

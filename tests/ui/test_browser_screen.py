@@ -267,6 +267,31 @@ def test_mask_and_slots_are_the_trees(live: Stage, browser_page: OpenPage) -> No
     page.locator("#live-mask .ss-mask-said").get_by_text(f"slot {first + 1}, position").wait_for()
 
 
+WORDS_CUT = """() => [...document.querySelectorAll("#live-inspector .ss-bar-text")]
+  .filter((one) => one.title.length <= 6 && one.scrollWidth > one.clientWidth)
+  .map((one) => one.title)"""
+BARS_BELOW = """() => {
+  const pane = document.querySelector("#live-dock .sp-pane-why").getBoundingClientRect();
+  return [...document.querySelectorAll("#live-inspector .ss-bar")]
+    .filter((one) => one.getBoundingClientRect().bottom > pane.bottom).length;
+}"""
+
+
+def test_why_and_the_temperature_are_read_at_the_smaller_size(
+    live: Stage, browser_page: OpenPage
+) -> None:
+    page = raced(sites.wait_ready(browser_page(live.url)))
+    page.set_viewport_size({"width": 1280, "height": 800})
+    page.locator("#live-tree .ss-node[data-key='0']").click()
+    page.locator("#live-inspector .ss-bar").first.wait_for()
+    becomes(page, WORDS_CUT, [])
+    becomes(page, BARS_BELOW, 0)
+    hint = page.locator("#sampling-temperature").get_by_text("unlikely token")
+    assert not hint.is_visible()
+    page.locator("#sampling-temperature input").hover()
+    hint.wait_for()
+
+
 DOTS = """() => [...document.querySelectorAll("#live-what_if .ss-what-if-dot")]
   .map((dot) => Number(dot.dataset.speedup))"""
 SLIDE = """([key, value]) => {
@@ -293,6 +318,13 @@ def test_what_if_draws_the_formula_and_says_predicted(live: Stage, browser_page:
         )
         wanted = [predicted_speedup(cost, acceptance, k, size) for k in range(17)]
         assert page.evaluate(DOTS) == pytest.approx(wanted, abs=2e-3)
+    # The sentence is about the slider's own LLM, with the draft depths that the budget allows.
+    said = page.locator("#live-what_if .ss-what-if-said")
+    page.evaluate(SLIDE, ["trip_ms", 0])
+    allowed = max(page.evaluate(DOTS)[: told["most"] + 1])
+    said.get_by_text(f"Predicted for an LLM 8.0 times as slow: {allowed:.2f}x (").wait_for()
+    page.evaluate(SLIDE, ["size", 0])
+    said.get_by_text(f"An LLM 8 times as slow: {allowed:.2f}x (").wait_for()
     page.get_by_role("button", name="As measured").click()
     ratio = page.locator("#live-what_if input[data-key=ratio]").input_value()
     assert 2 ** float(ratio) == pytest.approx(told["step_ms"] / told["pass_ms"], rel=0.1)

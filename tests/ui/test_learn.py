@@ -18,6 +18,7 @@ from tests.ui.boards import ALL, context, notice_of, sessions_of, until_writing,
 from tests.ui.fakes import FakeWorker, script_of
 from tests.ui.model_hosts import Loader, other_worker, wait_settled
 from ui.learn.handlers import (
+    OFF,
     asked_for,
     example,
     judge_answer,
@@ -207,10 +208,15 @@ def test_a_lesson_that_cannot_run_is_greyed_and_says_why(store: RunStore) -> Non
     values = dict(zip(learn.lesson_outputs, open_lesson(learn, desk, 4, {}), strict=True))
     assert values[learn.run].interactive is False and values[learn.check].interactive is False
     assert "needs 2 small models" in str(values[learn.verdict])
+    # Below the buttons too, and no line asks for what is off.
+    assert "needs 2 small models" in values[learn.attempt]
+    assert "Press" not in str(values[learn.board.notice]) and OFF in str(values[learn.board.notice])
     assert "needs 2 small models" in notice_of(ended(example(learn, desk, 4, "me", FULL)), 0)
     assert worker_of(learn).requests == []
     values = dict(zip(learn.lesson_outputs, open_lesson(learn, desk, 3, {}), strict=True))
     assert values[learn.run].interactive is True
+    assert "Something to try" in values[learn.attempt]
+    assert "Press “Run the example”" in str(values[learn.board.notice])
 
 
 def exchangeable(store: RunStore, speed: float = 0.2) -> Learn:

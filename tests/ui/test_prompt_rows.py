@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from csv import DictReader
 from dataclasses import replace
+from statistics import median
 from types import SimpleNamespace
 from typing import Any
 
@@ -149,6 +150,28 @@ def test_the_prompt_that_profits_most_is_named_with_the_reason() -> None:
         table_value("s", lines, DRAFTERS, chosen="tree", words="More.")["words"] == f"{told} More."
     )
     assert table_value("s", lines, DRAFTERS, chosen="another", words="More.")["words"] == "More."
+
+
+def test_it_is_said_by_which_measure_a_prompt_profits_and_whether_the_speed_ups_show_one() -> None:
+    lines = [line for line in of_study(study(), results()) if line.row.configuration == "tree"]
+
+    def told(*ratios: tuple[float, ...]) -> str:
+        pairs = zip(lines, ratios, strict=True)
+        rows = [replace(line.row, ratios=own, ratio=max(own, default=None)) for line, own in pairs]
+        return profit_words([replace(a, row=b) for a, b in zip(lines, rows, strict=True)])
+
+    assert "That is by tokens / pass, which no machine changes." in told((), ())
+    assert told((), ()).endswith("no machine changes.")
+    assert "one sample each" in told((1.03,), (1.09,))
+    assert "the ranges of their repeats overlap" in told((1.0, 1.2), (1.1, 1.3))
+    assert told((1.4, 1.5), (1.1, 1.3)).endswith(
+        "By speed-up it is “one two”: 1.50x (1.40 to 1.50)."
+    )
+
+
+def test_a_row_has_the_speed_up_of_each_repeat() -> None:
+    row = next(line.row for line in of_study(study(), results()) if line.row.ratio is not None)
+    assert row.ratios and median(row.ratios) == row.ratio
 
 
 def test_a_row_without_drafts_says_why() -> None:

@@ -70,7 +70,7 @@ def test_the_notice_says_in_short_which_drafter_served_what() -> None:
     first, second = (one["text"] for one in served_parts(two, FIVE).values())
     assert told == [
         "Which drafter served which part of the text: A ssm-code from "
-        f"{first} on and E ssm-stories from {second} on. Why: see Which SSMs draft, below."
+        f"{first} on and E ssm-stories from {second} on. Why: see “Who”."
     ]
     running = replace(whole, ended=False)
     assert not [line for line in run_lines(running) if "served" in line.text]

@@ -18,10 +18,11 @@ from tests.ui.fakes import pictures_at, view_at
 from ui.form.fields import FIELD_NAMES, values_of
 from ui.form.menus import combine_choices, idle_fields, length_choices
 from ui.run.decided import winner_reasons
+from ui.run.explain import quote
 from ui.run.frame import Frame
 from ui.run.values import picture_values
 from ui.run.view import detail_of, reduce_all
-from ui.run.votes import helped_words, proposals_value, vote_sentence
+from ui.run.votes import helped_words, proposals_value, vote_in_short, vote_sentence
 from ui.tune.form import axis_shown
 
 __all__ = ["registered"]
@@ -304,14 +305,41 @@ def test_the_drafter_that_helped_most_is_named_with_its_counts() -> None:
 
 def test_below_the_tree_it_is_told_who_won_a_vote_and_what_was_dropped() -> None:
     events = run("vote")
+    splits = 0
     for number in range(12):
-        _, detail = view_at(events, number)
+        view, detail = view_at(events, number)
         told = pictures_at(events, number)["tree"]["why"]
         dropped = len(detail.combined.dropped)
         if not detail.combined.winner:
             assert "dropped" not in told, "nothing was drafted"
             continue
-        behind = f"{detail.combined.masses[-1]:.2f} of "
-        assert told.startswith(f"{detail.combined.winner}'s draft won the vote with {behind}")
+        assert told.startswith(f"{detail.combined.winner}'s draft won the vote (")
         assert f" {dropped} token{'s' if dropped != 1 else ''} of the others w" in told
+        # One number for one vote: the panel's first split is what the caption says.
+        split = vote_sentence(view, detail).partition("They split at ")[2]
+        first = split.partition(", then at ")[0].split(". ")[0]
+        assert split == "" or f"won the vote (at {first.rstrip('.')});" in told
+        splits += bool(split)
+    assert splits, "no draft disagreed with another"
     assert "dropped" not in pictures_at(run("union"), 3)["tree"]["why"]
+
+
+def test_a_vote_that_dropped_the_token_the_llm_wrote_says_so() -> None:
+    told = 0
+    for number in range(12):
+        view, detail = view_at(run("vote"), number)
+        tree = detail.combined
+        drafts = {draft.drafter: draft for draft in detail.drafted.drafts}
+        first = [(drafts[name], j) for name, j in tree.dropped if drafts[name].parents[j] < 0]
+        for draft, j in first:
+            own = {"own_token_id": draft.token_ids[j], "own_text": draft.texts[j]}
+            verdict = replace(detail.verified, path=(), own_kind="recovered", **own)
+            now = replace(detail, verified=verdict)
+            words = f"The LLM wrote {quote(draft.texts[j])}, a token of "
+            for sentence in (vote_in_short(now), vote_sentence(view, now)):
+                _, found, rest = sentence.partition(words)
+                assert found and draft.drafter in rest
+            kept = replace(verdict, own_token_id=tree.token_ids[0])
+            assert "The LLM wrote" not in vote_in_short(replace(detail, verified=kept))
+            told += 1
+    assert told, "no first token was dropped"

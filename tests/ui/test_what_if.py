@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
+from core.config import SpeculationConfig
+from core.config.budget import longest
 from tests.synthetic import synthetic_run
 from ui.run.frame import Baseline, Frame
 from ui.run.view import reduce_all
@@ -52,3 +55,43 @@ def test_the_sliders_start_at_what_the_run_measured() -> None:
     assert times * stats.num_rounds <= 1000 * stats.num_new_tokens / stats.tokens_per_second * 1.5
     assert what_if_value(frame, None)["speedup"] is None
     assert what_if_value(Frame(), None) == {}
+
+
+def test_a_prediction_has_the_spread_of_the_run_s_rounds_and_blocks() -> None:
+    view = reduce_all(synthetic_run(20))
+    frame = Frame(view=view, ended=True, at_end=True)
+    speed = view.stats.tokens_per_second
+    steady = Baseline(speed, "plain", "measured", blocks=((speed, speed),) * 3)
+    unsteady = replace(steady, blocks=((speed, speed), (speed, 0.5 * speed), (speed, 2 * speed)))
+
+    def spread(name: str, baseline: Baseline | None) -> float:
+        samples = what_if_value(frame, baseline)["samples"].values()
+        return max(one[name] for one in samples) - min(one[name] for one in samples)
+
+    assert spread("l", steady) == 0 and spread("l", unsteady) == pytest.approx(1.5)
+    assert all(spread(name, steady) > 0 for name in "ado"), "its rounds differ"
+    assert what_if_value(replace(frame, at_end=False), steady)["samples"] == {}, "of a whole run"
+    # Rounds that are all alike leave nothing open.
+    line = view.rounds[3]
+    alike = replace(frame, view=replace(view, rounds=(line,) * 20))
+    for one in what_if_value(alike, steady)["samples"].values():
+        assert one == {"a": 0.0, "d": 1.0, "p": 1.0, "o": 1.0, "l": 1.0}
+
+
+def test_the_node_budget_bounds_the_depths_that_are_recommended() -> None:
+    view = reduce_all(synthetic_run(8))
+    config = SpeculationConfig.from_plain(view.started.config["speculation"])
+    value = what_if_value(Frame(view=view, ended=True, at_end=True), None)
+    for nodes in (12, 40):
+        narrow = replace(config, max_tree_nodes=nodes)
+        started = replace(
+            view.started, config={**view.started.config, "speculation": narrow.to_plain()}
+        )
+        frame = Frame(view=replace(view, started=started), ended=True, at_end=True)
+        value = what_if_value(frame, None)
+        assert value["most"] == longest(narrow, view.drafters, 16) < 16
+        assert list(value["takes"]) == [str(k) for k in range(value["most"] + 1, 17)]
+        for depth, least in value["takes"].items():
+            for budget, reached in ((least, True), (least - 1, False)):
+                wider = replace(narrow, max_tree_nodes=budget)
+                assert (longest(wider, view.drafters, 16) >= int(depth)) == reached

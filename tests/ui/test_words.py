@@ -19,6 +19,8 @@ from ui.run.budget import budget_words, nodeless, with_budget_bounds
 from ui.run.explain import bars, explain, quote
 from ui.run.frame import Baseline, Frame
 from ui.run.letters import letter
+from ui.run.player import Pace
+from ui.run.scrubber import scrubber_value
 from ui.run.slower import slower_because
 from ui.run.switching import ALONE
 from ui.run.values import figures_value, picture_values, strip_value
@@ -233,7 +235,7 @@ def warnings_of(view: View, plain: float, **stats: float) -> list[str]:
 
 
 def test_a_slower_run_is_told_with_reason_and_remedy_and_a_faster_one_is_not_excused() -> None:
-    slow = replace(VIEW, stats=HALF_AS_FAST)
+    slow = replace(VIEW, stats=HALF_AS_FAST, rounds=())  # VIEW's rounds have other times
     for changes, words in (
         ({"draft_ms": 1500, "verify_ms": 400}, "fewer drafters"),
         ({"draft_ms": 200, "verify_ms": 1500}, "max_tree_nodes"),
@@ -279,6 +281,30 @@ def test_no_difference_is_told_where_the_range_of_the_blocks_holds_one() -> None
     lost = replace(unsure, blocks=((60.0, 50.0), (60.0, 48.0), (50.0, 49.0)))
     assert figures_value(ended, lost)["slower"]
     assert any(one.text.startswith("0.83x: slower") for one in run_lines(ended, lost))
+
+
+def test_a_run_is_not_called_slower_while_its_blocks_are_still_measured() -> None:
+    ended = end_frame(replace(VIEW, stats=HALF_AS_FAST, state="completed"))
+    baseline = Baseline(100.0, "plain", "note", blocks=((100.0, 50.0),))
+    told = [one.text for one in run_lines(ended, baseline) if one.kind == "warn"]
+    assert told and "0.50x: slower" in told[0]
+    assert run_lines(replace(ended, measuring=True), baseline)[-1].kind != "warn"
+
+
+def test_what_costs_most_is_named_only_beyond_the_spread_of_the_rounds() -> None:
+    steady = [(4.0, 26.0, 10.0)] * 5
+    stats = replace(HALF_AS_FAST, draft_ms=200.0, verify_ms=1300.0)
+    fields = SpeculationConfig.preset("specinfer").to_plain()
+    assert "LLM pass costs most" in slower_because(stats, HALF, fields, rounds=steady)
+    mixed = [*steady[:2], (4.0, 6.0, 30.0), (4.0, 8.0, 28.0), (4.0, 20.0, 16.0)]
+    told = slower_because(stats, HALF, fields, rounds=mixed)
+    assert told.endswith(
+        "No part of a round costs clearly most: its rounds differ by more than that."
+    )
+    assert "try" not in told
+    # Accepted tokens are counted, not timed.
+    few = replace(stats, draft_acceptance_rate=0.05)
+    assert "closer to this text" in slower_because(few, HALF, fields, rounds=mixed)
 
 
 def test_every_part_of_the_page_has_the_same_speed_up() -> None:
@@ -490,6 +516,12 @@ def test_the_line_of_the_lengths_is_what_the_budget_allows() -> None:
     assert with_budget_bounds(lengths, budgeted("uncut", "uncut"))["rounds"] == lengths["rounds"]
     shown = picture_values(Frame(view=budgeted("auto", 2)))["lengths"]
     assert shown["budget"] == budget_words(budgeted("auto", 2))
+    # The dots of the scrubber are the same line.
+    strip = scrubber_value(Frame(view=budgeted("auto", 2)), Pace(), False)["rounds"]
+    assert {
+        number: (one["a"], one.get("m", one["s"])) for number, one in shown["rounds"].items()
+    } == {number: (one["a"], one["s"]) for number, one in strip.items()}
+    assert all(one["s"] < 8 for one in strip.values())
     found = with_budget_bounds(lengths, budgeted("auto", 2, length="trend"))["rounds"]
     assert found == lengths["rounds"], "what a rule found is recorded as it was cut"
 

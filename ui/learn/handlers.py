@@ -12,7 +12,7 @@ import gradio as gr
 
 from core.config import Request
 from core.errors import ConfigError, SpecScopeError, StoreError
-from ui.learn.layout import Learn, question_words, try_words
+from ui.learn.layout import Learn, question_words, reason_words, try_words
 from ui.learn.lessons import LESSONS, Lesson, judge, lesson_of, request_of
 from ui.learn.lessons.measured import table_value
 from ui.learn.parts import finished_lessons, lesson_value
@@ -26,6 +26,7 @@ from ui.shared.parts import notice_value
 from ui.words.messages import Line
 
 __all__ = [
+    "OFF",
     "judge_answer",
     "asked_for",
     "example",
@@ -38,6 +39,7 @@ __all__ = [
 
 GOES_ON = "a run goes on: this one can be shown once it has ended, or press Stop"
 GONE = "this run was deleted in Sessions: its figures stay, its pictures are gone"
+OFF = "This example cannot run here; the reason is below its button."
 
 Values = list[Any]
 
@@ -54,13 +56,14 @@ def open_lesson(
     follow(learn, session)
     names = learn.board.context.drafter_names
     cannot = cannot_run(learn, lesson)
+    session.hindered = OFF if cannot else ""
     board = learn.board.once(session, lambda: _look_again(learn, session, lesson))
     ready = not cannot
     return [
         lesson_value(at, progress or {}),
         at,
         gr.Button(interactive=ready),
-        try_words(lesson.attempt.words),
+        _attempt_words(lesson, cannot),
         gr.Button(lesson.attempt.button, interactive=ready),
         question_words(lesson.question.words),
         *_answers(lesson, names),
@@ -83,6 +86,7 @@ def lesson_values(learn: Learn, session: TabSession, number: float | None) -> Va
     names = learn.board.context.drafter_names
     cannot = cannot_run(learn, lesson)
     ready = not cannot
+    session.hindered = OFF if cannot else ""
     runs_on = session.player is not None and not session.player.source.done
     board = learn.board.once(
         session, lambda: None if runs_on else _look_again(learn, session, lesson)
@@ -91,9 +95,14 @@ def lesson_values(learn: Learn, session: TabSession, number: float | None) -> Va
     return [
         *buttons,
         _answers(lesson, names)[1],
+        _attempt_words(lesson, cannot),
         *board,
         *_runs_and_question(session, lesson, cannot),
     ]
+
+
+def _attempt_words(lesson: Lesson, cannot: str) -> str:
+    return reason_words(cannot) if cannot else try_words(lesson.attempt.words)
 
 
 def _answers(lesson: Lesson, names: Sequence[str]) -> Values:

@@ -16,7 +16,7 @@ from ui.shared.board import Board, build_board
 from ui.shared.parts import notice
 from ui.words.messages import Line
 
-__all__ = ["Learn", "build_learn", "question_words", "try_words"]
+__all__ = ["Learn", "build_learn", "question_words", "reason_words", "try_words"]
 
 WELCOME = "Press “Run the example”, or r: the pictures of the run appear here."
 
@@ -53,7 +53,7 @@ class Learn:
     @property
     def models_outputs(self) -> list[Component]:
         """The outputs that a swap of models changes."""
-        controls = [self.run, self.attempted, self.check, self.into_live, self.choice]
+        controls = [self.run, self.attempted, self.check, self.into_live, self.choice, self.attempt]
         return [*controls, *self.run_outputs]
 
     @property
@@ -82,6 +82,11 @@ def build_learn(context: Context) -> Learn:
 def try_words(words: str) -> str:
     """The thing to try, as Markdown."""
     return f"**Something to try.** {words}"
+
+
+def reason_words(words: str) -> str:
+    """Why the buttons are off, as Markdown."""
+    return f"**Not here.** {words}"
 
 
 def question_words(words: str) -> str:

@@ -109,7 +109,27 @@ def profit_words(lines: Sequence[PromptLine]) -> str:
     if len({line.row.prompt for line in drafted}) < 2:
         return ""
     most, least = ranked[0], ranked[-1]
-    return f"Drafts help most in {_gain_words(most)}; least in {_gain_words(least)}."
+    return (
+        f"Drafts help most in {_gain_words(most)}; least in {_gain_words(least)}. That is by "
+        f"tokens / pass, which no machine changes. {_time_words(drafted)}"
+    ).strip()
+
+
+def _time_words(lines: Sequence[PromptLine]) -> str:
+    """Which prompt gains most in time, if the repeats show one; empty without speed-ups."""
+    timed = sorted(
+        (line for line in lines if line.row.ratios), key=lambda line: -(line.row.ratio or 0.0)
+    )
+    if len(timed) < 2:
+        return ""
+    first, *others = timed
+    if any(len(line.row.ratios) < 2 for line in timed):
+        return "The speed-ups are one sample each, which rank no prompt: measure more repeats."
+    low, high = min(first.row.ratios), max(first.row.ratios)
+    if low <= max(max(line.row.ratios) for line in others):
+        return "By speed-up no prompt is shown to gain most: the ranges of their repeats overlap."
+    where = quote(" ".join(first.text.split()))
+    return f"By speed-up it is {where}: {first.row.ratio:.2f}x ({low:.2f} to {high:.2f})."
 
 
 def _gain_words(line: PromptLine) -> str:

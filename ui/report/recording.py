@@ -24,6 +24,7 @@ from ui.report.deltas import Delta, delta
 from ui.report.halves import inspector_values, of_the_place, round_values
 from ui.run.frame import Baseline, Frame
 from ui.run.player import Pace, Player
+from ui.run.scrubber import columns_value
 from ui.run.source import HeldSource
 from ui.run.view import STAGES, Detail, RoundView, View
 from ui.shared.parts import notice_value
@@ -180,7 +181,7 @@ class _Tape:
             "stops": self.stops,
             "ends": self.ends,
             # Every round is a column from the beginning: the whole run can be gone to.
-            "columns": {str(x.number): {"a": x.accepted, "s": x.length} for x in lines},
+            "columns": columns_value(self.last.view),
             "blank": self.blank,
             "absent": {**self.blank["inspector"], "sentence": ABSENT},
             "rounds": {str(number): self.told[number] for number in round_numbers},

@@ -6,17 +6,19 @@ Pure: a View in, words and numbers out. core.config.budget has the rule that div
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from core.config import SpeculationConfig
 from core.config.budget import longest, shares
+from core.config.checks import MAX_TREE_NODES
 from core.config.mechanisms import combine_rule, length_policy
 from core.errors import ConfigError
 from ui.run.listed import join_names, number_of
 from ui.run.routes import drafting_ssms
 from ui.run.view import View
 
-__all__ = ["with_budget_bounds", "budget_words", "nodeless"]
+__all__ = ["budget_words", "depth_bounds", "nodeless", "with_budget_bounds"]
 
 LARGEST_MEASURED = 64
 """The largest tree that is timed at warm-up (core/length/cost_model/verify_costs.py)."""
@@ -45,6 +47,27 @@ def budget_words(view: View) -> str:
     if config is None or config.never_drafts or not isinstance(config.max_tree_nodes, int):
         return ""
     return " ".join(filter(None, (_came_to(view, config), _lets(view, config), _none(view))))
+
+
+def depth_bounds(view: View, most: int) -> tuple[int, dict[int, int]]:
+    """The deepest draft, of at most `most` steps, that the run's node budget allows, and the
+    `max_tree_nodes` that each greater depth takes, without those that none allows."""
+    config = _config(view)
+    if config is None:
+        return most, {}
+    names = _budget_drafters(view, config)
+    if length_policy(config.length).chooses_drafters:  # a round may be a single drafter's
+        names = names[:1]
+    here = depth = longest(config, names, most)
+    takes: dict[int, int] = {}
+    if isinstance(config.max_tree_nodes, int):
+        for nodes in range(config.max_tree_nodes + 1, MAX_TREE_NODES + 1):
+            deep = longest(replace(config, max_tree_nodes=nodes), names, most)
+            takes |= dict.fromkeys(range(depth + 1, deep + 1), nodes)
+            depth = max(depth, deep)
+            if depth >= most:
+                break
+    return here, takes
 
 
 def nodeless(view: View) -> tuple[str, ...]:

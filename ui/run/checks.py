@@ -40,6 +40,15 @@ def race_plain(
     speed is no single sample; those runs are in no log, nor is the first one without `log`. If the
     session looks at another run meanwhile, nothing is stored.
     """
+    session.measuring = True
+    try:
+        yield from _blocks_of(hub, session, owner, blocks, log)
+    finally:
+        session.measuring = False
+    yield
+
+
+def _blocks_of(hub: Hub, session: TabSession, owner: str, blocks: int, log: bool) -> Iterator[None]:
     player, view = session.player, finished_view(hub, session)
     began = time.monotonic()
     session.answer = law = same_distribution(view)
@@ -67,7 +76,6 @@ def race_plain(
         session.baseline = replace(baseline, blocks=pairs, tokens_per_second=rate)
     if session.player is player and session.baseline is not None:
         keep_baseline(hub.store, view.run_id, session.baseline)
-    yield
 
 
 def _run_block(

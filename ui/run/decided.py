@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from core.events import Combined, DraftRecord
+from core.events import Combined, DraftRecord, Verified
 from ui.run.explain import quote
+from ui.run.listed import join_names
 
-__all__ = ["SAME", "winner_reasons"]
+__all__ = ["SAME", "deciding_masses", "dropped_choice", "draft_paths", "winner_reasons"]
 
 SAME = 1e-9
 
@@ -37,6 +38,45 @@ def winner_reasons(tree: Combined, drafts: Sequence[DraftRecord]) -> list[str]:
     if len(together) == len(drafting):
         return ["All drafted the same.", *_winner_among(tree, together)]
     return [*_unrivalled_reason(won, drafting, together), *_winner_among(tree, together)]
+
+
+def deciding_masses(tree: Combined, drafts: Sequence[DraftRecord]) -> str:
+    """The first split of the drafts with the mass of each branch, which decides the vote: later
+    ones only divide the drafters that are left. Empty if no draft disagrees with the winner's."""
+    drafting = {draft.drafter: draft for draft in drafts if draft.token_ids}
+    won = drafting.get(tree.winner)
+    if won is None:
+        return ""
+    splits = (_split_masses(tree, drafting, won, i) for i in range(len(won.token_ids)))
+    return next(filter(None, splits), "")
+
+
+def dropped_choice(tree: Combined, drafts: Sequence[DraftRecord], verdict: Verified | None) -> str:
+    """That the LLM's own token had been drafted too, and was dropped; empty where it was not."""
+    if verdict is None or verdict.own_token_id is None:
+        return ""
+    accepted = tuple(tree.token_ids[node] for node in verdict.path)
+    written = (*accepted, verdict.own_token_id)
+    dropped = set(tree.dropped)
+    by = [
+        draft.drafter
+        for draft in drafts
+        for j, path in enumerate(draft_paths(draft))
+        if path == written and (draft.drafter, j) in dropped
+    ]
+    if not by:
+        return ""
+    names = join_names(list(dict.fromkeys(by)))
+    return f"The LLM wrote {quote(verdict.own_text)}, a token of {names} that was dropped."
+
+
+def draft_paths(draft: DraftRecord) -> list[tuple[int, ...]]:
+    """Every drafted node as its tokens from the root."""
+    paths: list[tuple[int, ...]] = []
+    for j, token_id in enumerate(draft.token_ids):
+        parent = draft.parents[j]
+        paths.append((*(paths[parent] if parent >= 0 else ()), token_id))
+    return paths
 
 
 def _split_masses(

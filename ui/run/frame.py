@@ -59,7 +59,7 @@ class Frame:
     `detail`: the selected round; `node`: the selected node of its tree. `known`: the number of
     events so far; `ended`: no further event will come. `regret`: of a routed run, once it was
     computed. `answer`: whether plain decoding writes the same text; `plain_so_far`: its tokens
-    while it runs, -1 when it does not.
+    while it runs, -1 when it does not; `measuring`: blocks of both are still to be run.
     """
 
     view: View = View()
@@ -76,6 +76,7 @@ class Frame:
     regret: Regret | None = None
     answer: Answer | None = None
     plain_so_far: int = -1
+    measuring: bool = False
 
     @property
     def selected_round(self) -> int:

@@ -49,7 +49,7 @@ def warper_words(sampling: Mapping[str, Any]) -> list[str]:
 
 def _score(sampling: Mapping[str, Any], speculation: Mapping[str, Any]) -> str:
     """The meaning of the score, which is calibrated by one fitted temperature for each drafter."""
-    score = "An SSM's score (in Proposals and on hover)"
+    score = "An SSM's score (in Who and on hover)"
     temperature = sampling.get("temperature", 0)
     if temperature and draft_kind(speculation.get("draft", "")).coupled:
         return (

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
+from ui.run.budget import with_budget_bounds
 from ui.run.frame import Frame
 from ui.run.opening import OPENING
 from ui.run.player import Pace
+from ui.run.view import View
 
-__all__ = ["scrubber_value"]
+__all__ = ["columns_value", "scrubber_value"]
 
 
 def scrubber_value(frame: Frame, pace: Pace, moving: bool) -> dict[str, Any]:
-    """`rounds`: accepted tokens `a` and length `s` of each; `sel` and `stage`: the visitor's place.
-    `known`: rounds that the engine has completed. `pace`: of the next run."""
+    """`rounds`: accepted tokens `a` of each and the depth `s` that its drafts were allowed; `sel`
+    and `stage`: the visitor's place. `known`: rounds that the engine has completed. `pace`: of the
+    next run."""
     return {
         # No link leads to the run that the page opens with: it is in no log.
         "run": "" if frame.view.run_id == OPENING else frame.view.run_id,
-        "rounds": {str(x.number): {"a": x.accepted, "s": x.length} for x in frame.view.rounds},
+        "rounds": columns_value(frame.view),
         "sel": frame.selected_round,
         "stage": frame.detail.stage if frame.detail else "",
         "node": frame.node,
@@ -27,3 +30,10 @@ def scrubber_value(frame: Frame, pace: Pace, moving: bool) -> dict[str, Any]:
         "rate": pace.rounds_per_second,
         "moving": moving,
     }
+
+
+def columns_value(view: View) -> dict[str, Any]:
+    """Each round's accepted tokens `a` and the depth `s` that its drafts were allowed."""
+    rounds = {str(x.number): {"a": x.accepted, "d": x.depth, "s": x.length} for x in view.rounds}
+    bounded = with_budget_bounds({"rounds": rounds}, view)["rounds"]
+    return {number: {"a": one["a"], "s": one.get("m", one["s"])} for number, one in bounded.items()}

@@ -52,7 +52,7 @@ def served_in_short(parts: Value, letters: Mapping[str, str]) -> str:
     more = len(parts) - MAX_PARTS
     phrases[MAX_PARTS:] = [number_of(more, "more part")] if more > 0 else []
     served = f"{names[0]} all of it" if len(parts) == 1 else join_names(phrases)
-    where = "Why: see Which SSMs draft, below."
+    where = "Why: see “Who”."
     return f"Which drafter served which part of the text: {served}. {where}"
 
 

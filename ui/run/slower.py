@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from core.config import SpeculationConfig
 from core.config.budget import longest
 from core.config.checks import MAX_TREE_NODES
@@ -61,13 +63,15 @@ def slower_because(
     speculation: Mapping[str, Any] | None = None,
     beside_others_ms: float = 0.0,
     schedule: str = "",
+    rounds: Sequence[tuple[float, float, float]] = (),
 ) -> str:
     """That a run is below 1x, one sentence on where the time went, one on what to change.
 
     `ratio`: its speed-up, from which a plain round's time follows. `speculation`: the run's, from
     its RunStarted; missing fields have their defaults. `beside_others_ms`: its drafting during the
     LLM's passes for other requests. `schedule`: the rule by which it shared the LLM with other
-    requests; empty if it did not.
+    requests; empty if it did not. `rounds`: of each round the milliseconds of drafting, the LLM's
+    pass and the rest; what costs most is named only where it does so beyond their spread.
     """
     if not stats.num_rounds:
         return ""
@@ -88,7 +92,7 @@ def slower_because(
         f"{mean.rest:.1f} ms) and gave {gained:.1f} tokens"
     )
     shared_by = f"schedule={schedule}" if schedule else f"pipeline={fields['pipeline']}"
-    remedy = _other_requests_words(shared_by) if others else _remedy(mean, stats, fields)
+    remedy = _other_requests_words(shared_by) if others else _remedy(mean, stats, fields, rounds)
     return f"{head}{cost}. {remedy}"
 
 
@@ -158,12 +162,28 @@ def _why_none(fields: Mapping[str, Any]) -> str:
     return f"length={fields['length']} left nearly no round a draft."
 
 
-def _remedy(mean: Round, stats: RunStats, fields: Mapping[str, Any]) -> str:
+def _costs_most(rounds: Sequence[tuple[float, float, float]], part: int) -> bool:
+    """Whether a part takes longer in nearly all rounds than any other in nearly all of them: its
+    lower quartile is above the upper ones of the others."""
+    low, high = np.percentile(np.array(rounds), [25, 75], axis=0)
+    return bool(low[part] >= np.delete(high, part).max())
+
+
+def _remedy(
+    mean: Round,
+    stats: RunStats,
+    fields: Mapping[str, Any],
+    rounds: Sequence[tuple[float, float, float]],
+) -> str:
     if stats.draft_acceptance_rate < FEW_ACCEPTED:
         return _advice("Few drafts are accepted", ["SSMs closer to this text", *_shorter(fields)])
     # After useless drafts the largest part of a round's time, as its shares are shown.
     largest = max(mean.draft, mean.verify, mean.rest)
     dear_pass = mean.verify == largest and mean.verify >= 1.5 * mean.plain
+    # Drafting beside the LLM's pass counts for both: such rounds are not compared.
+    part = (mean.draft, mean.verify, mean.rest).index(largest)
+    if len(rounds) > 1 and mean.hidden <= A_TRIFLE_MS and not _costs_most(rounds, part):
+        return "No part of a round costs clearly most: its rounds differ by more than that."
     if mean.draft == largest or (mean.draft >= AS_MUCH_AS * mean.ms and not dear_pass):
         dearest = "the LLM pass" if mean.verify == largest else "the rest"
         what = "most" if mean.draft == largest else f"nearly as much as {dearest}"

@@ -5,12 +5,13 @@ Pure: knows spans and events, no View.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from core.events import RoundCompleted
+from core.events import RoundCompleted, Span
 from core.metrics import union_ms
 
-__all__ = ["BESIDE", "RoundTime", "add_spans", "time_of"]
+__all__ = ["BESIDE", "RoundTime", "add_spans", "stage_times", "time_of"]
 
 STAGE_OF_LANE = {"combine": "combine", "llm": "llm", "verify": "verify", "commit": "commit"}
 BESIDE = ("prefill", "ahead")
@@ -39,6 +40,16 @@ def time_of(event: RoundCompleted) -> RoundTime:
         hidden_ms=hidden,
         whole_ms=max(span.end_ms for span in own) - min(span.start_ms for span in own),
     )
+
+
+def stage_times(spans: Iterable[Span], whole_ms: float) -> tuple[float, float, float]:
+    """Milliseconds of a round's drafting, of its LLM pass, and of the rest of `whole_ms`."""
+    sums = {"draft": 0.0, "llm": 0.0}
+    for span in spans:
+        stage = STAGE_OF_LANE.get(span.lane, "draft")
+        if stage in sums and span.name != "prefill":
+            sums[stage] += span.ms
+    return sums["draft"], sums["llm"], max(0.0, whole_ms - sums["draft"] - sums["llm"])
 
 
 def add_spans(

@@ -15,7 +15,13 @@ from core.config.mechanisms import combine_rule
 from core.events import Combined, DraftRecord
 from ui.run.budget import nodeless
 from ui.run.charts import LIVE_ROUNDS, drafters_value
-from ui.run.decided import SAME, winner_reasons
+from ui.run.decided import (
+    SAME,
+    deciding_masses,
+    draft_paths,
+    dropped_choice,
+    winner_reasons,
+)
 from ui.run.explain import percent
 from ui.run.frame import Frame
 from ui.run.listed import join_names
@@ -105,7 +111,7 @@ def _row(draft: DraftRecord, detail: Detail, means: Mapping[tuple[int, ...], flo
     nodes, tree, verdict = places(detail, draft.drafter), detail.combined, detail.verified
     masses = _masses(tree, draft.drafter, nodes) if tree else {}
     if means and masses:  # of a pool, the mean of the token itself says more than the product
-        masses = {j: means[path] for j, path in enumerate(_paths(draft))}
+        masses = {j: means[path] for j, path in enumerate(draft_paths(draft))}
     return {
         str(j): {
             "t": draft.texts[j],
@@ -147,7 +153,7 @@ def _means(tree: Combined | None, drafts: tuple[DraftRecord, ...]) -> dict[tuple
         return {}
     logs: dict[tuple[int, ...], dict[str, float]] = {}
     for draft in drafts:
-        for path, score in zip(_paths(draft), draft.scores, strict=True):
+        for path, score in zip(draft_paths(draft), draft.scores, strict=True):
             logs.setdefault(path, {})[draft.drafter] = math.log(score) if score > 0 else -math.inf
     # log_pool: exp(sum of w log s / sum of w) over the drafters that scored the token.
     return {path: _mean(own, tree.weights) for path, own in logs.items()}
@@ -164,18 +170,9 @@ def _kept_counts(tree: Combined | None, drafts: tuple[DraftRecord, ...]) -> Valu
     """Nodes in the tree and distinct drafted nodes; `longest`: the nodes that a vote would keep."""
     if tree is None or not combine_rule(tree.rule).weighted:
         return {}
-    everything = {path for draft in drafts for path in _paths(draft)}
+    everything = {path for draft in drafts for path in draft_paths(draft)}
     longest = max((max(draft.depths, default=0) for draft in drafts), default=0)
     return {"nodes": len(tree.token_ids), "all": len(everything), "longest": longest}
-
-
-def _paths(draft: DraftRecord) -> list[tuple[int, ...]]:
-    """Every drafted node as its tokens from the root."""
-    paths: list[tuple[int, ...]] = []
-    for j, token_id in enumerate(draft.token_ids):
-        parent = draft.parents[j]
-        paths.append((*(paths[parent] if parent >= 0 else ()), token_id))
-    return paths
 
 
 # -- in words --
@@ -203,13 +200,13 @@ def vote_in_short(detail: Detail | None) -> str:
     if detail is None or tree is None or not combine_rule(tree.rule).chains or not tree.winner:
         return ""
     drafts = detail.drafted.drafts if detail.drafted else ()
-    total = sum(tree.weights.get(draft.drafter, 0.0) for draft in drafts if draft.token_ids)
-    # Of its last token: of those before it drafts that part later have their share.
-    behind = tree.masses[-1] if tree.masses else 0.0
     dropped = len(tree.dropped)
     lost = f"{dropped} tokens of the others were" if dropped != 1 else "1 token of the others was"
-    won = f"{tree.winner}'s draft won the vote with {behind:.2f} of {total:.2f} of the weight"
-    return f"{won}; {lost} dropped."
+    split = deciding_masses(tree, drafts)
+    # The mass of a later token would be that of the drafters that were still together there.
+    won = f"at {split}" if split else "no draft disagrees"
+    words = f"{tree.winner}'s draft won the vote ({won}); {lost} dropped."
+    return " ".join(filter(None, (words, dropped_choice(tree, drafts, detail.verified))))
 
 
 def vote_sentence(view: View, detail: Detail | None) -> str:
@@ -223,6 +220,7 @@ def vote_sentence(view: View, detail: Detail | None) -> str:
         return "Nothing was drafted in this round: there was nothing to weigh."
     line = next((line for line in reversed(view.rounds) if line.number == detail.round), None)
     parts = _sentences(tree, drafting, drafts)
+    parts += filter(None, [dropped_choice(tree, drafts, detail.verified)])
     if combine_rule(tree.rule).chains and line and detail.verified:
         parts += _came_of(view, detail, line)
     elif detail.verified and _rewards(view) == "full_information":

@@ -4,6 +4,9 @@ Pure, and a model, so the page says "predicted". A draft of k tokens, each accep
 a if all before it were, gives 1 + a + ... + a^k tokens a pass (Leviathan et al. 2023, equation 1),
 for k drafting steps, one pass of the LLM, one round trip, and what the round costs besides.
 `assets/what_if.js` has the same formula, which a test compares.
+
+Its uncertainty is that of the run: the rounds are resampled, and each resample takes the speed-up
+of one of the blocks. So a prediction has a range as a measured speed-up has one.
 """
 
 from __future__ import annotations
@@ -11,9 +14,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ui.run.frame import Baseline, Frame
+import numpy as np
+import numpy.typing as npt
 
-__all__ = ["RoundCost", "expected_tokens", "predicted_speedup", "what_if_value"]
+from ui.run.budget import depth_bounds
+from ui.run.frame import Baseline, Frame
+from ui.run.times import stage_times
+from ui.run.view import RoundView
+
+__all__ = ["LONGEST", "RoundCost", "expected_tokens", "predicted_speedup", "what_if_value"]
+
+LONGEST = 16
+"""The deepest draft that is predicted."""
+RESAMPLES = 100
+DIGITS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +62,10 @@ def what_if_value(frame: Frame, baseline: Baseline | None) -> dict[str, Any]:
     """The measured run, from which the sliders start; {} before drafts were measured.
 
     `length`: drafted depth a round; `tokens`: written in one; `speedup`: the measured one, None
-    without a baseline; then the pass over the tree stands for one over a token.
+    without a baseline; then the pass over the tree stands for one over a token. `most`: the deepest
+    draft that the node budget allows. Of a whole run also `takes`, the `max_tree_nodes` that deeper
+    drafts take, and `samples`: what its values are times (`a`, the acceptance: plus) in each
+    resample.
     """
     stats, rounds = frame.view.stats, frame.view.stats.num_rounds
     if not rounds or not stats.num_draft_tokens or not stats.tokens_per_second:
@@ -59,6 +76,9 @@ def what_if_value(frame: Frame, baseline: Baseline | None) -> dict[str, Any]:
     ratio = baseline.speed_up(stats.tokens_per_second) if baseline else None
     # Each round ends in a rejection but where its whole draft was accepted.
     ends = sum(line.accepted < line.depth for line in frame.view.rounds)
+    most, takes = depth_bounds(frame.view, LONGEST) if frame.is_complete else (LONGEST, {})
+    blocks = baseline.blocks if baseline else ()
+    speedups = tuple(ours / plain for plain, ours in blocks if plain > 0)
     return {
         "run": frame.view.run_id,
         "acceptance": stats.num_accepted_tokens / max(1, stats.num_accepted_tokens + ends),
@@ -69,4 +89,45 @@ def what_if_value(frame: Frame, baseline: Baseline | None) -> dict[str, Any]:
         "length": length,
         "tokens": stats.num_new_tokens / rounds,
         "speedup": ratio.value if ratio else None,
+        "most": most,
+        "takes": {str(depth): nodes for depth, nodes in takes.items()},
+        "samples": _samples(frame.view.rounds, speedups) if frame.is_complete else {},
     }
+
+
+def _samples(rounds: tuple[RoundView, ...], speedups: tuple[float, ...]) -> dict[str, Any]:
+    """Resamples of the rounds, each with one block's speed-up: `d`rafting, LLM `p`ass, `o`ther
+    time and `l`, plain decoding's, in parts of those of the run; `a`cceptance as a difference."""
+    drafted = [line for line in rounds if line.depth and line.spans]
+    if len(drafted) < 2:
+        return {}
+    table = np.array([_round_row(line) for line in drafted])
+    random = np.random.default_rng(0)  # the same run always has the same range
+    picks = random.integers(len(table), size=(RESAMPLES, len(table)))
+    means, mean = table[picks].mean(axis=1), table.mean(axis=0)
+    parts, whole = _parts(means), _parts(mean)
+    parts = np.column_stack([parts[:, 0] - whole[0], parts[:, 1:] / np.maximum(whole[1:], 1e-9)])
+    middle = float(np.median(speedups)) if speedups else 1.0
+    plain = random.choice(np.array(speedups or (1.0,)), size=RESAMPLES) / middle
+    names = ("a", "d", "p", "o")
+    return {
+        str(i): {
+            **{name: round(float(x), DIGITS) for name, x in zip(names, parts[i], strict=True)},
+            "l": round(float(plain[i]), DIGITS),
+        }
+        for i in range(RESAMPLES)
+    }
+
+
+def _round_row(line: RoundView) -> tuple[float, ...]:
+    """Accepted tokens, whether a rejection ended it, its depth, and milliseconds of drafting, of
+    the LLM's pass, and of the rest."""
+    ended = float(line.accepted < line.depth)
+    return (line.accepted, ended, line.depth, *stage_times(line.spans, line.time.whole_ms))
+
+
+def _parts(means: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Acceptance, milliseconds a drafted step, a pass and of the rest, of mean rounds (..., 6)."""
+    accepted, ended, depth, draft, llm, rest = np.moveaxis(means, -1, 0)
+    acceptance = accepted / np.maximum(accepted + ended, 1e-9)
+    return np.stack([acceptance, draft / np.maximum(depth, 1e-9), llm, rest], axis=-1)

@@ -122,9 +122,10 @@ class TabSession:
     `asked` is the request of `player`'s run if it was started here; `baseline`, `answer` and
     `regret` belong to that run, `before` is the run it is compared with. `trouble` and `doing` are
     sentences for the visitor. `side` is a second run for this session, such as the baseline's;
-    `racing`: it is plain decoding. `pace`: how runs to come play. `lecture` has the results of the
-    lessons' runs. `stops` counts clicks on Stop, as counted by the browser; `sent` are values on
-    their way to the form; `study` is used by pages of studies.
+    `racing`: it is plain decoding; `measuring`: a speed-up is being measured; `hindered`: why no
+    run can be started. `pace`: how runs to come play. `lecture` has the results of the lessons'
+    runs. `stops` counts clicks on Stop, as counted by the browser; `sent` are values on their way
+    to the form; `study` is used by pages of studies.
     A handler holds `drawing` while it changes what is shown, so that clicks in quick succession
     are answered in order.
     """
@@ -140,6 +141,8 @@ class TabSession:
     doing: str = ""
     side: LiveSource | None = None
     racing: bool = False
+    measuring: bool = False
+    hindered: str = ""
     stops: int = 0
     study: StudyPlace = field(default_factory=StudyPlace)
     sent: PendingFields | None = None
@@ -194,7 +197,13 @@ class TabSession:
             return Frame()
         plain = max(0, self.side.count - 1) // EVENTS_A_ROUND if self.side and self.racing else -1
         frame = self.player.frame()
-        return replace(frame, regret=self.regret, answer=self.answer, plain_so_far=plain)
+        return replace(
+            frame,
+            regret=self.regret,
+            answer=self.answer,
+            plain_so_far=plain,
+            measuring=self.measuring,
+        )
 
     def cancel(self) -> None:
         """Stop every run that the engine makes for this session."""

@@ -15,6 +15,7 @@ from ui.run.routes import drafting_ssms
 from ui.run.served import served_in_short, served_parts
 from ui.run.slower import slower_because
 from ui.run.switching import ALONE, in_words, is_alone, is_fault
+from ui.run.times import stage_times
 from ui.run.view import STAGES
 from ui.words.spreads import is_slower
 
@@ -175,6 +176,8 @@ def _level(frame: Frame) -> str:
 def _speed(frame: Frame, baseline: Baseline) -> list[Line]:
     stats = frame.view.stats
     ratio = baseline.speed_up(stats.tokens_per_second)
+    if frame.measuring:  # the next block may say otherwise
+        return []
     if not frame.view.drafters or not stats.num_rounds or ratio is None or not is_slower(ratio):
         return []
     started = frame.view.started
@@ -183,4 +186,5 @@ def _speed(frame: Frame, baseline: Baseline) -> list[Line]:
     beside = sum(one.saved_ms for one in early)
     shared = [one.scheduled for one in frame.view.rounds if one.scheduled is not None]
     schedule = next((part.schedule for part in shared if part.num_live > 1), "")
-    return [Line("warn", slower_because(stats, ratio, speculation, beside, schedule))]
+    rounds = [stage_times(line.spans, line.time.whole_ms) for line in frame.view.rounds]
+    return [Line("warn", slower_because(stats, ratio, speculation, beside, schedule, rounds))]

@@ -44,8 +44,8 @@ LENGTH_POLICIES: Mapping[str, LengthPolicyRecord] = by_name(
             "core.length.fixed:Fixed",
             given=True,
             meaning="always `speculation_length` tokens",
-            always="the length is always the one that was set; trend, confidence and goodput "
-            "choose it anew each round",
+            always="the length is always the one that was set; trend and goodput choose it anew "
+            "each round, confidence ends each draft where its SSM is unsure",
             no_estimates="",
         ),
         LengthPolicyRecord(
@@ -74,7 +74,11 @@ LENGTH_POLICIES: Mapping[str, LengthPolicyRecord] = by_name(
             given=True,
             fields=("confidence_threshold",),
             meaning="`speculation_length` at most, less after a score under `confidence_threshold`",
-            no_estimates="confidence stops by score; it estimates no length.",
+            no_estimates=(
+                "confidence ends a draft behind the first token to which its SSM gave a "
+                "probability under confidence_threshold: a sure SSM drafts far, an unsure one "
+                "stops. The dotted line is only the most that it may be."
+            ),
             no_drafts="No guess was as sure as confidence_threshold={confidence_threshold}.",
         ),
     ]

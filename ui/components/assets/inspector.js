@@ -34,7 +34,7 @@ function draw(value, view) {
   setText(title, known ? prose(value.title) : "");
   setText(sentence, known ? prose(value.sentence) : "");
   note.hidden = known && (shown.some((source) => source.rows.length) || !value.token);
-  setText(note, known ? "No probabilities were recorded at this place." : ASK);
+  setText(note, known ? "No other probabilities were recorded at this place." : ASK);
   meant.hidden = !note.hidden || !value.meant;
   setText(meant, value.meant ?? "");
   keyed(view.sources, view.cache, known ? shown.filter((source) => source.rows.length) : [], {

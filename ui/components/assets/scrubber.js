@@ -104,6 +104,6 @@ function listen(columns, panel, state) {
   });
   attach(columns, ".ss-column", (node) => {
     const round = state.value.rounds?.[node.dataset.r];
-    return round && card(roundName(node.dataset.r), [`${plural(round.a, "token")} accepted; up to ${round.s} drafted in a row`]);
+    return round && card(roundName(node.dataset.r), [`${plural(round.a, "token")} accepted; drafts could be ${round.s} deep`]);
   });
 }

@@ -169,6 +169,8 @@ function stripes(node, lanes, all) {
 // The text itself stays as it is (so it copies as it is); a glyph is drawn beside it by CSS.
 function writeText(node, marks) {
   node.classList.toggle("ss-blank", node.ssText === "");
+  // Its frame would go on in the next line, around nothing.
+  node.classList.toggle("ss-line-end", node.ssText === "\n");
   // A line end is a token like any other: unmarked it would be a gap that nobody can point at.
   const wanted = marks ? () => true : (char) => isControl(char) || char === "\n";
   const parts = runs(node.ssText, wanted).map((run) =>

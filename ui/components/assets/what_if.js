@@ -6,11 +6,12 @@ import { fixed } from "./text.js";
 
 const LONGEST = 16;
 const BIGGER = 8;
+const ON_A_GPU = "On a GPU a wide pass costs about as much as a narrow one.";
 const ROOM = { left: 40, right: 14, top: 12, bottom: 30 };
 // A slider's name in the formula, its words, its ends; how the number reads. Cost and size in powers of two.
 const SLIDERS = [
   { key: "acceptance", words: "accepted, given its parent", low: 0.05, high: 0.99, step: 0.01, show: (v) => fixed(v, 2) },
-  { key: "ratio", words: "drafted token / LLM pass", low: -10, high: 1, step: 0.1, power: true, show: (v) => fixed(v, 3) },
+  { key: "ratio", words: "drafted step / LLM pass", low: -10, high: 1, step: 0.1, power: true, show: (v) => fixed(v, 3) },
   { key: "size", words: "bigger LLM: slower by", low: -3, high: 7, step: 0.1, power: true, show: (v) => `${fixed(v, v < 10 ? 1 : 0)}x` },
   { key: "trip_ms", words: "round trip to the drafters", low: 0, high: 100, step: 1, show: (v) => `${fixed(v, 0)} ms` },
 ];
@@ -73,20 +74,63 @@ function measuredAgain(view, panel) {
   render(panel, view);
 }
 
-function curveOf({ state: { value }, inputs }, larger = 1) {
-  const { acceptance, ratio, size, trip_ms } = Object.fromEntries(inputs.map((one) => [one.key, one.get()]));
+const factors = (inputs) => Object.fromEntries(inputs.map((one) => [one.key, one.get()]));
+
+// `sample`: what the run's values are times in one resample of its rounds and blocks (`a`: plus).
+function curveOf({ state: { value }, inputs }, size = factors(inputs).size, sample = { a: 0, d: 1, p: 1, o: 1, l: 1 }) {
+  const { acceptance, ratio, trip_ms } = factors(inputs);
+  const accepted = Math.min(1, Math.max(0, acceptance + sample.a));
   // The cost of a drafted token is told in passes of the measured LLM: a slower LLM leaves it as it is.
-  const cost = { ...value, step_ms: ratio * value.pass_ms, trip_ms };
-  return Array.from({ length: LONGEST + 1 }, (_, k) => predictedSpeedup(cost, acceptance, k, larger * size));
+  const cost = {
+    step_ms: sample.d * ratio * value.pass_ms, pass_ms: sample.p * value.pass_ms, plain_ms: sample.l * value.plain_ms,
+    other_ms: sample.o * value.other_ms, trip_ms,
+  };
+  return Array.from({ length: LONGEST + 1 }, (_, k) => predictedSpeedup(cost, accepted, k, size));
+}
+
+// The curve with that of each resample, and the range of 95 % of them at a depth.
+function predictionOf(view, size) {
+  const samples = Object.values(view.state.value.samples ?? {}).map((sample) => curveOf(view, size, sample));
+  const range = (pick) => {
+    const sorted = samples.map(pick).sort((a, b) => a - b);
+    const at = (part) => sorted[Math.round(part * (sorted.length - 1))];
+    return sorted.length ? [at(0.025), at(0.975)] : null;
+  };
+  const curve = curveOf(view, size);
+  const most = Math.min(LONGEST, view.state.value.most ?? LONGEST);
+  const bestOf = (upTo) => curve.indexOf(Math.max(...curve.slice(0, upTo + 1)));
+  return { curve, most, range, best: bestOf(most), deepest: bestOf(LONGEST), at: (k) => range((one) => one[k]) };
+}
+
+function speedWords({ curve, at }, k) {
+  const range = at(k);
+  return `${fixed(curve[k], 2)}x${range ? ` (${fixed(range[0], 2)} to ${fixed(range[1], 2)})` : ""}`;
+}
+
+// What the curve says of the depths that the node budget allows, and what of deeper drafts.
+function adviceOf(view, told) {
+  const { best, deepest, most, curve, at, range } = told;
+  const { takes = {} } = view.state.value;
+  const bound = most < LONGEST ? ` up to ${most} deep (more than max_tree_nodes allows is hollow)` : "";
+  const holdsOne = (at(best)?.[0] ?? 1) <= 1;
+  const here = !best ? `no drafts${bound} are shown to beat plain decoding`
+    : `${speedWords(told, best)} with drafts ${best} deep${bound ? `, of ${most} that max_tree_nodes allows` : ""}`
+      + (at(best) && holdsOne ? ": no difference from plain decoding is shown" : "");
+  // Deeper ones only where all but a few resamples are for them.
+  const gain = deepest > most && takes[deepest] ? range((one) => one[deepest] / Math.max(1, one[best])) : null;
+  const deeper = gain && gain[0] > 1
+    ? ` Drafts ${deepest} deep take max_tree_nodes ${takes[deepest]}: ${speedWords(told, deepest)}.` : "";
+  return `${here}.${deeper}`;
 }
 
 function render(panel, view) {
   const { state: { value }, inputs, svg, said, size } = view;
   if (!value.run || size.width < 60) return;
   for (const one of inputs) one.tell();
-  const curve = curveOf(view);
-  const best = curve.indexOf(Math.max(...curve));
-  const top = Math.max(1.5, value.speedup ?? 0, ...curve) * 1.08;
+  const told = predictionOf(view);
+  const { curve, best, most } = told;
+  const ranges = curve.map((_, k) => told.at(k));
+  const top = Math.max(1.5, value.speedup ?? 0, ...curve, ...ranges.map((one) => one?.[1] ?? 0)) * 1.08;
   const x = (k) => ROOM.left + (k / LONGEST) * (size.width - ROOM.left - ROOM.right);
   const y = (v) => size.height - ROOM.bottom - (v / top) * (size.height - ROOM.top - ROOM.bottom);
   const text = (words, at, to, anchor = "middle") => s("text", { x: at, y: to, "text-anchor": anchor, class: "ss-mini-tick", "font-size": 12 }, words);
@@ -99,22 +143,35 @@ function render(panel, view) {
   svg.replaceChildren(
     s("line", { class: "ss-mini-level", x1: ROOM.left, x2: size.width - ROOM.right, y1: y(1), y2: y(1) }),
     text("1x", ROOM.left - 6, y(1) + 4, "end"), text(`${fixed(top, 1)}x`, ROOM.left - 6, ROOM.top + 8, "end"),
+    ...(ranges[0] ? [s("path", { class: "ss-what-if-range", d: band(ranges, x, y) })] : []),
     s("path", { class: "ss-what-if-curve", d: curve.map((v, k) => `${k ? "L" : "M"}${x(k).toFixed(1)} ${y(v).toFixed(1)}`).join("") }),
-    ...curve.map((v, k) => s("circle", { class: "ss-what-if-dot", "data-k": k, "data-speedup": v.toFixed(4), cx: x(k), cy: y(v), r: k === best ? 5 : 2.5 })),
+    ...curve.map((v, k) => s("circle", { class: "ss-what-if-dot", "data-k": k, "data-beyond": k > most ? "" : null, "data-speedup": v.toFixed(4), cx: x(k), cy: y(v), r: k === best ? 5 : 2.5 })),
     ...[0, 4, 8, 12, 16].map((k) => text(String(k), x(k), size.height - ROOM.bottom + 15)),
-    text("drafted tokens a round", (size.width + ROOM.left) / 2, size.height - 3), ...measured,
+    text("depth of the drafts", (size.width + ROOM.left) / 2, size.height - 3), ...measured,
   );
-  const advice = best ? `${fixed(curve[best], 2)}x with ${best} drafted token${best === 1 ? "" : "s"} a round` : "no length of drafts beats plain decoding";
   const real = value.speedup == null ? "No plain decoding was measured: a pass over the tree stands for one over a token."
-    : `Measured: ${fixed(value.speedup, 2)}x; a round of ${fixed(value.length, 1)} drafted tokens cost ${fixed(value.tokens / value.speedup, 1)} plain tokens `
+    : `Measured: ${fixed(value.speedup, 2)}x; a round cost ${fixed(value.tokens / value.speedup, 1)} plain tokens `
       + `and wrote ${fixed(value.tokens, 1)}. It loses where it costs more.`;
-  const bigger = `With a bigger LLM (passes ${BIGGER} times as long): ${fixed(Math.max(...curveOf(view, BIGGER)), 2)}x. `
-    + "A GPU speeds up both models: the ratio of their times counts.";
-  setText(said, `Predicted: ${advice}. ${bigger} ${real}`);
+  const llm = factors(inputs).size;
+  // Of an LLM of another size the sentence is about the slider's own.
+  const asIs = Math.abs(Math.log2(llm)) < 0.05;
+  const bigger = predictionOf(view, BIGGER);
+  const more = asIs ? ` An LLM ${BIGGER} times as slow: ${speedWords(bigger, bigger.best)}.` : "";
+  const which = asIs ? "" : ` for an LLM ${fixed(llm, llm < 10 ? 1 : 0)} times as slow`;
+  setText(said, `Predicted${which}: ${adviceOf(view, told)}${more} ${real} ${ON_A_GPU}`);
   set(svg, "aria-label", said.textContent);
+}
+
+// The range over all depths, as one shape.
+function band(ranges, x, y) {
+  const point = (v, k) => `${x(k).toFixed(1)} ${y(v).toFixed(1)}`;
+  const up = ranges.map(([, high], k) => point(high, k));
+  const down = ranges.map(([low], k) => point(low, k)).reverse();
+  return `M${[...up, ...down].join("L")}Z`;
 }
 
 function table(view) {
   if (!view.state.value.run) return null;
-  return { caption: "Predicted speed-up", head: ["drafted tokens a round", "predicted"], rows: curveOf(view).map((v, k) => [k, `${fixed(v, 2)}x`]) };
+  const told = predictionOf(view);
+  return { caption: "Predicted speed-up", head: ["depth of the drafts", "predicted"], rows: told.curve.map((v, k) => [k, speedWords(told, k)]) };
 }

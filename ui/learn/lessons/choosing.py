@@ -174,13 +174,15 @@ LENGTH = Lesson(
         "So a rule can choose it while the text is written. The rule called goodput measures how "
         "often drafts are accepted, and how long drafting and checking take. It drafts one token "
         "more only if the text is then expected to come faster. It may also choose 0, and nothing "
-        "is drafted.",
+        "is drafted. Confidence is simpler: a draft ends where its SSM is not sure of its "
+        "own token.",
     ),
     look="The bars are accepted tokens, round by round; the dotted line is the length. “Rate by "
     "position” says how often the first, second, third drafted token was accepted.",
     words=(
         Step("speculation length", "how many tokens a draft has at most"),
         Step("goodput", "a rule that chooses the length by measured times and acceptance"),
+        Step("confidence", "a rule that ends a draft behind a token of which its SSM is not sure"),
     ),
     example=(Setup(ALWAYS, DIALOGUE, ONE, DRAFT_8, max_new_tokens=64),),
     attempt=Attempt(

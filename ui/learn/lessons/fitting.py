@@ -44,7 +44,7 @@ FITTING = Lesson(
         "layers as slowly as from such a disk. The text stays the same.",
     ),
     look="In “When” the lane “layers” is busy all the time, and each pass of the LLM waits for "
-    "it. The sentence above says how much a pass fetches, and how long that takes at least.",
+    "it. The sentence beside them says how much a pass fetches, and how long that takes at least.",
     words=(
         Step("layer", "a part of the LLM; all are needed in each pass"),
         Step("streamed", "fetched again in each pass, while the LLM works"),

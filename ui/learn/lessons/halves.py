@@ -43,7 +43,7 @@ HALVES = Lesson(
         "plain decoding is slower in halves. Drafts help here too. Each accepted token saves a "
         "pass, and with it all its exchanges. The text is the same.",
     ),
-    look="In “When” the sentence above the lanes says how often the ranks exchanged something in "
+    look="In “When” the sentence beside the lanes says how often the ranks exchanged something in "
     "the latest pass, how much, and how long that took.",
     words=(
         Step("rank", "a program with its part of the LLM"),

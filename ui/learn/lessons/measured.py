@@ -128,14 +128,18 @@ COLUMNS: Mapping[str, tuple[str, str, int]] = MappingProxyType(
     {
         "fed": ("tokens in a pass", "Median of the tokens that the LLM works on in one pass.", 0),
         "pass_ms": ("ms a pass", "Median time of one pass of the LLM, in milliseconds.", 2),
-        "token_ms": ("ms for each token", "Time of a pass, shared by the tokens in it.", 2),
+        "token_ms": (
+            "ms per token in the pass",
+            "Time of a pass, shared by the tokens in it: checked ones, of which few are written.",
+            2,
+        ),
         "drafted": ("drafted a round", "Mean of the drafted tokens of this request in a round.", 1),
         "granted": ("checked a round", "Mean of those that the LLM checked.", 1),
         "exchanges": ("exchanges a pass", "How often the parts of the LLM exchange numbers.", 0),
         "exchange_ms": ("ms exchanging", "Median time of a pass spent on that, with waiting.", 2),
         "tokens": ("tokens", "Tokens of the text that was written.", 0),
         "passes": ("LLM passes", "How often the LLM was run: once a round.", 0),
-        "per_round": ("tokens / pass", "Tokens of the text over LLM passes, one a round.", 2),
+        "per_round": ("tokens / pass", "1 + accepted tokens / rounds, as below the race.", 2),
         "round_ms": ("ms a round", "Mean time of a round, drafting and checking.", 2),
         "tps": ("tokens / s", "Tokens of the text a second.", 0),
     }
@@ -184,7 +188,7 @@ def cell(row: Measured, column: str) -> float:
         "exchange_ms": row.exchange_ms,
         "drafted": row.drafted,
         "granted": row.granted,
-        "per_round": stats.num_new_tokens / stats.num_rounds,
+        "per_round": stats.mean_acceptance_length,
         "round_ms": row.round_ms,
         "tps": stats.tokens_per_second,
     }[column]

@@ -83,7 +83,7 @@ ROUTING = Lesson(
         numeric=False,
         besides=(NO_ONE,),
     ),
-    pictures=("figures", "strip", "routing"),
+    pictures=("strip", "routing"),
     columns=("tokens", "passes", "per_round"),
     ssms=3,
 )

@@ -142,7 +142,7 @@ LOSES = Lesson(
         "whether it really loses here.",
     ),
     look="The table of runs: the time of a round, and the tokens that it wrote. Where the second "
-    "run was slower, the line beside “Length” says what took the time.",
+    "run was slower, point at the line beside “Length”: it says what took the time.",
     words=(Step("speculation", "writing ahead by guesses that are then checked"),),
     example=(
         Setup(PLAIN, CODE, NO_DRAFTERS),
