@@ -81,8 +81,8 @@ def bound_by_the_budget(pictures: Pictures) -> None:
     asked = values_of("verify")["lengths"]["rounds"]["0"]["s"]
     assert pictures.page.evaluate(f"{LENGTHS}[1].y[0]") == asked > 1
     assert said.inner_text() == (
-        "fixed: the length is always the one that was set; trend, confidence and goodput choose it "
-        "anew each round."
+        "fixed: the length is always the one that was set; trend and goodput choose it anew each "
+        "round, confidence ends each draft where its SSM is unsure."
     )
     hidden = panel.locator(".ss-choice-none, .ss-choice .ss-mini")
     assert not hidden.filter(visible=True).count()
