@@ -23,6 +23,7 @@ from ui.form.form import EXAMPLES
 
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "images"
+HIGH = 2800  # all panes of the dock: one that is not in sight is not drawn
 # The folder that holds the run log is of whoever takes the pictures.
 WITHOUT_FOLDER = r"""() => {
   const texts = document.createTreeWalker(document.body, 4);
@@ -76,7 +77,7 @@ def take(browser: Any, address: str, name: str, width: int, scheme: str) -> None
     page.screenshot(path=IMAGES / f"{name}.png", full_page=width < 1000)
     if name == "live-light-1280":
         all_panes(page)
-        page.set_viewport_size({"width": width, "height": 1600})
+        page.set_viewport_size({"width": width, "height": HIGH})
         page.wait_for_timeout(1500)
         for part in ("tree", "inspector", "proposals", "lengths", "timeline", "mask"):
             page.locator(f"#live-{part}").screenshot(path=IMAGES / f"{part}.png")
@@ -87,7 +88,7 @@ def take(browser: Any, address: str, name: str, width: int, scheme: str) -> None
 def take_parts(browser: Any, address: str, preset: str, parts: dict[str, str], number: int) -> None:
     """Some panels of a run under a preset, with a round in the middle selected."""
     # High, as above.
-    page = browser.new_page(viewport={"width": 1280, "height": 1600}, color_scheme="light")
+    page = browser.new_page(viewport={"width": 1280, "height": HIGH}, color_scheme="light")
     page.goto(f"{address}?__theme=light")
     run_example(all_panes(page), preset, "story")
     page.locator(f"#live-strip [data-r='{number}']").first.click()
@@ -99,7 +100,7 @@ def take_parts(browser: Any, address: str, preset: str, parts: dict[str, str], n
 
 def take_routed(browser: Any, address: str, images: Path = IMAGES) -> None:
     """Which SSMs draft and a fused tree, of a dialogue in which the choice changes."""
-    page = browser.new_page(viewport={"width": 1280, "height": 1600}, color_scheme="light")
+    page = browser.new_page(viewport={"width": 1280, "height": HIGH}, color_scheme="light")
     page.goto(f"{address}?__theme=light")
     choose(all_panes(page), "preset", "specinfer")
     page.wait_for_timeout(1500)
@@ -143,7 +144,7 @@ def take_nodes(browser: Any, images: Path = IMAGES) -> None:
         first.kill()
         page.get_by_text("Finished:", exact=False).first.wait_for(timeout=WAIT_MS)
         lanes = all_panes(page).locator("#live-timeline")
-        page.set_viewport_size({"width": 1920, "height": 2800})
+        page.set_viewport_size({"width": 1920, "height": HIGH})
         page.wait_for_timeout(8000)
         lanes.screenshot(path=images / "nodes.png")
         page.close()
