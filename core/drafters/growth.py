@@ -6,7 +6,7 @@ model: `SsmDrafter` drives the growths of many sequences in lock-step.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import torch
@@ -18,7 +18,7 @@ from core.trees.draft import Draft
 from core.trees.sampling import penalize_repetition
 from core.trees.tree import ROOT, path_of
 
-__all__ = ["Growth", "absorb_all", "new_growth", "restrict"]
+__all__ = ["Growth", "absorb_all", "best_nodes", "new_growth", "restrict"]
 
 
 class Growth(Protocol):
@@ -265,9 +265,7 @@ class BestFirst(_GrowthBase):
     def _best_nodes(self) -> list[int]:
         depth = len(self.request.shape)
         nodes = [node for node in range(len(self.out)) if self.depth_of[node] <= depth]
-        # The node number breaks ties, so that a parent comes before a child of equal value.
-        nodes.sort(key=lambda node: (-self.value[node], node))
-        return sorted(nodes[: self.request.budget])
+        return best_nodes(nodes, self.value, self.request.budget)
 
     def draft(self) -> Draft:
         return restrict(self.whole_draft(), self._best_nodes())
@@ -295,6 +293,12 @@ def absorb_all(growths: Sequence[Growth], logits: Sequence[torch.Tensor]) -> Non
         )
         for i, frontier, proposals in zip(indices, frontiers, all_proposals, strict=True):
             growths[i].take(frontier.logits, proposals)
+
+
+def best_nodes(nodes: list[int], value: Mapping[int, float], budget: int) -> list[int]:
+    """The `budget` nodes of the highest cumulative score, in their order."""
+    # The node number breaks ties, so that a parent comes before a child of equal value.
+    return sorted(sorted(nodes, key=lambda node: (-value[node], node))[:budget])
 
 
 def restrict(draft: Draft, node_ids: list[int]) -> Draft:

@@ -48,8 +48,6 @@ class RemoteDrafting:
         self._plain_ms = plain_ms
         self._auditions: dict[str, PartialAudition] = {}
         self._states: list[RoundState] = []
-        # By run: the requests of this round whose drafts had been made ahead.
-        self._made_ahead: dict[str, list[DraftRequest]] = {}
 
     @property
     def drafters(self) -> Mapping[str, Drafter]:
@@ -71,7 +69,6 @@ class RemoteDrafting:
     def forget(self, request: ActiveRequest) -> None:
         """Drops what is kept of a request that has ended, here and on the nodes."""
         self._auditions.pop(request.sequence.run_id, None)
-        self._made_ahead.pop(request.sequence.run_id, None)
         self._pool.free(request.sequence)
 
     def begin(self, planned: PlannedDrafts) -> PlannedDrafts:
@@ -136,7 +133,7 @@ class RemoteDrafting:
             state.drafts |= answer.drafts
             state.nodes = tuple(replace(trip, plain_ms=plain_ms) for trip in answer.trips)
             request.notes += answer.notes
-            self._made_ahead[request.sequence.run_id] = answer.ahead
+            state.requests_ahead = tuple(answer.ahead)
             for index, error in answer.errors.items():
                 request.drop_drafter(index, DrafterError(request.drafters[index].name, error))
             audition = self._auditions.pop(request.sequence.run_id, None)
@@ -165,7 +162,7 @@ class RemoteDrafting:
             sequence,
             state.tree,
             requests,
-            tuple(self._made_ahead.get(sequence.run_id, ())),
+            state.requests_ahead,
             state.vote_weights.weights,
             sequence.room,
             state.speculation.record_top_k,
@@ -174,5 +171,6 @@ class RemoteDrafting:
     def end_ahead(self, states: Sequence[RoundState]) -> None:
         """The LLM's pass has ended: what the nodes have made is the next round's. Nothing is waited
         for."""
-        for state in states:
-            state.next_drafts |= self._pool.made_ahead(state.request.sequence)
+        found = self._pool.end_ahead([state.request.sequence for state in states])
+        for state, drafts in zip(states, found, strict=True):
+            state.next_drafts |= drafts

@@ -11,7 +11,7 @@ from core.config import SpeculationConfig
 from core.config.budget import longest, shares
 from core.config.mechanisms import is_model_free, length_policy, verify_rule
 from core.drafters.ahead import AheadDraftsByName
-from core.drafters.base import Drafter
+from core.drafters.base import Drafter, DraftRequest
 from core.drafters.weights import DrafterWeights, LikelihoodHistory
 from core.errors import MODEL_FAULTS, DrafterError
 from core.events import Ahead, NodeTrip, RankTraffic, Scheduled
@@ -190,8 +190,9 @@ class RoundState:
     one batch. `kv_committed`: the accepted path is already committed in the LLM's row. `error`: why
     the request ends here. `grant`, `decision`: the scheduler's when this draft was planned, maybe a
     round ago; `scheduled`: its part in the batch; `num_tokens`: committed in the round. `loads`:
-    when layers of an offloaded LLM were read meanwhile. `nodes`: those asked for drafts. `traffic`:
-    of an LLM over ranks.
+    when layers of an offloaded LLM were read meanwhile. `nodes`: those asked for drafts.
+    `requests_ahead`: of SSMs on nodes whose drafts had been made ahead. `traffic`: of an LLM over
+    ranks.
     """
 
     request: ActiveRequest
@@ -206,6 +207,7 @@ class RoundState:
     timings: list[Timed] = field(default_factory=list)
     loads: list[Timed] = field(default_factory=list)
     nodes: tuple[NodeTrip, ...] = ()
+    requests_ahead: tuple[DraftRequest, ...] = ()
     traffic: tuple[RankTraffic, ...] = ()
     ahead_drafts: AheadDrafts | None = None
     ahead: tuple[Ahead, ...] = ()

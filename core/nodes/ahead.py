@@ -47,7 +47,7 @@ class ReadyDrafts:
 
 
 @dataclass(slots=True)
-class _Asked:
+class _AheadRequest:
     """A message under way: when it was sent, on the transport's clock, and its runs with the
     lengths of their texts. `is_overtaken`: the node was asked for a round since."""
 
@@ -59,7 +59,7 @@ class _Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class _Made:
+class _StoredDrafts:
     """A run's drafts, made after a text of `length` tokens. `names`: the engine's, by the
     node's."""
 
@@ -75,13 +75,13 @@ class AheadExchange:
 
     def __init__(self, vocab_size: int) -> None:
         self._vocab_size = vocab_size
-        self._asked: dict[int, _Asked] = {}
-        self._made: dict[tuple[int, str], _Made] = {}
+        self._asked: dict[int, _AheadRequest] = {}
+        self._stored: dict[tuple[int, str], _StoredDrafts] = {}
 
     def ask(self, node: int, number: int, now: float, runs: Sequence[AheadRun]) -> None:
         """A message was sent."""
         texts = {one.sequence.run_id: (one, len(one.sequence.tokens)) for one in runs}
-        self._asked[node] = _Asked(number, now, DraftClock(), texts)
+        self._asked[node] = _AheadRequest(number, now, DraftClock(), texts)
 
     def take(
         self,
@@ -108,44 +108,46 @@ class AheadExchange:
         for reply in message.runs:
             if reply.run in asked.runs and reply.need < 0 and not asked.is_overtaken:
                 run, length = asked.runs[reply.run]
-                self._made[node, reply.run] = _Made(run, length, reply, asked.clock, names)
+                self._stored[node, reply.run] = _StoredDrafts(
+                    run, length, reply, asked.clock, names
+                )
         return [reply for reply in message.runs if reply.run in asked.runs]
 
     def overtake(self, node: int) -> None:
         """The node is asked for a round: of what it was asked before, its reports alone count."""
         if node in self._asked:
             self._asked[node].is_overtaken = True
-        self._drop_made(node)
+        self._drop_stored(node)
 
     def forget(self, node: int) -> None:
         """The node is gone: nothing that it was asked before counts."""
         self._asked.pop(node, None)
-        self._drop_made(node)
+        self._drop_stored(node)
 
-    def _drop_made(self, node: int) -> None:
-        for key in [key for key in self._made if key[0] == node]:
-            del self._made[key]
+    def _drop_stored(self, node: int) -> None:
+        for key in [key for key in self._stored if key[0] == node]:
+            del self._stored[key]
 
     def free(self, run: str) -> None:
         """The run has ended; an answer that is under way may still name it."""
         for asked in self._asked.values():
             asked.runs.pop(run, None)
-        for key in [key for key in self._made if key[1] == run]:
-            del self._made[key]
+        for key in [key for key in self._stored if key[1] == run]:
+            del self._stored[key]
 
-    def made(self, run: str) -> AheadDraftsByName:
+    def ahead_drafts(self, run: str) -> AheadDraftsByName:
         """What the nodes have made for a run, by SSM: passes and outcomes."""
         found: AheadDraftsByName = {}
-        for (_, name), made in self._made.items():
+        for (_, name), made in self._stored.items():
             if name == run:
                 found |= _as_ahead_drafts(made)
         return found
 
-    def ready(
+    def ready_drafts(
         self, node: int, sequence: TokenSequence, requests: Sequence[DraftRequest]
     ) -> ReadyDrafts | None:
         """A node's drafts that answer all of a round's requests to it; None if one is missing."""
-        made = self._made.pop((node, sequence.run_id), None)
+        made = self._stored.pop((node, sequence.run_id), None)
         if made is None or not requests:
             return None
         committed = sequence.tokens[made.length :]
@@ -164,13 +166,14 @@ class AheadExchange:
             if fault_of(asked, draft, (), made_for, self._vocab_size):
                 continue
             fitted = fitted_draft(draft, asked, request)
-            if fitted is not None:
+            # Within the budget of this round too, whatever the node made of its shape.
+            if fitted and not fault_of(request, fitted[0], (), made_for, self._vocab_size):
                 ready.drafts[reply.index] = fitted[0]
                 ready.requests.append(fitted[1])
         return ready if len(ready.drafts) == len(requests) else None
 
 
-def _as_ahead_drafts(made: _Made) -> AheadDraftsByName:
+def _as_ahead_drafts(made: _StoredDrafts) -> AheadDraftsByName:
     by_name: AheadDraftsByName = {}
     for one in made.reply.stages:
         name = made.names.get(one.ssm)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from core.config.mechanisms import draft_kind
 from core.drafters.base import DraftRequest
-from core.drafters.growth import restrict
+from core.drafters.growth import best_nodes, restrict
 from core.drafters.own import draft_fault
 from core.events.parts import Timed
 from core.nodes.messages import DraftReply, Stage
@@ -100,8 +100,7 @@ def fitted_draft(
         value = {ROOT: 1.0}
         for node, parent in enumerate(draft.parents):
             value[node] = draft.scores[node] * value[parent]
-        # The node number breaks ties, so that a parent comes before a child of equal value.
-        kept = sorted(sorted(kept, key=lambda node: (-value[node], node))[: request.budget])
+        kept = best_nodes(kept, value, request.budget)
     number = {node: i for i, node in enumerate(kept)} | {ROOT: ROOT}
     top = {number[node]: row for node, row in draft.top.items() if node in number}
     cut = replace(restrict(draft, kept), ahead=max(1, draft.passes), top=top)

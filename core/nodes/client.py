@@ -246,10 +246,10 @@ class RemotePool:
                 self._ahead.ask(node, self._number, now, [run for run, _ in asks])
                 self._transport.send(node, encode(Ahead(self._number, [ask for _, ask in asks])))
 
-    def made_ahead(self, sequence: TokenSequence) -> AheadDraftsByName:
-        """What the nodes have made of that until now, by SSM."""
+    def end_ahead(self, sequences: Sequence[TokenSequence]) -> list[AheadDraftsByName]:
+        """What the nodes have drafted of that until now, by sequence and SSM; waits for nothing."""
         self._take_all(self._transport.poll(self._transport.now()))
-        return self._ahead.made(sequence.run_id)
+        return [self._ahead.ahead_drafts(sequence.run_id) for sequence in sequences]
 
     def free(self, sequence: TokenSequence) -> None:
         """Tells the nodes that hold a run's text that it has ended."""
@@ -297,7 +297,7 @@ class RemotePool:
         found = []
         for run in runs:
             requests = [one for one in run.requests if one.name in own]
-            ready = self._ahead.ready(node, run.sequence, requests)
+            ready = self._ahead.ready_drafts(node, run.sequence, requests)
             if ready is not None and not own.intersection(run.heard):
                 found.append((run, ready))
         return found

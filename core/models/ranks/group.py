@@ -69,7 +69,7 @@ class RankGroup:
         """Adds up a tensor over all ranks, in place; returns it."""
         began = time.perf_counter()
         if self._shared is not None and self._shared.takes(part):
-            self._shared.add_up(part)
+            self._shared.all_reduce(part)
         else:
             # Of a tensor with gaps gloo adds up what lies in memory from its first element on.
             whole = part.contiguous()
@@ -83,7 +83,7 @@ class RankGroup:
         """Every rank's tensor of this one's shape on rank 0, None elsewhere."""
         began = time.perf_counter()
         if self._shared is not None and self._shared.takes(part):
-            parts = self._shared.to_leader(part)
+            parts = self._shared.gather(part)
         else:
             parts = [torch.empty_like(part) for _ in range(self.count)] if not self.rank else None
             self._dist.gather(part, parts, dst=0)

@@ -63,7 +63,7 @@ class SharedMemory:
         """Whether it can be exchanged here: all ranks find the same."""
         return part.is_contiguous() and 0 < part.nbytes <= CAPACITY
 
-    def add_up(self, part: torch.Tensor) -> None:
+    def all_reduce(self, part: torch.Tensor) -> None:
         """Adds up a tensor over all ranks, in place, in the order of the ranks on each of them.
         Raises RuntimeError where a rank does not come."""
         slots = self._write(part)
@@ -72,8 +72,8 @@ class SharedMemory:
         for slot in slots[2:]:
             part.add_(slot)
 
-    def to_leader(self, part: torch.Tensor) -> list[torch.Tensor] | None:
-        """See RankGroup."""
+    def gather(self, part: torch.Tensor) -> list[torch.Tensor] | None:
+        """See RankGroup.to_leader."""
         slots = self._write(part)
         if self._rank:
             return None

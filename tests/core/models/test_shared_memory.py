@@ -48,7 +48,7 @@ def test_sums_are_those_of_one_process_whoever_is_late(
             part = part_of(step, rank, dtype)
             if chance.random() < 0.1:
                 time.sleep(chance.random() / 500)
-            memory.add_up(part)
+            memory.all_reduce(part)
             found.append(part)
         return found
 
@@ -69,11 +69,11 @@ def test_what_is_for_the_leader_alone_is_not_written_over(tmp_path: Path) -> Non
         for step in range(steps):
             if rank == 0 and step % 5 == 0:
                 time.sleep(0.002)
-            parts = memory.to_leader(torch.tensor([float(100 * step + rank)]))
+            parts = memory.gather(torch.tensor([float(100 * step + rank)]))
             assert (parts is None) == (rank > 0)
             found.append([float(part) for part in parts or ()])
             if step % 7 == 0:
-                memory.add_up(torch.ones(3))
+                memory.all_reduce(torch.ones(3))
         return found
 
     leader, *_ = over_ranks(tmp_path, 3, work)
@@ -90,7 +90,7 @@ def test_passes_in_inference_mode_and_others_may_follow_one_another(
         for mode in (*[torch.inference_mode] * 2, *[second] * 2, *[torch.inference_mode] * 2):
             with mode():
                 part = torch.tensor([rank + 1.0])
-                memory.add_up(part)
+                memory.all_reduce(part)
                 found.append(float(part))
         return found
 
@@ -108,7 +108,7 @@ def test_a_rank_that_does_not_come_is_an_error(tmp_path: Path) -> None:
     one, other = (SharedMemory(tmp_path, rank, 2, 0.3) for rank in range(2))
     began = time.monotonic()
     with pytest.raises(RuntimeError, match=r"rank 1 has not come within 0.3 s"):
-        one.add_up(torch.ones(2))
+        one.all_reduce(torch.ones(2))
     assert 0.3 <= time.monotonic() - began < 5
     other.close()
     one.close()
@@ -119,7 +119,7 @@ def test_a_rank_that_has_ended_is_noticed_long_before(tmp_path: Path) -> None:
     other.close()
     began = time.monotonic()
     with pytest.raises(RuntimeError, match="rank 1 has ended"):
-        one.add_up(torch.ones(2))
+        one.all_reduce(torch.ones(2))
     assert time.monotonic() - began < 5
     one.close()
 

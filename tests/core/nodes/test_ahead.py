@@ -10,10 +10,12 @@ import msgspec
 import pytest
 
 from core import Engine, SamplingParams, SpeculationConfig
+from core.drafters.base import DraftRequest
 from core.drafters.weights import FullInformation, LikelihoodHistory
 from core.errors import ConfigError
 from core.events import Drafted, Event, RoundCompleted
 from core.models.loading.load import LoadedModels
+from core.nodes.ahead import AheadExchange, AheadRun
 from core.nodes.answers import DraftClock, timed
 from core.nodes.client import RemotePool
 from core.nodes.messages import (
@@ -22,10 +24,13 @@ from core.nodes.messages import (
     Ahead,
     AheadAsk,
     AheadDrafts,
+    AheadReply,
     DraftAsk,
+    DraftReply,
     Hello,
     MessageError,
     Open,
+    OutcomeDrafts,
     Round,
     RunAsk,
     Stage,
@@ -37,6 +42,7 @@ from core.nodes.remote_ssm import RemoteSsm
 from core.nodes.served_run import ahead_plan
 from core.nodes.server import NodeServer
 from core.nodes.zmq_transport import ZmqTransport
+from core.trees.tree import TokenTree
 from tests.core.engines import ids_of_events, request, rounds_of, tables, texts_of
 from tests.core.nodes.fake_transport import FakeTransport
 from tests.core.nodes.served import HASH, engine_over, listening, server_of
@@ -203,7 +209,7 @@ def test_a_run_that_ended_before_its_answer_came_is_forgotten(models: LoadedMode
     assert exchange._asked  # no pass takes time here: the last answer is under way
     transport.pass_time(1.0)
     pool._take_all(transport.poll(transport.now()))
-    assert not (exchange._made or exchange._asked or link.held)
+    assert not (exchange._stored or exchange._asked or link.held)
 
 
 class Interrupting(FakeTransport):
@@ -477,3 +483,26 @@ def test_over_sockets(models: LoadedModels) -> None:
                 models.llm.forward = forward
                 assert ids_of_events(events) == ids_of_events(Engine(models).generate(asked))
                 models.llm.forward = slow
+
+
+def test_drafts_made_ahead_keep_to_the_budget_of_their_round(models: LoadedModels) -> None:
+    """A node that answers a chain of eight with eight branches: within what was asked ahead, too
+    many for a round whose budget is smaller."""
+    exchange = AheadExchange(8)
+    engine = Engine(models)
+    sequence = engine.prepare(request(config=SPECINFER))
+    length = len(sequence.tokens)
+    asked = DraftRequest(sequence, 0, "topk", (1,) + (2,) * 3, 8, "same")
+    run = AheadRun(sequence, TokenTree(), (asked,), (), {}, 20)
+    draft = DraftReply("same", 0, [*range(8)], [-1] * 8, [0.1] * 8, [0] * 8, [], 1, [], 1.0, [], [])
+    reply = AheadReply("run", length, -1, [], [OutcomeDrafts([5], 0.9, [draft])], [])
+    for budget, is_used in ((8, True), (7, False)):
+        reply.run = sequence.run_id
+        exchange.ask(0, 1, 0.0, [run])
+        message = AheadDrafts(1, 1.0, [reply])
+        assert exchange.take(0, message, 0.1, 0.0, {"same": "same"}, in_round=False)
+        sequence.tokens.append(5)
+        now = replace(asked, budget=budget)
+        found = exchange.ready_drafts(0, sequence, [now])
+        assert (found is not None) == is_used
+        sequence.tokens.pop()
