@@ -151,8 +151,9 @@ class SpeculationConfig:
     best `vote_nodes` nodes of the union), `log_pool` (the SSMs draft one tree together). The last
     three use the drafters' `weights`: `paper` (Minions' rewards, by `eta`, within
     `weight_bounds`) or `full_information` (how well each predicts every committed token).
-    `routing`: which SSMs draft in a round: `all`, or `routed_drafters` of them, by CoSine's rule
-    (`cosine`) or by how well they predict the text relative to their time (`credit`).
+    `routing`: which SSMs draft in a round: `all`, the one that predicts the prompt best
+    (`audition`), or `routed_drafters` of them, by CoSine's rule (`cosine`) or by how well they
+    predict the text relative to their time (`credit`).
     `length`: `fixed`, `trend` (Minions), `goodput` (by measured costs), `confidence` (a draft stops
     after a token whose score is under `confidence_threshold`). `pipeline`: while the LLM
     verifies, the drafters draft for other requests (`across`), or for this request's next round,
@@ -230,7 +231,7 @@ class SpeculationConfig:
         if name == "autoregressive":
             return cls(drafters=(), speculation_length=0)
         if name == "sequence":
-            return cls(drafters=("first",), expansion=(1,))
+            return cls(routing="audition", expansion=(1,))
         if name == "specinfer-paper":
             sampled = temperature > 0
             return cls(

@@ -115,8 +115,10 @@ def plan_round(
 
 def _is_fusible(state: RoundState) -> bool:
     """Whether no step of the round needs a decision on the host."""
+    router = state.request.router
     return (
         is_batchable(state)
+        and not (router is not None and router.wants_audition)
         and not state.request.sequence.sampling.penalizes
         # Other combine rules select nodes by weights that the host holds.
         and state.speculation.combine == "union"

@@ -97,7 +97,7 @@ def test_what_the_presets_are() -> None:
     plain = SpeculationConfig.preset("autoregressive")
     assert (plain.drafters, plain.speculation_length) == ((), 0)
     chain = SpeculationConfig.preset("sequence")
-    assert (chain.drafters, set(chain.shape(8))) == (("first",), {1})
+    assert (chain.routing, set(chain.shape(8))) == ("audition", {1})
     paper = SpeculationConfig.preset("specinfer-paper", 0.8)
     assert (paper.max_tree_nodes, paper.draft, paper.verify) == ("uncut", "sampled", "mss")
     assert SpeculationConfig.preset("specinfer-paper").draft == "topk"

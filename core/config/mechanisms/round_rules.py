@@ -58,6 +58,16 @@ ROUTING_RULES: Mapping[str, RoutingRule] = by_name(
     [
         RoutingRule("all", "every SSM drafts", meaning="every SSM drafts in every round"),
         RoutingRule(
+            "audition",
+            "predicts the prompt best",
+            "core.routing.audition:AuditionRouter",
+            score="the probability that it gave to a token of the prompt's end; from 0 to 1",
+            meaning=(
+                "one SSM drafts: the one that gives the prompt's last tokens the highest "
+                "probability"
+            ),
+        ),
+        RoutingRule(
             "cosine",
             "by how good its drafts were",
             "core.routing.cosine:CosineRouter",

@@ -108,7 +108,7 @@ def test_fixed_lengths(sampling: SamplingParams, many: int, fused: list[bool]) -
         replace(FIXED, drafters=("first",)),
         replace(FIXED, carry_over=True),
         SpeculationConfig.preset("autoregressive"),
-        replace(SpeculationConfig.preset("sequence"), max_tree_nodes=8),
+        SpeculationConfig(drafters=("ssm-1",), expansion=(1,), max_tree_nodes=8),
         SpeculationConfig(max_tree_nodes=13),
     ],
     ids=lambda config: f"{config.length}-{len(config.drafters)}-{config.max_tree_nodes}",
@@ -117,6 +117,12 @@ def test_configs_that_run_fused(config: SpeculationConfig, fused: list[bool]) ->
     for sampling in (COLD, WARM):
         compared(sampling, config)
     assert all(fused) and fused
+
+
+def test_rounds_behind_an_audition_run_fused(fused: list[bool]) -> None:
+    compared(COLD, replace(SpeculationConfig.preset("sequence"), max_tree_nodes=8))
+    first = fused.index(True)
+    assert 0 < first < 8 and all(fused[first:]) and len(fused) > 8
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,52 @@
+"""`audition`: the SSM that gives the prompt's last tokens the highest probability drafts, alone and
+to the end of the run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from core.routing.base import Milliseconds, RoundEvidence, Route
+
+__all__ = ["AuditionRouter"]
+
+
+class AuditionRouter:
+    """See Router. `names`: the run's SSMs in order; before the audition, and where none could be
+    scored, the first of them drafts."""
+
+    reads_drafts = False
+
+    def __init__(self, names: Sequence[str], count: int, round_ms: Milliseconds) -> None:
+        self._scores = dict.fromkeys(names, 0.0)
+        self._heard = False
+
+    @property
+    def wants_audition(self) -> bool:
+        return not self._heard
+
+    def observe_audition(self, log_probs: Mapping[str, Sequence[float]], ms: float) -> None:
+        self._heard = True
+        for name in self._scores:
+            values = [value for value in log_probs.get(name, ()) if not math.isnan(value)]
+            # The geometric mean of the tokens' probabilities.
+            self._scores[name] = math.exp(sum(values) / len(values)) if values else 0.0
+
+    def scores(self) -> dict[str, float]:
+        return dict(self._scores)
+
+    def route(self) -> Route:
+        # `max` is stable: ties go to the run's order.
+        best = max(self._scores, key=lambda name: self._scores[name], default=None)
+        if best is None:
+            return Route((), reason="every SSM failed")
+        known = self._scores[best] > 0
+        reason = f"{best} predicted the text best" if known else f"{best} is the first"
+        return Route((best,), reason=reason)
+
+    def observe(self, evidence: RoundEvidence) -> None:
+        """Later rounds change nothing."""
+
+    def drop(self, name: str) -> None:
+        self._scores.pop(name, None)
