@@ -205,10 +205,10 @@ def test_a_run_that_ended_before_its_answer_came_is_forgotten(models: LoadedMode
     transport.delay(0, 0.02)
     list(engine.generate(asked))
     pool = engine.nodes
-    (link,), exchange = pool.links, pool._ahead
+    (link,), exchange = pool.links, pool._arrivals.ahead
     assert exchange._asked  # no pass takes time here: the last answer is under way
     transport.pass_time(1.0)
-    pool._take_all(transport.poll(transport.now()))
+    pool._arrivals.poll()
     assert not (exchange._stored or exchange._asked or link.held)
 
 

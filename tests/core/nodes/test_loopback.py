@@ -354,7 +354,7 @@ def missing_node(
     expected = ids_of_events(bundled.generate(LONG))
     pool = connect_nodes(settings, here)
     assert pool is not None
-    assert pool._hello.tokenizer == vocabulary_hash(models.tokenizer)
+    assert pool._arrivals._hello.tokenizer == vocabulary_hash(models.tokenizer)
     with closing(Engine(here, nodes=pool)) as engine:
         stream = engine.generate(LONG)
         events = until_rounds(stream, 8)
