@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from core.config.mechanisms import draft_kind
 from core.drafters.base import DraftRequest
-from core.drafters.growth import best_nodes, restrict
+from core.drafters.growth import best_nodes, restrict, same_tree
 from core.drafters.own import draft_fault
 from core.events.parts import Timed
 from core.nodes.messages import DraftReply, Stage
@@ -84,19 +84,13 @@ def fitted_draft(
     draft: Draft, made_for: DraftRequest, request: DraftRequest
 ) -> tuple[Draft, DraftRequest] | None:
     """A draft made ahead as one of the round that asks for `request`, cut to its depth and budget,
-    and the request that it answers whole; None where it is another tree (as `Growth.adopt`)."""
-    depth, by_score = len(request.shape), draft_kind(request.kind).by_score
-    steps = min(len(made_for.shape), depth)
-    same = (
-        max(2, *request.shape) == max(2, *made_for.shape)
-        if by_score
-        else request.shape[:steps] == made_for.shape[:steps]
-    )
-    if request.kind != made_for.kind or not same:
+    and the request that it answers whole; None where it is another tree."""
+    if not same_tree(made_for, request, len(made_for.shape)):
         return None
+    depth = len(request.shape)
     depths = draft.depths
     kept = [node for node in range(len(draft)) if depths[node] <= depth]
-    if by_score:
+    if draft_kind(request.kind).by_score:
         value = {ROOT: 1.0}
         for node, parent in enumerate(draft.parents):
             value[node] = draft.scores[node] * value[parent]
