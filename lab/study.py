@@ -97,12 +97,12 @@ class Study:
 
     def request(self, cell: Cell) -> Request:
         """The request of a cell."""
-        one = self._named(cell.contestant)
+        one = self._configuration(cell.contestant)
         texts = {prompt.id: prompt.text for prompt in self.prompts}
         sampling = dataclasses.replace(self._sampling_of(one), seed=self._seed(cell.repeat))
         return Request(texts[cell.item], sampling, one.speculation, self.chat)
 
-    def _named(self, name: str) -> Configuration:
+    def _configuration(self, name: str) -> Configuration:
         return next(one for one in self.configurations if one.name == name)
 
     def _sampling_of(self, one: Configuration) -> SamplingParams:
@@ -121,13 +121,13 @@ class Study:
     def base_of(self, name: str) -> str:
         """The baseline of one configuration: plain decoding at its temperature, if that is
         measured."""
-        temperature = self._named(name).temperature
+        temperature = self._configuration(name).temperature
         plain = (one for one in self.configurations if one.plain)
         return next((one.name for one in plain if one.temperature == temperature), self.base)
 
     def greedy(self, name: str) -> bool:
         """Whether a configuration runs at temperature 0."""
-        return self._sampling_of(self._named(name)).greedy
+        return self._sampling_of(self._configuration(name)).greedy
 
     def to_plain(self) -> dict[str, Any]:
         """Only JSON's own types."""

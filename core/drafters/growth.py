@@ -259,7 +259,9 @@ def absorb_all(growths: Sequence[Growth], logits: Sequence[torch.Tensor]) -> Non
             growths[i].take(frontier.logits, proposals)
 
 
-def best_nodes(nodes: list[int], value: Mapping[int, float], budget: int) -> list[int]:
+def best_nodes(
+    nodes: list[int], value: Mapping[int, float] | Sequence[float], budget: int
+) -> list[int]:
     """The `budget` nodes of the highest cumulative score, in their order."""
     # The node number breaks ties, so that a parent comes before a child of equal value.
     return sorted(sorted(nodes, key=lambda node: (-value[node], node))[:budget])

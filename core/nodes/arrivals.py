@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from core.nodes.ahead import AheadExchange
 from core.nodes.answers import are_probabilities
 from core.nodes.messages import (
-    AheadDrafts,
-    Drafts,
-    Hello,
+    AheadDraftsMessage,
+    DraftsMessage,
+    HelloMessage,
     MessageError,
-    Refused,
-    Welcome,
+    RefusedMessage,
+    WelcomeMessage,
     encode,
     from_node,
 )
@@ -35,7 +35,7 @@ class NodeArrivals:
     def __init__(
         self,
         transport: Transport,
-        hello: Hello,
+        hello: HelloMessage,
         links: Sequence[NodeLink],
         drafters: Mapping[str, RemoteSsm],
     ) -> None:
@@ -55,7 +55,7 @@ class NodeArrivals:
             self._take(arrival, awaited)
 
     def introduce(self, node: int) -> None:
-        """Says to a node which LLM it would draft for; its Welcome comes some time later."""
+        """Says to a node which LLM it would draft for; its welcome comes some time later."""
         self._links[node].hello_at = self._transport.now()
         self._transport.send(node, encode(self._hello))
 
@@ -77,17 +77,17 @@ class NodeArrivals:
         except MessageError as error:
             link.lose(str(error))
             return
-        if isinstance(message, Welcome):
+        if isinstance(message, WelcomeMessage):
             link.wire_s = self._transport.now() - link.hello_at
             link.welcome(message)
-        elif isinstance(message, Refused):
+        elif isinstance(message, RefusedMessage):
             self._take_refusal(node, link, message)
-        elif isinstance(message, AheadDrafts):
+        elif isinstance(message, AheadDraftsMessage):
             self._take_ahead(node, link, message)
         else:
             self._take_drafts(node, link, message, awaited)
 
-    def _take_refusal(self, node: int, link: NodeLink, message: Refused) -> None:
+    def _take_refusal(self, node: int, link: NodeLink, message: RefusedMessage) -> None:
         if not message.number:
             link.lose(message.reason)
             return
@@ -98,7 +98,9 @@ class NodeArrivals:
         if self.round is not None and message.number == self.round.number:
             self.round.refusals[node] = f"refused the round ({message.reason})"
 
-    def _take_drafts(self, node: int, link: NodeLink, message: Drafts, awaited: bool) -> None:
+    def _take_drafts(
+        self, node: int, link: NodeLink, message: DraftsMessage, awaited: bool
+    ) -> None:
         pending, now = self.round, self._transport.now()
         late = pending is None or message.number != pending.number
         busy_s, awaited = message.busy_ms / 1000, awaited and not late
@@ -110,7 +112,7 @@ class NodeArrivals:
             pending.clocks[node].stop(busy_s, None if awaited else link.trips[-1])
             pending.messages[node] = message
 
-    def _take_ahead(self, node: int, link: NodeLink, message: AheadDrafts) -> None:
+    def _take_ahead(self, node: int, link: NodeLink, message: AheadDraftsMessage) -> None:
         in_round, now = self.round is not None, self._transport.now()
         replies = self.ahead.take(node, message, now, link.wire_s, link.ssms, in_round=in_round)
         for reply in replies:

@@ -19,7 +19,14 @@ from core.nodes.ahead import AheadRun, ReadyDrafts
 from core.nodes.answers import DraftClock
 from core.nodes.arrivals import NodeArrivals
 from core.nodes.asks import RemoteRun, ahead_ask, asks_of, run_ask
-from core.nodes.messages import VERSION, Ahead, Free, Hello, Round, encode
+from core.nodes.messages import (
+    VERSION,
+    AheadMessage,
+    FreeMessage,
+    HelloMessage,
+    RoundMessage,
+    encode,
+)
 from core.nodes.node_link import LEAST_DEADLINE_S, LONGEST_DEADLINE_S, NodeLink
 from core.nodes.pending_round import NodeAnswers, PendingRound
 from core.nodes.remote_ssm import RemoteSsm
@@ -48,7 +55,7 @@ class RemotePool:
         self._vocab_size = vocab_size
         self.links = [NodeLink(address, least_deadline_s) for address in addresses]
         self.drafters: dict[str, RemoteSsm] = {}
-        hello = Hello(VERSION, tokenizer_hash, vocab_size)
+        hello = HelloMessage(VERSION, tokenizer_hash, vocab_size)
         self._arrivals = NodeArrivals(transport, hello, self.links, self.drafters)
         self._number = 0
 
@@ -138,7 +145,7 @@ class RemotePool:
                 link.ask(self._number, self._transport.now())
                 pending.deadlines[node] = link.asked_at + link.waited_s
                 pending.clocks[node] = DraftClock()
-                self._transport.send(node, encode(Round(self._number, asks)))
+                self._transport.send(node, encode(RoundMessage(self._number, asks)))
         arrivals.round = pending
 
     def finish(self) -> dict[str, NodeAnswers]:
@@ -165,7 +172,7 @@ class RemotePool:
             asked, asks = asks_of(link, runs, ahead_ask) if link.free else ([], [])
             if asks:
                 self._arrivals.ahead.ask(node, self._number, self._transport.now(), asked)
-                self._transport.send(node, encode(Ahead(self._number, asks)))
+                self._transport.send(node, encode(AheadMessage(self._number, asks)))
 
     def end_ahead(self, sequences: Sequence[TokenSequence]) -> list[AheadDraftsByName]:
         """What the nodes have drafted of that until now, by sequence and SSM; waits for nothing."""
@@ -181,7 +188,7 @@ class RemotePool:
         for node, link in enumerate(self.links):
             link.held.pop(sequence.run_id, None)
             if link.ready:
-                self._transport.send(node, encode(Free([sequence.run_id])))
+                self._transport.send(node, encode(FreeMessage([sequence.run_id])))
 
     def _ready(self, node: int, runs: Sequence[RemoteRun]) -> list[tuple[RemoteRun, ReadyDrafts]]:
         """The runs whose drafts of this node have been made ahead: it is not asked for them."""

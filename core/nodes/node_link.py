@@ -10,7 +10,7 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from core.nodes.messages import AheadReply, RunReply, ServedSsm, Welcome
+from core.nodes.messages import AheadReply, RunReply, ServedSsm, WelcomeMessage
 
 __all__ = ["LEAST_DEADLINE_S", "LONGEST_DEADLINE_S", "NodeLink"]
 
@@ -76,7 +76,7 @@ class NodeLink:
         """Whether it can be asked: it is there, and answers nothing else."""
         return self.ready and not self.asked
 
-    def welcome(self, message: Welcome) -> None:
+    def welcome(self, message: WelcomeMessage) -> None:
         """Takes an introduction. A node that comes back with other SSMs is refused."""
         known = {one.name: one for one in self.served}
         if known and known != {one.name: one for one in message.ssms}:
@@ -105,7 +105,7 @@ class NodeLink:
             self.lose(f"it did not answer for {GIVE_UP_S:g} s")
 
     def needs_hello(self, now: float) -> bool:
-        """Whether another Hello is due, after a refusal."""
+        """whether it is to be introduced again, after a refusal."""
         return not self.ready and bool(self.refusal) and now - self.hello_at >= RETRY_S
 
     def take_answer(

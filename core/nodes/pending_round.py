@@ -14,7 +14,7 @@ from core.events import NodeTrip
 from core.nodes.ahead import ReadyDrafts
 from core.nodes.answers import DraftClock, draft_of, fault_of
 from core.nodes.asks import RemoteRun
-from core.nodes.messages import Drafts, RunReply
+from core.nodes.messages import DraftsMessage, RunReply
 from core.nodes.node_link import NodeLink
 from core.nodes.remote_ssm import RemoteSsm
 from core.trees.draft import Draft
@@ -49,7 +49,7 @@ class PendingRound:
     deadlines: dict[int, float] = field(default_factory=dict)
     clocks: dict[int, DraftClock] = field(default_factory=dict)
     ready: dict[int, list[tuple[RemoteRun, ReadyDrafts]]] = field(default_factory=dict)
-    messages: dict[int, Drafts] = field(default_factory=dict)
+    messages: dict[int, DraftsMessage] = field(default_factory=dict)
     refusals: dict[int, str] = field(default_factory=dict)
 
     def answers(

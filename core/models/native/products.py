@@ -20,7 +20,7 @@ from numba.extending import intrinsic
 from core.models.native.compiling import LINE, exact, inline, number, registers, round_like
 from core.models.native.kernel_args import BLOCK, HALF_BLOCK, ProductArgs
 from core.models.native.tiles import configure_tiles, multiply_tiles, release_tiles
-from core.models.native.weight_formats import Kind, broadcast, kind_of
+from core.models.native.weight_formats import WeightFormat, broadcast, kind_of
 
 __all__ = [
     "broad",
@@ -209,7 +209,7 @@ def multiply(typing, tokens, x, w, y, at):
     return types.void(types.int64, x, w, y, at), generate
 
 
-def _sums(module: Any, count: int, kind: Kind) -> Any:
+def _sums(module: Any, count: int, kind: WeightFormat) -> Any:
     """The loop over inputs, in LLVM's words: so many tokens times vectors of outputs. A function of
     its own, since a copy wherever it is called would take seconds to compile."""
     lanes = registers()[0]

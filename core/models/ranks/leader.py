@@ -22,7 +22,7 @@ from core.models.loading.catalog import ModelSource
 from core.models.loading.checkpoint import fingerprint_of_files, module_without_weights
 from core.models.loading.stages import Say
 from core.models.protocol import Feed
-from core.models.ranks.group import GROUP_TIMEOUT_S, PassTraffic, RankGroup, distributed
+from core.models.ranks.group import GROUP_TIMEOUT_S, PassTraffic, RankGroup, torch_distributed
 from core.models.ranks.messages import (
     CloseRow,
     CommitRow,
@@ -216,7 +216,7 @@ def load_ranked(
     )
 
     def start() -> _Started:
-        if distributed().is_initialized():
+        if torch_distributed().is_initialized():
             raise ConfigError.of(
                 "llm_ranks",
                 str(split),

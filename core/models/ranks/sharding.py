@@ -135,7 +135,7 @@ def checked_shard(
 def _with_traffic(communicate: Any, group: RankGroup) -> Any:
     """A stage's communication, with its traffic. Bytes are those that this rank gets."""
 
-    def counted(*args: Any, **options: Any) -> Any:
+    def timed_call(*args: Any, **options: Any) -> Any:
         began = time.perf_counter()
         found = communicate(*args, **options)
         passed = (found, options.get("tensor"), *args)
@@ -143,7 +143,7 @@ def _with_traffic(communicate: Any, group: RankGroup) -> Any:
         group.count_one(num_bytes, began)
         return found
 
-    return counted
+    return timed_call
 
 
 def _sharded_model(
@@ -228,10 +228,10 @@ def _forward(
     if compiled is not None and int(everywhere) == group.count:
         return RankForward(compiled.over_ranks(group.all_reduce), vocabulary, group)
 
-    def summed(matrix: torch.Tensor, bias: torch.Tensor | None) -> Projection:
+    def summed_projection(matrix: torch.Tensor, bias: torch.Tensor | None) -> Projection:
         return SummedProjection(matrix, bias, group)
 
-    return RankForward(LeanForward(weights, masks, output=summed), vocabulary, group)
+    return RankForward(LeanForward(weights, masks, output=summed_projection), vocabulary, group)
 
 
 class SummedProjection(Projection):

@@ -16,9 +16,9 @@ from core.nodes.client import RemotePool
 from core.nodes.messages import (
     VERSION,
     Audition,
-    Drafts,
-    Round,
-    Stage,
+    DraftsMessage,
+    RoundMessage,
+    StageTimes,
     encode,
     from_node,
     to_node,
@@ -51,9 +51,9 @@ def models():
     return loaded_tables(llm, ssms)
 
 
-def sent_rounds(transport: FakeTransport, node: int) -> list[Round]:
+def sent_rounds(transport: FakeTransport, node: int) -> list[RoundMessage]:
     messages = [to_node(frame) for frame in transport.sent[node]]
-    return [message for message in messages if isinstance(message, Round)]
+    return [message for message in messages if isinstance(message, RoundMessage)]
 
 
 def states(events: Sequence[Event], node: int) -> list[str]:
@@ -453,7 +453,7 @@ def test_drafts_that_cannot_be_verified_drop_their_ssm(models, lie: dict[str, ob
     def handle(client: bytes, frame: bytes) -> bytes | None:
         answer = honest(client, frame)
         message = None if answer is None else from_node(answer)
-        if not isinstance(message, Drafts):
+        if not isinstance(message, DraftsMessage):
             return answer
         runs = [
             replace_fields(run, drafts=[replace_fields(d, **(reply | lie)) for d in run.drafts])
@@ -484,7 +484,7 @@ def test_numbers_that_are_none_are_no_message(models, field: str, value: float) 
     def handle(client: bytes, frame: bytes) -> bytes | None:
         answer = honest(client, frame)
         message = None if answer is None else from_node(answer)
-        if not isinstance(message, Drafts):
+        if not isinstance(message, DraftsMessage):
             return answer
         if field == "busy_ms":
             return encode(replace_fields(message, busy_ms=value))
@@ -498,7 +498,7 @@ def test_numbers_that_are_none_are_no_message(models, field: str, value: float) 
             elif field == "temperature":
                 changes = {"drafts": [replace_fields(d, temperature=value) for d in run.drafts]}
             else:
-                stage = Stage("draft", 0.0, 1.0, value)
+                stage = StageTimes("draft", 0.0, 1.0, value)
                 changes = {"drafts": [replace_fields(d, stages=[stage]) for d in run.drafts]}
             runs.append(replace_fields(run, **changes))
         return encode(replace_fields(message, runs=runs))
@@ -524,7 +524,7 @@ def server_with_one_other_answer(models, number: int, frame: bytes | None) -> No
 
     def handle(client: bytes, asked: bytes) -> bytes | None:
         answer = honest(client, asked)
-        drafts = answer is not None and isinstance(from_node(answer), Drafts)
+        drafts = answer is not None and isinstance(from_node(answer), DraftsMessage)
         return frame if drafts and next(rounds) == number else answer
 
     server.handle = handle
