@@ -217,22 +217,11 @@ def _sums(module: Any, count: int, kind: WeightFormat) -> Any:
     name = f"sums_{count}_{wide}_{kind.name}"
     if name in module.globals:
         return module.globals[name]
-    int64, float32 = ir.IntType(64), ir.FloatType()
-    argument_types = [
-        *(one.as_pointer() for one in (kind.x_type, kind.kept, float32, kind.kept)),
-        *[int64] * 5,
-    ]
-    function = ir.Function(module, ir.FunctionType(ir.VoidType(), argument_types), name)
-    function.linkage = "internal"
-    function.attributes.add("noinline")
-    if count * wide > CROWDED:
-        # Else two steps are made of one, whose factors are not to be had in registers too: a pass
-        # over 11 tokens of a grown 0.5 B model took 67 ms that takes 36 so.
-        function.attributes.add("optsize")
+    function = _declare_sums(module, name, kind, optsize=count * wide > CROWDED)
     x, w, y, ahead, x_step, y_step, inputs, first, pace = function.args
-    entry = function.append_basic_block("entry")
+    entry, int64 = function.append_basic_block("entry"), ir.IntType(64)
     builder = ir.IRBuilder(entry)
-    vector = ir.VectorType(float32, lanes)
+    vector = ir.VectorType(ir.FloatType(), lanes)
     # Addresses of the tokens' inputs and outputs; `sums` has count x wide accumulators.
     rows = [builder.gep(x, [builder.mul(x_step, int64(t))]) for t in range(count)]
     places = [_places(builder, y, builder.mul(y_step, int64(t)), wide) for t in range(count)]
@@ -246,19 +235,8 @@ def _sums(module: Any, count: int, kind: WeightFormat) -> Any:
     builder.position_at_end(loop)
     i = builder.phi(int64)
     sums = [[builder.phi(vector) for _ in range(wide)] for _ in range(count)]
-    row = builder.gep(w, [builder.mul(i, int64(BLOCK))])
-    # Loaded once for all tokens.
-    weights = kind.vectors(builder, row, lanes, wide)
-    totals = []
-    for t in range(count):
-        one = broadcast(builder, builder.load(builder.gep(rows[t], [i]), align=kind.align), lanes)
-        totals.append(
-            [kind.multiply_add(builder, sums[t][v], one, weights[v]) for v in range(wide)]
-        )
-    # One prefetch a cache line of what follows, spread over this loop.
-    per_line = LINE // kind.align
-    for step in range(0, wide * lanes, per_line):
-        _fetch(builder, builder.gep(ahead, [builder.add(builder.mul(i, pace), int64(step))]))
+    totals = _add_products(builder, kind, rows, w, i, sums)
+    _fetch_share(builder, kind, ahead, builder.mul(i, pace), wide * lanes)
     following = builder.add(i, int64(1))
     i.add_incoming(int64(0), entry)
     i.add_incoming(following, loop)
@@ -271,6 +249,41 @@ def _sums(module: Any, count: int, kind: WeightFormat) -> Any:
             builder.store(totals[t][v], places[t][v]).align = 4
     builder.ret_void()
     return function
+
+
+def _declare_sums(module: Any, name: str, kind: WeightFormat, *, optsize: bool) -> Any:
+    pointers = (kind.x_type, kind.kept, ir.FloatType(), kind.kept)
+    parameters = [*(one.as_pointer() for one in pointers), *[ir.IntType(64)] * 5]
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), parameters), name)
+    function.linkage = "internal"
+    function.attributes.add("noinline")
+    if optsize:
+        # Else two steps are made of one, whose factors are not to be had in registers too: a pass
+        # over 11 tokens of a grown 0.5 B model took 67 ms that takes 36 so.
+        function.attributes.add("optsize")
+    return function
+
+
+def _add_products(
+    builder: Any, kind: WeightFormat, rows: list[Any], w: Any, i: Any, sums: list[list[Any]]
+) -> list[list[Any]]:
+    """The sums of all tokens plus the products of input `i`."""
+    lanes, wide = registers()[0], len(sums[0])
+    # Loaded once for all tokens.
+    weights = kind.vectors(
+        builder, builder.gep(w, [builder.mul(i, ir.IntType(64)(BLOCK))]), lanes, wide
+    )
+    totals = []
+    for row, own in zip(rows, sums, strict=True):
+        one = broadcast(builder, builder.load(builder.gep(row, [i]), align=kind.align), lanes)
+        totals.append([kind.multiply_add(builder, own[v], one, weights[v]) for v in range(wide)])
+    return totals
+
+
+def _fetch_share(builder: Any, kind: WeightFormat, ahead: Any, at: Any, outputs: int) -> None:
+    """One prefetch a cache line of what follows, spread over the loop."""
+    for step in range(0, outputs, LINE // kind.align):
+        _fetch(builder, builder.gep(ahead, [builder.add(at, ir.IntType(64)(step))]))
 
 
 def _places(builder: Any, y: Any, at: Any, wide: int) -> list[Any]:
