@@ -64,12 +64,6 @@ SETTINGS = {
 }
 
 
-@pytest.fixture
-def models() -> LoadedModels:
-    llm, ssms = tables(3)
-    return loaded_tables(llm, ssms)
-
-
 def states(events: list[Event]) -> list[str]:
     return [trip.state for one in rounds_of(events) for trip in one.nodes]
 

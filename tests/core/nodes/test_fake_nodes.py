@@ -24,7 +24,7 @@ from core.nodes.messages import (
     to_node,
 )
 from core.nodes.server import NodeServer
-from tests.core.engines import ids_of_events, open_rows, request, rounds_of, tables, texts_of
+from tests.core.engines import ids_of_events, open_rows, request, rounds_of, texts_of
 from tests.core.nodes.fake_transport import FakeTransport
 from tests.core.nodes.served import HASH, engine_over, pool_over, server_of
 from tests.fakes import loaded_tables
@@ -43,12 +43,6 @@ SETTINGS = {
     "best_first": SpeculationConfig(draft="best_first", length="confidence"),
     "weighted": SpeculationConfig(combine="vote", draft="auto"),
 }
-
-
-@pytest.fixture
-def models():
-    llm, ssms = tables(3)
-    return loaded_tables(llm, ssms)
 
 
 def sent_rounds(transport: FakeTransport, node: int) -> list[RoundMessage]:

@@ -32,7 +32,7 @@ from core.nodes.messages import (
     from_node,
 )
 from core.nodes.zmq_transport import ZmqTransport
-from tests.core.engines import ids_of_events, request, rounds_of, tables, texts_of
+from tests.core.engines import ids_of_events, request, rounds_of, texts_of
 from tests.core.nodes.served import (
     HASH,
     listening,
@@ -45,12 +45,6 @@ from tests.fakes import loaded_tables
 from tests.laws.runs import prompts
 
 WARM = SamplingParams(24, temperature=0.8, seed=1)
-
-
-@pytest.fixture
-def models() -> LoadedModels:
-    llm, ssms = tables(3)
-    return loaded_tables(llm, ssms)
 
 
 @pytest.fixture
