@@ -151,6 +151,7 @@ class Intake:
         """Marks a hole from a unit on that could not be written."""
         self.dropped += unit.num_events
         run = self._runs.get(unit.run_id)
+        # Later events of the run would follow a gap, and a reader would take them for whole.
         if run is not None and not run.holed and unit.num_events:
             self._lose(run)
             if isinstance(unit, RoundRecord):

@@ -71,6 +71,7 @@ class PendingRound:
             for run in runs:
                 answer = answers[run.sequence.run_id]
                 answer.notes += notes
+                # A run that begins while the node is missing was not told when it went missing.
                 if not notes and state != "in_time" and run.sequence.run_id in self.first:
                     answer.notes.append(link.missing_note(late=state == "late"))
                 answer.trips.append(self._trip(node, link, state, run))

@@ -42,6 +42,7 @@ class ServedRun:
     def holds(self, start: int, tokens: Sequence[int]) -> bool:
         """Whether these tokens, from position `start` on, continue the text."""
         own = self.sequence.tokens
+        # They may overlap what is here: an engine sends again what it has no answer to.
         shared = own[start:]
         return start <= len(own) <= start + len(tokens) and shared == [*tokens[: len(shared)]]
 

@@ -249,6 +249,7 @@ def load_ranked(
             if words is None or isinstance(error, KeyboardInterrupt):
                 raise
             raise words from error
+        # The passes of the check are none of the engine's.
         group.take_traffic()
         sizes = (own.weight_bytes, *(ready[rank].weight_bytes for rank in sorted(ready)))
         return _Started(own, module, group, followers, RanksInfo(split.split, sizes))

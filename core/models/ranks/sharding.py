@@ -189,6 +189,7 @@ def _local_weights(module: Any, group: RankGroup) -> LeanWeights:
         for name, parameter in list(part.named_parameters(recurse=False)):
             if isinstance(parameter, DTensor):
                 _set(part, name, parameter.to_local())
+    # transformers leaves some heads whole: then it is divided here.
     if tied or len(head.weight) == len(embedding.weight):
         whole = embedding.weight if tied else head.weight
         first, end = outputs_of(len(whole), group.count, group.rank)
@@ -224,6 +225,8 @@ def _forward(
     compiled: CompiledForward | None,
 ) -> RankForward:
     """The fastest pass that every rank has."""
+    # All ranks or none: the two ways make different collectives, and a rank that waits for another
+    # one's would wait for ever.
     everywhere = group.all_reduce(torch.tensor([float(compiled is not None)], device=group.device))
     if compiled is not None and int(everywhere) == group.count:
         return RankForward(compiled.over_ranks(group.all_reduce), vocabulary, group)
