@@ -82,6 +82,7 @@ class Study:
 
     def is_of(self, loaded: tuple[str, ...]) -> bool:
         """Whether these are the study's models, as far as is known."""
+        # Older studies recorded `name (dtype)`, without the device.
         pairs = zip(self.models, loaded, strict=False)
         return len(self.models) == len(loaded) and all(
             own == one or one.startswith(f"{own.removesuffix(')')}, ") for own, one in pairs
@@ -111,6 +112,7 @@ class Study:
         return dataclasses.replace(self.sampling, temperature=one.temperature)
 
     def _seed(self, repeat: int) -> int:
+        # A repeat has one seed for all configurations: a difference is not one of luck.
         return (UNTOLD_SEED if self.sampling.seed is None else self.sampling.seed) + repeat
 
     @property

@@ -137,6 +137,7 @@ class _Model:
         file = folder / f"{self._key()}.layers"
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            # Two processes may load one model: the first writes the file, the other reads it.
             with hold_lock(file.with_suffix(".lock"), say, "writes its layers"):
                 found = read_record(file) if file.exists() else None
                 if found is None:
