@@ -65,7 +65,7 @@ def stretch(array, at, size):
 
 @inline
 def layout(shape, w_at, v_at):
-    """Offsets of the layer whose matrices begin at `w_at` and vectors at `v_at`; see Shape."""
+    """Offsets of the layer whose matrices begin at `w_at` and vectors at `v_at`; see ModelSizes."""
     width, inner, back = shape.heads * shape.size, shape.inner, pad_to_block(shape.hidden)
     qkv = pad_to_block(width + 2 * shape.kv_heads * shape.size)
     out = w_at + shape.hidden * qkv

@@ -70,7 +70,7 @@ def allocate_buffers(
     shape: ModelSizes, parts: int, sizes: tuple[int, int, int], arena: KVArena
 ) -> PassBuffers:
     """`sizes`: tokens, slots attended to, threads. `parts`: bfloat16 values that an activation is
-    split into (see `Kind`)."""
+    split into (see `WeightFormat`)."""
     tokens, extent, workers = sizes
     workspaces = tuple(_workspace(shape, parts, tokens, extent) for _ in range(workers))
     return _kv_arrays(arena), _shared_buffers(shape, tokens), workspaces
