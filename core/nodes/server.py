@@ -158,7 +158,7 @@ class NodeServer:
             VERSION,
             self._tokenizer_hash,
             self._started,
-            [_served(*one) for one in self._models.items()],
+            [_ssm_message(*one) for one in self._models.items()],
         )
 
     def _forget(self, client: bytes) -> None:
@@ -420,7 +420,7 @@ def _close_ssm(run: ServedRun, pool: SsmPool, name: str) -> None:
     pool.ssms[name].close(run.sequence)
 
 
-def _served(name: str, model: LanguageModel) -> ServedSsm:
+def _ssm_message(name: str, model: LanguageModel) -> ServedSsm:
     info = replace(model.info, name=name)
     return ServedSsm(
         info.name, info.parameters, info.architecture, info.vocab_size, info.context_length,
