@@ -122,44 +122,26 @@ CROWDED = 16
 """Accumulators beyond which two unrolled steps no longer fit the registers."""
 
 
-@intrinsic
-def most(typing, w):
-    """The most tokens that are multiplied together."""
+def _format_field(name: str) -> Any:
+    """A function of w for compiled code: a number of its WeightFormat, constant once compiled."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return ir.IntType(64)(kind_of(w.dtype).most)
+    def field(typing, w):
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            return ir.IntType(64)(getattr(kind_of(w.dtype), name))
 
-    return types.int64(w), generate
+        return types.int64(w), generate
 
-
-@intrinsic
-def broad(typing, w):
-    """Up to this many tokens are multiplied with a whole block of outputs at once."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return ir.IntType(64)(kind_of(w.dtype).broad)
-
-    return types.int64(w), generate
+    return intrinsic(field)
 
 
-@intrinsic
-def inputs_of(typing, w):
-    """How many weights an element of w holds: 1, unless they are kept in pairs or for tiles."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return ir.IntType(64)(kind_of(w.dtype).inputs)
-
-    return types.int64(w), generate
-
-
-@intrinsic
-def parts_of(typing, w):
-    """bfloat16 parts that x is split into for w; 0: x stays float32."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return ir.IntType(64)(kind_of(w.dtype).parts)
-
-    return types.int64(w), generate
+most = _format_field("most")
+"""The most tokens that are multiplied together."""
+broad = _format_field("broad")
+"""Up to this many tokens are multiplied with a whole block of outputs at once."""
+inputs_of = _format_field("inputs")
+"""How many weights an element of w holds: 1, unless they are kept in pairs or for tiles."""
+parts_of = _format_field("parts")
+"""bfloat16 parts that x is split into for w; 0: x stays float32."""
 
 
 @intrinsic
