@@ -13,12 +13,12 @@ import math
 import random
 from collections.abc import Sequence
 
-__all__ = ["bound", "most_clients", "rate_of"]
+__all__ = ["upper_bound", "most_clients", "rate_of"]
 
 ROUNDS, SEED = 60, 0
 
 
-def bound(draft_ms: Sequence[float], verify_ms: Sequence[float]) -> float:
+def upper_bound(draft_ms: Sequence[float], verify_ms: Sequence[float]) -> float:
     """1 + t_d / t_v, of the means."""
     return 1 + (sum(draft_ms) / len(draft_ms)) / (sum(verify_ms) / len(verify_ms))
 

@@ -44,14 +44,14 @@ async def forward(
 async def relay(host: str, port: int, ms: float) -> None:
     """Serves until it is cancelled."""
 
-    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def on_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there_reader, there_writer = await asyncio.open_connection(host, port)
         half = ms / 2000
         await asyncio.gather(
             forward(reader, there_writer, half), forward(there_reader, writer, half)
         )
 
-    server = await asyncio.start_server(connected, "127.0.0.1", 0)
+    server = await asyncio.start_server(on_connection, "127.0.0.1", 0)
     address = server.sockets[0].getsockname()
     print(f"relay on {address[0]}:{address[1]}", flush=True)
     async with server:

@@ -11,7 +11,7 @@ import numpy as np
 
 from bench.table_plan import FeatureTable
 from bench.timing import time_call
-from core.drafters.compiling import compiled
+from core.drafters.compiling import jit
 from lab.figures import median
 
 __all__ = ["new_memory", "row_read_ns"]
@@ -51,7 +51,7 @@ def row_read_ns(
     return 1e9 * median([time_call(partial(read, of_part))[1] for _ in range(PARTS)]) / of_part
 
 
-@compiled
+@jit
 def _read_rows(
     memory: np.ndarray,
     starts: np.ndarray,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["AccessTimes", "FeatureTable", "TablePlan", "joined", "plan_of", "plan_tables"]
+__all__ = ["AccessTimes", "FeatureTable", "TablePlan", "join_tables", "plan_of", "plan_tables"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class TablePlan:
         return sum(table.bytes for table in self.tables)
 
 
-def joined(a: FeatureTable, b: FeatureTable) -> FeatureTable:
+def join_tables(a: FeatureTable, b: FeatureTable) -> FeatureTable:
     """The product: a row for each pair of rows, both one after the other."""
     return FeatureTable((*a.names, *b.names), a.rows * b.rows, a.row_bytes + b.row_bytes)
 
@@ -87,7 +87,7 @@ def plan_tables(tables: Sequence[FeatureTable], times: AccessTimes, most_bytes: 
     by_size = sorted(tables, key=lambda table: table.bytes)
     best = plan_of(by_size, times)
     for count in range(2, len(by_size) + 1, 2):
-        pairs = [joined(by_size[i], by_size[count - 1 - i]) for i in range(count // 2)]
+        pairs = [join_tables(by_size[i], by_size[count - 1 - i]) for i in range(count // 2)]
         plan = plan_of([*pairs, *by_size[count:]], times)
         if plan.bytes <= most_bytes and (plan.ns, plan.bytes) < (best.ns, best.bytes):
             best = plan

@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from core.config import Request, SpeculationConfig
 from core.errors import EXPECTED_ERRORS, CellInterruptedError, ConfigError, StudyError
 from lab.order import Cell
-from lab.runs import Runs
+from lab.runs import RunHost
 from lab.study import Study
 
 __all__ = ["check", "naming_cell"]
 
 
-def check(study: Study, runs: Runs) -> None:
+def check(study: Study, runs: RunHost) -> None:
     """ConfigError naming the prompt or the configuration, and what is allowed; runs nothing.
 
     Whether a prompt fits does not depend on the configuration, and whether drafters are loaded does

@@ -24,8 +24,8 @@ from lab.events import CellBegun, CellLost, CellMeasured, StudyBegun, StudyEnded
 from lab.keeping import Rests, StoredCells
 from lab.measured import Measured, measure_run
 from lab.order import Cell
-from lab.progress import Pace, Progress
-from lab.runs import RunLike, Runs, StudyStore
+from lab.progress import CellTimes, Progress
+from lab.runs import ActiveRun, RunHost, StudyStore
 from lab.study import Study
 
 __all__ = ["Conductor"]
@@ -42,15 +42,15 @@ WARMING_TOKENS = 8
 class Conductor:
     """Measures one study at a time. Methods may be called from any thread."""
 
-    def __init__(self, runs: Runs, store: StudyStore) -> None:
+    def __init__(self, runs: RunHost, store: StudyStore) -> None:
         self._runs, self._store = runs, store
         self._lock = threading.Lock()
         self._rests = Rests(store)
         self._progress = Progress()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._pace = Pace()
-        self._lost: list[RunLike] = []
+        self._pace = CellTimes()
+        self._lost: list[ActiveRun] = []
         self._beat_at = 0.0
         self._nodes: int | None = None
         self._prompts: dict[str, tuple[int, ...]] = {}
@@ -59,7 +59,7 @@ class Conductor:
         """Store a new study and measure it. StudyError while another is measured; ConfigError, and
         nothing is stored, if a prompt or a configuration cannot be run."""
         self._claim(study, owner)
-        with self._or_failed():
+        with self._report_failure():
             check(study, self._runs)
             self._store.save(study.to_plain(), len(study), owner)
             self._take(study)
@@ -70,7 +70,7 @@ class Conductor:
         loaded than those it was begun with; ConfigError as `begin`."""
         stored_cells = {Cell(*key) for key in self._store.cells(study.study_id)}
         self._claim(study, owner, sum(cell in stored_cells for cell in study.cells()))
-        with self._or_failed():
+        with self._report_failure():
             check(study, self._runs)
             self._take(study)
         self._measure(study, owner)
@@ -127,10 +127,10 @@ class Conductor:
                 study.study_id, study.kind, owner, "running", "", num_done, len(study), warming=True
             )
             self._stop.clear()
-            self._pace = Pace()
+            self._pace = CellTimes()
 
     @contextmanager
-    def _or_failed(self) -> Iterator[None]:
+    def _report_failure(self) -> Iterator[None]:
         try:
             yield
         except BaseException as error:
@@ -284,7 +284,7 @@ class Conductor:
         while self._lost:
             self._runs.forget(self._lost.pop())
 
-    def _run_to_end(self, request: Request, owner: str, in_log: bool = True) -> RunLike:
+    def _run_to_end(self, request: Request, owner: str, in_log: bool = True) -> ActiveRun:
         """One run to its end; interrupted if a visitor's run begins beside it. The first run that
         resolves `max_tree_nodes=auto` fixes the number for the whole study."""
         run = self._runs.start(with_nodes(request, self._nodes), owner, in_log)
@@ -301,6 +301,6 @@ class Conductor:
         return run
 
 
-def _prompt_of(run: RunLike) -> tuple[int, ...]:
+def _prompt_of(run: ActiveRun) -> tuple[int, ...]:
     first = next(iter(run.events(0, 1)), None)
     return tuple(first.prompt_token_ids) if isinstance(first, RunStarted) else ()

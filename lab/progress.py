@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from lab.figures import median
 from lab.order import Cell
 
-__all__ = ["Pace", "Progress"]
+__all__ = ["CellTimes", "Progress"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class CellTimes:
     """The seconds that cells took, by contestant."""
 
     seconds: dict[str, list[float]] = field(default_factory=dict)

@@ -8,11 +8,11 @@ from typing import Any, Protocol
 from core.config import Request
 from core.events import Event
 
-__all__ = ["RunLike", "Runs", "StudyStore"]
+__all__ = ["ActiveRun", "RunHost", "StudyStore"]
 
 
-class RunLike(Protocol):
-    """A running request; `Runs.start` also records it."""
+class ActiveRun(Protocol):
+    """A running request; `RunHost.start` also records it."""
 
     @property
     def done(self) -> bool: ...
@@ -23,7 +23,7 @@ class RunLike(Protocol):
     def cancel(self) -> None: ...
 
 
-class Runs(Protocol):
+class RunHost(Protocol):
     """Decodes requests. `busy`: the number of waiting and running requests of all visitors, plus 1
     while models are being loaded; `num_begun`: the number of such activities since the start.
     `models`: the loaded ones, the LLM first. `check` raises ConfigError for a request that cannot
@@ -31,7 +31,7 @@ class Runs(Protocol):
     used for any cell."""
 
     def check(self, request: Request) -> None: ...
-    def start(self, request: Request, owner: str = "", in_log: bool = True) -> RunLike: ...
+    def start(self, request: Request, owner: str = "", in_log: bool = True) -> ActiveRun: ...
     def forget(self, run: Any) -> None: ...
     def busy(self) -> int: ...
     def num_begun(self) -> int: ...

@@ -82,6 +82,7 @@ class Study:
 
     def is_of(self, loaded: tuple[str, ...]) -> bool:
         """Whether these are the study's models, as far as is known."""
+        # Older studies recorded `name (dtype)`, without the device.
         pairs = zip(self.models, loaded, strict=False)
         return len(self.models) == len(loaded) and all(
             own == one or one.startswith(f"{own.removesuffix(')')}, ") for own, one in pairs
@@ -97,12 +98,12 @@ class Study:
 
     def request(self, cell: Cell) -> Request:
         """The request of a cell."""
-        one = self._named(cell.contestant)
+        one = self._configuration(cell.contestant)
         texts = {prompt.id: prompt.text for prompt in self.prompts}
         sampling = dataclasses.replace(self._sampling_of(one), seed=self._seed(cell.repeat))
         return Request(texts[cell.item], sampling, one.speculation, self.chat)
 
-    def _named(self, name: str) -> Configuration:
+    def _configuration(self, name: str) -> Configuration:
         return next(one for one in self.configurations if one.name == name)
 
     def _sampling_of(self, one: Configuration) -> SamplingParams:
@@ -111,6 +112,7 @@ class Study:
         return dataclasses.replace(self.sampling, temperature=one.temperature)
 
     def _seed(self, repeat: int) -> int:
+        # A repeat has one seed for all configurations: a difference is not one of luck.
         return (UNTOLD_SEED if self.sampling.seed is None else self.sampling.seed) + repeat
 
     @property
@@ -121,13 +123,13 @@ class Study:
     def base_of(self, name: str) -> str:
         """The baseline of one configuration: plain decoding at its temperature, if that is
         measured."""
-        temperature = self._named(name).temperature
+        temperature = self._configuration(name).temperature
         plain = (one for one in self.configurations if one.plain)
         return next((one.name for one in plain if one.temperature == temperature), self.base)
 
     def greedy(self, name: str) -> bool:
         """Whether a configuration runs at temperature 0."""
-        return self._sampling_of(self._named(name)).greedy
+        return self._sampling_of(self._configuration(name)).greedy
 
     def to_plain(self) -> dict[str, Any]:
         """Only JSON's own types."""

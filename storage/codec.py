@@ -47,6 +47,7 @@ EndEvent = RunCompleted | RunCancelled | RunFailed
 
 END_STATUSES = {RunCompleted: "completed", RunCancelled: "cancelled", RunFailed: "failed"}
 ENDS: dict[str, type[EndEvent]] = {name: kind for kind, name in END_STATUSES.items()}
+# Text that itself begins so is escaped too: it comes back as it was.
 ESCAPE = "\x00json:"
 
 

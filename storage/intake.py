@@ -13,13 +13,22 @@ from storage.codec import EndEvent
 from storage.queries import PlainSpeed
 from storage.round_encoder import RoundEvent
 
-__all__ = ["BOUNDARIES", "BaselineRecord", "End", "Hole", "Intake", "Round", "Start", "Unit"]
+__all__ = [
+    "BOUNDARIES",
+    "BaselineRecord",
+    "End",
+    "Hole",
+    "Intake",
+    "RoundRecord",
+    "RunStart",
+    "Unit",
+]
 
 END_EVENTS = (RunCompleted, RunCancelled, RunFailed)
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class RunStart:
     """The start of a run; `owner`: the visitor's key."""
 
     event: RunStarted
@@ -32,7 +41,7 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class RoundRecord:
     """One whole round; at the run's end perhaps an incomplete one."""
 
     events: tuple[RoundEvent, ...]
@@ -77,7 +86,7 @@ class BaselineRecord:
     num_events: int = 0
 
 
-Unit = Start | Round | Hole | End | BaselineRecord
+Unit = RunStart | RoundRecord | Hole | End | BaselineRecord
 # After what is taken in there is a unit to write.
 BOUNDARIES = (RunStarted, RoundCompleted, *END_EVENTS, BaselineRecord)
 
@@ -107,7 +116,7 @@ class Intake:
             return [event]
         if isinstance(event, RunStarted):
             self._runs[event.run_id] = _Run(expected=event.seq + 1, kept=event.seq + 1)
-            return [Start(event, owner)]
+            return [RunStart(event, owner)]
         run = self._runs.get(event.run_id)
         if run is None:  # its start was lost
             self.dropped += 1
@@ -125,12 +134,12 @@ class Intake:
             return units
         run.pending.append(event)
         if isinstance(event, RoundCompleted):
-            units.append(Round(tuple(run.pending)))
+            units.append(RoundRecord(tuple(run.pending)))
             run.pending, run.kept = [], run.expected
         return units
 
     def _end(self, run: _Run, event: EndEvent) -> list[Unit]:
-        partial: list[Unit] = [Round(tuple(run.pending))] if run.pending else []
+        partial: list[Unit] = [RoundRecord(tuple(run.pending))] if run.pending else []
         return [*partial, End(event, max(1, event.seq - run.kept) if run.holed else 0)]
 
     def _lose(self, run: _Run) -> None:
@@ -142,9 +151,10 @@ class Intake:
         """Marks a hole from a unit on that could not be written."""
         self.dropped += unit.num_events
         run = self._runs.get(unit.run_id)
+        # Later events of the run would follow a gap, and a reader would take them for whole.
         if run is not None and not run.holed and unit.num_events:
             self._lose(run)
-            if isinstance(unit, Round):
+            if isinstance(unit, RoundRecord):
                 run.kept = min(run.kept, unit.events[0].seq)
 
     def forget(self, run_id: str) -> None:

@@ -24,10 +24,10 @@ from storage.codec import (
 )
 from storage.database import connect
 from storage.figures import figures_of, write_drafters
-from storage.intake import BaselineRecord, End, Hole, Round, Start, Unit
+from storage.intake import BaselineRecord, End, Hole, RoundRecord, RunStart, Unit
 from storage.process import Process
 from storage.round_encoder import encode_round
-from storage.tables import ROUND_TABLES, RUN_MODELS, RUNS, Row, Table, merge_rows
+from storage.tables import ROUND_TABLES, RUN_MODELS, RUNS, Row, TableColumns, merge_rows
 
 __all__ = ["Sink", "run_output", "update_run"]
 
@@ -120,12 +120,12 @@ class Sink:
 
     def _write(self, connection: sqlite3.Connection, units: Sequence[Unit]) -> None:
         for unit in units:
-            if isinstance(unit, Start):
+            if isinstance(unit, RunStart):
                 self._start(connection, unit)
         rows = merge_rows(
             encode_round(self._runs[unit.run_id], unit.events, self._model_id)
             for unit in units
-            if isinstance(unit, Round)
+            if isinstance(unit, RoundRecord)
         )
         # Table by table for all rounds at once: fewer statements, and parents before children.
         for table in ROUND_TABLES:
@@ -139,7 +139,7 @@ class Sink:
             elif isinstance(unit, BaselineRecord):
                 measured_beside(connection, unit)
 
-    def _start(self, connection: sqlite3.Connection, unit: Start) -> None:
+    def _start(self, connection: sqlite3.Connection, unit: RunStart) -> None:
         # Should the insertion fail, rounds must not go to an earlier run of the same name.
         self._runs.pop(unit.run_id, None)
         row = encode_start(unit.event, unit.owner, self.process, self._model_id)
@@ -168,7 +168,7 @@ class Sink:
     def _mark_hole(self, connection: sqlite3.Connection, unit: Unit) -> bool:
         """Records that the unit is missing; False if its run was deleted, so that nothing is
         lost."""
-        if isinstance(unit, (Start, BaselineRecord)):  # a second run of the same name; no event
+        if isinstance(unit, (RunStart, BaselineRecord)):  # a second run of the same name; no event
             return True
         run = self._runs.get(unit.run_id, -1)
         if isinstance(unit, End):  # over, though how cannot be told
@@ -176,7 +176,7 @@ class Sink:
         return lose(connection, run, unit.num_events)
 
 
-def insert_rows(connection: sqlite3.Connection, table: Table, rows: Sequence[Row]) -> None:
+def insert_rows(connection: sqlite3.Connection, table: TableColumns, rows: Sequence[Row]) -> None:
     """Inserts rows in blocks.
 
     Python releases the GIL at every statement and has to wait for it while the engine works: one

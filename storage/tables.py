@@ -18,7 +18,7 @@ __all__ = [
     "SCHEDULED_PARTS",
     "Row",
     "Rows",
-    "Table",
+    "TableColumns",
     "merge_rows",
 ]
 
@@ -34,7 +34,7 @@ Rows = dict[str, list[Row]]  # table name -> rows in that table's column order
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TableColumns:
     """A table whose columns named here are all filled by codec.py, in this order.
 
     Its first `keys` columns are a row's position within its run.
@@ -64,8 +64,8 @@ class Table:
         return tuple(values.get(column) for column in self.columns)
 
 
-def _table(name: str, columns: str, keys: int) -> Table:
-    return Table(name, tuple(columns.split()), keys)
+def _table(name: str, columns: str, keys: int) -> TableColumns:
+    return TableColumns(name, tuple(columns.split()), keys)
 
 
 RUNS = _table(

@@ -41,7 +41,7 @@ from zoo.distil import Distilled, Teaching, Tuning, distil
 from zoo.distil import table as table_of_distilled
 from zoo.evaluate import as_json, evaluate_folder, table, trained_models
 from zoo.files import write_json
-from zoo.initial_weights import Start, folders_by_name
+from zoo.initial_weights import InitialWeights, folders_by_name
 from zoo.losses import Distillation
 from zoo.models import model_folder, named_id
 from zoo.prepare import Inputs, prepare, report
@@ -49,13 +49,13 @@ from zoo.presets import only, preset
 from zoo.prompts import rows_of
 from zoo.result_cache import NO_CACHE, ResultCache
 from zoo.round_times import Workload
-from zoo.shared_students import Batch, Shape
+from zoo.shared_students import StudentBatch, StudentShape
 from zoo.speedup import as_json as as_plain
 from zoo.speedup import measure_speedups, prompts_of
 from zoo.speedup import table as table_of_speedups
 from zoo.students import Student, students, tuning_preset
 from zoo.tokens import open_tokens
-from zoo.train import Run, train_family
+from zoo.train import TrainingRun, train_family
 
 _DEFAULT_PRESET = "cpu"
 _MAX_SEED = 2**32 - 1
@@ -100,8 +100,10 @@ def _train(arguments: argparse.Namespace) -> None:
     folders = folders_by_name(_folders(arguments.start), chosen.models)
     chosen = only(chosen, arguments.only)
     embeddings = arguments.embeddings and model_folder(arguments.embeddings)
-    starts = {each.name: Start(folders.get(each.name), embeddings) for each in chosen.models}
-    run = Run(chosen, store, minutes, _device(arguments.device), arguments.seed)
+    starts = {
+        each.name: InitialWeights(folders.get(each.name), embeddings) for each in chosen.models
+    }
+    run = TrainingRun(chosen, store, minutes, _device(arguments.device), arguments.seed)
     trained = train_family(run, starts)
     print("\n".join(table({name: each.held_out for name, each in trained.items()})))
 
@@ -176,8 +178,8 @@ def _chat_family(arguments: argparse.Namespace) -> None:
     minutes, generating = arguments.minutes, arguments.generation_minutes
     generating = 0.3 * minutes if generating is None else generating
     prompts, development = _chat_prompts(arguments)
-    shape = Shape(layers=arguments.layers)
-    batch = Batch() if _device(arguments.device).type == "cuda" else Batch(windows=4)
+    shape = StudentShape(layers=arguments.layers)
+    batch = StudentBatch() if _device(arguments.device).type == "cuda" else StudentBatch(windows=4)
     plan = FamilyPlan(minutes, generating, prompts, development, shape, batch, seed=arguments.seed)
     models = load_models(arguments.llm, (), arguments.dtype, arguments.device)
     made = make_family(models, plan, arguments.out)
@@ -224,7 +226,7 @@ def _teaching_of(arguments: argparse.Namespace) -> tuple[list[Student], Teaching
     to_train = students(_folders(arguments.ssm), chosen, store, arguments.rate)
     minutes = chosen.minutes if arguments.minutes is None else arguments.minutes
     checks.number("minutes", minutes, 0.0, _MAX_MINUTES, low_open=True)
-    run = Run(
+    run = TrainingRun(
         tuning_preset(chosen, to_train), store, minutes, _device(arguments.device), arguments.seed
     )
     own_texts = (arguments.own_share, arguments.own_batches)

@@ -23,7 +23,7 @@ from core.models.hf_model import HfModel
 from core.models.loading.load import LoadedModels
 from core.models.machine import available_bytes, without_cudnn_attention
 
-__all__ = ["TOP", "BatchGenerator", "Generated", "Stop"]
+__all__ = ["TOP", "BatchGenerator", "Generated", "BatchLimits"]
 
 TOP = 32
 """Probabilities that are kept of each distribution, and tokens that are sampled from."""
@@ -36,7 +36,7 @@ CHECKED_EVERY = 16  # tokens; to look at what has ended waits for the device
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class BatchLimits:
     """When a batch ends: after `max_new_tokens` of each text, at the `deadline`, or once the share
     `ended` of its texts has ended by itself (the longest few would keep the others waiting)."""
 
@@ -96,7 +96,7 @@ class BatchGenerator:
 
     @torch.inference_mode()
     def generate(
-        self, prompts: Sequence[Sequence[int]], temperatures: Sequence[float], stop: Stop
+        self, prompts: Sequence[Sequence[int]], temperatures: Sequence[float], stop: BatchLimits
     ) -> Generated:
         """Each prompt continued at its own temperature (0: greedily), sampled from the TOP
         likeliest tokens, to an end token of the LLM or until `stop`."""
@@ -125,7 +125,7 @@ class BatchGenerator:
             new_ends = torch.isin(ids[:, column], self._ends) & (ends > column)
             ends = ends.where(~new_ends, column + 1)
             if column + 1 < columns:
-                extent = _rounded(column + 1)
+                extent = _round_up(column + 1)
                 visible = (real & (at <= column))[:, None, :extent]
                 position = (column - starts)[:, None]
                 logits = self._pass(ids[:, column : column + 1], position, kv, column, visible)
@@ -145,7 +145,7 @@ class BatchGenerator:
 
     def _cache(self, texts: int, columns: int) -> tuple[Tensor, int]:
         """Keys and values (layers, 2, texts, heads, slots, size), and the number of slots."""
-        shapes, slots = self._forward.shapes, _rounded(columns)
+        shapes, slots = self._forward.shapes, _round_up(columns)
         size = (len(shapes), 2, texts, shapes[0].heads, slots, shapes[0].key_size)
         return torch.zeros(size, dtype=self._dtype, device=self.device), slots
 
@@ -153,7 +153,7 @@ class BatchGenerator:
         """Logits (texts, V) behind the prompts."""
         width = ids.shape[1]
         at = torch.arange(width, device=self.device)
-        slots = torch.arange(_rounded(width), device=self.device)
+        slots = torch.arange(_round_up(width), device=self.device)
         logits = []
         for first in range(0, len(ids), PREFILL_TEXTS):
             part = slice(first, first + PREFILL_TEXTS)
@@ -188,9 +188,9 @@ class BatchGenerator:
         # The likeliest one is first.
         return order.gather(1, drawn.where(heat > 0, 0))[:, 0]
 
-    def _is_over(self, ended: Tensor, stop: Stop) -> bool:
+    def _is_over(self, ended: Tensor, stop: BatchLimits) -> bool:
         return ended.float().mean().item() >= stop.ended or self.clock() > stop.deadline
 
 
-def _rounded(slots: int) -> int:
+def _round_up(slots: int) -> int:
     return -(-slots // EXTENT) * EXTENT

@@ -22,11 +22,17 @@ from core.config import checks
 from core.errors import ConfigError
 from core.models.lean import LeanWeights
 from core.models.loading.load import LoadedModels
-from zoo.batch_generation import BatchGenerator, Generated, Stop
+from zoo.batch_generation import BatchGenerator, BatchLimits, Generated
 from zoo.own_answers import OWN_QUESTIONS, Lengths, Questions, TrainingTokens, own_answers
 from zoo.progress import ProgressLine
 from zoo.shared_folders import write_family
-from zoo.shared_students import Batch, Shape, SharedTrainer, hidden_states, new_students
+from zoo.shared_students import (
+    SharedTrainer,
+    StudentBatch,
+    StudentShape,
+    hidden_states,
+    new_students,
+)
 
 __all__ = [
     "FAMILY",
@@ -66,8 +72,8 @@ class FamilyPlan:
     generation_minutes: float
     questions: Mapping[str, Sequence[str]]
     development: Sequence[str]
-    shape: Shape = Shape()
-    batch: Batch = Batch()
+    shape: StudentShape = StudentShape()
+    batch: StudentBatch = StudentBatch()
     lengths: Lengths = Lengths()
     seed: int = 0
     clock: Callable[[], float] = time.monotonic
@@ -115,7 +121,7 @@ def make_family(models: LoadedModels, plan: FamilyPlan, out: Path) -> dict[str, 
     progress = ProgressLine("chat-family", budget, plan.stream)
     deadline = plan.clock() + 60.0 * plan.generation_minutes
     prompts = [questions.prompt(text) for text in plan.development]
-    greedy = generator.generate(prompts, [0.0] * len(prompts), Stop(DEVELOPMENT_TOKENS))
+    greedy = generator.generate(prompts, [0.0] * len(prompts), BatchLimits(DEVELOPMENT_TOKENS))
     tokens = own_answers(generator, questions, plan.lengths, deadline, progress.note)
     wide = generator.weights.embedding
     students = new_students(plan.shape, len(FAMILY), wide, plan.seed)

@@ -16,10 +16,10 @@ from core.errors import ConfigError, ModelError
 from zoo.files import replace_file
 from zoo.trainer import Trainer
 
-__all__ = ["Checkpoint"]
+__all__ = ["TrainingCheckpoint"]
 
 
-class Checkpoint:
+class TrainingCheckpoint:
     """One file. `identity`: what the run was started with; a file with another identity is
     refused."""
 

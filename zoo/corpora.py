@@ -28,7 +28,7 @@ __all__ = [
     "END_OF_TEXT",
     "MIN_QUOTED_CHARACTERS",
     "Domain",
-    "Source",
+    "CorpusFile",
     "library_corpora",
     "prompt_lines",
     "python_files",
@@ -49,7 +49,7 @@ _FOREIGN_FOLDERS = frozenset({"site-packages", "dist-packages"})
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class CorpusFile:
     """One file of a domain (or the standard library as one): `domain/file`, size, content hash,
     document counts.
     """
@@ -68,7 +68,7 @@ class Domain:
 
     name: str
     documents: tuple[str, ...]
-    sources: tuple[Source, ...]
+    sources: tuple[CorpusFile, ...]
 
 
 def standard_library() -> Path:
@@ -141,14 +141,14 @@ def _text_domain(folder: Path, name: str, refused_lines: Sequence[str]) -> Domai
     return Domain(name, tuple(keep.documents), tuple(sources))
 
 
-def _text_source(path: Path, domain: str, keep: _Keeper) -> Source:
+def _text_source(path: Path, domain: str, keep: _Keeper) -> CorpusFile:
     try:
         data = path.read_bytes()
         text = ascii_punctuation(data.decode("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError.of("corpora", str(path), "a readable text file in UTF-8") from error
     tidy: Callable[[str], str] = join_wrapped_lines if domain == "stories" else str.strip
-    source = Source(f"{domain}/{path.name}", len(data), hashlib.sha256(data).hexdigest())
+    source = CorpusFile(f"{domain}/{path.name}", len(data), hashlib.sha256(data).hexdigest())
     return keep.all(source, (tidy(document) for document in _SEPARATOR.split(text)))
 
 
@@ -165,7 +165,7 @@ def _python_domain(
         digest.update(f"{source_text}\0".encode())
         size += len(source_text.encode())
         documents += read(source_text)
-    source = keep.all(Source(f"{name}/standard library", size, digest.hexdigest()), documents)
+    source = keep.all(CorpusFile(f"{name}/standard library", size, digest.hexdigest()), documents)
     return Domain(name, tuple(keep.documents), (source,))
 
 
@@ -203,7 +203,7 @@ class _Keeper:
         self._refused_lines = refused_lines
         self._seen: set[str] = set()
 
-    def all(self, source: Source, documents: Iterable[str]) -> Source:
+    def all(self, source: CorpusFile, documents: Iterable[str]) -> CorpusFile:
         """Collects the allowed `documents`; returns `source` with its counts."""
         num_kept, num_refused, num_duplicates = 0, 0, 0
         for document in filter(str.strip, documents):

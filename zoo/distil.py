@@ -26,7 +26,7 @@ from core.models.loading.narrow_head import narrow_head
 from zoo.data_order import DataOrder
 from zoo.draft_accuracy import DraftAccuracy, draft_accuracy
 from zoo.evaluate import check_vocabulary
-from zoo.initial_weights import Start, initial_model
+from zoo.initial_weights import InitialWeights, initial_model
 from zoo.losses import Distillation
 from zoo.models import open_model, weights_id
 from zoo.own_texts import HELD_OUT_FORM, TRAIN_FORM, OwnTexts
@@ -36,7 +36,7 @@ from zoo.round_times import Workload
 from zoo.speedup import tokens_per_pass
 from zoo.teacher_cache import TeacherCache
 from zoo.tokenizer import open_tokenizer
-from zoo.train import Run, Trained, curve_of, learn, save
+from zoo.train import Trained, TrainingRun, curve_of, learn, save
 from zoo.trainer import Trainer
 
 __all__ = ["Distilled", "Teaching", "Tuning", "distil", "accuracy_by_domain", "table"]
@@ -58,7 +58,7 @@ class Teaching:
     of most probable tokens that are cached for each position of the own texts and of
     `corpus_tokens` of each domain; 0: the LLM runs in every step, on all corpus tokens."""
 
-    run: Run
+    run: TrainingRun
     llm: Path
     own_share: float = 0.5
     own_batches: int = 16
@@ -116,7 +116,7 @@ class Teaching:
         memory.fill(self._say)
         return memory
 
-    def of_one_length(self) -> Run:
+    def of_one_length(self) -> TrainingRun:
         """The run; with `remembered`, all its windows have the length that other runs reach last:
         cached windows cannot change, and at positions never trained on an SSM predicts poorly."""
         if not self.remembered:
@@ -212,9 +212,9 @@ class Tuning:
             **self.further,
         }
 
-    def initial_weights(self, teaching: Teaching) -> Start:
+    def initial_weights(self, teaching: Teaching) -> InitialWeights:
         """The weights that it starts from."""
-        return Start(self.start, teaching.llm, "ssm")
+        return InitialWeights(self.start, teaching.llm, "ssm")
 
 
 def distil(tuning: Tuning, teaching: Teaching) -> Distilled:
@@ -244,7 +244,7 @@ def distil(tuning: Tuning, teaching: Teaching) -> Distilled:
     trainer = Trainer.of(recipe, run.preset.schedule, model, order, minimised)
     curve = curve_of(run, tuning.kind, recipe)
 
-    def note(trainer: Trainer, _: Run) -> str:
+    def note(trainer: Trainer, _: TrainingRun) -> str:
         accuracies = accuracy_by_domain(teaching.teacher, trainer.model, held_out)
         now = run.folder(tuning.kind, recipe) / recipe.name
         save(trainer.model, run.store, now)

@@ -22,11 +22,18 @@ from zoo.presets import ModelRecipe, Preset
 from zoo.tokens import TokenStore
 from zoo.trainer import new_model
 
-__all__ = ["FRESH", "Start", "initial_model", "deepen", "folders_by_name", "narrow_embeddings"]
+__all__ = [
+    "FRESH",
+    "InitialWeights",
+    "initial_model",
+    "deepen",
+    "folders_by_name",
+    "narrow_embeddings",
+]
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class InitialWeights:
     """The `folder` of weights to start from; None: random weights, with embeddings taken from the
     model in the folder `embeddings` if that is given. `field`: the argument that errors name."""
 
@@ -41,11 +48,11 @@ class Start:
         return {} if self.embeddings is None else {"embeddings": weights_id(self.embeddings)}
 
 
-FRESH = Start()
+FRESH = InitialWeights()
 
 
 def initial_model(
-    recipe: ModelRecipe, preset: Preset, store: TokenStore, seed: int, start: Start = FRESH
+    recipe: ModelRecipe, preset: Preset, store: TokenStore, seed: int, start: InitialWeights = FRESH
 ) -> Any:
     """The recipe's model in float32 on the CPU; `seed` determines random weights. ConfigError where
     the folder's sizes differ from the recipe's."""

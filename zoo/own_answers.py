@@ -18,7 +18,7 @@ from torch import Tensor
 from core.engine.admission import chat_tokens
 from core.errors import ConfigError
 from core.models.loading.load import LoadedModels
-from zoo.batch_generation import TOP, BatchGenerator, Generated, Stop
+from zoo.batch_generation import TOP, BatchGenerator, BatchLimits, Generated
 
 __all__ = ["OWN_QUESTIONS", "Lengths", "Questions", "TrainingTokens", "own_answers"]
 
@@ -98,7 +98,7 @@ class Questions:
 
     def own_questions(self, count: int) -> list[str]:
         """Those among `count` sampled turns of the user that end by themselves."""
-        stop = Stop(self._lengths.question, ENDED_QUESTIONS)
+        stop = BatchLimits(self._lengths.question, ENDED_QUESTIONS)
         turns = self._generator.generate([self._before_question] * count, [1.0] * count, stop)
         written = []
         for tokens in turns.new_tokens():
@@ -137,7 +137,7 @@ def own_answers(
     answers = tokens = 0
     while not parts or generator.clock() < deadline:
         kinds, prompts = zip(*questions.batch(size), strict=True)
-        stop = Stop(lengths.answer, ENDED_ANSWERS, deadline)
+        stop = BatchLimits(lengths.answer, ENDED_ANSWERS, deadline)
         texts = generator.generate(prompts, questions.temperatures(len(prompts)), stop)
         parts.append(training_tokens(texts, kinds))
         answers, tokens = answers + len(prompts), tokens + len(parts[-1].ids)

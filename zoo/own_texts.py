@@ -20,11 +20,11 @@ from core.models.forward import cache_argument
 from zoo.files import replace_file
 from zoo.tokenizer import token_type
 
-__all__ = ["HELD_OUT_FORM", "TRAIN_FORM", "Form", "OwnTexts", "continue_prefixes"]
+__all__ = ["HELD_OUT_FORM", "TRAIN_FORM", "BatchShape", "OwnTexts", "continue_prefixes"]
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class BatchShape:
     """Of a batch: how many texts, of how many tokens, and what each draws from: lengths of the
     prefix and temperatures, one after another."""
 
@@ -34,9 +34,9 @@ class Form:
     temperatures: tuple[float, ...] = (0.8, 1.0, 0.8, 0.0)
 
 
-TRAIN_FORM = Form()
+TRAIN_FORM = BatchShape()
 # Greedy and sampled batches in turn; measurements use the positions after the prefix.
-HELD_OUT_FORM = Form(texts=16, length=129, prefixes=(48,), temperatures=(0.0, 0.8))
+HELD_OUT_FORM = BatchShape(texts=16, length=129, prefixes=(48,), temperatures=(0.0, 0.8))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class OwnTexts:
     teacher: PreTrainedModel
     tokens: Mapping[str, np.ndarray]
     folder: Path
-    form: Form
+    form: BatchShape
     seed: int = 0
     separator: int = 0
 

@@ -16,8 +16,8 @@ from core.errors import ConfigError
 from core.models.loading.gguf_cache import sha256_of
 from zoo.attributions import ATTRIBUTIONS, STANDARD_LIBRARY, UNLISTED
 from zoo.corpora import (
+    CorpusFile,
     Domain,
-    Source,
     library_corpora,
     prompt_lines,
     read_corpora,
@@ -132,7 +132,7 @@ def _encode(out: Path, tokenizer: PreTrainedTokenizerBase, domain: Domain) -> Do
     )
 
 
-def _row(source: Source) -> dict[str, Any]:
+def _row(source: CorpusFile) -> dict[str, Any]:
     own = source.name.endswith("/standard library")
     attribution = STANDARD_LIBRARY if own else ATTRIBUTIONS.get(source.name, UNLISTED)
     return {**asdict(source), **asdict(attribution)}

@@ -26,7 +26,7 @@ __all__ = [
     "PARSES",
     "UNDECIDED",
     "VERDICTS",
-    "Prompt",
+    "SamplePrompt",
     "Sample",
     "as_json",
     "count_verdicts",
@@ -46,7 +46,7 @@ _OF_SEVERAL = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class SamplePrompt:
     """A text to continue, and its domain."""
 
     domain: str
@@ -57,16 +57,18 @@ class Prompt:
 class Sample:
     """A prompt and its continuation; `verdict`: for code, one of VERDICTS, else empty."""
 
-    prompt: Prompt
+    prompt: SamplePrompt
     continuation: str
     verdict: str = ""
 
 
-def prompts_of(path: Path, domains: Sequence[str], count: int) -> list[Prompt]:
+def prompts_of(path: Path, domains: Sequence[str], count: int) -> list[SamplePrompt]:
     """The first `count` prompts of each of these domains, or of all if `domains` is empty, from a
     file of JSON lines with `prompt` and `domain`. ConfigError for another file or domain."""
     checks.integer("count", count, 1, 10_000)
-    prompts = [Prompt(row["domain"], row["prompt"]) for row in rows_of(path, "prompt", "domain")]
+    prompts = [
+        SamplePrompt(row["domain"], row["prompt"]) for row in rows_of(path, "prompt", "domain")
+    ]
     all_domains = tuple(dict.fromkeys(prompt.domain for prompt in prompts))
     for domain in domains:
         checks.choice("domains", domain, all_domains)
@@ -79,7 +81,7 @@ def prompts_of(path: Path, domains: Sequence[str], count: int) -> list[Prompt]:
 
 def samples(
     engine: Engine,
-    prompts: Sequence[Prompt],
+    prompts: Sequence[SamplePrompt],
     sampling: SamplingParams,
     cache: ResultCache = NO_CACHE,
 ) -> Iterator[Sample]:

@@ -24,8 +24,8 @@ from zoo.presets import Schedule
 from zoo.trainer import learning_rate
 
 __all__ = [
-    "Batch",
-    "Shape",
+    "StudentBatch",
+    "StudentShape",
     "SharedTrainer",
     "SoftCrossEntropy",
     "hidden_states",
@@ -44,7 +44,7 @@ CHUNK = 16_384
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class StudentShape:
     """Of each student. `head`: logits over so many first token ids (`narrow_head`)."""
 
     layers: int = 4
@@ -55,14 +55,14 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class StudentBatch:
     """Of a training step: windows, and tokens of each."""
 
     windows: int = 24
     length: int = 1024
 
 
-def new_students(shape: Shape, count: int, wide: Tensor, seed: int) -> LeanWeights:
+def new_students(shape: StudentShape, count: int, wide: Tensor, seed: int) -> LeanWeights:
     """Random students, stacked: matrices (count, inputs, outputs), norms (count, hidden). Their one
     embedding (V, hidden) is that of the LLM, `wide` (V, its width), by its principal components."""
     noise = torch.Generator(wide.device).manual_seed(seed)
@@ -123,7 +123,7 @@ def hidden_states(w: LeanWeights, ids: Tensor) -> Tensor:
     ]
     x = F.embedding(ids.reshape(-1), w.embedding).expand(students, -1, -1)
     for layer in w.layers:
-        qkv = torch.bmm(_normed(x, layer.input_norm, w.eps), layer.qkv)
+        qkv = torch.bmm(_rms_norm(x, layer.input_norm, w.eps), layer.qkv)
         # Attention is by window, whichever student's it is: (windows of all, heads, length, size).
         qkv = qkv.view(students * windows, length, -1, w.head_size)
         both = rotate(qkv[:, :, : 2 * w.heads], (cos_sin[0], cos_sin[1]))
@@ -131,12 +131,12 @@ def hidden_states(w: LeanWeights, ids: Tensor) -> Tensor:
         q, k, v = (part.transpose(1, 2) for part in parts)
         attended = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
         x = x + torch.bmm(attended.reshape(students, tokens, -1), layer.out)
-        gate, up = torch.bmm(_normed(x, layer.post_norm, w.eps), layer.gate_up).chunk(2, -1)
+        gate, up = torch.bmm(_rms_norm(x, layer.post_norm, w.eps), layer.gate_up).chunk(2, -1)
         x = x + torch.bmm(F.silu(gate) * up, layer.down)
-    return _normed(x, w.norm, w.eps)
+    return _rms_norm(x, w.norm, w.eps)
 
 
-def _normed(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+def _rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     return F.rms_norm(x, x.shape[-1:], None, eps) * weight[:, None]
 
 
@@ -186,7 +186,7 @@ class SharedTrainer:
         students: LeanWeights,
         tokens: TrainingTokens,
         kind_weights: Sequence[Sequence[float]],
-        batch: Batch,
+        batch: StudentBatch,
         dtype: torch.dtype,
         seed: int = 0,
     ) -> None:

@@ -19,11 +19,11 @@ from typing import Any, TextIO
 import torch
 from transformers import GenerationConfig, PreTrainedModel
 
-from zoo.checkpoint import Checkpoint
+from zoo.checkpoint import TrainingCheckpoint
 from zoo.data_order import DataOrder
 from zoo.evaluate import HeldOut, evaluate_folder, measure
 from zoo.files import replace_folder, write_json
-from zoo.initial_weights import FRESH, Start, initial_model
+from zoo.initial_weights import FRESH, InitialWeights, initial_model
 from zoo.learning_curve import LearningCurve
 from zoo.parallel_gradients import ParallelGradients
 from zoo.presets import ModelRecipe, Preset
@@ -32,7 +32,16 @@ from zoo.tokenizer import open_tokenizer
 from zoo.tokens import TokenStore
 from zoo.trainer import Trainer
 
-__all__ = ["Note", "Run", "Trained", "curve_of", "learn", "save", "train_family", "train_model"]
+__all__ = [
+    "Note",
+    "TrainingRun",
+    "Trained",
+    "curve_of",
+    "learn",
+    "save",
+    "train_family",
+    "train_model",
+]
 
 _MAX_SHARD = "11MB"  # of tensors; a file of at most 12 with its header
 MODELS = "models"
@@ -41,7 +50,7 @@ _SHORT_EVALUATION_TOKENS = 2048  # of each domain: seconds, even on a slow CPU
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class TrainingRun:
     """The settings of a training run besides its recipe."""
 
     preset: Preset
@@ -82,7 +91,7 @@ class Run:
         }
 
 
-Note = Callable[[Trainer, Run], str]
+Note = Callable[[Trainer, TrainingRun], str]
 """Evaluates a model during training; returns a line for the log."""
 
 
@@ -98,7 +107,9 @@ class Trained:
     held_out: dict[str, HeldOut]
 
 
-def train_family(run: Run, starts: Mapping[str, Start] | None = None) -> dict[str, Trained]:
+def train_family(
+    run: TrainingRun, starts: Mapping[str, InitialWeights] | None = None
+) -> dict[str, Trained]:
     """Trains every model of the preset, or resumes it; `training.json` has the figures of finished
     models. `starts`: initial weights by name.
     """
@@ -111,7 +122,7 @@ def train_family(run: Run, starts: Mapping[str, Start] | None = None) -> dict[st
     return finished
 
 
-def train_model(recipe: ModelRecipe, run: Run, start: Start = FRESH) -> Trained:
+def train_model(recipe: ModelRecipe, run: TrainingRun, start: InitialWeights = FRESH) -> Trained:
     """Trains one model until its budget is spent; saves it and evaluates the saved weights."""
     model = initial_model(recipe, run.preset, run.store, run.seed, start).to(run.device)
     order = DataOrder(run.store.train, recipe.mixture, run.seed)
@@ -121,7 +132,7 @@ def train_model(recipe: ModelRecipe, run: Run, start: Start = FRESH) -> Trained:
 
 def learn(
     trainer: Trainer,
-    run: Run,
+    run: TrainingRun,
     identity: Mapping[str, Any],
     kind: str,
     note: Note | None = None,
@@ -130,7 +141,7 @@ def learn(
     one; saves it in the folder `kind` and evaluates the saved weights. `note` evaluates it during
     training, by default on held-out text."""
     folder = run.store.folder / kind / trainer.recipe.name
-    checkpoint = Checkpoint(run.folder(kind, trainer.recipe) / "checkpoint.pt", identity)
+    checkpoint = TrainingCheckpoint(run.folder(kind, trainer.recipe) / "checkpoint.pt", identity)
     parted = run.device.type == "cpu"
     trainer.sharing = ParallelGradients(run.workers(trainer.recipe), parted=parted)
     try:
@@ -149,13 +160,17 @@ def learn(
     )
 
 
-def curve_of(run: Run, kind: str, recipe: ModelRecipe) -> LearningCurve:
+def curve_of(run: TrainingRun, kind: str, recipe: ModelRecipe) -> LearningCurve:
     """The figures measured while this model trains."""
     return LearningCurve(run.folder(kind, recipe) / "curve.jsonl")
 
 
 def _spend_budget(
-    trainer: Trainer, run: Run, checkpoint: Checkpoint, curve: LearningCurve, note: Note
+    trainer: Trainer,
+    run: TrainingRun,
+    checkpoint: TrainingCheckpoint,
+    curve: LearningCurve,
+    note: Note,
 ) -> float:
     """Takes steps from the checkpoint on until the model's seconds are spent; returns the seconds.
     The clock is read once a step."""
@@ -194,7 +209,7 @@ def _passes_mark(before: float, after: float, num_marks: int) -> bool:
     return after < 1.0 and int(after * spaces) > int(before * spaces)
 
 
-def _short_evaluation(trainer: Trainer, run: Run) -> str:
+def _short_evaluation(trainer: Trainer, run: TrainingRun) -> str:
     scores = measure(
         trainer.model, run.store, run.preset.schedule.context, _SHORT_EVALUATION_TOKENS
     )

@@ -15,7 +15,7 @@ import torch
 from bench.contestants import load_module
 from bench.grown.manifest import GrowthRecipe, digest_of, holds_grown
 from bench.grown.module import shape_of
-from bench.grown.shape import Plan, plan_growth
+from bench.grown.shape import GrowthPlan, plan_growth
 from bench.grown.writing import check_disk, check_memory_to_grow, write_grown
 from bench.prompts import load_prompts, take_round_robin
 from core.config.arguments import Parser, count_argument, integer_argument
@@ -70,7 +70,7 @@ class Member:
 
     folder: Path
     source: str
-    plan: Plan | None
+    plan: GrowthPlan | None
     wished: int = 0
 
     @property
@@ -80,7 +80,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class GrownFamily:
     """The models that a Wish comes to; their names are different."""
 
     wish: Wish
@@ -93,7 +93,7 @@ class Family:
         return self.llm, *self.ssms
 
 
-def family_of(wish: Wish) -> Family:
+def family_of(wish: Wish) -> GrownFamily:
     """Reads configurations only, no weights. Raises ConfigError, ModelLoadError,
     UnsupportedModelError."""
     llm = _member(resolve_llm(wish.llm), wish.params, "params")
@@ -102,7 +102,7 @@ def family_of(wish: Wish) -> Family:
     names = [member.name for member in (llm, *ssms)]
     if len(set(names)) < len(names):
         raise ConfigError.of("ssm", " ".join(names), "models with names of their own")
-    return Family(wish, llm, ssms)
+    return GrownFamily(wish, llm, ssms)
 
 
 def _member(name: str, params: int, field: str, stay: bool = False) -> Member:
@@ -190,7 +190,7 @@ def grow(arguments: argparse.Namespace, say: Say) -> list[str]:
     ]
 
 
-def write_family(family: Family, out: Path, say: Say) -> list[Path]:
+def write_family(family: GrownFamily, out: Path, say: Say) -> list[Path]:
     """The members' folders: in `out` for grown models, written unless they are there already; the
     source's folder for others. All checks are made before anything is written."""
     wish = family.wish

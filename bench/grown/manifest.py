@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from bench.grown.shape import Plan
+from bench.grown.shape import GrowthPlan
 from core.errors import ConfigError, UnsupportedModelError
 
 WHOLE_ALLOWED = 1e-3
@@ -77,7 +77,7 @@ class GrowthRecipe:
 
     source: str
     digest: str
-    plan: Plan
+    plan: GrowthPlan
     dtype: str
     seed: int
 

@@ -31,7 +31,7 @@ from typing import Any
 
 import torch
 
-from bench.grown.shape import Plan, Shape
+from bench.grown.shape import GrowthPlan, ModelShape
 from core.errors import UnsupportedModelError
 
 ZERO = frozenset({"embed_tokens", "o_proj", "down_proj"})
@@ -48,7 +48,7 @@ class Filler:
     that a model written in parts equals one made in memory (on the same kind of device).
     `spread`: the standard deviation of random weights."""
 
-    plan: Plan
+    plan: GrowthPlan
     seed: int
     spread: float
     dtype: torch.dtype
@@ -88,7 +88,7 @@ class Filler:
 ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 
 
-def shape_of(module: Any) -> Shape:
+def shape_of(module: Any) -> ModelShape:
     """The sizes of a transformers module, which may be on the device `meta`.
 
     Raises UnsupportedModelError for another architecture, or one with further parts.
@@ -103,7 +103,7 @@ def shape_of(module: Any) -> Shape:
         )
     config, layer = module.config, module.model.layers[0]
     attention, mlp = layer.self_attn, layer.mlp
-    return Shape(
+    return ModelShape(
         hidden=int(config.hidden_size),
         ffn=int(config.intermediate_size),
         layers=int(config.num_hidden_layers),
@@ -124,7 +124,7 @@ def _is_handled(name: str) -> bool:
     return owner in OWNERS and leaf in ("weight", "bias")
 
 
-def outline(module: Any, plan: Plan, dtype: torch.dtype) -> Any:
+def outline(module: Any, plan: GrowthPlan, dtype: torch.dtype) -> Any:
     """The grown module with weights on the device `meta`. Its rotary embedding is a copy of the
     small module's, so that old heads are rotated as before."""
     with torch.device("meta"):
@@ -135,7 +135,7 @@ def outline(module: Any, plan: Plan, dtype: torch.dtype) -> Any:
     return large.eval()
 
 
-def _config(module: Any, plan: Plan, dtype: torch.dtype) -> Any:
+def _config(module: Any, plan: GrowthPlan, dtype: torch.dtype) -> Any:
     config, shape = copy.deepcopy(module.config), plan.large
     config.hidden_size = shape.hidden
     config.intermediate_size = shape.ffn
@@ -157,7 +157,7 @@ def sizes(large: Any) -> dict[str, torch.Size]:
 
 
 def tensors(
-    module: Any, large: Any, plan: Plan, seed: int, dtype: torch.dtype
+    module: Any, large: Any, plan: GrowthPlan, seed: int, dtype: torch.dtype
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """Every parameter of the outline `large`, made from `module`'s one at a time, so that writing
     them to disk needs memory for one."""
@@ -168,7 +168,9 @@ def tensors(
         yield name, filler.tensor(name, shape, small.get(name))
 
 
-def grow_module(module: Any, plan: Plan, seed: int = 0, dtype: torch.dtype | None = None) -> Any:
+def grow_module(
+    module: Any, plan: GrowthPlan, seed: int = 0, dtype: torch.dtype | None = None
+) -> Any:
     """A module of the plan's large shape with `module`'s logits, on the same device. `module` is
     not changed; `dtype` None: its dtype."""
     dtype = dtype or next(module.parameters()).dtype

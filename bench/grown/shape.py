@@ -1,5 +1,5 @@
-"""Shape: the sizes of a Llama-like model and its number of parameters, and choosing a larger shape
-for a given number of parameters. Arithmetic only, no weights."""
+"""ModelShape: the sizes of a Llama-like model and its number of parameters, and choosing a larger
+one for a given number of parameters. Arithmetic only, no weights."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LARGEST_FACTOR = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ModelShape:
     """`ffn`: the feed-forward size. `tied`: the head is the embedding. `head_norms`: queries and
     keys are normed head by head (Qwen3)."""
 
@@ -60,12 +60,12 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class GrowthPlan:
     """The shapes before and after. The hidden size and both numbers of heads grow by one integer
     factor, so that heads keep their size and rotation, and the number of queries per key stays."""
 
-    small: Shape
-    large: Shape
+    small: ModelShape
+    large: ModelShape
 
     @property
     def factor(self) -> int:
@@ -84,7 +84,7 @@ class Plan:
         return _is_power_of_four(self.factor)
 
 
-def plan_growth(small: Shape, params: int, field: str = "params") -> Plan:
+def plan_growth(small: ModelShape, params: int, field: str = "params") -> GrowthPlan:
     """A plan for about `params` parameters; hidden sizes of 4^k times the old one are preferred.
 
     Raises ConfigError, naming `field`, if that is no growth or no shape comes close.
@@ -99,10 +99,10 @@ def plan_growth(small: Shape, params: int, field: str = "params") -> Plan:
         raise ConfigError.of(
             field, params, f"a size that layers of this kind come to within {TOLERANCE:.0%}"
         )
-    return Plan(small, best)
+    return GrowthPlan(small, best)
 
 
-def _best(small: Shape, params: int, factors: Iterable[int]) -> Shape | None:
+def _best(small: ModelShape, params: int, factors: Iterable[int]) -> ModelShape | None:
     """The shape most similar to the small one, in its layers and in the ratio of feed-forward to
     hidden size."""
     fitting = [
@@ -114,7 +114,7 @@ def _best(small: Shape, params: int, factors: Iterable[int]) -> Shape | None:
     return min(fitting, key=lambda shape: _strangeness(small, shape, params), default=None)
 
 
-def _candidates(small: Shape, params: int, factors: Iterable[int]) -> Iterator[Shape]:
+def _candidates(small: ModelShape, params: int, factors: Iterable[int]) -> Iterator[ModelShape]:
     for factor in factors:
         wide = replace(
             small,
@@ -126,7 +126,7 @@ def _candidates(small: Shape, params: int, factors: Iterable[int]) -> Iterator[S
             yield _with_nearest_ffn(replace(wide, layers=layers), params)
 
 
-def _with_nearest_ffn(shape: Shape, params: int) -> Shape:
+def _with_nearest_ffn(shape: ModelShape, params: int) -> ModelShape:
     """The shape with the feed-forward size that comes closest to `params`, within usual ratios."""
     none = replace(shape, ffn=0).parameters
     each = replace(shape, ffn=1).parameters - none
@@ -136,7 +136,7 @@ def _with_nearest_ffn(shape: Shape, params: int) -> Shape:
     return replace(shape, ffn=min(max(wished, low), high))
 
 
-def _strangeness(small: Shape, shape: Shape, params: int) -> float:
+def _strangeness(small: ModelShape, shape: ModelShape, params: int) -> float:
     """The sum of squared log ratios, so that growth is divided between layers and feed-forward; a
     deeper model is less strange than one with other proportions."""
     width = math.log(shape.ffn / shape.hidden * small.hidden / small.ffn)

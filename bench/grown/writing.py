@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 from bench.contestants import load_module
 from bench.grown.manifest import GrowthRecipe, Likeness, card, check_likeness, keep, likeness
 from bench.grown.module import outline, sizes, tensors
-from bench.grown.shape import Plan
+from bench.grown.shape import GrowthPlan
 from core.errors import ConfigError, OutOfMemoryError
 from core.models.machine import available_bytes, format_bytes
 
@@ -120,7 +120,7 @@ def _groups(shapes: dict[str, torch.Size], itemsize: int) -> list[list[str]]:
 # -- room: asked before anything is read or written --
 
 
-def check_memory_to_grow(plan: Plan, dtype: torch.dtype, name: str, copies: int = 1) -> None:
+def check_memory_to_grow(plan: GrowthPlan, dtype: torch.dtype, name: str, copies: int = 1) -> None:
     """Raises OutOfMemoryError. In memory at once: the small model, `copies` of the large one, and
     one shard while it is read from its file (for 0.5 B parameters in float32: 3.4 GiB required, 3.0
     GiB measured)."""
@@ -135,7 +135,7 @@ def check_memory_to_grow(plan: Plan, dtype: torch.dtype, name: str, copies: int 
         )
 
 
-def check_disk(folder: Path, plans: Sequence[Plan], dtype: torch.dtype) -> None:
+def check_disk(folder: Path, plans: Sequence[GrowthPlan], dtype: torch.dtype) -> None:
     """Raises ConfigError if the folder's disk has no room for these plans' weights."""
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     needed = sum(plan.large.parameters for plan in plans) * dtype.itemsize

@@ -27,7 +27,7 @@ DIAL = (8, 16, 32, MERGED_NODES, EQUAL_NODES)
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class DecodingKind:
     """How tokens are proposed and verified, and at which temperature."""
 
     temperature: float
@@ -39,11 +39,11 @@ class Kind:
 
 
 KINDS = (
-    Kind(0.0, "topk", "greedy"),
-    Kind(TEMPERATURE, "coupled", "match"),
-    Kind(TEMPERATURE, "topk", "match"),
-    Kind(TEMPERATURE, "sampled", "mss"),
-    Kind(TEMPERATURE, "sampled", "traversal"),
+    DecodingKind(0.0, "topk", "greedy"),
+    DecodingKind(TEMPERATURE, "coupled", "match"),
+    DecodingKind(TEMPERATURE, "topk", "match"),
+    DecodingKind(TEMPERATURE, "sampled", "mss"),
+    DecodingKind(TEMPERATURE, "sampled", "traversal"),
 )
 
 
@@ -53,7 +53,7 @@ class AcceptanceRow:
 
     part: str
     name: str
-    kind: Kind
+    kind: DecodingKind
     speculation: SpeculationConfig
 
     @property
@@ -76,7 +76,7 @@ def acceptance_rows(ssms: Sequence[str]) -> tuple[AcceptanceRow, ...]:
     return tuple(row for kind in KINDS for row in _of_kind(kind, tuple(ssms)))
 
 
-def _of_kind(kind: Kind, ssms: tuple[str, ...]) -> Iterator[AcceptanceRow]:
+def _of_kind(kind: DecodingKind, ssms: tuple[str, ...]) -> Iterator[AcceptanceRow]:
     for ssm in ssms:
         yield _row("same", ssm, kind, PAPER, (ssm,))
     yield _row("same", f"union of {len(ssms)}", kind, PAPER, ssms)
@@ -87,7 +87,7 @@ def _of_kind(kind: Kind, ssms: tuple[str, ...]) -> Iterator[AcceptanceRow]:
     for width in WIDTHS:
         yield _row("width", f"union, width {width}", kind, (width, *CHAIN[1:]), ssms)
     if kind.verify == "greedy" or kind.draft == "coupled":
-        best = Kind(kind.temperature, "best_first", kind.verify)
+        best = DecodingKind(kind.temperature, "best_first", kind.verify)
         for length in LENGTHS:
             yield _row("length", f"union, length {length}", kind, (1,) * length, ssms)
         for drafters, name in ((ssms, "best first"), *(((ssm,), ssm) for ssm in ssms)):
@@ -96,7 +96,9 @@ def _of_kind(kind: Kind, ssms: tuple[str, ...]) -> Iterator[AcceptanceRow]:
         yield from _combine_rows(kind, best, ssms)
 
 
-def _combine_rows(kind: Kind, best: Kind, ssms: tuple[str, ...]) -> Iterator[AcceptanceRow]:
+def _combine_rows(
+    kind: DecodingKind, best: DecodingKind, ssms: tuple[str, ...]
+) -> Iterator[AcceptanceRow]:
     """The combine rules on the same SSMs: the vote, trees between it and the union, the pool."""
     for rule in WEIGHTS:
         yield _row("combine", f"vote, {rule}", kind, CHAIN, ssms, combine="vote", weights=rule)
@@ -112,7 +114,12 @@ def _combine_rows(kind: Kind, best: Kind, ssms: tuple[str, ...]) -> Iterator[Acc
 
 
 def _row(
-    part: str, name: str, kind: Kind, shape: tuple[int, ...], ssms: tuple[str, ...], **fields: Any
+    part: str,
+    name: str,
+    kind: DecodingKind,
+    shape: tuple[int, ...],
+    ssms: tuple[str, ...],
+    **fields: Any,
 ) -> AcceptanceRow:
     settings: dict[str, Any] = {"drafters": ssms, "draft": kind.draft, "verify": kind.verify}
     settings |= {"expansion": shape, "speculation_length": len(shape), "max_tree_nodes": "uncut"}

@@ -12,7 +12,14 @@ from typing import Any
 from bench.context import Context
 from bench.prompts import domains
 from bench.results import Results
-from bench.suites.acceptance_rows import KINDS, LENGTHS, MOST_NODES, WIDTHS, AcceptanceRow, Kind
+from bench.suites.acceptance_rows import (
+    KINDS,
+    LENGTHS,
+    MOST_NODES,
+    WIDTHS,
+    AcceptanceRow,
+    DecodingKind,
+)
 from bench.tables import NOTHING, claim_row, claims_table, ratio, table
 from core.config.mechanisms import NGRAM
 from lab.figures import Estimate, estimate, pooled_length, pooled_ratio
@@ -201,7 +208,7 @@ def _comparisons(by_row: PromptsByRow) -> str:
 
 
 def _counterparts(
-    by_row: PromptsByRow, kind: Kind, other: Kind
+    by_row: PromptsByRow, kind: DecodingKind, other: DecodingKind
 ) -> list[tuple[AcceptanceRow, AcceptanceRow]]:
     """The rows of `kind`, each with its counterpart of kind `other`."""
     base = {(row.part, row.name): row for row in by_row if row.kind == other}
@@ -225,16 +232,16 @@ def _block_wise(by_row: PromptsByRow) -> list[list[str]]:
     return lines
 
 
-def _rows(by_row: PromptsByRow, part: str, kind: Kind) -> list[AcceptanceRow]:
+def _rows(by_row: PromptsByRow, part: str, kind: DecodingKind) -> list[AcceptanceRow]:
     return [row for row in by_row if row.part == part and row.kind == kind]
 
 
-def _is_small_tree(row: AcceptanceRow, kind: Kind) -> bool:
+def _is_small_tree(row: AcceptanceRow, kind: DecodingKind) -> bool:
     """Whether a row competes as the best small tree of a kind: of that kind, or `best_first` with
     the same verification; drafted by SSMs only; with few nodes."""
     kinds = [kind]
     if kind.verify == "greedy" or kind.draft == "coupled":
-        kinds.append(Kind(kind.temperature, "best_first", kind.verify))
+        kinds.append(DecodingKind(kind.temperature, "best_first", kind.verify))
     few = row.most_nodes <= MOST_NODES
     return row.kind in kinds and few and NGRAM not in row.speculation.drafters
 

@@ -14,7 +14,7 @@ import torch
 from bench.contestants import Theirs, load_module
 from bench.context import Context
 from bench.ggml.peer import is_installed, load_llama_cpp
-from bench.grown.command import Family, Member, Wish, family_of, write_family
+from bench.grown.command import GrownFamily, Member, Wish, family_of, write_family
 from bench.grown.module import grow_module
 from bench.grown.writing import check_memory_to_grow
 from bench.settings import Settings
@@ -75,7 +75,7 @@ class InFolders:
     """The family from its folders, which are written first if they are missing; each contestant
     loads them itself."""
 
-    def __init__(self, family: Family, context: Context) -> None:
+    def __init__(self, family: GrownFamily, context: Context) -> None:
         assert context.grown is not None
         folders = write_family(family, context.grown / family.wish.dtype, context.say)
         self._dtype = family.wish.dtype
@@ -94,7 +94,11 @@ class InMemory:
     """The family grown in this process from `small`, on a device."""
 
     def __init__(
-        self, family: Family, small: LoadedModels, say: Callable[[str], None], device: str = "cpu"
+        self,
+        family: GrownFamily,
+        small: LoadedModels,
+        say: Callable[[str], None],
+        device: str = "cpu",
     ) -> None:
         self._family, self._small, self._say, self._device = family, small, say, device
 

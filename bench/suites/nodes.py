@@ -15,7 +15,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from bench.capacity import bound, most_clients
+from bench.capacity import most_clients, upper_bound
 from bench.contestants import request
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
@@ -76,7 +76,7 @@ class NodesSuite(Suite):
                 wires = {LOOPBACK: near}
                 for ms in self.relays:
                     relays = [leaving.enter_context(relay_process(one, ms)) for one in near]
-                    wires[relayed(ms)] = relays
+                    wires[relay_name(ms)] = relays
                 engines = {LOCAL: leaving.enter_context(closing(Engine(models)))}
                 for name, addresses in wires.items():
                     engines[name] = leaving.enter_context(closing(engine_over(models, addresses)))
@@ -87,7 +87,7 @@ class NodesSuite(Suite):
                     runs[name + AHEAD] = partial(_text, context, engine, pipeline="ahead")
                 blocks.measure(runs, warm=Block(items[0], 0))
                 served = {
-                    name: partial(_served, context, engines[where], pipeline=pipeline)
+                    name: partial(_serve_texts, context, engines[where], pipeline=pipeline)
                     for name, (where, pipeline) in SERVED.items()
                 }
                 clients.measure(served, warm=Block(str(self.clients[0]), 0))
@@ -96,7 +96,7 @@ class NodesSuite(Suite):
         return Report(tables(context.results), failures(context.results))
 
 
-def relayed(ms: int) -> str:
+def relay_name(ms: int) -> str:
     """The contestant over a relay."""
     return f"relay of {ms} ms"
 
@@ -174,7 +174,9 @@ def _text(
     }
 
 
-def _served(context: Context, engine: Engine, block: Block, *, pipeline: str) -> dict[str, Any]:
+def _serve_texts(
+    context: Context, engine: Engine, block: Block, *, pipeline: str
+) -> dict[str, Any]:
     """So many texts at once, as `block.item` says: tokens a second of all of them, and the LLM's
     and the drafters' time, each pass counted once."""
     speculation = replace(SpeculationConfig.preset(PRESET), max_tree_nodes=NODES, pipeline=pipeline)
@@ -231,7 +233,7 @@ def tables(results: Results) -> tuple[str, ...]:
 
 
 def _wire_table(dtype: str, samples: Sequence[Row]) -> str:
-    rows = [{**row, "predicted": predicted(row, samples)} for row in long_rows(samples)]
+    rows = [{**row, "predicted": predicted_rate(row, samples)} for row in long_rows(samples)]
     note = (
         f"Preset {PRESET}, greedy; {PARTS} nodes with the family's SSMs. Criteria: a round over "
         f"loopback takes at most {1 + MOST_ADDED:.2f} of a local one; over a relay tokens a second "
@@ -255,7 +257,7 @@ def _wire_table(dtype: str, samples: Sequence[Row]) -> str:
     return str(Table(title, rows, ("contestant",), columns, note, options))
 
 
-def predicted(row: Row, samples: Sequence[Row]) -> float:
+def predicted_rate(row: Row, samples: Sequence[Row]) -> float:
     """Tokens a second over a relay, from the same block over loopback; 0 for the others."""
     if not row["contestant"].startswith("relay") or row["contestant"].endswith(AHEAD):
         return 0.0
@@ -289,7 +291,7 @@ def _capacity_table(dtype: str, samples: Sequence[Row]) -> str:
         for trip, busy in zip(one["trip_ms"], one["busy_ms"], strict=True)
     ]
     wire = sorted(wires)[len(wires) // 2] if wires else 0.0
-    most = bound(draft, verify)
+    most = upper_bound(draft, verify)
     rows = [
         {
             "clients": clients,

@@ -235,7 +235,7 @@ def tables(results: Results) -> tuple[str, ...]:
 def _pass_table(title: str, samples: Sequence[Row]) -> str:
     size = samples[0]["bytes"]
     rows = [
-        {**row, "over": row["value"] / _bound(row, samples)}
+        {**row, "over": row["value"] / _least_seconds(row, samples)}
         for row in long_rows(samples, "seconds")
     ]
     note = (
@@ -249,7 +249,7 @@ def _pass_table(title: str, samples: Sequence[Row]) -> str:
     return str(Table(f"Passes{title}", rows, ("contestant",), columns, note))
 
 
-def _bound(row: Row, samples: Sequence[Row]) -> float:
+def _least_seconds(row: Row, samples: Sequence[Row]) -> float:
     """Seconds that a pass takes at least: by the rate, if there is one, and by computing."""
     of = next(s for s in samples if (s["tokens"], s["repeat"]) == (row["tokens"], row["repeat"]))
     rate, _, unit = row["contestant"].partition(" ")

@@ -104,7 +104,7 @@ class Contender:
         return min(1.0, _share(self.serial, "draft_ms", "round_ms"))
 
     @property
-    def bound(self) -> float:
+    def upper_bound(self) -> float:
         """Upper bound of the gain, 1 / (1 - h f): every hit hides its whole drafting time."""
         return 1 / max(0.01, 1 - self.hit_rate * self.draft_share)
 
@@ -168,8 +168,8 @@ def _comparison(contenders: Sequence[tuple[PipelineRow, Contender]], live: int, 
         f"/ {SERIAL}": lambda one: ratio(one.gain),
         "h": lambda one: f"{one.hit_rate:.2f}",
         "f": lambda one: f"{one.draft_share:.2f}",
-        "bound": lambda one: f"{one.bound:.2f}x",
-        "of the bound": lambda one: f"{one.gain.value / one.bound:.2f}" if one.gain else None,
+        "bound": lambda one: f"{one.upper_bound:.2f}x",
+        "of the bound": lambda one: f"{one.gain.value / one.upper_bound:.2f}" if one.gain else None,
         "saved ms": lambda one: f"{_share(one.own, 'saved_ms', 'rounds'):.2f}",
         "wasted ms": lambda one: f"{_share(one.own, 'wasted_ms', 'rounds'):.2f}",
         "on": lambda one: f"{_share(one.own, 'on_ms', 'round_ms'):.0%}",
@@ -198,7 +198,7 @@ def _claims(where: str, one: Contender) -> list[list[str]]:
         return []
     if one.name == AUTO:
         return [claim_row(f"{AUTO} / {SERIAL}, {where}", gain, NEVER_BELOW)]
-    bound = one.bound
+    bound = one.upper_bound
     part = replace(gain, value=gain.value / bound, low=gain.low / bound, high=gain.high / bound)
     lines = [claim_row(f"{one.name}: gain / bound, {where}", part, OF_BOUND)]
     if one.draft_share >= SHARE:

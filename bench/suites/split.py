@@ -145,7 +145,7 @@ def _table(key: tuple[str, str], samples: Sequence[Row]) -> str:
         title = f"{n} token{'s' * (n > 1)}"
         columns[f"{title}, ms"] = partial(_milliseconds, n)
         columns[f"{title}, speed / one process"] = partial(_speed_up, n)
-        columns[f"{title}, ms exchanging"] = partial(_exchanged, n)
+        columns[f"{title}, ms exchanging"] = partial(_exchange_time, n)
     note = (
         "Medians over repeats, contestants interleaved, ratios within a repeat. Exchanging: of the "
         "rank that was longest in it, waiting for the others included."
@@ -166,7 +166,7 @@ def _ratio(group: Group) -> Any:
     return group.ratio(lambda row: 1 / row["value"], contestant=ONE)
 
 
-def _exchanged(tokens: int, group: Group) -> str:
+def _exchange_time(tokens: int, group: Group) -> str:
     return f"{group.of(tokens=tokens).middle('exchanged_ms'):.1f}"
 
 

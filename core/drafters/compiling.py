@@ -1,4 +1,4 @@
-"""`compiled`: plain loops over arrays as machine code where numba is installed; slower, the same
+"""`jit`: plain loops over arrays as machine code where numba is installed; slower, the same
 where it is not."""
 
 from __future__ import annotations
@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-__all__ = ["compiled"]
+__all__ = ["jit"]
 
 try:
-    from core.models.native.compiling import cached_entry as compiled
+    from core.models.native.compiling import cached_entry as jit
 except ImportError:
     F = TypeVar("F", bound=Callable[..., object])
 
-    def compiled(function: F) -> F:
+    def jit(function: F) -> F:
         return function

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from core.drafters.compiling import compiled
+from core.drafters.compiling import jit
 
 __all__ = [
     "CANDIDATES",
@@ -52,7 +52,7 @@ def new_table(rows: int) -> np.ndarray:
     return np.zeros((rows, _ROW), np.int32)
 
 
-@compiled
+@jit
 def _hash_of(tokens: np.ndarray, end: int, length: int) -> int:
     """Of the `length` tokens before `end`."""
     code = length
@@ -61,7 +61,7 @@ def _hash_of(tokens: np.ndarray, end: int, length: int) -> int:
     return int(code)
 
 
-@compiled
+@jit
 def _find(table: np.ndarray, code: int, length: int) -> int:
     """The row of a context; -1: there is none."""
     first = code % (table.shape[0] // _WAYS) * _WAYS
@@ -71,7 +71,7 @@ def _find(table: np.ndarray, code: int, length: int) -> int:
     return -1
 
 
-@compiled
+@jit
 def _weight(table: np.ndarray, row: int) -> int:
     total = 0
     for place in range(CANDIDATES):
@@ -79,7 +79,7 @@ def _weight(table: np.ndarray, row: int) -> int:
     return int(total)
 
 
-@compiled
+@jit
 def _lightest(table: np.ndarray, code: int) -> int:
     """The row that a new context overwrites. The others fade where it was in use: what is not
     counted again is overwritten in the end."""
@@ -101,7 +101,7 @@ def _lightest(table: np.ndarray, code: int) -> int:
     return int(best)
 
 
-@compiled
+@jit
 def _inherit(table: np.ndarray, row: int, shorter: int) -> None:
     """Gives a row the candidates of a shorter context that it lacks, as its prior."""
     total = max(1, _weight(table, shorter))
@@ -121,7 +121,7 @@ def _inherit(table: np.ndarray, row: int, shorter: int) -> None:
             table[row, _WEIGHT + least] = weight << 2 | entry & 3
 
 
-@compiled
+@jit
 def _count(table: np.ndarray, row: int, token: int, weight: int, length: int) -> None:
     """A token was written behind a context of this length. A negative `weight` takes it back."""
     least = 0
@@ -150,7 +150,7 @@ def _count(table: np.ndarray, row: int, token: int, weight: int, length: int) ->
     table[row, _WEIGHT + least] = weight << 2 | length
 
 
-@compiled
+@jit
 def count_tokens(
     table: np.ndarray, tokens: np.ndarray, first: int, ids: np.ndarray, weights: np.ndarray
 ) -> None:
@@ -185,7 +185,7 @@ def add_text(table: np.ndarray, tokens: np.ndarray, first: int, sign: int = 1) -
     count_tokens(table, tokens, first, ids, np.full(ids.shape, sign * ONCE, np.int64))
 
 
-@compiled
+@jit
 def insert_rows(table: np.ndarray, rows: np.ndarray) -> None:
     """Puts rows of another table in this one, whatever its size; the heaviest stay."""
     for at in range(rows.shape[0]):
@@ -205,7 +205,7 @@ def own_weights(table: np.ndarray) -> np.ndarray:
     return np.asarray(((entries >> 2) * own).sum(1) / ONCE)
 
 
-@compiled
+@jit
 def _row_behind(table: np.ndarray, path: np.ndarray, end: int, longest: int) -> tuple[int, int]:
     """The row of the longest context that ends `path[:end]`, at most `longest` tokens, and how many
     rows were looked for; -1: none has one."""
@@ -235,7 +235,7 @@ class _Candidates(NamedTuple):
 _WAITING = -1
 
 
-@compiled
+@jit
 def _write_path(found: _Candidates, node: int, tail: np.ndarray, path: np.ndarray) -> int:
     """The tokens down to `node`, behind those of `tail`; returns their number."""
     end = tail.shape[0]
@@ -250,7 +250,7 @@ def _write_path(found: _Candidates, node: int, tail: np.ndarray, path: np.ndarra
     return int(end)
 
 
-@compiled
+@jit
 def _add_row(
     found: _Candidates, count: int, node: int, table: np.ndarray, row: int, rates: np.ndarray
 ) -> int:
@@ -274,7 +274,7 @@ def _add_row(
     return count
 
 
-@compiled
+@jit
 def _likeliest(found: _Candidates, count: int) -> int:
     """The candidate of the greatest chance that has no place; -1: none is left."""
     best = -1
@@ -286,7 +286,7 @@ def _likeliest(found: _Candidates, count: int) -> int:
     return best
 
 
-@compiled
+@jit
 def _rank(found: _Candidates, count: int, node: int) -> int:
     """How many of its siblings have a place."""
     rank = 0
@@ -296,7 +296,7 @@ def _rank(found: _Candidates, count: int, node: int) -> int:
     return rank
 
 
-@compiled
+@jit
 def _exclude_siblings(found: _Candidates, count: int, node: int, place: int) -> None:
     """Gives them a place that is none of the draft's: they wait no more."""
     for other in range(count):
@@ -304,7 +304,7 @@ def _exclude_siblings(found: _Candidates, count: int, node: int, place: int) -> 
             found.places[other] = place
 
 
-@compiled
+@jit
 def _goes_on(found: _Candidates, node: int, depth: int, ends: np.ndarray) -> bool:
     """Whether something may follow `node`."""
     if node < 0:
@@ -315,7 +315,7 @@ def _goes_on(found: _Candidates, node: int, depth: int, ends: np.ndarray) -> boo
     return bool(found.depths[node] < depth)
 
 
-@compiled
+@jit
 def grow_tree(
     table: np.ndarray,
     tail: np.ndarray,

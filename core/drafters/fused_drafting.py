@@ -149,6 +149,7 @@ class _FusedSsm:
             token_ids,
             [number[tree.parents[node]] for node in nodes],
             scores[rows, token_ids].tolist() if nodes else [],
+            # No q stands behind a fused token; rules that read q refuse these drafts.
             [1.0] * len(nodes),
             # Rank 0: its own proposals; the rest of the trunk it was only fed.
             [0 if node in self.proposed else 1 for node in nodes],
@@ -184,6 +185,7 @@ class FusedDrafting:
             for depth in self._depths(tree, members, steps):
                 _extend(tree, members, depth)
         except DrafterError:
+            # What was fed in this call is in every row, also of those that did not fail.
             for member in members:
                 member.drafter.forget(member.request)
             raise
@@ -228,8 +230,10 @@ def _extend(tree: _Trie, members: list[_FusedSsm], depth: int) -> None:
         member.timings.append(Timed(name, stage, work.start, work.end, share))
         proposals = member.propose(tree, tips[name], work.result, depth)
         fused, score = proposals[0]
+        # Strictly: of equal ones the first in drafter order.
         if score * member.weight > highest:
             best, highest, winner = fused, score * member.weight, member.request.index
+        # Its own chain goes on from its own proposal, also where the trunk took another one.
         own = proposals[-1][0]
         ended = own == ROOT or tree.token_ids[own] in member.request.sequence.eos_ids
         member.own = None if ended or member.own is None else own

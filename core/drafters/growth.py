@@ -6,11 +6,12 @@ model: `SsmDrafter` drives the growths of many sequences in lock-step.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 import torch
 
+from core.config.mechanisms import draft_kind
 from core.drafters.base import DraftRequest
 from core.drafters.calibration import Calibration
 from core.drafters.proposers import Frontier, Proposals, Proposer, proposer
@@ -18,60 +19,15 @@ from core.trees.draft import Draft
 from core.trees.sampling import penalize_repetition
 from core.trees.tree import ROOT, path_of
 
-__all__ = ["Growth", "absorb_all", "best_nodes", "new_growth", "restrict"]
+__all__ = ["Growth", "absorb_all", "best_nodes", "new_growth", "restrict", "same_tree"]
 
 
-class Growth(Protocol):
+class Growth(ABC):
     """A draft tree under construction.
 
     `frontier`: nodes whose logits are needed next, at first ROOT; empty when done. `out`: the tree
     so far. `places`: each fed node's index among the pending nodes of the model's row.
     """
-
-    frontier: list[int]
-    out: Draft
-    places: dict[int, int]
-
-    @property
-    def passes(self) -> int:
-        """Passes absorbed so far; each added one level."""
-        ...
-
-    def absorb(self, logits: torch.Tensor) -> None:
-        """Adds children by the frontier's logits (n, V) and sets the next frontier."""
-        ...
-
-    @property
-    def proposer(self) -> Proposer:
-        """The rule that chooses children."""
-        ...
-
-    @property
-    def width(self) -> int:
-        """Children per node of the frontier, at most."""
-        ...
-
-    def frontier_by(self, logits: torch.Tensor) -> Frontier:
-        """The proposer's input for the frontier's logits (n, V); a repetition penalty is applied
-        here."""
-        ...
-
-    def take(self, logits: torch.Tensor, proposals: Proposals) -> None:
-        """`absorb` with children already chosen by these logits, those of the `Frontier`."""
-        ...
-
-    def adopt(self, request: DraftRequest) -> bool:
-        """Continues for another request, as if grown for it from the start. False, with nothing
-        changed, if the nodes so far do not fit it."""
-        ...
-
-    def draft(self) -> Draft:
-        """The finished draft."""
-        ...
-
-
-class _GrowthBase:
-    """Common part of both growths: the nodes so far and the rows their children came from."""
 
     def __init__(
         self, request: DraftRequest, calibration: Calibration, assumed: tuple[int, ...] = ()
@@ -99,11 +55,29 @@ class _GrowthBase:
 
     @property
     def passes(self) -> int:
-        """See Growth."""
+        """Passes absorbed so far; each added one level."""
         return len(self._logits)
 
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """Children per node of the frontier, at most."""
+
+    @abstractmethod
+    def draft(self) -> Draft:
+        """The finished draft."""
+
+    @abstractmethod
+    def _next(self) -> list[int]:
+        """The frontier after the level that was added last."""
+
+    def absorb(self, logits: torch.Tensor) -> None:
+        """Adds children by the frontier's logits (n, V) and sets the next frontier."""
+        absorb_all([self], [logits])
+
     def frontier_by(self, logits: torch.Tensor) -> Frontier:
-        """See Growth; all nodes of a frontier have one depth."""
+        """The proposer's input for the frontier's logits (n, V), whose nodes have one depth; a
+        repetition penalty is applied here."""
         sequence, root = self.request.sequence, self.request.root_position
         # The drafter is in the key: `mss` and `traversal` need draws of drafters to be independent.
         keys = [("draft", root, self.request.index, self._paths[node]) for node in self.frontier]
@@ -117,6 +91,20 @@ class _GrowthBase:
             penalty = sequence.sampling.repetition_penalty
             logits = penalize_repetition(logits, penalty, sequence.tokens, paths)
         return Frontier(logits, position, keys, sequence.sampling, sequence.noise, self.calibration)
+
+    def take(self, logits: torch.Tensor, proposals: Proposals) -> None:
+        """`absorb` with children already chosen by these logits, those of the `Frontier`."""
+        self.grow(logits, proposals)
+        self.frontier = self._next()
+
+    def adopt(self, request: DraftRequest) -> bool:
+        """Continues for another request, as if grown for it from the start. False, with nothing
+        changed, if the nodes so far do not fit it."""
+        if not same_tree(self.request, request, self.passes):
+            return False
+        self.request = request
+        self.frontier = self._next()
+        return True
 
     def grow(self, logits: torch.Tensor, proposals: Proposals) -> None:
         """Adds the frontier's children as nodes."""
@@ -179,50 +167,27 @@ class _GrowthBase:
         )
 
 
-class Layered(_GrowthBase):
+class Layered(Growth):
     """Expansion <k1,...,km>: at step i every frontier node gets k_i children (SpecInfer 3.1)."""
-
-    def __init__(
-        self, request: DraftRequest, calibration: Calibration, assumed: tuple[int, ...] = ()
-    ) -> None:
-        super().__init__(request, calibration, assumed)
-        self._step = 0
 
     @property
     def width(self) -> int:
-        return self.request.shape[self._step]
-
-    def absorb(self, logits: torch.Tensor) -> None:
-        absorb_all([self], [logits])
-
-    def take(self, logits: torch.Tensor, proposals: Proposals) -> None:
-        self.grow(logits, proposals)
-        self._step += 1
-        self.frontier = self._next()
+        return self.request.shape[self.passes]
 
     def _next(self) -> list[int]:
-        last = self._step >= len(self.request.shape)
+        last = self.passes >= len(self.request.shape)
         return self.worth_feeding([] if last else [n for n in self.new_nodes if self.grows(n)])
-
-    def adopt(self, request: DraftRequest) -> bool:
-        # The common steps must have had the same width: a tree of other widths is another tree.
-        steps = min(self._step, len(request.shape))
-        if request.kind != self.request.kind or request.shape[:steps] != self.request.shape[:steps]:
-            return False
-        self.request = request
-        self.frontier = self._next()
-        return True
 
     def draft(self) -> Draft:
         whole = self.whole_draft()
         depth = len(self.request.shape)
-        if self._step <= depth:
+        if self.passes <= depth:
             return whole
         # Adopted for a shorter shape: levels beyond it are cut, whole levels at a time.
         return restrict(whole, [n for n in range(len(whole)) if self.depth_of[n] <= depth])
 
 
-class BestFirst(_GrowthBase):
+class BestFirst(Growth):
     """Best first by cumulative calibrated score, under a node budget and a depth bound
     (as EAGLE-2, arXiv 2406.16858, expands and reranks its dynamic tree).
 
@@ -230,19 +195,9 @@ class BestFirst(_GrowthBase):
     child's cumulative score is at most its parent's, so the kept set is closed under ancestors.
     """
 
-    def __init__(
-        self, request: DraftRequest, calibration: Calibration, assumed: tuple[int, ...] = ()
-    ) -> None:
-        super().__init__(request, calibration, assumed)
-        # One child a node could never branch: there would be nothing to choose between.
-        self.width = max(2, *request.shape)
-
-    def absorb(self, logits: torch.Tensor) -> None:
-        absorb_all([self], [logits])
-
-    def take(self, logits: torch.Tensor, proposals: Proposals) -> None:
-        self.grow(logits, proposals)
-        self.frontier = self._next()
+    @property
+    def width(self) -> int:
+        return _best_first_width(self.request)
 
     def _next(self) -> list[int]:
         new_nodes = self.new_nodes
@@ -254,13 +209,6 @@ class BestFirst(_GrowthBase):
         worth = [node for node in new_nodes if node in best_nodes and self.grows(node)]
         worth.sort(key=lambda node: -self.value[node])
         return self.worth_feeding(worth[: self.width])
-
-    def adopt(self, request: DraftRequest) -> bool:
-        if request.kind != self.request.kind or max(2, *request.shape) != self.width:
-            return False
-        self.request = request
-        self.frontier = self._next()
-        return True
 
     def _best_nodes(self) -> list[int]:
         depth = len(self.request.shape)
@@ -280,6 +228,22 @@ def new_growth(
     return kind(request, calibration, assumed)
 
 
+def same_tree(made_for: DraftRequest, request: DraftRequest, levels: int) -> bool:
+    """Whether a tree of so many levels, grown for one request, is the beginning of the tree for
+    another one: of its kind and, level by level, its width. Depth and budget may differ."""
+    if request.kind != made_for.kind:
+        return False
+    if draft_kind(request.kind).by_score:
+        return _best_first_width(request) == _best_first_width(made_for)
+    steps = min(levels, len(request.shape))
+    return request.shape[:steps] == made_for.shape[:steps]
+
+
+def _best_first_width(request: DraftRequest) -> int:
+    # One child a node could never branch: there would be nothing to choose between.
+    return max(2, *request.shape)
+
+
 def absorb_all(growths: Sequence[Growth], logits: Sequence[torch.Tensor]) -> None:
     """`absorb` for several growths; those with the same proposer choose children in one call."""
     # Proposers hold no state, so growths of one type can share a call.
@@ -295,7 +259,9 @@ def absorb_all(growths: Sequence[Growth], logits: Sequence[torch.Tensor]) -> Non
             growths[i].take(frontier.logits, proposals)
 
 
-def best_nodes(nodes: list[int], value: Mapping[int, float], budget: int) -> list[int]:
+def best_nodes(
+    nodes: list[int], value: Mapping[int, float] | Sequence[float], budget: int
+) -> list[int]:
     """The `budget` nodes of the highest cumulative score, in their order."""
     # The node number breaks ties, so that a parent comes before a child of equal value.
     return sorted(sorted(nodes, key=lambda node: (-value[node], node))[:budget])

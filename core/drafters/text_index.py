@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from core.drafters.compiling import compiled
+from core.drafters.compiling import jit
 
 __all__ = [
     "LONGEST_MATCH",
@@ -65,7 +65,7 @@ def new_index(capacity: int, buckets: int = BUCKETS) -> TextIndex:
     )
 
 
-@compiled
+@jit
 def _hash_of(tokens: np.ndarray, last: int, count: int) -> int:
     """Of the `count` tokens of a ring that end at the position `last`."""
     code = 0
@@ -75,7 +75,7 @@ def _hash_of(tokens: np.ndarray, last: int, count: int) -> int:
     return code
 
 
-@compiled
+@jit
 def add_tokens(index: TextIndex, token_ids: np.ndarray) -> None:
     """Writes tokens behind the last ones."""
     capacity, mask = index.tokens.shape[0], index.heads.shape[1] - 1
@@ -91,7 +91,7 @@ def add_tokens(index: TextIndex, token_ids: np.ndarray) -> None:
         index.written[0] = at + 1
 
 
-@compiled
+@jit
 def _find_matches(
     index: TextIndex,
     tail: np.ndarray,
@@ -130,7 +130,7 @@ def _find_matches(
     return found
 
 
-@compiled
+@jit
 def find_tree(
     own: TextIndex,
     earlier: TextIndex,
@@ -186,7 +186,7 @@ def find_tree(
 MATCH_CLASSES = 8
 
 
-@compiled
+@jit
 def match_class(length: int) -> int:
     """Match lengths 0, 1, 2, 3, 4, 5-8, 9-16, 17 and more."""
     if length <= 4:
@@ -194,7 +194,7 @@ def match_class(length: int) -> int:
     return 5 if length <= 8 else 6 if length <= 16 else 7
 
 
-@compiled
+@jit
 def likeliest_nodes(
     nodes: np.ndarray,
     count: int,

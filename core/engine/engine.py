@@ -234,7 +234,7 @@ class Engine:
         modes = pipeline_modes(active, switch)
         self._steps.schedule = schedule = self._schedule
         pool = self._draft_pool
-        group, following = schedule.plan(active, modes, num_queued, pool.waiting)
+        group, following = schedule.plan(active, modes, num_queued, pool.states)
         for request in (*group, *(following or ())):
             self._drafting.audition_once(request)
         if following is None:

@@ -67,7 +67,7 @@ class DraftPool:
         self._drafted: dict[str, RoundState] = {}
 
     @property
-    def waiting(self) -> Mapping[str, RoundState]:
+    def states(self) -> Mapping[str, RoundState]:
         """The states in the pool, by run."""
         return self._drafted
 

@@ -19,7 +19,8 @@ from core.errors import DrafterError
 
 if TYPE_CHECKING:
     from core.nodes.ahead import AheadRun
-    from core.nodes.client import RemotePool, RemoteRun
+    from core.nodes.asks import RemoteRun
+    from core.nodes.client import RemotePool
 
 __all__ = ["PartialAudition", "PlannedDrafts", "RemoteDrafting"]
 
@@ -94,7 +95,7 @@ class RemoteDrafting:
         requests: tuple[DraftRequest, ...],
         audition: PartialAudition | None,
     ) -> RemoteRun:
-        from core.nodes.client import RemoteRun
+        from core.nodes.asks import RemoteRun
 
         return RemoteRun(
             state.request.sequence,

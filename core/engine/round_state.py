@@ -22,7 +22,7 @@ from core.routing import Route, Router, within_grant
 from core.scheduling import FREE, Grant, Plan
 from core.sequence import TokenSequence
 from core.trees.combine import CombinedTree, VoteWeights
-from core.trees.draft import Draft, chances_of
+from core.trees.draft import Draft, cumulative_scores
 from core.trees.sampling import Target
 from core.trees.tree import TokenTree
 from core.trees.verify import TargetTokens, Verdict
@@ -139,7 +139,11 @@ class ActiveRequest:
         if self.router is None:
             return None
         route, most = self.router.route(), self.grant.drafters
-        return route if most is None else within_grant(route, self.router.scores(), max(1, most))
+        return (
+            route
+            if most is None
+            else within_grant(route, self.router.drafter_scores(), max(1, most))
+        )
 
     def budgets(self, full: int, indices: Sequence[int]) -> list[int]:
         """`max_tree_nodes` divided among drafters, see `shares`; `full` for each if uncut."""
@@ -331,7 +335,7 @@ def _outcome(
         # The first pass is the catch-up's, which also gives the logits of the first step.
         steps=max(0, draft.passes - 1),
         depths=draft.depths,
-        chances=chances_of(draft),
+        chances=cumulative_scores(draft),
         path=tuple(draft.walk(committed)),
         credit=counts[0],
         start_ms=_ms(t for t in draft.timings if t.name in ("catch_up", "wire")),

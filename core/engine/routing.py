@@ -75,7 +75,7 @@ def routing_record(state: RoundState) -> tuple[RoutedDrafter, ...]:
     request, route = state.request, state.route
     if request.router is None or route is None:
         return ()
-    scores = request.router.scores()
+    scores = request.router.drafter_scores()
     return tuple(
         RoutedDrafter(name, _role(request, index, name, state), scores.get(name, 0.0))
         for index, name in enumerate(drafter.name for drafter in request.drafters)

@@ -116,6 +116,7 @@ class BatchSchedule:
             state.request.sequence.run_id: len(chosen.nodes)
             for state, (_, chosen) in zip(states, merged, strict=True)
         }
+        # Rules that read q need every drawn node: dropping unlikely ones would bias the text.
         may_cut = [not verify_rule(state.speculation.verify).reads_q for state in states]
         free = [found if cut else [] for found, cut in zip(chances, may_cut, strict=True)]
         context = sum(state.root_position for state in states) // max(1, len(states))

@@ -94,7 +94,7 @@ def stream_from_host(forward: Forward, mbps: float) -> Forward:
             "the LLM's layers cannot be streamed from memory here: a compiled pass on a CPU, "
             "loaded without --offload, is allowed"
         )
-    return compiled.streamed(mbps)
+    return compiled.with_streamed_layers(mbps)
 
 
 def kernels_of(forward: Forward) -> Any:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from core.drafters.ahead import AheadDraft, AheadDraftsByName
 from core.drafters.base import DraftRequest
-from core.nodes.answers import DraftClock, draft_of, fault_of, fitted_draft, timed
-from core.nodes.messages import AheadDrafts, AheadReply
+from core.nodes.answers import DraftClock, draft_of, fault_of, fitted_draft, local_timings
+from core.nodes.messages import AheadDraftsMessage, AheadReply
 from core.sequence import TokenSequence
 from core.trees.draft import Draft
 from core.trees.tree import TokenTree
@@ -86,7 +86,7 @@ class AheadExchange:
     def take(
         self,
         node: int,
-        message: AheadDrafts,
+        message: AheadDraftsMessage,
         now: float,
         wire_s: float,
         names: Mapping[str, str],
@@ -183,6 +183,8 @@ def _as_ahead_drafts(made: _StoredDrafts) -> AheadDraftsByName:
                 for each in made.reply.outcomes
                 if any(draft.ssm == one.ssm for draft in each.drafts)
             }
-            scoring = [*timed(name, one.scoring, made.clock)]
-            by_name[name] = AheadDraft(outcomes, scoring, [*timed(name, one.drafting, made.clock)])
+            scoring = [*local_timings(name, one.scoring, made.clock)]
+            by_name[name] = AheadDraft(
+                outcomes, scoring, [*local_timings(name, one.drafting, made.clock)]
+            )
     return by_name

@@ -9,14 +9,21 @@ from dataclasses import dataclass, field, replace
 
 from core.config.mechanisms import draft_kind
 from core.drafters.base import DraftRequest
-from core.drafters.growth import best_nodes, restrict
+from core.drafters.growth import best_nodes, restrict, same_tree
 from core.drafters.own import draft_fault
 from core.events.parts import Timed
-from core.nodes.messages import DraftReply, Stage
-from core.trees.draft import Draft
+from core.nodes.messages import DraftReply, StageTimes
+from core.trees.draft import Draft, cumulative_scores
 from core.trees.tree import ROOT
 
-__all__ = ["DraftClock", "are_probabilities", "draft_of", "fault_of", "fitted_draft", "timed"]
+__all__ = [
+    "DraftClock",
+    "are_probabilities",
+    "draft_of",
+    "fault_of",
+    "fitted_draft",
+    "local_timings",
+]
 
 LARGEST_PROBABILITY = 1.001  # rounding
 
@@ -48,7 +55,7 @@ class DraftClock:
 
 def draft_of(reply: DraftReply, name: str, clock: DraftClock, count: int) -> Draft:
     """The draft of the SSM that is called `name` here, one of `count` in the same answer."""
-    stages = timed(name, reply.stages, clock)
+    stages = local_timings(name, reply.stages, clock)
     # Both ways belong to all drafts of the answer: the times of a round's drafts add up to it.
     first, last = (stages[0].start, stages[-1].end) if stages else (clock.came, clock.came)
     there = Timed(name, "wire", clock.sent, first, clock.share / count)
@@ -66,7 +73,7 @@ def draft_of(reply: DraftReply, name: str, clock: DraftClock, count: int) -> Dra
     )
 
 
-def timed(name: str, stages: Sequence[Stage], clock: DraftClock) -> tuple[Timed, ...]:
+def local_timings(name: str, stages: Sequence[StageTimes], clock: DraftClock) -> tuple[Timed, ...]:
     """A node's spans on the clock of this process; none ends before its start."""
     return tuple(
         Timed(
@@ -84,23 +91,14 @@ def fitted_draft(
     draft: Draft, made_for: DraftRequest, request: DraftRequest
 ) -> tuple[Draft, DraftRequest] | None:
     """A draft made ahead as one of the round that asks for `request`, cut to its depth and budget,
-    and the request that it answers whole; None where it is another tree (as `Growth.adopt`)."""
-    depth, by_score = len(request.shape), draft_kind(request.kind).by_score
-    steps = min(len(made_for.shape), depth)
-    same = (
-        max(2, *request.shape) == max(2, *made_for.shape)
-        if by_score
-        else request.shape[:steps] == made_for.shape[:steps]
-    )
-    if request.kind != made_for.kind or not same:
+    and the request that it answers whole; None where it is another tree."""
+    if not same_tree(made_for, request, len(made_for.shape)):
         return None
+    depth = len(request.shape)
     depths = draft.depths
     kept = [node for node in range(len(draft)) if depths[node] <= depth]
-    if by_score:
-        value = {ROOT: 1.0}
-        for node, parent in enumerate(draft.parents):
-            value[node] = draft.scores[node] * value[parent]
-        kept = best_nodes(kept, value, request.budget)
+    if draft_kind(request.kind).by_score:
+        kept = best_nodes(kept, cumulative_scores(draft), request.budget)
     number = {node: i for i, node in enumerate(kept)} | {ROOT: ROOT}
     top = {number[node]: row for node, row in draft.top.items() if node in number}
     cut = replace(restrict(draft, kept), ahead=max(1, draft.passes), top=top)

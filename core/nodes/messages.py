@@ -1,8 +1,8 @@
 """What travels between an engine and a node: msgspec structs in MessagePack, bounded and versioned.
 
-An engine sends Hello, Round, Ahead and Free; a node answers with Welcome, Drafts, AheadDrafts or
-Refused. A Round holds the commit of the last round and the requests of this one, so a round is one
-message there and one back; an Ahead is sent beside the LLM's pass. A message is data and no more:
+An engine sends hello, round, ahead and free; a node answers with welcome, drafts, ahead_drafts or
+refused. A round holds the commit of the last one and the requests of this one, so that it is one
+message there and one back; an ahead is sent beside the LLM's pass. A message is data and no more:
 decoding never calls anything, and what is not exactly one of these structs, of these types and
 within these bounds, is refused.
 """
@@ -24,31 +24,31 @@ __all__ = [
     "MOST_SSMS",
     "MOST_TOKENS",
     "VERSION",
-    "Ahead",
+    "AheadMessage",
     "AheadAsk",
-    "AheadDrafts",
+    "AheadDraftsMessage",
     "AheadReply",
     "AheadStages",
     "Audition",
     "DraftAsk",
     "DraftReply",
-    "Drafts",
-    "Free",
+    "DraftsMessage",
+    "FreeMessage",
     "FromNode",
-    "Hello",
-    "Limits",
+    "HelloMessage",
+    "StopLimitsMessage",
     "MessageError",
     "Open",
     "OutcomeDrafts",
-    "Refused",
-    "Round",
+    "RefusedMessage",
+    "RoundMessage",
     "RunAsk",
     "RunReply",
     "ServedSsm",
-    "Stage",
+    "StageTimes",
     "ToNode",
     "TopRow",
-    "Welcome",
+    "WelcomeMessage",
     "encode",
     "from_node",
     "to_node",
@@ -97,7 +97,7 @@ class _Message(Struct, array_like=True, forbid_unknown_fields=True):
 # -- from an engine --
 
 
-class Hello(_Message, tag="hello"):
+class HelloMessage(_Message, tag="hello"):
     """First message of an engine. `tokenizer`: see `tokenizer_hash`; `vocab_size`: the LLM's."""
 
     version: Count
@@ -123,7 +123,7 @@ class Open(_Message):
     eos_ids: Annotated[list[TokenId], Meta(max_length=256)]
 
 
-class Limits(_Message):
+class StopLimitsMessage(_Message):
     """See `core.length.StopLimits`."""
 
     least: float
@@ -140,7 +140,7 @@ class DraftAsk(_Message):
     shape: Shape
     budget: Nodes
     weight: float
-    stop: Limits | None
+    stop: StopLimitsMessage | None
 
 
 class RunAsk(_Message):
@@ -158,7 +158,7 @@ class RunAsk(_Message):
     top_k: Annotated[int, Meta(ge=0, le=50)]
 
 
-class Round(_Message, tag="round"):
+class RoundMessage(_Message, tag="round"):
     """One round. `number` comes back with the drafts."""
 
     number: Count
@@ -177,7 +177,7 @@ class AheadAsk(_Message):
     room: Position
 
 
-class Ahead(_Message, tag="ahead"):
+class AheadMessage(_Message, tag="ahead"):
     """A round whose trees are being verified. `number` comes back with the drafts; there is no
     answer if another message comes before they are whole."""
 
@@ -185,7 +185,7 @@ class Ahead(_Message, tag="ahead"):
     runs: Annotated[list[AheadAsk], Meta(max_length=MOST_RUNS)]
 
 
-class Free(_Message, tag="free"):
+class FreeMessage(_Message, tag="free"):
     """Runs that have ended; there is no answer."""
 
     runs: Annotated[list[Name], Meta(max_length=MOST_RUNS)]
@@ -207,8 +207,8 @@ class ServedSsm(_Message):
     fingerprint: Annotated[str, Meta(max_length=200)]
 
 
-class Welcome(_Message, tag="welcome"):
-    """Answer to Hello. `started`: differs after each start of the node."""
+class WelcomeMessage(_Message, tag="welcome"):
+    """Answer to HelloMessage. `started`: differs after each start of the node."""
 
     version: Count
     tokenizer: Hash
@@ -216,7 +216,7 @@ class Welcome(_Message, tag="welcome"):
     ssms: Annotated[list[ServedSsm], Meta(min_length=1, max_length=MOST_SSMS)]
 
 
-class Stage(_Message):
+class StageTimes(_Message):
     """A span of a draft, in milliseconds since the node received the round."""
 
     name: Name
@@ -245,7 +245,7 @@ class DraftReply(_Message):
     ranks: Integers
     origins: Integers
     passes: Count
-    stages: Annotated[list[Stage], Meta(max_length=1024)]
+    stages: Annotated[list[StageTimes], Meta(max_length=1024)]
     temperature: Temperature
     likelihoods: Likelihoods
     top: Annotated[list[TopRow], Meta(max_length=MAX_TREE_NODES + 1)]
@@ -271,8 +271,8 @@ class RunReply(_Message):
     auditions: Annotated[list[Audition], Meta(max_length=MOST_SSMS)]
 
 
-class Drafts(_Message, tag="drafts"):
-    """Answer to Round. `busy_ms`: what the node worked on it."""
+class DraftsMessage(_Message, tag="drafts"):
+    """Answer to RoundMessage. `busy_ms`: what the node worked on it."""
 
     number: Count
     busy_ms: Duration
@@ -292,8 +292,8 @@ class AheadStages(_Message):
     """An SSM's passes: over the tree, and for the drafts."""
 
     ssm: Name
-    scoring: Annotated[list[Stage], Meta(max_length=1024)]
-    drafting: Annotated[list[Stage], Meta(max_length=1024)]
+    scoring: Annotated[list[StageTimes], Meta(max_length=1024)]
+    drafting: Annotated[list[StageTimes], Meta(max_length=1024)]
 
 
 class AheadReply(_Message):
@@ -308,23 +308,23 @@ class AheadReply(_Message):
     stages: Annotated[list[AheadStages], Meta(max_length=MOST_SSMS)]
 
 
-class AheadDrafts(_Message, tag="ahead_drafts"):
-    """Answer to Ahead. `busy_ms`: what the node worked on it."""
+class AheadDraftsMessage(_Message, tag="ahead_drafts"):
+    """Answer to AheadMessage. `busy_ms`: what the node worked on it."""
 
     number: Count
     busy_ms: Duration
     runs: Annotated[list[AheadReply], Meta(max_length=MOST_RUNS)]
 
 
-class Refused(_Message, tag="refused"):
+class RefusedMessage(_Message, tag="refused"):
     """Why a message was not served; `number` of the round, 0 where there is none."""
 
     number: Count
     reason: Text
 
 
-ToNode = Hello | Round | Ahead | Free
-FromNode = Welcome | Drafts | AheadDrafts | Refused
+ToNode = HelloMessage | RoundMessage | AheadMessage | FreeMessage
+FromNode = WelcomeMessage | DraftsMessage | AheadDraftsMessage | RefusedMessage
 
 _ENCODER = Encoder()
 _TO_NODE: Decoder[ToNode] = Decoder(ToNode)
@@ -338,15 +338,15 @@ def encode(message: ToNode | FromNode) -> bytes:
 
 def to_node(frame: bytes) -> ToNode:
     """What an engine sent. Raises MessageError."""
-    return _decoded(_TO_NODE, frame)
+    return _decode(_TO_NODE, frame)
 
 
 def from_node(frame: bytes) -> FromNode:
     """What a node sent. Raises MessageError."""
-    return _decoded(_FROM_NODE, frame)
+    return _decode(_FROM_NODE, frame)
 
 
-def _decoded(decoder: Decoder[M], frame: bytes) -> M:
+def _decode(decoder: Decoder[M], frame: bytes) -> M:
     if len(frame) > LARGEST_FRAME:
         raise MessageError(f"message of {len(frame)} bytes: at most {LARGEST_FRAME} are read")
     try:

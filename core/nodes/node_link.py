@@ -10,7 +10,7 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from core.nodes.messages import ServedSsm, Welcome
+from core.nodes.messages import AheadReply, RunReply, ServedSsm, WelcomeMessage
 
 __all__ = ["LEAST_DEADLINE_S", "LONGEST_DEADLINE_S", "NodeLink"]
 
@@ -53,6 +53,11 @@ class NodeLink:
     trips: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT_TRIPS))
 
     @property
+    def engine_names(self) -> dict[str, str]:
+        """The node's name of each of its SSMs, by the engine's."""
+        return {name: served for served, name in self.ssms.items()}
+
+    @property
     def median_s(self) -> float:
         """Of the last round trips; 0 before the first."""
         return statistics.median(self.trips) if self.trips else 0.0
@@ -71,7 +76,7 @@ class NodeLink:
         """Whether it can be asked: it is there, and answers nothing else."""
         return self.ready and not self.asked
 
-    def welcome(self, message: Welcome) -> None:
+    def welcome(self, message: WelcomeMessage) -> None:
         """Takes an introduction. A node that comes back with other SSMs is refused."""
         known = {one.name: one for one in self.served}
         if known and known != {one.name: one for one in message.ssms}:
@@ -100,7 +105,7 @@ class NodeLink:
             self.lose(f"it did not answer for {GIVE_UP_S:g} s")
 
     def needs_hello(self, now: float) -> bool:
-        """Whether another Hello is due, after a refusal."""
+        """whether it is to be introduced again, after a refusal."""
         return not self.ready and bool(self.refusal) and now - self.hello_at >= RETRY_S
 
     def take_answer(
@@ -120,6 +125,35 @@ class NodeLink:
         self.trips.append(trip)
         self.asked = 0
         return True
+
+    def take_text(self, reply: RunReply | AheadReply, *, is_open: bool) -> None:
+        """How much of a run's text the node holds by its reply. `is_open`: the run has not ended;
+        a late answer may name one that has."""
+        if reply.need >= 0:
+            self.held.pop(reply.run, None)
+        elif is_open:
+            self.held[reply.run] = reply.length
+
+    def begin_absence(self, now: float) -> bool:
+        """A round goes without its answer; whether it is the first one."""
+        if self.missing_since is not None:
+            return False
+        self.missing_since = now
+        return True
+
+    def end_absence(self, now: float) -> float | None:
+        """It answered in time: the seconds that it was missing, None where it was not."""
+        since, self.missing_since = self.missing_since, None
+        return None if since is None else now - since
+
+    def missing_note(self, *, late: bool, why: str = "") -> str:
+        """What the reader is told of a node that gave no answer; `why`: it refused the round."""
+        reason = (
+            f"did not answer within {self.waited_s * 1000:.0f} ms"
+            if late
+            else why or self.refusal or "is not there"
+        )
+        return f"node {self.address} {reason}: rounds go on without its drafts until it answers"
 
 
 def _names(ssms: Iterable[ServedSsm]) -> str:

@@ -9,7 +9,16 @@ from core.models.loading.load import load_ssms
 from core.models.loading.stages import Say
 from core.nodes.keys import CurveKeys
 from core.nodes.listener import NodeListener
-from core.nodes.messages import VERSION, DraftAsk, Free, Hello, Open, Round, RunAsk, encode
+from core.nodes.messages import (
+    VERSION,
+    DraftAsk,
+    FreeMessage,
+    HelloMessage,
+    Open,
+    RoundMessage,
+    RunAsk,
+    encode,
+)
 from core.nodes.server import NodeServer
 
 __all__ = ["open_node"]
@@ -38,7 +47,7 @@ def open_node(
 
 def _warm_up(server: NodeServer, tokenizer_hash: str, vocab_size: int) -> None:
     """Does what a first round would wait for, by the same messages that an engine sends."""
-    server.handle(CLIENT, encode(Hello(VERSION, tokenizer_hash, vocab_size)))
+    server.handle(CLIENT, encode(HelloMessage(VERSION, tokenizer_hash, vocab_size)))
     for number, (kind, temperature) in enumerate(KINDS, 1):
         opened = Open(
             temperature=temperature,
@@ -60,5 +69,5 @@ def _warm_up(server: NodeServer, tokenizer_hash: str, vocab_size: int) -> None:
         ]
         for text in ([0, 0, 0], [0, 0, 0, 0]):
             ask = RunAsk("warm-up", 0, text, opened, asks, 0, [], 0)
-            server.handle(CLIENT, encode(Round(number, [ask])))
-        server.handle(CLIENT, encode(Free(["warm-up"])))
+            server.handle(CLIENT, encode(RoundMessage(number, [ask])))
+        server.handle(CLIENT, encode(FreeMessage(["warm-up"])))

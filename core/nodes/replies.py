@@ -15,7 +15,7 @@ from core.nodes.messages import (
     AheadStages,
     DraftReply,
     OutcomeDrafts,
-    Stage,
+    StageTimes,
     TopRow,
 )
 from core.nodes.served_run import ServedRun, draft_request
@@ -83,9 +83,9 @@ def ahead_reply(
     )
 
 
-def _stages(timings: Sequence[Timed], began: float) -> list[Stage]:
+def _stages(timings: Sequence[Timed], began: float) -> list[StageTimes]:
     return [
-        Stage(one.name, (one.start - began) * 1000, (one.end - began) * 1000, one.share)
+        StageTimes(one.name, (one.start - began) * 1000, (one.end - began) * 1000, one.share)
         for one in timings
     ]
 

@@ -12,7 +12,7 @@ from core.drafters.base import DraftRequest
 from core.errors import ConfigError
 from core.length.base import StopLimits
 from core.models.detokenize import Detokenizer
-from core.nodes.messages import AheadAsk, DraftAsk, Limits, Open
+from core.nodes.messages import AheadAsk, DraftAsk, Open, StopLimitsMessage
 from core.sequence import TokenSequence
 from core.trees.draft import Draft
 from core.trees.noise import SeededNoise
@@ -42,6 +42,7 @@ class ServedRun:
     def holds(self, start: int, tokens: Sequence[int]) -> bool:
         """Whether these tokens, from position `start` on, continue the text."""
         own = self.sequence.tokens
+        # They may overlap what is here: an engine sends again what it has no answer to.
         shared = own[start:]
         return start <= len(own) <= start + len(tokens) and shared == [*tokens[: len(shared)]]
 
@@ -71,16 +72,16 @@ class LimitsStop:
         return True
 
     @classmethod
-    def of(cls, message: Limits) -> LimitsStop:
+    def of(cls, message: StopLimitsMessage) -> LimitsStop:
         """The rule of a message."""
         scores = None if message.scores is None else tuple(message.scores)
         return cls(StopLimits(message.least, message.longest, scores))
 
 
-def limits_message(limits: StopLimits) -> Limits:
+def limits_message(limits: StopLimits) -> StopLimitsMessage:
     """A stop rule's numbers as they travel."""
     scores = None if limits.scores is None else list(limits.scores)
-    return Limits(limits.least, limits.longest, scores)
+    return StopLimitsMessage(limits.least, limits.longest, scores)
 
 
 def open_message(sequence: TokenSequence) -> Open:

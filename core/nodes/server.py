@@ -31,22 +31,22 @@ from core.nodes.messages import (
     MOST_SSMS,
     MOST_TOKENS,
     VERSION,
-    Ahead,
-    AheadDrafts,
+    AheadDraftsMessage,
+    AheadMessage,
     AheadReply,
     Audition,
     DraftAsk,
     DraftReply,
-    Drafts,
-    Free,
-    Hello,
+    DraftsMessage,
+    FreeMessage,
+    HelloMessage,
     MessageError,
-    Refused,
-    Round,
+    RefusedMessage,
+    RoundMessage,
     RunAsk,
     RunReply,
     ServedSsm,
-    Welcome,
+    WelcomeMessage,
     encode,
     to_node,
 )
@@ -105,17 +105,17 @@ class NodeServer:
         try:
             message = to_node(frame)
         except MessageError as error:
-            return encode(Refused(0, str(error)[:300]))
-        if isinstance(message, Hello):
+            return encode(RefusedMessage(0, str(error)[:300]))
+        if isinstance(message, HelloMessage):
             return encode(self._welcome(client, message))
         if client not in self._clients:
-            number = 0 if isinstance(message, Free) else message.number
-            return encode(Refused(number, "no hello came before it"))
-        if isinstance(message, Free):
+            number = 0 if isinstance(message, FreeMessage) else message.number
+            return encode(RefusedMessage(number, "no hello came before it"))
+        if isinstance(message, FreeMessage):
             for run in message.runs:
                 self._free((client, run))
             return None
-        if isinstance(message, Ahead):
+        if isinstance(message, AheadMessage):
             made = self._ahead(client, message, interrupted or threading.Event())
             return None if made is None else encode(made)
         return encode(self._round(client, message))
@@ -133,30 +133,32 @@ class NodeServer:
 
     # -- introductions --
 
-    def _welcome(self, client: bytes, hello: Hello) -> Welcome | Refused:
+    def _welcome(self, client: bytes, hello: HelloMessage) -> WelcomeMessage | RefusedMessage:
         if hello.version != VERSION:
-            return Refused(0, f"version is {hello.version}: {VERSION} is that of this node")
+            return RefusedMessage(0, f"version is {hello.version}: {VERSION} is that of this node")
         if hello.tokenizer != self._tokenizer_hash:
             theirs, ours = hello.tokenizer[:12], self._tokenizer_hash[:12]
-            return Refused(0, f"tokenizer is {theirs}: that of the SSMs here, {ours}")
+            return RefusedMessage(0, f"tokenizer is {theirs}: that of the SSMs here, {ours}")
         if hello.vocab_size not in self._pools:
             if not hello.vocab_size:
-                return Refused(0, "vocab_size is 0: at least 1")
+                return RefusedMessage(0, "vocab_size is 0: at least 1")
             used = {*self._clients.values()}
             self._pools = {size: pool for size, pool in self._pools.items() if size in used}
             if len(self._pools) >= MOST_VOCABULARIES:
-                return Refused(0, f"vocab_size is {hello.vocab_size}: one of {sorted(self._pools)}")
+                return RefusedMessage(
+                    0, f"vocab_size is {hello.vocab_size}: one of {sorted(self._pools)}"
+                )
             self._pools[hello.vocab_size] = SsmPool(self._models, hello.vocab_size)
         if self._clients.get(client, hello.vocab_size) != hello.vocab_size:
-            return Refused(0, f"vocab_size is {hello.vocab_size}: that of your first hello")
+            return RefusedMessage(0, f"vocab_size is {hello.vocab_size}: that of your first hello")
         while len(self._clients) >= MOST_CLIENTS and client not in self._clients:
             self._forget(next(iter(self._clients)))
         self._clients[client] = hello.vocab_size
-        return Welcome(
+        return WelcomeMessage(
             VERSION,
             self._tokenizer_hash,
             self._started,
-            [_served(*one) for one in self._models.items()],
+            [_ssm_message(*one) for one in self._models.items()],
         )
 
     def _forget(self, client: bytes) -> None:
@@ -167,7 +169,7 @@ class NodeServer:
     # -- one round --
 
     @torch.inference_mode()
-    def _round(self, client: bytes, message: Round) -> Drafts:
+    def _round(self, client: bytes, message: RoundMessage) -> DraftsMessage:
         began = time.perf_counter()
         pool = self._pools[self._clients[client]]
         served, replies = self._updated_runs(client, message.runs, pool)
@@ -176,10 +178,12 @@ class NodeServer:
             auditions = self._audition(ask, run, pool)
             length = len(run.sequence.tokens)
             replies.append(RunReply(ask.run, length, -1, drafts.get(ask.run, []), auditions))
-        return Drafts(message.number, (time.perf_counter() - began) * 1000, replies)
+        return DraftsMessage(message.number, (time.perf_counter() - began) * 1000, replies)
 
     @torch.inference_mode()
-    def _ahead(self, client: bytes, message: Ahead, interrupted: PassEnded) -> AheadDrafts | None:
+    def _ahead(
+        self, client: bytes, message: AheadMessage, interrupted: PassEnded
+    ) -> AheadDraftsMessage | None:
         """The drafts for likely outcomes; None where they were `interrupted`: what was begun is
         used by the round that interrupts."""
         began = time.perf_counter()
@@ -214,7 +218,7 @@ class NodeServer:
             )
             for one, run in asked
         ]
-        return AheadDrafts(message.number, (time.perf_counter() - began) * 1000, replies)
+        return AheadDraftsMessage(message.number, (time.perf_counter() - began) * 1000, replies)
 
     def _updated_runs(
         self, client: bytes, asks: Sequence[RunAsk], pool: SsmPool, *, keep_drafts: bool = False
@@ -416,7 +420,7 @@ def _close_ssm(run: ServedRun, pool: SsmPool, name: str) -> None:
     pool.ssms[name].close(run.sequence)
 
 
-def _served(name: str, model: LanguageModel) -> ServedSsm:
+def _ssm_message(name: str, model: LanguageModel) -> ServedSsm:
     info = replace(model.info, name=name)
     return ServedSsm(
         info.name, info.parameters, info.architecture, info.vocab_size, info.context_length,

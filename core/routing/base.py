@@ -72,7 +72,7 @@ class Router(Protocol):
         """The next round. Idempotent until the next `observe`."""
         ...
 
-    def scores(self) -> dict[str, float]:
+    def drafter_scores(self) -> dict[str, float]:
         """Every SSM's present score, on the router's own scale."""
         ...
 

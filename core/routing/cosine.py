@@ -44,7 +44,7 @@ class CosineRouter:
         self._accepted = 0
         self._route: Route | None = None
 
-    def scores(self) -> dict[str, float]:
+    def drafter_scores(self) -> dict[str, float]:
         return dict(self._scores)
 
     def drop(self, name: str) -> None:

@@ -95,7 +95,7 @@ class CreditRouter:
 
     # -- what is known --
 
-    def scores(self) -> dict[str, float]:
+    def drafter_scores(self) -> dict[str, float]:
         """Expected tokens per second of each SSM alone; before the first audition about those of
         plain decoding."""
         log_probs = self._log_probs
@@ -131,7 +131,7 @@ class CreditRouter:
         if name in self._routed:
             self._routed.remove(name)
             not_routed = [one for one in self._names if one not in self._routed]
-            scores = self.scores()
+            scores = self.drafter_scores()
             self._routed += sorted(not_routed, key=lambda one: -scores[one])[:1]
             self._reason = f"{name} failed"
 

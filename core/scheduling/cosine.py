@@ -16,7 +16,7 @@ from core.scheduling.base import BatchCosts, BatchOutcome, Grant, LiveRequest, P
 from core.scheduling.batch_times import BatchTimes
 from core.scheduling.control import SpeculationControl, SpeculationLimit
 
-__all__ = ["Cosine", "Group", "best_group", "trim_lengths"]
+__all__ = ["Cosine", "PassGroup", "best_group", "trim_lengths"]
 
 # Assumed; the paper names the limits and gives no values. Nodes of all drafts in one pass:
 MOST_NODES = 64
@@ -27,7 +27,7 @@ NODE_WEIGHT = 0.007
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class PassGroup:
     """Requests (indices) of one LLM pass, the length of each one's draft, the nodes of all drafts
     (Gamma), and the objective."""
 
@@ -60,7 +60,7 @@ def best_group(
     largest: int,
     costs: BatchCosts,
     among: Sequence[int] | None = None,
-) -> Group:
+) -> PassGroup:
     """The group that minimises
 
         (t_draft + t_verify) / |B| + weight x Gamma
@@ -74,7 +74,7 @@ def best_group(
     first = max(among, key=lambda i: (live[i].waited, -i))
     plain_ms = costs.verify_ms(1, 0, live[first].context)
     most_ms = MOST_TIME * costs.verify_ms(len(live), 0, max(one.context for one in live))
-    best: Group | None = None
+    best: PassGroup | None = None
     for size in range(1, min(largest, len(among)) + 1):
         for start in range(len(among) - size + 1):
             members = by_context[start : start + size]
@@ -91,7 +91,7 @@ def best_group(
                 continue
             cost = ms / size + NODE_WEIGHT * plain_ms * nodes
             if best is None or cost < best.cost:
-                best = Group(tuple(members), cut, nodes, cost)
+                best = PassGroup(tuple(members), cut, nodes, cost)
     assert best is not None, "a group of the longest waiting request alone is always allowed"
     return best
 
@@ -148,7 +148,7 @@ class Cosine:
         self._decision = self._control.observe(busy, outcome.num_queued, self._asked)
 
 
-def _reason(live: Sequence[LiveRequest], group: Group, choice: int) -> str:
+def _reason(live: Sequence[LiveRequest], group: PassGroup, choice: int) -> str:
     """Why this group of `choice` requests that could be verified now."""
     size, tokens = len(group.members), count_noun(group.lengths[0], "token")
     if len(live) == 1:

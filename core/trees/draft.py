@@ -10,7 +10,7 @@ import torch
 from core.events.parts import Timed
 from core.trees.tree import ROOT, depths_of
 
-__all__ = ["Draft", "chances_of"]
+__all__ = ["Draft", "cumulative_scores"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Draft:
         return path
 
 
-def chances_of(draft: Draft) -> tuple[float, ...]:
+def cumulative_scores(draft: Draft) -> tuple[float, ...]:
     """Each node's cumulative score: the product of scores from the root down, the drafter's
     estimate of P(the node is accepted)."""
     chances: list[float] = []

@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
-
-__all__ = ["ROOT", "Proposal", "TokenTree", "ancestor_mask", "depths_of", "path_of"]
+__all__ = ["ROOT", "Proposal", "TokenTree", "depths_of", "path_of"]
 
 ROOT = -1
 
@@ -95,16 +93,3 @@ def depths_of(parents: Sequence[int]) -> tuple[int, ...]:
         # Parents come first, so theirs is known.
         depths.append(1 if parent == ROOT else depths[parent] + 1)
     return tuple(depths)
-
-
-def ancestor_mask(parents: Sequence[int]) -> torch.Tensor:
-    """(n, n) bool: row i is True at i and at i's ancestors. `parents` are parents-first."""
-    size = len(parents)
-    # A chain, the usual case: the causal mask.
-    if all(parent == i - 1 for i, parent in enumerate(parents)):
-        return torch.ones(size, size, dtype=torch.bool).tril_()
-    mask = torch.eye(size, dtype=torch.bool)
-    for i, parent in enumerate(parents):
-        if parent != ROOT:
-            mask[i] |= mask[parent]
-    return mask

@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from bench.grown.module import outline, shape_of
-from bench.grown.shape import TOLERANCE, Shape, plan_growth
+from bench.grown.shape import TOLERANCE, ModelShape, plan_growth
 from core.errors import ConfigError
 from tests.fakes import tiny_module
 
-LLM = Shape(256, 704, 8, 4, 4, 64, 4096, tied=True)
-SSM = Shape(128, 352, 2, 2, 2, 64, 4096, tied=True)
-QWEN = Shape(896, 4864, 24, 14, 2, 64, 151_936, tied=True, qkv_bias=True)
+LLM = ModelShape(256, 704, 8, 4, 4, 64, 4096, tied=True)
+SSM = ModelShape(128, 352, 2, 2, 2, 64, 4096, tied=True)
+QWEN = ModelShape(896, 4864, 24, 14, 2, 64, 151_936, tied=True, qkv_bias=True)
 BILLION = 10**9
 
 
@@ -33,7 +33,7 @@ BILLION = 10**9
         (QWEN, 7 * BILLION, 3584),
     ],
 )
-def test_a_plan_is_near_the_wish_and_exact(small: Shape, params: int, hidden: int) -> None:
+def test_a_plan_is_near_the_wish_and_exact(small: ModelShape, params: int, hidden: int) -> None:
     plan = plan_growth(small, params)
     large = plan.large
     assert abs(large.parameters / params - 1) <= TOLERANCE
@@ -54,7 +54,7 @@ def test_every_size_has_a_plan(params: int) -> None:
 
 def test_another_factor_is_taken_where_no_power_of_four_fits() -> None:
     """Of a vocabulary so large that four times the hidden size is too much."""
-    wide = Shape(64, 64, 1, 2, 2, 32, 1_000_000, tied=True)
+    wide = ModelShape(64, 64, 1, 2, 2, 32, 1_000_000, tied=True)
     plan = plan_growth(wide, 130_000_000)
     assert plan.factor == 2 and not plan.exact
 
@@ -66,7 +66,7 @@ def test_another_factor_is_taken_where_no_power_of_four_fits() -> None:
         (SSM, 10**15, "params is .*: a size that layers of this kind"),
     ],
 )
-def test_what_cannot_be_grown_is_refused(small: Shape, params: int, said: str) -> None:
+def test_what_cannot_be_grown_is_refused(small: ModelShape, params: int, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         plan_growth(small, params, "ssm-params")
 

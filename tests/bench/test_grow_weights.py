@@ -11,7 +11,7 @@ import torch
 from bench.grown import module as weights
 from bench.grown.manifest import check_likeness, likeness
 from bench.grown.module import grow_module, shape_of
-from bench.grown.shape import Plan
+from bench.grown.shape import GrowthPlan
 from core.errors import UnsupportedModelError
 from core.models.loading.tree_check import checked_model, tree_error
 from tests.fakes import info_of, tiny_module
@@ -30,7 +30,7 @@ KINDS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-def plan_of(module: Any, factor: int = 4, layers: int = 1, ffn: int = 40) -> Plan:
+def plan_of(module: Any, factor: int = 4, layers: int = 1, ffn: int = 40) -> GrowthPlan:
     """So many times as wide, so many layers and feed-forward units more."""
     small = shape_of(module)
     wide = replace(
@@ -41,7 +41,7 @@ def plan_of(module: Any, factor: int = 4, layers: int = 1, ffn: int = 40) -> Pla
         ffn=small.ffn + ffn,
         layers=small.layers + layers,
     )
-    return Plan(small, wide)
+    return GrowthPlan(small, wide)
 
 
 def texts_of(module: Any, count: int = 2, length: int = 40) -> list[list[int]]:
@@ -164,7 +164,7 @@ def differs(small: Any, large: Any, how: str = "") -> None:
 
 def test_control_a_wrong_correction_of_the_norms_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     small = small_module("llama")
-    monkeypatch.setattr(Plan, "correction", property(lambda plan: 0.99 * plan.factor**-0.5))
+    monkeypatch.setattr(GrowthPlan, "correction", property(lambda plan: 0.99 * plan.factor**-0.5))
     differs(small, grow_module(small, plan_of(small)))
 
 

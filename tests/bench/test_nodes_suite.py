@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bench.capacity import bound, most_clients, rate_of
+from bench.capacity import most_clients, rate_of, upper_bound
 from bench.context import Context
 from bench.prompts import load_prompts
 from bench.results import Results
@@ -18,7 +18,7 @@ from bench.suites.nodes import (
     SERVED,
     NodesSuite,
     failures,
-    relayed,
+    relay_name,
     tables,
 )
 from core.models.loading.load import load_models
@@ -38,7 +38,7 @@ def results(last: list[int]) -> Results:
         PLAIN: text(250.0, 4.0, [1, 2]),
         LOCAL: text(320.0, 6.2, [1, 2]),
         LOOPBACK: text(312.5, 6.4, [1, 2], 1.5),
-        relayed(5): text(170.0, 11.6, last, 6.5),
+        relay_name(5): text(170.0, 11.6, last, 6.5),
     }
     found.samples.append({"dtype": "float32", "prompt": "p", "repeat": 0, "figures": figures})
     return found
@@ -61,7 +61,7 @@ def test_another_text_fails_the_suite() -> None:
 
 @pytest.mark.parametrize(("draft", "verify"), [(2.0, 4.0), (6.0, 3.0), (9.0, 3.0)])
 def test_enough_nodes_come_near_the_bound_and_too_few_do_not(draft: float, verify: float) -> None:
-    most = bound([draft], [verify])
+    most = upper_bound([draft], [verify])
     assert most == 1 + draft / verify
     by_nodes = [most_clients(n, [draft], [verify], 0.1, 4) for n in (1, 2, 8)]
     assert by_nodes == sorted(by_nodes) and 0.9 * most <= by_nodes[-1] <= most + 1e-9
@@ -97,8 +97,8 @@ def test_the_suite_measures_over_processes_and_a_relay(monkeypatch: pytest.Monke
     report = suite.report(context)
     assert report.failures == () and "Clients served, float32" in report.tables[-1]
     assert {*found.samples[1]["figures"]} == {*SERVED}
-    ahead = [found.samples[0]["figures"][name + AHEAD] for name in (LOCAL, LOOPBACK, relayed(5))]
+    ahead = [found.samples[0]["figures"][name + AHEAD] for name in (LOCAL, LOOPBACK, relay_name(5))]
     assert ahead[0]["ahead"] == 0 < ahead[1]["trips"]
     figures = found.samples[0]["figures"]
-    assert min(figures[relayed(5)]["trip_ms"]) >= 5, "the relay delays"
+    assert min(figures[relay_name(5)]["trip_ms"]) >= 5, "the relay delays"
     assert min(figures[LOOPBACK]["trip_ms"]) < 5

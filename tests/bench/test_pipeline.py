@@ -112,7 +112,7 @@ def test_share_hits_and_bound() -> None:
     ]
     one = Contender(*(Group(rows).of(contestant=name) for name in ("ahead", "off")))
     assert (one.draft_share, one.hit_rate) == (0.5, 0.8)
-    assert one.bound == pytest.approx(1 / 0.6)
+    assert one.upper_bound == pytest.approx(1 / 0.6)
     assert one.gain is not None and one.gain.value == pytest.approx(1.25)
     assert one.other_texts == []
 

@@ -13,7 +13,7 @@ from bench.table_plan import (
     AccessTimes,
     FeatureTable,
     TablePlan,
-    joined,
+    join_tables,
     plan_of,
     plan_tables,
 )
@@ -40,7 +40,7 @@ def pairings(tables: list[FeatureTable]) -> Iterator[list[FeatureTable]]:
         yield [first, *rest]
     for i, other in enumerate(others):
         for rest in pairings(others[:i] + others[i + 1 :]):
-            yield [joined(first, other), *rest]
+            yield [join_tables(first, other), *rest]
 
 
 def optimum(tables: list[FeatureTable], most_bytes: int) -> TablePlan:

@@ -8,13 +8,11 @@ import pytest
 import torch
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
-from core.config import COMBINES, LENGTHS
 from core.engine.overlap import Job
 from core.events import Drafted, Event, RunCompleted
 from core.models.protocol import Feed
 from tests.core.engines import (
     GREEDY,
-    WARM,
     admit_all,
     by_run,
     engine_of,
@@ -66,18 +64,6 @@ def test_wherever_the_clock_stops_it_the_drafts_are_those_made_on_time(sampling,
         assert ids_of_events(ahead) == ids_of_events(on_time), looks
         assert trees(ahead) == trees(on_time), looks
         assert any(one.hit for event in rounds_of(ahead) for one in event.ahead) or looks < 4
-
-
-@pytest.mark.parametrize("combine", COMBINES)
-@pytest.mark.parametrize("length", LENGTHS)
-def test_every_rule_and_length_keeps_the_text(combine: str, length: str) -> None:
-    for sampling in (LONG, WARM):
-        plain = ids_of_events(run(engine_of(*tables()), sampling, drafters=(), pipeline="off"))
-        for pipeline in ("ahead", "auto"):
-            fields = {"combine": combine, "length": length, "pipeline": pipeline}
-            engine = engine_ahead(count=3)
-            assert ids_of_events(run(engine, sampling, **fields)) == plain
-            assert open_rows(engine) == [()] * 4
 
 
 def test_guesses_come_true_and_are_told() -> None:

@@ -55,29 +55,6 @@ def test_asking_again_gives_the_same_also_after_many_positions() -> None:
     assert torch.equal(SeededNoise(5, 16).gumbel(0), first)
 
 
-def test_seeds_and_positions_differ() -> None:
-    seen = {
-        tuple(SeededNoise(seed, 8).gumbel(position).tolist())
-        for seed in range(20)
-        for position in range(20)
-    }
-    assert len(seen) == 400
-
-
-def test_the_noise_is_gumbels() -> None:
-    values = SeededNoise(1, 20_000).gumbel(0)
-    assert bool(values.isfinite().all())
-    assert even((-(-values).exp()).exp().tolist()) > FALSE_ALARM
-    assert float(values.mean()) == pytest.approx(0.5772, abs=0.05)
-
-
-def test_neighbours_are_not_alike() -> None:
-    here, there = SeededNoise(1, 5000).gumbel(7), SeededNoise(1, 5000).gumbel(8)
-    other = SeededNoise(2, 5000).gumbel(7)
-    for one, two in ((here, there), (here, other), (here[:-1], here[1:])):
-        assert abs(float(torch.corrcoef(torch.stack([one, two]))[0, 1])) < 0.07
-
-
 def test_the_arg_max_of_log_p_and_noise_is_drawn_from_p() -> None:
     p = torch.tensor([0.5, 0.2, 0.15, 0.1, 0.05], dtype=torch.float64)
     noise = SeededNoise(9, 5)

@@ -13,7 +13,7 @@ from core.drafters.ahead import PassEnded
 from core.engine.overlap import ALONE, DraftPool, DraftThread
 from core.engine.round_state import ActiveRequest
 from core.engine.worker import Worker
-from core.events import Event, RunCompleted
+from core.events import Event
 from core.models.protocol import Feed
 from tests.core.engines import (
     GREEDY,
@@ -40,19 +40,6 @@ def requests(count: int, sampling: SamplingParams = GREEDY, **fields: Any) -> li
 
 def drafting_threads() -> list[str]:
     return [t.name for t in threading.enumerate() if t.name.startswith("drafting")]
-
-
-@pytest.mark.parametrize("sampling", [GREEDY, WARM], ids=["greedy", "match"])
-@pytest.mark.parametrize("combine", ["union", "vote", "log_pool"])
-@pytest.mark.parametrize("count", [1, 2, 3, 5])
-def test_ids_are_those_of_the_plain_loop(count: int, combine: str, sampling: SamplingParams):
-    found = []
-    for pipeline in PIPELINES:
-        asked = requests(count, sampling, combine=combine, pipeline=pipeline)
-        events = list(engine_of(*tables()).generate_many(asked))
-        found.append(texts_of(events))
-        assert sum(isinstance(event, RunCompleted) for event in events) == count
-    assert all(one == found[0] for one in found)
 
 
 def test_sampled_drafts_draw_the_same_tokens_made_ahead_or_on_time() -> None:

@@ -1,7 +1,4 @@
-"""Processing equals transformers' warpers and their definition; residuals; what a Target shows."""
-
-import itertools
-import math
+"""Processing equals transformers' warpers; residuals; what a Target shows."""
 
 import pytest
 import torch
@@ -56,23 +53,6 @@ def warped(
     return MinPLogitsWarper(min_p)(None, scores) if min_p else scores
 
 
-def defined(
-    row: list[float], temperature: float, top_k: int, top_p: float, min_p: float
-) -> list[float]:
-    """The kept scores in falling order, by the definition of the four steps."""
-    scores = sorted((value / temperature for value in row), reverse=True)
-    if top_k:
-        edge = scores[min(top_k, len(scores)) - 1]
-        scores = [score for score in scores if score >= edge]
-    if top_p < 1.0:
-        weights = torch.tensor(scores, dtype=torch.float64).softmax(dim=0).tolist()
-        before = itertools.accumulate(weights, initial=0.0)
-        # A token stays while those above it do not yet hold top_p of the probability.
-        scores = [s for s, above in zip(scores, before, strict=False) if above < top_p]
-    edge = scores[0] + math.log(min_p) if min_p else MINUS
-    return [score for score in scores if score >= edge]
-
-
 @WAYS
 def test_processing_is_transformers(
     temperature: float, top_k: int, top_p: float, min_p: float
@@ -81,24 +61,6 @@ def test_processing_is_transformers(
     for logits in (logits_of(1), tied(2), tied(3)):
         wanted = warped(logits, temperature, top_k, top_p, min_p)
         assert torch.equal(process_logits(logits, sampling), wanted)
-
-
-@WAYS
-def test_processing_is_its_definition(
-    temperature: float, top_k: int, top_p: float, min_p: float
-) -> None:
-    sampling = SamplingParams(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
-    for logits in (logits_of(1), logits_of(4), tied(5)):
-        for got, row in zip(process_logits(logits, sampling), logits, strict=True):
-            kept = sorted((s for s in got.tolist() if s != MINUS), reverse=True)
-            wanted = defined(row.tolist(), temperature, top_k, top_p, min_p)
-            assert kept == pytest.approx(wanted, rel=1e-6, abs=1e-6)
-
-
-def test_tokens_tied_at_the_top_k_edge_all_stay() -> None:
-    logits = torch.tensor([[1.0, 3.0, 2.0, 2.0]])
-    got = process_logits(logits, SamplingParams(temperature=1.0, top_k=2))
-    assert got.tolist() == [[MINUS, 3.0, 2.0, 2.0]]
 
 
 def test_the_order_is_temperature_top_k_top_p() -> None:

@@ -1,9 +1,9 @@
-"""TokenTree: parallel arrays, paths, depths, masks."""
+"""TokenTree: parallel arrays, paths, depths."""
 
 import pytest
 from hypothesis import given
 
-from core.trees.tree import ROOT, Proposal, TokenTree, ancestor_mask, depths_of
+from core.trees.tree import ROOT, Proposal, TokenTree, depths_of
 from tests.laws.trees import LAW, ancestors, parents
 
 #        0 ── 2 ── 4
@@ -38,21 +38,5 @@ def test_a_proposal_without_a_row_is_deterministic() -> None:
 
 @LAW
 @given(parents())
-def test_the_mask_marks_ancestors_and_the_node_itself(above: list[int]) -> None:
-    mask = ancestor_mask(above)
-    for node in range(len(above)):
-        assert set(mask[node].nonzero().flatten().tolist()) == ancestors(above, node)
-
-
-@LAW
-@given(parents())
 def test_depths_count_ancestors(above: list[int]) -> None:
     assert depths_of(above) == tuple(len(ancestors(above, i)) for i in range(len(above)))
-
-
-def test_a_chain_has_a_triangular_mask() -> None:
-    assert ancestor_mask([ROOT, 0, 1]).tolist() == [
-        [True, False, False],
-        [True, True, False],
-        [True, True, True],
-    ]

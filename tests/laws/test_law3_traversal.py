@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from core.trees.sampling import one_hot_residual, residual
-from core.trees.verify.base import Offer
+from core.trees.verify.base import ChildProposal
 from tests.laws.enumeration import WalkNoise
 from tests.laws.law3_cases import (
     DEEP,
@@ -60,19 +60,19 @@ def test_control_every_trap_below_a_draw_is_noticed(name: str, monkeypatch: pyte
     assert trapped > NOTICED
 
 
-def kept_where_nothing_is_left(chance: float, left: torch.Tensor, offer: Offer) -> Left:
+def kept_where_nothing_is_left(chance: float, left: torch.Tensor, offer: ChildProposal) -> Left:
     """S = 0 changes nothing."""
     now = rest(chance, left, offer)
     return now if now[0] > 0.0 else (chance, left)
 
 
-def chance_kept(chance: float, left: torch.Tensor, offer: Offer) -> Left:
+def chance_kept(chance: float, left: torch.Tensor, offer: ChildProposal) -> Left:
     """M is updated, pa is not."""
     now, weights = rest(chance, left, offer)
     return chance, weights * (chance / now) if now > 0.0 else left
 
 
-def not_renormalised(chance: float, left: torch.Tensor, offer: Offer) -> Left:
+def not_renormalised(chance: float, left: torch.Tensor, offer: ChildProposal) -> Left:
     """pa <- S: what is left, but not given that the branch was rejected."""
     if chance == 1.0:
         return rest(chance, left, offer)
@@ -81,7 +81,7 @@ def not_renormalised(chance: float, left: torch.Tensor, offer: Offer) -> Left:
     return total, weights * (total / now if now > 0.0 else 0.0)
 
 
-def unweighted(chance: float, left: torch.Tensor, offer: Offer) -> Left:
+def unweighted(chance: float, left: torch.Tensor, offer: ChildProposal) -> Left:
     """R = max(0, M - q) as in `mss`, not max(0, pa M - q)."""
     now, _ = rest(chance, left, offer)
     whole = left / chance if chance > 0.0 else left

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core import Engine, Request, SamplingParams, SpeculationConfig
+from core import Request, SamplingParams, SpeculationConfig
 from core.events import Combined, Event, RoundCompleted, RunCompleted, Verified
-from tests.fakes import TableModel, loaded_tables, random_table
+from tests.core.engines import engine_of
+from tests.fakes import TableModel, random_table
 from tests.laws.pairwise import parametrize_pairs
 from tests.laws.runs import PLAIN, ids_of, rounds_and_end
 from tests.laws.trees import LAW
@@ -30,10 +31,6 @@ def telling(sure: float = 0.97, confused_at: int = -1) -> TableModel:
         return [sure if token == wanted else rest for token in range(VOCAB)]
 
     return TableModel("teller", VOCAB, table)
-
-
-def engine_of(llm: TableModel, ssms: list[TableModel], eos: tuple[int, ...] = ()) -> Engine:
-    return Engine(loaded_tables(llm, ssms, eos))
 
 
 def named(model: TableModel, name: str) -> TableModel:

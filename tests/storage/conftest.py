@@ -59,3 +59,10 @@ def sql(path: Path) -> Callable[..., list[tuple[Any, ...]]]:
             return connection.execute(query, values).fetchall()
 
     return ask
+
+
+@pytest.fixture
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A locked file is given up soon."""
+    monkeypatch.setattr("storage.sink.LOCK_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("storage.writer.LAST_RETRY_S", 0.2)

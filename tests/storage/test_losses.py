@@ -11,11 +11,7 @@ from storage import RunQuery, RunStore
 from tests.storage.trouble import hold_write_lock, record, record_quickly
 from tests.synthetic import synthetic_run
 
-
-@pytest.fixture(autouse=True)
-def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("storage.sink.LOCK_TIMEOUT_S", 0.05)
-    monkeypatch.setattr("storage.writer.LAST_RETRY_S", 0.2)
+pytestmark = pytest.mark.usefixtures("short_waits")
 
 
 def test_beyond_the_limit_events_are_dropped_counted_and_the_run_is_marked(path, wait_for):

@@ -111,8 +111,9 @@ def test_a_thinned_run_tells_what_the_whole_one_told(store, keep, shape, end, dr
     trees = [[e for e in of if isinstance(e, Combined)] for of in (events, run)]
     verdicts = [e for e in run if isinstance(e, Verified)]
     for tree, old, verdict in zip(*trees, verdicts, strict=True):
-        kept = sorted(verdict.path) if old.origins else ()
-        assert tree.origins == tuple(old.origins[node] for node in kept)
+        path = sorted(verdict.path)
+        assert tree.origins == tuple(old.origins[node] for node in path if old.origins)
+        assert tree.masses == tuple(old.masses[node] for node in path if node < len(old.masses))
     first, whole = events[0], run[0]
     assert first == dataclasses.replace(whole, warnings=(*whole.warnings, THINNED))
     for new, old in zip(events, run, strict=True):

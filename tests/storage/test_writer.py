@@ -15,11 +15,7 @@ from storage.sink import Sink
 from tests.storage.trouble import hold_write_lock, record, record_quickly
 from tests.synthetic import synthetic_run
 
-
-@pytest.fixture(autouse=True)
-def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("storage.sink.LOCK_TIMEOUT_S", 0.05)
-    monkeypatch.setattr("storage.writer.LAST_RETRY_S", 0.2)
+pytestmark = pytest.mark.usefixtures("short_waits")
 
 
 def test_a_locked_file_pauses_the_log_and_nothing_is_lost(store: RunStore, wait_for: Any) -> None:

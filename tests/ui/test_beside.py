@@ -209,6 +209,16 @@ def test_another_question_may_have_another_answer(request_: Request, words: str)
     assert same.kind == "identical" and ("though" in same.sentence) == (words != "nothing")
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "reason"),
+    [("prompt_token_ids", (9, 9), "prompt"), ("dtype", "bfloat16", "number format")],
+)
+def test_another_prompt_or_number_format_is_named(field: str, value: Any, reason: str) -> None:
+    first, *rest = plain(change=2)
+    answer = same_text(made(), [replace(first, **{field: value}), *rest])
+    assert answer.kind == "other" and f"differ in {reason}." in answer.sentence
+
+
 def test_seeds_count_only_where_tokens_are_drawn() -> None:
     def with_seed(events: list[Event], seed: int) -> list[Event]:
         return [replace(events[0], seed=seed), *events[1:]]

@@ -13,7 +13,7 @@ from tests.zoo.small import SMALL, TickingClock
 from zoo.prepare import Inputs, prepare
 from zoo.presets import Preset
 from zoo.tokens import TokenStore, open_tokens
-from zoo.train import Run
+from zoo.train import TrainingRun
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -39,13 +39,13 @@ def store(prepared: Path, tmp_path: Path) -> TokenStore:
 
 
 @pytest.fixture
-def ticking_run(store: TokenStore) -> Callable[..., Run]:
+def ticking_run(store: TokenStore) -> Callable[..., TrainingRun]:
     """Makes a run of `num_steps` steps for each model of `preset`."""
 
-    def make(preset: Preset, num_steps: int, **changes: object) -> Run:
+    def make(preset: Preset, num_steps: int, **changes: object) -> TrainingRun:
         shares = sum(each.budget_share for each in preset.models)
         minutes = (num_steps - 0.5) / 60.0 * shares / preset.models[0].budget_share
-        run = Run(preset, store, minutes, torch.device("cpu"), stream=io.StringIO())
+        run = TrainingRun(preset, store, minutes, torch.device("cpu"), stream=io.StringIO())
         return replace(run, clock=TickingClock(), **changes)
 
     return make

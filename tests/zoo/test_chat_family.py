@@ -25,7 +25,7 @@ from core.models.protocol import chain
 from tests.core.models.folders import save_tiny_model
 from tests.fakes import VOCAB, tiny_module, word_tokenizer
 from tests.zoo.small import Killed, TickingClock
-from zoo.batch_generation import TOP, BatchGenerator, Generated, Stop
+from zoo.batch_generation import TOP, BatchGenerator, BatchLimits, Generated
 from zoo.chat_family import (
     FAMILY,
     FamilyPlan,
@@ -46,10 +46,10 @@ from zoo.own_answers import (
 )
 from zoo.shared_folders import EMBEDDING, LAYERS, write_family
 from zoo.shared_students import (
-    Batch,
-    Shape,
     SharedTrainer,
     SoftCrossEntropy,
+    StudentBatch,
+    StudentShape,
     hidden_states,
     member,
     new_students,
@@ -60,7 +60,7 @@ TEMPLATE = (
     "{% if add_generation_prompt %} w3{% endif %}"
 )
 END = 9
-SHAPE = Shape(layers=2, hidden=32, intermediate=48, head_size=8, head=40)
+SHAPE = StudentShape(layers=2, hidden=32, intermediate=48, head_size=8, head=40)
 QUESTIONS = {"facts": ["w4", "w5 w6"], "code": ["w7 w8 w10"]}
 PROMPTS = ([5, 6, 7], [8, 11, 12, 13, 14, 15, 16], [3])
 
@@ -98,7 +98,7 @@ def test_a_batch_is_written_as_transformers_writes_each_text(
     """Greedily, past a rounded number of slots, from prompts of different lengths, to the end
     token where there is one."""
     monkeypatch.setattr(batch_generation, "PREFILL_TEXTS", prefill)
-    texts = BatchGenerator(models).generate(PROMPTS, [0.0] * 3, Stop(80))
+    texts = BatchGenerator(models).generate(PROMPTS, [0.0] * 3, BatchLimits(80))
     module, expected = module_of(models, tmp_path), []
     for prompt in PROMPTS:
         ids = torch.tensor([prompt])
@@ -114,7 +114,7 @@ def test_a_batch_is_written_as_transformers_writes_each_text(
 def test_kept_probabilities_are_those_of_each_next_token(
     models: LoadedModels, tmp_path: Path
 ) -> None:
-    texts = BatchGenerator(models).generate(PROMPTS, [1.0, 0.0, 0.6], Stop(12))
+    texts = BatchGenerator(models).generate(PROMPTS, [1.0, 0.0, 0.6], BatchLimits(12))
     tokens = training_tokens(texts, [0, 1, 2])
     module = module_of(models, tmp_path)
     bounds = [*tokens.starts.tolist(), len(tokens.ids)]
@@ -136,7 +136,7 @@ def test_kept_probabilities_are_those_of_each_next_token(
 def test_temperatures_are_each_texts_own(models: LoadedModels) -> None:
     def texts(seed: int, temperatures: list[float]) -> list[list[int]]:
         generator = BatchGenerator(models, seed)
-        return written(generator.generate([PROMPTS[0]] * 4, temperatures, Stop(12)))
+        return written(generator.generate([PROMPTS[0]] * 4, temperatures, BatchLimits(12)))
 
     mixed = texts(0, [0.0, 1.0, 1.0, 0.0])
     assert mixed[0] == mixed[3] and mixed[1] != mixed[2]
@@ -146,11 +146,11 @@ def test_temperatures_are_each_texts_own(models: LoadedModels) -> None:
 def test_a_batch_ends_with_most_of_its_texts_or_at_its_deadline(models: LoadedModels) -> None:
     clock = TickingClock()
     generator = BatchGenerator(models, clock=clock)
-    whole = generator.generate(PROMPTS, [0.0] * 3, Stop(80))
-    late = generator.generate(PROMPTS, [0.0] * 3, Stop(80, deadline=clock.now))
+    whole = generator.generate(PROMPTS, [0.0] * 3, BatchLimits(80))
+    late = generator.generate(PROMPTS, [0.0] * 3, BatchLimits(80, deadline=clock.now))
     assert late.top_p.shape[1] == batch_generation.CHECKED_EVERY
     assert written(late) == [tokens[: batch_generation.CHECKED_EVERY] for tokens in written(whole)]
-    some = generator.generate(PROMPTS, [0.0] * 3, Stop(80, ended=0.3))
+    some = generator.generate(PROMPTS, [0.0] * 3, BatchLimits(80, ended=0.3))
     assert late.ids.shape[1] <= some.ids.shape[1] < whole.ids.shape[1]
 
 
@@ -172,7 +172,9 @@ def questions(models: LoadedModels, left_out: tuple[str, ...] = ()) -> Questions
 
 def test_the_llm_writes_questions_of_its_own(models: LoadedModels) -> None:
     """Turns of the user, from their beginning in the template: those that end by themselves."""
-    turns = BatchGenerator(models).generate([[1]] * 40, [1.0] * 40, Stop(12, ENDED_QUESTIONS))
+    turns = BatchGenerator(models).generate(
+        [[1]] * 40, [1.0] * 40, BatchLimits(12, ENDED_QUESTIONS)
+    )
     ended = [tokens[:-1] for tokens in written(turns) if tokens[-1] == END]
     texts = ["".join(f"w{i}" for i in tokens) for tokens in ended]
     found = questions(models).own_questions(40)
@@ -288,7 +290,7 @@ def test_a_kinds_weight_is_what_its_tokens_count() -> None:
     others = tokens.top_ids.where(tokens.kinds[:, None] == 0, tokens.top_ids.flip(1))
     losses = [
         SharedTrainer(
-            students(), each, [[1.0, 0.0], [1.0, 1.0]], Batch(2, 32), torch.float32
+            students(), each, [[1.0, 0.0], [1.0, 1.0]], StudentBatch(2, 32), torch.float32
         ).step(0.0)
         for each in (tokens, tokens._replace(top_ids=others))
     ]  # fmt: skip
@@ -297,7 +299,7 @@ def test_a_kinds_weight_is_what_its_tokens_count() -> None:
 
 def test_training_lowers_each_students_loss() -> None:
     trainer = SharedTrainer(
-        students(), random_tokens(), [[1.0, 0.25], [0.25, 1.0]], Batch(2, 32), torch.float32
+        students(), random_tokens(), [[1.0, 0.25], [0.25, 1.0]], StudentBatch(2, 32), torch.float32
     )
     losses = torch.stack([trainer.step(step / 60) for step in range(60)])
     assert (losses[-5:].mean(0) < losses[0] - 0.3).all()
@@ -310,7 +312,9 @@ def test_training_lowers_each_students_loss() -> None:
 
 def test_too_few_tokens_are_refused() -> None:
     with pytest.raises(ConfigError, match="generation_minutes is '64 tokens': enough for 65"):
-        SharedTrainer(students(), random_tokens(), [[1.0], [1.0]], Batch(2, 65), torch.float32)
+        SharedTrainer(
+            students(), random_tokens(), [[1.0], [1.0]], StudentBatch(2, 65), torch.float32
+        )
 
 
 # -- folders --
@@ -397,7 +401,7 @@ def test_accuracy_is_counted_on_the_llms_greedy_tokens() -> None:
 def small_plan(**changes: Any) -> FamilyPlan:
     lengths = Lengths(prompt=16, answer=20, question=12)
     plan = FamilyPlan(
-        1.0, 0.05, QUESTIONS, ["w40 w41", "w42"], SHAPE, Batch(4, 24), lengths,
+        1.0, 0.05, QUESTIONS, ["w40 w41", "w42"], SHAPE, StudentBatch(4, 24), lengths,
         clock=TickingClock(), stream=io.StringIO(),
     )  # fmt: skip
     return replace(plan, **changes)

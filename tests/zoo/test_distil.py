@@ -27,19 +27,19 @@ from zoo import distil as distilling
 from zoo.boost import boost
 from zoo.distil import Distilled, Teaching, Tuning, distil
 from zoo.draft_accuracy import LONGEST, coverage, draft_accuracy, runs_of
-from zoo.initial_weights import Start, initial_model
+from zoo.initial_weights import InitialWeights, initial_model
 from zoo.learning_curve import LearningCurve
 from zoo.losses import Distillation, log_probabilities
 from zoo.models import open_model, weights_id
-from zoo.own_texts import Form, OwnTexts, continue_prefixes
+from zoo.own_texts import BatchShape, OwnTexts, continue_prefixes
 from zoo.result_cache import NO_CACHE
 from zoo.students import Student, students, tuning_preset
 from zoo.tokens import TokenStore
-from zoo.train import Run
+from zoo.train import TrainingRun
 from zoo.trainer import new_model
 
 ROOT = Path(__file__).resolve().parents[2]
-SHORT = Form(texts=4, length=24, prefixes=(6, 10), temperatures=(0.0, 0.8))
+SHORT = BatchShape(texts=4, length=24, prefixes=(6, 10), temperatures=(0.0, 0.8))
 
 
 def fresh(store: TokenStore, which: int, seed: int) -> Any:
@@ -65,7 +65,7 @@ def teach(family: tuple[TokenStore, Path, list[Path]]) -> Callable[..., Any]:
         found = [replace(one, recipe=replace(one.recipe, tokens_per_step=512)) for one in found]
         preset = tuning_preset(SMALL, found)
         minutes = (num_steps - 0.5) / 60.0 * len(found)
-        run = Run(preset, store, minutes, torch.device("cpu"), stream=io.StringIO())
+        run = TrainingRun(preset, store, minutes, torch.device("cpu"), stream=io.StringIO())
         run = replace(run, clock=TickingClock(), **changes)
         return found, Teaching(run, llm, own_batches=1)
 
@@ -99,7 +99,7 @@ def test_a_new_ssm_begins_with_embeddings_of_its_llm(teach: Callable[..., Any]) 
     minimised = Distillation(teaching.teacher)
     still = replace(one.recipe, learning_rate=1e-12)
     new = Tuning(still, None, minimised)
-    assert new.initial_weights(teaching) == Start(None, teaching.llm, "ssm")
+    assert new.initial_weights(teaching) == InitialWeights(None, teaching.llm, "ssm")
     given = Tuning(one.recipe, one.start, minimised)
     assert given.initial_weights(teaching).identity() == {"start": weights_id(one.start)}
     assert new.identity(teaching)["embeddings"] == weights_id(teaching.llm)

@@ -16,14 +16,14 @@ from tests.zoo.small import SMALL
 from zoo.evaluate import HeldOut, as_json, evaluate_folder, measure, table, trained_models
 from zoo.tokenizer import open_tokenizer, tokenizer_difference, train_tokenizer
 from zoo.tokens import TokenStore
-from zoo.train import Run, train_model
+from zoo.train import TrainingRun, train_model
 from zoo.trainer import new_model
 
 CPU = torch.device("cpu")
 
 
 @pytest.fixture
-def trained(ticking_run: Callable[..., Run], store: TokenStore) -> Path:
+def trained(ticking_run: Callable[..., TrainingRun], store: TokenStore) -> Path:
     """The folder of a model of three steps."""
     train_model(SMALL.models[1], ticking_run(replace(SMALL, models=SMALL.models[1:2]), 3))
     (folder,) = trained_models(store.folder)

@@ -13,16 +13,22 @@ from transformers import DynamicCache
 from core.errors import ConfigError
 from core.models.forward import cache_argument
 from tests.zoo.small import SMALL
-from zoo.initial_weights import Start, deepen, folders_by_name, initial_model, narrow_embeddings
+from zoo.initial_weights import (
+    InitialWeights,
+    deepen,
+    folders_by_name,
+    initial_model,
+    narrow_embeddings,
+)
 from zoo.models import open_model
 from zoo.presets import ModelRecipe
 from zoo.tokens import TokenStore
-from zoo.train import Run, train_family, train_model
+from zoo.train import TrainingRun, train_family, train_model
 from zoo.trainer import new_model
 
 LLM = SMALL.models[0]
 DEEP = replace(LLM, num_layers=5)
-MakeRun = Callable[..., Run]
+MakeRun = Callable[..., TrainingRun]
 IDS = torch.randint(512, (2, 40), generator=torch.Generator().manual_seed(0))
 
 
@@ -95,13 +101,13 @@ def test_training_goes_on_from_a_folder(ticking_run: MakeRun) -> None:
     folder = run.store.folder / "models" / "llm"
     moved = folder.rename(run.store.folder / "llm")
     shutil.rmtree(run.store.folder / "runs")
-    deep = train_family(run, {"llm": Start(moved)})["llm"]
+    deep = train_family(run, {"llm": InitialWeights(moved)})["llm"]
     assert len(open_model(folder).model.layers) == 5
     # One step at the lowest rate from where the other stopped.
     assert deep.held_out["code"].loss == pytest.approx(trained.held_out["code"].loss, abs=0.1)
     again = ticking_run(replace(SMALL, models=(DEEP,)), 2, store=run.store)
     with pytest.raises(ConfigError, match="a checkpoint of the same start"):
-        train_model(DEEP, again, Start(folder))
+        train_model(DEEP, again, InitialWeights(folder))
 
 
 @pytest.mark.parametrize(
@@ -116,7 +122,9 @@ def test_a_folder_of_other_sizes_is_refused(ticking_run: MakeRun, other: ModelRe
     run = ticking_run(replace(SMALL, models=(LLM,)), 1)
     train_model(LLM, run)
     with pytest.raises(ConfigError, match=message):
-        initial_model(other, SMALL, run.store, 0, Start(run.store.folder / "models" / "llm"))
+        initial_model(
+            other, SMALL, run.store, 0, InitialWeights(run.store.folder / "models" / "llm")
+        )
 
 
 def test_folders_are_told_by_their_names(store: TokenStore) -> None:
@@ -149,7 +157,7 @@ def test_a_new_model_begins_with_the_embeddings_of_a_folder(ticking_run: MakeRun
     train_model(LLM, run)
     folder = run.store.folder / "models" / "llm"
     ssm = SMALL.models[1]
-    begun = initial_model(ssm, SMALL, run.store, 0, Start(embeddings=folder))
+    begun = initial_model(ssm, SMALL, run.store, 0, InitialWeights(embeddings=folder))
     wide = open_model(folder).get_input_embeddings().weight
     ours, plain = begun.get_input_embeddings().weight, initial_model(ssm, SMALL, run.store, 0)
     assert begun.lm_head.weight is ours
@@ -163,7 +171,7 @@ def test_a_checkpoint_of_other_embeddings_is_refused(ticking_run: MakeRun) -> No
     run = ticking_run(replace(SMALL, models=(LLM, ssm)), 2)
     train_model(LLM, run)
     train_model(ssm, run)
-    embeddings = Start(embeddings=run.store.folder / "models" / "llm")
+    embeddings = InitialWeights(embeddings=run.store.folder / "models" / "llm")
     again = ticking_run(replace(SMALL, models=(LLM, ssm)), 4, store=run.store)
     with pytest.raises(ConfigError, match="a checkpoint of the same embeddings"):
         train_model(ssm, again, embeddings)

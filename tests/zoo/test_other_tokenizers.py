@@ -16,7 +16,7 @@ from tests.zoo.small import SMALL
 from tests.zoo.spelling import TEXTS, byte_fallback, byte_level, save_tokenizer
 from zoo import __main__ as command
 from zoo.models import open_model
-from zoo.own_texts import Form, OwnTexts
+from zoo.own_texts import BatchShape, OwnTexts
 from zoo.prepare import Inputs, prepare
 from zoo.teacher_cache import TeacherCache
 from zoo.token_bytes import byte_lengths
@@ -66,7 +66,9 @@ def test_what_a_large_llm_says_is_kept_whole(tmp_path: Path) -> None:
     with torch.no_grad():  # its likeliest tokens are the last ones
         teacher.lm_head.weight[:69_000] = 0.0
     row = np.arange(69_000, 69_700, dtype=np.uint32)
-    texts = OwnTexts(teacher, {"a": row}, tmp_path, Form(2, 20, (4,), (1.0,)), separator=69_100)
+    texts = OwnTexts(
+        teacher, {"a": row}, tmp_path, BatchShape(2, 20, (4,), (1.0,)), separator=69_100
+    )
     drawn = texts.batch("a", 0)
     assert drawn.dtype == np.uint32 and (drawn[:, :4] >= 69_000).all()
     assert drawn[0, 0] == 69_100, "every other one begins where a document does"

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from zoo.losses import Distillation, Loss, Total, next_token
 from zoo.parallel_gradients import ParallelGradients
 from zoo.presets import PRESETS
-from zoo.train import Run
+from zoo.train import TrainingRun
 from zoo.trainer import new_model
 
 RECIPE = PRESETS["smoke"].models[1]
@@ -114,6 +114,6 @@ def test_threads_share_where_each_gets_as_many_windows(device, threads, workers,
     """Four windows of 128 tokens a step."""
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     store: Any = None
-    run = Run(PRESETS["smoke"], store, 1.0, torch.device(device))
+    run = TrainingRun(PRESETS["smoke"], store, 1.0, torch.device(device))
     assert run.workers(RECIPE) == workers
     assert run.workers(replace(RECIPE, tokens_per_step=64)) == 1

@@ -7,7 +7,7 @@ import pytest
 
 import zoo.__main__ as command
 from core.errors import ConfigError
-from zoo.samples import DOES_NOT, PARSES, UNDECIDED, Prompt, parse_verdict, prompts_of
+from zoo.samples import DOES_NOT, PARSES, UNDECIDED, SamplePrompt, parse_verdict, prompts_of
 
 PROMPTS = [
     {"domain": domain, "prompt": f"{domain} {n}"} for n in range(3) for domain in ("code", "math")
@@ -46,8 +46,8 @@ def test_prompts_are_taken_by_domain(tmp_path: Path) -> None:
     file = tmp_path / "prompts.jsonl"
     file.write_text("\n".join(map(json.dumps, PROMPTS)))
     assert prompts_of(file, [], 2) == [
-        Prompt("code", "code 0"), Prompt("code", "code 1"),
-        Prompt("math", "math 0"), Prompt("math", "math 1"),
+        SamplePrompt("code", "code 0"), SamplePrompt("code", "code 1"),
+        SamplePrompt("math", "math 0"), SamplePrompt("math", "math 1"),
     ]  # fmt: skip
     assert [one.text for one in prompts_of(file, ["math"], 9)] == ["math 0", "math 1", "math 2"]
     with pytest.raises(ConfigError, match="domains is 'docs': one of code, math"):

@@ -15,19 +15,19 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from core.errors import ConfigError, ModelError
 from tests.zoo.small import SMALL, Killed, new_trainer
 from zoo import train as training
-from zoo.checkpoint import Checkpoint
+from zoo.checkpoint import TrainingCheckpoint
 from zoo.learning_curve import LearningCurve
 from zoo.models import autocast
 from zoo.progress import ProgressLine
 from zoo.tokens import TokenStore
-from zoo.train import Run, train_family, train_model
+from zoo.train import TrainingRun, train_family, train_model
 from zoo.trainer import Trainer
 
 SSM = SMALL.models[1]
 ONE = replace(SMALL, models=(SSM,))
 CPU = torch.device("cpu")
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
-MakeRun = Callable[..., Run]
+MakeRun = Callable[..., TrainingRun]
 
 
 def killing_clock(after: int) -> Callable[[], float]:
@@ -151,7 +151,7 @@ def test_an_evaluation_that_was_cut_short_is_made_when_the_run_goes_on(ticking_r
 def test_an_older_checkpoint_owes_nothing(store: TokenStore, tmp_path: Path) -> None:
     trainer = new_trainer(SSM, store)
     trainer.step(0.0)
-    checkpoint = Checkpoint(tmp_path / "c.pt", {})
+    checkpoint = TrainingCheckpoint(tmp_path / "c.pt", {})
     checkpoint.save(trainer, 1.0, evaluation_due=True)
     state = torch.load(tmp_path / "c.pt", weights_only=True)
     assert state.pop("owes")
@@ -208,7 +208,7 @@ def test_a_loss_that_is_no_number_stops_and_leaves_the_last_checkpoint(
     ticking_run: MakeRun, store: TokenStore, tmp_path: Path
 ) -> None:
     trainer = new_trainer(SSM, store)
-    checkpoint = Checkpoint(tmp_path / "c.pt", {"seed": 0})
+    checkpoint = TrainingCheckpoint(tmp_path / "c.pt", {"seed": 0})
     trainer.step(0.0)
     checkpoint.save(trainer, 1.0)
     with torch.no_grad():
@@ -295,7 +295,9 @@ def test_products_are_bfloat16() -> None:
 
 @on_gpu
 @pytest.mark.gpu
-def test_a_run_begun_on_the_device_goes_on_on_the_cpu(ticking_run: Callable[..., Run]) -> None:
+def test_a_run_begun_on_the_device_goes_on_on_the_cpu(
+    ticking_run: Callable[..., TrainingRun],
+) -> None:
     begun = train_model(ONE.models[0], ticking_run(ONE, 60, device=torch.device("cuda")))
     assert begun.training_loss < 6.0
     resumed = train_model(ONE.models[0], ticking_run(ONE, 80))

@@ -65,7 +65,7 @@ class Costs:
     def __init__(self, llm: LanguageModel, verify: VerifyCosts | None = None) -> None:
         self._llm = llm
         self._verify = verify
-        self._table: _Table | None = None
+        self._table: _WarmupTable | None = None
         # Measured over table values: the machine may be slower than at warm-up, for all tree sizes
         # alike.
         self._correction = Meter()
@@ -108,11 +108,11 @@ class Costs:
     def table_ms(self, nodes: int, context: int) -> float:
         """A pass as it was measured at warm-up, at most of LARGEST_TREE nodes."""
         if self._table is None:
-            self._table = _Table(self.verify)
+            self._table = _WarmupTable(self.verify)
         return self._table.ms(nodes, context)
 
 
-class _Table:
+class _WarmupTable:
     """The warm-up measurements, interpolated linearly in the number of nodes and the context."""
 
     def __init__(self, verify: VerifyCosts) -> None:

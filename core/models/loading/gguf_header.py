@@ -96,7 +96,7 @@ def _refuse(file: Path, reason: str) -> NoReturn:
     )
 
 
-def _unsupported(file: Path, reason: str) -> NoReturn:
+def _raise_unsupported(file: Path, reason: str) -> NoReturn:
     raise UnsupportedModelError(
         f"model is {str(file)!r}: {reason}; a GGUF file that transformers can dequantize is allowed"
     )
@@ -125,7 +125,9 @@ class _HeaderReader:
         if not isinstance(architecture, str):
             _refuse(self.file, "general.architecture is missing")
         if metadata.get("split.count", 0) not in (0, 1):
-            _unsupported(self.file, f"it is one of {metadata['split.count']} files of a model")
+            _raise_unsupported(
+                self.file, f"it is one of {metadata['split.count']} files of a model"
+            )
         layers = metadata.get(f"{architecture}.block_count")
         if not isinstance(layers, int) or not 0 < layers <= min(tensors, MOST_LAYERS):
             _refuse(self.file, f"block_count is {layers!r} with {tensors} tensors")
@@ -205,7 +207,9 @@ class _HeaderReader:
         try:
             kind_of = self.gguf.GGMLQuantizationType(kind)
         except ValueError:
-            _unsupported(self.file, f"tensor {name} is of type {kind}, which no package here knows")
+            _raise_unsupported(
+                self.file, f"tensor {name} is of type {kind}, which no package here knows"
+            )
         block, size = self.gguf.GGML_QUANT_SIZES[kind_of]
         values = math.prod(shape)
         if not values or values > block * self.size or (shape or [1])[0] % block:
@@ -219,7 +223,7 @@ class _HeaderReader:
             try:
                 self.gguf.dequantize(block, kind)
             except NotImplementedError:
-                _unsupported(self.file, f"its tensors of type {name} cannot be dequantized")
+                _raise_unsupported(self.file, f"its tensors of type {name} cannot be dequantized")
 
     # -- bytes --
 

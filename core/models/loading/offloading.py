@@ -128,8 +128,8 @@ class _Model:
         if offload.mode == "host":
             kept: list[torch.Tensor] = []
             vectors: dict[str, torch.Tensor] = {}
-            for layer, own in self._packed(say):
-                kept.append(self._pinned(layer))
+            for layer, own in self._pack_layers(say):
+                kept.append(self._pin(layer))
                 vectors |= own
             return HostLayers(kept), self._by_layer(vectors)
         say("hash of the weights")
@@ -137,12 +137,13 @@ class _Model:
         file = folder / f"{self._key()}.layers"
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            # Two processes may load one model: the first writes the file, the other reads it.
             with hold_lock(file.with_suffix(".lock"), say, "writes its layers"):
                 found = read_record(file) if file.exists() else None
                 if found is None:
                     file.with_suffix(".part").unlink(missing_ok=True)  # of a killed process
                     self._check_disk(folder)
-                    write_layers(file, self._packed(say), self._record)
+                    write_layers(file, self._pack_layers(say), self._record)
                     found = read_record(file)
         except OSError as error:
             raise ModelLoadError(
@@ -169,7 +170,7 @@ class _Model:
 
     # -- parts --
 
-    def _packed(self, say: Any) -> Iterator[tuple[torch.Tensor, dict[str, torch.Tensor]]]:
+    def _pack_layers(self, say: Any) -> Iterator[tuple[torch.Tensor, dict[str, torch.Tensor]]]:
         """Each layer's bytes as the pass reads them, padded; its norms and biases by name.
         Afterwards the fingerprint is known, that of the whole module."""
         count = len(self._kinds)
@@ -243,7 +244,7 @@ class _Model:
             layers[int(layer)][field] = vector
         return layers
 
-    def _pinned(self, layer: torch.Tensor) -> torch.Tensor:
+    def _pin(self, layer: torch.Tensor) -> torch.Tensor:
         device = self._lean.embedding.device
         if device.type != "cuda":
             return layer

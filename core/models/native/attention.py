@@ -18,7 +18,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from core.models.native.compiling import registers
-from core.models.native.weight_formats import Kind, broadcast, kind_of
+from core.models.native.weight_formats import WeightFormat, broadcast, kind_of
 
 __all__ = ["MAX_VECTORS", "SlotRange", "key_products", "vector", "value_sums"]
 
@@ -71,7 +71,7 @@ def value_sums(typing, count, part, seen, weights, values, to):
 
 
 def _dispatch(
-    emit: Callable[[Any, int, Kind], Any],
+    emit: Callable[[Any, int, WeightFormat], Any],
     context: Any,
     builder: Any,
     signature: Any,
@@ -105,7 +105,7 @@ def _dispatch(
 class _SlotLoop:
     """An LLVM function that loops over a head's slots; callers write its blocks."""
 
-    def __init__(self, module: Any, name: str, kind: Kind, count: int) -> None:
+    def __init__(self, module: Any, name: str, kind: WeightFormat, count: int) -> None:
         self.int64, self.float32 = int64, float32 = ir.IntType(64), ir.FloatType()
         numbers, slots = float32.as_pointer(), ir.IntType(32).as_pointer()
         arg_types = [kind.kept.as_pointer(), int64, slots, int64, numbers, numbers, int64]
@@ -144,7 +144,7 @@ class _SlotLoop:
         return [builder.phi(self.vector) for _ in range(self.count)]
 
 
-def _emit_key_products(module: Any, count: int, kind: Kind) -> Any:
+def _emit_key_products(module: Any, count: int, kind: WeightFormat) -> Any:
     """A vector of slots at a time; past the end the last slot is repeated, and its weights there
     are never read."""
     name = f"matched_{count}_{kind.name}"
@@ -211,7 +211,7 @@ def _blocks(builder: Any, two: list[Any], blocks: list[int], each: int) -> Any:
     return builder.shuffle_vector(*two, ir.Constant(ir.VectorType(ir.IntType(32), lanes), at))
 
 
-def _emit_value_sums(module: Any, count: int, kind: Kind) -> Any:
+def _emit_value_sums(module: Any, count: int, kind: WeightFormat) -> Any:
     """With few vectors even and odd slots have accumulators of their own, so that a multiply-add
     does not wait for the one before."""
     name = f"weighed_{count}_{kind.name}"

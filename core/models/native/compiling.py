@@ -29,7 +29,7 @@ __all__ = [
     "arrive",
     "entry",
     "exact",
-    "reassociated",
+    "reassociate",
     "give_way",
     "inline",
     "cached_entry",
@@ -75,7 +75,7 @@ def exact(function: F) -> F:
     return _compile(function, IN_ORDER, **INNER)
 
 
-def reassociated(function: F) -> F:
+def reassociate(function: F) -> F:
     """Compiles with reassociated (vectorized) sums, always the same way for one length."""
     return _compile(function, (*IN_ORDER, "reassoc"), **INNER)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from core.models.native.compiling import cached_entry, entry, exact, reassociated
+from core.models.native.compiling import cached_entry, entry, exact, reassociate
 from core.models.native.elementwise import exp
 from core.models.native.kernel_args import BatchInputs, DraftBatch, DraftOutputs
 from core.models.native.layers import source_hash_of
@@ -110,7 +110,7 @@ def largest(utilities, wide, ids, values):
     return count
 
 
-@reassociated
+@reassociate
 def softmax_moments(utilities, most, calibration_temperature):
     """Z = sum of e^((u - most) / T), T the calibration temperature; the utilities' mean and
     variance under these weights; and the plain sum of the utilities."""

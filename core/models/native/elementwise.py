@@ -20,7 +20,7 @@ from core.models.native.compiling import (
     inline,
     number,
     power_of_two,
-    reassociated,
+    reassociate,
     round_like,
 )
 from core.models.native.kernel_args import BLOCK, HALF_BLOCK
@@ -64,7 +64,7 @@ def exp(x):
     return (p * r * r + r + np.float32(1.0)) * power_of_two(np.int32(n))
 
 
-@reassociated
+@reassociate
 def rms_norm(x, weight, eps, y):
     """y = weight x / sqrt(mean(x^2) + eps), of one vector."""
     size, total = weight.shape[0], np.float32(0)
@@ -86,7 +86,7 @@ def rotate_head(head, cos, sin, to):
         to[i + half] = round_like(to, head[i + half] * cos[i + half] + head[i] * sin[i + half])
 
 
-@reassociated
+@reassociate
 def attend(q, keys, values, bases, views, weights, to):
     """to = softmax(q k / sqrt(size)) v of one head for several tokens.
 
@@ -124,7 +124,7 @@ def attend(q, keys, values, bases, views, weights, to):
                 sums_of(output, values, bases[t], seen[seen_at : seen_at + slots], shares, begin)
 
 
-@reassociated
+@reassociate
 def products_of(q, keys, base, seen, weights):
     """weights[j] = q k of slot seen[j]; `weights` has room for a vector more."""
     size, lanes = q.shape[0], vector()
@@ -141,7 +141,7 @@ def products_of(q, keys, base, seen, weights):
             weights[j] = before + q[i] * number(keys[base + seen[j] * size + i])
 
 
-@reassociated
+@reassociate
 def sums_of(to, values, base, seen, weights, onto):
     """to = sum over j of weights[j] v of slot seen[j]; += unless `onto` is 0."""
     size, lanes = to.shape[0], vector()
@@ -156,7 +156,7 @@ def sums_of(to, values, base, seen, weights, onto):
             to[i] += weights[j] * number(values[base + seen[j] * size + i])
 
 
-@reassociated
+@reassociate
 def softmax_inplace(weights, scale):
     """weights = softmax(scale weights)."""
     most, total, slots = np.float32(-np.inf), np.float32(0), weights.shape[0]

@@ -32,8 +32,8 @@ from core.models.native.kernel_args import (
     BatchInputs,
     DraftBatch,
     DraftOutputs,
+    ModelSizes,
     PackedWeights,
-    Shape,
     Workspace,
 )
 from core.models.native.layers import ATTENTION_HALF, GATED_HALF, WHOLE_LAYERS, kernel
@@ -161,7 +161,7 @@ class CompiledForward:
         one._pool.kernel = self._pool.kernel
         return one
 
-    def streamed(self, mbps: float) -> CompiledForward:
+    def with_streamed_layers(self, mbps: float) -> CompiledForward:
         """The same pass of one model with its layers copied from its own memory at a limited rate,
         as if they did not fit. Shares everything else."""
         one, packed, layers = copy.copy(self), self._weights.matrices, self._shape.layers
@@ -320,7 +320,7 @@ class _WorkerPool:
 
     def run(
         self,
-        model: tuple[Shape, int, Iterable[Segment], Reduce | None],
+        model: tuple[ModelSizes, int, Iterable[Segment], Reduce | None],
         inputs: BatchInputs,
         arena: KVArena,
         logits: Array,

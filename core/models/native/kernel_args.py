@@ -15,7 +15,7 @@ __all__ = [
     "Workspace",
     "ProductArgs",
     "SharedBuffers",
-    "Shape",
+    "ModelSizes",
     "DraftBatch",
     "PackedWeights",
 ]
@@ -26,7 +26,7 @@ BLOCK = 32
 HALF_BLOCK = 16
 
 
-class Shape(NamedTuple):
+class ModelSizes(NamedTuple):
     """Sizes of one model, or of `members` models of one shape.
 
     A member's matrices are stored one after another: for each layer QKV, attention output, gate and

@@ -65,7 +65,7 @@ def stretch(array, at, size):
 
 @inline
 def layout(shape, w_at, v_at):
-    """Offsets of the layer whose matrices begin at `w_at` and vectors at `v_at`; see Shape."""
+    """Offsets of the layer whose matrices begin at `w_at` and vectors at `v_at`; see ModelSizes."""
     width, inner, back = shape.heads * shape.size, shape.inner, pad_to_block(shape.hidden)
     qkv = pad_to_block(width + 2 * shape.kv_heads * shape.size)
     out = w_at + shape.hidden * qkv
@@ -227,6 +227,90 @@ def embed(shape, w, member, tokens, x):
             x[t * shape.hidden + i] = number(row[i])
 
 
+@inline
+def begin_residual(shape, w, inputs, member, span, s, x, steps, w_at, v_at):
+    """x = a member's embeddings, or x += what the call before has left in `s.back`."""
+    zero = np.int64(0)
+    if steps[0] == 0 and steps[2] != GATED_HALF:
+        embed(shape, w, member, stretch(inputs.tokens, span[0], span[1]), x)
+    elif steps[2] == GATED_HALF:
+        at = layout(shape, w_at, v_at)
+        add_residual_rows(shape, w, at.out_bias, at, span, s, x)
+    elif steps[2] == ATTENTION_HALF:
+        # It was the layer before that ended with its MLP.
+        at = layout(shape, w_at, v_at - layout(shape, zero, zero).v_end)
+        add_residual_rows(shape, w, at.down_bias, at, span, s, x)
+
+
+@inline
+def run_layers(shape, w, inputs, span, s, store, views, workspace, part, steps, w_at, v_at, stage):
+    """The layers of `steps` for one member's tokens; the offsets after them, and the barrier's
+    stage. `views`: the slots that all layers see, and those with a window."""
+    half = steps[2]
+    for layer in range(steps[0], min(steps[1], shape.layers)):
+        at, rows = layout(shape, w_at, v_at), layer * store[2][0]
+        seen = views[1] if w.windowed[layer] else views[0]
+        if half != GATED_HALF:
+            stage = attention_half(
+                shape, w, at, inputs, span, s, rows, store, seen, workspace, part, stage
+            )
+        if half == WHOLE_LAYERS:
+            add_residual_rows(shape, w, at.out_bias, at, span, s, workspace.x)
+        if half != ATTENTION_HALF:
+            stage = gated_half(shape, w, at, span, s, workspace, part, stage)
+        if half == WHOLE_LAYERS:
+            add_residual_rows(shape, w, at.down_bias, at, span, s, workspace.x)
+        w_at, v_at = at.w_end, at.v_end
+    return w_at, v_at, stage
+
+
+@inline
+def run_head(shape, w, inputs, span, logits, begin, workspace, part, w_at, v_at):
+    """One member's rows of `logits`, from row `begin` on; the row after them."""
+    hidden, end = shape.hidden, span[0] + span[1]
+    norm = stretch(w.vectors, v_at, hidden)
+    # `wanted` is ascending, and tokens are grouped by member: this member's part begins here.
+    row = begin
+    while row < inputs.wanted.shape[0] and inputs.wanted[row] < end:
+        x = stretch(workspace.x, (inputs.wanted[row] - span[0]) * hidden, hidden)
+        rms_norm(x, norm, w.eps, stretch(workspace.h, (row - begin) * hidden, hidden))
+        row += 1
+    products(
+        workspace.h, np.int64(0), hidden, w.matrices, w_at,
+        logits, begin * shape.outputs, shape.outputs, row - begin, part, workspace.halved,
+    )  # fmt: skip
+    return row
+
+
+@inline
+def run_members(shape, w, inputs, store, s, logits, steps, workspace, part):
+    """See `run` below."""
+    n = inputs.tokens.shape[0]
+    extent = inputs.full.shape[0] // n
+    # By each thread for itself, once a pass: layers share the lists.
+    all_seen = near_seen = list_slots(inputs.full, n, extent, workspace.full)
+    if inputs.near.shape[0]:
+        near_seen = list_slots(inputs.near, n, extent, workspace.near)
+    views = (all_seen, near_seen)
+    # All int64: for another type numba would compile every callee once more.
+    zero = np.int64(0)
+    stage, num_outputs, w_at = zero, zero, zero
+    v_at = steps[0] * layout(shape, zero, zero).v_end
+    for m in range(shape.members):
+        span = (inputs.first[m], inputs.first[m + 1] - inputs.first[m])
+        begin_residual(shape, w, inputs, m, span, s, workspace.x, steps, w_at, v_at)
+        w_at, v_at, stage = run_layers(
+            shape, w, inputs, span, s, store, views, workspace, part, steps, w_at, v_at, stage
+        )
+        if steps[1] > shape.layers:
+            num_outputs = run_head(
+                shape, w, inputs, span, logits, num_outputs, workspace, part, w_at, v_at
+            )
+            w_at, v_at = w_at + shape.hidden * shape.outputs, v_at + shape.hidden
+    # Logits are complete when the first thread returns.
+    barrier_wait(s.arrived, part[1], stage)
+
+
 @cache
 def kernel(keep: bool) -> Callable[..., None]:
     """The compiled pass; see `run` below. `keep`: cached on disk, which needs a writable folder."""
@@ -256,63 +340,6 @@ def _compile_kernel(source_hash: int, compiled: Callable[[Any], Any]) -> Any:
         (adds the other ranks' parts to), and the next call begins by adding it to the residual
         stream; the head's call is an ATTENTION_HALF."""
         _ = source_hash
-        n, hidden = inputs.tokens.shape[0], shape.hidden
-        extent = inputs.full.shape[0] // n
-        half = steps[2]
-        # By each thread for itself, once a pass: layers share the lists.
-        all_seen = near_seen = list_slots(inputs.full, n, extent, workspace.full)
-        if inputs.near.shape[0]:
-            near_seen = list_slots(inputs.near, n, extent, workspace.near)
-        # All int64: for another type numba would compile every callee once more.
-        zero = np.int64(0)
-        stage, num_outputs, w_at = zero, zero, zero
-        v_at = steps[0] * layout(shape, zero, zero).v_end
-        for m in range(shape.members):
-            first, count = inputs.first[m], inputs.first[m + 1] - inputs.first[m]
-            span = (first, count)
-            if steps[0] == 0 and half != GATED_HALF:
-                embed(shape, w, m, stretch(inputs.tokens, first, count), workspace.x)
-            elif half == GATED_HALF:
-                at = layout(shape, w_at, v_at)
-                add_residual_rows(shape, w, at.out_bias, at, span, s, workspace.x)
-            elif half == ATTENTION_HALF:  # what the layer before has left
-                at = layout(shape, w_at, v_at - layout(shape, zero, zero).v_end)
-                add_residual_rows(shape, w, at.down_bias, at, span, s, workspace.x)
-            for layer in range(steps[0], min(steps[1], shape.layers)):
-                at, rows = layout(shape, w_at, v_at), layer * store[2][0]
-                views = near_seen if w.windowed[layer] else all_seen
-                if half != GATED_HALF:
-                    stage = attention_half(
-                        shape, w, at, inputs, span, s, rows, store, views, workspace, part, stage
-                    )
-                if half == WHOLE_LAYERS:
-                    add_residual_rows(shape, w, at.out_bias, at, span, s, workspace.x)
-                if half != ATTENTION_HALF:
-                    stage = gated_half(shape, w, at, span, s, workspace, part, stage)
-                if half == WHOLE_LAYERS:
-                    add_residual_rows(shape, w, at.down_bias, at, span, s, workspace.x)
-                w_at, v_at = at.w_end, at.v_end
-            if steps[1] <= shape.layers:
-                continue
-            # `wanted` is ascending, and tokens are grouped by member: this member's part begins
-            # here.
-            begin = num_outputs
-            norm = stretch(w.vectors, v_at, hidden)
-            while (
-                num_outputs < inputs.wanted.shape[0] and inputs.wanted[num_outputs] < first + count
-            ):
-                mine = stretch(workspace.x, (inputs.wanted[num_outputs] - first) * hidden, hidden)
-                rms_norm(
-                    mine, norm, w.eps, stretch(workspace.h, (num_outputs - begin) * hidden, hidden)
-                )
-                num_outputs += 1
-            products(
-                workspace.h, zero, hidden, w.matrices, w_at,
-                logits, begin * shape.outputs, shape.outputs, num_outputs - begin, part,
-                workspace.halved,
-            )  # fmt: skip
-            w_at, v_at = w_at + hidden * shape.outputs, v_at + hidden
-        # Logits are complete when the first thread returns.
-        barrier_wait(s.arrived, part[1], stage)
+        run_members(shape, w, inputs, store, s, logits, steps, workspace, part)
 
     return run

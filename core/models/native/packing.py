@@ -23,7 +23,7 @@ from core.models.native.compiling import (
     multiplies_tiles,
     registers,
 )
-from core.models.native.kernel_args import BLOCK, HALF_BLOCK, PackedWeights, Shape
+from core.models.native.kernel_args import BLOCK, HALF_BLOCK, ModelSizes, PackedWeights
 from core.models.native.weight_formats import TILE, interleave, kind_of_array
 
 __all__ = [
@@ -42,12 +42,12 @@ __all__ = [
 Array = npt.NDArray[Any]
 
 
-def shape_of(weights: LeanWeights) -> Shape:
+def shape_of(weights: LeanWeights) -> ModelSizes:
     """Sizes of one model, or of stacked ones (`core.models.stacking`)."""
     members = _members(weights)
     one = members[0]
     layer = one.layers[0]
-    return Shape(
+    return ModelSizes(
         members=len(members),
         layers=len(one.layers),
         hidden=one.embedding.shape[1],
@@ -105,7 +105,9 @@ def storage_type_of(weights: LeanWeights, half: bool) -> type[Any]:
     return np.int16 if interleaves_weights() else np.uint16
 
 
-def _pack_matrices(members: Sequence[LeanWeights], shape: Shape, storage_type: type[Any]) -> Array:
+def _pack_matrices(
+    members: Sequence[LeanWeights], shape: ModelSizes, storage_type: type[Any]
+) -> Array:
     """All matrices of all members; packed one at a time, to bound the memory of copies."""
     qkv = _round_up((shape.heads + 2 * shape.kv_heads) * shape.size, BLOCK)
     back = _round_up(shape.hidden, BLOCK)
@@ -124,7 +126,7 @@ def _pack_matrices(members: Sequence[LeanWeights], shape: Shape, storage_type: t
     return packed
 
 
-def pack_layer(layer: LeanLayer, shape: Shape, storage_type: type[Any]) -> Array:
+def pack_layer(layer: LeanLayer, shape: ModelSizes, storage_type: type[Any]) -> Array:
     """A layer's matrices, as they follow one another in PackedWeights."""
     matrices = _matrices_of_layer(layer, shape)
     return np.concatenate([_blocks(one, storage_type).reshape(-1) for one in matrices])
@@ -173,14 +175,14 @@ def _matrices(weights: LeanWeights) -> list[torch.Tensor]:
     return [*(part for layer in layers for part in layer), weights.head]
 
 
-def _ordered_matrices(weights: LeanWeights, shape: Shape) -> Iterator[torch.Tensor]:
+def _ordered_matrices(weights: LeanWeights, shape: ModelSizes) -> Iterator[torch.Tensor]:
     """The matrices in order of use."""
     for layer in weights.layers:
         yield from _matrices_of_layer(layer, shape)
     yield weights.head
 
 
-def _matrices_of_layer(layer: LeanLayer, shape: Shape) -> Iterator[torch.Tensor]:
+def _matrices_of_layer(layer: LeanLayer, shape: ModelSizes) -> Iterator[torch.Tensor]:
     yield layer.qkv
     yield layer.out
     yield _interleave_gates(layer.gate_up, shape.inner)
@@ -189,7 +191,7 @@ def _matrices_of_layer(layer: LeanLayer, shape: Shape) -> Iterator[torch.Tensor]
     yield torch.nn.functional.pad(layer.down, (0, 0, 0, pad))
 
 
-def _vectors(weights: LeanWeights, shape: Shape) -> list[Array]:
+def _vectors(weights: LeanWeights, shape: ModelSizes) -> list[Array]:
     """Norms and biases, in order; zeros where the model has none."""
     # Keeps the layout alike for all models; the kernel skips norms of heads where there are none.
     none = torch.zeros(shape.size)
@@ -201,7 +203,7 @@ def _vectors(weights: LeanWeights, shape: Shape) -> list[Array]:
     return [*vectors, _as_float32(weights.norm)]
 
 
-def _biases(layer: LeanLayer, shape: Shape) -> list[Array]:
+def _biases(layer: LeanLayer, shape: ModelSizes) -> list[Array]:
     up = layer.gate_up_bias
     mixed = up if up is None else _interleave_gates(up, shape.inner)
     sizes = [

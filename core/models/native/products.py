@@ -20,7 +20,7 @@ from numba.extending import intrinsic
 from core.models.native.compiling import LINE, exact, inline, number, registers, round_like
 from core.models.native.kernel_args import BLOCK, HALF_BLOCK, ProductArgs
 from core.models.native.tiles import configure_tiles, multiply_tiles, release_tiles
-from core.models.native.weight_formats import Kind, broadcast, kind_of
+from core.models.native.weight_formats import WeightFormat, broadcast, kind_of
 
 __all__ = [
     "broad",
@@ -122,44 +122,26 @@ CROWDED = 16
 """Accumulators beyond which two unrolled steps no longer fit the registers."""
 
 
-@intrinsic
-def most(typing, w):
-    """The most tokens that are multiplied together."""
+def _format_field(name: str) -> Any:
+    """A function of w for compiled code: a number of its WeightFormat, constant once compiled."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return ir.IntType(64)(kind_of(w.dtype).most)
+    def field(typing, w):
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            return ir.IntType(64)(getattr(kind_of(w.dtype), name))
 
-    return types.int64(w), generate
+        return types.int64(w), generate
 
-
-@intrinsic
-def broad(typing, w):
-    """Up to this many tokens are multiplied with a whole block of outputs at once."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return ir.IntType(64)(kind_of(w.dtype).broad)
-
-    return types.int64(w), generate
+    return intrinsic(field)
 
 
-@intrinsic
-def inputs_of(typing, w):
-    """How many weights an element of w holds: 1, unless they are kept in pairs or for tiles."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return ir.IntType(64)(kind_of(w.dtype).inputs)
-
-    return types.int64(w), generate
-
-
-@intrinsic
-def parts_of(typing, w):
-    """bfloat16 parts that x is split into for w; 0: x stays float32."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return ir.IntType(64)(kind_of(w.dtype).parts)
-
-    return types.int64(w), generate
+most = _format_field("most")
+"""The most tokens that are multiplied together."""
+broad = _format_field("broad")
+"""Up to this many tokens are multiplied with a whole block of outputs at once."""
+inputs_of = _format_field("inputs")
+"""How many weights an element of w holds: 1, unless they are kept in pairs or for tiles."""
+parts_of = _format_field("parts")
+"""bfloat16 parts that x is split into for w; 0: x stays float32."""
 
 
 @intrinsic
@@ -209,7 +191,7 @@ def multiply(typing, tokens, x, w, y, at):
     return types.void(types.int64, x, w, y, at), generate
 
 
-def _sums(module: Any, count: int, kind: Kind) -> Any:
+def _sums(module: Any, count: int, kind: WeightFormat) -> Any:
     """The loop over inputs, in LLVM's words: so many tokens times vectors of outputs. A function of
     its own, since a copy wherever it is called would take seconds to compile."""
     lanes = registers()[0]
@@ -217,22 +199,11 @@ def _sums(module: Any, count: int, kind: Kind) -> Any:
     name = f"sums_{count}_{wide}_{kind.name}"
     if name in module.globals:
         return module.globals[name]
-    int64, float32 = ir.IntType(64), ir.FloatType()
-    argument_types = [
-        *(one.as_pointer() for one in (kind.x_type, kind.kept, float32, kind.kept)),
-        *[int64] * 5,
-    ]
-    function = ir.Function(module, ir.FunctionType(ir.VoidType(), argument_types), name)
-    function.linkage = "internal"
-    function.attributes.add("noinline")
-    if count * wide > CROWDED:
-        # Else two steps are made of one, whose factors are not to be had in registers too: a pass
-        # over 11 tokens of a grown 0.5 B model took 67 ms that takes 36 so.
-        function.attributes.add("optsize")
+    function = _declare_sums(module, name, kind, optsize=count * wide > CROWDED)
     x, w, y, ahead, x_step, y_step, inputs, first, pace = function.args
-    entry = function.append_basic_block("entry")
+    entry, int64 = function.append_basic_block("entry"), ir.IntType(64)
     builder = ir.IRBuilder(entry)
-    vector = ir.VectorType(float32, lanes)
+    vector = ir.VectorType(ir.FloatType(), lanes)
     # Addresses of the tokens' inputs and outputs; `sums` has count x wide accumulators.
     rows = [builder.gep(x, [builder.mul(x_step, int64(t))]) for t in range(count)]
     places = [_places(builder, y, builder.mul(y_step, int64(t)), wide) for t in range(count)]
@@ -246,19 +217,8 @@ def _sums(module: Any, count: int, kind: Kind) -> Any:
     builder.position_at_end(loop)
     i = builder.phi(int64)
     sums = [[builder.phi(vector) for _ in range(wide)] for _ in range(count)]
-    row = builder.gep(w, [builder.mul(i, int64(BLOCK))])
-    # Loaded once for all tokens.
-    weights = kind.vectors(builder, row, lanes, wide)
-    totals = []
-    for t in range(count):
-        one = broadcast(builder, builder.load(builder.gep(rows[t], [i]), align=kind.align), lanes)
-        totals.append(
-            [kind.multiply_add(builder, sums[t][v], one, weights[v]) for v in range(wide)]
-        )
-    # One prefetch a cache line of what follows, spread over this loop.
-    per_line = LINE // kind.align
-    for step in range(0, wide * lanes, per_line):
-        _fetch(builder, builder.gep(ahead, [builder.add(builder.mul(i, pace), int64(step))]))
+    totals = _add_products(builder, kind, rows, w, i, sums)
+    _fetch_share(builder, kind, ahead, builder.mul(i, pace), wide * lanes)
     following = builder.add(i, int64(1))
     i.add_incoming(int64(0), entry)
     i.add_incoming(following, loop)
@@ -271,6 +231,41 @@ def _sums(module: Any, count: int, kind: Kind) -> Any:
             builder.store(totals[t][v], places[t][v]).align = 4
     builder.ret_void()
     return function
+
+
+def _declare_sums(module: Any, name: str, kind: WeightFormat, *, optsize: bool) -> Any:
+    pointers = (kind.x_type, kind.kept, ir.FloatType(), kind.kept)
+    parameters = [*(one.as_pointer() for one in pointers), *[ir.IntType(64)] * 5]
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), parameters), name)
+    function.linkage = "internal"
+    function.attributes.add("noinline")
+    if optsize:
+        # Else two steps are made of one, whose factors are not to be had in registers too: a pass
+        # over 11 tokens of a grown 0.5 B model took 67 ms that takes 36 so.
+        function.attributes.add("optsize")
+    return function
+
+
+def _add_products(
+    builder: Any, kind: WeightFormat, rows: list[Any], w: Any, i: Any, sums: list[list[Any]]
+) -> list[list[Any]]:
+    """The sums of all tokens plus the products of input `i`."""
+    lanes, wide = registers()[0], len(sums[0])
+    # Loaded once for all tokens.
+    weights = kind.vectors(
+        builder, builder.gep(w, [builder.mul(i, ir.IntType(64)(BLOCK))]), lanes, wide
+    )
+    totals = []
+    for row, own in zip(rows, sums, strict=True):
+        one = broadcast(builder, builder.load(builder.gep(row, [i]), align=kind.align), lanes)
+        totals.append([kind.multiply_add(builder, own[v], one, weights[v]) for v in range(wide)])
+    return totals
+
+
+def _fetch_share(builder: Any, kind: WeightFormat, ahead: Any, at: Any, outputs: int) -> None:
+    """One prefetch a cache line of what follows, spread over the loop."""
+    for step in range(0, outputs, LINE // kind.align):
+        _fetch(builder, builder.gep(ahead, [builder.add(at, ir.IntType(64)(step))]))
 
 
 def _places(builder: Any, y: Any, at: Any, wide: int) -> list[Any]:

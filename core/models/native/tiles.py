@@ -20,7 +20,7 @@ from numba.extending import intrinsic
 
 from core.models.native.compiling import LINE
 from core.models.native.kernel_args import BLOCK, ProductArgs
-from core.models.native.weight_formats import TILE, Kind, kind_of
+from core.models.native.weight_formats import TILE, WeightFormat, kind_of
 
 __all__ = ["release_tiles", "configure_tiles", "multiply_tiles"]
 
@@ -77,7 +77,7 @@ def release_tiles(typing, w):
 
 
 def multiply_tiles(
-    builder: Any, kind: Kind, begins: list[Any], tokens: Any, at: ProductArgs
+    builder: Any, kind: WeightFormat, begins: list[Any], tokens: Any, at: ProductArgs
 ) -> None:
     """`multiply` for weights in tiles; `begins`: pointers to x, w, y."""
     # One or two tiles of tokens share each load of weights.
@@ -90,7 +90,7 @@ def multiply_tiles(
             builder.call(_walk(builder.module, kind, 1), arguments)
 
 
-def _walk(module: Any, kind: Kind, many: int) -> Any:
+def _walk(module: Any, kind: WeightFormat, many: int) -> Any:
     """The loop over inputs with one or two tiles of rows (`many`), and the sums' way into y."""
     name = f"tiles_{many}_{kind.name}"
     if name in module.globals:
@@ -146,7 +146,9 @@ def _walk(module: Any, kind: Kind, many: int) -> Any:
     return function
 
 
-def _sum_parts(builder: Any, kind: Kind, begin: Any, to: Any, tokens: Any, first: Any) -> None:
+def _sum_parts(
+    builder: Any, kind: WeightFormat, begin: Any, to: Any, tokens: Any, first: Any
+) -> None:
     """Adds up each token's outputs over its bfloat16 parts, the largest part first."""
     y, y_step = to
     vector = ir.VectorType(ir.FloatType(), TILE)

@@ -1,4 +1,4 @@
-"""Storage formats of weights and how each is multiplied: a `Kind` for each element type.
+"""Storage formats of weights and how each is multiplied: a `WeightFormat` for each element type.
 
 Formats: float32; bfloat16 (the upper 16 bits of a float32); bfloat16 interleaved, so that one load
 gives two vectors of outputs by a shift and a mask; pairs of bfloat16, of two successive inputs of
@@ -26,7 +26,7 @@ from numba.np.numpy_support import from_dtype
 
 from core.models.native.compiling import registers
 
-__all__ = ["TILE", "Kind", "kind_of", "kind_of_array", "broadcast", "interleave"]
+__all__ = ["TILE", "WeightFormat", "kind_of", "kind_of_array", "broadcast", "interleave"]
 
 Array = npt.NDArray[Any]
 
@@ -36,7 +36,7 @@ TILE = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class WeightFormat:
     """`kept`, `x_type`: LLVM types of an element of w and of x; each holds `inputs` weights or
     inputs. `align`: bytes. `parts`: the number of bfloat16 that x is split into, 0 if it stays
     float32. `most`: tokens multiplied together; with up to `broad` of them a whole block of
@@ -59,7 +59,7 @@ class Kind:
         return self.vectors is None
 
 
-def kind_of(element: Any) -> Kind:
+def kind_of(element: Any) -> WeightFormat:
     """By numba's type of an element of w."""
     float32, bits, most = ir.FloatType(), ir.IntType(32), registers()[1]
     if element == types.int64:
@@ -67,9 +67,9 @@ def kind_of(element: Any) -> Kind:
     if element == types.int32:
         return _in_tiles("parted", bits, 2, 3)
     if element == types.uint32:
-        return Kind("pairs", bits, bits, 2, 4, 1, most, 12, _load_vectors, _dot_pairs)
+        return WeightFormat("pairs", bits, bits, 2, 4, 1, most, 12, _load_vectors, _dot_pairs)
     if element == types.int16:
-        return Kind(
+        return WeightFormat(
             "interleaved",
             ir.IntType(16),
             float32,
@@ -82,20 +82,22 @@ def kind_of(element: Any) -> Kind:
             _multiply_add,
         )
     if element == types.uint16:
-        return Kind("half", ir.IntType(16), float32, 1, 2, 0, most, 2, _load_widened, _multiply_add)
-    return Kind("whole", float32, float32, 1, 4, 0, most, 2, _load_vectors, _multiply_add)
+        return WeightFormat(
+            "half", ir.IntType(16), float32, 1, 2, 0, most, 2, _load_widened, _multiply_add
+        )
+    return WeightFormat("whole", float32, float32, 1, 4, 0, most, 2, _load_vectors, _multiply_add)
 
 
-def kind_of_array(storage_type: type[Any]) -> Kind:
+def kind_of_array(storage_type: type[Any]) -> WeightFormat:
     """By numpy's type of an element of w."""
     return kind_of(from_dtype(np.dtype(storage_type)))
 
 
-def _in_tiles(name: str, element: Any, inputs: int, parts: int) -> Kind:
+def _in_tiles(name: str, element: Any, inputs: int, parts: int) -> WeightFormat:
     """Pairs for AMX: x is rounded to bfloat16 (`parts` 1) or split into three that sum to it.
     Tokens fill up to two tiles."""
     most = 2 * (TILE // parts)
-    return Kind(name, element, element, inputs, 2 * inputs, parts, most, most)
+    return WeightFormat(name, element, element, inputs, 2 * inputs, parts, most, most)
 
 
 def broadcast(builder: Any, one: Any, lanes: int) -> Any:

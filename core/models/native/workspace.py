@@ -11,7 +11,7 @@ import torch
 
 from core.models.kv_cache import KVArena
 from core.models.native.compiling import registers
-from core.models.native.kernel_args import BLOCK, BatchInputs, Shape, SharedBuffers, Workspace
+from core.models.native.kernel_args import BLOCK, BatchInputs, ModelSizes, SharedBuffers, Workspace
 from core.models.native.layers import MAX_HEAD_TOKENS
 from core.models.native.packing import Array, bits, empty_aligned
 from core.models.native.weight_formats import TILE
@@ -52,7 +52,7 @@ class BufferCache:
         self._sizes = (0, 0, 0)
 
     def of(
-        self, shape: Shape, parts: int, sizes: tuple[int, int, int], arena: KVArena
+        self, shape: ModelSizes, parts: int, sizes: tuple[int, int, int], arena: KVArena
     ) -> PassBuffers:
         """See `allocate_buffers`; `shape` and `parts` are the same in every call."""
         tokens, extent, workers = sizes
@@ -67,10 +67,10 @@ class BufferCache:
 
 
 def allocate_buffers(
-    shape: Shape, parts: int, sizes: tuple[int, int, int], arena: KVArena
+    shape: ModelSizes, parts: int, sizes: tuple[int, int, int], arena: KVArena
 ) -> PassBuffers:
     """`sizes`: tokens, slots attended to, threads. `parts`: bfloat16 values that an activation is
-    split into (see `Kind`)."""
+    split into (see `WeightFormat`)."""
     tokens, extent, workers = sizes
     workspaces = tuple(_workspace(shape, parts, tokens, extent) for _ in range(workers))
     return _kv_arrays(arena), _shared_buffers(shape, tokens), workspaces
@@ -82,7 +82,7 @@ def _kv_arrays(arena: KVArena) -> tuple[Array, Array, tuple[int, int]]:
     return bits(keys).reshape(-1), bits(values).reshape(-1), (arena.rows, arena.slots)
 
 
-def _shared_buffers(shape: Shape, tokens: int) -> SharedBuffers:
+def _shared_buffers(shape: ModelSizes, tokens: int) -> SharedBuffers:
     attended = shape.heads * shape.size
     back = -(-shape.hidden // BLOCK) * BLOCK
     projected = -(-(attended + 2 * shape.kv_heads * shape.size) // BLOCK) * BLOCK
@@ -92,7 +92,7 @@ def _shared_buffers(shape: Shape, tokens: int) -> SharedBuffers:
     return SharedBuffers._make((*arrays, np.zeros(1, np.int64)))
 
 
-def _workspace(shape: Shape, parts: int, tokens: int, extent: int) -> Workspace:
+def _workspace(shape: ModelSizes, parts: int, tokens: int, extent: int) -> Workspace:
     widest = max(shape.hidden, shape.heads * shape.size, shape.inner)
     # Tiles are loaded whole, also past the last token.
     halved = empty_aligned((tokens + TILE) * widest * parts, np.uint16)

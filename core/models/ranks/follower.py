@@ -80,6 +80,7 @@ class LeaderLink:
     def receive(self) -> ToFollower:
         """The next message. Raises ValueError for one that cannot be read, and RuntimeError where
         the leader is gone."""
+        # A leader that was killed closes no connection: its place is looked at now and then.
         while not self._socket.poll(IDLE_MS):
             self._place.check()
         return decode_call(self._socket.recv())
@@ -138,6 +139,7 @@ class _Follower:
         module = read_shard(source, config, dtype, split)
         info = info_of(module_without_weights(config), source, dtype, device, "")
         self.model = checked_shard(module, info, split, self.group, self._meet)
+        # The passes of the check are none of the engine's.
         self.group.take_traffic()
         self.leader.send(ShardReady(self.model.weight_bytes))
 

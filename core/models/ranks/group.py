@@ -21,7 +21,7 @@ import torch
 from core.errors import ConfigError
 from core.models.ranks.shared_memory import SharedMemory, is_ordered
 
-__all__ = ["GROUP_TIMEOUT_S", "PassTraffic", "RankGroup", "distributed"]
+__all__ = ["GROUP_TIMEOUT_S", "PassTraffic", "RankGroup", "torch_distributed"]
 
 GROUP_TIMEOUT_S = 20.0
 """How long a collective waits for another rank. Ranks that idle wait for a message, not in here."""
@@ -43,7 +43,7 @@ class RankGroup:
     def __init__(self, place: Any, device: torch.device, timeout_s: float) -> None:
         """`place`: a RankPlace. `timeout_s`: how long a collective waits for another rank, and this
         call for all of them. Raises RuntimeError where they do not come."""
-        self._dist = dist = distributed()
+        self._dist = dist = torch_distributed()
         self.rank, self.count, self.device = place.rank, place.count, device
         self._collectives, self._bytes, self._seconds = 0, 0, 0.0
         backend = "nccl" if device.type == "cuda" else "gloo"
@@ -117,7 +117,7 @@ class RankGroup:
             self._dist.destroy_process_group()
 
 
-def distributed() -> ModuleType:
+def torch_distributed() -> ModuleType:
     """torch.distributed. Raises ConfigError where this build of torch has none."""
     import torch.distributed as dist
 

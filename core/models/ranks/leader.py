@@ -22,7 +22,7 @@ from core.models.loading.catalog import ModelSource
 from core.models.loading.checkpoint import fingerprint_of_files, module_without_weights
 from core.models.loading.stages import Say
 from core.models.protocol import Feed
-from core.models.ranks.group import GROUP_TIMEOUT_S, PassTraffic, RankGroup, distributed
+from core.models.ranks.group import GROUP_TIMEOUT_S, PassTraffic, RankGroup, torch_distributed
 from core.models.ranks.messages import (
     CloseRow,
     CommitRow,
@@ -216,7 +216,7 @@ def load_ranked(
     )
 
     def start() -> _Started:
-        if distributed().is_initialized():
+        if torch_distributed().is_initialized():
             raise ConfigError.of(
                 "llm_ranks",
                 str(split),
@@ -249,6 +249,7 @@ def load_ranked(
             if words is None or isinstance(error, KeyboardInterrupt):
                 raise
             raise words from error
+        # The passes of the check are none of the engine's.
         group.take_traffic()
         sizes = (own.weight_bytes, *(ready[rank].weight_bytes for rank in sorted(ready)))
         return _Started(own, module, group, followers, RanksInfo(split.split, sizes))

@@ -133,7 +133,7 @@ class Followers:
 
     def check(self) -> None:
         """Raises RankError where a process has ended."""
-        if (words := self._ended()) or self._is_closed():
+        if (words := self._exit_message()) or self._is_closed():
             raise RankError(words or "the ranks of the LLM have ended")
 
     def error_of(self, error: BaseException) -> RankError:
@@ -144,7 +144,7 @@ class Followers:
             # What a rank says of its own end comes first.
             if failure := self._failure():
                 return failure
-            if words := self._ended():
+            if words := self._exit_message():
                 return RankError(words)
             if time.monotonic() > until:
                 break
@@ -211,7 +211,7 @@ class Followers:
             self._replies[rank][type(reply)] = reply
         return came
 
-    def _ended(self) -> str:
+    def _exit_message(self) -> str:
         for rank, process in self._processes.items():
             code = process.poll()
             if code is not None:

@@ -135,7 +135,7 @@ def checked_shard(
 def _with_traffic(communicate: Any, group: RankGroup) -> Any:
     """A stage's communication, with its traffic. Bytes are those that this rank gets."""
 
-    def counted(*args: Any, **options: Any) -> Any:
+    def timed_call(*args: Any, **options: Any) -> Any:
         began = time.perf_counter()
         found = communicate(*args, **options)
         passed = (found, options.get("tensor"), *args)
@@ -143,7 +143,7 @@ def _with_traffic(communicate: Any, group: RankGroup) -> Any:
         group.count_one(num_bytes, began)
         return found
 
-    return counted
+    return timed_call
 
 
 def _sharded_model(
@@ -189,6 +189,7 @@ def _local_weights(module: Any, group: RankGroup) -> LeanWeights:
         for name, parameter in list(part.named_parameters(recurse=False)):
             if isinstance(parameter, DTensor):
                 _set(part, name, parameter.to_local())
+    # transformers leaves some heads whole: then it is divided here.
     if tied or len(head.weight) == len(embedding.weight):
         whole = embedding.weight if tied else head.weight
         first, end = outputs_of(len(whole), group.count, group.rank)
@@ -224,14 +225,16 @@ def _forward(
     compiled: CompiledForward | None,
 ) -> RankForward:
     """The fastest pass that every rank has."""
+    # All ranks or none: the two ways make different collectives, and a rank that waits for another
+    # one's would wait for ever.
     everywhere = group.all_reduce(torch.tensor([float(compiled is not None)], device=group.device))
     if compiled is not None and int(everywhere) == group.count:
         return RankForward(compiled.over_ranks(group.all_reduce), vocabulary, group)
 
-    def summed(matrix: torch.Tensor, bias: torch.Tensor | None) -> Projection:
+    def summed_projection(matrix: torch.Tensor, bias: torch.Tensor | None) -> Projection:
         return SummedProjection(matrix, bias, group)
 
-    return RankForward(LeanForward(weights, masks, output=summed), vocabulary, group)
+    return RankForward(LeanForward(weights, masks, output=summed_projection), vocabulary, group)
 
 
 class SummedProjection(Projection):

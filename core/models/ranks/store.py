@@ -15,7 +15,7 @@ import torch
 
 from core.config.ranks import RankSplit
 from core.errors import ConfigError
-from core.models.ranks.group import distributed
+from core.models.ranks.group import torch_distributed
 
 __all__ = [
     "ENDS_WITH_INPUT",
@@ -58,7 +58,7 @@ class RankPlace:
 
 def file_place(file: Path, rank: int, count: int) -> RankPlace:
     """Of ranks on this machine."""
-    return RankPlace(distributed().FileStore(str(file), count), rank, count, file.parent)
+    return RankPlace(torch_distributed().FileStore(str(file), count), rank, count, file.parent)
 
 
 def given_place(split: RankSplit | None = None) -> RankPlace | None:
@@ -76,7 +76,7 @@ def given_place(split: RankSplit | None = None) -> RankPlace | None:
     if split is not None and os.environ["RANK"] != "0":
         allowed = "0 for the process with the engine (the others: python -m core.models.ranks)"
         raise ConfigError.of("RANK", os.environ["RANK"], allowed)
-    store, rank, count = next(distributed().rendezvous("env://"))
+    store, rank, count = next(torch_distributed().rendezvous("env://"))
     return RankPlace(store, rank, count)
 
 

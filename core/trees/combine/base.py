@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from core.trees.draft import Draft, chances_of
+from core.trees.draft import Draft, cumulative_scores
 from core.trees.tree import ROOT, Proposal, TokenTree, depths_of
 
 __all__ = [
@@ -117,7 +117,7 @@ def merge_drafts(drafts: Mapping[int, Draft]) -> MergedTree:
     tree = TokenTree(
         tuple(token_ids), tuple(parents), depths_of(parents), tuple(map(tuple, proposals))
     )
-    chances = {drafter: chances_of(draft) for drafter, draft in drafts.items()}
+    chances = {drafter: cumulative_scores(draft) for drafter, draft in drafts.items()}
     return MergedTree(tree, tuple(map(tuple, sources)), chances)
 
 

@@ -15,7 +15,7 @@ from core.trees.tree import ROOT, Proposal, TokenTree
 
 __all__ = [
     "Draws",
-    "Offer",
+    "ChildProposal",
     "TargetTokens",
     "TrialResult",
     "Verdict",
@@ -112,7 +112,7 @@ Draws = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class ChildProposal:
     """The `attempt`-th proposal under a node (from 0): of the node `child`, by `drafter`.
 
     `q`: the distribution it was drawn from, float64 (V,); None if it is deterministic (one-hot).
@@ -134,7 +134,7 @@ class Offer:
         return min(1.0, p_token / self.q_token) if self.q_token > 0.0 else 0.0
 
 
-def offers(inputs: VerifyInput, children: Sequence[int]) -> Iterator[Offer]:
+def offers(inputs: VerifyInput, children: Sequence[int]) -> Iterator[ChildProposal]:
     """Every proposal of `children`; a token proposed twice is offered twice.
 
     For draws without replacement q is renormalized without the drafter's earlier draws here.
@@ -145,7 +145,7 @@ def offers(inputs: VerifyInput, children: Sequence[int]) -> Iterator[Offer]:
         token_id = inputs.tree.token_ids[child]
         earlier = drawn.setdefault((proposal.drafter, proposal.row), [])
         q = _distribution(inputs, proposal, earlier)
-        yield Offer(child, token_id, proposal.drafter, attempt, q)
+        yield ChildProposal(child, token_id, proposal.drafter, attempt, q)
         earlier.append(token_id)
 
 

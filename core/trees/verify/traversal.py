@@ -29,8 +29,8 @@ import torch
 from core.trees.sampling import TINY_RESIDUAL
 from core.trees.tree import ROOT
 from core.trees.verify.base import (
+    ChildProposal,
     Draws,
-    Offer,
     TrialResult,
     Verdict,
     VerifyInput,
@@ -105,7 +105,9 @@ class _Walk:
         return node != ROOT and self._inputs.tree.token_ids[node] in self._inputs.eos_ids
 
 
-def _rest(acceptance: float, left: torch.Tensor, offer: Offer) -> tuple[float, torch.Tensor]:
+def _rest(
+    acceptance: float, left: torch.Tensor, offer: ChildProposal
+) -> tuple[float, torch.Tensor]:
     """(a', a' M') after the offer's branch was rejected; see the module's docstring.
 
     If q covers all of a M, both become 0 and later offers cannot be accepted. At a = 1 the sum can

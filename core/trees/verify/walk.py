@@ -11,8 +11,8 @@ import torch
 from core.trees.sampling import one_hot_residual, residual
 from core.trees.tree import ROOT, TokenTree
 from core.trees.verify.base import (
+    ChildProposal,
     Draws,
-    Offer,
     TargetTokens,
     TrialResult,
     Verdict,
@@ -125,7 +125,7 @@ def _try(
     p: torch.Tensor,
     draws: Draws,
     trials: list[TrialResult],
-) -> tuple[Offer | None, torch.Tensor]:
+) -> tuple[ChildProposal | None, torch.Tensor]:
     """The accepted proposal among `children` (None if none was), and the remaining p."""
     for offer in offers(inputs, children):
         p_token = float(p[offer.token_id])

@@ -9,7 +9,7 @@ from core.config import LENGTHS
 from core.events import Drafted, Event
 from core.length import Choice, RoundOutcome
 from core.length.cost_model import NODE_COUNTS, VerifyCosts
-from tests.core.engines import engine_of, ids_of_events, rounds_of, tables
+from tests.core.engines import engine_of, rounds_of, tables
 
 NEW = SamplingParams(40, seed=1)
 TREE = SpeculationConfig(expansion=(2, 1), max_speculation_length=6, speculation_length=3)
@@ -28,18 +28,6 @@ def engine() -> Engine:
 
 def run(engine: Engine, config: SpeculationConfig, sampling: SamplingParams = NEW) -> list[Event]:
     return list(engine.generate(Request("w1 w2 w3", sampling, config)))
-
-
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-@pytest.mark.parametrize("combine", ["union", "vote", "vote_tree", "log_pool"])
-@pytest.mark.parametrize("length", LENGTHS)
-def test_the_text_is_plain_decodings(length: str, combine: str, temperature: float) -> None:
-    one = engine()
-    sampling = dataclasses.replace(NEW, temperature=temperature)
-    plain = run(one, SpeculationConfig.preset("autoregressive"), sampling)
-    config = dataclasses.replace(TREE, length=length, combine=combine)
-    for _ in range(2):
-        assert ids_of_events(run(one, config, sampling)) == ids_of_events(plain)
 
 
 @pytest.mark.parametrize("length", LENGTHS)

@@ -16,24 +16,24 @@ from core.errors import ConfigError
 from core.events import Drafted, Event, RoundCompleted
 from core.models.loading.load import LoadedModels
 from core.nodes.ahead import AheadExchange, AheadRun
-from core.nodes.answers import DraftClock, timed
+from core.nodes.answers import DraftClock, local_timings
 from core.nodes.client import RemotePool
 from core.nodes.messages import (
     MOST_TOKENS,
     VERSION,
-    Ahead,
     AheadAsk,
-    AheadDrafts,
+    AheadDraftsMessage,
+    AheadMessage,
     AheadReply,
     DraftAsk,
     DraftReply,
-    Hello,
+    HelloMessage,
     MessageError,
     Open,
     OutcomeDrafts,
-    Round,
+    RoundMessage,
     RunAsk,
-    Stage,
+    StageTimes,
     encode,
     from_node,
     to_node,
@@ -62,12 +62,6 @@ SETTINGS = {
     "auto": replace(SPECINFER, pipeline="auto"),
     "log_pool": SpeculationConfig(combine="log_pool", pipeline="ahead"),
 }
-
-
-@pytest.fixture
-def models() -> LoadedModels:
-    llm, ssms = tables(3)
-    return loaded_tables(llm, ssms)
 
 
 def states(events: list[Event]) -> list[str]:
@@ -121,10 +115,10 @@ def test_a_round_whose_drafts_are_there_sends_no_request(models: LoadedModels) -
     engine, transport = engine_over(models, ONE)
     events = list(engine.generate(request(sampling=GREEDY, config=SPECINFER)))
     found = states(events)
-    assert len(messages(transport, 0, Round)) == found.count("in_time")
+    assert len(messages(transport, 0, RoundMessage)) == found.count("in_time")
     assert engine.nodes.links[0].counts["ahead"] == found.count("ahead") > 2
     # The commit of such a round, and its drafts, come with the next trees.
-    brought = [ask.text for m in messages(transport, 0, Ahead) for ask in m.runs]
+    brought = [ask.text for m in messages(transport, 0, AheadMessage) for ask in m.runs]
     assert sum(bool(text.tokens and text.asks) for text in brought) >= found.count("ahead") - 1
 
 
@@ -136,7 +130,7 @@ def test_several_requests(models: LoadedModels) -> None:
         for i, name in enumerate(names)
     ]
     assert texts_of(engine.generate_many(asked)) == texts_of(Engine(models).generate_many(asked))
-    assert max(len(m.runs) for m in messages(transport, 0, Ahead)) > 1
+    assert max(len(m.runs) for m in messages(transport, 0, AheadMessage)) > 1
 
 
 def run_beside(pass_s: float, trip_s: float) -> tuple[float, list[Event]]:
@@ -205,10 +199,10 @@ def test_a_run_that_ended_before_its_answer_came_is_forgotten(models: LoadedMode
     transport.delay(0, 0.02)
     list(engine.generate(asked))
     pool = engine.nodes
-    (link,), exchange = pool.links, pool._ahead
+    (link,), exchange = pool.links, pool._arrivals.ahead
     assert exchange._asked  # no pass takes time here: the last answer is under way
     transport.pass_time(1.0)
-    pool._take_all(transport.poll(transport.now()))
+    pool._arrivals.poll()
     assert not (exchange._stored or exchange._asked or link.held)
 
 
@@ -219,7 +213,7 @@ class Interrupting(FakeTransport):
         server = self._servers[node]
         assert server is not None
         handle, interrupted = server.handle, threading.Event()
-        if len(messages(self, node, Ahead)) % 2:
+        if len(messages(self, node, AheadMessage)) % 2:
             interrupted.set()
         server.handle = lambda client, sent: handle(client, sent, interrupted)
         super().send(node, frame)
@@ -285,7 +279,7 @@ def altered(transport: FakeTransport, server: NodeServer, change: Callable) -> N
     def answer(client: bytes, frame: bytes, *more):
         reply = handle(client, frame, *more)
         message = None if reply is None else from_node(reply)
-        return encode(change(message)) if isinstance(message, AheadDrafts) else reply
+        return encode(change(message)) if isinstance(message, AheadDraftsMessage) else reply
 
     server.handle = answer
 
@@ -311,7 +305,7 @@ def test_wrong_drafts_are_not_used_and_change_no_text(models: LoadedModels, lie:
     pool = RemotePool(transport, ["10.0.0.1:7000"], HASH, models.llm.vocab_size).connect(())
     engine = Engine(loaded_tables(models.llm), nodes=pool)
 
-    def change(message: AheadDrafts) -> AheadDrafts:
+    def change(message: AheadDraftsMessage) -> AheadDraftsMessage:
         for reply in message.runs:
             reply.verified = [LIES[lie](draft) for draft in reply.verified]
             for outcome in reply.outcomes:
@@ -354,7 +348,7 @@ def test_an_answer_that_is_none_is_not_used(models: LoadedModels, change: Callab
 def test_no_span_of_a_node_ends_before_its_start() -> None:
     clock = DraftClock(sent=10.0, came=11.0, busy_s=0.5)
     times = [(0.0, 100.0), (400.0, 100.0), (1e7, -1e7), (-1e7, 1e7)]
-    spans = timed("same", [Stage("draft", *one, 1.0) for one in times], clock)
+    spans = local_timings("same", [StageTimes("draft", *one, 1.0) for one in times], clock)
     assert all(10.0 <= span.start <= span.end <= 11.0 for span in spans)
 
 
@@ -367,7 +361,7 @@ CLIENT = b"client"
 
 def node(models: LoadedModels) -> NodeServer:
     server = server_of(models)
-    assert server.handle(CLIENT, encode(Hello(VERSION, HASH, 8)))
+    assert server.handle(CLIENT, encode(HelloMessage(VERSION, HASH, 8)))
     return server
 
 
@@ -376,7 +370,7 @@ def text(start: int, tokens: list[int], asks: list[DraftAsk]) -> RunAsk:
 
 
 def drafted(server: NodeServer, ask: RunAsk) -> tuple[list[int], list[int]]:
-    frame = server.handle(CLIENT, encode(Round(1, [ask])))
+    frame = server.handle(CLIENT, encode(RoundMessage(1, [ask])))
     assert frame is not None
     (draft,) = from_node(frame).runs[0].drafts
     return draft.token_ids, draft.parents
@@ -398,8 +392,8 @@ def test_an_interrupted_draft_goes_on_in_its_round(models: LoadedModels) -> None
                 return self.left < 0
 
         ask = AheadAsk(text(3, [], []), tokens, parents, [ASK], 20)
-        answer = server.handle(CLIENT, encode(Ahead(2, [ask])), Interrupted())
-        assert answer is None or isinstance(from_node(answer), AheadDrafts)
+        answer = server.handle(CLIENT, encode(AheadMessage(2, [ask])), Interrupted())
+        assert answer is None or isinstance(from_node(answer), AheadDraftsMessage)
         # The whole draft and the SSM's own next token, which it foresees.
         committed = [*tokens, drafted(node(models), text(0, [1, 2, 3, *tokens], [ASK]))[0][0]]
         both = [drafted(one, text(3, committed, [ASK])) for one in (server, plain)]
@@ -426,7 +420,7 @@ def test_what_no_engine_asks_is_not_drafted(models: LoadedModels, change: dict) 
     tokens, parents = drafted(server, text(0, [1, 2, 3], [ASK]))
     fields = {"text": text(3, [], []), "token_ids": tokens, "parents": parents, "asks": [ASK]}
     ask = AheadAsk(**{**fields, "room": 20, **change})
-    frame = server.handle(CLIENT, encode(Ahead(2, [ask])))
+    frame = server.handle(CLIENT, encode(AheadMessage(2, [ask])))
     assert frame is not None
     (reply,) = from_node(frame).runs
     assert not reply.outcomes
@@ -436,12 +430,12 @@ def test_what_no_engine_asks_is_not_drafted(models: LoadedModels, change: dict) 
 
 def test_messages_are_bounded() -> None:
     ask = AheadAsk(text(3, [], []), [1], [-1], [ASK], 20)
-    frame = encode(Ahead(2, [ask]))
+    frame = encode(AheadMessage(2, [ask]))
     assert encode(to_node(frame)) == frame
     for wrong in ({"asks": []}, {"room": -1}, {"token_ids": [1] * 300}, {"asks": [ASK] * 17}):
         with pytest.raises(MessageError):
-            to_node(encode(Ahead(2, [msgspec.structs.replace(ask, **wrong)])))
-    answer = AheadDrafts(2, 0.0, [])
+            to_node(encode(AheadMessage(2, [msgspec.structs.replace(ask, **wrong)])))
+    answer = AheadDraftsMessage(2, 0.0, [])
     assert from_node(encode(answer)) == answer
     for wrong in ({"busy_ms": -1.0}, {"busy_ms": float("nan")}, {"number": -1}):
         with pytest.raises(MessageError):
@@ -499,7 +493,7 @@ def test_drafts_made_ahead_keep_to_the_budget_of_their_round(models: LoadedModel
     for budget, is_used in ((8, True), (7, False)):
         reply.run = sequence.run_id
         exchange.ask(0, 1, 0.0, [run])
-        message = AheadDrafts(1, 1.0, [reply])
+        message = AheadDraftsMessage(1, 1.0, [reply])
         assert exchange.take(0, message, 0.1, 0.0, {"same": "same"}, in_round=False)
         sequence.tokens.append(5)
         now = replace(asked, budget=budget)

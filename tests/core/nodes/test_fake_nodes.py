@@ -16,15 +16,15 @@ from core.nodes.client import RemotePool
 from core.nodes.messages import (
     VERSION,
     Audition,
-    Drafts,
-    Round,
-    Stage,
+    DraftsMessage,
+    RoundMessage,
+    StageTimes,
     encode,
     from_node,
     to_node,
 )
 from core.nodes.server import NodeServer
-from tests.core.engines import ids_of_events, open_rows, request, rounds_of, tables, texts_of
+from tests.core.engines import ids_of_events, open_rows, request, rounds_of, texts_of
 from tests.core.nodes.fake_transport import FakeTransport
 from tests.core.nodes.served import HASH, engine_over, pool_over, server_of
 from tests.fakes import loaded_tables
@@ -45,15 +45,9 @@ SETTINGS = {
 }
 
 
-@pytest.fixture
-def models():
-    llm, ssms = tables(3)
-    return loaded_tables(llm, ssms)
-
-
-def sent_rounds(transport: FakeTransport, node: int) -> list[Round]:
+def sent_rounds(transport: FakeTransport, node: int) -> list[RoundMessage]:
     messages = [to_node(frame) for frame in transport.sent[node]]
-    return [message for message in messages if isinstance(message, Round)]
+    return [message for message in messages if isinstance(message, RoundMessage)]
 
 
 def states(events: Sequence[Event], node: int) -> list[str]:
@@ -377,12 +371,12 @@ def test_nothing_is_left_on_a_node(models) -> None:
         sampling = replace(WARM, seed=seed)
         config = SpeculationConfig(routing="cosine", routed_drafters=1)
         list(beside.generate(request(sampling=sampling, config=config)))
-    assert not mixed._runs and not mixed.links[0].held and alone.num_runs == 0
+    assert not mixed._arrivals.open_runs and not mixed.links[0].held and alone.num_runs == 0
     events = engine.generate(request(sampling=WARM, config=SETTINGS["cosine"]))
     next(one for one in events if isinstance(one, RoundCompleted))
     events.close()  # cancelled
     pool.begin([])
-    assert not pool._runs and not any(link.held for link in pool.links)
+    assert not pool._arrivals.open_runs and not any(link.held for link in pool.links)
     assert [server.num_runs for server in servers] == [0, 0]
     assert all(model.open_rows == () for model in models.ssms.values())
     assert open_rows(engine) == [()]
@@ -453,7 +447,7 @@ def test_drafts_that_cannot_be_verified_drop_their_ssm(models, lie: dict[str, ob
     def handle(client: bytes, frame: bytes) -> bytes | None:
         answer = honest(client, frame)
         message = None if answer is None else from_node(answer)
-        if not isinstance(message, Drafts):
+        if not isinstance(message, DraftsMessage):
             return answer
         runs = [
             replace_fields(run, drafts=[replace_fields(d, **(reply | lie)) for d in run.drafts])
@@ -484,7 +478,7 @@ def test_numbers_that_are_none_are_no_message(models, field: str, value: float) 
     def handle(client: bytes, frame: bytes) -> bytes | None:
         answer = honest(client, frame)
         message = None if answer is None else from_node(answer)
-        if not isinstance(message, Drafts):
+        if not isinstance(message, DraftsMessage):
             return answer
         if field == "busy_ms":
             return encode(replace_fields(message, busy_ms=value))
@@ -498,7 +492,7 @@ def test_numbers_that_are_none_are_no_message(models, field: str, value: float) 
             elif field == "temperature":
                 changes = {"drafts": [replace_fields(d, temperature=value) for d in run.drafts]}
             else:
-                stage = Stage("draft", 0.0, 1.0, value)
+                stage = StageTimes("draft", 0.0, 1.0, value)
                 changes = {"drafts": [replace_fields(d, stages=[stage]) for d in run.drafts]}
             runs.append(replace_fields(run, **changes))
         return encode(replace_fields(message, runs=runs))
@@ -524,7 +518,7 @@ def server_with_one_other_answer(models, number: int, frame: bytes | None) -> No
 
     def handle(client: bytes, asked: bytes) -> bytes | None:
         answer = honest(client, asked)
-        drafts = answer is not None and isinstance(from_node(answer), Drafts)
+        drafts = answer is not None and isinstance(from_node(answer), DraftsMessage)
         return frame if drafts and next(rounds) == number else answer
 
     server.handle = handle

@@ -23,9 +23,16 @@ from core.nodes.__main__ import main as node_main
 from core.nodes.client import RemotePool
 from core.nodes.keys import CurveKeys, read_keys, write_keys
 from core.nodes.listener import NodeListener
-from core.nodes.messages import LARGEST_FRAME, VERSION, Hello, Refused, encode, from_node
+from core.nodes.messages import (
+    LARGEST_FRAME,
+    VERSION,
+    HelloMessage,
+    RefusedMessage,
+    encode,
+    from_node,
+)
 from core.nodes.zmq_transport import ZmqTransport
-from tests.core.engines import ids_of_events, request, rounds_of, tables, texts_of
+from tests.core.engines import ids_of_events, request, rounds_of, texts_of
 from tests.core.nodes.served import (
     HASH,
     listening,
@@ -38,12 +45,6 @@ from tests.fakes import loaded_tables
 from tests.laws.runs import prompts
 
 WARM = SamplingParams(24, temperature=0.8, seed=1)
-
-
-@pytest.fixture
-def models() -> LoadedModels:
-    llm, ssms = tables(3)
-    return loaded_tables(llm, ssms)
 
 
 @pytest.fixture
@@ -118,10 +119,10 @@ def test_frames_of_any_kind_leave_a_node_serving(models: LoadedModels) -> None:
         socket.linger = 0
         socket.connect(f"tcp://{address}")
         socket.send(b"\xc1")
-        assert isinstance(from_node(socket.recv()), Refused)
+        assert isinstance(from_node(socket.recv()), RefusedMessage)
         socket.send_multipart([b"a", b"b", b"c"])  # dropped
-        socket.send(encode(Hello(VERSION, HASH, 8)))
-        assert not isinstance(from_node(socket.recv()), Refused)
+        socket.send(encode(HelloMessage(VERSION, HASH, 8)))
+        assert not isinstance(from_node(socket.recv()), RefusedMessage)
         socket.send(bytes(LARGEST_FRAME + 1))  # the connection is ended
         context.destroy(linger=0)
         with closing(pool_to([address], None)) as pool:
@@ -354,7 +355,7 @@ def missing_node(
     expected = ids_of_events(bundled.generate(LONG))
     pool = connect_nodes(settings, here)
     assert pool is not None
-    assert pool._hello.tokenizer == vocabulary_hash(models.tokenizer)
+    assert pool._arrivals._hello.tokenizer == vocabulary_hash(models.tokenizer)
     with closing(Engine(here, nodes=pool)) as engine:
         stream = engine.generate(LONG)
         events = until_rounds(stream, 8)

@@ -16,14 +16,14 @@ from core.nodes.messages import (
     MOST_TOKENS,
     VERSION,
     DraftAsk,
-    Free,
-    Hello,
+    FreeMessage,
+    HelloMessage,
     MessageError,
     Open,
-    Refused,
-    Round,
+    RefusedMessage,
+    RoundMessage,
     RunAsk,
-    Welcome,
+    WelcomeMessage,
     encode,
     from_node,
     to_node,
@@ -50,21 +50,24 @@ def ask(run: str = "run", start: int = 0, tokens: tuple[int, ...] = (1, 2, 3), *
 
 
 def answer(server: NodeServer, *asks: RunAsk):
-    frame = server.handle(CLIENT, encode(Round(1, [*asks])))
+    frame = server.handle(CLIENT, encode(RoundMessage(1, [*asks])))
     assert frame is not None
     return from_node(frame)
 
 
 def introduced(server: NodeServer) -> NodeServer:
-    frame = server.handle(CLIENT, encode(Hello(VERSION, HASH, 8)))
-    assert frame is not None and isinstance(from_node(frame), Welcome)
+    frame = server.handle(CLIENT, encode(HelloMessage(VERSION, HASH, 8)))
+    assert frame is not None and isinstance(from_node(frame), WelcomeMessage)
     return server
 
 
 def frames() -> list[bytes]:
     """One of each message that an engine sends."""
     every = [ask(), ask(start=3, tokens=(4,), opened=None, audition=8, heard=["same"], top_k=5)]
-    return [encode(m) for m in (Hello(VERSION, HASH, 8), Round(7, every), Free(["run"]))]
+    return [
+        encode(m)
+        for m in (HelloMessage(VERSION, HASH, 8), RoundMessage(7, every), FreeMessage(["run"]))
+    ]
 
 
 def test_messages_arrive_as_they_were_sent() -> None:
@@ -83,14 +86,14 @@ def test_random_and_truncated_messages_are_refused(server: NodeServer) -> None:
     bad += [frame[:end] for frame in frames() for end in range(len(frame))]
     for frame in bad:
         reply = server.handle(CLIENT, frame)
-        assert reply is not None and isinstance(from_node(reply), Refused), frame
+        assert reply is not None and isinstance(from_node(reply), RefusedMessage), frame
     changed = 0
     for _ in range(1000):
         frame = bytearray(chance.choice(frames()))
         for _ in range(chance.randrange(1, 4)):
             frame[chance.randrange(len(frame))] = chance.randrange(256)
         reply = server.handle(chance.choice([CLIENT, b"other"]), bytes(frame))
-        changed += reply is None or not isinstance(from_node(reply), Refused)
+        changed += reply is None or not isinstance(from_node(reply), RefusedMessage)
     assert server.num_runs <= MOST_RUNS and changed < 1000
     assert len(server._clients) <= 2 and len(server._pools) <= MOST_VOCABULARIES
     reply = answer(introduced(server), ask("new"))
@@ -147,19 +150,19 @@ def test_asks_that_no_engine_sends_are_refused_by_name(server: NodeServer, chang
 )
 def test_fields_out_of_bounds_are_no_message(change) -> None:
     with pytest.raises(MessageError):
-        to_node(encode(Round(1, [msgspec.structs.replace(ask(), **change)])))
+        to_node(encode(RoundMessage(1, [msgspec.structs.replace(ask(), **change)])))
 
 
 def test_longer_structs_are_another_version() -> None:
     """A field more than this version knows is refused, not ignored."""
-    fields = msgspec.msgpack.decode(encode(Hello(VERSION, HASH, 8)))
+    fields = msgspec.msgpack.decode(encode(HelloMessage(VERSION, HASH, 8)))
     with pytest.raises(MessageError, match=f"version {VERSION}"):
         to_node(msgspec.msgpack.encode([*fields, 1]))
 
 
 def test_a_client_without_hello_is_not_served(server: NodeServer) -> None:
     reply = answer(server, ask())
-    assert isinstance(reply, Refused) and "hello" in reply.reason and server.num_runs == 0
+    assert isinstance(reply, RefusedMessage) and "hello" in reply.reason and server.num_runs == 0
 
 
 def test_what_is_kept_is_bounded() -> None:
@@ -174,12 +177,12 @@ def test_what_is_kept_is_bounded() -> None:
         assert all(run.drafts for run in reply.runs)
         assert server.num_runs == len(ssms[0].open_rows) == MOST_RUNS
     with pytest.raises(MessageError):
-        to_node(encode(Round(1, [ask(f"run {number}") for number in range(MOST_RUNS + 1)])))
+        to_node(encode(RoundMessage(1, [ask(f"run {number}") for number in range(MOST_RUNS + 1)])))
     for number in range(2 * MOST_CLIENTS):
-        server.handle(b"%d" % number, encode(Hello(VERSION, HASH, 8)))
+        server.handle(b"%d" % number, encode(HelloMessage(VERSION, HASH, 8)))
     assert len(server._clients) == MOST_CLIENTS and server.num_runs == 0
     for vocab in range(9, 20):
-        server.handle(CLIENT, encode(Hello(VERSION, HASH, vocab)))
+        server.handle(CLIENT, encode(HelloMessage(VERSION, HASH, vocab)))
     assert len(server._pools) <= MOST_VOCABULARIES
 
 
@@ -187,9 +190,9 @@ def test_sizes_that_no_client_has_make_way(server: NodeServer) -> None:
     """A client that says other sizes than its first one locks nobody out."""
     introduced(server)
     for vocab in range(9, 20):
-        server.handle(CLIENT, encode(Hello(VERSION, HASH, vocab)))
-    frame = server.handle(b"another", encode(Hello(VERSION, HASH, 100)))
-    assert frame is not None and isinstance(from_node(frame), Welcome)
+        server.handle(CLIENT, encode(HelloMessage(VERSION, HASH, vocab)))
+    frame = server.handle(b"another", encode(HelloMessage(VERSION, HASH, 100)))
+    assert frame is not None and isinstance(from_node(frame), WelcomeMessage)
 
 
 def test_more_ssms_than_a_message_holds_are_refused() -> None:

@@ -39,9 +39,9 @@ def test_the_score_is_the_harmonic_mean(scores, similarities, expected) -> None:
 def test_a_score_moves_towards_what_a_round_showed() -> None:
     one = router()
     one.observe(evidence(3, a=(0.8, 0.8), b=(0.0, 0.0)))
-    assert one.scores()["a"] == pytest.approx(START + RATE * (0.8 - START))
-    assert one.scores()["b"] == pytest.approx(START * (1 - RATE))
-    assert one.scores()["c"] == START, "it did not draft"
+    assert one.drafter_scores()["a"] == pytest.approx(START + RATE * (0.8 - START))
+    assert one.drafter_scores()["b"] == pytest.approx(START * (1 - RATE))
+    assert one.drafter_scores()["c"] == START, "it did not draft"
 
 
 def test_while_little_is_accepted_half_of_the_places_go_to_those_tried_least() -> None:
@@ -74,7 +74,7 @@ def test_a_confident_liar_is_worth_nothing() -> None:
 def test_a_drafter_that_failed_is_not_routed() -> None:
     one = router()
     one.drop("a")
-    assert "a" not in one.route().drafters and "a" not in one.scores()
+    assert "a" not in one.route().drafters and "a" not in one.drafter_scores()
     for name in NAMES[1:]:
         one.drop(name)
     assert one.route().drafters == ()

@@ -124,7 +124,7 @@ def test_a_drafter_that_failed_is_replaced_by_the_best_of_the_rest() -> None:
     follow(text, one, 44, 40)
     one.drop("b")
     assert "d" in one.route().drafters and len(one.route().drafters) == 2
-    assert "b" not in one.scores()
+    assert "b" not in one.drafter_scores()
 
 
 def test_fewer_drafters_than_places_are_never_asked() -> None:

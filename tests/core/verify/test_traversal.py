@@ -11,7 +11,7 @@ from core.trees.noise import Key
 from core.trees.sampling import Target
 from core.trees.tree import ROOT
 from core.trees.verify import Verdict, VerifyInput, verify
-from core.trees.verify.base import Offer
+from core.trees.verify.base import ChildProposal
 from tests.core.verify.cases import (
     DRAWN,
     P,
@@ -141,7 +141,7 @@ def test_a_branch_is_walked_once_however_often_it_is_proposed() -> None:
 @pytest.mark.parametrize("little", [1e-2, 1e-5, 1e-8, 1e-11])
 def test_the_root_keeps_its_chance_to_the_last_bit(little: float) -> None:
     q = torch.tensor([0.2 - little, 0.5 + little, 0.3], dtype=torch.float64)
-    now, left = rest(1.0, torch.tensor(FIRST, dtype=torch.float64), Offer(0, 1, 0, 0, q))
+    now, left = rest(1.0, torch.tensor(FIRST, dtype=torch.float64), ChildProposal(0, 1, 0, 0, q))
     assert now == 1.0
     assert left.tolist() == [1.0, 0.0, 0.0]
 

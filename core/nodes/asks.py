@@ -1,0 +1,93 @@
+"""What runs want of a node, as parts of its message. Pure: runs and a link in, structs out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from core.drafters.base import DraftRequest
+from core.drafters.draft_batch import stop_limits
+from core.nodes.ahead import AheadRun
+from core.nodes.messages import MOST_RUNS, MOST_TOKENS, AheadAsk, DraftAsk, RunAsk
+from core.nodes.node_link import NodeLink
+from core.nodes.served_run import limits_message, open_message
+from core.sequence import TokenSequence
+
+__all__ = ["RemoteRun", "ahead_ask", "asks_of", "run_ask"]
+
+Run = TypeVar("Run")
+Ask = TypeVar("Ask")
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteRun:
+    """What one run wants of the nodes in a round: drafts, with the weights of their drafters by
+    index; an audition of the SSMs `heard` on the last `window` tokens; the `top_k` likeliest tokens
+    of each node."""
+
+    sequence: TokenSequence
+    requests: tuple[DraftRequest, ...]
+    weights: Mapping[int, float] = field(default_factory=dict)
+    heard: tuple[str, ...] = ()
+    window: int = 0
+    top_k: int = 0
+
+
+def asks_of(
+    link: NodeLink, runs: Sequence[Run], ask_of: Callable[[NodeLink, Run], Ask | None]
+) -> tuple[list[Run], list[Ask]]:
+    """The runs that want something of a node, MOST_RUNS at most, and their parts of its message."""
+    asks = [(run, ask) for run in runs if (ask := ask_of(link, run)) is not None][:MOST_RUNS]
+    return [run for run, _ in asks], [ask for _, ask in asks]
+
+
+def run_ask(link: NodeLink, run: RemoteRun) -> RunAsk | None:
+    """A run's part of a round; None where it wants nothing of this node."""
+    drafts = _draft_asks(link, run.requests, run.weights)
+    heard = [link.engine_names[name] for name in run.heard if name in link.engine_names]
+    if not (drafts or heard) or len(run.sequence.tokens) > MOST_TOKENS:
+        return None
+    ask = _text_ask(link, run.sequence, drafts, run.top_k)
+    ask.audition, ask.heard = (run.window if heard else 0), heard
+    return ask
+
+
+def ahead_ask(link: NodeLink, run: AheadRun) -> AheadAsk | None:
+    """A run's part of drafting ahead; None where it wants nothing of this node."""
+    drafts = _draft_asks(link, run.requests, run.weights)
+    if not drafts or len(run.sequence.tokens) > MOST_TOKENS:
+        return None
+    verified = _draft_asks(link, run.verified, run.weights)
+    text = _text_ask(link, run.sequence, verified, run.top_k)
+    return AheadAsk(text, [*run.tree.token_ids], [*run.tree.parents], drafts, run.room)
+
+
+def _text_ask(
+    link: NodeLink, sequence: TokenSequence, drafts: list[DraftAsk], top_k: int
+) -> RunAsk:
+    """Drafts after a run's text, with the text as far as the node may lack it."""
+    start = link.held.get(sequence.run_id, 0)
+    opened = None if start else open_message(sequence)
+    return RunAsk(sequence.run_id, start, sequence.tokens[start:], opened, drafts, 0, [], top_k)
+
+
+def _draft_asks(
+    link: NodeLink, requests: Sequence[DraftRequest], weights: Mapping[int, float]
+) -> list[DraftAsk]:
+    asks = []
+    for request in requests:
+        if request.name in link.engine_names:
+            limits = stop_limits(request)
+            asks.append(
+                DraftAsk(
+                    ssm=link.engine_names[request.name],
+                    index=request.index,
+                    kind=request.kind,
+                    shape=list(request.shape),
+                    budget=request.budget,
+                    weight=weights.get(request.index, 1.0),
+                    stop=None if limits is None or request.stop is None else limits_message(limits),
+                )
+            )
+    return asks

@@ -1,0 +1,179 @@
+"""PendingRound: a round under way on the nodes, and what comes of it for each run.
+
+`add_ready` and `add_answer` put one node's part into the runs' answers. Sends and receives nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from core.drafters.base import DraftRequest
+from core.errors import NodeError
+from core.events import NodeTrip
+from core.nodes.ahead import ReadyDrafts
+from core.nodes.answers import DraftClock, draft_of, fault_of
+from core.nodes.asks import RemoteRun
+from core.nodes.messages import DraftsMessage, RunReply
+from core.nodes.node_link import NodeLink
+from core.nodes.remote_ssm import RemoteSsm
+from core.trees.draft import Draft
+
+__all__ = ["NodeAnswers", "PendingRound"]
+
+
+@dataclass(slots=True)
+class NodeAnswers:
+    """What came of one run's part: drafts and errors by drafter index, log-probabilities by SSM,
+    each asked node's trip, and sentences for the reader. `ahead`: the requests whose drafts had
+    been made before the round."""
+
+    drafts: dict[int, Draft] = field(default_factory=dict)
+    errors: dict[int, NodeError] = field(default_factory=dict)
+    auditions: dict[str, list[float]] = field(default_factory=dict)
+    audition_ms: float = 0.0
+    trips: list[NodeTrip] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    ahead: list[DraftRequest] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class PendingRound:
+    """What each node was asked, when, and what it answered; `ready`: drafts that were there before;
+    `first`: ids of runs that have not been asked for before."""
+
+    number: int
+    runs: tuple[RemoteRun, ...]
+    first: frozenset[str]
+    asked: dict[int, tuple[RemoteRun, ...]] = field(default_factory=dict)
+    deadlines: dict[int, float] = field(default_factory=dict)
+    clocks: dict[int, DraftClock] = field(default_factory=dict)
+    ready: dict[int, list[tuple[RemoteRun, ReadyDrafts]]] = field(default_factory=dict)
+    messages: dict[int, DraftsMessage] = field(default_factory=dict)
+    refusals: dict[int, str] = field(default_factory=dict)
+
+    def answers(
+        self,
+        links: Sequence[NodeLink],
+        drafters: Mapping[str, RemoteSsm],
+        vocab_size: int,
+        now: float,
+    ) -> dict[str, NodeAnswers]:
+        """By run id. What the nodes report of their SSMs goes to `drafters`. `now`: on the clock of
+        the transport."""
+        answers = {run.sequence.run_id: NodeAnswers() for run in self.runs}
+        _share_time([self.clocks[node] for node in self.messages])
+        for node, ready in self.ready.items():
+            _add_ready(links[node], ready, answers)
+        for node, runs in self.asked.items():
+            link = links[node]
+            state, notes = self._outcome(node, link, now)
+            for run in runs:
+                answer = answers[run.sequence.run_id]
+                answer.notes += notes
+                # A run that begins while the node is missing was not told when it went missing.
+                if not notes and state != "in_time" and run.sequence.run_id in self.first:
+                    answer.notes.append(link.missing_note(late=state == "late"))
+                answer.trips.append(self._trip(node, link, state, run))
+                reply = self._reply(node, run)
+                if reply is not None:
+                    _add_reply(link, run, reply, self.clocks[node], answer, drafters, vocab_size)
+        return answers
+
+    def _outcome(self, node: int, link: NodeLink, now: float) -> tuple[str, list[str]]:
+        """`NodeTrip.state` of a node, and what the runs are told: that it is missing, once, and
+        that it is there again."""
+        if node in self.messages:
+            link.counts["in_time"] += 1
+            away_s = link.end_absence(now)
+            notes = () if away_s is None else (f"drafts again, after {away_s:.1f} s",)
+            return "in_time", [f"node {link.address} {note}" for note in notes]
+        state = "late" if link.asked == self.number else "absent"
+        link.counts[state] += 1
+        if not link.begin_absence(now):
+            return state, []
+        return state, [link.missing_note(late=state == "late", why=self.refusals.get(node, ""))]
+
+    def _trip(self, node: int, link: NodeLink, state: str, run: RemoteRun) -> NodeTrip:
+        trip_ms = link.trips[-1] * 1000 if node in self.messages else 0.0
+        trip = NodeTrip(link.address, state, trip_ms, link.waited_s * 1000, starts=link.starts)
+        if (clock := self.clocks.get(node)) is not None:
+            start_ms, end_ms = run.sequence.ms(clock.sent), run.sequence.ms(clock.came or None)
+            trip = replace(trip, start_ms=start_ms, end_ms=end_ms)
+        if (reply := self._reply(node, run)) is not None:
+            busy_ms = self.messages[node].busy_ms
+            trip = replace(trip, busy_ms=busy_ms, drafts=len(reply.drafts))
+        return trip
+
+    def _reply(self, node: int, run: RemoteRun) -> RunReply | None:
+        message = self.messages.get(node)
+        if message is None:
+            return None
+        # A node that names a run twice: its last word counts.
+        named = (one for one in reversed(message.runs) if one.run == run.sequence.run_id)
+        return next(named, None)
+
+
+def _add_ready(
+    link: NodeLink,
+    ready: Sequence[tuple[RemoteRun, ReadyDrafts]],
+    answers: Mapping[str, NodeAnswers],
+) -> None:
+    """The part of the answers that needed no message of this round."""
+    link.counts["ahead"] += bool(ready)
+    for run, made in ready:
+        answer = answers[run.sequence.run_id]
+        answer.drafts |= made.drafts
+        answer.ahead += made.requests
+        clock = made.clock
+        answer.trips.append(
+            NodeTrip(
+                link.address,
+                "ahead",
+                (clock.came - clock.sent) * 1000,
+                link.deadline_s * 1000,
+                busy_ms=clock.busy_s * 1000,
+                drafts=len(made.drafts),
+                starts=link.starts,
+                start_ms=run.sequence.ms(clock.sent),
+                end_ms=run.sequence.ms(clock.came),
+            )
+        )
+
+
+def _add_reply(
+    link: NodeLink,
+    run: RemoteRun,
+    reply: RunReply,
+    clock: DraftClock,
+    answer: NodeAnswers,
+    drafters: Mapping[str, RemoteSsm],
+    vocab_size: int,
+) -> None:
+    """A node's drafts and auditions of one run."""
+    requests = {one.index: one for one in run.requests if one.name in link.engine_names}
+    for one in reply.drafts:
+        name = link.ssms.get(one.ssm, "")
+        request = requests.get(one.index)
+        if request is None or request.name != name:
+            continue
+        draft = draft_of(one, name, clock, len(reply.drafts))
+        fault = one.error or fault_of(request, draft, one.likelihoods, requests, vocab_size)
+        if fault:
+            answer.errors[one.index] = NodeError(f"node {link.address}: {fault}")
+            continue
+        answer.drafts[one.index] = draft
+        drafters[name].observe(run.sequence.run_id, one.temperature, one.likelihoods)
+    for audition in reply.auditions:
+        if audition.ssm in link.ssms:
+            answer.auditions[link.ssms[audition.ssm]] = audition.log_probs
+            answer.audition_ms += audition.ms
+
+
+def _share_time(clocks: Sequence[DraftClock]) -> None:
+    """Nodes that work side by side: their times add up to that of the slowest."""
+    total = sum(clock.came - clock.sent for clock in clocks)
+    if total > 0:
+        longest = max(clock.came for clock in clocks) - min(clock.sent for clock in clocks)
+        for clock in clocks:
+            clock.share = min(1.0, longest / total)
