@@ -33,7 +33,7 @@ class AuditionRouter:
             # The geometric mean of the tokens' probabilities.
             self._scores[name] = math.exp(sum(values) / len(values)) if values else 0.0
 
-    def scores(self) -> dict[str, float]:
+    def drafter_scores(self) -> dict[str, float]:
         return dict(self._scores)
 
     def route(self) -> Route:

@@ -18,7 +18,7 @@ def test_the_one_that_predicts_the_prompt_best_drafts_to_the_end() -> None:
     one = router()
     assert one.wants_audition and one.route().drafters == ("a",), "nothing is known yet"
     one.observe_audition({"a": [-2.0, -1.0], "b": [-0.1, -0.3], "c": [-0.1, math.nan, -9.0]}, 1.0)
-    assert one.scores()["b"] == math.exp(-0.2)
+    assert one.drafter_scores()["b"] == math.exp(-0.2)
     for _ in range(3):
         route = one.route()
         assert (route.drafters, route.reason) == (("b",), "b predicted the text best")
@@ -36,4 +36,4 @@ def test_ties_and_failures_go_to_the_next_in_order() -> None:
     one.drop("c")
     assert (one.route().drafters, one.route().reason) == (("a",), "a is the first")
     one.drop("a")
-    assert one.route().drafters == () and one.scores() == {}
+    assert one.route().drafters == () and one.drafter_scores() == {}
