@@ -23,7 +23,9 @@ from ui.form.form import EXAMPLES
 
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "images"
-HIGH = 2800  # all panes of the dock: one that is not in sight is not drawn
+HIGH = 4200  # all panes of the dock: one that is not in sight is not drawn
+# A tree of a few rows needs no more than that.
+LOW_TREE = "#live-board { grid-template-rows: auto 380px auto auto !important; }"
 # The folder that holds the run log is of whoever takes the pictures.
 WITHOUT_FOLDER = r"""() => {
   const texts = document.createTreeWalker(document.body, 4);
@@ -76,7 +78,7 @@ def take(browser: Any, address: str, name: str, width: int, scheme: str) -> None
     page.wait_for_timeout(8000)  # the race as it was
     page.screenshot(path=IMAGES / f"{name}.png", full_page=width < 1000)
     if name == "live-light-1280":
-        all_panes(page)
+        all_panes(page).add_style_tag(content=LOW_TREE)
         page.set_viewport_size({"width": width, "height": HIGH})
         page.wait_for_timeout(1500)
         for part in ("tree", "inspector", "proposals", "lengths", "timeline", "mask"):
@@ -90,7 +92,8 @@ def take_parts(browser: Any, address: str, preset: str, parts: dict[str, str], n
     # High, as above.
     page = browser.new_page(viewport={"width": 1280, "height": HIGH}, color_scheme="light")
     page.goto(f"{address}?__theme=light")
-    run_example(all_panes(page), preset, "story")
+    all_panes(page).add_style_tag(content=LOW_TREE)
+    run_example(page, preset, "story")
     page.locator(f"#live-strip [data-r='{number}']").first.click()
     page.wait_for_timeout(2500)
     for part, name in parts.items():
@@ -102,7 +105,8 @@ def take_routed(browser: Any, address: str, images: Path = IMAGES) -> None:
     """Which SSMs draft and a fused tree, of a dialogue in which the choice changes."""
     page = browser.new_page(viewport={"width": 1280, "height": HIGH}, color_scheme="light")
     page.goto(f"{address}?__theme=light")
-    choose(all_panes(page), "preset", "specinfer")
+    all_panes(page).add_style_tag(content=LOW_TREE)
+    choose(page, "preset", "specinfer")
     page.wait_for_timeout(1500)
     open_drawer(page).get_by_text("Every setting of the engine").click()
     for field, value in (("routing", "credit"), ("draft", "fused_credit")):
@@ -115,7 +119,8 @@ def take_routed(browser: Any, address: str, images: Path = IMAGES) -> None:
     page.locator("#live-strip [data-r='4']").first.click()
     page.wait_for_timeout(2500)
     page.locator("#live-tree").screenshot(path=images / "fused-tree.png")
-    page.locator("#live-routing").get_by_role("button", name="Count afterwards").click()
+    # On a board a panel's buttons are folded into one.
+    page.locator("#live-routing").get_by_role("button", name="Count afterwards").press("Enter")
     page.locator("#live-routing .ss-regret-said").wait_for()
     page.wait_for_timeout(2500)
     page.locator("#live-routing").screenshot(path=images / "routing.png")

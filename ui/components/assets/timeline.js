@@ -55,7 +55,6 @@ export function create(panel) {
       panel.say(empty ? "Who works when, on one millisecond axis." : sentence(value));
       drawShare(value, view);
       setText(remarks, remarksOn(value));
-      remarks.hidden = !remarks.textContent;
       panel.body.style.setProperty("--ss-lanes", entries(value.lanes).length);
       chart.draw(value, empty);
       nodes.draw(value);
