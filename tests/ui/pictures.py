@@ -24,8 +24,12 @@ from ui.form.form import EXAMPLES
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "images"
 HIGH = 4200  # all panes of the dock: one that is not in sight is not drawn
-# A tree of a few rows needs no more than that.
-LOW_TREE = "#live-board { grid-template-rows: auto 380px auto auto !important; }"
+# What has a few rows needs no more room than that, and a sticky bar has its own place.
+AS_HIGH_AS_IT_IS = """
+#live-board { grid-template-rows: auto 380px auto auto !important; }
+#live-mask .ss-body, #live-inspector .ss-body { min-height: 170px !important; }
+#live-scrubber { position: static !important; }
+"""
 # The folder that holds the run log is of whoever takes the pictures.
 WITHOUT_FOLDER = r"""() => {
   const texts = document.createTreeWalker(document.body, 4);
@@ -76,14 +80,19 @@ def take(browser: Any, address: str, name: str, width: int, scheme: str) -> None
     page.goto(f"{address}?__theme={scheme}")
     run_example(page, "specinfer")
     page.wait_for_timeout(8000)  # the race as it was
+    if width < 1000:
+        page.add_style_tag(content=AS_HIGH_AS_IT_IS)
     page.screenshot(path=IMAGES / f"{name}.png", full_page=width < 1000)
     if name == "live-light-1280":
-        all_panes(page).add_style_tag(content=LOW_TREE)
+        all_panes(page).add_style_tag(content=AS_HIGH_AS_IT_IS)
         page.set_viewport_size({"width": width, "height": HIGH})
         page.wait_for_timeout(1500)
-        for part in ("tree", "inspector", "proposals", "lengths", "timeline", "mask"):
+        for part in ("tree", "proposals", "lengths", "timeline", "mask"):
             page.locator(f"#live-{part}").screenshot(path=IMAGES / f"{part}.png")
         page.locator("#live-figures").screenshot(path=IMAGES / "race.png")
+        page.locator("#live-strip [data-r='4']").first.click()  # where the drafts were rejected
+        page.wait_for_timeout(1500)
+        page.locator("#live-inspector").screenshot(path=IMAGES / "inspector.png")
     page.close()
 
 
@@ -92,7 +101,7 @@ def take_parts(browser: Any, address: str, preset: str, parts: dict[str, str], n
     # High, as above.
     page = browser.new_page(viewport={"width": 1280, "height": HIGH}, color_scheme="light")
     page.goto(f"{address}?__theme=light")
-    all_panes(page).add_style_tag(content=LOW_TREE)
+    all_panes(page).add_style_tag(content=AS_HIGH_AS_IT_IS)
     run_example(page, preset, "story")
     page.locator(f"#live-strip [data-r='{number}']").first.click()
     page.wait_for_timeout(2500)
@@ -105,7 +114,7 @@ def take_routed(browser: Any, address: str, images: Path = IMAGES) -> None:
     """Which SSMs draft and a fused tree, of a dialogue in which the choice changes."""
     page = browser.new_page(viewport={"width": 1280, "height": HIGH}, color_scheme="light")
     page.goto(f"{address}?__theme=light")
-    all_panes(page).add_style_tag(content=LOW_TREE)
+    all_panes(page).add_style_tag(content=AS_HIGH_AS_IT_IS)
     choose(page, "preset", "specinfer")
     page.wait_for_timeout(1500)
     open_drawer(page).get_by_text("Every setting of the engine").click()

@@ -138,7 +138,7 @@ def list_values(
             number = last
             runs_page = context.store.runs(context.query(**query, offset=PAGE * (number - 1)))
         rows = {
-            str(i): row_value(summary, _name_in_study(context, summary.run_id))
+            str(i): row_value(summary, context.store.studies.cell_of(summary.run_id))
             for i, summary in enumerate(runs_page.rows)
         }
         anything = bool(text) or status != "all" or more != NO_FILTERS
@@ -189,24 +189,20 @@ def menu(choices: list[tuple[str, str]], chosen: str) -> Any:
     return gr.update(choices=choices, value="")
 
 
-def _name_in_study(context: Context, run_id: str) -> str:
-    """What a study calls the configuration of its run, by which its runs differ; empty for a run
-    of none."""
-    cell = context.store.studies.cell_of(run_id)
-    return "" if cell is None else f"study: {point_words(cell[1][0])}"
-
-
-def row_value(summary: Any, study: str = "") -> dict[str, Any]:
-    """A run's row in the list, from its RunSummary. `study`: its name in the study it is of."""
+def row_value(summary: Any, cell: tuple[str, tuple[str, str, int]] | None = None) -> dict[str, Any]:
+    """A run's row in the list, from its RunSummary. `cell`: its study and place there, whose name
+    says in what it differs from the study's other runs."""
     stats = summary.stats
     settings = settings_of(summary.asked, summary.ssms)
+    point = point_words(cell[1][0]) if cell else ""
+    study = "study" if point == settings.name else f"study: {point}"
     return {
         "id": summary.run_id,
         "status": summary.status,
         "prompt": excerpt(summary.prompt),
         "when": local_time(summary.created_utc),
         "drafters": ", ".join(summary.drafters) or "none (plain)",
-        "study": study,
+        "study": study if cell else "",
         "settings": settings.brief(DIFFERENCES),
         "sampling": ", ".join([*settings.sampling, *_shared(summary)]),
         "tokens": str(stats.num_new_tokens) if stats else "",
