@@ -188,10 +188,8 @@ class Goodput:
         if not after:
             text += f"no draft beats plain decoding at {price * 1000:.0f} tokens a second"
         elif costs:
-            rate = self._groups[0].rate.get()
-            score = min(1.0, costs[0] / max(rate, costs[0]))
+            score = min(1.0, costs[0] / max(self._groups[0].rate.get(), costs[0]))
             text += f"a second step takes {costs[0] / price:.2f} ms, a token {1 / price:.2f} ms, "
-            text += f"and {rate:.0%} of drafted tokens are accepted once those before them are, "
             text += f"so a draft goes on while its score is at least {score:.2f}"
         else:
             text += "the node budget allows one step"

@@ -74,7 +74,7 @@ class Trend:
             why = f"the LLM's time per token {'falls' if slope < 0 else 'rises'} with the length"
         next_length = min(max(1, length + change), self._most)
         ms = self._points[-1][1]
-        why_here = f"{why} (at {length} a token takes {ms:.2f} ms of LLM passes"
+        why_here = f"{why} (at {length} it is {ms:.2f} ms"
         why_here += ")" if slope is None else f", {slope:+.3f} ms a step)"
         move = f"{length} -> {next_length}" if next_length != length else f"{length} stays"
         if next_length < length + change:

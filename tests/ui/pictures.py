@@ -27,7 +27,7 @@ HIGH = 4200  # all panes of the dock: one that is not in sight is not drawn
 # What has a few rows needs no more room than that, and a sticky bar has its own place.
 AS_HIGH_AS_IT_IS = """
 #live-board { grid-template-rows: auto 380px auto auto !important; }
-#live-mask .ss-body, #live-inspector .ss-body { min-height: 170px !important; }
+:is(#live-mask, #live-inspector, #live-proposals) .ss-body { min-height: 190px !important; }
 #live-scrubber { position: static !important; }
 """
 # The folder that holds the run log is of whoever takes the pictures.
@@ -131,6 +131,7 @@ def take_routed(browser: Any, address: str, images: Path = IMAGES) -> None:
     # On a board a panel's buttons are folded into one.
     page.locator("#live-routing").get_by_role("button", name="Count afterwards").press("Enter")
     page.locator("#live-routing .ss-regret-said").wait_for()
+    page.evaluate("document.activeElement.blur()")
     page.wait_for_timeout(2500)
     page.locator("#live-routing").screenshot(path=images / "routing.png")
     page.close()

@@ -30,9 +30,7 @@ def test_sixteen_verifications_close_a_point() -> None:
     assert feed(policy, 6.0, times=15) == 4
     assert policy.choose().reason == "4 stays: 15 of 16 verifications made with it"
     assert feed(policy, 6.0, times=1) == 5
-    assert policy.choose().reason == (
-        "4 -> 5: nothing to compare with yet (at 4 a token takes 3.00 ms of LLM passes)"
-    )
+    assert policy.choose().reason == "4 -> 5: nothing to compare with yet (at 4 it is 3.00 ms)"
 
 
 @pytest.mark.parametrize(
