@@ -185,7 +185,7 @@ def gaps(
     if len(list(islice(rounds, BEFORE))) < BEFORE or not torch.cuda.is_available():
         events.close()  # type: ignore[attr-defined]
         return None
-    with profile(activities=[ProfilerActivity.CUDA]) as trace:
+    with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as trace:
         seen = len(list(islice(rounds, TRACED)))
         torch.cuda.synchronize()
     events.close()  # type: ignore[attr-defined]

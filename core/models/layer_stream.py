@@ -90,6 +90,9 @@ class HostBuffer:
     def fill(self, source: LayerSource, layer: int) -> None:
         source.read(layer, self._data)
 
+    def wait(self) -> None:
+        """Returns when it is filled; `fill` itself was synchronous."""
+
     def use(self) -> torch.Tensor:
         return self._data
 
@@ -99,7 +102,7 @@ class HostBuffer:
 
 class CudaBuffer:
     """A buffer on a GPU, filled on a copy stream while the compute stream works on the other one;
-    events order both, the host waits for neither. Layers of a file come through pinned staging."""
+    events order both, no pass waits on the host. Layers of a file come through pinned staging."""
 
     def __init__(self, size: int, device: torch.device) -> None:
         self._data = torch.empty(size, dtype=torch.uint8, device=device)
@@ -121,6 +124,9 @@ class CudaBuffer:
             self._copies.wait_event(self._free)
             self._data.copy_(host, non_blocking=True)
             self._filled.record(self._copies)
+
+    def wait(self) -> None:
+        self._filled.synchronize()
 
     def use(self) -> torch.Tensor:
         torch.cuda.current_stream(self._device).wait_event(self._filled)
@@ -271,6 +277,9 @@ class _LayerReader:
                 due = max(due, time.perf_counter())
             try:
                 self._buffers[number % len(self._buffers)].fill(self._source, layer)
+                # The copy before this one: the times are those of copies, not of their launches,
+                # and the next copy is in its stream's queue already.
+                self._buffers[(number - 1) % len(self._buffers)].wait()
             except MODEL_FAULTS as failure:  # what a file system raises is the pass's to raise
                 error = failure
             if self._rate:

@@ -74,7 +74,8 @@ def compiled() -> Engine:
 
 def test_every_bfloat16_token_is_within_the_rounding_gap_of_the_argmax(uncompiled: Engine) -> None:
     gap, margin, last = measured(uncompiled)
-    assert gap > 0, "a pass of 12 tokens should round differently from 12 passes"
+    if uncompiled.models.llm.device.type == "cpu":  # an H200's kernels rounded both alike
+        assert gap > 0, "a pass of 12 tokens should round differently from 12 passes"
     assert float(margin.max()) <= gap
     assert float((margin > 0).float().mean()) <= 0.01
     # Negative control: a token that the LLM ranks low is outside the gap.

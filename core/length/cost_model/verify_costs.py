@@ -42,19 +42,19 @@ class VerifyCosts:
 
     def affordable_nodes(self) -> int:
         """The largest measured n with t(n) <= 1.5 t(0), at least 1."""
-        limit = AFFORDABLE * self.ms[0]
-        return max((n for n, cost in self.ms.items() if n and cost <= limit), default=1)
+        costs = self._lowered()
+        limit = AFFORDABLE * costs[0]
+        return max((n for n, cost in costs.items() if n and cost <= limit), default=1)
 
     def largest_measured(self) -> int:
         """Nodes of the largest tree whose pass was timed."""
         return max(self.ms)
 
     def curve(self, largest: int) -> list[float]:
-        """t(0) to t(`largest`): interpolated linearly, made non-decreasing (a decrease is noise),
-        extrapolated with the mean slope."""
-        counts = sorted(self.ms)
-        # Running maximum: non-decreasing.
-        costs = list(accumulate((_sane(self.ms[n]) for n in counts), max))
+        """t(0) to t(`largest`): non-decreasing, interpolated linearly, extrapolated with the mean
+        slope."""
+        lowered = self._lowered()
+        counts, costs = list(lowered), list(lowered.values())
         curve = [_between(counts, costs, n) for n in range(min(largest, counts[-1]) + 1)]
         # ms a node over the whole table: the last segment alone would be too noisy to extrapolate.
         slope = (costs[-1] - costs[0]) / counts[-1] if counts[-1] else 0.0
@@ -62,9 +62,16 @@ class VerifyCosts:
             costs[-1] + slope * (n - counts[-1]) for n in range(len(curve), largest + 1)
         ]
 
-
-def _sane(ms: float) -> float:
-    return ms if math.isfinite(ms) and ms > 0 else 0.0
+    def _lowered(self) -> dict[int, float]:
+        """The measured sizes, ascending, none dearer than a larger one: load can only lengthen a
+        pass, so where a larger one was faster, the smaller one's time is noise."""
+        counts = sorted(self.ms, reverse=True)
+        valid = [
+            ms if math.isfinite(ms) and ms > 0 else math.inf for ms in (self.ms[n] for n in counts)
+        ]
+        costs = list(accumulate(valid, min))
+        dearest = max((cost for cost in costs if cost < math.inf), default=0.0)
+        return {n: min(cost, dearest) for n, cost in zip(counts[::-1], costs[::-1], strict=True)}
 
 
 def _between(counts: list[int], costs: list[float], n: int) -> float:

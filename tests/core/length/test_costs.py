@@ -53,13 +53,20 @@ def test_a_drafts_time_is_split_into_start_and_steps() -> None:
 
 def test_the_table_is_read_between_its_entries_and_beyond() -> None:
     near = VerifyCosts({0: 4.0, 4: 6.0, 8: 5.0, 16: 9.0}, 64)
-    assert near.curve(20)[:5] == [4.0, 4.5, 5.0, 5.5, 6.0]
-    assert near.curve(20)[6] == 6.0, "a larger tree is never cheaper but for noise"
-    assert near.curve(20)[12] == 7.5
+    assert near.curve(20)[:5] == [4.0, 4.25, 4.5, 4.75, 5.0], "6.0 was noise: 8 nodes took less"
+    assert near.curve(20)[6] == 5.0
+    assert near.curve(20)[12] == 7.0
     assert near.curve(20)[20] == pytest.approx(9.0 + 4 * 5 / 16)
-    assert near.curve(2) == [4.0, 4.5, 5.0]
-    broken = VerifyCosts({0: math.nan, 1: -1.0, 2: 3.0}, 64)
-    assert broken.curve(2) == [0.0, 0.0, 3.0]
+    assert near.curve(2) == [4.0, 4.25, 4.5]
+    assert VerifyCosts({0: math.nan, 1: -1.0, 2: 3.0}, 64).curve(2) == [3.0, 3.0, 3.0]
+    assert VerifyCosts({0: 2.0, 1: 3.0, 2: math.inf}, 64).curve(2) == [2.0, 3.0, 3.0]
+    assert VerifyCosts({0: math.nan, 1: 0.0}, 64).curve(1) == [0.0, 0.0]
+
+
+def test_one_late_pass_makes_no_larger_tree_dear() -> None:
+    measured = VerifyCosts({0: 61.6, 1: 64.6, 4: 64.0, 7: 137.0, 16: 64.2, 64: 64.8}, 64)
+    assert max(measured.curve(64)) == 64.8
+    assert measured.affordable_nodes() == 64
 
 
 def costs(far: VerifyCosts | None = None) -> Costs:

@@ -88,6 +88,20 @@ def test_its_logits_are_those_of_the_resident_model(
     assert equal(loaded(path, "host", dtype=dtype), resident)
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("mode", ["host", "disk"])
+def test_on_a_gpu_it_writes_what_the_resident_model_writes(folder: Folder, mode: str) -> None:
+    path = folder(tie_word_embeddings=True)
+    resident = load_models(str(path), [], "float32", "cuda").llm
+    assert isinstance(resident, HfModel)
+    streamed = loaded(path, mode, dtype="float32", device="cuda")
+    half = loaded(path, mode, streamed.stream.bytes // 2, dtype="float32", device="cuda")
+    for model in (streamed, half):
+        for one, other in zip(said(model), said(resident), strict=True):
+            assert torch.allclose(one, other, atol=1e-5)
+        assert model.stream is not None and model.stream.take_times()
+
+
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize(
     "changes",
