@@ -27,9 +27,10 @@ HIGH = 4200  # all panes of the dock: one that is not in sight is not drawn
 # What has a few rows needs no more room than that, and a sticky bar has its own place.
 AS_HIGH_AS_IT_IS = """
 #live-board { grid-template-rows: auto 380px auto auto !important; }
-:is(#live-mask, #live-inspector, #live-proposals) .ss-body { min-height: 190px !important; }
+:is(#live-mask, #live-inspector) .ss-body { min-height: 190px !important; }
 #live-scrubber { position: static !important; }
 """
+NO_VOTE = "#live-proposals .ss-body { min-height: 190px !important; }"  # neither weights nor words
 # The folder that holds the run log is of whoever takes the pictures.
 WITHOUT_FOLDER = r"""() => {
   const texts = document.createTreeWalker(document.body, 4);
@@ -84,13 +85,14 @@ def take(browser: Any, address: str, name: str, width: int, scheme: str) -> None
         page.add_style_tag(content=AS_HIGH_AS_IT_IS)
     page.screenshot(path=IMAGES / f"{name}.png", full_page=width < 1000)
     if name == "live-light-1280":
-        all_panes(page).add_style_tag(content=AS_HIGH_AS_IT_IS)
+        all_panes(page).add_style_tag(content=AS_HIGH_AS_IT_IS + NO_VOTE)
         page.set_viewport_size({"width": width, "height": HIGH})
         page.wait_for_timeout(1500)
         for part in ("tree", "proposals", "lengths", "timeline", "mask"):
             page.locator(f"#live-{part}").screenshot(path=IMAGES / f"{part}.png")
         page.locator("#live-figures").screenshot(path=IMAGES / "race.png")
         page.locator("#live-strip [data-r='4']").first.click()  # where the drafts were rejected
+        page.mouse.move(0, 0)
         page.wait_for_timeout(1500)
         page.locator("#live-inspector").screenshot(path=IMAGES / "inspector.png")
     page.close()
@@ -104,6 +106,7 @@ def take_parts(browser: Any, address: str, preset: str, parts: dict[str, str], n
     all_panes(page).add_style_tag(content=AS_HIGH_AS_IT_IS)
     run_example(page, preset, "story")
     page.locator(f"#live-strip [data-r='{number}']").first.click()
+    page.mouse.move(0, 0)  # no tip lies on a picture
     page.wait_for_timeout(2500)
     for part, name in parts.items():
         page.locator(f"#live-{part}").screenshot(path=IMAGES / f"{name}.png")
@@ -126,6 +129,7 @@ def take_routed(browser: Any, address: str, images: Path = IMAGES) -> None:
     close_drawer(page).locator("#live-run").click()
     page.get_by_text("Finished:", exact=False).first.wait_for(timeout=120_000)
     page.locator("#live-strip [data-r='4']").first.click()
+    page.mouse.move(0, 0)
     page.wait_for_timeout(2500)
     page.locator("#live-tree").screenshot(path=images / "fused-tree.png")
     # On a board a panel's buttons are folded into one.
