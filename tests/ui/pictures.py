@@ -163,6 +163,7 @@ def take_nodes(browser: Any, images: Path = IMAGES) -> None:
         first.kill()
         page.get_by_text("Finished:", exact=False).first.wait_for(timeout=WAIT_MS)
         lanes = all_panes(page).locator("#live-timeline")
+        lanes.get_by_text("missing").first.wait_for()  # killed before the run's end
         page.set_viewport_size({"width": 1920, "height": HIGH})
         page.wait_for_timeout(8000)
         lanes.screenshot(path=images / "nodes.png")
