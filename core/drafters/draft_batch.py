@@ -148,7 +148,8 @@ def pack(slots: Sequence[DraftSlot], noise: NoiseBuffer) -> DraftBatch:
         # member, arena row, text length, tokens read, offset of unread tokens, vocabulary
         positions[i] = slot.member, slot.row, len(tokens), read, len(text), num_tokens
         # As `Feeder._clip_ids`: an id that the SSM lacks is replaced by its last one.
-        text += [min(token_id, model.num_embeddings - 1) for token_id in tokens[read:]]
+        last_id = model.num_embeddings - 1
+        text += [min(token_id, last_id) for token_id in tokens[read:]]
         ends += sorted(slot.request.sequence.eos_ids)
         # Prefix offsets: draft i's end-of-text tokens are ends[ends_at[i] : ends_at[i + 1]].
         ends_at[i + 1] = len(ends)

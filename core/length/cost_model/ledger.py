@@ -5,6 +5,7 @@ Written by the length policies (`core.length`), read by them and by the engine f
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -68,7 +69,7 @@ class Costs:
         # Measured over table values: the machine may be slower than at warm-up, for all tree sizes
         # alike.
         self._correction = Meter()
-        self._drafting: dict[str, DraftCosts] = {}
+        self._drafting: defaultdict[str, DraftCosts] = defaultdict(DraftCosts)
         self.overhead = {False: Meter(), True: Meter()}
         self.backoffs = Backoffs()
         self._pipelining: dict[tuple[str, frozenset[str]], Switch] = {}
@@ -86,7 +87,7 @@ class Costs:
 
     def draft_costs(self, name: str) -> DraftCosts:
         """A drafter's costs, empty before it has drafted."""
-        return self._drafting.setdefault(name, DraftCosts())
+        return self._drafting[name]
 
     def verify_ms(self, nodes: int, context: int = 0) -> float:
         """Predicted time of a pass over the root and `nodes` nodes after `context` tokens: the
