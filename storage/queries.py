@@ -43,7 +43,8 @@ class RunQuery:
     `owner`: a visitor's key, None for all. `order`: a name in ORDERS (`passes`: fewest first).
     `llm`, `drafter`: names as in the runs, empty for all; the drafter NO_DRAFTER means plain
     decoding. `since_utc`, `until_utc`: runs made from then on, before then; ISO dates or times, UTC
-    without an offset. `noted`: only runs with a note. Raises ConfigError.
+    without an offset. `noted`: only runs with a note; `alone`: only runs of no study. Raises
+    ConfigError.
     """
 
     text: str = ""
@@ -57,6 +58,7 @@ class RunQuery:
     since_utc: str = ""
     until_utc: str = ""
     noted: bool = False
+    alone: bool = False
 
     def __post_init__(self) -> None:
         if self.status and self.status not in STATUSES:
@@ -70,8 +72,9 @@ class RunQuery:
         for name in ("llm", "drafter"):
             if not isinstance(getattr(self, name), str):
                 raise ConfigError.of(name, getattr(self, name), "a name, or empty for all")
-        if not isinstance(self.noted, bool):
-            raise ConfigError.of("noted", self.noted, "true or false")
+        for name in ("noted", "alone"):
+            if not isinstance(getattr(self, name), bool):
+                raise ConfigError.of(name, getattr(self, name), "true or false")
         for name in ("since_utc", "until_utc"):
             object.__setattr__(self, name, _moment(name, getattr(self, name)))
 

@@ -52,6 +52,7 @@ CONTAINS = (
     "OR instr(lower(note), lower(?)))"
 )
 NOTED = "+id IN (SELECT id FROM runs INDEXED BY runs_noted WHERE note <> '')"
+OF_NO_STUDY = "NOT EXISTS (SELECT 1 FROM study_cells WHERE study_cells.run_id = runs.run_id)"
 DRAFTED_BY = "EXISTS (SELECT 1 FROM run_drafters WHERE model = ? AND run = runs.id)"
 DRAFTED_BY_NONE = "NOT EXISTS (SELECT 1 FROM run_drafters WHERE run = runs.id)"
 NO_KEY = -1
@@ -129,6 +130,8 @@ def _fields(connection: sqlite3.Connection, query: RunQuery) -> list[Condition]:
         conditions.append((f"{no_index}created_utc < ?", (query.until_utc,)))
     if query.noted:
         conditions.append((NOTED, ()))
+    if query.alone:
+        conditions.append((OF_NO_STUDY, ()))
     return conditions
 
 

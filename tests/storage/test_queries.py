@@ -93,6 +93,7 @@ def test_filters(filled: RunStore) -> None:
         ("until_utc", 5),
         ("since_utc", "0001-01-01T00:00+10:00"),
         ("noted", 1),
+        ("alone", 1),
     ],
 )
 def test_a_query_that_makes_no_sense_is_refused(field: str, value: object) -> None:

@@ -23,7 +23,14 @@ from ui.form.form import EXAMPLES
 
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "images"
-HIGH = 2800  # all panes of the dock: one that is not in sight is not drawn
+HIGH = 4200  # all panes of the dock: one that is not in sight is not drawn
+# What has a few rows needs no more room than that, and a sticky bar has its own place.
+AS_HIGH_AS_IT_IS = """
+#live-board { grid-template-rows: auto 380px auto auto !important; }
+:is(#live-mask, #live-inspector) .ss-body { min-height: 190px !important; }
+#live-scrubber { position: static !important; }
+"""
+NO_VOTE = "#live-proposals .ss-body { min-height: 190px !important; }"  # neither weights nor words
 # The folder that holds the run log is of whoever takes the pictures.
 WITHOUT_FOLDER = r"""() => {
   const texts = document.createTreeWalker(document.body, 4);
@@ -74,14 +81,20 @@ def take(browser: Any, address: str, name: str, width: int, scheme: str) -> None
     page.goto(f"{address}?__theme={scheme}")
     run_example(page, "specinfer")
     page.wait_for_timeout(8000)  # the race as it was
+    if width < 1000:
+        page.add_style_tag(content=AS_HIGH_AS_IT_IS)
     page.screenshot(path=IMAGES / f"{name}.png", full_page=width < 1000)
     if name == "live-light-1280":
-        all_panes(page)
+        all_panes(page).add_style_tag(content=AS_HIGH_AS_IT_IS + NO_VOTE)
         page.set_viewport_size({"width": width, "height": HIGH})
         page.wait_for_timeout(1500)
-        for part in ("tree", "inspector", "proposals", "lengths", "timeline", "mask"):
+        for part in ("tree", "proposals", "lengths", "timeline", "mask"):
             page.locator(f"#live-{part}").screenshot(path=IMAGES / f"{part}.png")
         page.locator("#live-figures").screenshot(path=IMAGES / "race.png")
+        page.locator("#live-strip [data-r='4']").first.click()  # where the drafts were rejected
+        page.mouse.move(0, 0)
+        page.wait_for_timeout(1500)
+        page.locator("#live-inspector").screenshot(path=IMAGES / "inspector.png")
     page.close()
 
 
@@ -90,8 +103,10 @@ def take_parts(browser: Any, address: str, preset: str, parts: dict[str, str], n
     # High, as above.
     page = browser.new_page(viewport={"width": 1280, "height": HIGH}, color_scheme="light")
     page.goto(f"{address}?__theme=light")
-    run_example(all_panes(page), preset, "story")
+    all_panes(page).add_style_tag(content=AS_HIGH_AS_IT_IS)
+    run_example(page, preset, "story")
     page.locator(f"#live-strip [data-r='{number}']").first.click()
+    page.mouse.move(0, 0)  # no tip lies on a picture
     page.wait_for_timeout(2500)
     for part, name in parts.items():
         page.locator(f"#live-{part}").screenshot(path=IMAGES / f"{name}.png")
@@ -102,7 +117,8 @@ def take_routed(browser: Any, address: str, images: Path = IMAGES) -> None:
     """Which SSMs draft and a fused tree, of a dialogue in which the choice changes."""
     page = browser.new_page(viewport={"width": 1280, "height": HIGH}, color_scheme="light")
     page.goto(f"{address}?__theme=light")
-    choose(all_panes(page), "preset", "specinfer")
+    all_panes(page).add_style_tag(content=AS_HIGH_AS_IT_IS)
+    choose(page, "preset", "specinfer")
     page.wait_for_timeout(1500)
     open_drawer(page).get_by_text("Every setting of the engine").click()
     for field, value in (("routing", "credit"), ("draft", "fused_credit")):
@@ -113,10 +129,13 @@ def take_routed(browser: Any, address: str, images: Path = IMAGES) -> None:
     close_drawer(page).locator("#live-run").click()
     page.get_by_text("Finished:", exact=False).first.wait_for(timeout=120_000)
     page.locator("#live-strip [data-r='4']").first.click()
+    page.mouse.move(0, 0)
     page.wait_for_timeout(2500)
     page.locator("#live-tree").screenshot(path=images / "fused-tree.png")
-    page.locator("#live-routing").get_by_role("button", name="Count afterwards").click()
+    # On a board a panel's buttons are folded into one.
+    page.locator("#live-routing").get_by_role("button", name="Count afterwards").press("Enter")
     page.locator("#live-routing .ss-regret-said").wait_for()
+    page.evaluate("document.activeElement.blur()")
     page.wait_for_timeout(2500)
     page.locator("#live-routing").screenshot(path=images / "routing.png")
     page.close()
@@ -144,6 +163,7 @@ def take_nodes(browser: Any, images: Path = IMAGES) -> None:
         first.kill()
         page.get_by_text("Finished:", exact=False).first.wait_for(timeout=WAIT_MS)
         lanes = all_panes(page).locator("#live-timeline")
+        lanes.get_by_text("missing").first.wait_for()  # killed before the run's end
         page.set_viewport_size({"width": 1920, "height": HIGH})
         page.wait_for_timeout(8000)
         lanes.screenshot(path=images / "nodes.png")

@@ -196,6 +196,10 @@ ALL_PANES = """
 #sessions-screen { display: block !important; }
 #live-board, #sessions-board { grid-template-rows: auto 600px auto auto !important; }
 .sp-dock.sp-dock .sp-pane .ss-panel .ss-body { min-height: 420px !important; }
+/* The line beside the dock's tabs would lie on what is above them now. */
+.sp-board.sp-board > :is(#live-notice, #sessions-notice) {
+  position: relative !important; inset: auto !important; height: auto !important;
+}
 """
 
 

@@ -71,12 +71,13 @@ VOTE = """(where) => [".ss-vote-said", ".ss-votes"].map((css) =>
 def decode(page: Any, context: Context, preset: str, **fields: str) -> decoded.Recorded:
     """A run under a preset and some fields of its own, with every picture drawn; the first on a
     page is asked for with `prepare`."""
-    sites.choose(page, "preset", preset)
+    sites.choose(sites.open_drawer(page), "preset", preset)  # closed, it would run at once
     meant = SpeculationConfig.preset(preset)
     for name in ("combine", "length", "pipeline"):  # the server fills in the fields
         sites.shows(page, name, getattr(meant, name))
     for name, value in fields.items():
         sites.choose(page, f"field-{name}", value)
+    sites.close_drawer(page)
     return run_form(page, context)
 
 

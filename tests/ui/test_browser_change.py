@@ -19,6 +19,7 @@ from tests.ui.sites import (
     until,
     wait_form_settled,
     wait_notice,
+    wait_ready,
 )
 from ui.server.context import Context
 
@@ -104,6 +105,28 @@ def test_a_change_runs_once_and_only_where_it_is_asked_for(
     until(page, lambda: len(requests(context)) == 3)
     fields_that_come_one_by_one(page, context)
     assert [request.prompt for request in requests(context)[2:]] == ["Another prompt"] * 2
+
+
+def test_a_preset_beside_a_finished_run_of_the_same_prompt_runs_at_once(
+    short: tuple[str, Context], browser_page: OpenPage
+) -> None:
+    url, context = short
+    page = wait_ready(browser_page(url, width=390, height=844))
+    page.evaluate(WATCH_HAND)
+    page.locator("#prompt textarea").fill("A prompt")
+    choose(page, "preset", "sequence")  # not covered by the prompt, which has the focus
+    still(page, 1)
+    assert not requests(context)  # nothing was run yet
+    ran(page)
+    choose(page, "preset", "minions")
+    still(page, 2)
+    until(page, lambda: len(requests(context)) == 2)
+    wait_notice(page, "Finished: ")
+    assert requests(context)[1].speculation.combine == "vote"
+    page.locator("#prompt textarea").fill("Another prompt")
+    choose(page, "preset", "sequence")
+    still(page, 3)
+    assert len(requests(context)) == 2, "the prompt was changed since"
 
 
 NOTHING = {"__type__": "update"}

@@ -89,10 +89,14 @@ HIGH = """() => Math.max(...[...document.querySelectorAll("#sessions-runs tbody 
   .map((row) => row.getBoundingClientRect().height))"""
 
 
+SCORES = """() => getComputedStyle(document.querySelector("#header .sp-score")).visibility"""
+
+
 def test_sessions_are_a_list_beside_the_opened_run(live: Stage, browser_page: OpenPage) -> None:
     page = sites.wait_ready(browser_page(live.url))
     sites.ran(page)
     sites.open_latest_run(page)
+    assert page.evaluate(SCORES) == "hidden", "of Live's run, not of the opened one"
     for width, height in SIZES:
         page.set_viewport_size({"width": width, "height": height})
         looks.at_rest(page)

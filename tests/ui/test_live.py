@@ -283,11 +283,36 @@ def test_nothing_runs_where_nothing_changed_or_the_settings_are_wrong(store: Run
     skipped = [gr.skip() for _ in live.outputs]
     for change in ({}, {"top_p": 7}, {"verify": "mss"}):
         assert list(run_on_change(live, desk, press(True, **change))) == [skipped]
-    assert list(run_on_change(live, desk, press(top_k=3))) == [], "Run on change is off"
+    off = list(run_on_change(live, desk, press(top_k=3)))
+    assert off == [skipped], "Run on change is off"
     assert len(made.hub.worker.requests) == 1
     last = list(run_on_change(live, desk, press(True, prompt=" ")))[-1]
     assert "prompt is ' '" in notice_of(last)
     assert len(made.hub.worker.requests) == 1
+
+
+def test_a_preset_runs_beside_a_finished_run_of_the_same_prompt_alone(store: RunStore) -> None:
+    made = context(store)
+    worker: Any = made.hub.worker
+    live, desk = live_of(made), TabSession()
+    skipped = [gr.skip() for _ in live.outputs]
+    vote: dict[str, Any] = {"combine": "vote"}
+    assert list(run_on_change(live, desk, press(**vote))) == [skipped], "nothing was run yet"
+    run(live, desk)
+    for other in ({"prompt": "typed since"}, {"prompt": ""}, {"temperature": 0.8}, {}):
+        assert list(run_on_change(live, desk, press(**{**vote, **other} if other else {}))) == [
+            skipped
+        ], other
+    assert len(worker.requests) == 1
+    assert "Finished" in notice_of(list(run_on_change(live, desk, press(**vote)))[-1])
+    assert worker.requests[-1].speculation.combine == "vote"
+    assert list(run_on_change(live, desk, press(**vote))) == [skipped], "it is the run shown"
+    worker.script, worker.speed = script_of(400), 1.0
+    until_writing(going := start_run(live, desk, press()))
+    assert list(run_on_change(live, desk, press(**vote))) == [skipped], "a run goes on"
+    stop_run(live, desk, 1)
+    list(going)
+    assert list(run_on_change(live, desk, press(**vote))) == [skipped], "it was stopped"
 
 
 def test_a_run_cut_short_by_a_change_is_stopped_and_is_no_measure(store: RunStore) -> None:

@@ -61,6 +61,13 @@ def test_filters_restrict_the_list(store: RunStore) -> None:
 
     assert set(ids()) == {one, two} and ids(noted=True) == [two]
     assert ids(llm="synthetic-llm") == ids() and ids(llm="nobody") == []
+    plan = {"study_id": "s", "kind": "tune", "title": "a grid", "created_utc": ""}
+    store.studies.save(plan, total=1)
+    store.studies.keep("s", ("speculation_length=4", "x", 0), {"run_id": one})
+    assert set(ids()) == {one, two} and ids(alone=True) == [two]
+    rows = list_values(made, ALL, "", "", "all", "oldest", 1)[0]["rows"].values()
+    named = {row["id"]: row["study"] for row in rows}
+    assert named == {one: "study: speculation length 4", two: ""}
     assert ids(drafter="ssm-code") == ids() and ids(drafter="none") == []
     assert ids(since="the last hour") == [], "SYNTHETIC runs are of another year"
     started, *rest = synthetic_run(3, seed=9)

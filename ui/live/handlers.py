@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gradio as gr
@@ -159,21 +159,33 @@ def _seldom(frames: Iterator[object]) -> Iterator[object]:
 
 
 def run_on_change(live: Live, session: TabSession, press: Press) -> Iterator[Values]:
-    """A control was changed: run, if "Run on change" is on and the request differs.
+    """A control was changed: run, if the request differs and "Run on change" is on; else a preset
+    was chosen, which runs where a finished run of this very prompt is shown.
 
     Settings that cannot run change nothing; the reason is shown beside Run.
     """
-    if not press.compare:
-        return
-    if not validity(press.values) and not _is_same_request(session, press.values):
+    differs = _differs if press.compare else _differs_in_preset
+    if not validity(press.values) and differs(session, press.values):
         yield from start_run(live, session, press)
     else:
         yield [gr.skip() for _ in live.outputs]
 
 
-def _is_same_request(session: TabSession, values: Sequence[Any]) -> bool:
+def _differs(session: TabSession, values: Sequence[Any]) -> bool:
     prompt = values[0] or ""
-    return bool(prompt.strip()) and session.asked == request_of(values)
+    return not prompt.strip() or session.asked != request_of(values)
+
+
+def _differs_in_preset(session: TabSession, values: Sequence[Any]) -> bool:
+    """Whether the form is the request of the finished run shown, under other settings of the
+    engine. A prompt that has been changed since is not run by choosing a preset."""
+    asked, player = session.asked, session.player
+    if asked is None or player is None or not _is_finished(session, player):
+        return False
+    if values[0] != asked.prompt:
+        return False
+    request = request_of(values)
+    return request != asked and replace(request, speculation=asked.speculation) == asked
 
 
 def stop_run(live: Live, session: TabSession, stops: int = 0) -> Values:

@@ -1,5 +1,5 @@
 """Run on change: editing a control runs the request again, and the previous run stays as a pale
-line.
+line. A preset chosen beside a finished run of the same prompt runs in any case.
 
 The browser waits until no control changes any more and all fields have their values
 (assets/changed.js), then clicks a hidden button, whose handler is the caller's. Knows the form's
@@ -32,6 +32,14 @@ __all__ = [
 AWAITED = "(...given) => { window.specscopeAwaited = performance.now() + 10000; return given; }"
 """JavaScript for an event that requests field values: nothing runs until they arrive or time
 out."""
+
+
+PRESET_CHOSEN = """() => {
+  window.specscopePreset = !document.documentElement.hasAttribute("data-settings");
+  (%s)();
+}"""
+"""JavaScript for a preset that a visitor has chosen. With the settings open it is where they start
+from, and runs nothing."""
 
 
 def build_rerun() -> tuple[gr.Checkbox, gr.Button]:
@@ -75,7 +83,7 @@ def wire_changes(form: Form, preset_chosen: Any) -> None:
             triggers = (control.change,)  # type: ignore[attr-defined]
         for trigger in triggers:
             trigger(None, None, None, js=changed)
-    preset_chosen.then(None, None, None, js=changed)
+    preset_chosen.then(None, None, None, js=PRESET_CHOSEN % changed)
 
 
 def before_of(session: TabSession) -> Before | None:

@@ -67,12 +67,17 @@ def _size(size: int) -> str:
     return format_bytes(size)
 
 
+def _device_words(device: str) -> str:
+    return "the CPU" if device == "cpu" else device
+
+
 def free_line(there: MemoryNeed) -> Line:
     """The free memory, and what the figures mean."""
     free = "an unknown amount" if there.free is None else _size(there.free)
+    where = _device_words(there.device)
     return Line(
         "info",
-        f"{free} is free on {there.device} now. Memory is that of the weights; a run's context "
+        f"{free} is free on {where} now. Memory is that of the weights; a run's context "
         "comes on top. The loaded pair stays until another one stands, so both must fit.",
     )
 
@@ -85,7 +90,7 @@ def need_lines(need: MemoryNeed) -> list[Line]:
         for part, count in counts.items()
     ]
     free = "unknown" if need.free is None else _size(need.free)
-    total = f"{_size(need.bytes)} together, {free} free on {need.device}"
+    total = f"{_size(need.bytes)} together, {free} free on {_device_words(need.device)}"
     if need.fits:
         return [Line("good", f"It fits: {total}."), *lines]
     if need.fits is False:

@@ -205,7 +205,7 @@ def _smollm2_offer(dtype: str, place: torch.device) -> Offer:
     from core.models.loading.placing import need_of
 
     part = _part("LLM", need_of(SMOLLM2, dtype, place))
-    return Offer(SMOLLM2, SMOLLM2, (), (part,), "answers questions; 93 MB, once")
+    return Offer(SMOLLM2, SMOLLM2, (), (part,), "answers questions; a download of 93 MB, once")
 
 
 def _cached_offers(dtype: str, place: torch.device) -> list[Offer]:

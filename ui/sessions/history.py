@@ -22,7 +22,7 @@ from ui.server.under_way import under_way
 from ui.shared.parts import log_line, notice_value
 from ui.words.dates import local_time
 from ui.words.messages import Line
-from ui.words.settings import settings_of
+from ui.words.settings import point_words, settings_of
 from ui.words.visible import visible
 
 __all__ = [
@@ -94,14 +94,16 @@ class RunFilters:
     drafter: str = ""
     since: str = "any time"
     noted: bool = False
+    alone: bool = False
 
     def query(self) -> dict[str, Any]:
         """As fields of the store's RunQuery. ConfigError."""
-        filters = {"llm": self.llm or "", "drafter": self.drafter or "", "noted": bool(self.noted)}
+        filters = {"llm": self.llm or "", "drafter": self.drafter or ""}
+        ticked = {"noted": bool(self.noted), "alone": bool(self.alone)}
         choice("since", self.since, tuple(SINCE))
         hours = SINCE[self.since]
         since = (datetime.now(UTC) - timedelta(hours=hours)).isoformat() if hours else ""
-        return {**filters, "since_utc": since}
+        return {**filters, **ticked, "since_utc": since}
 
 
 NO_FILTERS = RunFilters()
@@ -135,7 +137,10 @@ def list_values(
         if number > last:
             number = last
             runs_page = context.store.runs(context.query(**query, offset=PAGE * (number - 1)))
-        rows = {str(i): row_value(summary) for i, summary in enumerate(runs_page.rows)}
+        rows = {
+            str(i): row_value(summary, context.store.studies.cell_of(summary.run_id))
+            for i, summary in enumerate(runs_page.rows)
+        }
         anything = bool(text) or status != "all" or more != NO_FILTERS
         empty = "No run matches." if anything else "No run yet: the Live tab makes the first."
         value = {"rows": rows, "selected": opened, "empty": empty}
@@ -184,16 +189,20 @@ def menu(choices: list[tuple[str, str]], chosen: str) -> Any:
     return gr.update(choices=choices, value="")
 
 
-def row_value(summary: Any) -> dict[str, Any]:
-    """A run's row in the list, from its RunSummary."""
+def row_value(summary: Any, cell: tuple[str, tuple[str, str, int]] | None = None) -> dict[str, Any]:
+    """A run's row in the list, from its RunSummary. `cell`: its study and place there, whose name
+    says in what it differs from the study's other runs."""
     stats = summary.stats
     settings = settings_of(summary.asked, summary.ssms)
+    point = point_words(cell[1][0]) if cell else ""
+    study = "study" if point == settings.name else f"study: {point}"
     return {
         "id": summary.run_id,
         "status": summary.status,
         "prompt": excerpt(summary.prompt),
         "when": local_time(summary.created_utc),
         "drafters": ", ".join(summary.drafters) or "none (plain)",
+        "study": study if cell else "",
         "settings": settings.brief(DIFFERENCES),
         "sampling": ", ".join([*settings.sampling, *_shared(summary)]),
         "tokens": str(stats.num_new_tokens) if stats else "",

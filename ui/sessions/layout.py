@@ -34,10 +34,12 @@ class Filters:
     drafter: gr.Dropdown
     since: gr.Dropdown
     noted: gr.Checkbox
+    alone: gr.Checkbox
 
     @property
     def inputs(self) -> list[Component]:
-        return [self.text, self.status, self.order, self.page, *self.names, self.since, self.noted]
+        ticked = [self.noted, self.alone]
+        return [self.text, self.status, self.order, self.page, *self.names, self.since, *ticked]
 
     @property
     def names(self) -> list[Component]:
@@ -168,11 +170,15 @@ def _filters() -> Filters:
                 elem_id="sessions-since",
                 min_width=90,
             )
+        with gr.Row():
             noted = gr.Checkbox(
                 False, label="Only with a note", elem_id="sessions-noted", min_width=90
             )
+            alone = gr.Checkbox(
+                False, label="Without runs of studies", elem_id="sessions-alone", min_width=90
+            )
     page = gr.Number(value=1, precision=0, visible=False)
-    return Filters(text, status, order, page, llm, drafter, since, noted)
+    return Filters(text, status, order, page, llm, drafter, since, noted, alone)
 
 
 def _build_opened() -> OpenedRun:

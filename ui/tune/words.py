@@ -129,7 +129,18 @@ def _noise_lines(tuned: Tuned, best: ConfigurationRow) -> list[Line]:
         lines.append(Line("warn", f"Within noise of it: {_names(names)}. {_as_good_words(tuned)}"))
     elif not once and len(tuned.rows) > 1:
         lines.append(Line("info", "No other point comes within its noise."))
+    if not once:
+        lines.append(Line("info", _elsewhere_words(tuned)))
     return lines
+
+
+def _elsewhere_words(tuned: Tuned) -> str:
+    """Why Live may disagree: what the interval does not hold."""
+    over = "" if tuned.over == "repeat" else ", not over runs at other times"
+    return (
+        f"The interval is over these {tuned.over}s{over}: a run in Live, of one prompt with its "
+        "own settings beside whatever else the machine does, may be faster or slower."
+    )
 
 
 def _as_good_words(tuned: Tuned) -> str:

@@ -53,7 +53,10 @@ LENGTH_POLICIES: Mapping[str, LengthPolicyRecord] = by_name(
             "longer while it is faster",
             "core.length.trend:Trend",
             meaning="one token more while that lowers the LLM's time per token, else two fewer",
-            no_estimates="trend compares what it measured; it estimates no other length.",
+            no_estimates=(
+                "trend compares what it measured, milliseconds of LLM passes for each token "
+                "written; it estimates no other length."
+            ),
         ),
         LengthPolicyRecord(
             "goodput",

@@ -13,7 +13,7 @@ const CARDS = [
     more: (v) => (v.num_draft_tokens ? `${v.num_accepted_tokens ?? 0} of ${v.num_draft_tokens}: an acceptance rate of ${fixed(100 * v.draft_acceptance_rate, 0)} %` : ""),
     means: "Accepted draft tokens of those that could have been, the depth of the tree, in each pass. What each drafter had accepted is on its chip, the chance of one token after its parent in What if." },
   { key: "tokens_per_second", label: "tokens / s", show: (v) => fixed(v.tokens_per_second, 1),
-    means: "New tokens per second of this run alone, from the end of the prefill to the end of the run." },
+    means: "New tokens per second of this run alone, from the end of the prefill to the end of the run. The machine's speed changes from moment to moment: compare two runs by their speed-ups, each over plain decoding beside it." },
   { key: "speedup", label: "speed-up", unit: "x", show: (v) => fixed(v.speedup, 2), more: (v) => v.speed,
     means: "Speed over that of plain decoding: the median of blocks in which both ran in turns." },
   { key: "num_rounds", label: "passes", show: (v) => fixed(v.num_rounds, 0),

@@ -1,5 +1,6 @@
 // Lying bars of our own, in SVG: one with a whisker for its interval, or one of stacked parts. Each
-// has its number and name above it and its figure at its end, so that no colour is needed.
+// has its name above it, an interval's figure beside the name (a figure at a whisker's end would be
+// read off there) and a stack's at its end, so that no colour is needed.
 
 import { s, set } from "./dom.js";
 import { textWidth } from "./measure.js";
@@ -37,8 +38,8 @@ const STEPS = [1, 1.2, 1.4, 1.6, 2, 2.4, 3, 4, 5, 6, 8, 10];
 
 const title = (words) => s("title", {}, words);
 
-function named({ bar, name }, place) {
-  return text(`${bar.key}  ${bar.name}`, 0, name, place, { class: "ss-mini-end" });
+function named({ bar, name }, place, figure = "") {
+  return text(`${bar.key}  ${bar.name}${figure}`, 0, name, place, { class: "ss-mini-end" });
 }
 
 // At `level` is always one; a nought that would lie on it goes.
@@ -62,9 +63,8 @@ function intervals({ bars, level, format }, place) {
     const told = `${name}: ${format(value)}, ${known ? `${spread}: ${format(low)} to ${format(high)}` : spread}`;
     const box = s("rect", { class: "ss-hbar", x: 0, y: row.top, width: x(value), height: row.high, rx: 2 }, title(told));
     box.style.fill = color;
-    parts.push(named(row, place), box);
+    parts.push(named(row, place, `: ${format(value)}`), box);
     if (known) parts.push(whisker(x(low), x(high), middle, row.high * 0.35));
-    parts.push(text(format(value), x(Math.max(value, high ?? 0)) + 0.5 * place.font, middle, place, { class: "ss-mini-end" }));
   }
   return { parts, xs: null };
 }

@@ -37,7 +37,9 @@ function draw(value, view) {
   setText(note, known ? "No other probabilities were recorded at this place." : ASK);
   meant.hidden = !note.hidden || !value.meant;
   setText(meant, value.meant ?? "");
-  keyed(view.sources, view.cache, known ? shown.filter((source) => source.rows.length) : [], {
+  // Beside a sure token the rest are noughts: the table has them.
+  const told = ({ rows, ...source }) => ({ ...source, rows: rows.filter(([, row]) => row.p !== 0 || isHit(row, value)) });
+  keyed(view.sources, view.cache, known ? shown.map(told).filter((source) => source.rows.length) : [], {
     key: (source) => `${source.key}|${source.name}`, make: makeSource, update: (node, source) => updateSource(node, source, value),
   });
 }

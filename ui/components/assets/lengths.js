@@ -130,8 +130,11 @@ function sideBySide(value, look) {
 function stacked(value, look) {
   // Room for the percentages between the two.
   const [first, second] = large(look) ? [0.38, 0.62] : [0.44, 0.58];
+  const all = axes(value, look, [[0, 1], [0, first], [second, 1]], [[0.6, 1], [0, 0.34], [0, 0.34]]);
+  // The titles below would lie on the rounds' numbers, which the scrubber has.
+  if (look.low) all.xaxis.showticklabels = false;
   return {
-    ...axes(value, look, [[0, 1], [0, first], [second, 1]], [[0.6, 1], [0, 0.34], [0, 0.34]]),
+    ...all,
     annotations: titles(value, look, [[0, 1.01], [0, 0.35], [second, 0.35]]),
     margin: { l: 40 * look.scale, r: 10, t: 30 * look.scale, b: below(look) },
   };

@@ -30,7 +30,8 @@ export function create(panel) {
     clicked: (point) => panel.select(point.customdata[0]),
     ready: (_api, plot) => plot.on("plotly_relayout", (change) => zoomed(view, change)),
   });
-  panel.body.append(share, shareWords);
+  const remarks = h("p", { class: "ss-meant ss-lane-remarks" });
+  panel.body.append(share, shareWords, remarks);
   const nodes = createNodes(panel);
   const ahead = createAhead(panel);
   for (const [span, name] of SPANS) {
@@ -53,6 +54,7 @@ export function create(panel) {
       view.value = value;
       panel.say(empty ? "Who works when, on one millisecond axis." : sentence(value));
       drawShare(value, view);
+      setText(remarks, remarksOn(value));
       panel.body.style.setProperty("--ss-lanes", entries(value.lanes).length);
       chart.draw(value, empty);
       nodes.draw(value);
@@ -89,14 +91,19 @@ function sentence(value) {
   if (!sum) return "no times yet";
   const busiest = Object.entries(value.share).sort((a, b) => b[1] - a[1])[0];
   const name = new Map(STAGES).get(busiest[0]) ?? busiest[0];
-  const spans = Object.values(value.bars ?? {}).flatMap((own) => Object.values(own));
-  const behind = spans.some((span) => span.name === "catch_up") ? " Hatched: a drafter catching up with the text." : "";
-  const together = shares(spans) ? ` ${TOGETHER}` : "";
   const most = busiest[0] === "other";
   const what = most ? `: ${besideOthers(value) ? MEANWHILE : "no model worked for this request"}` : "";
-  const told = !most && besideOthers(value) && value.share.other >= 0.1 * sum ? ` Between stages: ${MEANWHILE}.` : "";
+  const meanwhile = besideOthers(value) ? MEANWHILE : "no model worked (bookkeeping, the machine's other programs)";
+  const told = !most && value.share.other >= 0.1 * sum ? ` Between stages: ${meanwhile}.` : "";
   const moves = [value.took, value.moves].filter(Boolean).map((one) => `${one} `).join("");
-  return `${moves}${lapped(value)}The run: ${timed(value, sum)}; largest share: ${name}, ${percent(busiest[1] / sum)}${what}.${told}${behind}${together}`;
+  return `${moves}${lapped(value)}The run: ${timed(value, sum)}; largest share: ${name}, ${percent(busiest[1] / sum)}${what}.${told}`;
+}
+
+// Of how lanes are drawn and counted: below the shares, which are looked for first.
+function remarksOn(value) {
+  const spans = Object.values(value.bars ?? {}).flatMap((own) => Object.values(own));
+  const behind = spans.some((span) => span.name === "catch_up") ? "Hatched: a drafter catching up with the text." : "";
+  return [behind, shares(spans) ? TOGETHER : ""].filter(Boolean).join(" ");
 }
 
 // Whether drafters and LLM worked at once; of drafting ahead the sums below say it.

@@ -1,12 +1,16 @@
 () => {
-  // A control was changed: with "Run on change" on, Run again once the hand is still and the form is
-  // settled (settled.js): all fields of a preset have come, however slowly, and were checked.
+  // A control was changed: with "Run on change" on, or a preset chosen (ui/live/rerun.py), Run again
+  // once the hand is still and the form is settled (settled.js): all fields of a preset have come,
+  // however slowly, and were checked.
   const STILL_MS = 400, AGAIN_MS = 50;
-  const on = () => document.querySelector("#live-onchange input")?.checked;
+  const on = () => window.specscopePreset || document.querySelector("#live-onchange input")?.checked;
   const press = () => {
     if (!on()) return;
     if (window.specscopeSettled?.busy()) window.specscopeChanged = setTimeout(press, AGAIN_MS);
-    else document.querySelector("#live-rerun")?.click();
+    else {
+      window.specscopePreset = false;
+      document.querySelector("#live-rerun")?.click();
+    }
   };
   clearTimeout(window.specscopeChanged);
   if (on()) window.specscopeChanged = setTimeout(press, STILL_MS);

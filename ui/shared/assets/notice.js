@@ -29,13 +29,20 @@ function draw() {
     root.children[i].className = "sp-line sp-" + kind;
     if (glyph.textContent !== GLYPHS[kind]) glyph.textContent = GLYPHS[kind];
     if (spoken.textContent !== NAMES[kind]) spoken.textContent = NAMES[kind];
-    if (text.textContent !== entry.text) text.textContent = entry.text;
+    if (text.textContent === entry.text) return;
+    text.textContent = entry.text;
+    clearTimeout(still);
+    still = setTimeout(reach, STILL_MS);
   });
   if (lines.length !== before) reach();
 }
-// What can be scrolled can be reached by keys. Asked seldom: it makes the browser lay out.
+// What can be scrolled, or is cut by an ellipsis, can be reached by keys. Asked seldom: it makes the
+// browser lay out.
+const STILL_MS = 300;
+let still = 0;
 function reach() {
-  root.tabIndex = root.scrollHeight > root.clientHeight ? 0 : -1;
+  const cut = ({ lastElementChild: text }) => text.scrollHeight > text.clientHeight + 1;
+  root.tabIndex = root.scrollHeight > root.clientHeight || [...root.children].some(cut) ? 0 : -1;
 }
 new ResizeObserver(reach).observe(root);  // in a narrower window the same words take more lines
 // What passes by itself is asked for again, as long as somebody can see it.

@@ -70,7 +70,7 @@ function together(offer, rows) {
   verdict.append(mark, cell("span", "", words));
   made.append(cell("b", "", offer.total), verdict);
   if (offer.note) made.append(cell("span", "sp-note", offer.note));
-  if (!offer.llm) return made;
+  if (!offer.llm || offer.group === "loaded") return made;
   const bar = cell("span", "sp-uses");
   if (offer.group === "cached") {
     bar.append(

@@ -36,10 +36,10 @@ function textCell(run) {
   button.type = "button";
   button.append(cell("b", "", run.prompt));
   button.addEventListener("click", () => openRun(run));
-  const facts = cell("div", "sp-run-facts");
+  const facts = cell("div", "sp-run-facts" + (run.study ? " sp-run-study" : ""));
   const status = cell("span", "sp-run-" + run.status.replace(/\W/g, ""), (GLYPHS[run.status] || "?") + " ");
   status.append(cell("span", run.status === "completed" ? "sp-sr" : "", run.status + " "));
-  const settings = cell("span", "sp-col-settings", [run.settings, run.sampling].filter(Boolean).join(", "));
+  const settings = cell("span", "sp-col-settings", [run.study, run.settings, run.sampling].filter(Boolean).join(", "));
   // Month, day, hour and minute; the whole date is in the tooltip.
   facts.append(status, cell("span", "sp-col-when", run.when.slice(5, 16)), " · ", settings, cell("span", "sp-col-drafters", " · " + run.drafters));
   facts.title = `${run.when}. ${run.tokens} tokens in ${run.rounds} passes, ${run.tps} tokens / s. ${settings.textContent}. Drafters: ${run.drafters}`;
