@@ -24,12 +24,12 @@ from ui.form.form import EXAMPLES
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "images"
 HIGH = 4200  # all panes of the dock: one that is not in sight is not drawn
-# What has a few rows needs no more room than that, and a sticky bar has its own place.
+# What has a few rows needs no more room than that.
 AS_HIGH_AS_IT_IS = """
 #live-board { grid-template-rows: auto 380px auto auto !important; }
 :is(#live-mask, #live-inspector) .ss-body { min-height: 190px !important; }
-#live-scrubber { position: static !important; }
 """
+IN_PLACE = "#live-scrubber { position: static !important; }"  # it sticks to a phone's lower edge
 NO_VOTE = "#live-proposals .ss-body { min-height: 190px !important; }"  # neither weights nor words
 # The folder that holds the run log is of whoever takes the pictures.
 WITHOUT_FOLDER = r"""() => {
@@ -82,7 +82,7 @@ def take(browser: Any, address: str, name: str, width: int, scheme: str) -> None
     run_example(page, "specinfer")
     page.wait_for_timeout(8000)  # the race as it was
     if width < 1000:
-        page.add_style_tag(content=AS_HIGH_AS_IT_IS)
+        page.add_style_tag(content=IN_PLACE)
     page.screenshot(path=IMAGES / f"{name}.png", full_page=width < 1000)
     if name == "live-light-1280":
         all_panes(page).add_style_tag(content=AS_HIGH_AS_IT_IS + NO_VOTE)
