@@ -123,9 +123,7 @@ class RoundSteps:
         for state in states:
             start = time.perf_counter()
             rule = state.speculation.combine
-            state.combined = combine(
-                rule, state.drafts, state.vote_weights, state.is_worth_verifying
-            )
+            state.combined = combine(rule, state.drafts, state.vote_weights, state.keep_node)
             state.timings.append(Timed("combine", "combine", start, time.perf_counter()))
 
     def decide(self, states: Sequence[RoundState]) -> None:

@@ -21,7 +21,7 @@ from core.metrics import LLM_LANE
 from core.routing import Route, Router, within_grant
 from core.scheduling import FREE, Grant, Plan
 from core.sequence import TokenSequence
-from core.trees.combine import CombinedTree, VoteWeights
+from core.trees.combine import CombinedTree, KeepNode, VoteWeights
 from core.trees.draft import Draft, cumulative_scores
 from core.trees.sampling import Target
 from core.trees.tree import TokenTree
@@ -244,13 +244,15 @@ class RoundState:
         num_nodes, most = self.speculation.vote_nodes, self.request.max_tree_nodes
         return VoteWeights(by_index, num_nodes if most is None else min(num_nodes, most))
 
-    def is_worth_verifying(self, drafter: int, depth: int, chance: float) -> bool:
-        """Whether the length policy keeps a node. Drawn nodes are always kept: to drop one after
-        looking at it would bias `mss` and `traversal`."""
+    @property
+    def keep_node(self) -> KeepNode | None:
+        """Which nodes the length policy keeps; None: all. Drawn nodes are always kept: to drop one
+        after looking at it would bias `mss` and `traversal`."""
         stop = self.choice.stop
         if stop is None or verify_rule(self.speculation.verify).reads_q:
-            return True
-        return stop.keeps(self.request.drafters[drafter].name, depth, chance)
+            return None
+        names = [drafter.name for drafter in self.request.drafters]
+        return lambda drafter, depth, chance: stop.keeps(names[drafter], depth, chance)
 
     @property
     def winner(self) -> str:

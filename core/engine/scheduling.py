@@ -94,7 +94,7 @@ class BatchSchedule:
     def make_trees(self, states: Sequence[RoundState]) -> None:
         """Merges each request's drafts; of all requests together only as many nodes are kept as
         the scheduler's budget allows. Drawn nodes are always kept, see
-        `RoundState.is_worth_verifying`."""
+        `RoundState.keep_node`."""
         assert self._scheduler is not None, "not called with `each`"
         start = time.perf_counter()
         self._drafted = {}
@@ -127,7 +127,7 @@ class BatchSchedule:
                 nodes = tuple(chosen.nodes[place] for place in kept[index])
                 state.combined = select(whole, replace(chosen, nodes=nodes))
             else:
-                state.combined = select(whole, chosen, state.is_worth_verifying)
+                state.combined = select(whole, chosen, state.keep_node)
 
     def _record(self, states: Sequence[RoundState]) -> None:
         """Gives each request of this pass the record of its part."""
