@@ -98,8 +98,8 @@ class Growth(ABC):
         self.frontier = self._next()
 
     def adopt(self, request: DraftRequest) -> bool:
-        """Continues for another request, as if grown for it from the start. False, with nothing
-        changed, if the nodes so far do not fit it."""
+        """Continues for another request; its budget and stop rule hold from here on. False, with
+        nothing changed, if the nodes so far do not fit it."""
         if not same_tree(self.request, request, self.passes):
             return False
         self.request = request

@@ -22,7 +22,7 @@ from core.drafters.base import Drafter, DraftRequest, Drafts
 from core.drafters.own import check_drafts
 from core.drafters.pooled_drafting import PooledRequest
 from core.drafters.ssm import AUDITION
-from core.drafters.ssm_pool import SsmPool
+from core.drafters.ssm_pool import MIN_TOKENS, SsmPool
 from core.drafters.weights import needs_likelihoods
 from core.engine.remote_drafting import PartialAudition, PlannedDrafts, RemoteDrafting
 from core.engine.round_state import ActiveRequest, AheadDrafts, RoundState
@@ -67,13 +67,16 @@ class Drafting:
         """Before a request first drafts: scores each SSM on the prompt's last tokens, for a router
         or a length policy that chooses drafters. SSMs of different domains differ, and to let all
         of them draft costs rounds."""
-        if request.auditioned or request.grant.length == 0:
+        # A text of a few tokens says too little yet: it is asked about as soon as it is longer.
+        too_short = len(request.sequence.tokens) < MIN_TOKENS
+        if request.auditioned or request.grant.length == 0 or too_short:
             return
         request.auditioned = True
         names = self._ssm_names(request)
         policy = request.policy
         chooses = isinstance(policy, Auditions) and policy.chooses
-        if len(names) < 2 or not (chooses or request.router is not None):
+        asks = request.router is not None and request.router.wants_audition
+        if len(names) < 2 or not (chooses or asks):
             return
         window = AUDITION if request.router is None else ROUTING_WINDOW
 

@@ -7,12 +7,13 @@ verifies this one.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from core.config.budget import cut_shape
-from core.config.mechanisms import draft_kind, drafts_together
+from core.config.mechanisms import draft_kind, drafts_together, is_model_free
 from core.drafters.base import Drafter, DraftRequest
 from core.engine.round_state import ActiveRequest, RoundState
 from core.errors import DrafterError
@@ -21,20 +22,24 @@ if TYPE_CHECKING:
     from core.nodes.ahead import AheadRun
     from core.nodes.asks import RemoteRun
     from core.nodes.client import RemotePool
+    from core.nodes.pending_round import NodeAnswers
 
 __all__ = ["PartialAudition", "PlannedDrafts", "RemoteDrafting"]
 
 LEAST_WAIT_S, WAIT_PASSES = 1.0, 4.0
 """Bounds of the longest deadline of a node: seconds, and rounds without drafts."""
+AUDITIONS = 4
+"""How often a run asks for its audition where a node does not answer in time: its first deadline is
+short, and the prompt is read in it."""
 PlannedDrafts = list[tuple[RoundState, list[DraftRequest]]]
 
 
 @dataclass(slots=True)
 class PartialAudition:
-    """An audition whose SSMs are partly on nodes: those to be `heard` there on the last `window`
+    """An audition whose SSMs are partly on nodes: those `to_score` there on the last `window`
     tokens; `log_probs` and `ms` of the SSMs here; `observe` takes it when all is in."""
 
-    heard: tuple[str, ...]
+    to_score: tuple[str, ...]
     window: int
     observe: Callable[[Mapping[str, Sequence[float]], float], None]
     log_probs: dict[str, list[float]] = field(default_factory=dict)
@@ -48,6 +53,7 @@ class RemoteDrafting:
         self._pool = pool
         self._plain_ms = plain_ms
         self._auditions: dict[str, PartialAudition] = {}
+        self._missed: Counter[str] = Counter()  # auditions, by run
         self._states: list[RoundState] = []
 
     @property
@@ -70,6 +76,7 @@ class RemoteDrafting:
     def forget(self, request: ActiveRequest) -> None:
         """Drops what is kept of a request that has ended, here and on the nodes."""
         self._auditions.pop(request.sequence.run_id, None)
+        self._missed.pop(request.sequence.run_id, None)
         self._pool.free(request.sequence)
 
     def begin(self, planned: PlannedDrafts) -> PlannedDrafts:
@@ -101,26 +108,27 @@ class RemoteDrafting:
             state.request.sequence,
             requests,
             state.vote_weights.weights,
-            audition.heard if audition else (),
+            audition.to_score if audition else (),
             audition.window if audition else 0,
             state.speculation.record_top_k,
         )
 
     def _within_budget(self, state: RoundState, requests: list[DraftRequest]) -> list[DraftRequest]:
         """Where SSMs draft one tree together, each place makes one of its own SSMs, and the places
-        divide the nodes."""
+        divide the nodes. A lookup's nodes are its own."""
         if not drafts_together(state.speculation.draft, state.speculation.combine):
             return requests
-        places = [self._pool.place_of(one.name) for one in requests]
-        divided = []
-        for request, place in zip(requests, places, strict=True):
+        ssms = [one for one in requests if not is_model_free(one.name)]
+        places = [self._pool.place_of(one.name) for one in ssms]
+        divided = [one for one in requests if is_model_free(one.name)]
+        for request, place in zip(ssms, places, strict=True):
             budget = request.budget * places.count(place) // len(places)
             # What spends its nodes by score is cut where it is made.
             free = draft_kind(request.kind).by_score or draft_kind(request.kind).fused
             shape = request.shape if free else cut_shape(request.shape, budget)
             if budget:
                 divided.append(replace(request, budget=budget, shape=shape))
-        return divided
+        return sorted(divided, key=lambda one: one.index)
 
     def finish(self) -> None:
         """Waits for the nodes, and fills in their drafts; an SSM that failed there is dropped."""
@@ -137,10 +145,19 @@ class RemoteDrafting:
             state.requests_ahead = tuple(answer.ahead)
             for index, error in answer.errors.items():
                 request.drop_drafter(index, DrafterError(request.drafters[index].name, error))
-            audition = self._auditions.pop(request.sequence.run_id, None)
-            if audition is not None:
-                log_probs = {**audition.log_probs, **answer.auditions}
-                audition.observe(log_probs, audition.ms + answer.audition_ms)
+            self._finish_audition(request, answer)
+
+    def _finish_audition(self, request: ActiveRequest, answer: NodeAnswers) -> None:
+        run_id = request.sequence.run_id
+        audition = self._auditions.pop(run_id, None)
+        if audition is None:
+            return
+        if not answer.auditions.keys() >= {*audition.to_score} and self._missed[run_id] < AUDITIONS:
+            self._missed[run_id] += 1
+            request.auditioned = False  # all are asked anew: of the same tokens
+            return
+        log_probs = {**audition.log_probs, **answer.auditions}
+        audition.observe(log_probs, audition.ms + answer.audition_ms)
 
     def begin_ahead(self, planned: PlannedDrafts) -> None:
         """Asks the nodes for drafts after the trees that the LLM is about to verify, by those SSMs

@@ -102,14 +102,16 @@ class HostBuffer:
 
 class CudaBuffer:
     """A buffer on a GPU, filled on a copy stream while the compute stream works on the other one;
-    events order both, no pass waits on the host. Layers of a file come through pinned staging."""
+    events order both. Layers of a file come through pinned staging."""
 
     def __init__(self, size: int, device: torch.device) -> None:
         self._data = torch.empty(size, dtype=torch.uint8, device=device)
         self._device = device
         self._staging: torch.Tensor | None = None
         cuda: Any = torch.cuda
-        self._copies, self._filled, self._free = cuda.Stream(device), cuda.Event(), cuda.Event()
+        # `blocking`: the reading thread sleeps until a copy is complete, and takes no core.
+        self._filled, self._free = cuda.Event(blocking=True), cuda.Event()
+        self._copies = cuda.Stream(device)
 
     def fill(self, source: LayerSource, layer: int) -> None:
         if isinstance(source, HostLayers):
@@ -237,7 +239,8 @@ class _LayerReader:
                 self._changed.notify_all()
 
     def take(self) -> HostBuffer | CudaBuffer:
-        """The next layer's buffer, as soon as it is read. Raises what reading it has raised."""
+        """The next layer's buffer, as soon as it is read; on a GPU once its copy is queued and the
+        one before it is complete. Raises what reading it has raised."""
         with self._changed:
             while self._read == self._taken and self._error is None and not self._ended:
                 self._changed.wait()

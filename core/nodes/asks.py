@@ -9,7 +9,14 @@ from typing import TypeVar
 from core.drafters.base import DraftRequest
 from core.drafters.draft_batch import stop_limits
 from core.nodes.ahead import AheadRun
-from core.nodes.messages import MOST_RUNS, MOST_TOKENS, AheadAsk, DraftAsk, RunAsk
+from core.nodes.messages import (
+    MOST_MESSAGE_TOKENS,
+    MOST_RUNS,
+    MOST_TOKENS,
+    AheadAsk,
+    DraftAsk,
+    RunAsk,
+)
 from core.nodes.node_link import NodeLink
 from core.nodes.served_run import limits_message, open_message
 from core.sequence import TokenSequence
@@ -17,19 +24,19 @@ from core.sequence import TokenSequence
 __all__ = ["RemoteRun", "ahead_ask", "asks_of", "run_ask"]
 
 Run = TypeVar("Run")
-Ask = TypeVar("Ask")
+Ask = TypeVar("Ask", RunAsk, AheadAsk)
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteRun:
     """What one run wants of the nodes in a round: drafts, with the weights of their drafters by
-    index; an audition of the SSMs `heard` on the last `window` tokens; the `top_k` likeliest tokens
-    of each node."""
+    index; an audition of the SSMs `to_score` on the last `window` tokens; the `top_k` likeliest
+    tokens of each node."""
 
     sequence: TokenSequence
     requests: tuple[DraftRequest, ...]
     weights: Mapping[int, float] = field(default_factory=dict)
-    heard: tuple[str, ...] = ()
+    to_score: tuple[str, ...] = ()
     window: int = 0
     top_k: int = 0
 
@@ -37,19 +44,32 @@ class RemoteRun:
 def asks_of(
     link: NodeLink, runs: Sequence[Run], ask_of: Callable[[NodeLink, Run], Ask | None]
 ) -> tuple[list[Run], list[Ask]]:
-    """The runs that want something of a node, MOST_RUNS at most, and their parts of its message."""
-    asks = [(run, ask) for run in runs if (ask := ask_of(link, run)) is not None][:MOST_RUNS]
-    return [run for run, _ in asks], [ask for _, ask in asks]
+    """The runs that want something of a node, and their parts of its message: MOST_RUNS at most,
+    and as many as MOST_MESSAGE_TOKENS of new text; the others are asked for in later rounds."""
+    asked: list[Run] = []
+    asks: list[Ask] = []
+    tokens = 0
+    for run in runs:
+        ask = ask_of(link, run)
+        if ask is None:
+            continue
+        text = ask.text if isinstance(ask, AheadAsk) else ask
+        tokens += len(text.tokens)
+        if len(asks) == MOST_RUNS or (asks and tokens > MOST_MESSAGE_TOKENS):
+            break
+        asked.append(run)
+        asks.append(ask)
+    return asked, asks
 
 
 def run_ask(link: NodeLink, run: RemoteRun) -> RunAsk | None:
     """A run's part of a round; None where it wants nothing of this node."""
     drafts = _draft_asks(link, run.requests, run.weights)
-    heard = [link.engine_names[name] for name in run.heard if name in link.engine_names]
-    if not (drafts or heard) or len(run.sequence.tokens) > MOST_TOKENS:
+    to_score = [link.engine_names[name] for name in run.to_score if name in link.engine_names]
+    if not (drafts or to_score) or len(run.sequence.tokens) > MOST_TOKENS:
         return None
     ask = _text_ask(link, run.sequence, drafts, run.top_k)
-    ask.audition, ask.heard = (run.window if heard else 0), heard
+    ask.audition, ask.heard = (run.window if to_score else 0), to_score
     return ask
 
 
@@ -66,7 +86,7 @@ def ahead_ask(link: NodeLink, run: AheadRun) -> AheadAsk | None:
 def _text_ask(
     link: NodeLink, sequence: TokenSequence, drafts: list[DraftAsk], top_k: int
 ) -> RunAsk:
-    """Drafts after a run's text, with the text as far as the node may lack it."""
+    """The part of a run's text that the node may lack, and its draft requests."""
     start = link.held.get(sequence.run_id, 0)
     opened = None if start else open_message(sequence)
     return RunAsk(sequence.run_id, start, sequence.tokens[start:], opened, drafts, 0, [], top_k)

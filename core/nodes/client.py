@@ -124,10 +124,8 @@ class RemotePool:
         arrivals = self._arrivals
         arrivals.poll()
         self._number += 1
-        ids = {run.sequence.run_id for run in runs}
-        first = frozenset(ids - arrivals.open_runs)
-        arrivals.open_runs |= ids
-        pending = PendingRound(self._number, tuple(runs), first)
+        arrivals.open_runs |= {run.sequence.run_id for run in runs}
+        pending = PendingRound(self._number, tuple(runs))
         for node, link in enumerate(self.links):
             link.longest_deadline_s = longest_s
             link.give_up(self._transport.now())
@@ -187,6 +185,7 @@ class RemotePool:
         self._arrivals.ahead.free(sequence.run_id)
         for node, link in enumerate(self.links):
             link.held.pop(sequence.run_id, None)
+            link.told.discard(sequence.run_id)
             if link.ready:
                 self._transport.send(node, encode(FreeMessage([sequence.run_id])))
 
@@ -197,6 +196,6 @@ class RemotePool:
         for run in runs:
             requests = [one for one in run.requests if one.name in own]
             ready = self._arrivals.ahead.ready_drafts(node, run.sequence, requests)
-            if ready is not None and not own.keys() & {*run.heard}:
+            if ready is not None and not own.keys() & {*run.to_score}:
                 found.append((run, ready))
         return found

@@ -20,6 +20,7 @@ from core.config.config import MAX_TOKEN_ID
 __all__ = [
     "LARGEST_FRAME",
     "MOST_OUTCOMES",
+    "MOST_MESSAGE_TOKENS",
     "MOST_RUNS",
     "MOST_SSMS",
     "MOST_TOKENS",
@@ -59,6 +60,8 @@ VERSION = 2
 LARGEST_FRAME = 8 << 20
 """Bytes; a longer message is refused before it is read."""
 MOST_RUNS, MOST_SSMS, MOST_TEXT, MOST_TOKENS = 64, 16, 300, 1 << 17
+# Of all texts in one message: 5 bytes a token at most leave room in a frame for all else.
+MOST_MESSAGE_TOKENS = LARGEST_FRAME // 8
 """Of a message: runs, SSMs, characters of a reason, tokens of a text."""
 MOST_OUTCOMES = 16
 """Of a run that is drafted ahead for."""

@@ -15,7 +15,8 @@ from core.nodes.messages import AheadReply, RunReply, ServedSsm, WelcomeMessage
 __all__ = ["LEAST_DEADLINE_S", "LONGEST_DEADLINE_S", "NodeLink"]
 
 LEAST_DEADLINE_S, LONGEST_DEADLINE_S = 0.05, 1.0
-"""A round waits for a node DEADLINE_TRIPS of its median round trips, within these bounds."""
+"""A round waits for a node DEADLINE_TRIPS of its median round trips, within these bounds; an engine
+gives each round a longest deadline of its own. A node whose median is longer has the least."""
 DEADLINE_TRIPS = 3.0
 RETRY_S = 1.0
 """A node that was refused is introduced again after so long."""
@@ -30,8 +31,9 @@ class NodeLink:
     text that it has confirmed. `asked`: the number of the round that it is answering, 0: none,
     `asked_at` when it was sent, `waited_s` its deadline. `hello_at`: when this engine last
     introduced itself; `wire_s`: the last measured time on the wire, there and back.
-    `missing_since`: when it was last found late or absent, None while it answers; `refusal`: why it
-    may not draft. `counts`: rounds by `NodeTrip.state`."""
+    `missing_since`: when it was last found late or absent, None while it answers; `away_s`: how
+    long it was missing the last time; `told`: ids of open runs that were told it is missing;
+    `refusal`: why it may not draft. `counts`: rounds by `NodeTrip.state`."""
 
     address: str
     least_deadline_s: float = LEAST_DEADLINE_S
@@ -49,6 +51,8 @@ class NodeLink:
     hello_at: float = 0.0
     wire_s: float = 0.0
     missing_since: float | None = None
+    away_s: float = 0.0
+    told: set[str] = field(default_factory=set)
     counts: Counter[str] = field(default_factory=Counter)
     trips: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT_TRIPS))
 
@@ -105,7 +109,7 @@ class NodeLink:
             self.lose(f"it did not answer for {GIVE_UP_S:g} s")
 
     def needs_hello(self, now: float) -> bool:
-        """whether it is to be introduced again, after a refusal."""
+        """Whether it is to be introduced again, after a refusal."""
         return not self.ready and bool(self.refusal) and now - self.hello_at >= RETRY_S
 
     def take_answer(
@@ -134,26 +138,34 @@ class NodeLink:
         elif is_open:
             self.held[reply.run] = reply.length
 
-    def begin_absence(self, now: float) -> bool:
-        """A round goes without its answer; whether it is the first one."""
+    def begin_absence(self, now: float) -> None:
+        """A round goes without its answer."""
+        if self.missing_since is None:
+            self.missing_since = now
+
+    def end_absence(self, now: float) -> None:
+        """It answered in time."""
         if self.missing_since is not None:
-            return False
-        self.missing_since = now
-        return True
+            self.away_s, self.missing_since = now - self.missing_since, None
 
-    def end_absence(self, now: float) -> float | None:
-        """It answered in time: the seconds that it was missing, None where it was not."""
-        since, self.missing_since = self.missing_since, None
-        return None if since is None else now - since
+    def missing_reason(self, *, late: bool, why: str = "") -> str:
+        """Why a round goes without its answer; `why`: it refused the round."""
+        if late:
+            return f"did not answer within {self.waited_s * 1000:.0f} ms"
+        busy = "has not answered an earlier round yet"
+        return why or self.refusal or (busy if self.ready and self.asked else "is not there")
 
-    def missing_note(self, *, late: bool, why: str = "") -> str:
-        """What the reader is told of a node that gave no answer; `why`: it refused the round."""
-        reason = (
-            f"did not answer within {self.waited_s * 1000:.0f} ms"
-            if late
-            else why or self.refusal or "is not there"
-        )
-        return f"node {self.address} {reason}: rounds go on without its drafts until it answers"
+    def tell(self, run_id: str, missing: str) -> list[str]:
+        """What a run is told, in a round that asked for its drafts: once that the node is missing,
+        and once that it is there again. `missing`: why, empty if it answered."""
+        if missing and run_id not in self.told:
+            self.told.add(run_id)
+            rest = "rounds go on without its drafts until it answers"
+            return [f"node {self.address} {missing}: {rest}"]
+        if not missing and run_id in self.told:
+            self.told.discard(run_id)
+            return [f"node {self.address} drafts again, after {self.away_s:.1f} s"]
+        return []
 
 
 def _names(ssms: Iterable[ServedSsm]) -> str:

@@ -39,12 +39,11 @@ class NodeAnswers:
 
 @dataclass(slots=True)
 class PendingRound:
-    """What each node was asked, when, and what it answered; `ready`: drafts that were there before;
-    `first`: ids of runs that have not been asked for before."""
+    """What each node was asked, when, and what it answered; `ready`: drafts that were there
+    before."""
 
     number: int
     runs: tuple[RemoteRun, ...]
-    first: frozenset[str]
     asked: dict[int, tuple[RemoteRun, ...]] = field(default_factory=dict)
     deadlines: dict[int, float] = field(default_factory=dict)
     clocks: dict[int, DraftClock] = field(default_factory=dict)
@@ -67,32 +66,26 @@ class PendingRound:
             _add_ready(links[node], ready, answers)
         for node, runs in self.asked.items():
             link = links[node]
-            state, notes = self._outcome(node, link, now)
+            state, missing = self._outcome(node, link, now)
             for run in runs:
                 answer = answers[run.sequence.run_id]
-                answer.notes += notes
-                # A run that begins while the node is missing was not told when it went missing.
-                if not notes and state != "in_time" and run.sequence.run_id in self.first:
-                    answer.notes.append(link.missing_note(late=state == "late"))
+                answer.notes += link.tell(run.sequence.run_id, missing)
                 answer.trips.append(self._trip(node, link, state, run))
                 reply = self._reply(node, run)
                 if reply is not None:
                     _add_reply(link, run, reply, self.clocks[node], answer, drafters, vocab_size)
         return answers
 
-    def _outcome(self, node: int, link: NodeLink, now: float) -> tuple[str, list[str]]:
-        """`NodeTrip.state` of a node, and what the runs are told: that it is missing, once, and
-        that it is there again."""
+    def _outcome(self, node: int, link: NodeLink, now: float) -> tuple[str, str]:
+        """`NodeTrip.state` of a node; why it is missing, empty if it answered in time."""
         if node in self.messages:
             link.counts["in_time"] += 1
-            away_s = link.end_absence(now)
-            notes = () if away_s is None else (f"drafts again, after {away_s:.1f} s",)
-            return "in_time", [f"node {link.address} {note}" for note in notes]
+            link.end_absence(now)
+            return "in_time", ""
         state = "late" if link.asked == self.number else "absent"
         link.counts[state] += 1
-        if not link.begin_absence(now):
-            return state, []
-        return state, [link.missing_note(late=state == "late", why=self.refusals.get(node, ""))]
+        link.begin_absence(now)
+        return state, link.missing_reason(late=state == "late", why=self.refusals.get(node, ""))
 
     def _trip(self, node: int, link: NodeLink, state: str, run: RemoteRun) -> NodeTrip:
         trip_ms = link.trips[-1] * 1000 if node in self.messages else 0.0

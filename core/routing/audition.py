@@ -1,5 +1,5 @@
-"""`audition`: the SSM that gives the prompt's last tokens the highest probability drafts, alone and
-to the end of the run.
+"""`audition`: one SSM drafts in the whole run, the one that gave the prompt's last tokens the
+highest probability.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ class AuditionRouter:
 
     def __init__(self, names: Sequence[str], count: int, round_ms: Milliseconds) -> None:
         self._scores = dict.fromkeys(names, 0.0)
-        self._heard = False
+        self._scored = False
 
     @property
     def wants_audition(self) -> bool:
-        return not self._heard
+        return not self._scored
 
     def observe_audition(self, log_probs: Mapping[str, Sequence[float]], ms: float) -> None:
-        self._heard = True
+        self._scored = True
         for name in self._scores:
             values = [value for value in log_probs.get(name, ()) if not math.isnan(value)]
             # The geometric mean of the tokens' probabilities.

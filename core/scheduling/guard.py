@@ -11,7 +11,7 @@ from core.length.cost_model import Average
 
 __all__ = ["PlainGuard"]
 
-# Rounds with drafts before they are judged.
+# Weight of the rounds with drafts that are judged: the average forgets, so it is the fifth round's.
 ENOUGH = 4
 # Rounds without drafts before the next trial: doubled by each trial that is lost.
 FIRST_WAIT, MAX_WAIT = 256, 4096

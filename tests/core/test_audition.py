@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from core import Engine, Request, SpeculationConfig
+from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.drafters.ssm import AUDITION
 from core.drafters.ssm_pool import MIN_TOKENS, SsmPool
 from core.events import Drafted, Event, RoundCompleted
@@ -54,6 +54,16 @@ def test_too_short_a_prompt_tells_nothing() -> None:
     text = written(ssms[1], MIN_TOKENS)
     assert first_to_draft(run(engine_of(llm, ssms), prompt(text[:-1]))) == {NAMES[0]}
     assert first_to_draft(run(engine_of(llm, ssms), prompt(text))) == {NAMES[1]}
+
+
+def test_a_short_prompt_is_asked_about_as_soon_as_it_is_longer() -> None:
+    llm, ssms = tables(3, context=128)
+    warm = SamplingParams(60, temperature=1.0, seed=5)
+    # The LLM's own table is the last one.
+    engine = engine_of(llm, [*ssms[1:], ssms[0]])
+    events = list(engine.generate(Request("w1 w2 w3 w4", warm, GOODPUT)))
+    drafted = [e.drafts[0].drafter for e in events if isinstance(e, Drafted) and e.drafts]
+    assert (drafted[0], drafted[-1]) == (NAMES[1], NAMES[0])
 
 
 @pytest.mark.parametrize("fields", [{"length": "fixed"}, {"combine": "vote"}])

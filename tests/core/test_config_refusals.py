@@ -63,7 +63,7 @@ BAD_SPECULATION: list[tuple[str, Any, str]] = [
     ("max_tree_nodes", 1.5, "a whole number"),
     ("max_tree_nodes", None, "a whole number"),
     ("combine", "fuse", "one of union, vote, vote_tree, log_pool"),
-    ("routing", "best", "one of all, cosine, credit"),
+    ("routing", "best", "one of all, audition, cosine, credit"),
     ("routed_drafters", 0, "a whole number from 1 to 32"),
     ("weights", "even", "one of full_information, paper"),
     ("vote_nodes", 0, "a whole number from 1 to 256"),

@@ -101,7 +101,7 @@ BAD = {
     "verify": ("mss", "verify is 'mss': with draft=topk and combine=union at temperature 0"),
     "record_top_k": (51, "record_top_k is 51: a whole number from 0 to 50"),
     "combine": ("duel", "combine is 'duel': one of union, vote, vote_tree, log_pool"),
-    "routing": ("best", "routing is 'best': one of all, cosine, credit"),
+    "routing": ("best", "routing is 'best': one of all, audition, cosine, credit"),
     "routed_drafters": (0, "routed_drafters is 0: a whole number from 1 to 32"),
     "weights": ("even", "weights is 'even': one of full_information, paper"),
     "vote_nodes": (0, "vote_nodes is 0: a whole number from 1 to 256"),

@@ -33,8 +33,8 @@ STREAMED_COUNTS, SLOW_S = (0, 16, 64), 0.5
 @dataclass(frozen=True, slots=True)
 class VerifyCosts:
     """`ms[n]`: milliseconds of a pass over the root and n nodes after `context` cached tokens, the
-    minimum of several, since load can only lengthen a pass. `far`: the same at a longer context,
-    None if the model's context is too short."""
+    least of several (of a slow streamed LLM: one), since load can only lengthen a pass. `far`: the
+    same at a longer context, None if the model's context is too short."""
 
     ms: Mapping[int, float]
     context: int

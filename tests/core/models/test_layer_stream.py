@@ -110,7 +110,7 @@ class Gpu:
     def Stream(self, device: Any) -> Any:  # noqa: N802
         return GpuStream(self, "copies")
 
-    def Event(self) -> Any:  # noqa: N802
+    def Event(self, blocking: bool = False) -> Any:  # noqa: N802
         self.events += 1
         return GpuEvent(self, ("filled", "free")[(self.events - 1) % 2])
 
@@ -148,7 +148,7 @@ def test_on_a_gpu_events_order_copies_and_passes(
     staged: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A copy waits until the pass has read the buffer, the pass until the copy is there; the host
-    waits only before it overwrites what is being copied."""
+    waits for it to tell its time, and before it overwrites what is being copied."""
     gpu, source = Gpu(), RecordingLayers()
     monkeypatch.setattr(layer_stream.torch, "cuda", gpu)
     monkeypatch.setattr(layer_stream, "page_aligned", lambda size, _: torch.empty(size).byte())
@@ -157,12 +157,14 @@ def test_on_a_gpu_events_order_copies_and_passes(
     buffer = CudaBuffer(SIZE, CPU)
     for layer in (2, 4):
         buffer.fill(source, layer)
+        buffer.wait()
         assert int(buffer.use()[0]) == layer
         buffer.release()
     turn = [
         *([("host", "waits", "filled")] if staged else []),
         ("copies", "waits", "free"),
         ("copies", "records", "filled"),
+        ("host", "waits", "filled"),
         ("compute", "waits", "filled"),
         ("compute", "records", "free"),
     ]

@@ -7,7 +7,7 @@ import { textWidth } from "./measure.js";
 import { createNodes, nodesTable } from "./nodes.js";
 import { drafters } from "./palette.js";
 import { fixed, ms, percent, prose, shorten } from "./text.js";
-import { markerOf, marksOf, shares, told } from "./timeline_bars.js";
+import { TOGETHER, markerOf, marksOf, remarksOn, shares, told } from "./timeline_bars.js";
 
 const STAGES = [
   ["draft", "drafting"], ["ahead", "drafting ahead"], ["llm", "LLM pass"], ["prefill", "prefill"],
@@ -16,7 +16,6 @@ const STAGES = [
 // Events tell where nobody worked for this request, and not for whom else.
 const OTHER = "no model worked for this request: other requests' turns, bookkeeping, the machine's other programs";
 const MEANWHILE = "other requests' turns, and bookkeeping";
-const TOGETHER = "SSMs that drafted together share that time: each is counted for its part of it.";
 const MANY = 400;
 const SPANS = [[1, "1 round"], [5, "5 rounds"], [Infinity, "All"]];
 
@@ -97,13 +96,6 @@ function sentence(value) {
   const told = !most && value.share.other >= 0.1 * sum ? ` Between stages: ${meanwhile}.` : "";
   const moves = [value.took, value.moves].filter(Boolean).map((one) => `${one} `).join("");
   return `${moves}${lapped(value)}The run: ${timed(value, sum)}; largest share: ${name}, ${percent(busiest[1] / sum)}${what}.${told}`;
-}
-
-// Of how lanes are drawn and counted: below the shares, which are looked for first.
-function remarksOn(value) {
-  const spans = Object.values(value.bars ?? {}).flatMap((own) => Object.values(own));
-  const behind = spans.some((span) => span.name === "catch_up") ? "Hatched: a drafter catching up with the text." : "";
-  return [behind, shares(spans) ? TOGETHER : ""].filter(Boolean).join(" ");
 }
 
 // Whether drafters and LLM worked at once; of drafting ahead the sums below say it.

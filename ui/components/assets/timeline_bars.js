@@ -58,3 +58,12 @@ export function told(bar, value) {
     `${FATES[bar.a] ?? ""}${sharing(bar)}`,
   ];
 }
+
+export const TOGETHER = "SSMs that drafted together share that time: each is counted for its part of it.";
+
+// Of how lanes are drawn and counted: below the shares, which are looked for first.
+export function remarksOn(value) {
+  const spans = Object.values(value.bars ?? {}).flatMap((own) => Object.values(own));
+  const behind = spans.some((span) => span.name === "catch_up") ? "Hatched: a drafter catching up with the text." : "";
+  return [behind, shares(spans) ? TOGETHER : ""].filter(Boolean).join(" ");
+}
