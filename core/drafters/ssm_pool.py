@@ -18,7 +18,7 @@ from core.models.protocol import LanguageModel
 from core.sequence import TokenSequence
 from core.trees.draft import Draft
 
-__all__ = ["BatchedDrafting", "SsmPool"]
+__all__ = ["MIN_TOKENS", "BatchedDrafting", "SsmPool"]
 
 # A shorter text says too little about which SSM suits it.
 MIN_TOKENS = 9
