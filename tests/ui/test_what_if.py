@@ -38,6 +38,8 @@ def test_a_bigger_llm_gains_and_a_slow_connection_loses() -> None:
     far = RoundCost(step_ms=1.0, pass_ms=4.0, plain_ms=4.0, other_ms=0.5, trip_ms=50.0)
     assert predicted_speedup(far, 0.7, 4) < 1 < here
     assert predicted_speedup(far, 0.7, 0) == 1.0
+    quick = RoundCost(step_ms=0.1, pass_ms=1.0, plain_ms=9.0)  # a pass over a tree, timed too short
+    assert predicted_speedup(quick, 0.9, 8) == pytest.approx(expected_tokens(0.9, 8))
 
 
 def test_the_sliders_start_at_what_the_run_measured() -> None:

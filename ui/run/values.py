@@ -190,7 +190,9 @@ def figures_value(
     config = view.started.config if view.started else {}
     values["max_new_tokens"] = config.get("sampling", {}).get("max_new_tokens")
     values["finish_reason"] = view.finish_reason
-    ratio = baseline.speed_up(stats.tokens_per_second) if baseline and any_yet else None
+    # Plain decoding has no speed-up over itself.
+    compared = baseline if any_yet and view.drafters else None
+    ratio = compared.speed_up(stats.tokens_per_second) if compared else None
     values["speedup"] = ratio.value if ratio else None
     values["slower"] = ratio is not None and is_slower(ratio)
     # Without its speed-up: one sample of the run before says nothing beside blocks of this one.

@@ -55,7 +55,9 @@ def predicted_speedup(
         return 1.0
     pass_ms = llm_size * cost.pass_ms
     round_ms = length * cost.step_ms + pass_ms + cost.other_ms + cost.trip_ms
-    return expected_tokens(acceptance, length) * llm_size * cost.plain_ms / round_ms
+    # A round takes at least the time of a plain pass; two noisy times may say something else.
+    plain_rounds = max(1.0, round_ms / (llm_size * cost.plain_ms))
+    return expected_tokens(acceptance, length) / plain_rounds
 
 
 def what_if_value(frame: Frame, baseline: Baseline | None) -> dict[str, Any]:

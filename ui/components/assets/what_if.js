@@ -26,7 +26,7 @@ export function expectedTokens(acceptance, length) {
 export function predictedSpeedup(cost, acceptance, length, size = 1) {
   if (length === 0) return 1;
   const round = length * cost.step_ms + size * cost.pass_ms + cost.other_ms + cost.trip_ms;
-  return (expectedTokens(acceptance, length) * size * cost.plain_ms) / round;
+  return expectedTokens(acceptance, length) / Math.max(1, round / (size * cost.plain_ms));
 }
 
 export function create(panel) {
