@@ -160,7 +160,7 @@ def fields_that_come_one_by_one(page: Any, context: Context) -> None:
     still(page, 3)
     until(page, lambda: len(requests(context)) == 4)
     asked = requests(context)[3].speculation
-    assert asked.expansion == (1,) and len(asked.drafters) == 1
+    assert asked.expansion == (1,) and asked.routing == "audition"
 
 
 def test_a_change_stops_the_run_at_hand_and_a_wrong_one_does_not(
