@@ -193,7 +193,8 @@ def rounds_while(
 @pytest.mark.parametrize("how", ["kill", "cut", "slow"])
 def test_a_missing_node_changes_no_text(models, name: str, how: str) -> None:
     engine, transport = engine_over(models, PARTS)
-    config = SETTINGS[name]
+    # Not `auto`: by what passes take on a busy machine some SSMs would have no share.
+    config = replace(SETTINGS[name], max_tree_nodes=24)
     sampling = SamplingParams(40, temperature=0.8, seed=4)
     expected = ids_of_events(Engine(models).generate(request(sampling=sampling, config=config)))
     change = {

@@ -80,9 +80,7 @@ def test_no_more_ssms_draft_than_granted(engine: Engine, routing: str) -> None:
         assert len(drafts_within(engine, live, Grant(drafters=most))) == count
 
 
-@pytest.mark.parametrize(
-    "fields", [{"routing": "cosine"}, {"routing": "credit"}, {"length": "goodput"}]
-)
+@pytest.mark.parametrize("fields", [{"routing": "credit"}, {"length": "goodput"}])
 def test_no_audition_before_a_draft_is_granted(
     engine: Engine, fields: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,8 +90,16 @@ def test_no_audition_before_a_draft_is_granted(
         assert not drafts_within(engine, live, Grant(length=0))
     assert not heard and not live.auditioned
     # A router that asks for one again and again has to wait as well.
-    monkeypatch.setattr(CreditRouter, "wants_audition", True)
-    assert not drafts_within(engine, live, Grant(length=0)) and not heard
-    monkeypatch.setattr(CreditRouter, "wants_audition", False)
+    with monkeypatch.context() as patched:
+        patched.setattr(CreditRouter, "wants_audition", True)
+        assert not drafts_within(engine, live, Grant(length=0)) and not heard
     assert drafts_within(engine, live, FREE)
     assert len(heard) == 1 and live.auditioned
+
+
+def test_a_rule_that_asks_for_no_audition_has_none(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard = note_results(monkeypatch, SsmPool, "audition", lambda found: found)
+    assert drafts_within(engine, admitted(engine, routing="cosine"), FREE)
+    assert not heard
