@@ -29,8 +29,8 @@ __all__ = ["PartialAudition", "PlannedDrafts", "RemoteDrafting"]
 LEAST_WAIT_S, WAIT_PASSES = 1.0, 4.0
 """Bounds of the longest deadline of a node: seconds, and rounds without drafts."""
 AUDITIONS = 4
-"""How often a run asks for its audition where a node does not answer in time: its first deadline is
-short, and the prompt is read in it."""
+"""How many auditions of a run a node may miss before those are chosen among that were scored: its
+first deadline is short, and the prompt is read in it."""
 PlannedDrafts = list[tuple[RoundState, list[DraftRequest]]]
 
 

@@ -139,11 +139,9 @@ class ActiveRequest:
         if self.router is None:
             return None
         route, most = self.router.route(), self.grant.drafters
-        return (
-            route
-            if most is None
-            else within_grant(route, self.router.drafter_scores(), max(1, most))
-        )
+        if most is None:
+            return route
+        return within_grant(route, self.router.drafter_scores(), max(1, most))
 
     def budgets(self, full: int, indices: Sequence[int]) -> list[int]:
         """`max_tree_nodes` divided among drafters, see `shares`; `full` for each if uncut."""

@@ -45,7 +45,8 @@ def asks_of(
     link: NodeLink, runs: Sequence[Run], ask_of: Callable[[NodeLink, Run], Ask | None]
 ) -> tuple[list[Run], list[Ask]]:
     """The runs that want something of a node, and their parts of its message: MOST_RUNS at most,
-    and as many as MOST_MESSAGE_TOKENS of new text; the others are asked for in later rounds."""
+    and no more than MOST_MESSAGE_TOKENS of new text but for the first run's. Once the node holds
+    that text, later rounds have room for the others."""
     asked: list[Run] = []
     asks: list[Ask] = []
     tokens = 0

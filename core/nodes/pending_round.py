@@ -1,6 +1,6 @@
 """PendingRound: a round under way on the nodes, and what comes of it for each run.
 
-`add_ready` and `add_answer` put one node's part into the runs' answers. Sends and receives nothing.
+`PendingRound.answers` puts each node's part into the runs' answers. Sends and receives nothing.
 """
 
 from __future__ import annotations
