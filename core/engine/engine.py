@@ -236,7 +236,7 @@ class Engine:
         pool = self._draft_pool
         group, following = schedule.plan(active, modes, num_queued, pool.states)
         for request in (*group, *(following or ())):
-            self._drafting.audition_once(request)
+            self._drafting.auditions.before_first_draft(request)
         if following is None:
             batch = pool.take(group, modes)
         else:

@@ -19,10 +19,8 @@ import torch
 
 from core.config.mechanisms import can_begin_ahead, is_model_free
 from core.drafters.ahead import PassEnded
-from core.engine.drafting import hidden_ms
+from core.engine.ahead_events import hidden_event
 from core.engine.round_state import ActiveRequest, RoundState, next_round
-from core.events import Ahead
-from core.events.parts import Timed
 from core.length.cost_model import Costs, Switch
 from core.metrics import LLM_LANE, union_ms
 
@@ -114,7 +112,7 @@ class DraftPool:
         # All states of a batch share one LLM pass: any of them has its spans.
         passes = [t for state in batch.states[:1] for t in state.timings if t.lane == LLM_LANE]
         for state in batch.meanwhile:
-            saved = tuple(_hidden_ahead(state, index, passes) for index in state.drafts)
+            saved = tuple(hidden_event(state, index, passes) for index in state.drafts)
             state.ahead += saved
             state.hidden_ms = sum(one.saved_ms for one in saved)
             self._drafted[run_id_of(state.request)] = state
@@ -255,14 +253,6 @@ def _run_jobs(jobs: Sequence[Job], done: PassEnded, stream: Any) -> None:
 
 def _stream(device: torch.device | None) -> Any:
     return torch.cuda.Stream(device=device)  # type: ignore[no-untyped-call]
-
-
-def _hidden_ahead(state: RoundState, index: int, passes: list[Timed]) -> Ahead:
-    """The part of a draft's time that the LLM's pass hid. It depends on no guess, so none of it is
-    wasted."""
-    name = state.request.drafters[index].name
-    hidden = hidden_ms(state.drafts[index].timings, passes)
-    return Ahead(name, 0, 1.0, hit=True, saved_ms=hidden, wasted_ms=0.0)
 
 
 def run_id_of(request: ActiveRequest) -> str:

@@ -14,7 +14,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 
-from core.engine.drafting import Drafting, ahead_drafts, unused_at_end
+from core.engine.ahead_events import ahead_drafts, unused_at_end
+from core.engine.drafting import Drafting
 from core.engine.idle_time import IdleTime
 from core.engine.overlap import RoundBatch
 from core.engine.record import Recorder

@@ -13,7 +13,7 @@ import torch
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.drafters.ahead import AheadDraft
-from core.engine.drafting import ahead_drafts, ahead_results, unused_at_end
+from core.engine.ahead_events import ahead_drafts, ahead_results, unused_at_end
 from core.engine.overlap import DraftThread, Job, PipelineSwitch
 from core.engine.round_state import ActiveRequest, AheadDrafts, RoundState
 from core.events import Ahead, Drafted, Event
