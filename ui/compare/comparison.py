@@ -134,7 +134,7 @@ def verdict(study: Study, results: Results) -> str:
         where = where_words(ratio, noun)
         return f"Nothing was faster than plain decoding {where}; the best is {sentence}."
     if ratio.low <= 1:
-        return f"The fastest is {sentence}: no difference from plain decoding is shown."
+        return f"The highest speed is {sentence}: no difference from plain decoding is shown."
     return f"The fastest is {sentence}."
 
 
