@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
+from itertools import takewhile
 
 import pytest
 
@@ -116,7 +117,10 @@ def test_a_vote_is_told_with_its_numbers() -> None:
         drafting = [draft for draft in detail.drafted.drafts if draft.token_ids]
         agree = tree.masses[0] == pytest.approx(total) and len(drafting) > 2
         won = f": drafters with {tree.masses[0]:.2f} of {total:.2f} of the weight"
-        won = f". All {len(drafting)} agree on token 1." if agree else won
+        columns = zip(*(one.token_ids for one in drafting), strict=False)
+        together = sum(1 for _ in takewhile(lambda ids: len({*ids}) == 1, columns))
+        span = "token 1." if together == 1 else f"tokens 1 to {together}."
+        won = f". All {len(drafting)} agree on {span}" if agree else won
         assert f"{tree.winner} won{won}" in sentence
         assert f"{len(verdict.path)} of its {len(tree.token_ids)} tokens" in sentence
         before, after = tree.weights[tree.winner], completed.weights[tree.winner]
@@ -227,7 +231,11 @@ DECIDED = {
         "then to the one named first. Of the 2 SSMs that drafted it ssm-b is the heaviest."
     ),
     ("xy xz w", (1.2, 0.998, 0.002), A): (
-        "They split at token 1: “x” 2.20, “w” <0.01, then at token 2: “y” 1.20, “z” 1.00."
+        "They split at token 1: “x” 2.20, “w” <0.01, then at token 2."
+    ),
+    ("zy xy xz", (1.0, 1.0, 1.0), B): (
+        "They split at token 1: “x” 2.00, “z” 1.00, then at token 2 (a tie, which goes to the "
+        "heavier single SSM, then to the one named first)."
     ),
     ("xy xy xy", (1.0, 1.0, 1.0), A): (
         "All drafted the same. Of the 3 SSMs that drafted it ssm-a is the first of equal weight."

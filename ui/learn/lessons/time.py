@@ -120,9 +120,9 @@ def win_or_loss(evidence: Evidence) -> str:
         else "drafting costs this machine little beside a pass of the LLM"
     )
     return (
-        "Here it wins, though it is made to lose: in the time of a round the LLM alone writes fewer "
-        f"tokens, since {why}. This is one sample of each: run the example again to see whether it "
-        "stays so."
+        "Here it wins, though it is made to lose: in the time of a round the LLM alone writes "
+        f"fewer tokens, since {why}. This is one sample of each: run the example again to see "
+        "whether it stays so."
     )
 
 
