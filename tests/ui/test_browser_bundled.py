@@ -18,6 +18,7 @@ from tests.ui.browser.looks import turn_to
 from tests.ui.decoded import check_columns, check_curve, check_lanes, check_lengths, round_times
 from tests.ui.reading import becomes, in_looks, read
 from ui.form.menus import pipeline_choices
+from ui.run.length_reasons import length_reason
 from ui.server.context import Context
 
 pytestmark = pytest.mark.browser
@@ -164,7 +165,7 @@ def check_vote(shown: dict[str, Any], run: decoded.Recorded, number: int) -> Non
         assert tree.masses[0] == pytest.approx(sum(tree.weights.values()))
     else:
         assert f" {tree.masses[0]:.2f}" in shown["vote"]
-    assert run.completed[number].length_reason.replace("->", "→") in shown["choice"]
+    assert length_reason(run.completed[number].length_reason).replace("->", "→") in shown["choice"]
 
 
 def test_votes_and_weights_are_recorded_and_replayed(
@@ -285,7 +286,7 @@ def check_times(page: Any, shown: dict[str, Any], run: decoded.Recorded, number:
 def check_estimates(page: Any, shown: dict[str, Any], run: decoded.Recorded, number: int) -> None:
     """The controller's estimates are columns, with the length that is chosen next."""
     completed = run.completed[number]
-    assert completed.length_reason.replace("->", "→") in shown["choice"]
+    assert length_reason(completed.length_reason).replace("->", "→") in shown["choice"]
     assert len(shown["columns"]) == len(completed.estimates) > 1
     speeds = [1000 * estimate.tokens / estimate.ms for estimate in completed.estimates]
     for text, estimate, speed in zip(shown["columns"], completed.estimates, speeds, strict=True):

@@ -30,6 +30,7 @@ from ui.live.handlers import (
     open_alive,
     record_opening,
     run_on_change,
+    see_form,
     start_run,
     stop_run,
 )
@@ -380,6 +381,32 @@ def test_the_page_opens_with_a_run_that_plays_until_one_of_ones_own(store: RunSt
     assert list(frames) == [] and not desk.opening
     assert store.runs(RunQuery()).total == 1, "the opening run is in no log"
     assert list(open_alive(live, desk)) == [], "a tab that has shown a run goes on with it"
+
+
+def test_a_preset_chosen_beside_the_opening_run_runs(store: RunStore) -> None:
+    made = context(store)
+    live, desk = live_of(made), TabSession()
+    record_opening(made)
+    source = made.hub.worker.runs[-1]
+    while made.opening.source() is None:
+        source.poll(0.01)
+    next(open_alive(live, desk))
+    assert not see_form(live, desk, form_values())["changed"], "it is the form's own run"
+    vote = press(combine="vote")
+    assert "Finished" in notice_of(list(run_on_change(live, desk, vote))[-1])
+    assert not desk.opening and made.hub.worker.requests[-1].speculation.combine == "vote"
+
+
+def test_it_is_said_where_the_form_is_not_the_run_that_is_shown(store: RunStore) -> None:
+    live, desk = live_of(context(store)), TabSession()
+    assert not see_form(live, desk, form_values(temperature=0.8))["changed"], "nothing is shown yet"
+    run(live, desk)
+    for other in ({"temperature": 0.8}, {"prompt": "Another"}, {"combine": "vote"}):
+        assert see_form(live, desk, form_values(**other))["changed"], other
+        assert not see_form(live, desk, form_values())["changed"], "restored"
+    assert not see_form(live, desk, form_values(top_p=7))["changed"], "the form says why it cannot"
+    assert see_form(live, desk, form_values(temperature=0.8))["changed"]
+    assert not run(live, desk, temperature=0.8)[0]["changed"], "it was run"
 
 
 def test_past_some_pages_the_opening_run_is_shown_at_its_end(store: RunStore) -> None:

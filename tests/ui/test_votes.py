@@ -12,6 +12,7 @@ import pytest
 from core.config import Request, SpeculationConfig
 from core.config.mechanisms import combine_rule, length_policy
 from core.events import Combined, DraftRecord, Event, RoundCompleted
+from core.length import RoundOutcome, Trend
 from tests.core.engines import WARM, engine_of, tables
 from tests.core.test_mechanisms import registered
 from tests.synthetic import DRAFTERS, Mechanisms, synthetic_run
@@ -21,6 +22,7 @@ from ui.form.menus import combine_choices, idle_fields, length_choices
 from ui.run.decided import winner_reasons
 from ui.run.explain import quote
 from ui.run.frame import Frame
+from ui.run.length_reasons import length_reason
 from ui.run.values import picture_values
 from ui.run.view import detail_of, reduce_all
 from ui.run.votes import helped_words, proposals_value, vote_in_short, vote_sentence
@@ -181,13 +183,29 @@ def test_whose_weight_moved_is_told_as_two_digits_show_it() -> None:
     assert only == f"the weight of {a} rises from 1.00 to 1.01."
 
 
+def test_every_reason_of_trend_is_told_in_plain_words() -> None:
+    policy = Trend(SpeculationConfig(length="trend", max_tree_nodes=64, speculation_length=2))
+    told = []
+    for number in range(80):
+        length = policy.choose().length
+        policy.observe(RoundOutcome(length, 2, length, 2.0 + number % 7, 9.0))
+        told.append(length_reason(policy.choose().reason))
+    assert any("3 is tried to see whether that is less" in words for words in told)
+    assert (
+        "2 stays: it is judged by the LLM's time for each token over 16 passes, of which 3 "
+        in (told[2])
+    )
+    assert not any("nothing to compare" in words or "verifications" in words for words in told)
+    assert any("with the length (at " in words for words in told), "these are plain as they are"
+
+
 def test_estimates_are_those_behind_the_selected_round() -> None:
     events = run("union")
     completed = [event for event in events if isinstance(event, RoundCompleted)]
     for number in (0, 4):
         lengths = pictures_at(events, number)["lengths"]
         _, detail = view_at(events, number)
-        assert lengths["reason"] == detail.completed.length_reason
+        assert lengths["reason"] == length_reason(detail.completed.length_reason)
         assert lengths["next"] == detail.completed.next_speculation_length
         speeds = [1000 * e.tokens / e.ms for e in detail.completed.estimates]
         assert [e["tps"] for e in lengths["estimates"].values()] == pytest.approx(speeds, abs=6e-3)
@@ -234,8 +252,7 @@ DECIDED = {
         "They split at token 1: “x” 2.20, “w” <0.01, then at token 2."
     ),
     ("zy xy xz", (1.0, 1.0, 1.0), B): (
-        "They split at token 1: “x” 2.00, “z” 1.00, then at token 2 (a tie, which goes to the "
-        "heavier single SSM, then to the one named first)."
+        "They split at token 1: “x” 2.00, “z” 1.00, then at token 2 (a tie)."
     ),
     ("xy xy xy", (1.0, 1.0, 1.0), A): (
         "All drafted the same. Of the 3 SSMs that drafted it ssm-a is the first of equal weight."

@@ -47,7 +47,7 @@ SELDOM_S = 0.2
 BLOCKS = 3
 """How often plain decoding and a run are measured in turns."""
 PLAIN = "autoregressive"
-ALIVE = "This is a recorded run, played slowly. Press Run, or r, for one of your own."
+ALIVE = "This is a recorded run, played slowly. Press Run for one of your own."
 LEFT = "Your run was stopped when this page was left or loaded anew; it is in Sessions."
 Question = Callable[[Hub, TabSession, str], Iterator[object]]
 

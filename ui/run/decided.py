@@ -47,7 +47,7 @@ def _later_words(splits: Sequence[tuple[int, str]]) -> str:
     if not splits:
         return ""
     places = join_names([str(i + 1) for i, _ in splits])
-    tie = f" ({TIE})" if any(TIE in reason for _, reason in splits) else ""
+    tie = " (a tie)" if any(TIE in reason for _, reason in splits) else ""
     return f", then at {'tokens' if len(splits) > 1 else 'token'} {places}{tie}"
 
 

@@ -97,7 +97,7 @@ def _undrafted(view: View, detail: Detail | None, drafts: tuple[DraftRecord, ...
     reasons: Value = {}
     for i, name in enumerate(view.drafters):
         if name not in drafted and chooses:
-            reasons[str(i)] = "not chosen to draft in this round"
+            reasons[str(i)] = "not chosen to draft"
         elif not drafted.get(name, True) and is_model_free(name):
             reasons[str(i)] = "found nothing to repeat"
     return reasons

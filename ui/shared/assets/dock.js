@@ -19,7 +19,11 @@ bar.setAttribute("aria-label", "Details");
 let pressed = false;
 function show(name) {
   dock.dataset.at = name;
-  for (const button of bar.children) button.setAttribute("aria-pressed", String(button.dataset.name === name));
+  for (const button of bar.children) {
+    const shown = button.dataset.name === name;
+    button.setAttribute("aria-pressed", String(shown));
+    button.title = `${MEANINGS[button.dataset.name]}${shown ? ". Press again to close" : ""}`;
+  }
 }
 for (const name of Object.values(props.value.tabs)) {
   const button = document.createElement("button");
@@ -27,7 +31,6 @@ for (const name of Object.values(props.value.tabs)) {
   button.className = "sp-dock-tab";
   button.dataset.name = name;
   button.textContent = NAMES[name];
-  button.title = MEANINGS[name];
   button.addEventListener("click", () => {
     pressed = true;
     show(dock.dataset.at === name ? "" : name);

@@ -1,0 +1,29 @@
+"""A length policy's reason in plain words. The recorded reasons (core/length) are short and never
+change, since logs are read for ever."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["length_reason"]
+
+FIRST = re.compile(r"(\d+) -> (\d+): nothing to compare with yet \(at \d+ it is ([\d.]+) ms\)")
+COUNTING = re.compile(r"(\d+) stays: (\d+) of (\d+) verifications made with it")
+
+
+def length_reason(recorded: str) -> str:
+    """The reason in words; one that needs none is returned unchanged."""
+    if match := FIRST.match(recorded):
+        before, after, ms = match.groups()
+        return (
+            f"{before} -> {after}: with drafts of {before} the LLM's passes took {ms} ms for each "
+            f"token written; {after} is tried to see whether that is less"
+            f"{recorded[match.end() :]}"
+        )
+    if match := COUNTING.fullmatch(recorded):
+        length, count, enough = match.groups()
+        return (
+            f"{length} stays: it is judged by the LLM's time for each token over {enough} passes, "
+            f"of which {count} are measured"
+        )
+    return recorded
