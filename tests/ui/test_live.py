@@ -15,7 +15,16 @@ from core.config import Request
 from core.events import Event
 from storage import RunQuery, RunStore
 from tests.synthetic import synthetic_run
-from tests.ui.boards import context, live_of, notice_of, press, run, until_writing
+from tests.ui.boards import (
+    ALL,
+    context,
+    live_of,
+    notice_of,
+    press,
+    run,
+    sessions_of,
+    until_writing,
+)
 from tests.ui.fakes import Script, plain_twin, script_of
 from tests.ui.test_form import form_values
 from ui.components import pack
@@ -41,6 +50,8 @@ from ui.run.frame import Baseline
 from ui.run.opening import MOST_AT_ONCE
 from ui.run.values import figures_value
 from ui.server.session import TabSession
+from ui.sessions.tab import opened_run
+from ui.shared.into_live import form_values_of
 from ui.shared.steering import move, set_pace
 
 ME = Press("me")
@@ -144,6 +155,9 @@ def test_a_race_in_blocks_measures_both_in_turns_and_lists_none_of_them(store: R
     replayed = figures_value(desk.frame(), again)
     names = ("speedup", "speed", "slower")
     assert [replayed[name] for name in names] == [value[name] for name in names]
+    past = TabSession()
+    opened_run(sessions_of(live.board.context), past, ALL, desk.frame().run_id)
+    assert past.answer == desk.answer and past.answer.kind == "identical", "Sessions knows it too"
 
 
 def test_a_speed_up_that_passes_cannot_explain_is_called_noise(store: RunStore) -> None:
@@ -391,7 +405,8 @@ def test_a_preset_chosen_beside_the_opening_run_runs(store: RunStore) -> None:
     while made.opening.source() is None:
         source.poll(0.01)
     next(open_alive(live, desk))
-    assert not see_form(live, desk, form_values())["changed"], "it is the form's own run"
+    same = form_values_of(made.hub.worker.requests[-1], made)
+    assert not see_form(live, desk, same)["changed"], "it is the form's own run"
     vote = press(combine="vote")
     assert "Finished" in notice_of(list(run_on_change(live, desk, vote))[-1])
     assert not desk.opening and made.hub.worker.requests[-1].speculation.combine == "vote"
