@@ -189,7 +189,7 @@ def test_every_reason_of_trend_is_told_in_plain_words() -> None:
     for number in range(80):
         length = policy.choose().length
         policy.observe(RoundOutcome(length, 2, length, 2.0 + number % 7, 9.0))
-        told.append(length_reason(policy.choose().reason))
+        told.append(length_reason(policy.choose().reason, length))
     assert any("3 is tried to see whether that is less" in words for words in told)
     assert (
         "2 stays: it is judged by the LLM's time for each token over 16 passes, of which 3 "
@@ -197,6 +197,9 @@ def test_every_reason_of_trend_is_told_in_plain_words() -> None:
     )
     assert not any("nothing to compare" in words or "verifications" in words for words in told)
     assert any("with the length (at " in words for words in told), "these are plain as they are"
+    repeated = "13 -> 16: a second step takes 0.74 ms"
+    assert length_reason(repeated, 13) == repeated
+    assert length_reason(repeated, 16) == "16 stays, as chosen before: a second step takes 0.74 ms"
 
 
 def test_estimates_are_those_behind_the_selected_round() -> None:
@@ -205,7 +208,9 @@ def test_estimates_are_those_behind_the_selected_round() -> None:
     for number in (0, 4):
         lengths = pictures_at(events, number)["lengths"]
         _, detail = view_at(events, number)
-        assert lengths["reason"] == length_reason(detail.completed.length_reason)
+        done = detail.completed
+        said = length_reason(done.length_reason, done.speculation_length)
+        assert lengths["reason"] == said
         assert lengths["next"] == detail.completed.next_speculation_length
         speeds = [1000 * e.tokens / e.ms for e in detail.completed.estimates]
         assert [e["tps"] for e in lengths["estimates"].values()] == pytest.approx(speeds, abs=6e-3)

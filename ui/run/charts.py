@@ -88,7 +88,9 @@ def choice_value(frame: Frame) -> Value:
         "predicts": policy.predicts,
         "always": policy.always,
         "no_estimates": policy.no_estimates,
-        "reason": length_reason(completed.length_reason) if completed else "",
+        "reason": length_reason(completed.length_reason, completed.speculation_length)
+        if completed
+        else "",
         "next": completed.next_speculation_length if completed else -1,
         "estimates": {
             str(e.length): {

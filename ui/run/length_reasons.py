@@ -8,11 +8,17 @@ import re
 __all__ = ["length_reason"]
 
 FIRST = re.compile(r"(\d+) -> (\d+): nothing to compare with yet \(at \d+ it is ([\d.]+) ms\)")
+MOVE = re.compile(r"(\d+) -> (\d+)(?=: )")
 COUNTING = re.compile(r"(\d+) stays: (\d+) of (\d+) verifications made with it")
 
 
-def length_reason(recorded: str) -> str:
-    """The reason in words; one that needs none is returned unchanged."""
+def length_reason(recorded: str, length: int) -> str:
+    """The reason in words, after a round with that speculation length; one that needs none is
+    returned unchanged."""
+    move = MOVE.match(recorded)
+    if move and int(move[1]) != length == int(move[2]):
+        # A policy that did not choose anew repeats the reason of the round in which it did.
+        return f"{length} stays, as chosen before{recorded[move.end() :]}"
     if match := FIRST.match(recorded):
         before, after, ms = match.groups()
         return (
