@@ -27,9 +27,9 @@ def length_reason(recorded: str, length: int) -> str:
             f"{recorded[match.end() :]}"
         )
     if match := COUNTING.fullmatch(recorded):
-        length, count, enough = match.groups()
+        here, count, enough = match.groups()
         return (
-            f"{length} stays: it is judged by the LLM's time for each token over {enough} passes, "
+            f"{here} stays: it is judged by the LLM's time for each token over {enough} passes, "
             f"of which {count} are measured"
         )
     return recorded
