@@ -3,6 +3,7 @@ drafts, whose token each node is and what each request is granted are the record
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from core.engine.worker import Worker
 from core.events import RoundCompleted
 from tests.ui import decoded, routed, sites
 from tests.ui.reading import becomes, click_in_motion
+from ui.live.handlers import record_opening
 from ui.server.context import Context
 
 pytestmark = pytest.mark.browser
@@ -131,13 +133,17 @@ def test_from_the_opened_page_two_clicks_say_which_drafter_serves_what(
     real: sites.Served, browser_page: sites.OpenPage
 ) -> None:
     """On a laptop's screen: the preset runs beside the recorded run, and the dock opens on Who."""
-    page = sites.wait_ready(browser_page(real[0], width=1280, height=800))
+    url, context = real
+    record_opening(context)
+    while context.opening.source() is None:
+        time.sleep(0.05)
+    page = sites.wait_ready(browser_page(url, width=1280, height=800))
     sites.wait_notice(page, "This is a recorded run")
-    sites.choose(page, "Preset", "cosine")
+    sites.choose(page, "preset", "cosine")
     sites.wait_notice(page, "Finished: ")
     becomes(page, ANSWERED, {"at": "who", "seen": True, "rows": True})
     page.locator("#live-dock .sp-dock-tab", has_text="Why").click()
-    sites.choose(page, "Preset", "specinfer")
+    sites.choose(page, "preset", "specinfer")
     sites.wait_run(page)
     assert page.locator("#live-dock").get_attribute("data-at") == "why", "the visitor has chosen"
 
