@@ -1,49 +1,35 @@
-"""The draft step of a round: plans the draft requests of all active requests, runs the drafters,
-and evaluates the drafts made ahead.
+"""The draft step of a round: plans the draft requests of all active requests and runs the drafters.
 
-Requests that use the same drafter share its passes. Knows no LLM and no verification. A draft
-ahead counts as a hit only once the next round has used it.
+Requests that use the same drafter share its passes. Knows no LLM and no verification.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 
 from core.config.budget import cut_shape, shape_nodes
 from core.config.mechanisms import draft_kind, drafts_together, is_own
 from core.drafters import make_drafters
-from core.drafters.ahead import AheadDraft, AheadPlan, PassEnded
+from core.drafters.ahead import AheadPlan, PassEnded
 from core.drafters.base import Drafter, DraftRequest, Drafts
 from core.drafters.own import check_drafts
 from core.drafters.pooled_drafting import PooledRequest
-from core.drafters.ssm import AUDITION
-from core.drafters.ssm_pool import MIN_TOKENS, SsmPool
+from core.drafters.ssm_pool import SsmPool
 from core.drafters.weights import needs_likelihoods
-from core.engine.remote_drafting import PartialAudition, PlannedDrafts, RemoteDrafting
-from core.engine.round_state import ActiveRequest, AheadDrafts, RoundState
+from core.engine.ahead_events import ahead_results
+from core.engine.auditions import AuditionStep
+from core.engine.remote_drafting import PlannedDrafts, RemoteDrafting
+from core.engine.round_state import ActiveRequest, RoundState
 from core.errors import MODEL_FAULTS, DrafterError
-from core.events import Ahead
 from core.events.parts import Timed
-from core.length import Auditions, Routed
-from core.metrics import LLM_LANE
+from core.length import Routed
 from core.models.loading.load import LoadedModels
 
-__all__ = [
-    "Drafting",
-    "ahead_drafts",
-    "ahead_results",
-    "hidden_ms",
-    "plan_draft_requests",
-    "unused_at_end",
-]
-
-# A router compares the SSMs again and again; a longer window costs it little, and errs less often.
-ROUTING_WINDOW = 48
+__all__ = ["Drafting", "plan_draft_requests"]
 
 
 class Drafting:
@@ -53,7 +39,8 @@ class Drafting:
         self.ssm_pool = SsmPool(models.ssms, models.llm.vocab_size)
         self._vocab_size = models.llm.vocab_size
         self._nodes = nodes
-        # Of `Engine.wire_ms`.
+        self.auditions = AuditionStep(self.ssm_pool, nodes)
+        # See `Engine.wire_ms`.
         self.wire_ms = 0.0
         self._drafters = make_drafters(self.ssm_pool, models.counts, models.own_drafters)
         if nodes is not None:
@@ -63,91 +50,11 @@ class Drafting:
         """The drafters of a run, in its order."""
         return tuple(self._drafters[name] for name in names)
 
-    def audition_once(self, request: ActiveRequest) -> None:
-        """Before a request first drafts: scores each SSM on the prompt's last tokens, for a router
-        or a length policy that chooses drafters. SSMs of different domains differ, and to let all
-        of them draft costs rounds."""
-        # A text of a few tokens says too little yet: it is asked about as soon as it is longer.
-        too_short = len(request.sequence.tokens) < MIN_TOKENS
-        if request.auditioned or request.grant.length == 0 or too_short:
-            return
-        request.auditioned = True
-        names = self._ssm_names(request)
-        policy = request.policy
-        chooses = isinstance(policy, Auditions) and policy.chooses
-        asks = request.router is not None and request.router.wants_audition
-        if len(names) < 2 or not (chooses or asks):
-            return
-        window = AUDITION if request.router is None else ROUTING_WINDOW
-
-        def observe(log_probs: Mapping[str, Sequence[float]], ms: float) -> None:
-            if isinstance(policy, Auditions) and policy.chooses:
-                means = {n: sum(each) / len(each) for n, each in log_probs.items() if each}
-                policy.observe_audition(means)
-            _observe_audition(request, log_probs, ms)
-
-        request.timings += self._audition(request, names, "prefill", window, observe)
-
-    def _route(self, state: RoundState) -> None:
-        """The route of this round; before it the audition that the router asks for."""
-        request, router = state.request, state.request.router
-        if router is None:
-            return
-        waiting = self._nodes is not None and self._nodes.expects_audition(request)
-        if router.wants_audition and request.grant.length != 0 and not waiting:
-            state.timings += self._audition(
-                request,
-                self._ssm_names(request),
-                "audition",
-                ROUTING_WINDOW,
-                partial(_observe_audition, request),
-            )
-        state.route = request.route()
-        if state.route is not None and isinstance(request.policy, Routed):
-            request.policy.use_drafters(state.route.drafters)
-
-    def _audition(
-        self,
-        request: ActiveRequest,
-        names: Sequence[str],
-        stage: str,
-        window: int,
-        observe: Callable[[Mapping[str, Sequence[float]], float], None],
-    ) -> list[Timed]:
-        """Scores SSMs on the text's last tokens and calls `observe`: at once where all of them are
-        here, else when the nodes have answered this round. Returns the time spent here."""
-        here = [name for name in names if name in self.ssm_pool.ssms]
-        there = tuple(name for name in names if name not in here)
-        if there and self._nodes is not None:
-            # The same tokens for all, also where one SSM's context is shorter.
-            window = min([window, *(self._nodes.context_length(name) for name in there)])
-            window = min([window, *(self.ssm_pool.ssms[name].context_length for name in here)])
-        log_probs, timings = self.ssm_pool.audition(
-            here, request.sequence.tokens, stage=stage, window=window
-        )
-        ms = sum(one.seconds for one in timings) * 1000
-        if there and self._nodes is not None:
-            audition = PartialAudition(there, window, observe, log_probs, ms)
-            self._nodes.add_audition(request, audition)
-        else:
-            observe(log_probs, ms)
-        return timings
-
-    def _ssm_names(self, request: ActiveRequest) -> list[str]:
-        return [
-            drafter.name
-            for index, drafter in enumerate(request.drafters)
-            if index not in request.lost
-            and (drafter.name in self.ssm_pool.ssms or self._is_remote(drafter.name))
-        ]
-
-    def _is_remote(self, name: str) -> bool:
-        return self._nodes is not None and name in self._nodes.drafters
-
     def draft(self, states: Sequence[RoundState]) -> None:
         """Fills in `drafts` and `ahead` of each state, and updates the drafter weights."""
         for state in states:
-            self._route(state)
+            self.auditions.before_route(state)
+            _route(state)
         planned: PlannedDrafts = [(state, self.draft_requests(state)) for state in states]
         if self._nodes is not None:
             # First, so that nodes draft while SSMs here do.
@@ -220,7 +127,7 @@ class Drafting:
             self._nodes.begin_ahead([(state, plan_draft_requests(state, 1)) for state in states])
 
     def end_ahead_on_nodes(self, states: Sequence[RoundState]) -> None:
-        """Takes what they have drafted, once the LLM's pass has ended."""
+        """Takes what the nodes have drafted, once the LLM's pass has ended."""
         if self._nodes is not None:
             self._nodes.end_ahead(states)
 
@@ -230,8 +137,8 @@ class Drafting:
         weights = state.vote_weights.weights
         names = {i: state.request.drafters[i].name for i in state.drafts}
         ssms = {i: name for i, name in names.items() if name in self.ssm_pool.ssms}
-        # The number of committed tokens that an outcome may have, from the LLM's own alone up.
-        counts = range(1, state.tree.depth + 2)  # accepted path and the LLM's own token
+        # Tokens that an outcome commits: an accepted path and the LLM's own token.
+        counts = range(1, state.tree.depth + 2)
         return AheadPlan(
             state.request.sequence,
             state.tree,
@@ -338,6 +245,13 @@ class Drafting:
         return [one for one in requests if one not in pooled]
 
 
+def _route(state: RoundState) -> None:
+    """Which of the request's SSMs draft in this round."""
+    state.route, policy = state.request.route(), state.request.policy
+    if state.route is not None and isinstance(policy, Routed):
+        policy.use_drafters(state.route.drafters)
+
+
 def plan_draft_requests(state: RoundState, beyond: int = 0) -> list[DraftRequest]:
     """Shape and node budget of each drafter, fixed before anything is drawn: cut by what
     was drawn, a draft would bias `mss` and `traversal`.
@@ -386,79 +300,3 @@ def _update_likelihoods(state: RoundState) -> None:
 def _logs(probabilities: Sequence[float]) -> list[float]:
     """Logarithms; NaN stays NaN, and a probability of 0 is -inf."""
     return [math.log(p) if p > 0 else p if math.isnan(p) else -math.inf for p in probabilities]
-
-
-def _observe_audition(
-    request: ActiveRequest, log_probs: Mapping[str, Sequence[float]], ms: float
-) -> None:
-    if request.router is not None and log_probs:
-        request.router.observe_audition(log_probs, ms)
-
-
-def ahead_drafts(state: RoundState, committed: tuple[int, ...]) -> AheadDrafts | None:
-    """The drafts made during this round's LLM pass, for the round after `committed`."""
-    if not state.next_drafts:
-        return None
-    passes = tuple(t for t in state.timings if t.lane == LLM_LANE)
-    return AheadDrafts(state.next_drafts, passes, committed)
-
-
-def ahead_results(state: RoundState) -> tuple[Ahead, ...]:
-    """Hit or miss of each draft made ahead for this round, known once the round has drafted."""
-    if state.ahead_drafts is None:
-        return ()
-    used = {state.request.drafters[i].name: draft.ahead for i, draft in state.drafts.items()}
-    results = []
-    for name, draft in _in_drafter_order(state, state.ahead_drafts):
-        # No outcome it drafted for came true; else a draft for it exists, and may or may not have
-        # been used.
-        if state.ahead_drafts.committed not in draft.outcomes:
-            results.append(_ahead_event(name, draft, "wrong"))
-        elif not used.get(name):
-            results.append(_ahead_event(name, draft, "unused"))
-        else:
-            results.append(_ahead_event(name, draft, "", used[name], state.ahead_drafts.passes))
-    return tuple(results)
-
-
-def unused_at_end(state: RoundState, unused: AheadDrafts | None) -> tuple[Ahead, ...]:
-    """Drafts made ahead for a round that will not run, since the text has ended."""
-    if unused is None:
-        return ()
-    return tuple(
-        _ahead_event(name, draft, "ended") for name, draft in _in_drafter_order(state, unused)
-    )
-
-
-def _in_drafter_order(state: RoundState, drafts: AheadDrafts) -> Iterator[tuple[str, AheadDraft]]:
-    """(name, draft) in the run's order of drafters."""
-    for drafter in state.request.drafters:
-        if drafter.name in drafts.by_drafter:
-            yield drafter.name, drafts.by_drafter[drafter.name]
-
-
-def _ahead_event(
-    name: str, draft: AheadDraft, reason: str, used: int = 0, passes: Sequence[Timed] = ()
-) -> Ahead:
-    """`used`: how many drafting passes are part of the round's draft. The other passes are wasted,
-    and so is every scoring of the tree."""
-    wasted = [*draft.scoring_timings, *draft.draft_timings[used:]]
-    return Ahead(
-        drafter=name,
-        outcomes=len(draft.outcomes),
-        probability=min(1.0, sum(draft.outcomes.values(), 0.0)),
-        hit=not reason,
-        saved_ms=hidden_ms(draft.draft_timings[:used], passes),
-        wasted_ms=1000 * sum((t.seconds for t in wasted), 0.0),
-        reason=reason,
-    )
-
-
-def hidden_ms(timings: Sequence[Timed], passes: Sequence[Timed]) -> float:
-    """Milliseconds of `timings` that overlap the LLM's `passes`."""
-    shared = (
-        one.share * max(0.0, min(one.end, other.end) - max(one.start, other.start))
-        for one in timings
-        for other in passes
-    )
-    return 1000 * sum(shared, 0.0)

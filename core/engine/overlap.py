@@ -19,10 +19,8 @@ import torch
 
 from core.config.mechanisms import can_begin_ahead, is_model_free
 from core.drafters.ahead import PassEnded
-from core.engine.drafting import hidden_ms
+from core.engine.ahead_events import hidden_event
 from core.engine.round_state import ActiveRequest, RoundState, next_round
-from core.events import Ahead
-from core.events.parts import Timed
 from core.length.cost_model import Costs, Switch
 from core.metrics import LLM_LANE, union_ms
 
@@ -39,8 +37,8 @@ __all__ = [
 ]
 
 ALONE = (
-    "no other request is being served, so there is nobody to draft for meanwhile; pipeline=ahead "
-    "overlaps within one request"
+    "no other request is being served, so there is none to draft for during the LLM's pass; "
+    "pipeline=ahead overlaps within one request"
 )
 Job = Callable[[PassEnded], None]
 """Work for the drafting thread during an LLM pass; it stops early once `PassEnded` is set."""
@@ -75,7 +73,7 @@ class DraftPool:
         self, group: Sequence[ActiveRequest], following: Sequence[ActiveRequest]
     ) -> RoundBatch:
         """The batch of a round whose groups a scheduler has chosen: what is verified, and what is
-        drafted meanwhile. The drafts of the first leave the pool, the second have none in it."""
+        drafted meanwhile. Drafts of `group` leave the pool; none of `following` is in it."""
         fresh = [one for one in group if run_id_of(one) not in self._drafted]
         drafted = [self._drafted.pop(run_id_of(one)) for one in group if one not in fresh]
         return RoundBatch(
@@ -98,7 +96,7 @@ class DraftPool:
         # Two drafts of one run can never wait at once: the second would start from an unknown text.
         with_draft = {run_id_of(state.request) for state in drafted} | self._drafted.keys()
         running = [one for one in across if run_id_of(one) not in with_draft]
-        # Nothing to verify yet: the first group is drafted before the pass, as in `serial_round`.
+        # Nothing to verify yet: the first group is drafted before the pass, as in a serial round.
         first = [] if drafted else running[:batch]
         # The pool holds at most one batch: then drafting pauses until the LLM has taken it.
         room = max(0, batch - len(self._drafted))
@@ -114,7 +112,7 @@ class DraftPool:
         # All states of a batch share one LLM pass: any of them has its spans.
         passes = [t for state in batch.states[:1] for t in state.timings if t.lane == LLM_LANE]
         for state in batch.meanwhile:
-            saved = tuple(_hidden_ahead(state, index, passes) for index in state.drafts)
+            saved = tuple(hidden_event(state, index, passes) for index in state.drafts)
             state.ahead += saved
             state.hidden_ms = sum(one.saved_ms for one in saved)
             self._drafted[run_id_of(state.request)] = state
@@ -125,8 +123,8 @@ class DraftPool:
 
 
 class DraftThread:
-    """One thread for drafting during LLM passes; it lives from the first job to `close`. On CUDA it
-    has its own stream."""
+    """One thread for drafting during LLM passes, started by the first job and ended by `close`. On
+    CUDA it has its own stream."""
 
     def __init__(self, device: torch.device | None = None) -> None:
         self._executor: ThreadPoolExecutor | None = None
@@ -212,8 +210,9 @@ def pipeline_modes(requests: Sequence[ActiveRequest], auto: PipelineSwitch) -> d
 
 
 def observe_switch(batch: RoundBatch, auto: PipelineSwitch, began: float) -> None:
-    """Updates the switch of `pipeline=auto` with the time of a round per request and its drafted
-    steps; a decision becomes a note of the runs. `began`: the round's start, in seconds."""
+    """Updates the switch of `pipeline=auto` with a round's milliseconds and drafted steps, each
+    divided by the number of requests; a decision becomes a note of the runs. `began`: the round's
+    start, in seconds."""
     states = (*batch.states, *batch.meanwhile)
     if not auto.runs or not any(state.drafts for state in states):
         return
@@ -255,14 +254,6 @@ def _run_jobs(jobs: Sequence[Job], done: PassEnded, stream: Any) -> None:
 
 def _stream(device: torch.device | None) -> Any:
     return torch.cuda.Stream(device=device)  # type: ignore[no-untyped-call]
-
-
-def _hidden_ahead(state: RoundState, index: int, passes: list[Timed]) -> Ahead:
-    """The part of a draft's time that the LLM's pass hid. It depends on no guess, so none of it is
-    wasted."""
-    name = state.request.drafters[index].name
-    hidden = hidden_ms(state.drafts[index].timings, passes)
-    return Ahead(name, 0, 1.0, hit=True, saved_ms=hidden, wasted_ms=0.0)
 
 
 def run_id_of(request: ActiveRequest) -> str:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from core.nodes.client import RemotePool
     from core.nodes.pending_round import NodeAnswers
 
-__all__ = ["PartialAudition", "PlannedDrafts", "RemoteDrafting"]
+__all__ = ["PartialAudition", "PlannedDrafts", "RemoteDrafting", "TakesAudition"]
 
 LEAST_WAIT_S, WAIT_PASSES = 1.0, 4.0
 """Bounds of the longest deadline of a node: seconds, and rounds without drafts."""
@@ -32,6 +32,8 @@ AUDITIONS = 4
 """How many auditions of a run a node may miss before those are chosen among that were scored: its
 first deadline is short, and the prompt is read in it."""
 PlannedDrafts = list[tuple[RoundState, list[DraftRequest]]]
+TakesAudition = Callable[[Mapping[str, Sequence[float]], float], None]
+"""Called with the SSMs' log probabilities of each token by name, and milliseconds."""
 
 
 @dataclass(slots=True)
@@ -41,7 +43,7 @@ class PartialAudition:
 
     to_score: tuple[str, ...]
     window: int
-    observe: Callable[[Mapping[str, Sequence[float]], float], None]
+    observe: TakesAudition
     log_probs: dict[str, list[float]] = field(default_factory=dict)
     ms: float = 0.0
 

@@ -11,7 +11,7 @@ from core.events import Event
 from lab.budgets import by_machine, kept_nodes, told_nodes, with_nodes
 from lab.conductor import Conductor
 from lab.study import Configuration, Study
-from tests.lab.test_conductor import Lab, study, until
+from tests.lab.test_study_runs import Lab, study, until
 from tests.ui.fakes import script_of
 from ui.server.study_runs import StudyRuns
 

@@ -21,7 +21,7 @@ from storage.export_json import events_json
 from storage.export_trace import chrome_trace
 from tests.core.engines import rounds_of
 from tests.storage.test_datasette import TOLD
-from tests.storage.test_older import OLDER
+from tests.storage.test_old_databases import OLDER
 from tests.storage.test_views import check, folded, overlapping, view
 from tests.synthetic import DRAFTERS, synthetic_run
 from tests.together import share_passes

@@ -16,7 +16,7 @@ from lab.study import Study
 from lab.tables import Results
 from lab.tuned import tuning_result
 from tests.lab.grids import AXES, grid_results, grid_study
-from tests.lab.test_tuned import noisy, steady
+from tests.lab.test_grid_results import noisy, steady
 from ui.compare.comparison import ANSWERS
 from ui.tune.rows import run_rows, summary_rows, to_csv
 from ui.tune.values import axes_of, grid_value, point_value, points_value

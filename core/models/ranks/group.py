@@ -10,7 +10,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from types import ModuleType
@@ -52,7 +52,8 @@ class RankGroup:
         self._shared: SharedMemory | None = None
         if place.folder is not None and device.type == "cpu" and is_ordered():
             self._shared = SharedMemory(place.folder, self.rank, self.count, timeout_s)
-        with _loopback(local=place.folder is not None):
+        with ExitStack() as on_failure, _loopback(local=place.folder is not None):
+            on_failure.callback(self.end)
             dist.init_process_group(
                 backend,
                 store=place.store,
@@ -63,6 +64,7 @@ class RankGroup:
             # gloo connects now, while the environment names the interface; and who has come this
             # far has opened the shared memory.
             dist.all_reduce(torch.zeros(1, device=device))
+            on_failure.pop_all()
         self.take_traffic()
 
     def all_reduce(self, part: torch.Tensor) -> torch.Tensor:

@@ -1,5 +1,6 @@
 """Collectives over shared memory, of ranks that are threads: sums, order, ranks that are gone."""
 
+import fcntl
 import random
 import time
 from collections.abc import Callable
@@ -154,3 +155,10 @@ def test_a_tensor_with_gaps_is_added_up_whole(tmp_path: Path) -> None:
     assert added == [True] * 3
     group._dist = dist
     group.end()
+
+
+def test_a_group_that_does_not_start_gives_its_lock_back(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError):
+        RankGroup(file_place(tmp_path / "store", 0, 2), torch.device("cpu"), 0.5)
+    with (tmp_path / "rank-0").open("rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

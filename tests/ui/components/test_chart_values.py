@@ -9,7 +9,7 @@ import pytest
 
 from tests.ui.components.bare import Pictures
 from tests.ui.components.gallery import values_of
-from tests.ui.components.test_drawn import near
+from tests.ui.components.test_picture_values import near
 
 pytestmark = pytest.mark.browser
 

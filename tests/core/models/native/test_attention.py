@@ -13,11 +13,11 @@ pytest.importorskip("numba")
 from core.models.native.compiling import cached_entry  # noqa: E402
 from core.models.native.elementwise import attend  # noqa: E402
 from core.models.native.layers import source_hash_of  # noqa: E402
-from tests.core.models.compiled.test_registers import COMPILED, LESSER, in_child, meant  # noqa: E402
+from tests.core.models.native.test_registers import COMPILED, LESSER, in_child, meant  # noqa: E402
 
 CHILD = """
 from core.models.native.compiling import registers
-from tests.core.models.compiled.test_seen import SIZES, check, check_together
+from tests.core.models.native.test_attention import SIZES, check, check_together
 
 assert registers()[0] == 8
 for size in SIZES:

@@ -14,7 +14,7 @@ import pytest
 from core.errors import StoreError, UnknownStudyError
 from lab.keeping import Rests
 from lab.study import Study
-from tests.lab.test_conductor import Lab, study, until
+from tests.lab.test_study_runs import Lab, study, until
 
 
 @contextmanager

@@ -28,7 +28,7 @@ LESSER = {
 }
 CHILD = """
 from core.models.native.compiling import multiplies_pairs, registers
-from tests.core.models.compiled.test_registers import digest
+from tests.core.models.native.test_registers import digest
 
 assert not multiplies_pairs()
 print(*registers(), digest())

@@ -13,7 +13,7 @@ import torch
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.drafters.ahead import AheadDraft
-from core.engine.drafting import ahead_drafts, ahead_results, unused_at_end
+from core.engine.ahead_events import ahead_drafts, ahead_results, unused_at_end
 from core.engine.overlap import DraftThread, Job, PipelineSwitch
 from core.engine.round_state import ActiveRequest, AheadDrafts, RoundState
 from core.events import Ahead, Drafted, Event
@@ -217,7 +217,7 @@ def state_of(committed: tuple[int, ...], drafts: dict[int, Draft]) -> RoundState
     engine = engine_hiding()
     live = engine.admit(engine.prepare(Request("w1 w2 w3", LONG, SpeculationConfig(**TREE))))
     ahead = AheadDrafts({"same": SEEN}, (PASS,), committed)
-    return RoundState(live, FULL, 2, drafts, ahead_drafts=ahead)
+    return RoundState(live, FULL, 2, drafts=drafts, ahead_drafts=ahead)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ pytest.importorskip("numba")
 
 from core.models.native.compiling import multiplies_tiles
 from core.models.native.weight_formats import TILE
-from tests.core.models.compiled.test_registers import multiplied
+from tests.core.models.native.test_registers import multiplied
 
 # More than one stretch of inputs, whose last is no whole one.
 INPUTS, OUTPUTS = 736, 96

@@ -1,0 +1,93 @@
+"""Drafts made ahead, as the events report them: which hit, what each saved, what was wasted.
+
+A draft ahead counts as a hit only once the next round has used it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from core.drafters.ahead import AheadDraft
+from core.engine.round_state import AheadDrafts, RoundState
+from core.events import Ahead
+from core.events.parts import Timed
+from core.metrics import LLM_LANE
+
+__all__ = ["ahead_drafts", "ahead_results", "hidden_event", "unused_at_end"]
+
+
+def ahead_drafts(state: RoundState, committed: tuple[int, ...]) -> AheadDrafts | None:
+    """The drafts made during this round's LLM pass, for the round after `committed`."""
+    if not state.next_drafts:
+        return None
+    passes = tuple(t for t in state.timings if t.lane == LLM_LANE)
+    return AheadDrafts(state.next_drafts, passes, committed)
+
+
+def ahead_results(state: RoundState) -> tuple[Ahead, ...]:
+    """Hit or miss of each draft made ahead for this round, known once the round has drafted."""
+    if state.ahead_drafts is None:
+        return ()
+    used = {state.request.drafters[i].name: draft.ahead for i, draft in state.drafts.items()}
+    results = []
+    for name, draft in _in_drafter_order(state, state.ahead_drafts):
+        # No outcome it drafted for came true; else a draft for it exists, and may or may not have
+        # been used.
+        if state.ahead_drafts.committed not in draft.outcomes:
+            results.append(_ahead_event(name, draft, "wrong"))
+        elif not used.get(name):
+            results.append(_ahead_event(name, draft, "unused"))
+        else:
+            results.append(_ahead_event(name, draft, "", used[name], state.ahead_drafts.passes))
+    return tuple(results)
+
+
+def unused_at_end(state: RoundState, unused: AheadDrafts | None) -> tuple[Ahead, ...]:
+    """Drafts made ahead for a round that will not run, since the text has ended."""
+    if unused is None:
+        return ()
+    return tuple(
+        _ahead_event(name, draft, "ended") for name, draft in _in_drafter_order(state, unused)
+    )
+
+
+def _in_drafter_order(state: RoundState, drafts: AheadDrafts) -> Iterator[tuple[str, AheadDraft]]:
+    """(name, draft) in the run's order of drafters."""
+    for drafter in state.request.drafters:
+        if drafter.name in drafts.by_drafter:
+            yield drafter.name, drafts.by_drafter[drafter.name]
+
+
+def _ahead_event(
+    name: str, draft: AheadDraft, reason: str, used: int = 0, passes: Sequence[Timed] = ()
+) -> Ahead:
+    """`used`: how many drafting passes are part of the round's draft. The other passes are wasted,
+    and so is every scoring of the tree."""
+    wasted = [*draft.scoring_timings, *draft.draft_timings[used:]]
+    return Ahead(
+        drafter=name,
+        outcomes=len(draft.outcomes),
+        probability=min(1.0, sum(draft.outcomes.values(), 0.0)),
+        hit=not reason,
+        saved_ms=_hidden_ms(draft.draft_timings[:used], passes),
+        wasted_ms=1000 * sum((t.seconds for t in wasted), 0.0),
+        reason=reason,
+    )
+
+
+def hidden_event(state: RoundState, index: int, passes: Sequence[Timed]) -> Ahead:
+    """The part of a draft's time that the LLM's pass over other requests hid. It depends on no
+    guess, so none of it is wasted."""
+    name = state.request.drafters[index].name
+    hidden = _hidden_ms(state.drafts[index].timings, passes)
+    return Ahead(name, 0, 1.0, hit=True, saved_ms=hidden, wasted_ms=0.0)
+
+
+def _hidden_ms(timings: Sequence[Timed], passes: Sequence[Timed]) -> float:
+    """Milliseconds of `timings` that overlap the LLM's `passes`."""
+    shared = (
+        one.share * max(0.0, min(one.end, other.end) - max(one.start, other.start))
+        for one in timings
+        for other in passes
+    )
+    return 1000 * sum(shared, 0.0)

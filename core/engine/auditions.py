@@ -1,0 +1,106 @@
+"""Auditions of a round's requests: SSMs score the text's last tokens, here and on nodes, for a
+router or a length policy that chooses drafters.
+
+SSMs of different domains differ, and to let all of them draft costs rounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from core.drafters.ssm import AUDITION
+from core.drafters.ssm_pool import MIN_TOKENS, SsmPool
+from core.engine.remote_drafting import PartialAudition, RemoteDrafting, TakesAudition
+from core.engine.round_state import ActiveRequest, RoundState
+from core.events.parts import Timed
+from core.length import Auditions
+
+__all__ = ["AuditionStep"]
+
+# A router compares the SSMs again and again; a longer window costs it little, and errs less often.
+ROUTING_WINDOW = 48
+
+
+class AuditionStep:
+    """`nodes`: SSMs on other machines, whose answers come with their drafts."""
+
+    def __init__(self, ssm_pool: SsmPool, nodes: RemoteDrafting | None) -> None:
+        self._ssm_pool = ssm_pool
+        self._nodes = nodes
+
+    def before_first_draft(self, request: ActiveRequest) -> None:
+        """Once a request: its router or its length policy chooses by the prompt's last tokens."""
+        # A text of a few tokens says too little yet: it is asked about as soon as it is longer.
+        too_short = len(request.sequence.tokens) < MIN_TOKENS
+        if request.auditioned or request.grant.length == 0 or too_short:
+            return
+        request.auditioned = True
+        names = self._ssm_names(request)
+        policy = request.policy
+        chooses = isinstance(policy, Auditions) and policy.chooses
+        asks = request.router is not None and request.router.wants_audition
+        if len(names) < 2 or not (chooses or asks):
+            return
+        window = AUDITION if request.router is None else ROUTING_WINDOW
+
+        def observe(log_probs: Mapping[str, Sequence[float]], ms: float) -> None:
+            if isinstance(policy, Auditions) and policy.chooses:
+                means = {n: sum(each) / len(each) for n, each in log_probs.items() if each}
+                policy.observe_audition(means)
+            _observe_router(request, log_probs, ms)
+
+        request.timings += self._audition(request, names, "prefill", window, observe)
+
+    def before_route(self, state: RoundState) -> None:
+        """Where the router asks for one now; the time is the round's."""
+        request, router = state.request, state.request.router
+        waiting = self._nodes is not None and self._nodes.expects_audition(request)
+        if router is None or not router.wants_audition or request.grant.length == 0 or waiting:
+            return
+        names, observe = self._ssm_names(request), partial(_observe_router, request)
+        state.timings += self._audition(request, names, "audition", ROUTING_WINDOW, observe)
+
+    def _audition(
+        self,
+        request: ActiveRequest,
+        names: Sequence[str],
+        stage: str,
+        window: int,
+        observe: TakesAudition,
+    ) -> list[Timed]:
+        """Scores SSMs on the text's last tokens and calls `observe`: at once where all of them are
+        here, else when the nodes have answered this round. Returns the time spent here."""
+        here = [name for name in names if name in self._ssm_pool.ssms]
+        there = tuple(name for name in names if name not in here)
+        if there and self._nodes is not None:
+            # The same tokens for all, also where one SSM's context is shorter.
+            window = min([window, *(self._nodes.context_length(name) for name in there)])
+            window = min([window, *(self._ssm_pool.ssms[name].context_length for name in here)])
+        log_probs, timings = self._ssm_pool.audition(
+            here, request.sequence.tokens, stage=stage, window=window
+        )
+        ms = sum(one.seconds for one in timings) * 1000
+        if there and self._nodes is not None:
+            audition = PartialAudition(there, window, observe, log_probs, ms)
+            self._nodes.add_audition(request, audition)
+        else:
+            observe(log_probs, ms)
+        return timings
+
+    def _ssm_names(self, request: ActiveRequest) -> list[str]:
+        """Of the run's drafters that have not failed."""
+        remote = () if self._nodes is None else self._nodes.drafters
+        return [
+            drafter.name
+            for index, drafter in enumerate(request.drafters)
+            if index not in request.lost
+            and (drafter.name in self._ssm_pool.ssms or drafter.name in remote)
+        ]
+
+
+def _observe_router(
+    request: ActiveRequest, log_probs: Mapping[str, Sequence[float]], ms: float
+) -> None:
+    if request.router is not None and log_probs:
+        request.router.observe_audition(log_probs, ms)
