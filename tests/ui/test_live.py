@@ -419,7 +419,8 @@ def test_it_is_said_where_the_form_is_not_the_run_that_is_shown(store: RunStore)
     for other in ({"temperature": 0.8}, {"prompt": "Another"}, {"combine": "vote"}):
         assert see_form(live, desk, form_values(**other))["changed"], other
         assert not see_form(live, desk, form_values())["changed"], "restored"
-    assert not see_form(live, desk, form_values(top_p=7))["changed"], "the form says why it cannot"
+    for wrong in ({"top_p": 7}, {"prompt": "   "}):
+        assert not see_form(live, desk, form_values(**wrong))["changed"], "it is said why it cannot"
     assert see_form(live, desk, form_values(temperature=0.8))["changed"]
     assert not run(live, desk, temperature=0.8)[0]["changed"], "it was run"
 

@@ -12,6 +12,7 @@ from typing import Any
 import gradio as gr
 
 from core.config import Request
+from core.errors import ConfigError
 from core.events import RunCompleted, RunStarted
 from ui.form.fields import config_of
 from ui.form.form import EXAMPLES, control_updates, preset_values, request_of, validity
@@ -246,7 +247,10 @@ def clear_trouble(live: Live, session: TabSession) -> Any:
 def see_form(live: Live, session: TabSession, values: Sequence[Any]) -> dict[str, Any]:
     """The header's value once the form's `values` are known: it says where they differ from the
     run that is shown."""
-    session.form = None if validity(values) else request_of(values)
+    try:
+        session.form = request_of(values)
+    except ConfigError:  # the form, or Run once it is pressed, says why
+        session.form = None
     return _header(live, session)
 
 
