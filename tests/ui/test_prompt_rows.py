@@ -25,11 +25,11 @@ from tests.ui.fakes import as_asked, plain_twin
 from ui.compare.comparison import comparison_rows
 from ui.prompts.export import NOTHING, file_of
 from ui.prompts.past import MOST_RUNS, FoundPrompts, PastLook, looked_at
-from ui.prompts.past_handlers import known_domains, past_drawn, told_of
+from ui.prompts.past_handlers import known_domains, past_updates, told_of
 from ui.prompts.row_settings import settings_of_run
 from ui.prompts.rows import of_runs, of_study, profit_words, rows_plain, table_value
 from ui.prompts.run_figures import PastRun, RunFigures
-from ui.prompts.tab import study_drawn
+from ui.prompts.tab import study_updates
 from ui.server.context import Context
 from ui.server.session import TabSession
 from ui.shared.studies import Studies, new_study
@@ -361,7 +361,7 @@ def test_a_look_sees_only_whose_runs_they_are(context: Context) -> None:
 
 def drawn(context: Context, desk: TabSession, **asked: Any) -> Iterator[list[Any]]:
     asking = PastLook(**{"owner": None, **asked})
-    return past_drawn(context, desk, RunFigures(context.store), asking, ())
+    return past_updates(context, desk, RunFigures(context.store), asking, ())
 
 
 def board_and_pictures(context: Context) -> tuple[StudyBoard, StudyPictures, TabSession]:
@@ -369,7 +369,7 @@ def board_and_pictures(context: Context) -> tuple[StudyBoard, StudyPictures, Tab
     board = StudyBoard(context, "prompts", "prompts", None, None)
     return (
         board,
-        StudyPictures((None,) * 3, lambda opened: study_drawn(context, opened)),
+        StudyPictures((None,) * 3, lambda opened: study_updates(context, opened)),
         TabSession(),
     )
 
