@@ -88,7 +88,7 @@ def fastest_of_each_drafter(
 
 
 @dataclass(frozen=True, slots=True)
-class Contenders:
+class LoadedContestants:
     """The libraries to compare, all over one LLM. `engines`: this project's, by a description of
     their SSMs (empty if there is one). `theirs`: transformers, with `assistants` by name. `llama`:
     llama.cpp if it is installed; `told`: a sentence about it."""
@@ -100,15 +100,15 @@ class Contenders:
     told: str = ""
 
 
-Summon = Callable[[Context, str], Contenders]
-"""Loads the contenders of a dtype."""
+ContestantLoader = Callable[[Context, str], LoadedContestants]
+"""Loads the libraries in a dtype."""
 
 
-def bundled_contenders(context: Context, dtype: str) -> Contenders:
+def load_bundled(context: Context, dtype: str) -> LoadedContestants:
     theirs = Theirs(dtype)
     assistants = {path.name: load_module(path, theirs.dtype) for path in bundled_ssms()}
     peer = load_llama_cpp(theirs.module, assistants)
-    return Contenders({"": Engine(context.load(dtype))}, theirs, assistants, *peer)
+    return LoadedContestants({"": Engine(context.load(dtype))}, theirs, assistants, *peer)
 
 
 GENERATE = "transformers generate"
