@@ -196,7 +196,7 @@ class CpuContest:
 
     def _llama_note(self) -> dict[str, str]:
         """The sentence about llama.cpp (installed or why not), as a field of the sample."""
-        return {"told": self._models.told}
+        return {"told": self._models.llama_note}
 
 
 def alike(ids: list[int], ours: list[int]) -> float:

@@ -50,7 +50,7 @@ def test_an_end_without_a_word_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench.page.browser_process, "_look", leaving)
     with (
         browser_client("watching", "http://here") as browser,
-        pytest.raises(BenchError, match="the browser's process ended at 'wait_finished'"),
+        pytest.raises(BenchError, match="the browser's process ended at 'wait_for_end'"),
     ):
-        browser.ask("wait_finished")
+        browser.ask("wait_for_end")
     assert multiprocessing.active_children() == []
