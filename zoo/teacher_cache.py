@@ -109,7 +109,8 @@ class TeacherCache:
             replace_file(path, lambda file: np.savez(file, ids=ids, log_p=log_p))
             return ids, log_p
         try:
-            with np.load(path) as arrays:
+            # Opened here: np.load leaves a damaged file that it opened itself open.
+            with path.open("rb") as file, np.load(file) as arrays:
                 ids, log_p = arrays["ids"], arrays["log_p"]
         except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
             raise ConfigError.of(
