@@ -12,8 +12,8 @@ import gradio as gr
 from lab.examples import example_prompts
 from ui.components import pack
 from ui.form.form import EXAMPLES
-from ui.prompts.past import MOST_RUNS, FoundPrompts, PastLook, looked_at
-from ui.prompts.rows import table_value
+from ui.prompts.past import MOST_RUNS, FoundPrompts, PastLook, read_past_runs
+from ui.prompts.rows import prompts_table_value
 from ui.prompts.run_figures import RunFigures
 from ui.server.context import Context
 from ui.server.session import TabSession, guard
@@ -113,7 +113,7 @@ def past_updates(
         session.study.past = look
 
     def frames() -> Iterator[Values]:
-        for found_prompts in looked_at(context, figures, known_domains(), look):
+        for found_prompts in read_past_runs(context, figures, known_domains(), look):
             yield _values(found_prompts, look, drafters)
 
     def refusal(message: str) -> Values:
@@ -130,7 +130,7 @@ def past_updates(
 
 def _values(found_prompts: FoundPrompts, look: PastLook, drafters: Sequence[str]) -> Values:
     of = f"past {look.search} {look.drafter}"
-    table = table_value(of, found_prompts.lines, drafters, words=SPEED_UP_NOTE)
+    table = prompts_table_value(of, found_prompts.lines, drafters, words=SPEED_UP_NOTE)
     notice_shown = notice_value([Line("info", told_of(found_prompts))])
     return [pack({**table, "empty": NO_RUN}), notice_shown, gr.Button(visible=found_prompts.more)]
 

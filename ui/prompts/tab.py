@@ -17,7 +17,7 @@ from ui.form.fields import whole_number
 from ui.form.form import preset_config
 from ui.prompts.export import wire_file
 from ui.prompts.past_handlers import Past, build_past, build_past_message, hide_past, wire_past
-from ui.prompts.rows import of_study, table_value
+from ui.prompts.rows import of_study, prompts_table_value
 from ui.prompts.run_figures import RunFigures
 from ui.server.context import Context
 from ui.sessions.layout import Sessions
@@ -164,7 +164,7 @@ def study_updates(context: Context, opened: OpenedStudy | None) -> list[Any]:
     chosen = next((one.name for one in study.configurations if not one.plain), "")
     lines = of_study(study, results)
     words = f"{SPEED_UP_NOTE} {machine_words(results)}".rstrip()
-    table = table_value(study.study_id, lines, _drafters(context), chosen, words)
+    table = prompts_table_value(study.study_id, lines, _drafters(context), chosen, words)
     return [pack({**table, "empty": "The first runs are being measured."}), *hide_past()]
 
 
