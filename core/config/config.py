@@ -147,15 +147,14 @@ class SpeculationConfig:
     most 64, if the length policy measures times itself) or `uncut`; it is divided among the
     drafters before drafting, and no combined tree has more nodes.
 
-    `combine`: `union` (SpecInfer's merge), `vote` (Minions: one SSM's sequence), `vote_tree` (the
-    best `vote_nodes` nodes of the union), `log_pool` (the SSMs draft one tree together). The last
-    three use the drafters' `weights`: `paper` (Minions' rewards, by `eta`, within
-    `weight_bounds`) or `full_information` (how well each predicts every committed token).
+    `combine`: a rule of COMBINE_RULES; `vote_tree` keeps `vote_nodes` nodes. Weighted rules use the
+    drafters' `weights`: `paper` (Minions' rewards, by `eta`, within `weight_bounds`) or
+    `full_information` (how well each predicts every committed token).
     `routing`: which SSMs draft in a round: `all`, the one that predicts the prompt best
     (`audition`), or `routed_drafters` of them, by CoSine's rule (`cosine`) or by how well they
     predict the text relative to their time (`credit`).
-    `length`: `fixed`, `trend` (Minions), `goodput` (by measured costs), `confidence` (a draft stops
-    after a token whose score is under `confidence_threshold`). `pipeline`: while the LLM
+    `length`: a policy of LENGTH_POLICIES; with `confidence` a draft stops after a token whose score
+    is under `confidence_threshold`. `pipeline`: while the LLM
     verifies, the drafters draft for other requests (`across`), or for this request's next round,
     after the likeliest outcomes (`ahead`); `auto`: the one that applies, while it makes rounds
     faster.

@@ -83,9 +83,7 @@ class AheadDrafting:
         # By SSM: indices of the plans it drafts for; emptied where it fails.
         self._members = {
             name: [
-                i
-                for i, plan in enumerate(plans)
-                if name in plan.weights and _can_draft_ahead(plan, ssm)
+                i for i, plan in enumerate(plans) if name in plan.weights and _has_room(plan, ssm)
             ]
             for name, ssm in ssms.items()
         }
@@ -194,7 +192,7 @@ class AheadDrafting:
             (draft.scoring_timings if scoring else draft.draft_timings).append(span)
 
 
-def _can_draft_ahead(plan: AheadPlan, ssm: SsmDrafter) -> bool:
+def _has_room(plan: AheadPlan, ssm: SsmDrafter) -> bool:
     """Whether the SSM has read the whole text and its context has room after the tree."""
     # One position for each level of the tree, and at least one below it for the draft itself.
     room = ssm.context_length - plan.sequence.root_position - plan.tree.depth

@@ -40,7 +40,7 @@ class Drafting:
         self._vocab_size = models.llm.vocab_size
         self._nodes = nodes
         self.auditions = AuditionStep(self.ssm_pool, nodes)
-        # Of `Engine.wire_ms`.
+        # See `Engine.wire_ms`.
         self.wire_ms = 0.0
         self._drafters = make_drafters(self.ssm_pool, models.counts, models.own_drafters)
         if nodes is not None:
@@ -127,7 +127,7 @@ class Drafting:
             self._nodes.begin_ahead([(state, plan_draft_requests(state, 1)) for state in states])
 
     def end_ahead_on_nodes(self, states: Sequence[RoundState]) -> None:
-        """Takes what they have drafted, once the LLM's pass has ended."""
+        """Takes what the nodes have drafted, once the LLM's pass has ended."""
         if self._nodes is not None:
             self._nodes.end_ahead(states)
 
@@ -137,8 +137,8 @@ class Drafting:
         weights = state.vote_weights.weights
         names = {i: state.request.drafters[i].name for i in state.drafts}
         ssms = {i: name for i, name in names.items() if name in self.ssm_pool.ssms}
-        # The number of committed tokens that an outcome may have, from the LLM's own alone up.
-        counts = range(1, state.tree.depth + 2)  # accepted path and the LLM's own token
+        # Tokens that an outcome commits: an accepted path and the LLM's own token.
+        counts = range(1, state.tree.depth + 2)
         return AheadPlan(
             state.request.sequence,
             state.tree,

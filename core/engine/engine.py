@@ -9,7 +9,7 @@ import dataclasses
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -37,7 +37,7 @@ from core.engine.overlap import (
 )
 from core.engine.record import Recorder
 from core.engine.remote_drafting import RemoteDrafting
-from core.engine.round import RoundSteps, count_event, overlapped_round, serial_round
+from core.engine.round import RoundSteps, count_event, run_round
 from core.engine.round_state import ActiveRequest, RoundState, next_round, update_weights
 from core.engine.run_events import run_failed, run_started
 from core.engine.scheduling import EACH, BatchSchedule
@@ -241,8 +241,7 @@ class Engine:
             batch = pool.take(group, modes)
         else:
             batch = pool.take_planned(group, following)
-        # A draft that waits in the pool is verified by the overlapped loop even if its run's mode
-        # has become `off`: the serial one would draft it again.
+        # Not serial while a draft waits in the pool, even if its run's mode has become `off`.
         serial = not batch.drafted and all(mode == "off" for mode in modes.values())
 
         fused = self._fused_round if serial and not schedule.active else None
@@ -252,10 +251,9 @@ class Engine:
         if result is not None:
             # With `pipeline=auto` the next round may not be a serial one, so it is not begun.
             yield from self._fused_events(result, batch.states, begin_next=not switch.runs)
-        elif serial:
-            yield from serial_round(self._steps, batch.states)
         else:
-            yield from overlapped_round(self._steps, batch, self._background_drafting(batch, modes))
+            beside = nullcontext() if serial else self._background_drafting(batch, modes)
+            yield from run_round(self._steps, batch, beside)
         self._idle_time.end()
         observe_switch(batch, switch, began)
         schedule.end_round(batch.states)

@@ -37,8 +37,8 @@ __all__ = [
 ]
 
 ALONE = (
-    "no other request is being served, so there is nobody to draft for meanwhile; pipeline=ahead "
-    "overlaps within one request"
+    "no other request is being served, so there is none to draft for during the LLM's pass; "
+    "pipeline=ahead overlaps within one request"
 )
 Job = Callable[[PassEnded], None]
 """Work for the drafting thread during an LLM pass; it stops early once `PassEnded` is set."""
@@ -73,7 +73,7 @@ class DraftPool:
         self, group: Sequence[ActiveRequest], following: Sequence[ActiveRequest]
     ) -> RoundBatch:
         """The batch of a round whose groups a scheduler has chosen: what is verified, and what is
-        drafted meanwhile. The drafts of the first leave the pool, the second have none in it."""
+        drafted meanwhile. Drafts of `group` leave the pool; none of `following` is in it."""
         fresh = [one for one in group if run_id_of(one) not in self._drafted]
         drafted = [self._drafted.pop(run_id_of(one)) for one in group if one not in fresh]
         return RoundBatch(
@@ -96,7 +96,7 @@ class DraftPool:
         # Two drafts of one run can never wait at once: the second would start from an unknown text.
         with_draft = {run_id_of(state.request) for state in drafted} | self._drafted.keys()
         running = [one for one in across if run_id_of(one) not in with_draft]
-        # Nothing to verify yet: the first group is drafted before the pass, as in `serial_round`.
+        # Nothing to verify yet: the first group is drafted before the pass, as in a serial round.
         first = [] if drafted else running[:batch]
         # The pool holds at most one batch: then drafting pauses until the LLM has taken it.
         room = max(0, batch - len(self._drafted))
@@ -123,8 +123,8 @@ class DraftPool:
 
 
 class DraftThread:
-    """One thread for drafting during LLM passes; it lives from the first job to `close`. On CUDA it
-    has its own stream."""
+    """One thread for drafting during LLM passes, started by the first job and ended by `close`. On
+    CUDA it has its own stream."""
 
     def __init__(self, device: torch.device | None = None) -> None:
         self._executor: ThreadPoolExecutor | None = None
@@ -210,8 +210,9 @@ def pipeline_modes(requests: Sequence[ActiveRequest], auto: PipelineSwitch) -> d
 
 
 def observe_switch(batch: RoundBatch, auto: PipelineSwitch, began: float) -> None:
-    """Updates the switch of `pipeline=auto` with the time of a round per request and its drafted
-    steps; a decision becomes a note of the runs. `began`: the round's start, in seconds."""
+    """Updates the switch of `pipeline=auto` with a round's milliseconds and drafted steps, each
+    divided by the number of requests; a decision becomes a note of the runs. `began`: the round's
+    start, in seconds."""
     states = (*batch.states, *batch.meanwhile)
     if not auto.runs or not any(state.drafts for state in states):
         return

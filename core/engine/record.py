@@ -69,8 +69,7 @@ class Recorder:
             scores=tuple(draft.scores),
             qs=tuple(draft.qs),
             ranks=tuple(draft.ranks),
-            # A hit of drafting ahead, or a draft made during another request's pass, is recorded
-            # likewise.
+            # True for a hit of drafting ahead and for a draft made during another request's pass.
             drafted_ahead=any(one.drafter == name and one.hit for one in state.ahead),
             spans=state.request.sequence.spans(list(draft.timings)),
             contexts=draft.contexts,
@@ -186,7 +185,7 @@ class Recorder:
         """`kv`: slots used and capacity."""
         request, sequence = state.request, state.request.sequence
         # The policy has observed this round, and answers the same again when the next round is
-        # planned.
+        # planned (unless an audition comes before it: of SSMs on nodes, or a router's).
         next_choice = request.effective_choice(request.choose())
         # A stop string or the limit may have cut accepted tokens off.
         accepted = min(len(state.verdict.path), len(result.token_ids))

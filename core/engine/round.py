@@ -1,16 +1,15 @@
 """One round: draft, combine, verify, commit, for all active requests in one LLM pass.
 
-`serial_round` and `overlapped_round` have the same four steps, over RoundStates whose lengths
-`next_round` has chosen. Each step measures its own time, fills in its part of every RoundState and
-yields the events of that part. Knows drafters and the LLM by their protocols; `Engine.round`
-chooses which of the two runs.
+The steps work on RoundStates whose lengths `next_round` has chosen. Each measures its own time,
+fills in its part of every RoundState and yields the events of that part. Knows drafters and the LLM
+by their protocols.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 
 import torch
 
@@ -34,7 +33,7 @@ from core.trees.sampling import Target, penalize_tree
 from core.trees.tree import ROOT
 from core.trees.verify import Verdict, VerifyInput, verdict_of_tokens, verify
 
-__all__ = ["RoundSteps", "count_event", "overlapped_round", "serial_round", "verify_input"]
+__all__ = ["RoundSteps", "count_event", "run_round", "verify_input"]
 
 TargetTokensFiller = Callable[[Sequence[RoundState], Callable[[RoundState], VerifyInput]], None]
 """Fills in `target_tokens`: the LLM's tokens at all nodes, in one copy from the device."""
@@ -62,9 +61,9 @@ class RoundSteps:
 
     def draft(self, fresh: Sequence[RoundState], states: Sequence[RoundState]) -> Iterator[Event]:
         """Drafts for `fresh`; the rest of `states` were drafted beside an earlier pass."""
+        self._drafting.draft(fresh)
         # Of all states, not only of `fresh`: a round's events are complete, whenever its draft was
         # made.
-        self._drafting.draft(fresh)
         for state in states:
             yield count_event(state, self._recorder.drafted_event(state))
 
@@ -75,12 +74,12 @@ class RoundSteps:
             yield count_event(state, self._recorder.combined_event(state))
 
     def verify(
-        self, states: Sequence[RoundState], beside: AbstractContextManager[None] | None = None
+        self, states: Sequence[RoundState], beside: AbstractContextManager[None]
     ) -> Iterator[Event]:
         """One LLM pass over all trees, then each verdict; `beside`: what runs on the drafting
         thread meanwhile."""
-        # Jobs end within this block: no drafter still runs when `commit` reaches it.
-        with beside or nullcontext():
+        # Jobs end within this block: no drafter still runs when `commit` changes its state.
+        with beside:
             self.decide(states)
         for state in states:
             if state.error is None:
@@ -115,7 +114,7 @@ class RoundSteps:
             else:
                 yield run_failed(state.request.sequence, state.error)
 
-    # -- parts of the steps that a fused round calls by themselves --
+    # -- parts of the steps; a fused round calls `make_trees`, `commit_one` and `complete_round` --
 
     def make_trees(self, states: Sequence[RoundState]) -> None:
         if self.schedule.active:
@@ -219,6 +218,9 @@ class RoundSteps:
     def complete_round(self, state: RoundState, result: CommitResult) -> Iterator[Event]:
         """The round's last event, and the run's if it has ended."""
         request, sequence = state.request, state.request.sequence
+        if not sequence.finish_reason:
+            # Now, since the event tells what the next round is going to do.
+            self._drafting.auditions.before_first_draft(request)
         kv = (self._llm.length(request.row), self._llm.slots)
         event = self._recorder.round_completed_event(state, result, kv)
         request.notes.clear()
@@ -228,19 +230,12 @@ class RoundSteps:
             yield run_completed(sequence)
 
 
-def serial_round(steps: RoundSteps, states: Sequence[RoundState]) -> Iterator[Event]:
-    """The steps one after another; no drafter works during the LLM's pass."""
-    yield from steps.draft(states, states)
-    yield from steps.combine(states)
-    yield from steps.verify(states)
-    yield from steps.commit(states)
-
-
-def overlapped_round(
+def run_round(
     steps: RoundSteps, batch: RoundBatch, beside: AbstractContextManager[None]
 ) -> Iterator[Event]:
-    """The same steps (Minions 3.4); while the LLM verifies, drafters work for other requests or for
-    the next round of these. `batch.drafted` were drafted that way during an earlier pass."""
+    """The steps one after another. `beside`: what drafters do during the LLM's pass, for other
+    requests or for the next round of these (Minions 3.4); nothing in a serial round.
+    `batch.drafted` were drafted that way during an earlier pass."""
     yield from steps.draft(batch.fresh, batch.states)
     yield from steps.combine(batch.states)
     yield from steps.verify(batch.states, beside)

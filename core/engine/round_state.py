@@ -53,38 +53,32 @@ class AheadDrafts:
 
 @dataclass(eq=False)
 class ActiveRequest:
-    """A sequence that is being decoded: its LLM row, drafters in fixed order, length policy.
-
-    `max_tree_nodes` None is uncut. Waiting for the next round: `timings`, the prefill's time, and
-    `ahead_drafts`, the drafts made for it. `lost`: drafters that failed; `notes`: sentences for
-    the round's event. `likelihood_history`: token likelihoods that its weights have seen.
-    `router` chooses among the `routed_ssms`; None: all of them draft. `grant`, `load`: what the
-    scheduler allows, and the pass that is shared; `waited`: rounds since the request was last
-    verified; `width`: mean nodes of its trees for each token of depth; `decision`: a plan with a
-    decision that none of its drafts has followed yet; `auditioned`: its SSMs have been scored on
-    the prompt.
-    """
+    """A sequence that is being decoded, with what serves it. Drafters are named by index."""
 
     sequence: TokenSequence
-    row: int
+    row: int  # of the LLM's KV cache
     drafters: tuple[Drafter, ...]
     policy: LengthPolicy
     weights: DrafterWeights
-    max_tree_nodes: int | None
+    max_tree_nodes: int | None  # None: uncut
     open_drafters: set[int] = field(default_factory=set)
+    lost: set[int] = field(default_factory=set)  # drafters that failed
+    # For the next round: the time of prefill and auditions, sentences for its event, its drafts.
     timings: list[Timed] = field(default_factory=list)
-    lost: set[int] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
     ahead_drafts: AheadDrafts | None = None
+    # The token likelihoods that `weights` have seen.
     likelihood_history: LikelihoodHistory = field(default_factory=LikelihoodHistory)
-    router: Router | None = None
+    router: Router | None = None  # chooses among `routed_ssms`; None: all of them draft
     routed_ssms: frozenset[str] = frozenset()
+    auditioned: bool = False  # its SSMs have been scored for the first draft
+    # The scheduler's: what it allows, the load of the shared pass, rounds since the request was
+    # last verified, mean nodes of its trees by depth, and a decision that no draft has followed.
     grant: Grant = FREE
     load: BatchLoad | None = None
     waited: int = 0
     width: float = 1.0
     decision: Plan | None = None
-    auditioned: bool = False
     shares_pass: SharesPass | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -181,49 +175,42 @@ class ActiveRequest:
 
 @dataclass(eq=False)
 class RoundState:
-    """One request's data in one round; each step of the engine fills in its part.
+    """One request's data in one round; each step of the engine fills in its part."""
 
-    `length`: the chosen length after `ActiveRequest.effective_choice`.
-    `ahead_drafts`: drafts for this round, made during the last LLM pass; `next_drafts`: those for
-    the next round, by drafter. `ahead`: hits and misses of everything drafted early; `hidden_ms`:
-    its time that ran during the pass for another request. `between_ms`: see `idle_time`.
-    `route`: the SSMs that draft, None without a router; `log_probs`: of tokens of the text, by
-    drafter, since its last report. `target_tokens`: the LLM's tokens at all nodes, if computed in
-    one batch. `kv_committed`: the accepted path is already committed in the LLM's row. `error`: why
-    the request ends here. `grant`, `decision`: the scheduler's when this draft was planned, maybe a
-    round ago; `scheduled`: its part in the batch; `num_tokens`: committed in the round. `loads`:
-    when layers of an offloaded LLM were read meanwhile. `nodes`: those asked for drafts.
-    `requests_ahead`: of SSMs on nodes whose drafts had been made ahead. `traffic`: of an LLM over
-    ranks.
-    """
-
+    # Planned. `grant` and `decision` are the scheduler's of then, which may be a round ago.
     request: ActiveRequest
     choice: Choice
     root_position: int
-    drafts: dict[int, Draft] = field(default_factory=dict)
-    combined: CombinedTree = field(default_factory=lambda: CombinedTree(TokenTree()))
-    target: Target = field(init=False)
-    verdict: Verdict = field(init=False)
-    target_tokens: TargetTokens | None = None
-    kv_committed: bool = False
-    timings: list[Timed] = field(default_factory=list)
-    loads: list[Timed] = field(default_factory=list)
-    nodes: tuple[NodeTrip, ...] = ()
-    requests_ahead: tuple[DraftRequest, ...] = ()
-    traffic: tuple[RankTraffic, ...] = ()
-    ahead_drafts: AheadDrafts | None = None
-    ahead: tuple[Ahead, ...] = ()
-    hidden_ms: float = 0.0
-    between_ms: float = 0.0
-    next_drafts: AheadDraftsByName = field(default_factory=dict)
-    route: Route | None = None
-    log_probs: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    error: BaseException | None = None
+    length: int = field(init=False)  # after `ActiveRequest.effective_choice`
+    route: Route | None = None  # the SSMs that draft; None: no router
     grant: Grant = FREE
     decision: Plan | None = None
-    scheduled: Scheduled | None = None
+    # Drafted. By drafter index; log-probabilities of the text's tokens by name, since the last.
+    drafts: dict[int, Draft] = field(default_factory=dict)
+    log_probs: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    nodes: tuple[NodeTrip, ...] = ()  # those asked for drafts
+    requests_ahead: tuple[DraftRequest, ...] = ()  # of SSMs there that had drafted ahead
+    # Drafted early: for this round, for the next one, hits and misses, and the time of it that ran
+    # during the pass for another request.
+    ahead_drafts: AheadDrafts | None = None
+    next_drafts: AheadDraftsByName = field(default_factory=dict)
+    ahead: tuple[Ahead, ...] = ()
+    hidden_ms: float = 0.0
+    # Combined and verified.
+    combined: CombinedTree = field(default_factory=lambda: CombinedTree(TokenTree()))
+    scheduled: Scheduled | None = None  # its part of the batch
+    target: Target = field(init=False)
+    target_tokens: TargetTokens | None = None  # the LLM's at all nodes, if computed in one batch
+    verdict: Verdict = field(init=False)
+    error: BaseException | None = None  # why the request ends here
+    # Committed. `kv_committed`: the accepted path already is, in the LLM's row.
+    kv_committed: bool = False
     num_tokens: int = 0
-    length: int = field(init=False)
+    # Measured: stages, reads of an offloaded LLM's layers, traffic of ranks, and `idle_time`'s.
+    timings: list[Timed] = field(default_factory=list)
+    loads: list[Timed] = field(default_factory=list)
+    traffic: tuple[RankTraffic, ...] = ()
+    between_ms: float = 0.0
 
     def __post_init__(self) -> None:
         self.length = self.request.effective_choice(self.choice).length
@@ -327,9 +314,7 @@ def _outcome(
     state: RoundState, index: int, committed: tuple[int, ...], counts: tuple[int, int]
 ) -> DraftOutcome:
     """`counts`: accepted tokens credited to this drafter, and its verified nodes."""
-    draft, name = state.drafts[index], state.request.drafters[index].name
-    # The last prefill span: an audition on the prompt's end may come before it.
-    prefill = [t for t in state.request.timings if (t.lane, t.name) == (name, "prefill")][-1:]
+    draft = state.drafts[index]
     return DraftOutcome(
         ms=_ms(draft.timings),
         # The first pass is the catch-up's, which also gives the logits of the first step.
@@ -339,7 +324,6 @@ def _outcome(
         path=tuple(draft.walk(committed)),
         credit=counts[0],
         start_ms=_ms(t for t in draft.timings if t.name in ("catch_up", "wire")),
-        prefill_ms=_ms(prefill),
         ahead=draft.ahead > 0,
         num_verified=counts[1],
     )

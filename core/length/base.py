@@ -85,12 +85,11 @@ class Choice:
 class DraftOutcome:
     """Cost and result of one drafter's draft.
 
-    `ms`: catch-up (`start_ms` of it) and drafting, `steps` model passes after the catch-up's own;
-    `prefill_ms`: time to read the prompt, if this was the drafter's first draft. `depths` and
-    `chances` (cumulative scores) of all drafted nodes; `num_verified` of them were verified.
-    `path`: its own nodes along the committed text. `credit`: accepted tokens that no drafter before
-    it (in the run's order) proposed. `ahead`: begun during the last verification, so `ms` and
-    `steps` are those of a part of the draft.
+    `ms`: catch-up (`start_ms` of it) and drafting, `steps` model passes after the catch-up's own.
+    `depths` and `chances` (cumulative scores) of all drafted nodes; `num_verified` of them were
+    verified. `path`: its own nodes along the committed text. `credit`: accepted tokens that no
+    drafter before it (in the run's order) proposed. `ahead`: begun during the last verification, so
+    `ms` and `steps` are those of a part of the draft.
     """
 
     ms: float
@@ -100,7 +99,6 @@ class DraftOutcome:
     path: tuple[int, ...]
     credit: int
     start_ms: float = 0.0
-    prefill_ms: float = 0.0
     ahead: bool = False
     num_verified: int = 0
 
@@ -179,8 +177,8 @@ class Routed(Protocol):
 
 @runtime_checkable
 class Auditions(Protocol):
-    """A length policy that may choose the drafters; before the first round it then gets each SSM's
-    score on the prompt."""
+    """A length policy that may choose the drafters; once, as soon as the text is long enough, it
+    then gets each SSM's score on the text's last tokens."""
 
     @property
     def chooses(self) -> bool:
@@ -188,5 +186,5 @@ class Auditions(Protocol):
         ...
 
     def observe_audition(self, fits: Mapping[str, float]) -> None:
-        """`fits`: each SSM's mean log-probability of the prompt's last tokens, by name."""
+        """`fits`: each SSM's mean log-probability of these tokens, by name."""
         ...

@@ -1,10 +1,11 @@
 """`goodput`: one SSM drafts, each draft for as long as its score pays.
 
-Four parts: the audition before the first draft picks the SSM; a stop rule ends each draft
-(`StopRule`); nodes not worth verifying are dropped; a drafter that falls behind plain decoding is
-switched off, then probed ever more rarely. What a round takes, and the price of a millisecond in
-tokens, are `RoundCosts`. Scores are the drafters' own: each fits its calibration temperature
-online."""
+Four parts: an audition picks the SSM once the text has a few tokens, until then the first SSM
+drafts; a stop rule ends each draft (`StopRule`); nodes not worth verifying are dropped; a drafter
+that falls behind plain decoding is switched off, then probed ever more rarely. What a round takes,
+and the price of a millisecond in tokens, are `RoundCosts`. Scores are the drafters' own: each fits
+its calibration temperature online.
+"""
 
 from __future__ import annotations
 
@@ -88,11 +89,11 @@ class Goodput:
 
     @property
     def chooses(self) -> bool:
-        """See Auditions, here and below."""
+        """See Auditions."""
         return self._chooses
 
     def observe_audition(self, fits: Mapping[str, float]) -> None:
-        """Selects the SSM with the highest score on the prompt; no other SSM drafts in this run."""
+        """Selects the SSM with the highest score; no other SSM drafts from here on."""
         if fits:
             self._groups[0] = _DrafterGroup((max(fits, key=lambda name: fits[name]),))
             self._labels = tuple(group.label for group in self._groups)
@@ -115,7 +116,7 @@ class Goodput:
     # -- before a round --
 
     def choose(self) -> Choice:
-        """See LengthPolicy, here and below."""
+        """See LengthPolicy."""
         # Idempotent: several callers plan with the same choice until `observe` drops it.
         if self._choice is None:
             self._choice, self._age = self._plan(), 0
@@ -145,7 +146,7 @@ class Goodput:
         costs = [price * (further.ms - one.ms) for one, further in pairwise(estimates[1:])]
         return Choice(
             length=length,
-            reason=self._reason(before, price, costs),
+            reason=self._reason(before, rate, price, costs),
             drafters=frozenset(name for group in drafting for name in group.members),
             stop=self._stop(on, price, costs) if drafting else None,
             estimates=estimates,
@@ -180,15 +181,15 @@ class Goodput:
         verify_ms = rounds.verify_ms(PROBE_LENGTH) - rounds.verify_ms(0)
         return self._backoffs.due(group.label, late_ms + verify_ms + rounds.overhead_ms)
 
-    def _reason(self, before: int, price: float, costs: Sequence[float]) -> str:
+    def _reason(self, before: int, rate: float, price: float, costs: Sequence[float]) -> str:
         """A sentence for the reader: the length with its numbers, and what is switched off or
-        probed."""
+        probed. `rate`: of the drafter whose stop it tells."""
         after = self._length
         text = f"{before} -> {after}: " if before != after else f"{after} stays: "
         if not after:
             text += f"no draft beats plain decoding at {price * 1000:.0f} tokens a second"
         elif costs:
-            score = min(1.0, costs[0] / max(self._groups[0].rate.get(), costs[0]))
+            score = min(1.0, costs[0] / max(rate, costs[0]))
             text += f"a second step takes {costs[0] / price:.2f} ms, a token {1 / price:.2f} ms, "
             text += f"so a draft goes on while its score is at least {score:.2f}"
         else:

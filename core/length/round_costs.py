@@ -144,8 +144,6 @@ class RoundCosts:
             if draft.ms > 0 and not draft.ahead:
                 rest_ms = draft.ms - draft.start_ms
                 measured.add(draft.start_ms, rest_ms, draft.steps, late=name in probed)
-            if draft.prefill_ms > 0:
-                measured.prefill.add(draft.prefill_ms)
 
     def record(self, outcome: RoundOutcome, drafts: DraftOutcomes, rounds: float) -> None:
         """A round with drafts that took as long as `rounds` plain ones."""

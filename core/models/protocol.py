@@ -25,8 +25,7 @@ class Feed:
 
     `parents[i]` is an index among the row's pending nodes, counting those of this feed after the
     ones already there; ROOT (-1) hangs a node under the last token in the row's KV cache. With
-    `last_only` the
-    logits of the last token alone are returned.
+    `last_only` the logits of the last token alone are returned.
     """
 
     row: int

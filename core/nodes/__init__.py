@@ -1,4 +1,4 @@
 """SSMs on other machines: a server that drafts (`python -m core.nodes`), and the pool that asks it.
 
-Needs the packages of requirements-cluster.txt; nothing else of core imports this package.
+Needs the packages of requirements-cluster.txt; core imports it only where nodes are named.
 """

@@ -217,7 +217,7 @@ def state_of(committed: tuple[int, ...], drafts: dict[int, Draft]) -> RoundState
     engine = engine_hiding()
     live = engine.admit(engine.prepare(Request("w1 w2 w3", LONG, SpeculationConfig(**TREE))))
     ahead = AheadDrafts({"same": SEEN}, (PASS,), committed)
-    return RoundState(live, FULL, 2, drafts, ahead_drafts=ahead)
+    return RoundState(live, FULL, 2, drafts=drafts, ahead_drafts=ahead)
 
 
 @pytest.mark.parametrize(

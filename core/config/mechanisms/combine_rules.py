@@ -15,9 +15,10 @@ __all__ = ["COMBINE_RULES", "CombineRule", "PictureWords"]
 class PictureWords:
     """What the page's pictures write of a combine rule.
 
-    `dropped`: why a node is not in the tree; `dropped_short` the same as a participle; `unverified`
-    of one proposal. `legend`: what the marks mean. `mass`: what the number of a node is, in the
-    tree; `proposal_mass` among the proposals; `mass_symbol` and `mass_meaning` say how it is made.
+    `dropped`: why a node is not in the tree; `dropped_short`: the same in two or three words;
+    `unverified`: the same of one proposal. `legend`: what the marks mean. `mass`: what the number
+    of a node is, in the tree; `proposal_mass` among the proposals; `mass_symbol` and `mass_meaning`
+    say how it is made.
     """
 
     dropped: str = "Dropped: not worth the time of verifying it"
@@ -101,7 +102,7 @@ COMBINE_RULES: Mapping[str, CombineRule] = by_name(
         CombineRule(
             "union",
             "all drafts in one tree",
-            "core.trees.combine.base:union",
+            "core.trees.combine.union:union",
             keeps_all=True,
             meaning="the drafts of all drafters are merged into one tree",
             words=PictureWords(dropped="Dropped: the node budget was full"),
@@ -129,7 +130,7 @@ COMBINE_RULES: Mapping[str, CombineRule] = by_name(
         CombineRule(
             "log_pool",
             "SSMs choose together",
-            "core.trees.combine.base:log_pool",
+            "core.trees.combine.log_pool:log_pool",
             node_budget="pooled",
             weighted=True,
             ahead=False,

@@ -24,16 +24,14 @@ LARGEST_TREE = 256
 @dataclass
 class DraftCosts:
     """A drafter's milliseconds: `start` (catching up, which gives depth 1), `step` (each further
-    depth), `late` (catching up when it has not drafted for long), `prefill` of a prompt."""
+    depth), `late` (catching up when it has not drafted for long)."""
 
     start: Meter = field(default_factory=Meter)
     step: Meter = field(default_factory=Meter)
     late: Meter = field(default_factory=Meter)
-    prefill: Meter = field(default_factory=Meter)
 
-    # Cost of a start when a step was last timed.
-    # Both grow with the machine's load: a step that is not timed now is assumed to have changed as
-    # the start has.
+    # Cost of a start when a step was last timed. Both grow with the machine's load: a step that is
+    # not timed now is assumed to have changed as the start has.
     _start_then: float = 0.0
 
     @property

@@ -1,7 +1,8 @@
 """Common part of the combine rules: merges all drafts into one trie and applies a rule's selection.
 
-A node keeps all of its proposals: a token proposed twice is tried twice. To try it once would lose
-the second proposer's q from the residual, and the text would not be the LLM's.
+A node keeps all of its proposals: under `mss` and `traversal` a token that two drafters proposed is
+tried twice. To try it once would lose the second one's q from the residual, and the text would not
+be the LLM's.
 """
 
 from __future__ import annotations
@@ -19,11 +20,9 @@ __all__ = [
     "MergedTree",
     "Selection",
     "VoteWeights",
-    "log_pool",
     "merge_drafts",
     "node_chances",
     "select",
-    "union",
 ]
 
 KeepNode = Callable[[int, int, float], bool]
@@ -148,7 +147,7 @@ def select(whole: MergedTree, selection: Selection, keep: KeepNode | None = None
     selected = set(nodes)
     left = [node for node in range(len(whole.tree)) if node not in selected]
     dropped = [(source, node) for node in left for source in whole.sources[node]]
-    tree = whole.tree if not left else restrict(whole.tree, nodes)
+    tree = whole.tree if not left else _subtree(whole.tree, nodes)
     return CombinedTree(
         tree,
         tuple(source for source, _ in dropped),
@@ -172,7 +171,7 @@ def _worth_verifying(whole: MergedTree, nodes: tuple[int, ...], keep: KeepNode) 
     return tuple(node for node in nodes if node in selected)
 
 
-def restrict(tree: TokenTree, nodes: tuple[int, ...]) -> TokenTree:
+def _subtree(tree: TokenTree, nodes: tuple[int, ...]) -> TokenTree:
     # `nodes` are closed under ancestors, so every parent has a new number.
     number = {ROOT: ROOT} | {node: i for i, node in enumerate(nodes)}
     return TokenTree(
@@ -181,26 +180,3 @@ def restrict(tree: TokenTree, nodes: tuple[int, ...]) -> TokenTree:
         tuple(tree.depths[node] for node in nodes),
         tuple(tree.proposals[node] for node in nodes),
     )
-
-
-def union(whole: MergedTree, vote_weights: VoteWeights) -> Selection:
-    """All drafted nodes, without weights."""
-    return Selection(tuple(range(len(whole.tree))))
-
-
-def log_pool(whole: MergedTree, vote_weights: VoteWeights) -> Selection:
-    """All drafted nodes: the drafters were weighted while they drafted one tree together.
-
-    A node's weight is the weighted geometric mean of its drafters' path probabilities,
-    prod chance_i^(w_i / sum w); drafters that did not propose the node do not count.
-    """
-    node_weights = []
-    for node in range(len(whole.tree)):
-        weights = {drafter: vote_weights.weights[drafter] for drafter in whole.drafters(node)}
-        total, mass = sum(weights.values()), 1.0
-        for drafter, weight in weights.items():
-            # The total is positive: `paper` bounds the weights, `full_information` each token's
-            # logarithm.
-            mass *= whole.chance(node, drafter) ** (weight / total)
-        node_weights.append(mass)
-    return Selection(tuple(range(len(whole.tree))), tuple(node_weights))

@@ -1,5 +1,5 @@
 """`vote`: Minions' majority vote over the drafters' sequences. `vote_tree`: the best nodes of the
-union by weighted score: `vote_nodes` leads from the vote to the union."""
+union by weighted score, with `vote_nodes` from one sequence to the whole union."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def vote(whole: MergedTree, vote_weights: VoteWeights) -> Selection:
 
     A node's weight is the sum of the weights of the drafters through it. From the root down the
     heaviest child is taken; on a tie that of the heavier single drafter, then of the lower index.
-    Weights that went up and down by the same factors are equal, whatever their last bits say.
+    Weights are compared to DIGITS places, since equal products may differ in their last bits.
     """
     node_weights = tuple(
         sum(vote_weights.weights[drafter] for drafter in whole.drafters(node))

@@ -316,6 +316,18 @@ def test_who_votes_or_pools_is_judged_together(combine: str) -> None:
         assert (result.lengths[-1] == 0) == (world is worthless)
 
 
+def test_the_reason_tells_the_stop_of_the_drafter_that_drafts() -> None:
+    """The SSM is switched off: its rate says nothing about where the lookup stops."""
+    ssm, lookup = drafter("a", 0.02, 3.0, 3.0), drafter("ngram", 0.85, 0.1, 0.1)
+    late = run(World((ssm, lookup), linear(5, 0.1)), 600).choices[-40:]
+    told = [choice for choice in late if choice.drafters == {"ngram"} and choice.length > 1]
+    assert told
+    for choice in told:
+        limits = choice.stop.limits("ngram") if choice.stop else None
+        assert limits is not None and limits.scores is not None
+        assert f"while its score is at least {limits.scores[1]:.2f}" in choice.reason
+
+
 def test_an_ngram_lookup_that_does_not_pay_is_switched_off_alone() -> None:
     world = World((drafter("a", 0.85, 0.3, 0.3), drafter("ngram", 0.02, 3.0, 0.0)), linear(5, 0.1))
     late = run(world, 400).choices[-10:]

@@ -1,0 +1,25 @@
+"""`log_pool`: the tree that SSMs drafted together, each node with its pooled probability."""
+
+from __future__ import annotations
+
+from core.trees.combine.base import MergedTree, Selection, VoteWeights
+
+__all__ = ["log_pool"]
+
+
+def log_pool(whole: MergedTree, vote_weights: VoteWeights) -> Selection:
+    """All drafted nodes: the drafters were weighted while they drafted one tree together.
+
+    A node's weight is the weighted geometric mean of its drafters' path probabilities,
+    prod chance_i^(w_i / sum w); drafters that did not propose the node do not count.
+    """
+    node_weights = []
+    for node in range(len(whole.tree)):
+        weights = {drafter: vote_weights.weights[drafter] for drafter in whole.drafters(node)}
+        total, mass = sum(weights.values()), 1.0
+        for drafter, weight in weights.items():
+            # The total is positive: `paper` bounds the weights, `full_information` each token's
+            # logarithm.
+            mass *= whole.chance(node, drafter) ** (weight / total)
+        node_weights.append(mass)
+    return Selection(tuple(range(len(whole.tree))), tuple(node_weights))
