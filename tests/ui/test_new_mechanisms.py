@@ -15,10 +15,14 @@ from core.events import Combined
 from tests.core.engines import WARM, engine_of, tables
 from tests.core.test_mechanisms import registered
 from tests.ui.fakes import pictures_at, view_at
-from tests.ui.test_form import form_values
-from ui.form import form
 from ui.form.fields import FIELD_NAMES, field_controls, values_of
-from ui.form.menus import combine_choices, draft_choices, idle_fields, weights_choices
+from ui.form.menus import (
+    combine_choices,
+    draft_choices,
+    idle_fields,
+    verify_choices,
+    weights_choices,
+)
 from ui.run.votes import vote_sentence
 from ui.tune.form import axis_shown
 
@@ -44,8 +48,8 @@ def test_menus_offer_them_with_their_labels() -> None:
 
 
 def test_menus_mark_what_their_records_rule_out() -> None:
-    updates = form.control_updates(form_values(combine="deepest", draft="sampled", temperature=0.8))
-    lossless = {rule for label, rule in updates["verify"].choices if "not lossless" not in label}
+    choices = verify_choices("sampled", 0.8, "deepest")
+    lossless = {rule for label, rule in choices if "not lossless" not in label}
     assert lossless == {"auto", "match"}, "which rule out draws, since nodes are dropped"
     marked = "deepest (not lossless with verify mss: a selected token is no random draw)"
     assert (marked, "deepest") in combine_choices("auto", "mss", 0.8)
