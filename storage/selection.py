@@ -229,9 +229,8 @@ def _baseline(row: sqlite3.Row) -> PlainSpeed | None:
     if rate is None:
         return None
     blocks = tuple((plain, ours) for plain, ours in from_json(row["baseline_blocks_json"] or "[]"))
-    return PlainSpeed(
-        rate, text_back(row["baseline_run_id"]), text_back(row["baseline_note"]), blocks
-    )
+    names = text_back(row["baseline_run_id"]), text_back(row["baseline_note"])
+    return PlainSpeed(rate, *names, blocks, bool(row["baseline_same_text"]))
 
 
 def _rounds(connection: sqlite3.Connection, run: int) -> int:

@@ -303,7 +303,9 @@ def test_the_lesson_that_is_made_to_lose_says_when_it_wins(slower: float, words:
     base = row(label=plain, round_ms=1.0)
     assert base.stats.num_new_tokens / base.stats.num_rounds > 1.1
     rows = {plain: base, long: row(label=long, round_ms=slower)}
-    assert loses.outcome(Evidence(MappingProxyType(rows))).startswith(words)
+    outcome = loses.outcome(Evidence(MappingProxyType(rows)))
+    assert outcome.startswith(words)
+    assert f"{slower:.1f}" not in outcome, "that is the answer to the question below"
     assert not loses.outcome(Evidence(MappingProxyType({plain: base})))
 
 

@@ -217,10 +217,10 @@ def test_the_best_is_named_with_what_is_as_good_and_the_noise_is_shown() -> None
     study = grid_study()
     told = words(study, grid_results(study, noisy))
     assert "Best: speculation length 4, expansion 1. 2.00x the speed of plain decoding (" in told
-    assert "Within noise of it: speculation length 2, expansion 2,1. Their intervals" in told
+    assert "Not told apart from it: speculation length 2, expansion 2,1. Their intervals" in told
     assert "Every run wrote plain decoding's text" in told
     told = words(study, grid_results(study, steady))
-    assert "No other point comes within its noise." in told
+    assert "Every other point is told apart from it: their intervals lie below its own." in told
     told = words(study, grid_results(study, steady, done=7))
     assert "Best so far: " in told and "Every run so far" in told
     assert words(study, {}).startswith("Nothing is measured yet.")
@@ -247,11 +247,11 @@ def test_a_point_that_drafted_as_the_best_did_counts_as_good() -> None:
     assert [rows[str(i)]["mark"] for i in range(1, 5)] == ["near", "", "best", ""]
     assert [row["found"] for row in summary_rows(found)][1:4] == ["within noise", "", "best"]
     told = words(study, results)
-    assert "noise of it: speculation length 2, expansion 1. They drafted and accepted" in told
-    assert "No other point" not in told and "Alike: speculation length 2, expansion 1; " in told
+    assert "apart from it: speculation length 2, expansion 1. They drafted and accepted" in told
+    assert "Every other point" not in told and "Alike: speculation length 2, expansion 1; " in told
     once = {cell: one for cell, one in results.items() if cell.item == "p0"}
     told = words(grid_study(prompts=1), once)
-    assert "It was measured once" in told and "Within noise of it: speculation length 2" in told
+    assert "It was measured once" in told and "Not told apart from it: speculation length 2" in told
 
 
 def test_a_slower_grid_is_said_plainly() -> None:

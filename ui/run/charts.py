@@ -13,6 +13,7 @@ from core.config.mechanisms import LENGTH_POLICIES, combine_rule, length_policy
 from core.events import RunStats, Span
 from ui.run.frame import Before, Frame
 from ui.run.granted import decision_values, granted_words
+from ui.run.length_reasons import length_reason
 from ui.run.nodes import nodes_of, nodes_value, trip_spans
 from ui.run.offload_words import offload_words
 from ui.run.ranks import ranks_words
@@ -87,7 +88,9 @@ def choice_value(frame: Frame) -> Value:
         "predicts": policy.predicts,
         "always": policy.always,
         "no_estimates": policy.no_estimates,
-        "reason": completed.length_reason if completed else "",
+        "reason": length_reason(completed.length_reason, completed.speculation_length)
+        if completed
+        else "",
         "next": completed.next_speculation_length if completed else -1,
         "estimates": {
             str(e.length): {

@@ -119,7 +119,8 @@ class Hub:
 class TabSession:
     """One tab's state on one page: the run that it shows and what was measured about it.
 
-    `asked` is the request of `player`'s run if it was started here; `baseline`, `answer` and
+    `asked` is the request of `player`'s run if it was started here, `form` what the form would run
+    now; `baseline`, `answer` and
     `regret` belong to that run, `before` is the run it is compared with. `trouble` and `doing` are
     sentences for the visitor. `side` is a second run for this session, such as the baseline's;
     `racing`: it is plain decoding; `measuring`: a speed-up is being measured; `why_no_run`: why no
@@ -132,6 +133,7 @@ class TabSession:
 
     player: Player | None = None
     asked: Request | None = None
+    form: Request | None = None
     before: Before | None = None
     pace: Pace = field(default_factory=Pace)
     baseline: Baseline | None = None
@@ -185,6 +187,11 @@ class TabSession:
     def opening(self) -> bool:
         """Whether it shows the run that the page opens with."""
         return self.player is not None and self.player.source.run_id == OPENING
+
+    @property
+    def changed(self) -> bool:
+        """Whether the form would run something else than the run that is shown."""
+        return None not in (self.asked, self.form) and self.form != self.asked
 
     @property
     def moving(self) -> bool:

@@ -103,7 +103,7 @@ def _cells(
             "high": figures[i].high,
             "spread": figures[i].spread,
             "runs": tuned.rows[i].cells,
-            # "The fastest" and "within noise of it" are said of speeds only.
+            # "Highest measured" and "not told apart from it" are said of speeds only.
             "mark": _mark(tuned, i) if measure == "speed" else "",
         }
     for one in tuned.grid.refused:

@@ -224,7 +224,9 @@ function axes(place, values, y, format) {
 }
 
 function rounds(first, last, x, place) {
-  const step = ceiling(Math.max(1, (last - first) / 6), WHOLE_STEPS);
+  // Numbers of three digits stay apart.
+  const most = Math.min(6, Math.max(1, (place.right - place.left) / (2.6 * place.font)));
+  const step = ceiling(Math.max(1, (last - first) / most), WHOLE_STEPS);
   const ticks = [];
   for (let tick = Math.ceil(first / step) * step; tick <= last; tick += step) ticks.push(tick);
   if (!ticks.length) ticks.push(first);
