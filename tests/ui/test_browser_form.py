@@ -275,7 +275,7 @@ def test_fields_that_are_wrong_idle_or_of_ones_own(short: Served, browser_page: 
     are_greyed(page, "weights", "vote_nodes", but=("expansion",))
     page.locator("#field-weights").get_by_text("Not used: union reads no weights").wait_for()
     sites.choose(page, "field-combine", "vote")
-    page.locator("#field-expansion").get_by_text("a vote is over sequences").wait_for()
+    page.locator("#field-expansion").get_by_text("vote chooses among sequences").wait_for()
     are_greyed(page, "expansion", "vote_nodes", "eta", but=("weights",))
     sites.choose(sites.wait_form_settled(page), "field-weights", "paper")
     page.locator("#field-eta").get_by_text("A won vote multiplies").wait_for()

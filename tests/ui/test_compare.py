@@ -20,7 +20,7 @@ from ui.compare.study_text import same_answer
 from ui.compare.tab import LIVE, choices_shown, compare_choices, drawn_values, request_of, study_of
 from ui.components import COMPARE_PICTURES
 from ui.form.form import SAMPLING_NAMES, own_preset
-from ui.prompts.tab import study_drawn
+from ui.prompts.tab import study_updates
 from ui.run.view import reduce_all
 from ui.server.context import Context
 from ui.shared.studies import OpenedStudy, Studies
@@ -245,7 +245,7 @@ def test_partial_results_are_shown_and_what_auto_came_to(context: Context) -> No
     known = {cell: replace(one, auto_nodes=8) for cell, one in opened.results.items()}
     opened = opened._replace(results=known)
     assert pictures(context, opened)["compared"]["words"].endswith(told)
-    assert study_drawn(context, opened)[0]["words"].endswith(told)
+    assert study_updates(context, opened)[0]["words"].endswith(told)
     # Of a rule that finds its own length auto is another number: its trees may be larger.
     cells = list(known)
     other = {replace(cell, contestant="minions"): opened.results[cell] for cell in cells[1:]}

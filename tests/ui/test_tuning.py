@@ -19,7 +19,7 @@ from tests.lab.grids import AXES, grid_results, grid_study
 from tests.lab.test_grid_results import noisy, steady
 from ui.compare.comparison import ANSWERS
 from ui.tune.rows import run_rows, summary_rows, to_csv
-from ui.tune.values import axes_of, grid_value, point_value, points_value
+from ui.tune.values import axes_to_draw, grid_value, point_value, points_value
 from ui.tune.words import found_lines, grid_title, plan_lines
 
 
@@ -61,7 +61,7 @@ def test_one_axis_makes_a_line_and_a_single_value_is_no_axis() -> None:
     value = grid_value(study, tuning_result(study, {}), "speed")
     assert not value["ordered"] and value["high"] is None
     study = grid_study([axis_from_text("eta", "0.2"), axis_from_text("vote_nodes", "4")])
-    assert [axis.field for axis in axes_of(tuning_result(study, {}).grid)] == ["eta"]
+    assert [axis.field for axis in axes_to_draw(tuning_result(study, {}).grid)] == ["eta"]
 
 
 def test_a_third_axis_is_chosen_from_and_has_one_scale() -> None:

@@ -9,16 +9,11 @@ from itertools import takewhile
 
 import pytest
 
-from core.config import Request, SpeculationConfig
-from core.config.mechanisms import combine_rule, length_policy
+from core.config import SpeculationConfig
 from core.events import Combined, DraftRecord, Event, RoundCompleted
 from core.length import RoundOutcome, Trend
-from tests.core.engines import WARM, engine_of, tables
-from tests.core.test_mechanisms import registered
 from tests.synthetic import DRAFTERS, Mechanisms, synthetic_run
 from tests.ui.fakes import pictures_at, view_at
-from ui.form.fields import FIELD_NAMES, values_of
-from ui.form.menus import combine_choices, idle_fields, length_choices
 from ui.run.decided import winner_reasons
 from ui.run.explain import quote
 from ui.run.frame import Frame
@@ -26,9 +21,6 @@ from ui.run.length_reasons import length_reason
 from ui.run.values import picture_values
 from ui.run.view import detail_of, reduce_all
 from ui.run.votes import helped_words, proposals_value, vote_in_short, vote_sentence
-from ui.tune.form import axis_shown
-
-__all__ = ["registered"]
 
 RULES = ("vote", "vote_tree", "log_pool")
 
@@ -288,27 +280,6 @@ def test_the_sentence_of_a_round_tells_what_decided_and_a_tie_once() -> None:
     assert told > 6
     told = reasons({A: "xy", B: "xz", C: "xyw"}, (0.5, 1.0, 0.5), A)
     assert told.count("a tie") == 1
-
-
-CONFIG = SpeculationConfig(expansion=(2, 2), max_tree_nodes=6)
-
-
-@pytest.mark.usefixtures("registered")
-def test_registered_rules_have_their_menus_fields_and_words_in_pictures() -> None:
-    assert ("deepest (the deepest draft alone)", "deepest") in combine_choices("auto", "auto", 0.0)
-    assert ("two (always two)", "two") in length_choices()
-    for field, name in (("combine", "deepest"), ("length", "two")):
-        _, picked = axis_shown(field, ("a",))
-        assert name in [value for value, _ in picked.choices]
-    fields = dict(zip(FIELD_NAMES, values_of(CONFIG, ("a",)), strict=True))
-    assert idle_fields(fields)["eta"] and "weights" in idle_fields({**fields, "combine": "deepest"})
-    config = replace(CONFIG, combine="deepest", length="two", speculation_length=2)
-    events = list(engine_of(*tables()).generate(Request("w1 w2", WARM, config)))
-    values = pictures_at(events, 0)
-    assert values["tree"]["words"]["dropped"] == combine_rule("deepest").words.dropped
-    assert values["tree"]["words"]["mass"] == "" and not values["proposals"]["dial"]
-    assert values["lengths"]["no_estimates"] == length_policy("two").no_estimates
-    assert vote_sentence(*view_at(events, 0)) == "", "it weighs no drafter"
 
 
 def test_the_drafter_that_helped_most_is_named_with_its_counts() -> None:

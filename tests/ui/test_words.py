@@ -119,6 +119,9 @@ def test_match_is_told_by_its_seed() -> None:
         verdict = replace(detail.verified, rule="match")
         told = explain(replace(detail, verified=verdict), node, LETTERS, {"seed": 7})
         assert "with seed 7" in told.sentence and words in told.sentence
+        at_zero = {"seed": 7, "temperature": 0.0}
+        told = explain(replace(detail, verified=verdict), node, LETTERS, at_zero)
+        assert "the LLM's most probable token is" in told.sentence
 
 
 def test_before_the_verdict_nothing_is_claimed() -> None:
@@ -160,9 +163,12 @@ def test_a_draw_is_no_preference_and_who_drafted_is_named() -> None:
     drafted = [node for node, parent in enumerate(tree.parents) if parent == after]
     first = max(drafted, key=lambda node: verdict.llm_probabilities[node])
     by = ", ".join(LETTERS[name] for name in tree.drafters_of(first))
-    for rule, verb in (("greedy", "prefers"), ("match", "drew"), ("mss", "drew")):
+    for rule, temperature, verb in (
+        *(("greedy", 0.0, "prefers"), ("match", 0.0, "prefers")),
+        *(("match", 0.8, "drew"), ("mss", 0.8, "drew")),
+    ):
         judged = replace(detail, verified=replace(verdict, rule=rule))
-        told = explain(judged, None, LETTERS, {}).sentence
+        told = explain(judged, None, LETTERS, {"temperature": temperature}).sentence
         assert told.startswith(f"The drafts said {quote(tree.texts[first])} (by {by})")
         assert f"; the LLM {verb} {quote(verdict.own_text)} (" in told
 

@@ -123,7 +123,7 @@ class TabSession:
     now; `baseline`, `answer` and
     `regret` belong to that run, `before` is the run it is compared with. `trouble` and `doing` are
     sentences for the visitor. `side` is a second run for this session, such as the baseline's;
-    `racing`: it is plain decoding; `measuring`: a speed-up is being measured; `hindered`: why no
+    `racing`: it is plain decoding; `measuring`: a speed-up is being measured; `why_no_run`: why no
     run can be started. `pace`: how runs to come play. `lecture` has the results of the lessons'
     runs. `stops` counts clicks on Stop, as counted by the browser; `sent` are values on their way
     to the form; `study` is used by pages of studies.
@@ -144,7 +144,7 @@ class TabSession:
     side: LiveSource | None = None
     racing: bool = False
     measuring: bool = False
-    hindered: str = ""
+    why_no_run: str = ""
     stops: int = 0
     study: StudyPlace = field(default_factory=StudyPlace)
     sent: PendingFields | None = None
