@@ -33,7 +33,7 @@ STORE_VARIABLE = "SPECSCOPE_RANK_STORE"
 ENDS_WITH_INPUT = "SPECSCOPE_RANK_ENDS_WITH_INPUT"
 """Set where standard input is a pipe that the leader's process alone holds open."""
 ADDRESS_KEY = "specscope/leader"
-MEETING = timedelta(minutes=10)
+MEETING_S = 600.0
 """How long ranks that were started by hand wait for each other."""
 
 
@@ -87,8 +87,9 @@ def given_place(split: RankSplit | None = None) -> RankPlace | None:
     if rank == 0:
         _check_own_address()
     print(f"rank {rank} of {count} waits at {os.environ['MASTER_ADDR']}:{port}", file=sys.stderr)
+    limit = timedelta(seconds=MEETING_S)
     try:
-        store, rank, count = next(torch_distributed().rendezvous("env://", timeout=MEETING))
+        store, rank, count = next(torch_distributed().rendezvous("env://", timeout=limit))
     except RuntimeError as error:
         # Behind the first line torch tells its own call stack.
         reason = str(error).partition("\n")[0]
