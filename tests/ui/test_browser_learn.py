@@ -145,8 +145,9 @@ def test_a_lesson_is_read_run_tried_answered_and_goes_into_live(
     becomes(page, "() => document.querySelectorAll('#learn-verdict .sp-line').length", 0)
     answer(page, 77)
     verdict(page, "Not in this run. Where to look: ")
+    watch_pointed(page, "#learn-rows")
     page.click("#learn-show")
-    page.locator("#learn-rows.sp-pointed").wait_for()
+    page.wait_for_function("() => window.pointed")
     page.locator("#learn-number input").fill(str(int(narrow[2]) - int(wide[2])))
     page.locator("#learn-number input").press("Enter")
     verdict(page, "Right. ")
@@ -193,11 +194,25 @@ def test_nothing_moves_when_a_run_comes_and_the_place_of_the_answer_is_shown(
         assert steady(page, TOPS) == before, "the room of the rows was kept"
         assert page.evaluate(TOO_WIDE) == [], "words that do not fit their button"
         page.locator("#learn-docked [data-name=why]").click()
+        watch_pointed(page, "#learn-lengths")
         page.click("#learn-show")
-        page.locator("#learn-lengths.sp-pointed").wait_for()
+        page.wait_for_function("() => window.pointed")
         sites.in_sight(page, "#learn-lengths")
         assert not sites.overflows(page)
         sites.shot(page, f"learn-2-{width}")
+
+
+def watch_pointed(page: Any, where: str) -> None:
+    """`window.pointed`: whether the place has been outlined since, for however short a time."""
+    page.evaluate(
+        """(where) => {
+          window.pointed = false;
+          const place = document.querySelector(where);
+          const look = () => { window.pointed ||= place.classList.contains("sp-pointed"); };
+          new MutationObserver(look).observe(place, { attributes: true });
+        }""",
+        where,
+    )
 
 
 def turns_by_keys(page: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -21,16 +22,24 @@ PROMPTS = (
     "User: I want to book a table for two at an Italian restaurant.\nAssistant:",
 )
 # Every state of a row that the page has shown.
-WATCH = """() => { window.seenRows = {}; setInterval(() => {
+WATCH = """() => { window.seenRows = {}; new MutationObserver(() => {
   for (const row of document.querySelectorAll("#requests .sp-requests tbody tr"))
     window.seenRows[JSON.stringify(row.dataset)] = row.innerText;
-}, 20); }"""
+}).observe(document.body, {
+  subtree: true, childList: true, attributes: true, characterData: true
+});
+}"""
 
 # Whether a request was ever shown to be in the LLM's pass.
-WATCH_PASS = """() => { setInterval(() => {
+WATCH_PASS = """() => { new MutationObserver(() => {
   const cells = [...document.querySelectorAll("#learn-requests td")];
   if (cells.some((cell) => cell.innerText === "in the pass")) window.seenInPass = true;
-}, 20); }"""
+}).observe(document.body, {
+  subtree: true, childList: true, attributes: true, characterData: true
+});
+}"""
+# Of each LLM pass: a request lasts long enough to be drawn by a page on a busy machine.
+PASS_S = 0.04
 
 
 @pytest.fixture
@@ -38,7 +47,15 @@ def scheduled(tmp_path: Any, chromium: Any) -> Iterator[Served]:
     from core import Engine, load_models
     from core.engine.worker import Worker
 
-    worker = Worker(Engine(load_models(llm="bundled", ssms=["bundled"])))
+    models = load_models(llm="bundled", ssms=["bundled"])
+    forward: Any = models.llm.forward
+
+    def slow(feeds: Any) -> Any:
+        time.sleep(PASS_S)
+        return forward(feeds)
+
+    models.llm.forward = slow  # type: ignore[method-assign]
+    worker = Worker(Engine(models))
     with sites.serve_page(tmp_path, worker) as made:
         yield made
 
@@ -51,7 +68,7 @@ def opened(page: Any) -> Any:
     return page
 
 
-def asked(number: int, tokens: int = 600) -> Request:
+def asked(number: int, tokens: int = 300) -> Request:
     config = replace(SpeculationConfig.preset("cosine"), record_top_k=0)
     sampling = SamplingParams(tokens, ignore_eos=True)
     return Request(PROMPTS[number % len(PROMPTS)], sampling, config)
