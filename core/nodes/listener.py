@@ -47,6 +47,10 @@ class NodeListener:
         set_limits(router, address, QUEUED)
         # An engine that reconnects takes its own place, before its old connection is given up.
         router.router_handover = True
+        # Engines send heartbeats and say how long their silence may last (heartbeat_ttl). A timer
+        # of the node's own would write to a connection that is closed and still has frames to be
+        # read, which libzmq 4.3.5 answers with an abort (`!_io_error` in stream_engine_base.cpp).
+        router.heartbeat_ivl = 0
         if keys is not None:
             self._gate.bind(ZAP_ADDRESS)  # first: without it every key would be let in
             router.curve_server = True

@@ -1,13 +1,16 @@
 """Nodes over real sockets on loopback: CURVE, wrong keys, processes that are killed and stopped."""
 
 import os
+import select
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from socket import create_connection, create_server
 
 import pytest
 import zmq
@@ -19,6 +22,7 @@ from core.errors import ConfigError, NodeError
 from core.events import Event, RoundCompleted
 from core.models.loading.catalog import vocabulary_hash
 from core.models.loading.load import LoadedModels
+from core.nodes import zmq_transport
 from core.nodes.__main__ import main as node_main
 from core.nodes.client import RemotePool
 from core.nodes.keys import CurveKeys, read_keys, write_keys
@@ -31,7 +35,7 @@ from core.nodes.messages import (
     encode,
     from_node,
 )
-from core.nodes.zmq_transport import ZmqTransport
+from core.nodes.zmq_transport import ZmqTransport, set_limits
 from tests.core.engines import ids_of_events, request, rounds_of, texts_of
 from tests.core.nodes.served import (
     HASH,
@@ -127,6 +131,97 @@ def test_frames_of_any_kind_leave_a_node_serving(models: LoadedModels) -> None:
         context.destroy(linger=0)
         with closing(pool_to([address], None)) as pool:
             assert pool.connect(()).infos
+
+
+@pytest.fixture
+def soon_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Heartbeats and silence, but twenty and ten times as fast."""
+    monkeypatch.setattr(zmq_transport, "HEARTBEAT_MS", 50)
+    monkeypatch.setattr(zmq_transport, "SILENCE_MS", 300)
+
+
+@pytest.mark.usefixtures("soon_silent")
+def test_a_connection_that_is_replaced_and_closed_leaves_a_node_serving(
+    models: LoadedModels,
+) -> None:
+    """A frame on the old connection, which then is closed: with a heartbeat of the node's own,
+    libzmq ends the process."""
+    with listening(server_of(models), None) as address:
+        hello = encode(HelloMessage(VERSION, HASH, 8))
+        contexts = [zmq.Context(), zmq.Context()]
+        sockets = []
+        for context in contexts:
+            socket = context.socket(zmq.DEALER)
+            socket.identity = b"one engine"
+            set_limits(socket, address, 16)
+            socket.immediate, socket.reconnect_ivl = True, -1
+            socket.connect(f"tcp://{address}")
+            socket.send(hello)
+            assert not isinstance(from_node(socket.recv()), RefusedMessage)
+            sockets.append(socket)
+        for _ in range(3):
+            sockets[0].send(hello)
+        time.sleep(0.1)
+        contexts[0].destroy(linger=0)
+        time.sleep(0.3)
+        sockets[1].send(hello)
+        assert sockets[1].poll(2000)
+        contexts[1].destroy(linger=0)
+
+
+@pytest.mark.usefixtures("soon_silent")
+def test_a_node_gives_up_an_engine_that_goes_silent(models: LoadedModels) -> None:
+    """Behind a wire that carries nothing any more, without a word to either end."""
+    node = NodeListener(server_of(models), "127.0.0.1:0", None)
+    monitor = node._router.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+    ended = threading.Event()
+    thread = threading.Thread(target=node.serve, args=(ended.is_set,))
+    thread.start()
+    try:
+        with wire_to(node.address) as (address, cut), closing(pool_to([address], None)) as pool:
+            assert pool.connect(()).infos
+            assert not monitor.poll(500), "as long as it sends heartbeats it stays"
+            cut.set()
+            assert monitor.poll(3000)
+    finally:
+        ended.set()
+        thread.join()
+        node._router.disable_monitor()
+        monitor.close()
+        node.close()
+
+
+@contextmanager
+def wire_to(address: str) -> Iterator[tuple[str, threading.Event]]:
+    """An address from which all bytes go to a node and back, until the event is set."""
+    host, _, port = address.partition(":")
+    cut, ended = threading.Event(), threading.Event()
+    with create_server(("127.0.0.1", 0)) as listener, create_connection((host, int(port))) as far:
+
+        def carry() -> None:
+            near, _ = listener.accept()
+            ends = {near: far, far: near}
+            with near:
+                while not ended.wait(0.01):
+                    for end in select.select([] if cut.is_set() else ends, [], [], 0)[0]:
+                        ends[end].sendall(end.recv(1 << 16))
+
+        thread = threading.Thread(target=carry)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{listener.getsockname()[1]}", cut
+        finally:
+            ended.set()
+            thread.join()
+
+
+def test_a_node_by_two_names_is_refused(models: LoadedModels) -> None:
+    with listening(server_of(models), None) as address:
+        names = [address, address.replace("127.0.0.1", "localhost")]
+        with closing(pool_to(names, None)) as pool:
+            both = "(127.0.0.1|localhost):[0-9]+"
+            with pytest.raises(NodeError, match=f"node is '{both}': the same node as {both},"):
+                pool.connect((), wait_s=5)
 
 
 def test_a_node_that_starts_again_is_taken_in_again(models: LoadedModels) -> None:
