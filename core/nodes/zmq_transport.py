@@ -45,8 +45,8 @@ class ZmqTransport:
     def __init__(self, addresses: Sequence[str], keys: CurveKeys | None) -> None:
         self._addresses = tuple(addresses)
         self._keys = keys
-        # The same after a reconnection, so that a node knows the texts it holds for this engine. One
-        # a socket: two of one identity at one node would throw each other out for ever.
+        # The same after a reconnection, so that a node knows the texts it holds for this engine.
+        # One each: two sockets of one identity at one node would throw each other out for ever.
         self._identities = [secrets.token_bytes(16) for _ in self._addresses]
         self._context: zmq.Context[Any] | None = None
         self._sockets: list[zmq.Socket[Any]] = []
