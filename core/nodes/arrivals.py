@@ -62,9 +62,10 @@ class NodeArrivals:
     def _take(self, arrival: Arrival, awaited: bool) -> None:
         node, link = arrival.node, self._links[arrival.node]
         if arrival.change == "up":
+            link.connected()
             self.introduce(node)
         elif arrival.change == "down":
-            link.lose()
+            link.disconnected()
             self.ahead.forget(node)
         elif arrival.change == "refused":
             link.lose("it has another key: --node-key-file is to be the file it started with")

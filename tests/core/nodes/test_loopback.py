@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from socket import create_connection, create_server
@@ -15,14 +15,17 @@ from socket import create_connection, create_server
 import pytest
 import zmq
 
+from app import main as app_main
 from core import Engine, Request, SamplingParams, SpeculationConfig, connect_nodes
 from core.__main__ import main as core_main
+from core.__main__ import write_text
 from core.config.nodes import NodeSettings
 from core.errors import ConfigError, NodeError
 from core.events import Event, RoundCompleted
+from core.models.loading import load as loading
 from core.models.loading.catalog import vocabulary_hash
 from core.models.loading.load import LoadedModels
-from core.nodes import zmq_transport
+from core.nodes import opening, zmq_transport
 from core.nodes.__main__ import main as node_main
 from core.nodes.client import RemotePool
 from core.nodes.keys import CurveKeys, read_keys, write_keys
@@ -39,6 +42,7 @@ from core.nodes.zmq_transport import ZmqTransport, set_limits
 from tests.core.engines import ids_of_events, request, rounds_of, texts_of
 from tests.core.nodes.served import (
     HASH,
+    engine_over,
     listening,
     namespace,
     node_process,
@@ -113,6 +117,43 @@ def test_the_wrong_key_is_said_to_be_one(models: LoadedModels, keys: CurveKeys) 
         with pytest.raises(NodeError, match="another key: --node-key-file"):
             pool.connect((), wait_s=5)
         pool.close()
+
+
+def test_keys_that_were_made_apart_are_said_to_be_so(models: LoadedModels, keys: CurveKeys) -> None:
+    """The node ends the connection without a reason, and so does what is no node: both are named,
+    and while an engine waits it says that it may be the key."""
+    other, said = CurveKeys(*(zmq.curve_keypair()[1] for _ in range(2))), []
+    with (
+        listening(server_of(models), keys) as address,
+        closing(pool_to([address], other)) as pool,
+        pytest.raises(NodeError, match="took up no connection within 0.5 s: it has another key"),
+    ):
+        pool.connect((), wait_s=0.5, say=said.append)
+    assert said[-1] == f"Waiting for node {address} (another key?)"
+    with closing(pool_to([address], keys)) as pool:
+        with pytest.raises(NodeError, match="no node answered there within 0.3 s"):
+            pool.connect((), wait_s=0.3)
+        with listening(server_of(models), keys, address):
+            assert pool.connect(()).links[0].is_up
+
+
+@pytest.mark.parametrize("has_key", [True, False])
+def test_what_is_no_node_is_said_to_be_none(keys: CurveKeys, has_key: bool) -> None:
+    with create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            with suppress(OSError), listener.accept()[0] as socket:
+                socket.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        with (
+            closing(pool_to([address], keys if has_key else None)) as pool,
+            pytest.raises(NodeError, match="took up no connection .*, or is no node"),
+        ):
+            pool.connect((), wait_s=0.5)
+        thread.join()
 
 
 def test_frames_of_any_kind_leave_a_node_serving(models: LoadedModels) -> None:
@@ -330,12 +371,56 @@ def test_an_address_that_is_taken_is_named(models: LoadedModels) -> None:
         NodeListener(server_of(models), address, None)
 
 
+def test_a_node_asks_for_its_address_before_it_loads(
+    models: LoadedModels, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(opening, "load_ssms", lambda *_: pytest.fail("loaded"))
+    with listening(server_of(models), None) as address:
+        assert node_main(["--listen", address, "--ssm", "x"]) == 2
+    assert f"error: listen is '{address}': an address to be had" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [core_main, app_main])
+def test_what_is_wrong_with_nodes_is_said_before_the_llm_is_loaded(
+    command: Callable[[list[str]], int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(loading, "load_models", lambda *_: pytest.fail("loaded"))
+    prompt = ["--prompt", "x"] if command is core_main else ["--db", str(tmp_path / "runs.db")]
+    with create_server(("127.0.0.1", 0)) as listener:
+        free = f"127.0.0.1:{listener.getsockname()[1]}"
+    missing = str(tmp_path / "missing")
+    for words, said in (
+        (["--node", "127.0.0.1:1", "--node-key-file", missing], "node_key_file is "),
+        (["--cluster", free], f"cluster is '{free}': "),
+    ):
+        assert command([*prompt, *words]) == 2
+        assert f"error: {said}" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "zmq", None)
+    assert command([*prompt, "--node", "127.0.0.1:1"]) == 2
+    assert "zmq is missing" in capsys.readouterr().err
+
+
+def test_the_command_line_says_once_that_a_node_is_gone(
+    models: LoadedModels, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine, transport = engine_over(models, [[*models.ssms]])
+    stream = engine.generate(request(sampling=WARM))
+    events = until_rounds(stream, 2)
+    transport.kill(0)
+    write_text(iter([*events, *stream]), False)
+    printed = capsys.readouterr().err.splitlines()
+    assert len(printed) == 2 and printed[0].startswith("node 10.0.0.1:7000 is not there: ")
+    assert "tokens per LLM pass" in printed[1]
+
+
 def test_without_the_packages_nodes_are_refused(
     models: LoadedModels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert connect_nodes(None, models) is None
     monkeypatch.setitem(sys.modules, "zmq", None)
-    monkeypatch.delitem(sys.modules, "core.nodes.keys")
     with pytest.raises(ConfigError, match="requirements-cluster.txt"):
         connect_nodes(NodeSettings(("127.0.0.1:7000",)), models)
 
