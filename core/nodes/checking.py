@@ -40,9 +40,10 @@ def check_nodes(settings: NodeSettings | None) -> None:
 
 def _check_listens(cluster: str) -> None:
     try:
-        with socket.create_connection(address_of("cluster", cluster), LISTENS_S):
+        host, port = address_of("cluster", cluster)
+        with socket.create_connection((host.strip("[]"), port), LISTENS_S):
             pass
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # UnicodeError: a name that cannot be one of a host
         raise NodeError(
             f"cluster is {cluster!r}: nothing listens there ({error}); ray start --head begins one"
         ) from error

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from socket import create_connection, create_server
 
@@ -21,9 +20,8 @@ from core.__main__ import main as core_main
 from core.__main__ import write_text
 from core.config.nodes import NodeSettings
 from core.errors import ConfigError, NodeError
-from core.events import Event, RoundCompleted
+from core.events import Event
 from core.models.loading import load as loading
-from core.models.loading.catalog import vocabulary_hash
 from core.models.loading.load import LoadedModels
 from core.nodes import opening, zmq_transport
 from core.nodes.__main__ import main as node_main
@@ -40,6 +38,7 @@ from core.nodes.messages import (
 )
 from core.nodes.zmq_transport import ZmqTransport, set_limits
 from tests.core.engines import ids_of_events, request, rounds_of, texts_of
+from tests.core.nodes.missing import LONG, missing_node, until_rounds
 from tests.core.nodes.served import (
     HASH,
     engine_over,
@@ -283,17 +282,6 @@ def test_a_node_that_starts_again_is_taken_in_again(models: LoadedModels) -> Non
     engine.close()
 
 
-def until_rounds(stream: Iterator[Event], count: int) -> list[Event]:
-    """The events of the next `count` rounds, fewer where the run ends."""
-    events: list[Event] = []
-    for event in stream:
-        events.append(event)
-        count -= isinstance(event, RoundCompleted)
-        if not count:
-            break
-    return events
-
-
 # -- settings --
 
 
@@ -428,15 +416,6 @@ def test_without_the_packages_nodes_are_refused(
 # -- processes --
 
 
-LONG = Request(
-    "Once upon a time",
-    SamplingParams(900, temperature=0.8, seed=3, ignore_eos=True),
-    SpeculationConfig.preset("specinfer"),
-)
-AFTER_MS = 50
-"""A round is over so long after its deadline."""
-
-
 @pytest.mark.nightly
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["kill", "stop"])
 def test_a_node_process_is_ended_in_mid_run(bundled: Engine, how: signal.Signals) -> None:
@@ -504,54 +483,3 @@ def test_two_machines_write_the_texts_of_one(
             assert texts_of(events) == texts_of(bundled.generate_many(group))
             used += sum(trip.drafts for one in rounds_of(events) for trip in one.nodes)
         assert used > 100, "the nodes' drafts are those that were verified"
-
-
-@dataclass
-class RunWithout:
-    """A run whose first node is missing."""
-
-    stream: Iterator[Event]
-    events: list[Event]
-
-    def come_back(self, seconds: float = 10) -> None:
-        """Goes on until the first node's drafts are used again, and to the end."""
-        until = time.monotonic() + seconds
-        state = ""
-        while state != "in_time":
-            assert time.monotonic() < until, f"it did not draft again within {seconds} s"
-            self.events += until_rounds(self.stream, 1)
-            state = rounds_of(self.events)[-1].nodes[0].state
-            time.sleep(0.02)
-        self.events += self.stream
-
-
-@contextmanager
-def missing_node(
-    bundled: Engine, settings: NodeSettings, end: Callable[[], None]
-) -> Iterator[RunWithout]:
-    """A run over two nodes, of which the first is missing after `end`; the block brings it back."""
-    models = bundled.models
-    here = LoadedModels(models.llm, {}, models.tokenizer, models.eos_ids)
-    expected = ids_of_events(bundled.generate(LONG))
-    pool = connect_nodes(settings, here)
-    assert pool is not None
-    assert pool._arrivals._hello.tokenizer == vocabulary_hash(models.tokenizer)
-    with closing(Engine(here, nodes=pool)) as engine:
-        stream = engine.generate(LONG)
-        events = until_rounds(stream, 8)
-        end()
-        events += until_rounds(stream, 40)
-        missed = [e.nodes for e in rounds_of(events) if e.nodes and e.nodes[0].state != "in_time"]
-        assert missed, "it is gone"
-        for trip in (each[0] for each in missed):
-            assert trip.end_ms - trip.start_ms <= trip.deadline_ms + AFTER_MS
-        assert "in_time" in {each[1].state for each in missed}, "the other one's drafts are used"
-        # Once it is known to be gone, nothing waits for it.
-        assert missed[-1][0].state == "absent" and missed[-1][0].end_ms == 0
-        run = RunWithout(stream, events)
-        yield run
-        notes = [note for one in rounds_of(run.events) for note in one.notes]
-        ours = [note for note in notes if note.startswith(f"node {settings.addresses[0]} ")]
-        assert any("rounds go on" in note for note in ours), notes
-        assert any("drafts again" in note for note in ours), notes
-        assert ids_of_events(run.events) == expected
