@@ -104,6 +104,9 @@ class ZmqTransport:
             socket = self._context.socket(zmq.DEALER)
             socket.identity = identity
             set_limits(socket, address, QUEUED)
+            # No limit: a connection that is closed while its queue is full would end the process at
+            # the next heartbeat (libzmq 4.3.5, see NodeListener).
+            socket.rcvhwm = 0
             socket.heartbeat_ivl, socket.heartbeat_timeout = HEARTBEAT_MS, SILENCE_MS
             # Asks the node to give up a silent engine too: it sends no heartbeats of its own.
             socket.heartbeat_ttl = SILENCE_MS

@@ -210,6 +210,24 @@ def test_a_connection_that_is_replaced_and_closed_leaves_a_node_serving(
 
 
 @pytest.mark.usefixtures("soon_silent")
+def test_a_node_that_floods_an_idle_engine_and_goes_does_not_end_it() -> None:
+    context = zmq.Context()
+    router = context.socket(zmq.ROUTER)
+    address = f"127.0.0.1:{router.bind_to_random_port('tcp://127.0.0.1')}"
+    transport = ZmqTransport([address], None)
+    assert transport.poll(transport.now() + 5)[0].change == "up"
+    transport.send(0, b"hello")
+    engine, _ = router.recv_multipart()
+    for _ in range(200):
+        router.send_multipart([engine, bytes(1000)])
+    time.sleep(0.1)
+    context.destroy(linger=0)
+    time.sleep(0.3)
+    assert transport.poll(transport.now() + 5)
+    transport.close()
+
+
+@pytest.mark.usefixtures("soon_silent")
 def test_a_node_gives_up_an_engine_that_goes_silent(models: LoadedModels) -> None:
     """Behind a wire that carries nothing any more, without a word to either end."""
     node = NodeListener(server_of(models), "127.0.0.1:0", None)
