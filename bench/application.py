@@ -18,18 +18,18 @@ from typing import Any
 
 from core.errors import SpecScopeError
 
-HOUSE = Path(__file__).resolve().parents[1]
-PATIENCE_S = 120.0
-# Runs the given file, and ends with its parent process, even if that is killed: its pipe closes
-# then. It also removes the folder, since no other process is left to do so.
-ATTENDED = """
+ROOT = Path(__file__).resolve().parents[1]
+TIMEOUT_S = 120.0
+# Runs the given file. If the parent process ends, even by a kill, the pipe to stdin closes: then
+# this process removes the folder and exits.
+WRAPPER = """
 import os, runpy, shutil, sys, threading
 _, folder, *sys.argv = sys.argv
-attend = lambda: (os.read(0, 1), shutil.rmtree(folder, ignore_errors=True), os._exit(1))
-threading.Thread(target=attend, daemon=True).start()
+wait = lambda: (os.read(0, 1), shutil.rmtree(folder, ignore_errors=True), os._exit(1))
+threading.Thread(target=wait, daemon=True).start()
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
-LOOK_S = 0.02
+POLL_S = 0.02
 
 
 class BenchError(SpecScopeError):
@@ -55,12 +55,12 @@ def application() -> Iterator[Application]:
     with tempfile.TemporaryDirectory(prefix="specscope-start-") as folder:
         log = Path(folder) / "output.txt"
         arguments = ["app.py", "--port", str(port), "--db", f"{folder}/runs.db"]
-        command = [sys.executable, "-c", ATTENDED, folder, *arguments]
+        command = [sys.executable, "-c", WRAPPER, folder, *arguments]
         env = {**os.environ, "HF_HUB_OFFLINE": "1"}
         start = time.perf_counter()
         with log.open("wb") as output:
             piped: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": output, "stderr": output}
-            child = subprocess.Popen(command, cwd=HOUSE, env=env, **piped)
+            child = subprocess.Popen(command, cwd=ROOT, env=env, **piped)
         try:
             url = f"http://127.0.0.1:{port}/"
             _wait(url, child, log)
@@ -81,16 +81,15 @@ def free_port(host: str = "127.0.0.1") -> int:
 
 
 def _wait(url: str, child: subprocess.Popen[bytes], log: Path) -> None:
-    end = time.perf_counter() + PATIENCE_S
+    end = time.perf_counter() + TIMEOUT_S
     while time.perf_counter() < end and child.poll() is None:
         with suppress(urllib.error.URLError, OSError):
-            urllib.request.urlopen(url, timeout=PATIENCE_S).read()
+            urllib.request.urlopen(url, timeout=TIMEOUT_S).read()
             return
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
     output = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    raise BenchError(
-        f"the application did not open its page: {output[-1] if output else 'no word'}"
-    )
+    reason = output[-1] if output else "it printed nothing"
+    raise BenchError(f"the application did not open its page: {reason}")
 
 
 def resident_mb(pid: int) -> float | None:

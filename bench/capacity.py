@@ -1,15 +1,15 @@
 """How many clients an LLM serves with drafting elsewhere: a simulation with measured costs.
 
 Alone, the machine of the LLM spends t_v + t_d on each client's round: verifying, and drafting by
-its SSM. With nodes it spends t_v. So at the same rate for each client it can serve 1 + t_d / t_v
-times as many (gamma t_d / t_v where t_d is of one of gamma draft tokens, arXiv 2606.25091), if
-nodes and wire are never waited for. The simulation waits for them.
+its SSM. With nodes it spends t_v. So it can serve 1 + t_d / t_v times as many clients at the same
+rate, if it never waits for nodes or the network; the simulation waits for them. The bound is that
+of arXiv 2606.25091, 1 + gamma t_d / t_v, whose t_d is the time of one of gamma draft tokens; here
+t_d is the time of the whole draft.
 """
 
 from __future__ import annotations
 
 import heapq
-import math
 import random
 from collections.abc import Sequence
 
@@ -30,10 +30,10 @@ def rate_of(
     verify_ms: Sequence[float],
     wire_ms: float,
 ) -> float:
-    """Rounds a second of one of so many clients, each with one round under way: drafted by the
-    first node that is free, then verified by the LLM, one at a time, first come first served. Costs
-    are drawn from those measured. Without nodes the LLM's machine drafts too."""
-    chance = random.Random(SEED)
+    """Rounds per second of each of `clients` clients. Each has one round at a time, drafted by the
+    first free node and then verified; the LLM verifies one round at a time, in order of arrival.
+    Costs are drawn at random from those measured. Without nodes the LLM's machine drafts too."""
+    rng = random.Random(SEED)
     llm_free, node_free = 0.0, [0.0] * nodes
     heapq.heapify(node_free)
     # (when its next round may begin, client): heap order is order of arrival.
@@ -41,18 +41,19 @@ def rate_of(
     end = 0.0
     verifying: list[tuple[float, int]] = []
     for _ in range(clients * ROUNDS):
-        # The LLM takes the draft that is ready first; a draft that could come sooner is made first.
+        # The LLM takes the draft that is ready first, so a draft that could be ready before that is
+        # simulated first.
         while ready and (not verifying or ready[0][0] <= max(llm_free, verifying[0][0])):
             at, client = heapq.heappop(ready)
-            draft = chance.choice(draft_ms)
             if not nodes:
                 heapq.heappush(verifying, (at, client))
                 continue
+            draft = rng.choice(draft_ms)
             start = max(at, heapq.heappop(node_free))
             heapq.heappush(node_free, start + draft)
             heapq.heappush(verifying, (start + draft + wire_ms, client))
         at, client = heapq.heappop(verifying)
-        work = chance.choice(verify_ms) + (0.0 if nodes else chance.choice(draft_ms))
+        work = rng.choice(verify_ms) + (0.0 if nodes else rng.choice(draft_ms))
         llm_free = end = max(at, llm_free) + work
         heapq.heappush(ready, (end, client))
     return 1000 * ROUNDS / end
@@ -65,15 +66,15 @@ def most_clients(
     wire_ms: float,
     alone: int,
 ) -> float:
-    """With nodes, the clients for each one without them, at the rate that `alone` clients have
-    without; interpolated between two whole numbers of clients. 0: over this wire not even one
-    client has that rate."""
-    wanted = rate_of(alone, 0, draft_ms, verify_ms, 0.0)
-    count, rate = 0, math.inf
-    while rate >= wanted:
+    """How many times as many clients the LLM serves with `nodes` nodes, at the rate that `alone`
+    clients have without nodes; interpolated between two whole numbers of clients. 0: over this
+    network not even one client has that rate."""
+    target = rate_of(alone, 0, draft_ms, verify_ms, 0.0)
+    count, before = 1, 0.0
+    rate = rate_of(count, nodes, draft_ms, verify_ms, wire_ms)
+    while rate >= target:
         count, before = count + 1, rate
         rate = rate_of(count, nodes, draft_ms, verify_ms, wire_ms)
     if count == 1:
         return 0.0
-    share = 0.0 if math.isinf(before) else (before - wanted) / (before - rate)
-    return (count - 1 + share) / alone
+    return (count - 1 + (before - target) / (before - rate)) / alone

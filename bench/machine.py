@@ -13,7 +13,7 @@ import torch
 
 from core.models.loading.catalog import BUNDLED, bundled_llm
 
-HOUSE = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[1]
 LIBRARIES = ("torch", "transformers", "tokenizers", "numpy")
 GIB = 1 << 30
 
@@ -43,14 +43,14 @@ def code_digest(family: Path | None = None) -> str:
     """A digest of the engine's sources, a family's weights (None: the bundled one's) and the
     prompts."""
     weights = bundled_llm().parent if family is None else family
-    files = {path.relative_to(HOUSE).as_posix(): path for path in HOUSE.glob("core/**/*.py")}
+    files = {path.relative_to(ROOT).as_posix(): path for path in ROOT.glob("core/**/*.py")}
     files |= {
         # Paths relative to the folder: copies of the weights have the same digest.
         f"{BUNDLED}/{path.relative_to(weights).as_posix()}": path
         for kind in ("safetensors", "bin")
         for path in weights.glob(f"*/*.{kind}")
     }
-    files["bench/prompts.jsonl"] = HOUSE / "bench" / "prompts.jsonl"
+    files["bench/prompts.jsonl"] = ROOT / "bench" / "prompts.jsonl"
     digest = hashlib.sha256()
     for name in sorted(files):
         digest.update(name.encode())

@@ -1,7 +1,9 @@
 """`python -m bench.split_worker LLM DTYPE RANKS THREADS`: one contestant of suite `split` in a
 process of its own, since a process has one group of ranks. RANKS is `-` for one process.
 
-Reads numbers of tokens from standard input, a line each, and writes for each the seconds of a pass.
+Writes `{}` once the LLM is loaded. Then reads numbers of tokens from standard input, a line each,
+and writes for each a JSON line: the mean seconds of a pass, and the mean milliseconds that the rank
+which exchanged longest spent on it.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import time
 from core.config.ranks import ranks_of
 from core.models.loading.load import load_models
 from core.models.machine import use_threads
-from core.models.protocol import chain, rank_traffic
+from core.models.protocol import LanguageModel, chain, rank_traffic
 
 CONTEXT, PASSES = 64, 3
 
@@ -25,17 +27,23 @@ def main(llm: str, dtype: str, ranks: str, threads: str) -> None:
     row = model.open_row()
     model.forward([chain(row, [0] * CONTEXT, last_only=True)])
     model.commit(row, range(CONTEXT))
-    print(json.dumps({}), flush=True)
+    print(json.dumps({}), flush=True)  # loaded
     for line in sys.stdin:
-        tokens, times, exchanged = int(line), [], 0.0
-        for _ in range(1 + PASSES):  # the first is not counted
-            began = time.perf_counter()
-            model.forward([chain(row, range(1, tokens + 1))])
-            times.append(time.perf_counter() - began)
-            exchanged = max((one.ms for one in rank_traffic(model)), default=0.0)
-            model.commit(row, [])
-        seconds = sum(times[1:]) / PASSES
-        print(json.dumps({"value": seconds, "exchanged_ms": exchanged}), flush=True)
+        passes = [timed_pass(model, row, int(line)) for _ in range(1 + PASSES)]
+        # The first pass is not counted.
+        seconds, exchanged_ms = (sum(figures[1:]) / PASSES for figures in zip(*passes, strict=True))
+        print(json.dumps({"value": seconds, "exchanged_ms": exchanged_ms}), flush=True)
+
+
+def timed_pass(model: LanguageModel, row: int, tokens: int) -> tuple[float, float]:
+    """Seconds of a pass over `tokens` tokens, and the milliseconds of exchanging of the rank that
+    was longest in it. Commits nothing."""
+    start = time.perf_counter()
+    model.forward([chain(row, range(1, tokens + 1))])
+    seconds = time.perf_counter() - start
+    exchanged_ms = max((one.ms for one in rank_traffic(model)), default=0.0)
+    model.commit(row, [])
+    return seconds, exchanged_ms
 
 
 if __name__ == "__main__":

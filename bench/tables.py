@@ -52,8 +52,8 @@ def column(rows: Iterable[Row], value: Value) -> list[float]:
 @dataclass(frozen=True)
 class Group:
     """The rows of one line. `among`: all rows of the table, from which a ratio takes its base.
-    `block`: the fields that identify what was measured at one time; `over`: the groups for
-    intervals."""
+    `block`: the fields that identify what was measured at one time; `over`: the field
+    whose values are resampled for intervals."""
 
     rows: Sequence[Row]
     among: Sequence[Row] = ()

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from core.models.loading.load import LoadedModels
 
 T = TypeVar("T")
-Passes = Callable[[Any], float] | None
+PassSeconds = Callable[[Any], float] | None
 """Seconds of passes, from a call's result; None: the wall time of the call."""
 
 
@@ -44,30 +44,32 @@ def timing_passes(models: LoadedModels, clock: PassClock) -> Iterator[LoadedMode
     stacks = {id(s): s for ssm in models.ssms.values() if (s := getattr(ssm, "stack", None))}
     roles: list[tuple[Any, str]] = [(models.llm, "llm")]
     roles += [(one, "ssm") for one in (*models.ssms.values(), *stacks.values())]
-    passes = [(one, way, role) for one, role in roles for way in WAYS if hasattr(one, way)]
-    for one, way, role in passes:
-        setattr(one, way, _with_timer(getattr(one, way), role, clock, WAYS[way]))
+    passes = [
+        (one, method, role) for one, role in roles for method in METHODS if hasattr(one, method)
+    ]
+    for one, method, role in passes:
+        setattr(one, method, _with_timer(getattr(one, method), role, clock, METHODS[method]))
     try:
         yield models
     finally:
-        for one, way, _ in passes:
-            delattr(one, way)  # the class's own again
+        for one, method, _ in passes:
+            delattr(one, method)  # the class's method is found again
 
 
 def _with_timer(
-    begin: Callable[..., Any], role: str, clock: PassClock, passes: Passes
+    timed_call: Callable[..., Any], role: str, clock: PassClock, passes: PassSeconds
 ) -> Callable[..., Any]:
     def call(*arguments: Any) -> Any:
-        result, whole = time_call(lambda: begin(*arguments))
+        result, whole = time_call(lambda: timed_call(*arguments))
         clock.add(role, 1000 * (whole if passes is None else passes(result)))
         return result
 
     return call
 
 
-def _of_drafts(drafted: Any) -> float:
-    return float(sum(end - begin for begin, end in drafted.passes))
+def _seconds_of_passes(drafted: Any) -> float:
+    return float(sum(end - start for start, end in drafted.passes))
 
 
 # Passes over feeds, and compiled drafts, of which only the passes count.
-WAYS = MappingProxyType({"forward": None, "drafts": _of_drafts})
+METHODS = MappingProxyType({"forward": None, "drafts": _seconds_of_passes})

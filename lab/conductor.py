@@ -18,7 +18,6 @@ from core.config import Request
 from core.errors import EXPECTED_ERRORS, CellInterruptedError, StoreError, StudyError
 from core.events import RunStarted
 from lab.budgets import by_machine, kept_nodes, told_nodes, with_nodes
-from lab.checked import check, naming_cell
 from lab.conduct import conduct
 from lab.events import CellBegun, CellLost, CellMeasured, StudyBegun, StudyEnded
 from lab.keeping import Rests, StoredCells
@@ -27,6 +26,7 @@ from lab.order import Cell
 from lab.progress import CellTimes, Progress
 from lab.runs import ActiveRun, RunHost, StudyStore
 from lab.study import Study
+from lab.study_checks import check, naming_cell
 
 __all__ = ["Conductor"]
 

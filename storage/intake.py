@@ -87,20 +87,20 @@ class BaselineRecord:
 
 
 Unit = RunStart | RoundRecord | Hole | End | BaselineRecord
-# After what is taken in there is a unit to write.
+# What completes a unit.
 BOUNDARIES = (RunStarted, RoundCompleted, *END_EVENTS, BaselineRecord)
 
 
 @dataclass(slots=True)
 class _Run:
-    """An open run: the `seq` expected next, the first one that is not written yet, the events of
-    the round so far."""
+    """An open run. `next_seq`: of the event to come; `unwritten_seq`: of the first event that is in
+    no unit yet; `pending`: the events of the round so far."""
 
-    expected: int
-    kept: int
+    next_seq: int
+    unwritten_seq: int
     pending: list[RoundEvent] = field(default_factory=list)
-    holed: bool = False
-    forgotten: bool = False
+    has_hole: bool = False
+    is_deleted: bool = False
 
 
 class Intake:
@@ -115,51 +115,51 @@ class Intake:
         if isinstance(event, BaselineRecord):
             return [event]
         if isinstance(event, RunStarted):
-            self._runs[event.run_id] = _Run(expected=event.seq + 1, kept=event.seq + 1)
+            self._runs[event.run_id] = _Run(next_seq=event.seq + 1, unwritten_seq=event.seq + 1)
             return [RunStart(event, owner)]
         run = self._runs.get(event.run_id)
         if run is None:  # its start was lost
             self.dropped += 1
             return []
         units: list[Unit] = []
-        if not run.holed and event.seq != run.expected:
+        if not run.has_hole and event.seq != run.next_seq:
             self._lose(run)
-            units.append(Hole(event.run_id, max(1, event.seq - run.kept)))
-        run.expected = event.seq + 1
+            units.append(Hole(event.run_id, max(1, event.seq - run.unwritten_seq)))
+        run.next_seq = event.seq + 1
         if isinstance(event, END_EVENTS):
             del self._runs[event.run_id]
-            return [] if run.forgotten else units + self._end(run, event)
-        if run.holed:
-            self.dropped += not run.forgotten
+            return [] if run.is_deleted else units + self._end(run, event)
+        if run.has_hole:
+            self.dropped += not run.is_deleted
             return units
         run.pending.append(event)
         if isinstance(event, RoundCompleted):
             units.append(RoundRecord(tuple(run.pending)))
-            run.pending, run.kept = [], run.expected
+            run.pending, run.unwritten_seq = [], run.next_seq
         return units
 
     def _end(self, run: _Run, event: EndEvent) -> list[Unit]:
         partial: list[Unit] = [RoundRecord(tuple(run.pending))] if run.pending else []
-        return [*partial, End(event, max(1, event.seq - run.kept) if run.holed else 0)]
+        return [*partial, End(event, max(1, event.seq - run.unwritten_seq) if run.has_hole else 0)]
 
     def _lose(self, run: _Run) -> None:
-        run.holed = True
+        run.has_hole = True
         self.dropped += len(run.pending)
         run.pending = []
 
     def spoil(self, unit: Unit) -> None:
-        """Marks a hole from a unit on that could not be written."""
+        """Marks a hole that begins with a unit that could not be written."""
         self.dropped += unit.num_events
         run = self._runs.get(unit.run_id)
-        # Later events of the run would follow a gap, and a reader would take them for whole.
-        if run is not None and not run.holed and unit.num_events:
+        # Later events would follow a gap, and a reader would take the run for complete.
+        if run is not None and not run.has_hole and unit.num_events:
             self._lose(run)
             if isinstance(unit, RoundRecord):
-                run.kept = min(run.kept, unit.events[0].seq)
+                run.unwritten_seq = min(run.unwritten_seq, unit.events[0].seq)
 
     def forget(self, run_id: str) -> None:
         """The run was deleted: ignore the rest of its events without counting them as lost."""
         run = self._runs.get(run_id)
         if run is not None:
-            run.holed = run.forgotten = True
+            run.has_hole = run.is_deleted = True
             run.pending = []

@@ -395,3 +395,10 @@ def m024_blocks(db: Database) -> None:
     """The speeds of plain decoding and of a run in each block of their race; NULL where they were
     measured once, as for older runs."""
     db.execute("ALTER TABLE runs ADD COLUMN baseline_blocks_json TEXT")
+
+
+@migrations()
+def m025_same_text(db: Database) -> None:
+    """Whether plain decoding, measured for a run, was seen to write the same text; 0 where that is
+    not known, as for older runs."""
+    db.execute("ALTER TABLE runs ADD COLUMN baseline_same_text INTEGER NOT NULL DEFAULT 0")

@@ -98,12 +98,14 @@ def _moment(field: str, value: object) -> str:
 @dataclass(frozen=True, slots=True)
 class PlainSpeed:
     """The speed of plain decoding measured for a run: the `run_id` that measured it, and a note.
-    `blocks`: the speeds of plain decoding and of the run in each block, if both ran in turns."""
+    `blocks`: the speeds of plain decoding and of the run in each block, if both ran in turns;
+    `same_text`: it was seen to write the run's text."""
 
     tokens_per_second: float
     run_id: str
     note: str
     blocks: tuple[tuple[float, float], ...] = ()
+    same_text: bool = False
 
 
 @dataclass(frozen=True, slots=True)

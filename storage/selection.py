@@ -1,9 +1,9 @@
 """From a RunQuery to rows and summaries: the SQL of lists. Search text is never part of the SQL.
 
 A word with letters or digits is looked up in the full-text index, as a prefix of a word; any other
-(punctuation, scripts written without blanks) is searched as a substring. The index contains letters
-and digits only, so the results for a word with other characters (`C++`) are also checked for the
-substring. Punctuation around a word is ignored. A run must contain all words.
+(punctuation, scripts such as Chinese, Hebrew or Arabic) is searched as a substring. The index
+contains letters and digits only, so the results for a word with other characters (`C++`) are also
+checked for the substring. Punctuation around a word is ignored. A run must contain all words.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ NOTED = "+id IN (SELECT id FROM runs INDEXED BY runs_noted WHERE note <> '')"
 OF_NO_STUDY = "NOT EXISTS (SELECT 1 FROM study_cells WHERE study_cells.run_id = runs.run_id)"
 DRAFTED_BY = "EXISTS (SELECT 1 FROM run_drafters WHERE model = ? AND run = runs.id)"
 DRAFTED_BY_NONE = "NOT EXISTS (SELECT 1 FROM run_drafters WHERE run = runs.id)"
-NO_KEY = -1
+NO_MODEL = -1
 PUNCTUATION = ",.;:!?\"'()[]{}"
 
 Condition = tuple[str, tuple[Any, ...]]
@@ -65,16 +65,18 @@ def select_runs(connection: sqlite3.Connection, query: RunQuery) -> RunPage:
     """The page of runs that `query` asks for."""
     where, values = _where(connection, query)
     (total,) = connection.execute(f"SELECT count(*) FROM runs WHERE {where}", values).fetchone()
-    # Keys first: an index has all columns of this query, so no skipped run is read.
-    keys = f"SELECT id FROM runs WHERE {where} ORDER BY {ORDERS[query.order]} LIMIT ? OFFSET ?"
-    ids = connection.execute(keys, (*values, query.limit, query.offset)).fetchall()
-    rows = [_row(connection, "id", row["id"]) for row in ids]
+    # Ids first: an index has all columns of this query, so no skipped run is read.
+    select_ids = (
+        f"SELECT id FROM runs WHERE {where} ORDER BY {ORDERS[query.order]} LIMIT ? OFFSET ?"
+    )
+    ids = connection.execute(select_ids, (*values, query.limit, query.offset)).fetchall()
+    rows = [_select_row(connection, "id", row["id"]) for row in ids]
     return RunPage(tuple(_summary(connection, row) for row in rows if row is not None), total)
 
 
 def select_run(connection: sqlite3.Connection, run_id: str) -> RunSummary | None:
     """One run by its id, None if there is none."""
-    row = _row(connection, "run_id", text_in(run_id))
+    row = _select_row(connection, "run_id", text_in(run_id))
     return None if row is None else _summary(connection, row)
 
 
@@ -89,7 +91,7 @@ def select_choices(connection: sqlite3.Connection) -> RunChoices:
     return RunChoices(names("runs", "llm"), names("run_drafters", "model"))
 
 
-def _row(connection: sqlite3.Connection, column: str, value: Any) -> sqlite3.Row | None:
+def _select_row(connection: sqlite3.Connection, column: str, value: Any) -> sqlite3.Row | None:
     query = f"SELECT {COLUMNS} FROM runs WHERE {column} = ?"
     row: sqlite3.Row | None = connection.execute(query, (value,)).fetchone()
     return row
@@ -97,9 +99,9 @@ def _row(connection: sqlite3.Connection, column: str, value: Any) -> sqlite3.Row
 
 def _where(connection: sqlite3.Connection, query: RunQuery) -> Condition:
     """The WHERE clause and its values."""
-    conditions = _fields(connection, query)
+    conditions = _field_conditions(connection, query)
     if words := _words(query.text):
-        _find(connection, words)
+        _fill_found(connection, words)
         conditions.append((IN_FOUND, ()))
     return _all_of(conditions)
 
@@ -109,7 +111,7 @@ def _all_of(conditions: list[Condition]) -> Condition:
     return clause, tuple(value for _, values in conditions for value in values)
 
 
-def _fields(connection: sqlite3.Connection, query: RunQuery) -> list[Condition]:
+def _field_conditions(connection: sqlite3.Connection, query: RunQuery) -> list[Condition]:
     # Sorted by a figure, SQLite should scan that figure's index, which has these columns too: the
     # `+` keeps it from using another index for the condition.
     no_index = "" if query.order in ("newest", "oldest") else "+"
@@ -119,11 +121,11 @@ def _fields(connection: sqlite3.Connection, query: RunQuery) -> list[Condition]:
     if query.owner is not None:
         conditions.append((f"{no_index}owner = ?", (text_in(query.owner),)))
     if query.llm:
-        conditions.append((f"{no_index}llm = ?", (_key(connection, query.llm),)))
+        conditions.append((f"{no_index}llm = ?", (_model_id(connection, query.llm),)))
     if query.drafter == NO_DRAFTER:
         conditions.append((DRAFTED_BY_NONE, ()))
     elif query.drafter:
-        conditions.append((DRAFTED_BY, (_key(connection, query.drafter),)))
+        conditions.append((DRAFTED_BY, (_model_id(connection, query.drafter),)))
     if query.since_utc:
         conditions.append((f"{no_index}created_utc >= ?", (query.since_utc,)))
     if query.until_utc:
@@ -135,14 +137,14 @@ def _fields(connection: sqlite3.Connection, query: RunQuery) -> list[Condition]:
     return conditions
 
 
-def _key(connection: sqlite3.Connection, name: str) -> int:
-    """The key of a model's or drafter's name; NO_KEY, which no row has, for an unknown name."""
+def _model_id(connection: sqlite3.Connection, name: str) -> int:
+    """The id of a model or drafter by its name; NO_MODEL, which no row has, for an unknown one."""
     row = connection.execute("SELECT id FROM models WHERE name = ?", (text_in(name),)).fetchone()
-    return NO_KEY if row is None else int(row["id"])
+    return NO_MODEL if row is None else int(row["id"])
 
 
-def _find(connection: sqlite3.Connection, words: list[str]) -> None:
-    """Fill the temporary table `found` with the runs whose texts contain all the words."""
+def _fill_found(connection: sqlite3.Connection, words: list[str]) -> None:
+    """Fills the temporary table `found` with the runs whose texts contain all the words."""
     indexed = [word for word in words if _is_indexed(word)]
     phrases = " ".join('"' + word.replace('"', '""') + '"*' for word in indexed)
     # The index first, if it applies: it leaves few texts to search for the substring.
@@ -170,15 +172,16 @@ def _strip_punctuation(word: str) -> str:
 
 
 def _is_plain(word: str) -> bool:
-    """True if the index alone decides: nothing of the word is a separator to it, or SQLite could
-    not compare the spelling, since it folds the case of ASCII letters alone."""
+    """True if the index's answer is final: the word has no separator, or has non-ASCII letters,
+    whose case SQLite's lower() cannot fold for a substring search."""
     has_separator = any(unicodedata.category(character)[0] not in "LNM" for character in word)
     return _is_indexed(word) and not (has_separator and word.isascii())
 
 
 def _is_indexed(word: str) -> bool:
-    """True if FTS5 can look the word up by its prefix: it has letters or digits, and none of a
-    script that puts no blanks between words."""
+    """True if FTS5 can look the word up by its prefix: it has letters or digits, and no letter of
+    category Lo (Chinese, Japanese, Thai; also Hebrew and Arabic, whose words are then searched as
+    substrings)."""
     kinds = {unicodedata.category(character) for character in word}
     return "Lo" not in kinds and any(kind[0] in "LN" for kind in kinds)
 
@@ -214,7 +217,7 @@ def _summary(connection: sqlite3.Connection, row: sqlite3.Row) -> RunSummary:
 
 
 def _schedules(connection: sqlite3.Connection, run: int) -> dict[str, Any]:
-    """The schedules of a run's rounds, and the most requests served at the same time."""
+    """The schedules of a run's rounds, and how many other requests were served with it at most."""
     rows = connection.execute(SCHEDULES, (run,)).fetchall()
     names = tuple(text_back(name) for name, _ in rows if isinstance(name, str))
     live = max((most for _, most in rows if isinstance(most, int)), default=1)
@@ -226,9 +229,8 @@ def _baseline(row: sqlite3.Row) -> PlainSpeed | None:
     if rate is None:
         return None
     blocks = tuple((plain, ours) for plain, ours in from_json(row["baseline_blocks_json"] or "[]"))
-    return PlainSpeed(
-        rate, text_back(row["baseline_run_id"]), text_back(row["baseline_note"]), blocks
-    )
+    names = text_back(row["baseline_run_id"]), text_back(row["baseline_note"])
+    return PlainSpeed(rate, *names, blocks, bool(row["baseline_same_text"]))
 
 
 def _rounds(connection: sqlite3.Connection, run: int) -> int:

@@ -204,10 +204,11 @@ def measured_beside(connection: sqlite3.Connection, unit: BaselineRecord) -> Non
     plain = unit.baseline
     connection.execute(
         "UPDATE runs SET baseline_tokens_per_second = ?, baseline_blocks_json = ?,"
-        " baseline_run_id = ?, baseline_note = ? WHERE run_id = ?",
+        " baseline_same_text = ?, baseline_run_id = ?, baseline_note = ? WHERE run_id = ?",
         (
             plain.tokens_per_second,
             to_json(plain.blocks),
+            int(plain.same_text),
             *map(text_in, (plain.run_id, plain.note, unit.run_id)),
         ),
     )

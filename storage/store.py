@@ -97,13 +97,14 @@ class RunStore:
         plain_run_id: str,
         note: str,
         blocks: tuple[tuple[float, float], ...] = (),
+        same_text: bool = False,
     ) -> None:
         """Stores the speed of plain decoding with which a recorded run is compared.
 
-        Never waits for the disk, never raises. `plain_run_id`: the run that measured it. `blocks`:
-        as in PlainSpeed.
+        Never waits for the disk, never raises. `plain_run_id`: the run that measured it. `blocks`,
+        `same_text`: as in PlainSpeed.
         """
-        plain = PlainSpeed(tokens_per_second, plain_run_id, note, blocks)
+        plain = PlainSpeed(tokens_per_second, plain_run_id, note, blocks, same_text)
         self._writer.enqueue(BaselineRecord(run_id, plain), "")
 
     def flush(self, timeout: float = FLUSH_TIMEOUT_S) -> bool:

@@ -112,7 +112,9 @@ class Teaching:
         if not self.remembered:
             return None
         length = self.of_one_length().preset.schedule.context
-        memory = TeacherCache(self.teacher, self._folder / "said", rows, length, self.remembered)
+        memory = TeacherCache(
+            self.teacher, self._folder / "teacher-tokens", rows, length, self.remembered
+        )
         memory.fill(self._say)
         return memory
 

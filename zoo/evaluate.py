@@ -1,5 +1,5 @@
-"""`python -m zoo evaluate`: held-out loss and bits per byte of any model of the family's
-vocabulary, domain by domain.
+"""`python -m zoo evaluate`: held-out loss and bits per byte of any model with the corpora's
+tokenizer, domain by domain.
 
 Every held-out token but the first is predicted once, from the tokens before it in its window.
 Results of a folder's weights are cached next to the tokens, a few windows in each file. Knows
@@ -77,20 +77,39 @@ def measure(
     cache: ResultCache = NO_CACHE,
 ) -> dict[str, HeldOut]:
     """Held-out scores by domain, on each domain's first `max_tokens` or on all. `cache`: earlier
-    results. The model is in its own mode (training or not) afterwards.
+    results. Leaves the model in the mode (training or evaluation) that it came in.
     """
     was_training = model.training
     model.eval()
-    scores = {
-        name: _held_out_loss(
-            ids[:max_tokens],
-            store.byte_lengths,
-            _nats(model, ids[:max_tokens], context, cache.part(name)),
+    try:
+        return {
+            name: _score(model, store, name, context, max_tokens, cache.part(name))
+            for name in store.held_out
+        }
+    finally:
+        model.train(was_training)
+
+
+def _score(
+    model: nn.Module,
+    store: TokenStore,
+    name: str,
+    context: int,
+    max_tokens: int | None,
+    cache: ResultCache,
+) -> HeldOut:
+    """The scores on one domain."""
+    ids = store.held_out[name][:max_tokens]
+    num_tokens, num_bytes = len(ids) - 1, int(store.byte_lengths[ids[1:]].sum())
+    if num_tokens < 1 or num_bytes < 1:
+        raise ConfigError.of(
+            "out",
+            str(store.folder),
+            "a folder with at least two held-out tokens of text in every domain; "
+            f"{name} has {len(ids)}",
         )
-        for name, ids in store.held_out.items()
-    }
-    model.train(was_training)
-    return scores
+    nats = _nats(model, ids, context, cache)
+    return HeldOut(nats / num_tokens, nats / math.log(2) / num_bytes, num_tokens)
 
 
 def _nats(model: nn.Module, ids: np.ndarray, context: int, cache: ResultCache) -> float:
@@ -108,14 +127,6 @@ def _nats(model: nn.Module, ids: np.ndarray, context: int, cache: ResultCache) -
 def _nats_of(model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> float:
     logits = model(input_ids=inputs, use_cache=False).logits.flatten(0, 1).float()
     return float(functional.cross_entropy(logits, targets.flatten(), reduction="sum"))
-
-
-def _held_out_loss(ids: np.ndarray, byte_lengths: np.ndarray, nats: float) -> HeldOut:
-    num_tokens = len(ids) - 1
-    num_bytes = int(byte_lengths[ids[1:]].sum())
-    if num_tokens < 1 or num_bytes < 1:
-        raise ConfigError.of("out", len(ids), "held-out tokens of every domain, two at least")
-    return HeldOut(nats / num_tokens, nats / math.log(2) / num_bytes, num_tokens)
 
 
 def _windows(tokens: torch.Tensor, context: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:

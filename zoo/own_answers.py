@@ -1,7 +1,7 @@
-"""Conversations that a chat LLM holds with itself, to distil SSMs from.
+"""Conversations sampled from a chat LLM alone, to distil SSMs from.
 
-Half of the questions are those of `zoo.chat_prompts`; the others the LLM writes itself: the user's
-turn of its chat template is sampled (Magpie, arXiv 2406.08464). Of each token of an answer the
+Half of the questions are those of `zoo.chat_prompts`; the LLM writes the other half: it samples the
+user's turn of its own chat template (Magpie, arXiv 2406.08464). Of each token of an answer the
 LLM's largest probabilities are kept, so that it runs once.
 """
 
@@ -24,9 +24,9 @@ __all__ = ["OWN_QUESTIONS", "Lengths", "Questions", "TrainingTokens", "own_answe
 
 OWN_QUESTIONS = "own"
 """The kind of the questions that the LLM writes itself."""
-# Of an answer: drafters are used for greedy and for sampled texts.
+# One is drawn for each answer: drafters are used for greedy and for sampled texts.
 TEMPERATURES = (0.0, 0.0, 0.0, 0.6, 0.8, 0.8, 1.0)
-# Shares of a batch that have ended by themselves when it ends: few of the longest are lost.
+# A batch ends when this share of its texts has; the rest, its longest texts, are cut off.
 ENDED_ANSWERS, ENDED_QUESTIONS = 0.94, 0.9
 SHORTEST_QUESTION = 4  # characters
 MARK = "@@"
@@ -34,7 +34,8 @@ MARK = "@@"
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """In tokens, at most: of a prompt in its template, an answer, and a question of the LLM's."""
+    """Most tokens of a prompt in its template, of an answer, and of a question that the LLM
+    writes."""
 
     prompt: int = 224
     answer: int = 400
@@ -44,8 +45,8 @@ class Lengths:
 class TrainingTokens(NamedTuple):
     """Texts one after another. Of each token (n,): `ids` int32; `kinds` int8, of its question, an
     index into `Questions.kinds`; `top_ids` int32 and `top_p` float16 (n, TOP), the LLM's
-    distribution of the token behind it: p is 0 where that token is no answer's. `starts` (texts,):
-    where each text begins."""
+    distribution of the next token: `top_p` is 0 where that is not part of an answer. `starts`
+    (texts,): where each text begins."""
 
     ids: Tensor
     kinds: Tensor
@@ -55,8 +56,8 @@ class TrainingTokens(NamedTuple):
 
 
 class Questions:
-    """Prompts in the LLM's template, half of them its own, each with the number of its kind; none
-    of those `left_out`. ConfigError where the LLM has no template."""
+    """Prompts in the LLM's chat template with the index of their kind; half are written by the LLM.
+    Texts in `left_out` are skipped. ConfigError where the LLM has no template."""
 
     def __init__(
         self,
@@ -84,7 +85,7 @@ class Questions:
         return chat_tokens(self._models, [{"role": "user", "content": question}])
 
     def batch(self, count: int) -> list[tuple[int, tuple[int, ...]]]:
-        """The next ones, (kind, prompt), fewer than `count` where some are too long."""
+        """The next `count` prompts as (kind, token ids), without those that are too long."""
         if len(self._own) < count // 2:
             self._own += self.own_questions(count)
         own, self._own = self._own[: count // 2], self._own[count // 2 :]
@@ -97,7 +98,7 @@ class Questions:
         return [one for one in prompts if len(one[1]) <= self._lengths.prompt]
 
     def own_questions(self, count: int) -> list[str]:
-        """Those among `count` sampled turns of the user that end by themselves."""
+        """Of `count` sampled turns of the user those that end by an end-of-text token."""
         stop = BatchLimits(self._lengths.question, ENDED_QUESTIONS)
         turns = self._generator.generate([self._before_question] * count, [1.0] * count, stop)
         written = []
@@ -120,7 +121,11 @@ class Questions:
         before, *_ = tokenizer.apply_chat_template(asked, tokenize=False).split(MARK)
         ids: list[int] = tokenizer(before, add_special_tokens=False)["input_ids"]
         if not ids:
-            raise ConfigError.of("llm", self._models.llm.info.name, "one with a turn of the user")
+            raise ConfigError.of(
+                "llm",
+                self._models.llm.info.name,
+                "a model whose chat template starts the user's turn with some text",
+            )
         return ids
 
 
@@ -131,12 +136,20 @@ def own_answers(
     deadline: float,
     say: Callable[[str], None],
 ) -> TrainingTokens:
-    """Answers to batch after batch of questions until the deadline; one batch at least."""
+    """Answers to batch after batch of questions until the deadline; one batch at least.
+
+    ConfigError where no question of the first batch is short enough."""
     parts: list[TrainingTokens] = []
     size = generator.batch_size(lengths.prompt + lengths.answer)
     answers = tokens = 0
     while not parts or generator.clock() < deadline:
-        kinds, prompts = zip(*questions.batch(size), strict=True)
+        batch = questions.batch(size)
+        if not batch and not parts:
+            allowed = "more tokens: no question in the LLM's chat template is as short"
+            raise ConfigError.of("prompt", lengths.prompt, allowed)
+        if not batch:
+            continue
+        kinds, prompts = zip(*batch, strict=True)
         stop = BatchLimits(lengths.answer, ENDED_ANSWERS, deadline)
         texts = generator.generate(prompts, questions.temperatures(len(prompts)), stop)
         parts.append(training_tokens(texts, kinds))

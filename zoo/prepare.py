@@ -60,7 +60,7 @@ class Inputs:
 
 def prepare(preset: Preset, inputs: Inputs, out: Path, seed: int = 0) -> Manifest:
     """Reads, normalises and encodes the corpora into `out`; returns the manifest it wrote there."""
-    domains = _read(preset, inputs, seed)
+    domains = _read_domains(preset, inputs, seed)
     tokenizer = _tokenizer(preset, inputs, domains)
     unprepare(out)
     replace_folder(out / "tokenizer", tokenizer.save_pretrained)
@@ -77,7 +77,7 @@ def prepare(preset: Preset, inputs: Inputs, out: Path, seed: int = 0) -> Manifes
 
 
 def report(manifest: Manifest) -> Iterator[str]:
-    """The manifest in lines to print: one a source, with what was refused, and one a domain."""
+    """Lines to print: one for each source, with what was refused, and one for each domain."""
     for name, domain in manifest.domains.items():
         for source in domain.sources:
             yield (
@@ -90,7 +90,7 @@ def report(manifest: Manifest) -> Iterator[str]:
     yield f"{refused} documents refused in all, vocabulary {manifest.vocab_size}"
 
 
-def _read(preset: Preset, inputs: Inputs, seed: int) -> list[Domain]:
+def _read_domains(preset: Preset, inputs: Inputs, seed: int) -> list[Domain]:
     refused_lines = prompt_lines(inputs.prompts)
     if inputs.corpora is not None:
         return read_corpora(inputs.corpora, inputs.stdlib, refused_lines, seed)
@@ -128,11 +128,11 @@ def _encode(out: Path, tokenizer: PreTrainedTokenizerBase, domain: Domain) -> Do
         num_held_out_tokens=len(ids) - begin,
         num_held_out_bytes=int(byte_lengths(tokenizer)[ids[begin:]].sum()),
         sha256=write_domain(out, domain.name, ids),
-        sources=tuple(_row(source) for source in domain.sources),
+        sources=tuple(_source_row(source) for source in domain.sources),
     )
 
 
-def _row(source: CorpusFile) -> dict[str, Any]:
+def _source_row(source: CorpusFile) -> dict[str, Any]:
     own = source.name.endswith("/standard library")
     attribution = STANDARD_LIBRARY if own else ATTRIBUTIONS.get(source.name, UNLISTED)
     return {**asdict(source), **asdict(attribution)}

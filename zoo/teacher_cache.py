@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -25,7 +26,7 @@ from zoo.tokenizer import token_type
 __all__ = ["TeacherCache", "TopTokens"]
 
 BLOCK = 32  # windows
-AT_ONCE = 4
+WINDOWS_A_PASS = 4
 
 
 class TopTokens(NamedTuple):
@@ -38,7 +39,8 @@ class TopTokens(NamedTuple):
 
 class TeacherCache:
     """Each of the `rows` is cut into windows of `length` inputs; `count` tokens are stored for each
-    position. Safe to use from several threads."""
+    position. `folder`: of this teacher alone; file names do not tell teachers apart. Safe to use
+    from several threads."""
 
     def __init__(
         self,
@@ -54,18 +56,18 @@ class TeacherCache:
         self._files: list[Path] = []  # of each block
         self._blocks: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         self._places: dict[bytes, int] = {}  # windows by their inputs
-        self._one_at_a_time = threading.Lock()
+        self._lock = threading.Lock()
         for row in rows.values():
             self._add_windows(np.asarray(row), folder)
 
     def fill(self, say: Callable[[str], None] = lambda _: None) -> None:
         """Computes all blocks that are not stored yet, so that no training step waits for one."""
-        number = len(self._windows)
-        for block in range(number):
+        count = len(self._windows)
+        for block in range(count):
             new = not self._files[block].is_file()
             self._of(block * BLOCK)
             if new:
-                say(f"computed the LLM's tokens for {block + 1} of {number} blocks of text")
+                say(f"computed the LLM's tokens for {block + 1} of {count} blocks of text")
 
     def top_tokens(self, inputs: Tensor) -> TopTokens:
         """For the inputs of windows, (batch, length); computes blocks that are not stored yet.
@@ -94,7 +96,7 @@ class TeacherCache:
     def _of(self, place: int) -> tuple[np.ndarray, np.ndarray]:
         block, within = divmod(place, BLOCK)
         if block not in self._blocks:
-            with self._one_at_a_time:
+            with self._lock:
                 if block not in self._blocks:
                     self._blocks[block] = self._load_block(block)
         ids, log_p = self._blocks[block]
@@ -107,23 +109,25 @@ class TeacherCache:
             replace_file(path, lambda file: np.savez(file, ids=ids, log_p=log_p))
             return ids, log_p
         try:
-            with np.load(path) as arrays:
+            # Opened here: np.load leaves a damaged file that it opened itself open.
+            with path.open("rb") as file, np.load(file) as arrays:
                 ids, log_p = arrays["ids"], arrays["log_p"]
-        except (OSError, ValueError, EOFError, KeyError) as error:
+        except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
             raise ConfigError.of(
                 "out", str(path), "a readable block of cached tokens; remove it"
             ) from error
         if ids.shape != shape or log_p.shape != shape:
-            raise ConfigError.of("out", str(path), "a block of the same form; remove it")
+            raise ConfigError.of("out", str(path), f"a block of shape {shape}; remove it")
         return ids, log_p
 
     @torch.no_grad()
     def _teacher_top_k(self, windows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         device = next(self._teacher.parameters()).device
         batches = []
-        for start in range(0, len(windows), AT_ONCE):
-            part = torch.from_numpy(windows[start : start + AT_ONCE].astype(np.int64))
-            # Its last bits teach nothing, and bfloat16 products are faster where there are any.
+        for start in range(0, len(windows), WINDOWS_A_PASS):
+            part = torch.from_numpy(windows[start : start + WINDOWS_A_PASS].astype(np.int64))
+            # bfloat16 is precise enough for the teacher's probabilities, and faster where the
+            # device has it.
             with autocast(device):
                 logits = self._teacher(input_ids=part.to(device), use_cache=False).logits
             batches.append(logits.float().log_softmax(-1).topk(self._count, -1))

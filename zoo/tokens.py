@@ -1,6 +1,6 @@
 """Token files of a prepared folder, and the manifest that says what is in them.
 
-`manifest.json` is written last: where it stands, the folder is whole. Knows nothing of models.
+`manifest.json` is written last: if it exists, the folder is complete. Knows nothing of models.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ _FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class DomainTokens:
-    """The manifest's view of one domain; a source has counts, hash, licence and origin."""
+    """One domain in the manifest. Each of its `sources` has counts, a hash, a licence and an
+    origin."""
 
     num_tokens: int
     num_held_out_tokens: int
@@ -68,7 +69,7 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class TokenStore:
-    """The open token files: rows of ids per domain, read from disk as they are used."""
+    """The open token files: token ids by domain, memory-mapped."""
 
     folder: Path
     manifest: Manifest
@@ -82,8 +83,8 @@ class TokenStore:
 
 
 def held_out_start(num_tokens: int) -> int:
-    """Where the held-out tokens begin: the last 0.5 % of a domain, but at least HELD_OUT_LEAST
-    tokens if that is no more than a tenth of it, and at least one."""
+    """Where the held-out tokens begin: the last 0.5 % of a domain, or HELD_OUT_LEAST tokens if
+    that is more, but then at most a tenth of it; one at least."""
     few = min(HELD_OUT_LEAST, num_tokens // 10)
     return num_tokens - max(1, few, round(num_tokens * HELD_OUT_FRACTION))
 
@@ -145,7 +146,9 @@ def _read_manifest(folder: Path) -> Manifest:
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise _changed_file_error(_manifest_path(folder)) from error
     if manifest.format != _FORMAT:
-        raise ConfigError.of("format", manifest.format, f"{_FORMAT}: run prepare again")
+        raise ConfigError.of(
+            "format", manifest.format, f"{_FORMAT}; run `python -m zoo prepare` again"
+        )
     return manifest
 
 
@@ -162,7 +165,9 @@ def _hash_or_empty(path: Path) -> str:
 
 
 def _changed_file_error(path: Path) -> ConfigError:
-    return ConfigError.of("out", str(path), "as prepare wrote it: run prepare again")
+    return ConfigError.of(
+        "out", str(path), "the file that `python -m zoo prepare` wrote; run it again"
+    )
 
 
 def _manifest_path(folder: Path) -> Path:

@@ -98,7 +98,7 @@ class LlamaCpp:
         return Small(self._assistants[name], count)
 
     def _open(self, path: Path, header: dict[str, Any], module: Any, **options: Any) -> Any:
-        # Keys and values in the models' own float32; in half precision as it is its custom.
+        # Keys and values in float32 where the models are; float16 otherwise, llama.cpp's default.
         whole = next(module.parameters()).dtype == torch.float32
         kind = self._package.GGML_TYPE_F32 if whole else self._package.GGML_TYPE_F16
         options |= {"n_ctx": header["context_length"], "n_gpu_layers": 0, "verbose": False}

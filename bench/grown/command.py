@@ -32,7 +32,7 @@ MOST_PARAMS = 10**12
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class GrowthRequest:
     """What to grow; names as in `load_models`. `params`: parameters of the LLM. `ssm_params`: of
     each SSM; None: params / LEAST_SHARE; 0: SSMs are not grown. An SSM that is large enough already
     is not grown either."""
@@ -65,25 +65,25 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A model to grow: its folder, its name, and the plan; without a plan it is used as it is.
-    `wished`: the target size in parameters."""
+    """A model to grow: its folder, the name of its source, and the plan, without which it is used
+    unchanged. `target_params`: the number of parameters that was asked for."""
 
     folder: Path
     source: str
     plan: GrowthPlan | None
-    wished: int = 0
+    target_params: int = 0
 
     @property
     def name(self) -> str:
         """The source's name, with `-grown-SIZE` if it is grown."""
-        return f"{self.source}-grown-{short(self.wished)}" if self.plan else self.source
+        return f"{self.source}-grown-{short(self.target_params)}" if self.plan else self.source
 
 
 @dataclass(frozen=True, slots=True)
 class GrownFamily:
-    """The models that a Wish comes to; their names are different."""
+    """The models of a GrowthRequest; no two have the same name."""
 
-    wish: Wish
+    request: GrowthRequest
     llm: Member
     ssms: tuple[Member, ...]
 
@@ -93,16 +93,16 @@ class GrownFamily:
         return self.llm, *self.ssms
 
 
-def family_of(wish: Wish) -> GrownFamily:
+def family_of(request: GrowthRequest) -> GrownFamily:
     """Reads configurations only, no weights. Raises ConfigError, ModelLoadError,
     UnsupportedModelError."""
-    llm = _member(resolve_llm(wish.llm), wish.params, "params")
-    every = [name for ssm in wish.ssms for name in expand_bundled(ssm)]
-    ssms = tuple(_member(name, wish.of_ssms, "ssm-params", stay=True) for name in every)
+    llm = _member(resolve_llm(request.llm), request.params, "params")
+    every = [name for ssm in request.ssms for name in expand_bundled(ssm)]
+    ssms = tuple(_member(name, request.of_ssms, "ssm-params", stay=True) for name in every)
     names = [member.name for member in (llm, *ssms)]
     if len(set(names)) < len(names):
         raise ConfigError.of("ssm", " ".join(names), "models with names of their own")
-    return GrownFamily(wish, llm, ssms)
+    return GrownFamily(request, llm, ssms)
 
 
 def _member(name: str, params: int, field: str, stay: bool = False) -> Member:
@@ -171,7 +171,7 @@ def grow_parser() -> Parser:
 
 def grow(arguments: argparse.Namespace, say: Say) -> list[str]:
     """Grows the models; returns lines with the folders and how to run them."""
-    wish = Wish(
+    request = GrowthRequest(
         params=arguments.params,
         ssm_params=arguments.ssm_params,
         llm=arguments.llm,
@@ -179,8 +179,8 @@ def grow(arguments: argparse.Namespace, say: Say) -> list[str]:
         dtype=arguments.dtype,
         seed=arguments.seed,
     )
-    family = family_of(wish)
-    out: Path = arguments.out or FOLDER / f"grown-{short(wish.params)}-{wish.dtype}"
+    family = family_of(request)
+    out: Path = arguments.out or FOLDER / f"grown-{short(request.params)}-{request.dtype}"
     folders = write_family(family, out, say)
     ssms = "".join(f" {path}" for path in folders[1:])
     return [
@@ -193,11 +193,11 @@ def grow(arguments: argparse.Namespace, say: Say) -> list[str]:
 def write_family(family: GrownFamily, out: Path, say: Say) -> list[Path]:
     """The members' folders: in `out` for grown models, written unless they are there already; the
     source's folder for others. All checks are made before anything is written."""
-    wish = family.wish
-    dtype = DTYPES[wish.dtype]
+    request = family.request
+    dtype = DTYPES[request.dtype]
     places = [out / one.name if one.plan else one.folder for one in family.members]
     recipes = [
-        GrowthRecipe(one.source, digest_of(one.folder), one.plan, wish.dtype, wish.seed)
+        GrowthRecipe(one.source, digest_of(one.folder), one.plan, request.dtype, request.seed)
         if one.plan
         else None
         for one in family.members

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 
 from core.errors import ConfigError
 
-# How far the parameters may be from what was wished.
+# How far the number of parameters may be from the requested one.
 TOLERANCE = 0.1
-# The feed-forward size is a multiple of it, as kernels like it.
+# The feed-forward size is a multiple of it, for which matrix kernels are fastest.
 UNIT = 32
 # Feed-forward against hidden size: no known dense model is much above Qwen2.5's 5.4.
 WIDEST, NARROWEST = 5.5, 0.5
@@ -41,10 +41,10 @@ class ModelShape:
     def parameters(self) -> int:
         """The parameters of the whole model; a tied head counts once."""
         ends = self.vocabulary * self.hidden * (1 if self.tied else 2) + self.hidden
-        return ends + self.layers * self._layer
+        return ends + self.layers * self._layer_parameters
 
     @property
-    def _layer(self) -> int:
+    def _layer_parameters(self) -> int:
         queries, keys = self.heads * self.head_size, self.kv_heads * self.head_size
         weights = 2 * self.hidden * (queries + keys) + 3 * self.hidden * self.ffn
         biases = self.qkv_bias * (queries + 2 * keys) + self.out_bias * self.hidden
@@ -97,21 +97,23 @@ def plan_growth(small: ModelShape, params: int, field: str = "params") -> Growth
     best = _best(small, params, first) or _best(small, params, rest)
     if best is None:
         raise ConfigError.of(
-            field, params, f"a size that layers of this kind come to within {TOLERANCE:.0%}"
+            field,
+            params,
+            f"a size within {TOLERANCE:.0%} of what some number of such layers comes to",
         )
     return GrowthPlan(small, best)
 
 
 def _best(small: ModelShape, params: int, factors: Iterable[int]) -> ModelShape | None:
-    """The shape most similar to the small one, in its layers and in the ratio of feed-forward to
-    hidden size."""
+    """The shape that is nearest to `params` and most similar to the small one, in its layers and in
+    the ratio of feed-forward to hidden size."""
     fitting = [
         shape
         for shape in _candidates(small, params, factors)
         if shape.parameters > small.parameters
         and abs(shape.parameters - params) <= TOLERANCE * params
     ]
-    return min(fitting, key=lambda shape: _strangeness(small, shape, params), default=None)
+    return min(fitting, key=lambda shape: _dissimilarity(small, shape, params), default=None)
 
 
 def _candidates(small: ModelShape, params: int, factors: Iterable[int]) -> Iterator[ModelShape]:
@@ -128,24 +130,24 @@ def _candidates(small: ModelShape, params: int, factors: Iterable[int]) -> Itera
 
 def _with_nearest_ffn(shape: ModelShape, params: int) -> ModelShape:
     """The shape with the feed-forward size that comes closest to `params`, within usual ratios."""
-    none = replace(shape, ffn=0).parameters
-    each = replace(shape, ffn=1).parameters - none
-    wished = round((params - none) / each / UNIT) * UNIT
-    low = max(shape.ffn, _up(shape.hidden * NARROWEST))
-    high = max(low, _up(shape.hidden * WIDEST))
-    return replace(shape, ffn=min(max(wished, low), high))
+    without_ffn = replace(shape, ffn=0).parameters
+    per_ffn = replace(shape, ffn=1).parameters - without_ffn
+    target = round((params - without_ffn) / per_ffn / UNIT) * UNIT
+    low = max(shape.ffn, _round_up_to_unit(shape.hidden * NARROWEST))
+    high = max(low, _round_up_to_unit(shape.hidden * WIDEST))
+    return replace(shape, ffn=min(max(target, low), high))
 
 
-def _strangeness(small: ModelShape, shape: ModelShape, params: int) -> float:
+def _dissimilarity(small: ModelShape, shape: ModelShape, params: int) -> float:
     """The sum of squared log ratios, so that growth is divided between layers and feed-forward; a
-    deeper model is less strange than one with other proportions."""
+    deeper model counts as less different than one with other proportions."""
     width = math.log(shape.ffn / shape.hidden * small.hidden / small.ffn)
     depth = math.log(shape.layers / small.layers)
     miss = (shape.parameters / params - 1) / TOLERANCE
     return 2 * width**2 + depth**2 + miss**2
 
 
-def _up(size: float) -> int:
+def _round_up_to_unit(size: float) -> int:
     return math.ceil(size / UNIT) * UNIT
 
 

@@ -168,7 +168,7 @@ def start_run(page: Any) -> None:
     page.locator("#live-notice").get_by_text("Writing: ").first.wait_for()
 
 
-def wait_finished(page: Any, words: str = "Finished: ") -> None:
+def wait_for_end(page: Any, words: str = "Finished: ") -> None:
     """Wait until the run has ended and every picture is drawn."""
     page.locator("#live-notice").get_by_text(words).first.wait_for()
     at_rest(page)

@@ -10,13 +10,13 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from bench.application import BenchError
-from bench.page.browser import Tab, Tabs, choose, chromium, open_page, wait_finished
+from bench.page.browser import Tab, Tabs, choose, chromium, open_page, wait_for_end
 from core.errors import SpecScopeError
 
-# Until what was typed is known to the server.
+# Until the server has received what was typed.
 TYPED_MS = 300
 # For a browser to close.
-PATIENCE_S = 10.0
+CLOSE_TIMEOUT_S = 10.0
 
 
 class BrowserClient:
@@ -26,14 +26,14 @@ class BrowserClient:
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
 
-    def ask(self, act: str, *values: Any) -> Any:
-        """Calls the method `act` of `_Acts` there and returns its result."""
+    def ask(self, method: str, *values: Any) -> Any:
+        """Calls a method of `_PageActions` there and returns its result."""
         try:
-            with suppress(OSError):  # it has ended, perhaps with a word
-                self._pipe.send((act, values))
+            with suppress(OSError):  # it has ended; its error may still be in the pipe
+                self._pipe.send((method, values))
             answer = self._pipe.recv()
         except (EOFError, OSError) as error:
-            raise BenchError(f"the browser's process ended at {act!r}") from error
+            raise BenchError(f"the browser's process ended at {method!r}") from error
         if isinstance(answer, SpecScopeError):
             raise answer
         return answer
@@ -45,32 +45,32 @@ def browser_client(suite: str, url: str) -> Iterator[BrowserClient]:
     Chromium."""
     spawned = multiprocessing.get_context("spawn")
     ours, theirs = spawned.Pipe()
-    process = spawned.Process(target=_look, args=(theirs, suite, url), daemon=True)
+    process = spawned.Process(target=_serve_calls, args=(theirs, suite, url), daemon=True)
     process.start()
     theirs.close()
     try:
         yield BrowserClient(ours)
     finally:
         ours.close()
-        process.join(PATIENCE_S)
+        process.join(CLOSE_TIMEOUT_S)
         process.terminate()
 
 
-def _look(pipe: Connection, suite: str, url: str) -> None:
+def _serve_calls(pipe: Connection, suite: str, url: str) -> None:
     """Serves calls from the pipe until it is closed or a call fails; the error is sent back."""
     try:
         with chromium(suite) as browser:
-            acts = _Acts(Tabs(browser).take(), url)
+            actions = _PageActions(Tabs(browser).take(), url)
             while True:
-                act, values = pipe.recv()
-                pipe.send(getattr(acts, act)(*values))
+                method, values = pipe.recv()
+                pipe.send(getattr(actions, method)(*values))
     except (EOFError, OSError, KeyboardInterrupt):  # the client has ended
         return
     except SpecScopeError as error:
         pipe.send(error)
 
 
-class _Acts:
+class _PageActions:
     """A visitor's actions on one page."""
 
     def __init__(self, tab: Tab, url: str) -> None:
@@ -87,9 +87,9 @@ class _Acts:
         page.wait_for_timeout(TYPED_MS)
         page.click("#live-run")
 
-    def wait_finished(self) -> None:
+    def wait_for_end(self) -> None:
         """Wait until the run has ended and every picture is drawn."""
-        wait_finished(self._tab.page)
+        wait_for_end(self._tab.page)
 
     def problems(self) -> list[str]:
         """Close the page and return its problems (console errors, requests to other hosts)."""

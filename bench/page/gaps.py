@@ -13,7 +13,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from bench.page.browser import LIMIT_MS, Tab, choose, chromium, open_page, start_run, wait_finished
+from bench.page.browser import LIMIT_MS, Tab, choose, chromium, open_page, start_run, wait_for_end
 from bench.page.playback import PlaybackWorker, at_even_pace, playback
 from bench.page.site import Site, open_site
 from bench.table_model import synthetic_run
@@ -102,7 +102,7 @@ def token_delays(tab: Tab, site: Site) -> dict[str, Any]:
     page = open_page(tab, site.url)
     page.evaluate(SEEN.read_text(encoding="utf-8"))
     page.click("#live-run")
-    wait_finished(page)
+    wait_for_end(page)
     shown_at = page.evaluate("() => specscopeSeen")
     made_at = site.clock.tokens[site.clock.last()]
     late = [shown - there for shown, there in zip(shown_at["tokens"], made_at, strict=False)]
@@ -127,7 +127,7 @@ def measure_stop(tab: Tab, site: Site, tokens: int) -> dict[str, Any]:
     page.wait_for_timeout(STOP_AFTER_MS)
     start_run(page)
     page.click("#live-stop")
-    wait_finished(page, "Stopped: ")
+    wait_for_end(page, "Stopped: ")
     run = site.clock.last()
     clicked = page.evaluate("() => specscopeSeen.clicked")
     at = site.clock.cancelled[run]

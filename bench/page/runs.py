@@ -41,7 +41,7 @@ def watched_speed(browser: BrowserClient, site: Site, prompt: str, tokens: int) 
         if time.monotonic() > until:
             raise BenchError(f"the run did not come to its {tokens} tokens")
         time.sleep(LOOK_S)
-    browser.ask("wait_finished")
+    browser.ask("wait_for_end")
     return pace(site.clock)
 
 

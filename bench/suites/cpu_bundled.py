@@ -18,7 +18,7 @@ from bench.interleave import Blocks
 from bench.prompts import Prompt, take_round_robin
 from bench.settings import Settings
 from bench.suites import cpu_tables as cpu
-from bench.suites.cpu_tables import Contenders, Summon, Variant
+from bench.suites.cpu_tables import ContestantLoader, LoadedContestants, Variant
 from bench.timing import time_call
 from core.config import PRESETS, SpeculationConfig
 from core.config.mechanisms import MODEL_FREE
@@ -45,7 +45,7 @@ class CpuBundled(Suite):
     defaults: Settings = Settings(prompts=12, tokens=64, repeats=5, dtypes=("float32",))
     temperatures: tuple[float, ...] = (0.0, 0.8)
     variants: tuple[Variant, ...] | None = None
-    contenders: Summon = cpu.bundled_contenders
+    load_contestants: ContestantLoader = cpu.load_bundled
     settings_kept: int | None = None
     alone: bool = False
     title: str = ""
@@ -80,8 +80,8 @@ class CpuContest:
         ] = {}  # token ids of this engine's plain decoding
 
     @cached_property
-    def _models(self) -> Contenders:
-        return self._suite.contenders(self._context, self._dtype)
+    def _models(self) -> LoadedContestants:
+        return self._suite.load_contestants(self._context, self._dtype)
 
     def blocks(self, temperature: float) -> Blocks:
         return self._blocks("block", temperature, self._context.prompts)
@@ -196,7 +196,7 @@ class CpuContest:
 
     def _llama_note(self) -> dict[str, str]:
         """The sentence about llama.cpp (installed or why not), as a field of the sample."""
-        return {"told": self._models.told}
+        return {"told": self._models.llama_note}
 
 
 def alike(ids: list[int], ours: list[int]) -> float:

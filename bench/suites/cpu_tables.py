@@ -88,27 +88,27 @@ def fastest_of_each_drafter(
 
 
 @dataclass(frozen=True, slots=True)
-class Contenders:
+class LoadedContestants:
     """The libraries to compare, all over one LLM. `engines`: this project's, by a description of
     their SSMs (empty if there is one). `theirs`: transformers, with `assistants` by name. `llama`:
-    llama.cpp if it is installed; `told`: a sentence about it."""
+    llama.cpp if it is installed; `llama_note`: its version, or why it is missing."""
 
     engines: Mapping[str, Engine]
     theirs: Theirs
     assistants: Mapping[str, Any]
     llama: LlamaCpp | None = None
-    told: str = ""
+    llama_note: str = ""
 
 
-Summon = Callable[[Context, str], Contenders]
-"""Loads the contenders of a dtype."""
+ContestantLoader = Callable[[Context, str], LoadedContestants]
+"""Loads the libraries in a dtype."""
 
 
-def bundled_contenders(context: Context, dtype: str) -> Contenders:
+def load_bundled(context: Context, dtype: str) -> LoadedContestants:
     theirs = Theirs(dtype)
     assistants = {path.name: load_module(path, theirs.dtype) for path in bundled_ssms()}
     peer = load_llama_cpp(theirs.module, assistants)
-    return Contenders({"": Engine(context.load(dtype))}, theirs, assistants, *peer)
+    return LoadedContestants({"": Engine(context.load(dtype))}, theirs, assistants, *peer)
 
 
 GENERATE = "transformers generate"
@@ -138,8 +138,8 @@ def best_variant(results: Results, dtype: str, temperature: float, family: str) 
         return tokens / sum(figures[name]["seconds"] for figures in prompts)
 
     # Sorted, so that a tie is always decided in the same way.
-    throughout = sorted(set[str]().union(*prompts).intersection(*prompts))
-    return max(throughout, key=speed, default="")
+    run_on_all = sorted(set[str]().union(*prompts).intersection(*prompts))
+    return max(run_on_all, key=speed, default="")
 
 
 def contest_table(
@@ -169,14 +169,14 @@ def contest_table(
     loads = column(results.where(dtype=dtype, temperature=temperature), "load") or [float("nan")]
     note = (
         f"{preface}{len(samples)} blocks. Medians; ratios within blocks; 95 % intervals over "
-        f"prompts. {best}`{PLAIN}` is our plain decoding. {_of_llama(samples)}"
+        f"prompts. {best}`{PLAIN}` is our plain decoding. {_llama_note(samples)}"
         f"Load average {min(loads):g} to {max(loads):g}."
     )
     return str(Table(f"{title}{dtype}, T = {temperature:g}", rows, ("contestant",), columns, note))
 
 
 def _tokens_a_pass(group: Group) -> object:
-    """All tokens over all passes of the LLM; a dash for the other libraries, which say no count."""
+    """All tokens over all passes of the LLM; a dash for the other libraries, which report none."""
     counted = [row for row in group.rows if row.get("passes")]
     if not counted:
         return None
@@ -184,8 +184,8 @@ def _tokens_a_pass(group: Group) -> object:
 
 
 def _bases(rows: Sequence[Row]) -> Iterable[str]:
-    """The contestants with which all are compared: plain decoding of both, and the best speculation
-    of transformers and of llama.cpp, if they competed."""
+    """The contestants with which all are compared: plain decoding of transformers and of this
+    engine, and the fastest of transformers' speculation and of llama.cpp, if they competed."""
     speeds = {
         group["contestant"]: group.middle(speed) for group in group_rows(rows, ("contestant",))
     }
@@ -197,7 +197,7 @@ def _bases(rows: Sequence[Row]) -> Iterable[str]:
     return dict.fromkeys(bases)
 
 
-def _of_llama(samples: list[dict[str, Any]]) -> str:
+def _llama_note(samples: list[dict[str, Any]]) -> str:
     """Why llama.cpp is missing, or its version and how similar its text is to this engine's."""
     notes = "".join(f"{each} " for each in dict.fromkeys(s.get("told") for s in samples) if each)
     shares = [s["figures"].get(LLAMA_PLAIN, {}).get("same") for s in samples]

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from bench.application import HOUSE, BenchError
+from bench.application import ROOT, BenchError
 from bench.context import Context
 from bench.machine import load_average
 from bench.tables import figure
@@ -53,7 +53,7 @@ def _neighbour(busy: bool) -> Iterator[None]:
 
 def _ten_runs(prompt: str, threads: int) -> list[dict[str, float]]:
     command = [sys.executable, "-m", "bench.suites.first_runs", str(threads), str(TOKENS)]
-    completed = subprocess.run(command, cwd=HOUSE, input=prompt, capture_output=True, text=True)
+    completed = subprocess.run(command, cwd=ROOT, input=prompt, capture_output=True, text=True)
     if completed.returncode:
         raise BenchError(f"a process for first runs failed: {completed.stderr.strip()[-300:]}")
     runs: list[dict[str, float]] = json.loads(completed.stdout)

@@ -36,11 +36,11 @@ BEST = "best"
 FIXED = "fixed tree, whole rounds"
 GIGA = 1e9
 COPIES, COPIED = 20, 1 << 30
-Summon = Callable[[str, str], tuple[Engine, Theirs]]
+Loader = Callable[[str, str], tuple[Engine, Theirs]]
 """(dtype, device) -> this engine and transformers' loop over the same weights."""
 
 
-def summon_bundled(dtype: str, device: str) -> tuple[Engine, Theirs]:
+def load_bundled(dtype: str, device: str) -> tuple[Engine, Theirs]:
     theirs = Theirs(dtype)
     theirs.module.to(device)
     return Engine(load_models(dtype=dtype, device=device)), theirs
@@ -62,7 +62,7 @@ class GpuContest(Suite):
     name: str = "gpu-bundled"
     about: str = "on a GPU: plain, best and fixed trees, generate; copy bandwidth, launch gaps"
     defaults: Settings = Settings(prompts=12, tokens=128, repeats=3, dtypes=("bfloat16",))
-    summon: Summon = summon_bundled
+    load: Loader = load_bundled
     device: str = "cuda"
     temperatures: tuple[float, ...] = (0.0, 0.8)
 
@@ -74,7 +74,7 @@ class GpuContest(Suite):
     def measure(self, context: Context) -> None:
         for dtype in context.settings.dtypes:
             # Models are loaded when first needed: a full file loads none.
-            models = cache(partial(self.summon, dtype, self.device))
+            models = cache(partial(self.load, dtype, self.device))
             for temperature in self.temperatures:
                 key = {"dtype": dtype, "temperature": temperature}
                 items = [prompt.id for prompt in context.prompts]

@@ -1,6 +1,6 @@
 """`cpu-grown`, `gpu-grown-1b`, `gpu-grown-7b`: the contests of `cpu-bundled` and `gpu-bundled` with
-grown models: an LLM with the cost of half a billion parameters or more, and SSMs as they are or
-grown to a hundredth of it."""
+grown models: an LLM with the cost of half a billion parameters or more, and SSMs that are not
+grown, or grown to a hundredth of it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import torch
 from bench.contestants import Theirs, load_module
 from bench.context import Context
 from bench.ggml.peer import is_installed, load_llama_cpp
-from bench.grown.command import GrownFamily, Member, Wish, family_of, write_family
+from bench.grown.command import GrownFamily, GrowthRequest, Member, family_of, write_family
 from bench.grown.module import grow_module
 from bench.grown.writing import check_memory_to_grow
 from bench.settings import Settings
 from bench.suites.cpu_bundled import CpuBundled
-from bench.suites.cpu_tables import Contenders
+from bench.suites.cpu_tables import LoadedContestants
 from bench.suites.gpu import GpuContest
 from core.engine.engine import Engine
 from core.events import ModelInfo
@@ -36,49 +36,54 @@ KEPT = 2
 
 
 @dataclass(frozen=True, slots=True)
-class GrownContenders:
+class GrownContestants:
     """Loads the contestants, with the bundled family grown to `params` parameters."""
 
     params: int = PARAMS
     ssm_params: int = SSM_PARAMS
 
-    def __call__(self, context: Context, dtype: str) -> Contenders:
-        family = family_of(Wish(self.params, self.ssm_params, dtype=dtype))
-        as_they_are = context.load(dtype)
-        contenders: InMemory | InFolders
+    def __call__(self, context: Context, dtype: str) -> LoadedContestants:
+        family = family_of(GrowthRequest(self.params, self.ssm_params, dtype=dtype))
+        bundled = context.load(dtype)
+        grown: FamilyInMemory | FamilyInFolders
         if context.grown is not None:
-            contenders = InFolders(family, context)
+            grown = FamilyInFolders(family, context)
         else:
             if family.llm.plan is not None:
-                # Ours, whose matrices are kept packed too, transformers' and llama.cpp's.
+                # Copies in memory: our weights, our packed weights, transformers' weights, and
+                # llama.cpp's where it is installed.
                 copies, name = 4 if is_installed() else 3, family.llm.name
                 check_memory_to_grow(family.llm.plan, getattr(torch, dtype), name, copies)
-            contenders = InMemory(family, as_they_are, context.say)
-        large = contenders.ours()
+            grown = FamilyInMemory(family, bundled, context.say)
+        large = grown.ours()
         count = next(iter(large.ssms.values())).info.parameters
-        with_small, with_grown = Engine(replace(large, ssms=as_they_are.ssms)), Engine(large)
-        # The same LLM: what its passes take is measured once, which takes a minute and more.
+        with_small, with_grown = Engine(replace(large, ssms=bundled.ssms)), Engine(large)
+        # Both engines share the measured times of passes: measuring them takes over a minute.
         with_grown.costs = Costs(large.llm, with_small.costs.verify)
         engines = {"SSMs as they are": with_small, f"SSMs grown to {count / 1e6:.1f} M": with_grown}
-        theirs = Theirs(dtype, contenders.module(family.llm))
+        theirs = Theirs(dtype, grown.module(family.llm))
         assistants = {path.name: load_module(path, theirs.dtype) for path in bundled_ssms()}
-        assistants |= {ssm.name: contenders.module(ssm) for ssm in family.ssms if ssm.plan}
-        return Contenders(engines, theirs, assistants, *load_llama_cpp(theirs.module, assistants))
+        assistants |= {ssm.name: grown.module(ssm) for ssm in family.ssms if ssm.plan}
+        return LoadedContestants(
+            engines, theirs, assistants, *load_llama_cpp(theirs.module, assistants)
+        )
 
 
 def grown_models(context: Context, dtype: str) -> LoadedModels:
     """The family in the folder `--grown`, with grown SSMs, as `cpu-grown` runs it."""
-    return InFolders(family_of(Wish(PARAMS, SSM_PARAMS, dtype=dtype)), context).ours()
+    return FamilyInFolders(
+        family_of(GrowthRequest(PARAMS, SSM_PARAMS, dtype=dtype)), context
+    ).ours()
 
 
-class InFolders:
+class FamilyInFolders:
     """The family from its folders, which are written first if they are missing; each contestant
     loads them itself."""
 
     def __init__(self, family: GrownFamily, context: Context) -> None:
         assert context.grown is not None
-        folders = write_family(family, context.grown / family.wish.dtype, context.say)
-        self._dtype = family.wish.dtype
+        folders = write_family(family, context.grown / family.request.dtype, context.say)
+        self._dtype = family.request.dtype
         names = (member.name for member in family.members)
         self._folders: dict[str, Path] = dict(zip(names, folders, strict=True))
 
@@ -90,7 +95,7 @@ class InFolders:
         return load_module(self._folders[member.name], getattr(torch, self._dtype))
 
 
-class InMemory:
+class FamilyInMemory:
     """The family grown in this process from `small`, on a device."""
 
     def __init__(
@@ -113,12 +118,12 @@ class InMemory:
         return replace(small, llm=large, ssms=ssms)
 
     def module(self, member: Member) -> Any:
-        wish = self._family.wish
-        module = load_module(member.folder, getattr(torch, wish.dtype)).to(self._device)
+        request = self._family.request
+        module = load_module(member.folder, getattr(torch, request.dtype)).to(self._device)
         if member.plan is None:
             return module
         self._say(f"growing {member.source}: {member.plan.large}")
-        return grow_module(module, member.plan, wish.seed)
+        return grow_module(module, member.plan, request.seed)
 
     def _model(self, member: Member, small: ModelInfo, module: Any = None) -> HfModel:
         module = self.module(member) if module is None else module
@@ -135,7 +140,7 @@ CPU_GROWN = CpuBundled(
     ),
     defaults=Settings(prompts=4, tokens=32, repeats=3, dtypes=("bfloat16",)),
     temperatures=(0.0,),
-    contenders=GrownContenders(),
+    load_contestants=GrownContestants(),
     settings_kept=KEPT,
     title="grown models, ",
     note=(
@@ -154,12 +159,12 @@ class GrownLoader:
     ssm_params: int
 
     def __call__(self, dtype: str, device: str) -> tuple[Engine, Theirs]:
-        """One LLM in memory that both contestants use: two of 7 B might not fit."""
-        family = family_of(Wish(self.params, self.ssm_params, dtype=dtype))
+        """Both contestants use one LLM in memory: two LLMs of 7 B parameters may not fit."""
+        family = family_of(GrowthRequest(self.params, self.ssm_params, dtype=dtype))
         small = load_models(dtype=dtype, device="cpu")
-        contenders = InMemory(family, small, lambda message: None, device)
-        large = contenders.module(family.llm)
-        return Engine(contenders.ours(large)), Theirs(dtype, large)
+        grown = FamilyInMemory(family, small, lambda message: None, device)
+        large = grown.module(family.llm)
+        return Engine(grown.ours(large)), Theirs(dtype, large)
 
 
 SIZES = {"1b": (10**9, "1 B"), "7b": (7 * 10**9, "7 B")}
@@ -169,7 +174,7 @@ GPU_GROWN = tuple(
         about=f"gpu-bundled, the LLM grown to {words}; SSMs "
         + (f"grown to {params // 10**8} M" if grown_ssms else "as they are"),
         defaults=Settings(prompts=4, tokens=64, repeats=3, dtypes=("bfloat16",)),
-        summon=GrownLoader(params, params // 100 if grown_ssms else 0),
+        load=GrownLoader(params, params // 100 if grown_ssms else 0),
     )
     for size, (params, words) in SIZES.items()
     for grown_ssms in (False, True)

@@ -1,7 +1,7 @@
 """`laws`: the text is the LLM's own, token for token (laws 1 and 2 of tests/laws).
 
 At temperature 0 against transformers' `generate`, above it against plain decoding with the same
-seed. Where two texts differ, the float64 margin distinguishes a tie from an error.
+seed. Where two texts differ, the LLM's logits in float64 tell a near tie from an error.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ class Laws(Suite):
         """Raises ConfigError for any dtype but float32: in bfloat16 ids need not be equal."""
         if settings.dtypes != ("float32",):
             raise ConfigError.of(
-                "dtype", " ".join(settings.dtypes), "float32: in bfloat16 near ties fall either way"
+                "dtype",
+                " ".join(settings.dtypes),
+                "float32: in bfloat16 rounding decides near ties",
             )
 
     def measure(self, context: Context) -> None:

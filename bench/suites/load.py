@@ -45,6 +45,7 @@ RATES = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5)
 # Requests that an open loop serves at once; capacity is measured with as many.
 PLACES = 8
 SHARES = (0.5, 0.95, 0.99)
+STEPS = (7, 11, 13, 17)
 MEASURES = {"ttft_ms": "first token", "tpot_ms": "per token"}
 # CoSine over the best of SpecInfer and others, as its paper claims (arXiv 2503.10325).
 PUBLISHED_THROUGHPUT, PUBLISHED_LATENCY = 1.325, 1 - 0.232
@@ -97,14 +98,20 @@ class Load(Suite):
         return Report(tables(context.results), failures(context.results))
 
 
-def _requests(context: Context, name: str, count: int, first: int) -> list[Request]:
+def load_requests(context: Context, name: str, count: int, first: int) -> list[Request]:
     """`count` requests over the prompts of all domains, from the `first` one on."""
     speculation = SpeculationConfig.preset(CONTESTANTS[name][0])
     sampling = SamplingParams(context.settings.tokens, seed=1, ignore_eos=True)
     prompts = context.prompts
-    # The step and the number of prompts are coprime, so that neighbours differ in domain.
-    places = ((first + 7 * i) % len(prompts) for i in range(count))
+    step = _step(len(prompts))
+    places = ((first + step * i) % len(prompts) for i in range(count))
     return [Request(prompts[place].text, sampling, speculation) for place in places]
+
+
+def _step(num_prompts: int) -> int:
+    """From one prompt to the next. Prompts are in order of their domains, so it skips some; it is a
+    prime that does not divide their number, so that every prompt has its turn."""
+    return next(step for step in STEPS if num_prompts % step)
 
 
 def _closed_loop(
@@ -112,7 +119,7 @@ def _closed_loop(
 ) -> dict[str, Any]:
     clients = int(block.item)
     count = max(4 * clients, clients + 12)
-    requests = _requests(context, name, count, 11 * block.repeat)
+    requests = load_requests(context, name, count, 11 * block.repeat)
     rate, served = closed_loop(engine, requests, clients)
     return {"speed": rate, **_figures(name, requests, served, texts)}
 
@@ -126,15 +133,15 @@ def _open(
     block: Block,
 ) -> dict[str, Any]:
     count = max(4 * PLACES, len(context.prompts) // 2)
-    requests = _requests(context, name, count, 11 * block.repeat)
+    requests = load_requests(context, name, count, 11 * block.repeat)
     moments = arrivals(count, float(block.item) * capacity, seed=block.repeat)
     rate, served = open_loop(engine, requests, moments, PLACES)
     return {"speed": rate, **_figures(name, requests, served, texts)}
 
 
 def _capacity(context: Context, engine: Engine) -> float:
-    """Requests per second that plain decoding serves, OPEN_LIVE at once."""
-    requests = _requests(context, PLAIN, 6 * PLACES, 0)
+    """Requests per second that plain decoding serves, PLACES at once."""
+    requests = load_requests(context, PLAIN, 6 * PLACES, 0)
     rate, _ = closed_loop(engine, requests, PLACES)
     return rate / context.settings.tokens
 
@@ -198,12 +205,12 @@ def _throughput(rows: Sequence[Row], loop: str, head: str) -> str:
     columns = {"contestant": lambda group: group["contestant"]}
     columns |= {f"{load:g} {head}": partial(cell, load) for load in loads}
     title = f"Total tokens per second, {loop} loop"
-    note = "Medians over repeats; behind the comma against plain decoding in the same block."
+    note = "Medians over repeats; after the comma: divided by plain decoding's in the same block."
     return str(Table(title, rows, ("contestant",), columns, note, _BLOCKS))
 
 
 def _latency(rows: Sequence[Row], loop: str, head: str) -> str:
-    """A column, and so a panel of the chart, for each percentile; a line by contestant and load."""
+    """One row per contestant and load, one column (a panel of the chart) per percentile."""
 
     def cell(name: str, group: Group) -> str:
         return figure(group.median(name), 1)

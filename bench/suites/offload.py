@@ -24,7 +24,7 @@ import torch
 
 from bench.contestants import decode, load_module
 from bench.context import Context, Report, Suite
-from bench.grown.command import Wish, family_of, write_family
+from bench.grown.command import GrowthRequest, family_of, write_family
 from bench.interleave import Blocks
 from bench.results import Results
 from bench.settings import Settings
@@ -138,7 +138,7 @@ class OffloadSuite(Suite):
 def _models(context: Context, dtype: str) -> dict[str, Path]:
     folders = {BUNDLED: bundled_llm()}
     if context.grown is not None:
-        family = family_of(Wish(GROWN_PARAMS, 0, dtype=dtype))
+        family = family_of(GrowthRequest(GROWN_PARAMS, 0, dtype=dtype))
         folders[GROWN] = write_family(family, context.grown / dtype, context.say)[0]
     return folders
 

@@ -42,7 +42,8 @@ ORDERS = (
     ("math", "stories", "dialogue", "code"),
 )
 SEGMENT = 48
-FOLLOWED = 24
+# Tokens within which the best SSM is to be found, by kind of text.
+FOUND_WITHIN = {"own": 16, "turning": 24, "spliced": 24}
 # The same request in other words, by the prompt's id.
 REWORDED = Path(__file__).parent.parent / "prompts-reworded.jsonl"
 # Prompts that end in another domain than they begin in; their `domain` is that of the end.
@@ -200,8 +201,8 @@ def _run(engine: Engine, request: Request, text: SplicedText | None = None) -> d
 def _found_at(
     routes: Sequence[frozenset[str]], hits: Mapping[str, Sequence[bool]], start: int, end: int
 ) -> int:
-    """Tokens from `start` until an SSM drafts whose tokens up to `end` are right at least 95 % as
-    often as the best SSM's; all of them if there is none."""
+    """Number of tokens from `start` until a good SSM drafts: one whose tokens up to `end` are right
+    at least 95 % as often as the best SSM's; all tokens if none drafts."""
     right = {name: sum(own[start:end]) for name, own in hits.items()}
     good = {name for name, count in right.items() if count >= 0.95 * max(right.values())}
     return next((i - start for i in range(start, end) if routes[i] & good), end - start)
@@ -218,7 +219,7 @@ def routing_tables(results: Results) -> tuple[str, ...]:
         rows = long_rows(results.where(text=kind))
         if not rows:
             continue
-        note = "Tokens per LLM pass and per second; behind the comma against all SSMs."
+        note = "Tokens per LLM pass and per second; after the comma: divided by those of all SSMs."
         if kind == "spliced":
             note += (
                 f" A recorded text, {SEGMENT} tokens of each domain, stands for the LLM's choices."
@@ -227,7 +228,7 @@ def routing_tables(results: Results) -> tuple[str, ...]:
             "SSMs that draft": lambda group: group["contestant"],
             "tokens per pass": partial(_against_all, per_pass, 2),
             "tokens per second": partial(_against_all, speed, 0),
-            "asking, % of time": lambda group: f"{100 * _share(group, 'audition'):.1f}",
+            "auditions, % of time": lambda group: f"{100 * _share(group, 'audition'):.1f}",
             "regret to the best fixed": partial(_percent, "to_fixed"),
             "regret to the oracle": partial(_percent, "to_oracle"),
         }
@@ -275,12 +276,16 @@ def _routing_claims(kind: str, rows: Sequence[Row]) -> list[list[str]]:
     if kind == "spliced":
         best = _best_alone(rows)
         for name in (CREDIT, CREDIT_ONE):
-            mine = [*every.of(contestant=name).rows, *best]
-            faster = Group(mine, mine, **OPTIONS).of(contestant=name).ratio(speed, contestant=ALONE)
+            rows_of_both = [*every.of(contestant=name).rows, *best]
+            faster = (
+                Group(rows_of_both, rows_of_both, **OPTIONS)
+                .of(contestant=name)
+                .ratio(speed, contestant=ALONE)
+            )
             what = f"spliced: `{name}` against the best single SSM, tokens per second"
             lines.append(claim_row(what, faster, 1.15))
     counts = [n for row in credit.rows for n in (row.get("followed") or [row["found_at"]])]
-    limit = 16 if kind == "own" else FOLLOWED
+    limit = FOUND_WITHIN[kind]
     within = sum(count <= limit for count in counts) / max(1, len(counts))
     what = "changes followed" if kind == "spliced" else "the best SSM found"
     share = Estimate(within, within, within, len(counts))

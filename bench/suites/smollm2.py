@@ -21,7 +21,7 @@ from bench.ggml.peer import load_llama_cpp
 from bench.prompts import CHAT_PROMPTS, Prompt, load_prompts
 from bench.settings import Settings
 from bench.suites.cpu_bundled import CpuBundled
-from bench.suites.cpu_tables import Contenders
+from bench.suites.cpu_tables import ContestantLoader, LoadedContestants
 from bench.suites.law_check import GENERATE, PLAIN
 from bench.suites.law_rows import TEMPERATURES, LawRow
 from bench.suites.laws import Laws
@@ -37,12 +37,12 @@ def load_smollm2(dtype: str) -> LoadedModels:
     return load_models(SMOLLM2, (BUNDLED,), dtype, "cpu")
 
 
-def smollm2_contenders(context: Context, dtype: str) -> Contenders:
+def load_smollm2_contestants(context: Context, dtype: str) -> LoadedContestants:
     theirs = Theirs(dtype, folder=Path(find_folder(SMOLLM2)))
     assistants = {path.name: load_module(path, theirs.dtype) for path in bundled_ssms(SMOLLM2)}
     file = find(SMOLLM2, context.say).file
     peer = load_llama_cpp(theirs.module, assistants, Path(file) if file else None)
-    return Contenders({"": Engine(context.load(dtype))}, theirs, assistants, *peer)
+    return LoadedContestants({"": Engine(context.load(dtype))}, theirs, assistants, *peer)
 
 
 class ChatPrompts:
@@ -62,7 +62,7 @@ class SmolLm2(ChatPrompts, CpuBundled):
     name: str = "smollm2"
     about: str = "cpu-bundled with SmolLM2 on chat prompts, each drafter alone too; an hour a dtype"
     defaults: Settings = Settings(prompts=10, tokens=64, repeats=3, dtypes=("float32",))
-    contenders: Callable[[Context, str], Contenders] = smollm2_contenders
+    load_contestants: ContestantLoader = load_smollm2_contestants
     settings_kept: int | None = 2
     alone: bool = True
     title: str = "SmolLM2-135M-Instruct, "

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.context import Context, Report, Suite
-from bench.grown.command import Wish, family_of, write_family
+from bench.grown.command import GrowthRequest, family_of, write_family
 from bench.interleave import Blocks
 from bench.results import Results
 from bench.settings import Settings
@@ -76,7 +76,7 @@ def contestants() -> dict[str, tuple[str, int]]:
 def _llms(context: Context, dtype: str) -> dict[str, Path]:
     folders = {BUNDLED: bundled_llm()}
     if context.grown is not None:
-        family = family_of(Wish(GROWN_PARAMS, 0, dtype=dtype))
+        family = family_of(GrowthRequest(GROWN_PARAMS, 0, dtype=dtype))
         folders[GROWN] = write_family(family, context.grown / dtype, context.say)[0]
     return folders
 

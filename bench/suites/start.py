@@ -165,13 +165,13 @@ def _visitor_texts(
     return texts
 
 
-def _against_alone(by_client: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def _against_alone(by_count: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """The figures, and the prompts whose text differs from a lone visitor's."""
-    alone = {prompt: text for prompt, text, _ in next(iter(by_client.values()))["texts"]}
-    for one in by_client.values():
+    alone = {prompt: text for prompt, text, _ in next(iter(by_count.values()))["texts"]}
+    for one in by_count.values():
         other = {prompt for prompt, text, _ in one.pop("texts") if text != alone[prompt]}
         one["differ"] = sorted(other)
-    return by_client
+    return by_count
 
 
 def tables(results: Results) -> tuple[str, ...]:

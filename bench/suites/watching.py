@@ -1,9 +1,9 @@
 """`watching`: the cost of a page for the engine: its speed with the log on and a page streaming in
 a Chromium, against log off and headless. Once with the engine on a core of its own and server and
-browser on the others, once with all of them on all cores. The browser's driver is in a process of
-its own, as a visitor's is.
+browser on the others, once with all of them on all cores. The browser and its driver have processes
+of their own, as a visitor's browser has.
 
-Needs playwright and a Chromium (requirements-dev.txt). `--tokens` is how long a run is.
+Needs playwright and a Chromium (requirements-dev.txt). `--tokens`: new tokens of a run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from lab.order import Block
 HEADLESS, WATCHED = "headless, no log", "page and log"
 APART, SHARED = "engine on a core of its own", "all cores shared"
 AT_LEAST = 0.95
-# As the page asks for, so that both keep as much.
+# As in the page's runs, so that both record as much.
 TOP_K = 5
 
 
@@ -59,7 +59,7 @@ class Watching(Suite):
         ):
             browser.ask("prepare", preset, context.settings.tokens)
             ways = _ways(context, preset, site, browser)
-            blocks.measure(ways, warm=first)  # what is measured once, is measured before
+            blocks.measure(ways, warm=first)  # the warm-up measures what an engine measures once
             for problem in browser.ask("problems")[:1]:
                 context.say(f"the page: {problem}")
 
@@ -85,9 +85,9 @@ def _ways(
         case = context.case(block.item, 0, 0.0)
         return runs.watched_speed(browser, site, case.prompt.text, case.tokens)
 
-    def on_cores(run: Callable[[Block], float], parted: bool, block: Block) -> float:
+    def on_cores(run: Callable[[Block], float], apart: bool, block: Block) -> float:
         runs.spread_threads()
-        if parted:
+        if apart:
             runs.pin_thread(runs.engine_thread())
         try:
             return run(block)
@@ -95,7 +95,7 @@ def _ways(
             runs.spread_threads()
 
     ways = {HEADLESS: run_headless, WATCHED: with_page}
-    run_headless(Block(context.prompts[0].id, 0))  # so that the engine has its thread
+    run_headless(Block(context.prompts[0].id, 0))  # starts the engine's thread
     if not runs.can_part():
         return {f"{name}, {SHARED}": run for name, run in ways.items()}
     return {
@@ -124,8 +124,8 @@ def tables(results: Results) -> tuple[str, ...]:
     speeds = (f"{name}: tokens/s" for name in (HEADLESS, WATCHED))
     heads = ("preset", "cores", *speeds, "watched / headless")
     note = (
-        "One process is engine, server and log, another the browser, another what drives it; the "
-        "page streams at up to 20 updates a second. Tokens behind the first round over the time "
-        "from it to the last; medians, ratios within blocks, 95 % intervals over prompts."
+        "Engine, server and log share a process; the browser and its driver have one each; the "
+        "page streams at up to 20 updates a second. Tokens after the first round, divided by "
+        "the time from it to the last; medians, ratios within blocks, 95 % intervals over prompts."
     )
     return (table("Watched and headless", heads, lines, note), claims_table(claims))

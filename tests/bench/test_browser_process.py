@@ -30,7 +30,7 @@ def leaving(pipe: Connection, suite: str, url: str) -> None:
 
 
 def test_it_answers_and_ends_with_whoever_asks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench.page.browser_process, "_look", answering)
+    monkeypatch.setattr(bench.page.browser_process, "_serve_calls", answering)
     with browser_client("watching", "http://here") as browser:
         browser.ask("run", "Once")
         assert browser.ask("problems") == ["problems", "watching", "http://here"]
@@ -38,7 +38,7 @@ def test_it_answers_and_ends_with_whoever_asks(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_what_fails_there_is_raised_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench.page.browser_process, "_look", refusing)
+    monkeypatch.setattr(bench.page.browser_process, "_serve_calls", refusing)
     with (
         browser_client("watching", "http://here") as browser,
         pytest.raises(ConfigError, match="suite is 'watching': a Chromium that starts"),
@@ -47,10 +47,10 @@ def test_what_fails_there_is_raised_here(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_an_end_without_a_word_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench.page.browser_process, "_look", leaving)
+    monkeypatch.setattr(bench.page.browser_process, "_serve_calls", leaving)
     with (
         browser_client("watching", "http://here") as browser,
-        pytest.raises(BenchError, match="the browser's process ended at 'wait_finished'"),
+        pytest.raises(BenchError, match="the browser's process ended at 'wait_for_end'"),
     ):
-        browser.ask("wait_finished")
+        browser.ask("wait_for_end")
     assert multiprocessing.active_children() == []

@@ -11,7 +11,7 @@ from bench.__main__ import main
 from bench.contestants import DecodeCase, Theirs, new_ids
 from bench.prompts import load_prompts
 from bench.settings import Settings
-from bench.suites.gpu import BEST, FIXED, PLAIN, GpuContest, gaps, idle_share, summon_bundled
+from bench.suites.gpu import BEST, FIXED, PLAIN, GpuContest, gaps, idle_share, load_bundled
 from bench.suites.grown import GrownLoader
 from core.config import SpeculationConfig
 from core.engine.engine import Engine
@@ -34,11 +34,11 @@ def test_it_is_refused_in_one_line_without_a_gpu(
 def test_it_measures_continues_and_reports(make_context: Any, family: LoadedModels) -> None:
     summoned = []
 
-    def summon(dtype: str, device: str) -> tuple[Engine, Theirs]:
+    def load(dtype: str, device: str) -> tuple[Engine, Theirs]:
         summoned.append((dtype, device))
         return Engine(family), Theirs(dtype)
 
-    suite = GpuContest(summon=summon, device="cpu", temperatures=(0.0,))
+    suite = GpuContest(load=load, device="cpu", temperatures=(0.0,))
     context = make_context(tokens=8)
     suite.check(context.settings)
     suite.measure(context)
@@ -89,7 +89,7 @@ def test_grown_models_say_what_the_small_ones_say(ssm_params: int) -> None:
 
 @pytest.mark.gpu
 def test_a_gpu_is_traced() -> None:
-    engine, theirs = summon_bundled("bfloat16", "cuda")
+    engine, theirs = load_bundled("bfloat16", "cuda")
     case = DecodeCase(load_prompts()[0], 1, 64, 0.0, ignore_eos=True)
     found = gaps(engine, case, SpeculationConfig.preset("autoregressive"))
     assert found is not None and found["rounds"] == 24 and 0 <= found["idle"] < 1

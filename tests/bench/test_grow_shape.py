@@ -1,4 +1,4 @@
-"""Planning a size: near what was wished, of whole heads, and counted as torch counts."""
+"""Planning a shape: near the requested size, of whole heads, and counted as torch counts."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_another_factor_is_taken_where_no_power_of_four_fits() -> None:
     ("small", "params", "said"),
     [
         (LLM, LLM.parameters, f"ssm-params is {LLM.parameters}: more than the {LLM.parameters}"),
-        (SSM, 10**15, "params is .*: a size that layers of this kind"),
+        (SSM, 10**15, "params is .*: a size within 10% of what"),
     ],
 )
 def test_what_cannot_be_grown_is_refused(small: ModelShape, params: int, said: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bench.suites.cpu_tables import ASSISTED, LOOKUP, Variant
-from bench.suites.grown import CPU_GROWN, GrownContenders
+from bench.suites.grown import CPU_GROWN, GrownContestants
 from core.config import PRESETS, SpeculationConfig
 from core.length.cost_model import ledger
 from core.length.cost_model.verify_costs import VerifyCosts
@@ -17,7 +17,7 @@ from tests.family import SSMS
 
 SMALL = replace(
     CPU_GROWN,
-    contenders=GrownContenders(16_000_000, 1_100_000),
+    load_contestants=GrownContestants(16_000_000, 1_100_000),
     variants=(
         Variant(ASSISTED, 3, "ssm-code", "constant"),
         Variant(ASSISTED, 3, "ssm-code-grown-1.1M", "constant"),
@@ -49,10 +49,10 @@ def test_ours_stand_with_ssms_as_they_are_and_grown(make_context: Any) -> None:
 def test_models_kept_in_a_folder_are_grown_once(make_context: Any, tmp_path: Path) -> None:
     said: list[str] = []
     context = replace(make_context(said.append, prompts=1, tokens=4), grown=tmp_path / "kept")
-    made = SMALL.contenders(context, "float32")
+    made = SMALL.load_contestants(context, "float32")
     assert sum(line.startswith("growing") for line in said) == 1 + len(SSMS)
     said.clear()
-    again = SMALL.contenders(context, "float32")
+    again = SMALL.load_contestants(context, "float32")
     assert sum("already" in line for line in said) == len(said) == 1 + len(SSMS)
     for found in (made, again):
         assert len(found.engines) == 2
@@ -70,6 +70,6 @@ def test_what_a_pass_takes_is_measured_once_for_both_engines(
         return VerifyCosts({0: 1.0, 8: 2.0}, 64)
 
     monkeypatch.setattr(ledger, "measure_verify_costs", measured)
-    small, large = SMALL.contenders(make_context(), "float32").engines.values()
+    small, large = SMALL.load_contestants(make_context(), "float32").engines.values()
     assert small.costs is not large.costs and small.costs.verify is large.costs.verify
     assert asked == [small.models.llm] == [large.models.llm]

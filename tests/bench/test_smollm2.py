@@ -12,7 +12,7 @@ from bench.contestants import DecodeCase, Theirs, request
 from bench.ggml.peer import LlamaCpp
 from bench.prompts import Prompt, load_prompts
 from bench.suites import SUITES
-from bench.suites.cpu_tables import LOOKUP, Variant, bundled_contenders
+from bench.suites.cpu_tables import LOOKUP, Variant, load_bundled
 from bench.suites.smollm2 import SmolLm2, SmolLm2Laws
 from core import SpeculationConfig
 from core.config import PRESETS
@@ -46,7 +46,7 @@ def test_transformers_reads_the_message_in_its_template(family: LoadedModels) ->
 
 def test_each_drafter_competes_alone_and_passes_are_counted(make_context: Any) -> None:
     variants = (Variant(LOOKUP, 3),)
-    suite = SmolLm2(contenders=bundled_contenders, variants=variants, temperatures=(0.0,))
+    suite = SmolLm2(load_contestants=load_bundled, variants=variants, temperatures=(0.0,))
     context = make_context(prompts=1, tokens=6)
     suite.measure(context)
     (block,) = context.results.where(kind="block")

@@ -1,16 +1,18 @@
 """The tables of suite `split`, and the suite itself, nightly."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bench import split_worker
 from bench.context import Context
 from bench.prompts import load_prompts
 from bench.results import Results
 from bench.settings import Settings
 from bench.suites.split import GROWN, ONE, SplitSuite, contestants, tables
-from core.models.loading.load import load_models
+from core.models.loading.load import LoadedModels, load_models
 
 
 def passes(model: str, tokens: int, repeat: int, one: float, two: float) -> dict[str, Any]:
@@ -60,3 +62,16 @@ def test_the_suite_measures_each_way(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(sample["passes"]) == set(contestants())
     assert sample["passes"]["tp=2"]["exchanged_ms"] > 0 == sample["passes"][ONE]["exchanged_ms"]
     assert "pp=2" in suite.report(context).tables[0]
+
+
+def test_both_figures_are_means_of_the_counted_passes(
+    family: LoadedModels, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    passes = iter([(9.0, 900.0), (1.0, 10.0), (2.0, 20.0), (6.0, 60.0)])
+    monkeypatch.setattr(split_worker, "timed_pass", lambda *_: next(passes))
+    monkeypatch.setattr(split_worker, "load_models", lambda *_, **__: family)
+    monkeypatch.setattr("sys.stdin", ["16\n"])
+    split_worker.main("bundled", "float32", "-", "1")
+    loaded, answer = capsys.readouterr().out.splitlines()
+    assert json.loads(loaded) == {}
+    assert json.loads(answer) == {"value": 3.0, "exchanged_ms": 30.0}

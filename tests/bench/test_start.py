@@ -52,7 +52,7 @@ def test_an_application_that_does_not_come_up_is_an_error(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "app.py").write_text("raise SystemExit('no models here')")
-    monkeypatch.setattr("bench.application.HOUSE", tmp_path)
+    monkeypatch.setattr("bench.application.ROOT", tmp_path)
     with pytest.raises(BenchError, match="no models here"), application():
         pytest.fail("it is not there")
     assert resident_mb(2**22 + 1) is None
@@ -75,7 +75,7 @@ def test_an_application_ends_with_whoever_started_it(tmp_path: Path) -> None:
     began = f"""
 from pathlib import Path
 import bench.application as a
-a.HOUSE = Path({str(tmp_path)!r})
+a.ROOT = Path({str(tmp_path)!r})
 with a.application() as app:
     log = Path(f"/proc/{{app.pid}}/fd/1").resolve()
     print(app.pid, log, flush=True)

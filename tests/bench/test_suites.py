@@ -23,7 +23,8 @@ from bench.suites.cpu_tables import ASSISTED, LOOKUP, Variant, best_variant, fas
 from bench.suites.fusion import Fusion
 from bench.suites.length import Length
 from bench.suites.length_tables import FIXED, PLAIN, POLICIES
-from bench.suites.load import Load
+from bench.suites.load import PLAIN as LOAD_PLAIN
+from bench.suites.load import Load, load_requests
 from bench.suites.load import tables as load_tables
 from bench.suites.overhead import STAGES, Overhead, _outside, overhead_configs
 from bench.suites.passes import Passes
@@ -125,6 +126,12 @@ def look_ups_and_drafts(samples: Samples) -> None:
     for sample in by_part["rounds"]:
         looking = {name: one["looking"] for name, one in sample["figures"].items()}
         assert looking[BEST] == 0 < looking[TABLE_TOO] < 1
+
+
+@pytest.mark.parametrize("count", [1, 7, 14, 60])
+def test_every_prompt_is_served_however_many_there_are(make_context: Any, count: int) -> None:
+    requests = load_requests(make_context(prompts=count), LOAD_PLAIN, count, first=3)
+    assert len({request.prompt for request in requests}) == count
 
 
 def test_the_chart_of_load_has_every_percentile(tmp_path: Path) -> None:

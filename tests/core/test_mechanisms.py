@@ -1,4 +1,6 @@
-"""Every mechanism has what its record says it has, and a new one needs its record alone."""
+"""Every mechanism has what its record says it has, and a new one needs its record alone.
+
+tests/ui/test_new_mechanisms.py looks for the same new rule and policy on the page."""
 
 import pytest
 
@@ -34,7 +36,7 @@ AT_ZERO = VerifyRule("at_zero", "at zero", "core.trees.verify.walk:match", tempe
 DRAWN = VerifyRule(
     "drawn", "of draws", "core.trees.verify.walk:mss", temperatures="above", reads_q=True
 )
-TWO = LengthPolicyRecord("two", "always two", f"{HERE}:Two", fields=("eta",))
+TWO = LengthPolicyRecord("two", "always two", f"{HERE}:Two", fields=("confidence_threshold",))
 
 
 def deepest(whole: MergedTree, ballot: VoteWeights) -> Selection:

@@ -47,6 +47,7 @@ def test_a_blank_file_gets_the_schema(path: Path) -> None:
         "m018_scheduling", "m019_own_tokens", "m020_schedules", "m021_offload", "m022_nodes",
         "m023_ranks",
         "m024_blocks",
+        "m025_same_text",
     ]  # fmt: skip
 
 

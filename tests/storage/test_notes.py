@@ -214,8 +214,8 @@ def test_it_reads_back_to_the_last_bit(path: Path, keep: Any, rate: float) -> No
     with RunStore(path) as store:
         keep(store, synthetic_run(2, seed=1))
         assert store.run("synthetic-1").baseline is None
-        told = PlainSpeed(rate, "plain", "told", ((rate, 1 / 7), (2.0, rate)))
-        store.keep_baseline("synthetic-1", rate, "plain", "told", told.blocks)
+        told = PlainSpeed(rate, "plain", "told", ((rate, 1 / 7), (2.0, rate)), same_text=True)
+        store.keep_baseline("synthetic-1", rate, "plain", "told", told.blocks, True)
     with RunStore(path) as store:
         assert store.run("synthetic-1").baseline == told
         assert store.runs(RunQuery()).rows[0].baseline == told

@@ -64,7 +64,7 @@ def failing_loader(error: BaseException) -> Callable[[], Any]:
     return fail
 
 
-def wait_loaded(model_host: ModelHost) -> None:
+def wait_for_load(model_host: ModelHost) -> None:
     """Wait until nothing is loaded any more."""
     while model_host.exchange.loading:
         model_host.wait(model_host.exchange, 0.1)

@@ -3,6 +3,7 @@ drafts, whose token each node is and what each request is granted are the record
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from core.engine.worker import Worker
 from core.events import RoundCompleted
 from tests.ui import decoded, routed, sites
 from tests.ui.reading import becomes, click_in_motion
+from ui.live.handlers import record_opening
 from ui.server.context import Context
 
 pytestmark = pytest.mark.browser
@@ -118,11 +120,39 @@ def check_panel(
     assert compared, "never were both requests in the panel"
 
 
+# The visitor's two clicks: the preset's menu, and its entry. Nothing else is pressed.
+ANSWERED = """() => { const dock = document.querySelector("#live-dock");
+  const box = (node) => node?.getBoundingClientRect();
+  const [edge, row] = [box(dock), box(dock.querySelector(".ss-parts-rows tbody tr"))];
+  const rows = [...dock.querySelectorAll(".ss-votes tbody tr")].map((one) => box(one).height);
+  return { at: dock.dataset.at, seen: Boolean(row) && row.height > 0 && row.bottom <= edge.bottom,
+    rows: rows.length && rows.every((height) => height > 0) }; }"""
+
+
+def test_from_the_opened_page_two_clicks_say_which_drafter_serves_what(
+    real: sites.Served, browser_page: sites.OpenPage
+) -> None:
+    """On a laptop's screen: the preset runs beside the recorded run, and the dock opens on Who."""
+    url, context = real
+    record_opening(context)
+    while context.opening.source() is None:
+        time.sleep(0.05)
+    page = sites.wait_ready(browser_page(url, width=1280, height=800))
+    sites.wait_notice(page, "This is a recorded run")
+    sites.choose(page, "preset", "cosine")
+    sites.wait_notice(page, "Finished: ")
+    becomes(page, ANSWERED, {"at": "who", "seen": True, "rows": True})
+    page.locator("#live-dock .sp-dock-tab", has_text="Why").click()
+    sites.choose(page, "preset", "specinfer")
+    sites.wait_run(page)
+    assert page.locator("#live-dock").get_attribute("data-at") == "why", "the visitor has chosen"
+
+
 def check_pictures(page: Any, run: decoded.Recorded, where: str = "live") -> None:
     """The strip of all rounds; sentence, nodes and grant of some of each kind."""
     routed.check_strip(page, run, where)
     sites.wait_notice(page, "Which drafter served which part of the text: ", where)
-    meant = page.locator(f"#{where}-routing .ss-parts-rows caption")
+    meant = page.locator(f"#{where}-routing .ss-parts-meant")
     meant.get_by_text("In each round the SSMs with the highest scores draft").wait_for()
     found = {
         name: [number for number in decoded.with_draft(run) if is_of_kind(run, number)]

@@ -57,6 +57,30 @@ BOXES = """(ids) => Object.fromEntries(ids.map((id) =>
   [id, document.querySelector(`#${id} input[type=number]`).value]))"""
 
 
+CHANGED = """() => ({ changed: document.documentElement.hasAttribute("data-changed"),
+  said: getComputedStyle(document.querySelector("#live-run"), "::after").content })"""
+
+
+def test_run_says_that_the_settings_are_not_those_of_the_run_shown(
+    short: Served, browser_page: OpenPage
+) -> None:
+    url, context = short
+    page = sites.ran(wait_ready(browser_page(url)))
+    temperature = number_box(page, "sampling-temperature")
+    becomes(page, CHANGED, {"changed": False, "said": "none"})
+    for change in ("0.8", "0.5"):
+        temperature.fill(change)
+        temperature.blur()
+        becomes(page, CHANGED, {"changed": True, "said": '"settings changed"'})
+        temperature.fill("0")
+        temperature.blur()
+        becomes(page, CHANGED, {"changed": False, "said": "none"})
+    page.locator("#prompt textarea").fill("Another prompt")
+    becomes(page, CHANGED, {"changed": True, "said": '"settings changed"'})
+    sites.ran_again(page, context)
+    becomes(page, CHANGED, {"changed": False, "said": "none"})
+
+
 def rounds_of_numbers() -> list[list[tuple[str, str, str | None, str]]]:
     """NUMBERS dealt out so that a field comes once a round."""
     rounds: list[list[tuple[str, str, str | None, str]]] = []
@@ -251,7 +275,7 @@ def test_fields_that_are_wrong_idle_or_of_ones_own(short: Served, browser_page: 
     are_greyed(page, "weights", "vote_nodes", but=("expansion",))
     page.locator("#field-weights").get_by_text("Not used: union reads no weights").wait_for()
     sites.choose(page, "field-combine", "vote")
-    page.locator("#field-expansion").get_by_text("a vote is over sequences").wait_for()
+    page.locator("#field-expansion").get_by_text("vote chooses among sequences").wait_for()
     are_greyed(page, "expansion", "vote_nodes", "eta", but=("weights",))
     sites.choose(sites.wait_form_settled(page), "field-weights", "paper")
     page.locator("#field-eta").get_by_text("A won vote multiplies").wait_for()

@@ -20,7 +20,7 @@ from ui.compare.study_text import same_answer
 from ui.compare.tab import LIVE, choices_shown, compare_choices, drawn_values, request_of, study_of
 from ui.components import COMPARE_PICTURES
 from ui.form.form import SAMPLING_NAMES, own_preset
-from ui.prompts.tab import study_drawn
+from ui.prompts.tab import study_updates
 from ui.run.view import reduce_all
 from ui.server.context import Context
 from ui.shared.studies import OpenedStudy, Studies
@@ -173,7 +173,8 @@ def test_where_no_repeat_is_whole_what_is_left_is_shown_and_told(context: Contex
     assert "nothing is left to show: sequence." in texts["words"] and set(texts["gone"]) == {"2"}
     assert texts["texts"]["1"]["at"] == 3, "beside plain decoding's of its own repeat"
     assert len(shown["rounds"]["rounds"]["1"]) == 8 and shown["rounds"]["rounds"]["2"] == {}
-    assert shown["portions"]["note"] == shown["rounds"]["note"] != ""
+    assert shown["rounds"]["note"] != "" and len(shown["portions"]["stages"]["1"]) > 1
+    assert shown["portions"]["stages"]["2"] == {} and shown["portions"]["note"] == ""
 
 
 def test_texts_that_are_missing_are_not_said_to_be_the_same(context: Context) -> None:
@@ -210,6 +211,27 @@ def test_pictures_have_a_value_each_and_are_plain(context: Context) -> None:
     assert drawn_values(context, None) == [{}] * len(COMPARE_PICTURES)
 
 
+def test_the_time_is_that_of_the_run_with_the_median_speed(context: Context) -> None:
+    """Else a repeat of a busy moment stands beside medians that say the opposite."""
+    took_ms = {}
+
+    def script(request: Request, run_id: str) -> list[Event]:
+        *events, last = synthetic_run(8, run_id=run_id)
+        events[0] = as_asked(events[0], request)
+        total_ms = (800.0, 400.0, 200.0)[request.sampling.seed - 1000]
+        took_ms[run_id] = total_ms
+        speed = 1000 * last.stats.num_new_tokens / total_ms
+        stats = replace(last.stats, total_ms=total_ms, tokens_per_second=speed)
+        return [*events, replace(last, stats=stats)]
+
+    opened = measured(context, script, repeats=3)
+    shown = pictures(context, opened)
+    walls = [shown["portions"]["stages"][key]["wall"] for key in ("0", "1")]
+    speeds = [row["tokens_per_second"] for row in shown["compared"]["rows"].values()]
+    assert [1000 / wall for wall in walls] == pytest.approx(speeds)
+    assert [took_ms[row["run_id"]] for row in shown["compared"]["rows"].values()] == [400, 400]
+
+
 def test_partial_results_are_shown_and_what_auto_came_to(context: Context) -> None:
     opened = measured(context)
     some = dict(list(opened.results.items())[:1])
@@ -223,7 +245,7 @@ def test_partial_results_are_shown_and_what_auto_came_to(context: Context) -> No
     known = {cell: replace(one, auto_nodes=8) for cell, one in opened.results.items()}
     opened = opened._replace(results=known)
     assert pictures(context, opened)["compared"]["words"].endswith(told)
-    assert study_drawn(context, opened)[0]["words"].endswith(told)
+    assert study_updates(context, opened)[0]["words"].endswith(told)
     # Of a rule that finds its own length auto is another number: its trees may be larger.
     cells = list(known)
     other = {replace(cell, contestant="minions"): opened.results[cell] for cell in cells[1:]}
@@ -298,7 +320,7 @@ def test_why_it_was_slower_is_told_of_all_its_runs_and_rates_of_how_many(context
         change_stats(slower, Cell("specinfer", "1", repeat), **counts)
     shown = comparison_values(opened.study, slower, context.store.events)
     why = shown["compared"]["rows"]["1"]["slower_because"]
-    assert "and gave 2.0 tokens" in why, "180 tokens in 90 rounds"
+    assert "and gave 2.0 (" in why, "180 tokens in 90 rounds"
     part = {cell: opened.results[cell] for cell in opened.study.cells()[:3]}
     shown = comparison_values(opened.study, part, context.store.events)["rates"]
     assert shown["repeats"] == 3 and shown["runs"] == {"0": 2, "1": 1}

@@ -19,12 +19,12 @@ from tests.ui.fakes import FakeWorker, script_of
 from tests.ui.model_hosts import Loader, other_worker, wait_settled
 from ui.learn.handlers import (
     OFF,
-    asked_for,
-    example,
     judge_answer,
     lesson_values,
-    looked_at,
     open_lesson,
+    request_on_board,
+    run_example,
+    show_run,
     stop_runs,
     try_lesson,
 )
@@ -75,7 +75,7 @@ def rows_of(values: list[Any]) -> list[str]:
 
 
 def test_an_example_runs_in_order_its_runs_are_in_the_table(learn: Learn, store: RunStore) -> None:
-    frames = list(example(learn, TabSession(), 1, "me", FULL))
+    frames = list(run_example(learn, TabSession(), 1, "me", FULL))
     assert all(len(values) == len(learn.run_outputs) for values in frames)
     asked = worker_of(learn).requests
     assert [request.speculation.max_tree_nodes for request in asked[1:]] == [7]
@@ -88,38 +88,40 @@ def test_an_example_runs_in_order_its_runs_are_in_the_table(learn: Learn, store:
 
 def test_the_thing_to_try_adds_its_run(learn: Learn) -> None:
     desk = TabSession()
-    ended(example(learn, desk, 3, "me", FULL))
+    ended(run_example(learn, desk, 3, "me", FULL))
     values = ended(try_lesson(learn, desk, 3, "me", FULL))
     assert rows_of(values) == ["width 3", "width 1"]
     assert [row["latest"] for row in values[-2]["rows"].values()] == [False, True]
-    again = ended(example(learn, desk, 3, "me", FULL))
+    again = ended(run_example(learn, desk, 3, "me", FULL))
     assert rows_of(again) == ["width 3", "width 1"], "a second time takes the place of the first"
 
 
 def test_a_run_of_the_table_can_be_looked_at_and_asked_about(learn: Learn, store: RunStore) -> None:
     desk = TabSession()
-    first, shown = ended(example(learn, desk, 3, "me", FULL)), desk.frame().run_id
+    first, shown = ended(run_example(learn, desk, 3, "me", FULL)), desk.frame().run_id
     ended(try_lesson(learn, desk, 3, "me", FULL))
     assert desk.frame().run_id != shown
-    values = looked_at(learn, desk, 3, "width 3")
+    values = show_run(learn, desk, 3, "width 3")
     assert len(values) == len(learn.run_outputs) and "Finished: " in notice_of(values, 0)
     assert desk.frame().run_id == shown and rows_of(values) == ["width 3", "width 1"]
     assert [row["latest"] for row in values[-2]["rows"].values()] == [True, False]
-    assert asked_for(learn, desk, 3).speculation.expansion[0] == 3, "it is what opens in Live"
-    assert rows_of(first) == ["width 3"] and rows_of(looked_at(learn, desk, 3, "nosuch"))
+    assert request_on_board(learn, desk, 3).speculation.expansion[0] == 3, (
+        "it is what opens in Live"
+    )
+    assert rows_of(first) == ["width 3"] and rows_of(show_run(learn, desk, 3, "nosuch"))
     assert desk.frame().run_id == shown, "a row that there is not changes nothing"
     store.delete(shown)
-    assert "deleted in Sessions" in notice_of(looked_at(learn, desk, 3, "width 3"), 0)
+    assert "deleted in Sessions" in notice_of(show_run(learn, desk, 3, "width 3"), 0)
 
 
 def test_a_run_that_goes_on_keeps_the_board(learn: Learn) -> None:
     desk = TabSession()
-    ended(example(learn, desk, 3, "me", FULL))
+    ended(run_example(learn, desk, 3, "me", FULL))
     worker_of(learn).speed = 5.0
     frames = try_lesson(learn, desk, 3, "me", FULL)
     next(frames)
     going = desk.frame().run_id
-    assert "a run goes on" in notice_of(looked_at(learn, desk, 3, "width 3"), 0)
+    assert "a run goes on" in notice_of(show_run(learn, desk, 3, "width 3"), 0)
     assert desk.frame().run_id == going and desk.player and not desk.player.source.done
     stop_runs(learn, desk)
     frames.close()
@@ -128,15 +130,15 @@ def test_a_run_that_goes_on_keeps_the_board(learn: Learn) -> None:
 def test_prove_it_is_something_to_try(learn: Learn) -> None:
     desk = TabSession()
     assert "there is no run yet" in notice_of(ended(try_lesson(learn, desk, 5, "me", FULL)), 0)
-    ended(example(learn, desk, 5, "me", FULL))
+    ended(run_example(learn, desk, 5, "me", FULL))
     assert "Identical: " in notice_of(ended(try_lesson(learn, desk, 5, "me", FULL)), 0)
 
 
 def test_the_llm_alone_is_what_speed_is_compared_with(learn: Learn) -> None:
     desk = TabSession()
-    ended(example(learn, desk, 8, "me", FULL))
+    ended(run_example(learn, desk, 8, "me", FULL))
     assert desk.baseline is not None and "LLM alone" in desk.baseline.note
-    ended(example(learn, desk, 2, "me", FULL))
+    ended(run_example(learn, desk, 2, "me", FULL))
     assert desk.baseline is None, "another prompt"
 
 
@@ -146,7 +148,7 @@ def lesson_in_writing(
     """A lesson whose long run is being written."""
     learn, desk = learn_of(context(store, rounds=400)), TabSession()
     worker_of(learn).speed = 1.0
-    frames = example(learn, desk, number, "me", FULL)
+    frames = run_example(learn, desk, number, "me", FULL)
     until_writing(frames, 0)
     return learn, desk, frames
 
@@ -161,7 +163,7 @@ def test_a_stopped_run_is_no_measure(store: RunStore) -> None:
 
 def test_a_finished_run_is_in_the_table_though_its_pictures_are_far_behind(learn: Learn) -> None:
     desk = TabSession()
-    frames = example(learn, desk, 6, "me", Pace("slow", 0.05))
+    frames = run_example(learn, desk, 6, "me", Pace("slow", 0.05))
     next(frames)
     player = desk.player
     player.source.wait_done(5.0)
@@ -175,7 +177,7 @@ def test_a_finished_run_is_in_the_table_though_its_pictures_are_far_behind(learn
 
 def test_the_row_comes_when_the_engine_has_finished(learn: Learn) -> None:
     desk = TabSession()
-    for values in example(learn, desk, 6, "me", Pace("slow", 4.0)):
+    for values in run_example(learn, desk, 6, "me", Pace("slow", 4.0)):
         if "Engine finished" in notice_of(values, 0) and rows_of(values):
             break
     else:
@@ -211,7 +213,7 @@ def test_a_lesson_that_cannot_run_is_greyed_and_says_why(store: RunStore) -> Non
     # Below the buttons too, and no line asks for what is off.
     assert "needs 2 small models" in values[learn.attempt]
     assert "Press" not in str(values[learn.board.notice]) and OFF in str(values[learn.board.notice])
-    assert "needs 2 small models" in notice_of(ended(example(learn, desk, 4, "me", FULL)), 0)
+    assert "needs 2 small models" in notice_of(ended(run_example(learn, desk, 4, "me", FULL)), 0)
     assert worker_of(learn).requests == []
     values = dict(zip(learn.lesson_outputs, open_lesson(learn, desk, 3, {}), strict=True))
     assert values[learn.run].interactive is True
@@ -253,8 +255,8 @@ def test_an_open_lesson_follows_the_models(store: RunStore) -> None:
 
 def test_runs_of_other_models_leave_the_table_and_come_back_with_them(store: RunStore) -> None:
     learn, desk, small = exchangeable(store), TabSession(), ModelPair("other", ("small",))
-    assert rows_of(ended(example(learn, desk, 3, "me", FULL))) == ["width 3"]
-    ended(example(learn, desk, 8, "me", FULL))
+    assert rows_of(ended(run_example(learn, desk, 3, "me", FULL))) == ["width 3"]
+    ended(run_example(learn, desk, 8, "me", FULL))
     assert desk.baseline is not None
     open_lesson(learn, desk, 3, {})
     exchanged(learn, ModelPair())
@@ -273,7 +275,7 @@ def test_runs_of_other_models_leave_the_table_and_come_back_with_them(store: Run
 
 def test_a_run_that_goes_on_keeps_the_board_and_is_of_its_own_models(store: RunStore) -> None:
     learn, desk = exchangeable(store, speed=100.0), TabSession()
-    frames = example(learn, desk, 2, "me", FULL)
+    frames = run_example(learn, desk, 2, "me", FULL)
     next(frames)
     player, model_host = desk.player, learn.board.context.model_host
     worker: Any = model_host.worker
@@ -324,7 +326,7 @@ def test_every_lesson_opens_with_its_own_words_and_controls_and_earlier_words(le
 
 def test_a_lesson_that_is_opened_again_shows_its_last_run(learn: Learn, store: RunStore) -> None:
     desk = TabSession()
-    ended(example(learn, desk, 2, "me", FULL))
+    ended(run_example(learn, desk, 2, "me", FULL))
     text = desk.frame().view.text
     store.flush()
     assert rows_of(open_lesson(learn, desk, 3, {})) == [] and desk.player is None
@@ -339,7 +341,7 @@ def test_a_right_answer_finishes_the_lesson_and_the_last_one_says_so(learn: Lear
     desk = TabSession()
     first = judge_answer(desk, 2, (3, None), {})
     assert "Run the example first" in notice_of(first, 0) and first[1] == gr.skip()
-    ended(example(learn, desk, 2, "me", FULL))
+    ended(run_example(learn, desk, 2, "me", FULL))
     most = desk.lecture.evidence("ssm").last
     wrong = judge_answer(desk, 2, (most.most + 1, None), {})
     assert "Not in this run. Where to look: " in notice_of(wrong, 0) and wrong[1] == gr.skip()
@@ -364,13 +366,13 @@ def test_whatever_a_browser_kept_is_no_trouble(learn: Learn, kept: Any) -> None:
 
 def test_open_in_live_takes_the_run_that_is_on_the_board(learn: Learn, store: RunStore) -> None:
     desk = TabSession()
-    assert asked_for(learn, desk, 3).speculation.expansion[0] == 3
-    ended(example(learn, desk, 3, "me", FULL))
+    assert request_on_board(learn, desk, 3).speculation.expansion[0] == 3
+    ended(run_example(learn, desk, 3, "me", FULL))
     ended(try_lesson(learn, desk, 3, "me", FULL))
-    assert asked_for(learn, desk, 3).speculation.expansion[0] == 1
+    assert request_on_board(learn, desk, 3).speculation.expansion[0] == 1
     few = with_drafters(store, ())
     with pytest.raises(ConfigError, match="needs a small model"):
-        asked_for(learn_of(few), desk, 3)
+        request_on_board(learn_of(few), desk, 3)
 
 
 NINES = "9" * 20
@@ -414,7 +416,7 @@ def test_the_lesson_of_a_link_goes_before_the_one_a_visitor_was_at() -> None:
 def recorded_run(store: RunStore, owner: str) -> tuple[Context, str]:
     made = context(store, host="0.0.0.0", rounds=9)
     learn, desk = learn_of(made), TabSession()
-    ended(example(learn, desk, 2, owner, FULL))
+    ended(run_example(learn, desk, 2, owner, FULL))
     store.flush()
     return made, desk.frame().run_id
 

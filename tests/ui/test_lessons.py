@@ -22,7 +22,7 @@ from ui.learn.lessons import LESSONS, Lesson, judge, lesson_of, missing_reason, 
 from ui.learn.lessons.answers import is_right
 from ui.learn.lessons.lecture import Lecture
 from ui.learn.lessons.lesson import Setup
-from ui.learn.lessons.measured import COLUMNS, Evidence, Measured, measured_row, table_value
+from ui.learn.lessons.measured import COLUMNS, Evidence, Measured, measured_row, runs_table_value
 from ui.learn.parts import lesson_value
 from ui.run.values import PICTURES
 from ui.run.view import reduce_all
@@ -303,7 +303,9 @@ def test_the_lesson_that_is_made_to_lose_says_when_it_wins(slower: float, words:
     base = row(label=plain, round_ms=1.0)
     assert base.stats.num_new_tokens / base.stats.num_rounds > 1.1
     rows = {plain: base, long: row(label=long, round_ms=slower)}
-    assert loses.outcome(Evidence(MappingProxyType(rows))).startswith(words)
+    outcome = loses.outcome(Evidence(MappingProxyType(rows)))
+    assert outcome.startswith(words)
+    assert f"{slower:.1f}" not in outcome, "that is the answer to the question below"
     assert not loses.outcome(Evidence(MappingProxyType({plain: base})))
 
 
@@ -340,7 +342,7 @@ def test_a_time_that_cannot_be_is_told_to_be_noise(eight: float, words: str) -> 
 def test_who_divides_what_the_table_shows_is_right(one: float, times: float) -> None:
     """However short passes are."""
     evidence = evidence_of_passes(one, one * times)
-    shown = table_value(evidence, ("pass_ms",))["rows"].values()
+    shown = runs_table_value(evidence, ("pass_ms",))["rows"].values()
     first, second = (float(each["cells"]["0"]) for each in shown)
     right, line = judge(LESSONS[0].question, evidence, float(f"{second / first:.1f}"))
     assert right, line.text
@@ -416,7 +418,7 @@ def test_the_table_shows_what_was_measured() -> None:
     events = synthetic_run(8)
     view = reduce_all(events)
     evidence = Evidence(MappingProxyType({"x": measured_row("x", view)}), "x")
-    shown = table_value(evidence, ("tokens", "passes", "pass_ms"))
+    shown = runs_table_value(evidence, ("tokens", "passes", "pass_ms"))
     assert [one["t"] for one in shown["head"].values()] == ["tokens", "LLM passes", "ms a pass"]
     cells = shown["rows"]["0"]["cells"]
     assert cells["0"] == str(len(view.tokens)) and cells["1"] == str(len(rounds_of(events)))

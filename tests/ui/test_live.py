@@ -15,7 +15,16 @@ from core.config import Request
 from core.events import Event
 from storage import RunQuery, RunStore
 from tests.synthetic import synthetic_run
-from tests.ui.boards import context, live_of, notice_of, press, run, until_writing
+from tests.ui.boards import (
+    ALL,
+    context,
+    live_of,
+    notice_of,
+    press,
+    run,
+    sessions_of,
+    until_writing,
+)
 from tests.ui.fakes import Script, plain_twin, script_of
 from tests.ui.test_form import form_values
 from ui.components import pack
@@ -30,6 +39,7 @@ from ui.live.handlers import (
     open_alive,
     record_opening,
     run_on_change,
+    see_form,
     start_run,
     stop_run,
 )
@@ -40,6 +50,8 @@ from ui.run.frame import Baseline
 from ui.run.opening import MOST_AT_ONCE
 from ui.run.values import figures_value
 from ui.server.session import TabSession
+from ui.sessions.tab import opened_run
+from ui.shared.into_live import form_values_of
 from ui.shared.steering import move, set_pace
 
 ME = Press("me")
@@ -143,6 +155,9 @@ def test_a_race_in_blocks_measures_both_in_turns_and_lists_none_of_them(store: R
     replayed = figures_value(desk.frame(), again)
     names = ("speedup", "speed", "slower")
     assert [replayed[name] for name in names] == [value[name] for name in names]
+    past = TabSession()
+    opened_run(sessions_of(live.board.context), past, ALL, desk.frame().run_id)
+    assert past.answer == desk.answer and past.answer.kind == "identical", "Sessions knows it too"
 
 
 def test_a_speed_up_that_passes_cannot_explain_is_called_noise(store: RunStore) -> None:
@@ -380,6 +395,34 @@ def test_the_page_opens_with_a_run_that_plays_until_one_of_ones_own(store: RunSt
     assert list(frames) == [] and not desk.opening
     assert store.runs(RunQuery()).total == 1, "the opening run is in no log"
     assert list(open_alive(live, desk)) == [], "a tab that has shown a run goes on with it"
+
+
+def test_a_preset_chosen_beside_the_opening_run_runs(store: RunStore) -> None:
+    made = context(store)
+    live, desk = live_of(made), TabSession()
+    record_opening(made)
+    source = made.hub.worker.runs[-1]
+    while made.opening.source() is None:
+        source.poll(0.01)
+    next(open_alive(live, desk))
+    same = form_values_of(made.hub.worker.requests[-1], made)
+    assert not see_form(live, desk, same)["changed"], "it is the form's own run"
+    vote = press(combine="vote")
+    assert "Finished" in notice_of(list(run_on_change(live, desk, vote))[-1])
+    assert not desk.opening and made.hub.worker.requests[-1].speculation.combine == "vote"
+
+
+def test_it_is_said_where_the_form_is_not_the_run_that_is_shown(store: RunStore) -> None:
+    live, desk = live_of(context(store)), TabSession()
+    assert not see_form(live, desk, form_values(temperature=0.8))["changed"], "nothing is shown yet"
+    run(live, desk)
+    for other in ({"temperature": 0.8}, {"prompt": "Another"}, {"combine": "vote"}):
+        assert see_form(live, desk, form_values(**other))["changed"], other
+        assert not see_form(live, desk, form_values())["changed"], "restored"
+    for wrong in ({"top_p": 7}, {"prompt": "   "}):
+        assert not see_form(live, desk, form_values(**wrong))["changed"], "it is said why it cannot"
+    assert see_form(live, desk, form_values(temperature=0.8))["changed"]
+    assert not run(live, desk, temperature=0.8)[0]["changed"], "it was run"
 
 
 def test_past_some_pages_the_opening_run_is_shown_at_its_end(store: RunStore) -> None:

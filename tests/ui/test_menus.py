@@ -95,7 +95,7 @@ def test_best_first_says_what_it_is_in_a_vote(temperature: float, becomes: str) 
     own = "best_first (likeliest paths first)"
     assert mechanisms.combine_rule("vote").chains
     for combine in COMBINES:
-        as_chain = f"best_first (as {becomes}: a {combine} is over sequences, one token a step)"
+        as_chain = f"best_first (as {becomes}: {combine} chooses among sequences, one token a step)"
         label = as_chain if mechanisms.combine_rule(combine).chains else own
         assert (label, "best_first") in menus.draft_choices(temperature, combine=combine)
 
@@ -178,19 +178,38 @@ def test_every_choice_has_its_meaning_or_says_that_it_does_nothing() -> None:
     assert menu.choices == menus.pipeline_choices()
 
 
+@pytest.mark.parametrize("draft", ["auto", "fused", "fused_credit"])
 @pytest.mark.parametrize("combine", COMBINES)
 @pytest.mark.parametrize("pipeline", PIPELINES)
-def test_a_pipeline_that_does_nothing_says_so_and_can_change(combine: str, pipeline: str) -> None:
-    still = not mechanisms.combine_rule(combine).ahead
-    menu = form.control_updates(form_values(combine=combine, pipeline=pipeline))["pipeline"]
+def test_a_pipeline_that_does_nothing_says_so_and_can_change(
+    combine: str, pipeline: str, draft: str
+) -> None:
+    cause = f"draft {draft}" if mechanisms.draft_kind(draft).fused else ""
+    cause = cause if mechanisms.combine_rule(combine).ahead else f"combine {combine}"
+    values = form_values(combine=combine, pipeline=pipeline, draft=draft)
+    menu = form.control_updates(values)["pipeline"]
     assert menu.interactive is not False
-    marked = [name for label, name in menu.choices if "does nothing" in label]
-    assert marked == (["ahead"] if still else [])
-    told = still and pipeline in ("ahead", "auto")
+    marked = [name for label, name in menu.choices if f"does nothing: {cause} starts" in label]
+    assert marked == (["ahead"] if cause else [])
+    told = bool(cause) and pipeline in ("ahead", "auto")
     assert menu.info.startswith("Does nothing") == told
-    assert told or menu.info == MEANINGS["pipeline"]
-    config = SpeculationConfig(combine=combine, pipeline=pipeline)
-    assert field_controls(config, ("a",))["pipeline"].info == menu.info
+    assert f"{cause} starts its tree" in menu.info if told else menu.info == MEANINGS["pipeline"]
+    config = SpeculationConfig(combine=combine, pipeline=pipeline, draft=draft)
+    shown = field_controls(config, ("a",))["pipeline"]
+    assert (shown.info, shown.choices) == (menu.info, menu.choices)
+
+
+@pytest.mark.parametrize("draft", ["auto", "fused", "fused_credit"])
+@pytest.mark.parametrize("combine", COMBINES)
+def test_paper_weights_are_marked_where_they_are_read_and_no_draft_wins(
+    combine: str, draft: str
+) -> None:
+    rule, kind = mechanisms.combine_rule(combine), mechanisms.draft_kind(draft)
+    still = (rule.weighted or kind.by_credit) and not rule.chains
+    menu = form.control_updates(form_values(combine=combine, draft=draft))["weights"]
+    assert [name for label, name in menu.choices if "stays even" in label] == ["paper"] * still
+    shown = field_controls(SpeculationConfig(combine=combine, draft=draft), ("a",))["weights"]
+    assert shown.choices == menu.choices
 
 
 def test_presets_of_ones_own_are_checked_and_kept() -> None:

@@ -18,7 +18,7 @@ from tests.ui.model_hosts import (
     Loader,
     failing_loader,
     other_worker,
-    wait_loaded,
+    wait_for_load,
     wait_settled,
 )
 from ui.run.source import LiveSource
@@ -59,7 +59,7 @@ def test_a_run_goes_on_while_another_pair_is_loaded_and_ends_on_its_own_models()
     between = hub.start(request("while it is loaded"))
     assert model_host.exchange.loading and model_host.worker is old and len(old.requests) == 2
     loader.go.set()
-    wait_loaded(model_host)
+    wait_for_load(model_host)
     assert model_host.names() == ("other", "small") and hub.worker is new
     assert model_host.version == 1
     stages = [stage.words for stage in model_host.exchange.stages]
@@ -175,7 +175,7 @@ def test_queued_runs_end_on_the_models_they_were_queued_for() -> None:
     hub = Hub(model_host, FakeStore())
     sources = [hub.start(request(f"number {i}")) for i in range(4)]
     model_host.begin(OTHER)
-    wait_loaded(model_host)
+    wait_for_load(model_host)
     assert model_host.runs_on_old_models() >= 3
     for source in sources:
         assert isinstance(whole(source)[-1], RunCompleted)
@@ -195,7 +195,7 @@ def test_a_stopped_run_and_one_whose_tap_fails_let_their_models_go() -> None:
         model_host._served.enter()
         model_host._served._counting_tap(broken)(replace(whole_run()[0]))
     model_host.begin(OTHER)
-    wait_loaded(model_host)
+    wait_for_load(model_host)
     assert model_host.runs_on_old_models() == 1
     source.cancel()
     assert isinstance(whole(source)[-1], RunCancelled)
@@ -243,7 +243,7 @@ def test_close_ends_runs_of_both_and_a_loading() -> None:
     hub = Hub(model_host, FakeStore())
     first = hub.start(request())
     model_host.begin(OTHER)
-    wait_loaded(model_host)
+    wait_for_load(model_host)
     second = hub.start(request(preset="autoregressive"))
     loader.go.clear()
     model_host.begin(ModelPair("third", ()))

@@ -22,7 +22,7 @@ from ui.server.session import TabSession
 from ui.sessions.exporting import FORMATS, export_progress, write_export
 from ui.sessions.history import Asker, RunFilters, drafter_choices, list_values, llm_choices
 from ui.sessions.repeat import asked_of, repeat_run, stop_again
-from ui.sessions.retention import about_run, keep_note, kept_runs, retention_shown, set_retention
+from ui.sessions.retention import about_run, keep_note, kept_runs, retention_view, set_retention
 from ui.sessions.tab import choose_run, delete_run, opened_run, toggle_comparing
 from ui.sessions.two_runs import select_round
 from ui.shared.into_live import fill_form, form_values_of, preset_of
@@ -245,18 +245,18 @@ def test_a_past_run_plays_pauses_and_goes_on(store: RunStore) -> None:
 def test_how_many_runs_stay_whole_is_for_the_owner_to_say(store: RunStore) -> None:
     made = context(store)
     recorded(store, "a", "b", "c")
-    section, shown, told = retention_shown(made, ALL, "5", "5")
+    section, shown, told = retention_view(made, ALL, "5", "5")
     assert section.visible and shown == told == ""
-    assert retention_shown(made, ALL, "", "")[1] == gr.skip(), "somebody may be typing by now"
-    assert retention_shown(made, MINE, "", "")[0].visible is False
+    assert retention_view(made, ALL, "", "")[1] == gr.skip(), "somebody may be typing by now"
+    assert retention_view(made, MINE, "", "")[0].visible is False
     said, button = set_retention(made, ALL, "2", sure=False)
     assert "Sure?" in text(said) and button.visible and store.retention() is None
     said, button = set_retention(made, ALL, "2", sure=True)
     assert "The last 2 runs stay whole" in text(said) and not button.visible
-    assert store.retention() == 2 and retention_shown(made, ALL, "", "")[1] == "2"
-    assert retention_shown(made, ALL, "7", "2")[1:] == [gr.skip(), "2"], "typed, not yet set"
-    assert retention_shown(made, ALL, "7", "")[1:] == [gr.skip(), "2"]
-    assert retention_shown(made, ALL, "1", "1")[1:] == ["2", "2"], "set in another tab meanwhile"
+    assert store.retention() == 2 and retention_view(made, ALL, "", "")[1] == "2"
+    assert retention_view(made, ALL, "7", "2")[1:] == [gr.skip(), "2"], "typed, not yet set"
+    assert retention_view(made, ALL, "7", "")[1:] == [gr.skip(), "2"]
+    assert retention_view(made, ALL, "1", "1")[1:] == ["2", "2"], "set in another tab meanwhile"
     said, _ = set_retention(made, MINE, "1", sure=True)
     assert "only who owns" in text(said) and store.retention() == 2
     assert "every run stays whole" in text(set_retention(made, ALL, "0", sure=False)[0])

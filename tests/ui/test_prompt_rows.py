@@ -23,13 +23,13 @@ from lab.tables import configuration_row, same_text
 from tests.synthetic import DRAFTERS, Mechanisms, synthetic_run
 from tests.ui.fakes import as_asked, plain_twin
 from ui.compare.comparison import comparison_rows
-from ui.prompts.export import NOTHING, file_of
-from ui.prompts.past import MOST_RUNS, FoundPrompts, PastLook, looked_at
-from ui.prompts.past_handlers import known_domains, past_drawn, told_of
+from ui.prompts.export import NOTHING, rows_csv
+from ui.prompts.past import MOST_RUNS, FoundPrompts, PastLook, read_past_runs
+from ui.prompts.past_handlers import known_domains, past_updates, told_of
 from ui.prompts.row_settings import settings_of_run
-from ui.prompts.rows import of_runs, of_study, profit_words, rows_plain, table_value
+from ui.prompts.rows import of_runs, of_study, profit_words, prompts_table_value, rows_plain
 from ui.prompts.run_figures import PastRun, RunFigures
-from ui.prompts.tab import study_drawn
+from ui.prompts.tab import study_updates
 from ui.server.context import Context
 from ui.server.session import TabSession
 from ui.shared.studies import Studies, new_study
@@ -122,7 +122,7 @@ def test_texts_are_told_in_the_words_of_a_comparison_with_the_place_of_a_differe
 
 
 def test_what_the_table_shows() -> None:
-    value = table_value("s", of_study(study(), results()), DRAFTERS, chosen="tree")
+    value = prompts_table_value("s", of_study(study(), results()), DRAFTERS, chosen="tree")
     first, second = value["rows"]["0"], value["rows"]["1"]
     assert value["of"] == "s" and value["chosen"] == "tree"
     assert first["prompt"] == "one two" and first["domain"] == "code"
@@ -147,9 +147,13 @@ def test_the_prompt_that_profits_most_is_named_with_the_reason() -> None:
     assert f"{100 * least.row.draft_acceptance_rate:.0f} % of the draft was accepted" in told
     assert profit_words(lines[::-1]) == told and profit_words(lines[:1]) == ""
     assert (
-        table_value("s", lines, DRAFTERS, chosen="tree", words="More.")["words"] == f"{told} More."
+        prompts_table_value("s", lines, DRAFTERS, chosen="tree", words="More.")["words"]
+        == f"{told} More."
     )
-    assert table_value("s", lines, DRAFTERS, chosen="another", words="More.")["words"] == "More."
+    assert (
+        prompts_table_value("s", lines, DRAFTERS, chosen="another", words="More.")["words"]
+        == "More."
+    )
 
 
 def test_it_is_said_by_which_measure_a_prompt_profits_and_whether_the_speed_ups_show_one() -> None:
@@ -180,7 +184,7 @@ def test_a_row_without_drafts_says_why() -> None:
         cell, base = Cell("tree", prompt, 0), found[Cell(PLAIN, prompt, 0)]
         found[cell] = replace(base, run_id="r", accepted_by=found[cell].accepted_by, idle=idle)
     lines = of_study(study(), found)
-    told = [row["idle"] for row in table_value("s", lines, DRAFTERS)["rows"].values()]
+    told = [row["idle"] for row in prompts_table_value("s", lines, DRAFTERS)["rows"].values()]
     assert told == ["did not draft: no draft beats plain decoding", "did not draft", "", ""]
     plain = [row["idle"] for row in rows_plain(lines)]
     assert plain == ["no draft beats plain decoding", "", None, None]
@@ -300,7 +304,7 @@ def run(context: Context, prompt: str, preset: str = "specinfer", owner: str = "
 
 def look(context: Context, **asked: Any) -> FoundPrompts:
     asking = PastLook(**{"owner": None, **asked})
-    *_, found = looked_at(context, RunFigures(context.store), known_domains(), asking)
+    *_, found = read_past_runs(context, RunFigures(context.store), known_domains(), asking)
     return found
 
 
@@ -361,7 +365,7 @@ def test_a_look_sees_only_whose_runs_they_are(context: Context) -> None:
 
 def drawn(context: Context, desk: TabSession, **asked: Any) -> Iterator[list[Any]]:
     asking = PastLook(**{"owner": None, **asked})
-    return past_drawn(context, desk, RunFigures(context.store), asking, ())
+    return past_updates(context, desk, RunFigures(context.store), asking, ())
 
 
 def board_and_pictures(context: Context) -> tuple[StudyBoard, StudyPictures, TabSession]:
@@ -369,7 +373,7 @@ def board_and_pictures(context: Context) -> tuple[StudyBoard, StudyPictures, Tab
     board = StudyBoard(context, "prompts", "prompts", None, None)
     return (
         board,
-        StudyPictures((None,) * 3, lambda opened: study_drawn(context, opened)),
+        StudyPictures((None,) * 3, lambda opened: study_updates(context, opened)),
         TabSession(),
     )
 
@@ -410,7 +414,7 @@ def test_beginning_a_study_ends_the_look(context: Context) -> None:
 
 
 def saved(context: Context, mine: Studies, desk: TabSession) -> tuple[str, list[dict[str, str]]]:
-    told = file_of(context, RunFigures(context.store), mine, desk)
+    told = rows_csv(context, RunFigures(context.store), mine, desk)
     assert told["media_type"] == "text/csv"
     return told["name"], list(DictReader(told["text"].splitlines()))
 
@@ -448,5 +452,5 @@ def test_fused_runs_have_rows_of_their_own_and_the_best_is_whose_tokens_were_tak
     for tree, verdict in zip(trees, verdicts, strict=True):
         origins.update(tree.origins[node] for node in verdict.path)
     assert lines[0].row.best_drafter == origins.most_common(1)[0][0]
-    shown = table_value("past", lines, DRAFTERS, chosen=names[0])
+    shown = prompts_table_value("past", lines, DRAFTERS, chosen=names[0])
     assert [row["settings"] for row in shown["rows"].values()] == names

@@ -75,7 +75,7 @@ def test_the_notice_says_in_short_which_drafter_served_what() -> None:
     running = replace(whole, ended=False)
     assert not [line for line in run_lines(running) if "served" in line.text]
     one = served_in_short(served_parts(text_of("AAA-AAA-"), FIVE), LETTERS)
-    assert "part of the text: A ssm-code all of it. Why" in one
+    assert "part of the text: A ssm-code, 6 of 6 accepted tokens. Why" in one
     parts = {str(i): {"d": str(i % 2), "text": f"“{i}”"} for i in range(5)}
     assert "from “2” on and 2 more parts. Why" in served_in_short(parts, LETTERS)
     plain = Frame(view=reduce_all(synthetic_run(8)), run_id="x", ended=True, at_end=True)

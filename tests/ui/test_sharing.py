@@ -12,7 +12,7 @@ from storage import RunQuery, RunStore
 from tests.laws.runs import bundled_engine
 from tests.ui.boards import notice_of
 from tests.ui.test_learn import FULL, ended, learn_of, rows_of
-from ui.learn.handlers import example
+from ui.learn.handlers import run_example
 from ui.learn.layout import Learn
 from ui.learn.lessons import LESSONS
 from ui.learn.lessons.fitting import FITTING, IN_MEMORY, MBPS, STREAMED
@@ -39,7 +39,7 @@ def test_requests_run_at_once_and_their_grants_are_counted(learn: Learn, store: 
     live: set[int] = set()
 
     def watched() -> Iterator[list[Any]]:
-        for frame in example(learn, desk, NUMBER, "me", FULL):
+        for frame in run_example(learn, desk, NUMBER, "me", FULL):
             chosen.add(host.schedule)
             live.add(len(host.worker.snapshot().runs))
             yield frame
@@ -61,7 +61,7 @@ def test_requests_run_at_once_and_their_grants_are_counted(learn: Learn, store: 
 def test_who_may_not_choose_is_told(learn: Learn) -> None:
     desk, host = TabSession(), learn.board.context.model_host
     desk.lecture.may_schedule = False
-    values = ended(example(learn, desk, NUMBER, "me", FULL))
+    values = ended(run_example(learn, desk, NUMBER, "me", FULL))
     assert "You may look, not choose" in notice_of(values, 0)
     assert host.schedule == "each" and rows_of(values) == [EACH]
 
@@ -71,7 +71,7 @@ def test_layers_are_streamed_for_the_time_of_a_run(learn: Learn, store: RunStore
     chosen: set[float] = set()
 
     def watched() -> Iterator[list[Any]]:
-        for frame in example(learn, desk, LESSONS.index(FITTING) + 1, "me", FULL):
+        for frame in run_example(learn, desk, LESSONS.index(FITTING) + 1, "me", FULL):
             chosen.add(host.stream_mbps)
             yield frame
 
@@ -90,6 +90,6 @@ def test_layers_are_streamed_for_the_time_of_a_run(learn: Learn, store: RunStore
 def test_who_may_not_slow_the_others_down_is_told(learn: Learn) -> None:
     desk, host = TabSession(), learn.board.context.model_host
     desk.lecture.may_schedule = False
-    values = ended(example(learn, desk, LESSONS.index(FITTING) + 1, "me", FULL))
+    values = ended(run_example(learn, desk, LESSONS.index(FITTING) + 1, "me", FULL))
     assert "would slow the engine down" in notice_of(values, 0)
     assert host.stream_mbps == 0 and rows_of(values) == [IN_MEMORY]

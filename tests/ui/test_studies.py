@@ -31,10 +31,10 @@ from ui.shared.study_board import build_study_board
 from ui.shared.study_handlers import (
     StudyBoard,
     StudyPictures,
-    asked_for,
     begin_study,
     look_at_study,
     press_button,
+    show_when_opened,
 )
 from ui.shared.study_words import left_words, progress_value
 
@@ -261,7 +261,7 @@ def test_a_tab_that_reads_an_old_study_is_not_turned_away(context: Context) -> N
     assert bar["study"] == old.study_id and bar["beside_study"] == new.study_id
     bar = tab.press("show", new.study_id)[0]
     assert bar["study"] == new.study_id and "beside" not in bar
-    asked_for(tab.desk, old.study_id)  # from Sessions, by one of its runs
+    show_when_opened(tab.desk, old.study_id)  # from Sessions, by one of its runs
     assert tab.look(opening=True)[0]["study"] == old.study_id, "once, though another is measured"
     assert tab.look(opening=True)[0]["study"] == new.study_id
 

@@ -24,7 +24,14 @@ from ui.run.explain import RECORD_TOP_K
 from ui.server.context import Context
 from ui.shared.studies import Studies
 from ui.tune.form import LIVE, PICKED, TYPED, GridRequest, axis_shown, base_menu, study_request
-from ui.tune.tab import drawn_of, file_of, plan_values, point_beside, point_shown, request_of_point
+from ui.tune.tab import (
+    drawn_of,
+    plan_values,
+    point_beside,
+    point_shown,
+    request_of_point,
+    study_csv,
+)
 
 AXES = [*("speculation_length", "2, 4", []), *("expansion", "1 | 2,1", []), *("", "", [])]
 NODES = ["max_tree_nodes", "4, 8", [], *AXES[6:] * 2]
@@ -271,14 +278,14 @@ def test_an_empty_seed_is_drawn_anew_and_recorded(context: Context) -> None:
 def test_files_have_every_point_and_every_run_and_are_their_owners_alone(context: Context) -> None:
     mine, study_id = measured(context)
     for what, count in (("points", 5), ("runs", 20)):
-        file = file_of(mine, study_id, what)
+        file = study_csv(mine, study_id, what)
         assert file["name"] == f"specscope-{study_id}-{what}.csv"
         assert len(list(csv.DictReader(io.StringIO(file["text"])))) == count
     with pytest.raises(ConfigError, match="No grid is shown"):
-        file_of(mine, "", "runs")
+        study_csv(mine, "", "runs")
     other = Studies(context, "other", "other")
     assert point_shown(other, {"study": study_id, "point": 0}) == ({}, {})
     with pytest.raises(UnknownStudyError, match="no such study of yours"):
         request_of_point(other, {"study": study_id, "point": 0})
     with pytest.raises(UnknownStudyError):
-        file_of(other, study_id, "runs")
+        study_csv(other, study_id, "runs")

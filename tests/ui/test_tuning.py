@@ -19,7 +19,7 @@ from tests.lab.grids import AXES, grid_results, grid_study
 from tests.lab.test_grid_results import noisy, steady
 from ui.compare.comparison import ANSWERS
 from ui.tune.rows import run_rows, summary_rows, to_csv
-from ui.tune.values import axes_of, grid_value, point_value, points_value
+from ui.tune.values import axes_to_draw, grid_value, point_value, points_value
 from ui.tune.words import found_lines, grid_title, plan_lines
 
 
@@ -61,7 +61,7 @@ def test_one_axis_makes_a_line_and_a_single_value_is_no_axis() -> None:
     value = grid_value(study, tuning_result(study, {}), "speed")
     assert not value["ordered"] and value["high"] is None
     study = grid_study([axis_from_text("eta", "0.2"), axis_from_text("vote_nodes", "4")])
-    assert [axis.field for axis in axes_of(tuning_result(study, {}).grid)] == ["eta"]
+    assert [axis.field for axis in axes_to_draw(tuning_result(study, {}).grid)] == ["eta"]
 
 
 def test_a_third_axis_is_chosen_from_and_has_one_scale() -> None:
@@ -217,10 +217,10 @@ def test_the_best_is_named_with_what_is_as_good_and_the_noise_is_shown() -> None
     study = grid_study()
     told = words(study, grid_results(study, noisy))
     assert "Best: speculation length 4, expansion 1. 2.00x the speed of plain decoding (" in told
-    assert "Within noise of it: speculation length 2, expansion 2,1. Their intervals" in told
+    assert "Not told apart from it: speculation length 2, expansion 2,1. Their intervals" in told
     assert "Every run wrote plain decoding's text" in told
     told = words(study, grid_results(study, steady))
-    assert "No other point comes within its noise." in told
+    assert "Every other point is told apart from it: their intervals lie below its own." in told
     told = words(study, grid_results(study, steady, done=7))
     assert "Best so far: " in told and "Every run so far" in told
     assert words(study, {}).startswith("Nothing is measured yet.")
@@ -247,11 +247,11 @@ def test_a_point_that_drafted_as_the_best_did_counts_as_good() -> None:
     assert [rows[str(i)]["mark"] for i in range(1, 5)] == ["near", "", "best", ""]
     assert [row["found"] for row in summary_rows(found)][1:4] == ["within noise", "", "best"]
     told = words(study, results)
-    assert "noise of it: speculation length 2, expansion 1. They drafted and accepted" in told
-    assert "No other point" not in told and "Alike: speculation length 2, expansion 1; " in told
+    assert "apart from it: speculation length 2, expansion 1. They drafted and accepted" in told
+    assert "Every other point" not in told and "Alike: speculation length 2, expansion 1; " in told
     once = {cell: one for cell, one in results.items() if cell.item == "p0"}
     told = words(grid_study(prompts=1), once)
-    assert "It was measured once" in told and "Within noise of it: speculation length 2" in told
+    assert "It was measured once" in told and "Not told apart from it: speculation length 2" in told
 
 
 def test_a_slower_grid_is_said_plainly() -> None:

@@ -29,7 +29,7 @@ from tests.synthetic import MINIONS, Mechanisms, synthetic_run
 from tests.ui.fakes import plain_twin
 from ui.run.charts import timeline_value
 from ui.run.frame import Baseline, Before, Frame
-from ui.run.times import BESIDE
+from ui.run.times import NOT_OF_THE_ROUND
 from ui.run.values import (
     PICTURES,
     PictureMaker,
@@ -446,7 +446,7 @@ def test_the_selected_round_says_how_long_it_took_and_with_what() -> None:
     for number, line in enumerate(view.rounds):
         frame = Frame(view=view, detail=detail_of(events, number), known=1, run_id="x")
         told = timeline_value(frame)["took"]
-        own = [span for span in line.spans if span.name not in BESIDE]
+        own = [span for span in line.spans if span.name not in NOT_OF_THE_ROUND]
         llm = sum(span.ms for span in own if span.lane == "llm")
         assert told.startswith(f"Round {number + 1} took {line.time.whole_ms:.1f} ms: drafting ")
         assert f"LLM pass {llm:.1f} ms" in told

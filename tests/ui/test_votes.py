@@ -5,27 +5,22 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
+from itertools import takewhile
 
 import pytest
 
-from core.config import Request, SpeculationConfig
-from core.config.mechanisms import combine_rule, length_policy
+from core.config import SpeculationConfig
 from core.events import Combined, DraftRecord, Event, RoundCompleted
-from tests.core.engines import WARM, engine_of, tables
-from tests.core.test_mechanisms import registered
+from core.length import RoundOutcome, Trend
 from tests.synthetic import DRAFTERS, Mechanisms, synthetic_run
 from tests.ui.fakes import pictures_at, view_at
-from ui.form.fields import FIELD_NAMES, values_of
-from ui.form.menus import combine_choices, idle_fields, length_choices
 from ui.run.decided import winner_reasons
 from ui.run.explain import quote
 from ui.run.frame import Frame
+from ui.run.length_reasons import length_reason
 from ui.run.values import picture_values
 from ui.run.view import detail_of, reduce_all
 from ui.run.votes import helped_words, proposals_value, vote_in_short, vote_sentence
-from ui.tune.form import axis_shown
-
-__all__ = ["registered"]
 
 RULES = ("vote", "vote_tree", "log_pool")
 
@@ -116,7 +111,10 @@ def test_a_vote_is_told_with_its_numbers() -> None:
         drafting = [draft for draft in detail.drafted.drafts if draft.token_ids]
         agree = tree.masses[0] == pytest.approx(total) and len(drafting) > 2
         won = f": drafters with {tree.masses[0]:.2f} of {total:.2f} of the weight"
-        won = f". All {len(drafting)} agree on token 1." if agree else won
+        columns = zip(*(one.token_ids for one in drafting), strict=False)
+        together = sum(1 for _ in takewhile(lambda ids: len({*ids}) == 1, columns))
+        span = "token 1." if together == 1 else f"tokens 1 to {together}."
+        won = f". All {len(drafting)} agree on {span}" if agree else won
         assert f"{tree.winner} won{won}" in sentence
         assert f"{len(verdict.path)} of its {len(tree.token_ids)} tokens" in sentence
         before, after = tree.weights[tree.winner], completed.weights[tree.winner]
@@ -177,13 +175,34 @@ def test_whose_weight_moved_is_told_as_two_digits_show_it() -> None:
     assert only == f"the weight of {a} rises from 1.00 to 1.01."
 
 
+def test_every_reason_of_trend_is_told_in_plain_words() -> None:
+    policy = Trend(SpeculationConfig(length="trend", max_tree_nodes=64, speculation_length=2))
+    told = []
+    for number in range(80):
+        length = policy.choose().length
+        policy.observe(RoundOutcome(length, 2, length, 2.0 + number % 7, 9.0))
+        told.append(length_reason(policy.choose().reason, length))
+    assert any("3 is tried to see whether that is less" in words for words in told)
+    assert (
+        "2 stays: it is judged by the LLM's time for each token over 16 passes, of which 3 "
+        in (told[2])
+    )
+    assert not any("nothing to compare" in words or "verifications" in words for words in told)
+    assert any("with the length (at " in words for words in told), "these are plain as they are"
+    repeated = "13 -> 16: a second step takes 0.74 ms"
+    assert length_reason(repeated, 13) == repeated
+    assert length_reason(repeated, 16) == "16 stays, as chosen before: a second step takes 0.74 ms"
+
+
 def test_estimates_are_those_behind_the_selected_round() -> None:
     events = run("union")
     completed = [event for event in events if isinstance(event, RoundCompleted)]
     for number in (0, 4):
         lengths = pictures_at(events, number)["lengths"]
         _, detail = view_at(events, number)
-        assert lengths["reason"] == detail.completed.length_reason
+        done = detail.completed
+        said = length_reason(done.length_reason, done.speculation_length)
+        assert lengths["reason"] == said
         assert lengths["next"] == detail.completed.next_speculation_length
         speeds = [1000 * e.tokens / e.ms for e in detail.completed.estimates]
         assert [e["tps"] for e in lengths["estimates"].values()] == pytest.approx(speeds, abs=6e-3)
@@ -227,7 +246,10 @@ DECIDED = {
         "then to the one named first. Of the 2 SSMs that drafted it ssm-b is the heaviest."
     ),
     ("xy xz w", (1.2, 0.998, 0.002), A): (
-        "They split at token 1: “x” 2.20, “w” <0.01, then at token 2: “y” 1.20, “z” 1.00."
+        "They split at token 1: “x” 2.20, “w” <0.01, then at token 2."
+    ),
+    ("zy xy xz", (1.0, 1.0, 1.0), B): (
+        "They split at token 1: “x” 2.00, “z” 1.00, then at token 2 (a tie)."
     ),
     ("xy xy xy", (1.0, 1.0, 1.0), A): (
         "All drafted the same. Of the 3 SSMs that drafted it ssm-a is the first of equal weight."
@@ -258,27 +280,6 @@ def test_the_sentence_of_a_round_tells_what_decided_and_a_tie_once() -> None:
     assert told > 6
     told = reasons({A: "xy", B: "xz", C: "xyw"}, (0.5, 1.0, 0.5), A)
     assert told.count("a tie") == 1
-
-
-CONFIG = SpeculationConfig(expansion=(2, 2), max_tree_nodes=6)
-
-
-@pytest.mark.usefixtures("registered")
-def test_registered_rules_have_their_menus_fields_and_words_in_pictures() -> None:
-    assert ("deepest (the deepest draft alone)", "deepest") in combine_choices("auto", "auto", 0.0)
-    assert ("two (always two)", "two") in length_choices()
-    for field, name in (("combine", "deepest"), ("length", "two")):
-        _, picked = axis_shown(field, ("a",))
-        assert name in [value for value, _ in picked.choices]
-    fields = dict(zip(FIELD_NAMES, values_of(CONFIG, ("a",)), strict=True))
-    assert idle_fields(fields)["eta"] and "weights" in idle_fields({**fields, "combine": "deepest"})
-    config = replace(CONFIG, combine="deepest", length="two", speculation_length=2)
-    events = list(engine_of(*tables()).generate(Request("w1 w2", WARM, config)))
-    values = pictures_at(events, 0)
-    assert values["tree"]["words"]["dropped"] == combine_rule("deepest").words.dropped
-    assert values["tree"]["words"]["mass"] == "" and not values["proposals"]["dial"]
-    assert values["lengths"]["no_estimates"] == length_policy("two").no_estimates
-    assert vote_sentence(*view_at(events, 0)) == "", "it weighs no drafter"
 
 
 def test_the_drafter_that_helped_most_is_named_with_its_counts() -> None:

@@ -9,8 +9,9 @@ import pytest
 
 from core.config import SpeculationConfig
 from core.config.budget import longest
-from tests.synthetic import synthetic_run
+from tests.synthetic import Mechanisms, synthetic_run
 from ui.run.frame import Baseline, Frame
+from ui.run.times import stage_times
 from ui.run.view import reduce_all
 from ui.run.what_if import RoundCost, expected_tokens, predicted_speedup, what_if_value
 
@@ -97,3 +98,15 @@ def test_the_node_budget_bounds_the_depths_that_are_recommended() -> None:
             for budget, reached in ((least, True), (least - 1, False)):
                 wider = replace(narrow, max_tree_nodes=budget)
                 assert (longest(wider, view.drafters, 16) >= int(depth)) == reached
+
+
+def test_drafting_ahead_and_the_prefill_are_no_drafting_of_the_round() -> None:
+    view = reduce_all(synthetic_run(12, mechanisms=Mechanisms("union", "fixed", "ahead")))
+    ahead = [line for line in view.rounds if any(span.name == "ahead" for span in line.spans)]
+    assert ahead
+    for line in view.rounds:
+        draft_ms, llm_ms, other_ms = stage_times(line.spans, line.time.whole_ms)
+        own = [span for span in line.spans if span.name not in ("prefill", "ahead")]
+        drafting = [span.ms for span in own if span.lane.startswith("ssm")]
+        assert draft_ms == pytest.approx(sum(drafting))
+        assert draft_ms + llm_ms + other_ms == pytest.approx(line.time.whole_ms)

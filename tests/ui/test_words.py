@@ -14,11 +14,12 @@ from core.engine.overlap import ALONE as ALONE_NOTE
 from core.events import Ahead, RunStats, Scheduled, Trial
 from lab.figures import Estimate
 from tests.synthetic import DRAFTERS, HOSTILE_TEXTS, Mechanisms, synthetic_run
+from tests.synthetic.run import model_infos
 from tests.ui.fakes import plain_twin
 from ui.run.budget import budget_words, nodeless, with_budget_bounds
 from ui.run.explain import bars, explain, quote
 from ui.run.frame import Baseline, Frame
-from ui.run.letters import letter
+from ui.run.letters import letter, letters_of, slots_of
 from ui.run.player import Pace
 from ui.run.scrubber import scrubber_value
 from ui.run.slower import slower_because
@@ -26,7 +27,9 @@ from ui.run.switching import ALONE
 from ui.run.values import figures_value, picture_values, strip_value
 from ui.run.view import Detail, View, detail_of, reduce_all
 from ui.run.what_if import what_if_value
+from ui.shared.parts import header_value
 from ui.words.messages import Line, ordinal, position_sentence, run_lines
+from ui.words.spreads import is_slower, is_unsure, speed_up_words
 
 EVENTS = synthetic_run(30, seed=5)
 VIEW = reduce_all(EVENTS)
@@ -116,6 +119,9 @@ def test_match_is_told_by_its_seed() -> None:
         verdict = replace(detail.verified, rule="match")
         told = explain(replace(detail, verified=verdict), node, LETTERS, {"seed": 7})
         assert "with seed 7" in told.sentence and words in told.sentence
+        at_zero = {"seed": 7, "temperature": 0.0}
+        told = explain(replace(detail, verified=verdict), node, LETTERS, at_zero)
+        assert "the LLM's most probable token is" in told.sentence
 
 
 def test_before_the_verdict_nothing_is_claimed() -> None:
@@ -157,9 +163,12 @@ def test_a_draw_is_no_preference_and_who_drafted_is_named() -> None:
     drafted = [node for node, parent in enumerate(tree.parents) if parent == after]
     first = max(drafted, key=lambda node: verdict.llm_probabilities[node])
     by = ", ".join(LETTERS[name] for name in tree.drafters_of(first))
-    for rule, verb in (("greedy", "prefers"), ("match", "drew"), ("mss", "drew")):
+    for rule, temperature, verb in (
+        *(("greedy", 0.0, "prefers"), ("match", 0.0, "prefers")),
+        *(("match", 0.8, "drew"), ("mss", 0.8, "drew")),
+    ):
         judged = replace(detail, verified=replace(verdict, rule=rule))
-        told = explain(judged, None, LETTERS, {}).sentence
+        told = explain(judged, None, LETTERS, {"temperature": temperature}).sentence
         assert told.startswith(f"The drafts said {quote(tree.texts[first])} (by {by})")
         assert f"; the LLM {verb} {quote(verdict.own_text)} (" in told
 
@@ -245,7 +254,7 @@ def test_a_slower_run_is_told_with_reason_and_remedy_and_a_faster_one_is_not_exc
     ):
         (told,) = warnings_of(slow, 100.0, **changes)
         assert told.startswith("0.50x: slower than plain decoding") and words in told
-        assert "a round took 40.0 ms (4.0 plain tokens" in told
+        assert "a round took as long as 4.0 plain tokens and gave 2.0 (40.0 ms: drafting" in told
     assert warnings_of(slow, 25.0) == [] and slower_because(RunStats(), HALF) == ""
     plain = reduce_all(plain_twin(EVENTS))
     assert warnings_of(plain, plain.stats.tokens_per_second * 2) == [], "plain decoding is plain"
@@ -260,7 +269,7 @@ def test_the_largest_part_of_a_round_is_what_is_said_to_cost_most() -> None:
         (16.5, 14.0, "Drafting costs most"),
     ):
         told = why(draft_ms=50 * draft, verify_ms=50 * llm)
-        between = f"the rest {40 - draft - llm:.1f} ms) and gave 2.0 tokens"
+        between = f"gave 2.0 (40.0 ms: drafting {draft:.1f} ms, LLM pass {llm:.1f} ms, the rest "
         assert words in told and between in told and told.count("costs most") == 1
     near = why(draft_ms=50 * 17.0, verify_ms=50 * 17.5, ratio=Estimate(0.3, 0.3, 0.3, 1))
     assert "The LLM pass costs most" in near, "a plain round of 6 ms"
@@ -318,7 +327,7 @@ def test_every_part_of_the_page_has_the_same_speed_up() -> None:
     assert predicted["plain_ms"] * tokens_a_round / round_ms == pytest.approx(0.4)
     (slower,) = [one.text for one in run_lines(ended, baseline) if one.kind == "warn"]
     assert slower.startswith("0.40x") and figures["speed"].startswith("0.40x")
-    assert "(5.0 plain tokens" in slower and "gave 2.0 tokens" in slower, "which divide to it"
+    assert "as long as 5.0 plain tokens and gave 2.0 (" in slower, "which divide to it"
 
 
 def test_one_is_one() -> None:
@@ -533,6 +542,35 @@ def test_an_empty_row_says_that_the_budget_has_no_node_for_it() -> None:
     detail = replace(detail, drafted=replace(detail.drafted, drafts=detail.drafted.drafts[:2]))
     proposals = picture_values(Frame(view=view, detail=detail))["proposals"]
     assert proposals["nodeless"] == {"2": "no node for it: max_tree_nodes is 2, for 3 drafters"}
+
+
+def test_an_empty_row_says_that_a_rule_did_not_choose_its_drafter() -> None:
+    view, detail = budgeted("auto", 2, length="goodput"), detail_of(EIGHT, 1)
+    detail = replace(detail, drafted=replace(detail.drafted, drafts=detail.drafted.drafts[:2]))
+    proposals = picture_values(Frame(view=view, detail=detail))["proposals"]
+    assert proposals["nodeless"] == {"2": "not chosen to draft"}
+
+
+def test_a_speed_up_is_called_slower_by_the_digits_that_are_printed() -> None:
+    touching, below = Estimate(0.85, 0.54, 0.9996, 3), Estimate(0.85, 0.54, 0.994, 3)
+    assert "(0.54 to 1.00 in" in speed_up_words(replace(touching, ends=True))
+    assert not is_slower(touching) and is_unsure(touching)
+    assert is_slower(below) and not is_unsure(below)
+
+
+def test_a_drafter_without_a_model_has_a_chip_in_a_run_that_it_drafts_in() -> None:
+    """Its letter is in the tree and the text; SSMs that drafted nothing are told apart from it."""
+    infos = model_infos()
+    ssms = [info.name for info in infos if info.role == "ssm"]
+    assert len(header_value(infos)["models"]) == len(infos)
+    chips = list(header_value(infos, scores={"ngram": (3, 8), ssms[1]: (0, 5)})["models"].values())
+    assert [chip["score"] for chip in chips[1:]] == [
+        {"accepted": 0, "proposed": 0},
+        {"accepted": 0, "proposed": 5},
+        *({"accepted": 0, "proposed": 0} for _ in ssms[2:]),
+        {"accepted": 3, "proposed": 8},
+    ]
+    assert chips[-1]["letter"] == letters_of(slots_of(["ngram"], infos))["ngram"]
 
 
 def test_where_routing_chooses_the_budget_is_that_of_as_many_ssms() -> None:

@@ -217,6 +217,19 @@ def test_answers_are_written_until_the_deadline(models: LoadedModels) -> None:
     assert len(tokens.ids) == len(tokens.kinds) == len(tokens.top_ids) == len(tokens.top_p)
 
 
+def test_a_batch_without_a_short_enough_question_is_skipped_but_not_the_first(
+    models: LoadedModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generator, short = BatchGenerator(models, clock=TickingClock()), Lengths(2, 20, 12)
+    asked = Questions(models, generator, QUESTIONS, (), short, 0)
+    with pytest.raises(ConfigError, match="prompt is 2: more tokens: no question"):
+        own_answers(generator, asked, short, 4.0, [].append)
+    batches = iter([[(0, (1, 4, 2, 3))], [], [(1, (1, 5, 2, 3))]])
+    monkeypatch.setattr(Questions, "batch", lambda *_: next(batches, [(0, (1, 4, 2, 3))]))
+    tokens = own_answers(generator, asked, Lengths(8, 20, 12), 40.0, [].append)
+    assert tokens.kinds[tokens.starts].tolist()[:2] == [0, 1]
+
+
 def test_weights_by_kind() -> None:
     kinds = [*chat_prompts([], [], 0), OWN_QUESTIONS]
     weights = dict(zip(FAMILY, kind_weights(kinds), strict=True))

@@ -139,10 +139,10 @@ def test_a_bad_argument_leaves_a_prepared_folder_as_it_was(prepared: Path, tmp_p
 def test_files_that_changed_since_are_named(prepared: Path, tmp_path: Path) -> None:
     out = shutil.copytree(prepared, tmp_path / "out")
     np.save(out / "tokens" / "code.npy", np.zeros(10, dtype=np.uint16))
-    with pytest.raises(ConfigError, match=r"code\.npy.*run prepare again"):
+    with pytest.raises(ConfigError, match=r"code\.npy.*zoo prepare` wrote; run it again"):
         open_tokens(out)
     (out / "manifest.json").write_text("{", encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"manifest\.json.*run prepare again"):
+    with pytest.raises(ConfigError, match=r"manifest\.json.*zoo prepare` wrote; run it again"):
         open_tokens(out)
     with pytest.raises(ConfigError, match=r"out is .*python -m zoo prepare"):
         open_tokens(tmp_path / "nothing")

@@ -64,7 +64,7 @@ def rows() -> dict[str, np.ndarray]:
 @pytest.fixture
 def remember(tmp_path: Path, rows: dict[str, np.ndarray]) -> Callable[..., TeacherCache]:
     def make(teacher: nn.Module, count: int = 5) -> TeacherCache:
-        return TeacherCache(teacher, tmp_path / "said", rows, LENGTH, count)
+        return TeacherCache(teacher, tmp_path / "cache", rows, LENGTH, count)
 
     return make
 
@@ -107,7 +107,7 @@ def test_asked_beforehand_it_needs_no_teacher_and_goes_on_where_it_was_killed(
     assert teacher.texts == every and len(told) == 4
     memory.top_tokens(inputs)
     assert teacher.texts == every
-    next((tmp_path / "said").iterdir()).unlink()
+    next((tmp_path / "cache").iterdir()).unlink()
     again, told = Counted(model(0)), []
     remember(again).fill(told.append)
     assert 0 < again.texts <= BLOCK and len(told) == 1
@@ -140,15 +140,22 @@ def test_other_windows_and_broken_files_are_told(rows, remember, tmp_path):
     memory.top_tokens(windows[:, :-1])
     with pytest.raises(KeyError):
         memory.top_tokens(windows[:, 1:])
-    for file in (tmp_path / "said").iterdir():
-        file.write_bytes(b"half")
-    with pytest.raises(ConfigError, match="a readable block of cached tokens; remove it"):
-        remember(model(0)).top_tokens(windows[:, :-1])
+    files = {file: file.read_bytes() for file in (tmp_path / "cache").iterdir()}
+    for damage in (lambda _: b"", lambda _: b"half", lambda whole: whole[:-5], flip_a_byte):
+        for file, whole in files.items():
+            file.write_bytes(damage(whole))
+        with pytest.raises(ConfigError, match="a readable block of cached tokens; remove it"):
+            remember(model(0)).top_tokens(windows[:, :-1])
+
+
+def flip_a_byte(whole: bytes) -> bytes:
+    middle = len(whole) // 2
+    return whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]
 
 
 def test_other_texts_and_counts_have_files_of_their_own(rows, remember, tmp_path):
     inputs = windows_of(rows)[:, :-1]
     remember(model(0)).top_tokens(inputs)
-    before = set((tmp_path / "said").iterdir())
+    before = set((tmp_path / "cache").iterdir())
     assert remember(model(0), 6).top_tokens(inputs).ids.shape[-1] == 6
-    assert before < set((tmp_path / "said").iterdir())
+    assert before < set((tmp_path / "cache").iterdir())

@@ -79,13 +79,13 @@ def _load_models(context: Context) -> Callable[..., Any]:
                 raise ConfigError(NOT_YOURS)
             pair = checked_pair(llm, [] if ssms is None else ssms, dtype, device)
             context.model_host.begin(pair)
-            await wait_loaded(context.model_host)
+            await wait_for_load(context.model_host)
             return {"loaded": loaded_plain(context.model_host)}
 
     return load_models
 
 
-async def wait_loaded(model_host: ModelHost) -> None:
+async def wait_for_load(model_host: ModelHost) -> None:
     """Returns when the loading has succeeded; ConfigError with the reason otherwise. Cancelling the
     wait cancels the loading."""
     await poll(lambda: not model_host.exchange.loading, model_host.cancel)

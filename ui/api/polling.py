@@ -1,4 +1,4 @@
-"""Endpoints that answer when something has ended, without holding a thread."""
+"""Waiting, without holding a thread, for endpoints that answer when something has ended."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from collections.abc import Callable
 
 from lab.conductor import Conductor
 
-__all__ = ["poll", "wait_measured"]
+__all__ = ["poll", "wait_for_study"]
 
 POLL_S = 0.02
 
 
 async def poll(is_over: Callable[[], bool], cancel: Callable[[], object] | None = None) -> None:
-    """Returns once `is_over`. A client that goes away cancels the wait, and `cancel` what it waited
-    for."""
+    """Returns once `is_over`. If the client disconnects, calls `cancel`."""
     try:
         while not is_over():
             await asyncio.sleep(POLL_S)
@@ -24,8 +23,8 @@ async def poll(is_over: Callable[[], bool], cancel: Callable[[], object] | None 
         raise
 
 
-async def wait_measured(conductor: Conductor, study_id: str) -> None:
-    """Returns once the study is no longer being measured; cancelling the wait stops it."""
+async def wait_for_study(conductor: Conductor, study_id: str) -> None:
+    """Returns once the study is no longer being measured. If the client disconnects, stops it."""
     await poll(
         lambda: not conductor.progress().measures(study_id), lambda: conductor.stop(study_id)
     )

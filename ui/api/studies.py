@@ -22,7 +22,7 @@ from lab.prompts import StudyPrompt
 from lab.study import KINDS, Study
 from lab.tuned import tuning_result
 from ui.api.errors import spoken_errors
-from ui.api.polling import poll, wait_measured
+from ui.api.polling import poll, wait_for_study
 from ui.api.runs import MAX_ROWS
 from ui.compare.comparison import DEFAULT_PRESETS, comparison_rows, configurations_of
 from ui.server.context import Context
@@ -53,12 +53,12 @@ async def measured_here(mine: Studies, study: Study) -> OpenedStudy:
     """Begins a study and waits for its end, holding no thread; cancelling the wait stops the study.
     StudyError if it failed or was stopped elsewhere."""
     mine.begin(study)
-    return await _wait_completed(mine, study.study_id)
+    return await _wait_for_results(mine, study.study_id)
 
 
-async def _wait_completed(mine: Studies, study_id: str) -> OpenedStudy:
+async def _wait_for_results(mine: Studies, study_id: str) -> OpenedStudy:
     """StudyError if the study does not end completely; `/study` has the results so far."""
-    await wait_measured(mine.context.conductor, study_id)
+    await wait_for_study(mine.context.conductor, study_id)
     opened = await asyncio.to_thread(mine.open, study_id)
     if opened.row.state != "completed":
         why = f": {opened.row.reason}" if opened.row.reason else ""
@@ -225,7 +225,7 @@ def _resume_study(context: Context) -> Callable[..., Any]:
             text("study_id", study_id)
             mine = studies_of(context, gradio_request, "")
             mine.resume(study_id)
-            opened = await _wait_completed(mine, study_id)
+            opened = await _wait_for_results(mine, study_id)
             return await asyncio.to_thread(study_plain, context, opened)
 
     return resume_study

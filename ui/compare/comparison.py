@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from core.config import SpeculationConfig
-from core.errors import ConfigError
+from core.errors import ConfigError, StoreError
 from lab.measured import Measured
 from lab.order import Cell
 from lab.study import PLAIN, Configuration, Study, plain_configuration
@@ -23,7 +23,7 @@ from ui.compare.study_shown import ShownRuns, Text, shown_of, text_of, texts_wor
 from ui.compare.study_text import ANSWERS, Events, same_answer
 from ui.run.explain import RECORD_TOP_K
 from ui.run.slower import pool_stats, slower_because
-from ui.run.view import View
+from ui.run.view import View, reduce_all
 from ui.shared.study_words import machine_words
 from ui.words.spreads import AS_FAST, is_slower, speed_up_words, spread_words, where_words
 
@@ -73,8 +73,8 @@ def _row(study: Study, results: Results, row: ConfigurationRow, events: Events) 
     ratio = row.ratio
     # One repeat has no spread: its interval would be a point, as if it were certain.
     spread = ratio if ratio and ratio.groups > 1 else None
-    mine = [result for cell, result in results.items() if cell.contestant == row.name]
-    middle = _middle_run(mine)
+    mine = _runs_of(results, row.name)
+    middle = next(iter(_by_middle(mine)), None)
     return {
         "name": row.name,
         "runs": row.cells,
@@ -97,10 +97,16 @@ def _row(study: Study, results: Results, row: ConfigurationRow, events: Events) 
     }
 
 
-def _middle_run(mine: Sequence[Measured]) -> Measured | None:
-    """The run with the median speed; a click on the row opens it."""
+def _runs_of(results: Results, name: str) -> list[Measured]:
+    return [result for cell, result in results.items() if cell.contestant == name]
+
+
+def _by_middle(mine: Sequence[Measured]) -> list[Measured]:
+    """The runs, those of the middle speeds first; a click on the row opens the first of them."""
     ordered = sorted(mine, key=lambda result: result.stats.tokens_per_second)
-    return ordered[(len(ordered) - 1) // 2] if ordered else None
+    middle = (len(ordered) - 1) // 2
+    places = sorted(range(len(ordered)), key=lambda place: abs(place - middle))
+    return [ordered[place] for place in places]
 
 
 def _slower(study: Study, row: ConfigurationRow, mine: Sequence[Measured]) -> str:
@@ -128,7 +134,7 @@ def verdict(study: Study, results: Results) -> str:
         where = where_words(ratio, noun)
         return f"Nothing was faster than plain decoding {where}; the best is {sentence}."
     if ratio.low <= 1:
-        return f"The fastest is {sentence}: no difference from plain decoding is shown."
+        return f"The highest speed is {sentence}: no difference from plain decoding is shown."
     return f"The fastest is {sentence}."
 
 
@@ -136,8 +142,8 @@ def verdict(study: Study, results: Results) -> str:
 
 
 def comparison_values(study: Study, results: Results, events: Events) -> dict[str, dict[str, Any]]:
-    """The value of each picture by name. Rounds, stages and texts are of one repeat, named by
-    `repeat`."""
+    """The value of each picture by name. Rounds and texts are of one repeat, named by `repeat`;
+    stages of each configuration's run of the median speed, which the table names too."""
     rows = comparison_rows(study, results, events)
     shown = shown_of(study, results, events)
     views = shown.views
@@ -167,7 +173,11 @@ def comparison_values(study: Study, results: Results, events: Events) -> dict[st
             "rates": _by_number(_rates(study, results, name) for name in names),
             "runs": _by_number(row["runs"] for row in rows),
         },
-        "portions": {**head, "stages": _by_number(_stages(views.get(name)) for name in names)},
+        "portions": {
+            **head,
+            "note": "",
+            "stages": _by_number(_stages(_middle_view(results, name, events)) for name in names),
+        },
         "texts": {**head, **_texts(study, results, rows, shown)},
     }
 
@@ -197,6 +207,17 @@ def _rates(study: Study, results: Results, name: str) -> dict[str, float]:
         return {}
     row = next((row for row in prompt_rows(study, results) if row.configuration == name), None)
     return _by_number(row.rate_per_position if row else ())
+
+
+def _middle_view(results: Results, name: str, events: Events) -> View | None:
+    """A configuration's run nearest to its median speed of those that are in the log: one repeat
+    of a busy moment would contradict the medians beside it."""
+    for result in _by_middle(_runs_of(results, name)):
+        try:
+            return reduce_all(events(result.run_id))
+        except StoreError:
+            continue
+    return None
 
 
 def _stages(view: View | None) -> dict[str, float]:

@@ -7,7 +7,7 @@ Controls have plain values; `config_of` turns them into a SpeculationConfig, whi
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gradio as gr
@@ -23,10 +23,10 @@ from ui.form.menus import (
     idle_fields,
     length_choices,
     pipeline_choices,
-    pipeline_idles,
     routing_choices,
     verify_choices,
     weights_choices,
+    why_pipeline_is_idle,
 )
 from ui.words.settings import field_label
 
@@ -71,15 +71,15 @@ def field_controls(
     """A control for each field, in the order of the dataclass; build inside a layout."""
     shown = dict(zip(FIELD_NAMES, values_of(config, drafter_names), strict=True))
     idle = idle_fields(shown)
-    idle["pipeline"] = pipeline_idles(str(shown["pipeline"]), str(shown["combine"]))
-    return {
-        name: _control(name, value, (*drafter_names, *MODEL_FREE, *own), idle.get(name, ""))
-        for name, value in shown.items()
-    }
+    idle["pipeline"] = why_pipeline_is_idle(config.pipeline, config.combine, config.draft)
+    drafters = (*drafter_names, *MODEL_FREE, *own)
+    return {name: _control(name, shown, drafters, idle.get(name, "")) for name in shown}
 
 
-def _control(name: str, value: Any, drafters: Sequence[str], idle: str) -> Component:
-    """`idle`: why the field has no effect when the page opens; empty if it has one."""
+def _control(name: str, values: Mapping[str, Any], drafters: Sequence[str], idle: str) -> Component:
+    """The control of one field. `values`: of all fields; `idle`: why the field has no effect when
+    the page opens, empty if it has one."""
+    value, combine, draft = values[name], str(values["combine"]), str(values["draft"])
     whole_number = (gr.Number, {"step": 1})
     kinds: dict[str, tuple[type[Component], dict[str, Any]]] = {
         "drafters": (gr.CheckboxGroup, {"choices": list(drafters)}),
@@ -88,7 +88,7 @@ def _control(name: str, value: Any, drafters: Sequence[str], idle: str) -> Compo
         "combine": (gr.Dropdown, {"choices": combine_choices("auto", "auto", 0.0)}),
         "routing": (gr.Dropdown, {"choices": routing_choices()}),
         "routed_drafters": whole_number,
-        "weights": (gr.Dropdown, {"choices": weights_choices("union")}),
+        "weights": (gr.Dropdown, {"choices": weights_choices(combine, draft)}),
         "vote_nodes": whole_number,
         "eta": (gr.Number, {"step": 0.01}),
         "length": (gr.Dropdown, {"choices": length_choices()}),
@@ -96,7 +96,7 @@ def _control(name: str, value: Any, drafters: Sequence[str], idle: str) -> Compo
         "speculation_length": whole_number,
         "max_speculation_length": whole_number,
         "confidence_threshold": (gr.Number, {"step": 0.05}),
-        "pipeline": (gr.Dropdown, {"choices": pipeline_choices()}),
+        "pipeline": (gr.Dropdown, {"choices": pipeline_choices(combine, draft)}),
         "carry_over": (gr.Checkbox, {}),
         "record_top_k": whole_number,
     }

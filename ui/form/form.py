@@ -26,14 +26,15 @@ from ui.form.fields import (
     whole_number,
 )
 from ui.form.menus import (
+    DEFAULT_COMBINE,
     FOLLOWERS,
     combine_choices,
     draft_choices,
     idle_fields,
     pipeline_choices,
-    pipeline_idles,
     verify_choices,
     weights_choices,
+    why_pipeline_is_idle,
 )
 from ui.run.explain import RECORD_TOP_K
 from ui.words.settings import OWN, TEMPERATURE_MEANS, page_preset
@@ -345,14 +346,15 @@ def control_updates(values: Sequence[Any]) -> dict[str, Component]:
     fields = dict(zip(FIELD_NAMES, values[1 + len(SAMPLING_NAMES) :], strict=True))
     temperature = float(by_name["temperature"] or 0.0)
     draft, verify = fields["draft"] or "auto", fields["verify"] or "auto"
-    combine = fields["combine"] or "union"
+    combine = fields["combine"] or DEFAULT_COMBINE
     updates: dict[str, Component] = {
         "draft": gr.Dropdown(choices=draft_choices(temperature, verify, combine)),
         "verify": gr.Dropdown(choices=verify_choices(draft, temperature, combine)),
         "combine": gr.Dropdown(choices=combine_choices(draft, verify, temperature)),
         "pipeline": gr.Dropdown(
-            choices=pipeline_choices(combine),
-            info=pipeline_idles(str(fields["pipeline"]), combine) or MEANINGS["pipeline"],
+            choices=pipeline_choices(combine, draft),
+            info=why_pipeline_is_idle(str(fields["pipeline"]), combine, draft)
+            or MEANINGS["pipeline"],
         ),
     }
     idle = idle_fields(fields)
@@ -362,7 +364,7 @@ def control_updates(values: Sequence[Any]) -> dict[str, Component]:
             "info": idle.get(name, MEANINGS[name]),
         }
         updates[name] = (
-            gr.Dropdown(choices=weights_choices(combine), **properties)
+            gr.Dropdown(choices=weights_choices(combine, draft), **properties)
             if name == "weights"
             else gr.Textbox(**properties)
             if name in ("expansion", "weight_bounds")

@@ -12,6 +12,7 @@ from typing import Any
 from core.config import WEIGHTS, SpeculationConfig
 from core.config.mechanisms import (
     PIPELINE_MODES,
+    can_begin_ahead,
     choices_of,
     combine_rule,
     draft_kind,
@@ -25,20 +26,22 @@ from core.config.mechanisms import (
 from core.errors import ConfigError
 
 __all__ = [
+    "DEFAULT_COMBINE",
     "FOLLOWERS",
     "combine_choices",
     "draft_choices",
     "idle_fields",
     "length_choices",
     "pipeline_choices",
-    "pipeline_idles",
     "routing_choices",
     "verify_choices",
     "weights_choices",
+    "why_pipeline_is_idle",
 ]
 
 Choices = list[tuple[str, str]]
 
+DEFAULT_COMBINE: str = SpeculationConfig().combine
 FOLLOWERS = (
     "expansion",
     "weights",
@@ -54,16 +57,18 @@ FOLLOWERS = (
 # -- menus --
 
 
-def draft_choices(temperature: float, verify: str = "auto", combine: str = "union") -> Choices:
-    """Draft kinds with a label; one that is refused at this temperature, or would not be lossless
-    with this rule, says so."""
+def draft_choices(
+    temperature: float, verify: str = "auto", combine: str = DEFAULT_COMBINE
+) -> Choices:
+    """Draft kinds with a label. The label says so of a kind that is refused at this temperature,
+    or is not lossless with these rules."""
     return [
         (_draft_label(draft, verify, temperature, combine), draft) for draft in choices_of("draft")
     ]
 
 
 def _draft_label(draft: str, verify: str, temperature: float, combine: str) -> str:
-    if draft_kind(draft).fused and combine != "union":
+    if draft_kind(draft).fused and not combine_rule(combine).keeps_all:
         return f"{draft} (refused with combine {combine}: the SSMs make one tree)"
     if draft != "auto" and not lossless_rules(draft, temperature, combine):
         return f"{draft} (refused at temperature {temperature:g}: every draw is the best token)"
@@ -71,12 +76,13 @@ def _draft_label(draft: str, verify: str, temperature: float, combine: str) -> s
         return f"{draft} (not lossless with verify {verify}{_at(temperature, combine)})"
     if draft_kind(draft).by_score and combine_rule(combine).chains:
         becomes = SpeculationConfig(draft=draft, combine=combine).resolved(temperature).draft
-        return f"{draft} (as {becomes}: a {combine} is over sequences, one token a step)"
+        return f"{draft} (as {becomes}: {combine} chooses among sequences, one token a step)"
     return f"{draft} ({draft_kind(draft).label})"
 
 
-def verify_choices(draft: str, temperature: float, combine: str = "union") -> Choices:
-    """Rules with a label; one that would not be lossless with this draft kind says so."""
+def verify_choices(draft: str, temperature: float, combine: str = DEFAULT_COMBINE) -> Choices:
+    """Verification rules with a label, which says so of a rule that is not lossless with this
+    draft kind."""
     return [
         (_verify_label(rule, draft, temperature, combine), rule) for rule in choices_of("verify")
     ]
@@ -97,21 +103,25 @@ def combine_choices(draft: str, verify: str, temperature: float) -> Choices:
 
 
 def _combine_label(rule: str, draft: str, verify: str, temperature: float) -> str:
-    if draft_kind(draft).fused and rule != "union":
+    keeps_all = combine_rule(rule).keeps_all
+    if draft_kind(draft).fused and not keeps_all:
         return f"{rule} (refused with draft {draft}: the SSMs make one tree)"
-    fault = not _lossless(draft, verify, temperature, rule)
-    # Where a union is not lossless either, the draft and verify menus name the reason.
-    if not fault or not _lossless(draft, verify, temperature, "union"):
+    # Where the default rule, which drops nothing, is not lossless either, the draft and verify
+    # menus name the reason.
+    lossless = _lossless(draft, verify, temperature, rule)
+    if keeps_all or lossless or not _lossless(draft, verify, temperature, DEFAULT_COMBINE):
         return f"{rule} ({combine_rule(rule).label})"
-    return f"{rule} (not lossless with verify {verify}: what is chosen is no draw any more)"
+    return f"{rule} (not lossless with verify {verify}: a selected token is no random draw)"
 
 
-def weights_choices(combine: str) -> Choices:
-    """Weight rules with a label; `paper` is marked if the combine rule has no winner to reward."""
+def weights_choices(combine: str = DEFAULT_COMBINE, draft: str = "auto") -> Choices:
+    """Weight rules with a label; `paper` is marked where weights are read but the combine rule has
+    no winner to reward, so that they stay equal."""
     rule = combine_rule(combine)
-    moves = rule.chains or not rule.weighted
-    still = f"paper (stays even: {combine} has no winner to reward)"
-    return [(name if name != "paper" or moves else still, name) for name in WEIGHTS]
+    is_read = rule.weighted or draft_kind(draft).by_credit
+    has_effect = rule.chains or not is_read
+    note = f"paper (stays even: {combine} has no winner to reward)"
+    return [(name if name != "paper" or has_effect else note, name) for name in WEIGHTS]
 
 
 def routing_choices() -> Choices:
@@ -124,27 +134,33 @@ def length_choices() -> Choices:
     return [(f"{name} ({length_policy(name).label})", name) for name in choices_of("length")]
 
 
-def pipeline_choices(combine: str = "union") -> Choices:
-    """Pipeline modes with their meaning; one without effect under this combine rule is marked."""
-    still = f"does nothing with {combine}, which cannot begin its tree behind a guess"
-    idle = {} if combine_rule(combine).ahead else {"ahead": still}
-    labels = {name: mode.label for name, mode in PIPELINE_MODES.items()} | idle
+def pipeline_choices(combine: str = DEFAULT_COMBINE, draft: str = "auto") -> Choices:
+    """Pipeline modes with their meaning; `ahead` is marked where it has no effect with this combine
+    rule and draft kind."""
+    labels = {name: mode.label for name, mode in PIPELINE_MODES.items()}
+    if not can_begin_ahead(draft, combine):
+        labels["ahead"] = f"does nothing: {_starts_late(combine, draft)}"
     return [(f"{name} ({labels[name]})", name) for name in choices_of("pipeline")]
 
 
-def pipeline_idles(pipeline: str, combine: str) -> str:
+def why_pipeline_is_idle(pipeline: str, combine: str, draft: str) -> str:
     """Why this choice of `pipeline` has no effect; empty if it has one.
 
     The control is not greyed, since another choice may have an effect.
     """
-    if combine_rule(combine).ahead or pipeline not in ("ahead", "auto"):
+    if can_begin_ahead(draft, combine) or pipeline not in ("ahead", "auto"):
         return ""
     alone = "" if pipeline == "ahead" else " for a request by itself"
-    return f"Does nothing{alone}: {combine} cannot begin its tree behind a guess."
+    return f"Does nothing{alone}: {_starts_late(combine, draft)}."
+
+
+def _starts_late(combine: str, draft: str) -> str:
+    rule = f"draft {draft}" if combine_rule(combine).ahead else f"combine {combine}"
+    return f"{rule} starts its tree only after the previous verdict"
 
 
 def _at(temperature: float, combine: str) -> str:
-    with_rule = "" if combine == "union" else f" and combine {combine}"
+    with_rule = "" if combine == DEFAULT_COMBINE else f" and combine {combine}"
     return f"{with_rule} at temperature {temperature:g}"
 
 
@@ -168,7 +184,7 @@ def idle_fields(fields: Mapping[str, Any]) -> dict[str, str]:
     if draft.fused:
         idle["expansion"] = f"Not used: {draft.name} is one chain with side leaves."
     elif combine.chains:
-        idle["expansion"] = f"Not used: a {combine.name} is over sequences, one token a step."
+        idle["expansion"] = f"Not used: {combine.name} chooses among sequences, one token a step."
     if not combine.weighted and not draft.by_credit:
         idle["weights"] = f"Not used: {combine.name} reads no weights; {_weighted_rules()} do."
     for name, readers in fields_that_depend().items():
@@ -176,7 +192,7 @@ def idle_fields(fields: Mapping[str, Any]) -> dict[str, str]:
             reads = "reads" if len(readers) == 1 else "read"
             idle[name] = f"Not used: only {' and '.join(readers)} {reads} it."
     if not combine.chains or fields["weights"] != "paper":
-        reason = "Not used: only weights=paper in a vote rewards and bounds."
+        reason = "Not used: only weights=paper with a combine rule that has a winner reads it."
         idle |= {"eta": reason, "weight_bounds": reason}
     return idle | {name: f"Not used: {reason}." for name, reason in length.ignores.items()}
 

@@ -14,7 +14,7 @@ from core.config import Request
 from core.errors import ConfigError, SpecScopeError, StoreError
 from ui.learn.layout import Learn, question_words, reason_words, try_words
 from ui.learn.lessons import LESSONS, Lesson, judge, lesson_of, request_of
-from ui.learn.lessons.measured import table_value
+from ui.learn.lessons.measured import runs_table_value
 from ui.learn.parts import finished_lessons, lesson_value
 from ui.learn.runs import cannot_run, follow, runs
 from ui.run.baselines import baseline_of, key_of_run
@@ -28,10 +28,10 @@ from ui.words.messages import Line
 __all__ = [
     "OFF",
     "judge_answer",
-    "asked_for",
-    "example",
+    "request_on_board",
+    "run_example",
     "lesson_values",
-    "looked_at",
+    "show_run",
     "stop_runs",
     "try_lesson",
     "open_lesson",
@@ -50,14 +50,14 @@ Values = list[Any]
 def open_lesson(
     learn: Learn, session: TabSession, number: float | None, progress: Mapping[str, Any] | None
 ) -> Values:
-    """Open lesson `number`: `learn.lesson_outputs`. The board shows its last run again."""
+    """Opens lesson `number`: `learn.lesson_outputs`. The board shows its last run again."""
     lesson = lesson_of(number)
     at = LESSONS.index(lesson) + 1
     follow(learn, session)
     names = learn.board.context.drafter_names
     cannot = cannot_run(learn, lesson)
-    session.hindered = OFF if cannot else ""
-    board = learn.board.once(session, lambda: _look_again(learn, session, lesson))
+    session.why_no_run = OFF if cannot else ""
+    board = learn.board.once(session, lambda: _show_last_run(learn, session, lesson))
     ready = not cannot
     return [
         lesson_value(at, progress or {}),
@@ -86,10 +86,10 @@ def lesson_values(learn: Learn, session: TabSession, number: float | None) -> Va
     names = learn.board.context.drafter_names
     cannot = cannot_run(learn, lesson)
     ready = not cannot
-    session.hindered = OFF if cannot else ""
+    session.why_no_run = OFF if cannot else ""
     runs_on = session.player is not None and not session.player.source.done
     board = learn.board.once(
-        session, lambda: None if runs_on else _look_again(learn, session, lesson)
+        session, lambda: None if runs_on else _show_last_run(learn, session, lesson)
     )
     buttons = [gr.Button(interactive=ready) for _ in range(4)]
     return [
@@ -115,7 +115,7 @@ def _answers(lesson: Lesson, names: Sequence[str]) -> Values:
     ]
 
 
-def _look_again(learn: Learn, session: TabSession, lesson: Lesson) -> None:
+def _show_last_run(learn: Learn, session: TabSession, lesson: Lesson) -> None:
     row = session.lecture.evidence(lesson.key).last
     session.look_at(None)
     session.baseline = None
@@ -142,11 +142,11 @@ def _runs_and_question(session: TabSession, lesson: Lesson, cannot: str = "") ->
     others = Line("info", _removed_words(session.lecture.others(lesson.key)))
     planned = [setup.label for setup in lesson.setups]
     lines = [line, Line("info", lesson.outcome(evidence)), others]
-    return [table_value(evidence, lesson.columns, planned), notice_value(lines)]
+    return [runs_table_value(evidence, lesson.columns, planned), notice_value(lines)]
 
 
-def looked_at(learn: Learn, session: TabSession, number: float | None, label: str) -> Values:
-    """Show a run of the table on the board again: `learn.run_outputs`."""
+def show_run(learn: Learn, session: TabSession, number: float | None, label: str) -> Values:
+    """Shows a run of the table on the board again: `learn.run_outputs`."""
     lesson = lesson_of(number)
 
     def work() -> None:
@@ -154,7 +154,7 @@ def looked_at(learn: Learn, session: TabSession, number: float | None, label: st
         if any(source is not None and not source.done for source in going):
             raise StoreError(GOES_ON)
         if session.lecture.look(lesson.key, label):
-            _look_again(learn, session, lesson)
+            _show_last_run(learn, session, lesson)
             if session.player is None:
                 raise StoreError(GONE)
 
@@ -174,10 +174,10 @@ def _removed_words(rows: int) -> str:
 # -- runs --
 
 
-def example(
+def run_example(
     learn: Learn, session: TabSession, number: float | None, owner: str, pace: Pace
 ) -> Iterator[Values]:
-    """Run the lesson's example; yields `learn.run_outputs` for each frame."""
+    """Runs the lesson's example; yields `learn.run_outputs` for each frame."""
     lesson = lesson_of(number)
     yield from _stream(
         learn, session, lesson, runs(learn, session, lesson, lesson.example, owner, pace)
@@ -187,7 +187,7 @@ def example(
 def try_lesson(
     learn: Learn, session: TabSession, number: float | None, owner: str, pace: Pace
 ) -> Iterator[Values]:
-    """Run the lesson's experiment ("Try it")."""
+    """Runs the lesson's experiment ("Try it")."""
     lesson = lesson_of(number)
     setup = lesson.attempt.setup
     if setup is not None:
@@ -205,7 +205,7 @@ def _stream(
 
 
 def stop_runs(learn: Learn, session: TabSession) -> list[dict[str, Any]]:
-    """Stop the session's runs; the board shows their last state."""
+    """Stops the session's runs; the board shows their last state."""
 
     def work() -> None:
         player = session.player
@@ -226,7 +226,7 @@ def judge_answer(
     answer: tuple[float | None, str | None],
     progress: Mapping[str, Any] | None,
 ) -> Values:
-    """Judge an `answer`, given as a number and as a name: the verdict, the visitor's progress, the
+    """Judges an `answer`, given as a number and as a name: the verdict, the visitor's progress, the
     lesson with its mark."""
     lesson = lesson_of(number)
     at = LESSONS.index(lesson) + 1
@@ -242,7 +242,7 @@ def judge_answer(
     return [notice_value([line, Line("info", more)]), new_progress, lesson_value(at, new_progress)]
 
 
-def asked_for(learn: Learn, session: TabSession, number: float | None) -> Request:
+def request_on_board(learn: Learn, session: TabSession, number: float | None) -> Request:
     """The request of the run on the board, else the example's last. ConfigError if it cannot
     run."""
     lesson = lesson_of(number)

@@ -18,7 +18,7 @@ from ui.words.messages import Line
 
 __all__ = ["Learn", "build_learn", "question_words", "reason_words", "try_words"]
 
-WELCOME = "Press “Run the example”, or r: the pictures of the run appear here."
+WELCOME = "Press “Run the example”: the pictures of the run appear here."
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,12 @@ import gradio as gr
 from core.config import Request
 from ui.learn.handlers import (
     Values,
-    asked_for,
-    example,
     judge_answer,
     lesson_values,
-    looked_at,
     open_lesson,
+    request_on_board,
+    run_example,
+    show_run,
     stop_runs,
     try_lesson,
 )
@@ -84,7 +84,7 @@ def _wire_runs(learn: Learn, visitor: gr.BrowserState) -> None:
         "concurrency_limit": None,
         "trigger_mode": "multiple",
     }
-    learn.run.click(_run_handler(learn, example), **stream)
+    learn.run.click(_run_handler(learn, run_example), **stream)
     learn.attempted.click(_run_handler(learn, try_lesson), **stream)
     learn.rows.select(_look_handler(learn), [learn.at], learn.run_outputs, **EACH)
     learn.stop.click(
@@ -176,7 +176,7 @@ def _look_handler(learn: Learn) -> Callable[..., Any]:
     def look(request: gr.Request, event: gr.EventData, at: float) -> Any:
         session, event_data = learn.board.session(request), event._data or {}
         label = str(event_data.get("label", ""))
-        return session.clicks.last("row", event_data, lambda: looked_at(learn, session, at, label))
+        return session.clicks.last("row", event_data, lambda: show_run(learn, session, at, label))
 
     return look
 
@@ -199,6 +199,6 @@ def _answer_handler(learn: Learn) -> Callable[..., Values]:
 
 def _request_handler(learn: Learn) -> Callable[..., Request]:
     def ask(request: gr.Request, at: float) -> Request:
-        return asked_for(learn, learn.board.session(request), at)
+        return request_on_board(learn, learn.board.session(request), at)
 
     return ask

@@ -12,7 +12,8 @@ from typing import Any
 import gradio as gr
 
 from core.config import Request
-from core.events import RunCompleted
+from core.errors import ConfigError
+from core.events import RunCompleted, RunStarted
 from ui.form.fields import config_of
 from ui.form.form import EXAMPLES, control_updates, preset_values, request_of, validity
 from ui.live.layout import Live
@@ -38,6 +39,7 @@ __all__ = [
     "check_form",
     "left_notice",
     "clear_trouble",
+    "see_form",
     "start_run",
     "stop_run",
 ]
@@ -46,7 +48,7 @@ SELDOM_S = 0.2
 BLOCKS = 3
 """How often plain decoding and a run are measured in turns."""
 PLAIN = "autoregressive"
-ALIVE = "This is a recorded run, played slowly. Press Run, or r, for one of your own."
+ALIVE = "This is a recorded run, played slowly. Press Run for one of your own."
 LEFT = "Your run was stopped when this page was left or loaded anew; it is in Sessions."
 Question = Callable[[Hub, TabSession, str], Iterator[object]]
 
@@ -73,6 +75,10 @@ class Press:
 
 def live_values(live: Live, session: TabSession, values: Values) -> Values:
     """The header's value, then the board's values."""
+    return [_header(live, session), *values]
+
+
+def _header(live: Live, session: TabSession) -> dict[str, Any]:
     with session.drawing:
         frame = session.frame()
         state = "queued" if frame.place else "ready"
@@ -85,7 +91,7 @@ def live_values(live: Live, session: TabSession, values: Values) -> Values:
             *(context.models, state, frame.place, context.offer, frame.view.scoreboard),
             context.model_host.ranks,
         )
-        return [session.stamps.on("header", chips), *values]
+        return session.stamps.on("header", {**chips, "changed": session.changed})
 
 
 def record_opening(context: Context) -> None:
@@ -110,7 +116,10 @@ def open_alive(live: Live, session: TabSession) -> Iterator[Values]:
                 return
             pace = Pace("slow", ROUNDS_A_SECOND) if plays else Pace("full")
             session.look_at(Player(source, pace))
-            session.doing = ALIVE
+            started = source.events(0, 1)[0]
+            assert isinstance(started, RunStarted)
+            # As a run of one's own: a preset that is chosen beside it runs.
+            session.asked, session.doing = Request.from_plain(started.asked), ALIVE
         for drawn in live.board.stream(session, play(session)):
             yield live_values(live, session, drawn)
     finally:
@@ -130,6 +139,7 @@ def start_run(live: Live, session: TabSession, press: Press) -> Iterator[Values]
         source = context.hub.start(request, press.owner, baseline)
         session.look_at(player := Player(source, session.pace))
         session.asked, session.before, session.baseline = request, before, baseline
+        session.form = request
         # Only now: a Stop that comes later finds the player in the session.
         if press.overtaken(session):
             session.cancel()
@@ -232,6 +242,16 @@ def clear_trouble(live: Live, session: TabSession) -> Any:
         return gr.skip()
     session.trouble = ""
     return live.board.current_notice(session)
+
+
+def see_form(live: Live, session: TabSession, values: Sequence[Any]) -> dict[str, Any]:
+    """The header's value once the form's `values` are known: it says where they differ from the
+    run that is shown."""
+    try:
+        session.form = request_of(values)
+    except ConfigError:  # the form, or Run once it is pressed, says why
+        session.form = None
+    return _header(live, session)
 
 
 def left_notice(live: Live, session: TabSession, was_running: int | None) -> Any:

@@ -21,6 +21,7 @@ from ui.live.handlers import (
     left_notice,
     open_alive,
     run_on_change,
+    see_form,
     start_run,
     stop_run,
 )
@@ -111,7 +112,7 @@ def _wire_form(live: Live, own: gr.BrowserState) -> None:
     answered = live.settled.click(
         _settled_handler(live),
         [live.chosen, form.preset, own, *form.inputs],
-        [form.preset, *menus, live.board.notice, live.arrived],
+        [form.preset, *menus, live.board.notice, live.header, live.arrived],
         **{**quick, "trigger_mode": "multiple"},
     )
     answered.then(
@@ -125,7 +126,7 @@ def _wire_form(live: Live, own: gr.BrowserState) -> None:
             # Not `input`: a text box has none for what is pasted. The server has nothing to do yet,
             # but is told: else Gradio forgets what is typed while a folded box is still appearing.
             control.change(_no_op, None, None, js=settled, **quick)  # type: ignore[attr-defined]
-    form.prompt.change(_mend_handler(live), None, live.board.notice, **quick)
+    form.prompt.change(_mend_handler(live), None, live.board.notice, js=settled, **quick)
     preset_inputs = [form.preset, temperature, own, *fields]
     preset_event = form.preset.input(
         _preset_handler(live), preset_inputs, [live.chosen, *fields], js=AWAITED, **quick
@@ -212,7 +213,8 @@ def _settled_handler(live: Live) -> Callable[..., list[Any]]:
         here = session.sent is None or session.sent.has_arrived(values[-count:], time.monotonic())
         if here:
             session.sent = None
-        updates = [*check_form(values), clear_trouble(live, session), int(here)]
+        header = see_form(live, session, values) if here else gr.skip()
+        updates = [*check_form(values), clear_trouble(live, session), header, int(here)]
         return [gr.skip() if name == shown else name, *updates]
 
     return settle

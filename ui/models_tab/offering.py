@@ -37,7 +37,7 @@ def _offer(offer: Offer, free: int | None) -> dict[str, Any]:
         "llm": offer.llm,
         "ssms": {str(i): name for i, name in enumerate(offer.ssms)},
         "parts": {str(i): _part(part) for i, part in enumerate(offer.parts)},
-        "total": _size(offer.bytes) if len(offer.parts) > 1 and offer.bytes else "",
+        "total": _size(offer.bytes) if offer.bytes else "",
         "verdict": _verdict(offer, free),
         "note": offer.note,
     }

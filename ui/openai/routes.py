@@ -107,16 +107,18 @@ async def _generate(
         message = f"{MAX_WAITING} requests wait already: try again later"
         raise ApiError(message, 429, "rate_limit_exceeded")
     version = host.version
-    asked = parse(context, body)
+    api_request = parse(context, body)
     owner = context.access.key(SimpleNamespace(username=user), new_key())
-    source = context.hub.start(asked.request, owner)
-    stops = asked.request.sampling.stop
-    answer = Completion(shape, asked.model, source.run_id, stops, asked.continuous_usage)
+    source = context.hub.start(api_request.request, owner)
+    stops = api_request.request.sampling.stop
+    answer = Completion(
+        shape, api_request.model, source.run_id, stops, api_request.continuous_usage
+    )
     if host.version != version:  # the prompt was tokenized for other models
         source.cancel()
         raise ApiError("the models were exchanged meanwhile: ask again", 503)
-    if asked.stream:
-        return _RunStream(source, _sse(http, source, answer, asked.usage))
+    if api_request.stream:
+        return _RunStream(source, _sse(http, source, answer, api_request.usage))
     try:
         async for event in _follow(http, source):
             answer.observe(event)
@@ -140,7 +142,7 @@ async def _json(http: HttpRequest) -> Any:
 
 
 async def _follow(http: HttpRequest, source: LiveSource) -> AsyncIterator[Event]:
-    """The run's events as they come; ends early if the client has left."""
+    """The run's events as they come; ends early if the client disconnects."""
     seen = 0
     while True:
         done = source.done  # read first: then the last event is among those that follow
@@ -176,7 +178,7 @@ def _data(value: dict[str, Any]) -> str:
 
 
 class _RunStream(StreamingResponse):
-    """A stream whose end, whatever it is, stops the run: a client that leaves, for one."""
+    """A stream that stops its run when it ends, also if the client disconnects."""
 
     def __init__(self, source: LiveSource, content: AsyncIterator[str]) -> None:
         headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}

@@ -8,7 +8,7 @@ from typing import Any
 import gradio as gr
 
 from core.errors import ConfigError
-from ui.prompts.past import looked_at
+from ui.prompts.past import read_past_runs
 from ui.prompts.past_handlers import known_domains
 from ui.prompts.rows import PromptLine, of_study, rows_plain
 from ui.prompts.run_figures import RunFigures
@@ -21,12 +21,12 @@ from ui.shared.study_board import StudyBoard, studies_of
 from ui.tune.rows import to_csv
 from ui.words.messages import Line as Said
 
-__all__ = ["file_of", "wire_file"]
+__all__ = ["rows_csv", "wire_file"]
 
 NOTHING = "There are no rows to save yet: measure prompts, open a study, or look at past runs."
 
 
-def file_of(
+def rows_csv(
     context: Context, figures: RunFigures, mine: Studies, session: TabSession
 ) -> dict[str, Any]:
     """`name`, `media_type` and `text` of all rows of the session's table, ignoring the filters
@@ -35,7 +35,7 @@ def file_of(
     lines: tuple[PromptLine, ...] = ()
     if look is not None:
         name = "past-runs"
-        *_, found_prompts = looked_at(context, figures, known_domains(), look)
+        *_, found_prompts = read_past_runs(context, figures, known_domains(), look)
         lines = found_prompts.lines
     elif study_id:
         name = study_id
@@ -76,7 +76,7 @@ def _handler(board: StudyBoard, figures: RunFigures) -> Callable[..., list[Any]]
 
         def work() -> list[Any]:
             mine = studies_of(board.context, request, key)
-            exported = file_of(board.context, figures, mine, session)
+            exported = rows_csv(board.context, figures, mine, session)
             # A number of its own each time: the same file may be wanted twice.
             number = session.stamps.on("file", {"again": object()})["n"]
             return [{**exported, "n": number}, gr.skip()]

@@ -14,7 +14,7 @@ from ui.prompts.rows import PromptLine, of_runs
 from ui.prompts.run_figures import PastRun, RunFigures
 from ui.server.context import Context, StoreApi
 
-__all__ = ["MOST_RUNS", "FoundPrompts", "PastLook", "looked_at"]
+__all__ = ["MOST_RUNS", "FoundPrompts", "PastLook", "read_past_runs"]
 
 MOST_RUNS = 200
 """Runs that a search reads at first, and again for each "more": one takes some milliseconds."""
@@ -54,7 +54,7 @@ class FoundPrompts:
         return self.done and self.looked < self.total
 
 
-def looked_at(
+def read_past_runs(
     context: Context, figures: RunFigures, domain_of: Mapping[str, str], look: PastLook
 ) -> Iterator[FoundPrompts]:
     """The results so far after every few runs; the last one is `done` and has the speed-ups.

@@ -12,8 +12,8 @@ import gradio as gr
 from lab.examples import example_prompts
 from ui.components import pack
 from ui.form.form import EXAMPLES
-from ui.prompts.past import MOST_RUNS, FoundPrompts, PastLook, looked_at
-from ui.prompts.rows import table_value
+from ui.prompts.past import MOST_RUNS, FoundPrompts, PastLook, read_past_runs
+from ui.prompts.rows import prompts_table_value
 from ui.prompts.run_figures import RunFigures
 from ui.server.context import Context
 from ui.server.session import TabSession, guard
@@ -27,16 +27,16 @@ from ui.words.messages import Line
 __all__ = [
     "Past",
     "build_past",
-    "build_past_said",
+    "build_past_message",
     "known_domains",
-    "past_drawn",
-    "past_hidden",
+    "past_updates",
+    "hide_past",
     "wire_past",
 ]
 
 ANY_DRAFTER = ("any", "")
 NO_RUN = "No completed run that drafted matches."
-BESIDE = (
+SPEED_UP_NOTE = (
     "Speed-up: beside the plain runs of the same prompt, sampling and LLM, where there are any."
 )
 EXAMPLE_DOMAINS = {"Dialogue": "dialogue", "Story": "stories", "Code": "code", "Math": "math"}
@@ -75,7 +75,7 @@ def build_past(drafters: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def build_past_said() -> dict[str, Any]:
+def build_past_message() -> dict[str, Any]:
     """The sentence about the results, and the button for older runs."""
     message_box = notice("prompts-said")
     more = gr.Button(_MORE, size="sm", visible=False, elem_id="prompts-more")
@@ -85,8 +85,8 @@ def build_past_said() -> dict[str, Any]:
 _MORE = f"Take in {MOST_RUNS} older runs"
 
 
-def past_hidden() -> Values:
-    """Values of `said` and `more` while the table shows a study."""
+def hide_past() -> Values:
+    """Updates of `said` and `more` while the table shows a study."""
     return [notice_value([]), gr.Button(visible=False)]
 
 
@@ -100,7 +100,7 @@ def known_domains() -> dict[str, str]:
     return domain_of | {prompt.text: prompt.domain for prompt in example_prompts()}
 
 
-def past_drawn(
+def past_updates(
     context: Context,
     session: TabSession,
     figures: RunFigures,
@@ -113,7 +113,7 @@ def past_drawn(
         session.study.past = look
 
     def frames() -> Iterator[Values]:
-        for found_prompts in looked_at(context, figures, known_domains(), look):
+        for found_prompts in read_past_runs(context, figures, known_domains(), look):
             yield _values(found_prompts, look, drafters)
 
     def refusal(message: str) -> Values:
@@ -130,7 +130,7 @@ def past_drawn(
 
 def _values(found_prompts: FoundPrompts, look: PastLook, drafters: Sequence[str]) -> Values:
     of = f"past {look.search} {look.drafter}"
-    table = table_value(of, found_prompts.lines, drafters, words=BESIDE)
+    table = prompts_table_value(of, found_prompts.lines, drafters, words=SPEED_UP_NOTE)
     notice_shown = notice_value([Line("info", told_of(found_prompts))])
     return [pack({**table, "empty": NO_RUN}), notice_shown, gr.Button(visible=found_prompts.more)]
 
@@ -164,7 +164,7 @@ def wire_past(
     tab: gr.Tab,
     drafters: Callable[[], Sequence[str]],
 ) -> None:
-    """Connect the search and the button for older runs; the menu of drafters is the log's."""
+    """Connects the search and the button for older runs; the menu of drafters is the log's."""
     context = board.context
     outputs = [board.progress, board.studies, table, past.said, past.more]
     options: dict[str, Any] = {"concurrency_limit": None, "trigger_mode": "once", **QUIET}
@@ -183,7 +183,7 @@ def wire_past(
 
     def show(request: gr.Request, key: str, past_look: PastLook) -> Iterator[Values]:
         session, mine = board.session(request), studies_of(context, request, key)
-        for values in past_drawn(context, session, figures, past_look, drafters()):
+        for values in past_updates(context, session, figures, past_look, drafters()):
             yield [*turned_to_past(board, session, mine), *values]
 
     def names(request: gr.Request, key: str) -> gr.Dropdown:

@@ -16,7 +16,7 @@ from ui.prompts.row_settings import RunSettings, labels_of
 from ui.prompts.run_figures import PastRun
 from ui.run.explain import quote
 
-__all__ = ["PromptLine", "of_runs", "of_study", "profit_words", "rows_plain", "table_value"]
+__all__ = ["PromptLine", "of_runs", "of_study", "profit_words", "rows_plain", "prompts_table_value"]
 
 EXCERPT = 120
 IN_STUDY = "plain decoding of the same prompt in this study"
@@ -145,7 +145,7 @@ def _gain_words(line: PromptLine) -> str:
 # -- for the picture --
 
 
-def table_value(
+def prompts_table_value(
     of: str, lines: Sequence[PromptLine], drafters: Sequence[str], chosen: str = "", words: str = ""
 ) -> dict[str, Any]:
     """The table `of` a study or of past runs: rows by number. `drafters`: in the order of their

@@ -16,7 +16,7 @@ from ui.server.context import StoreApi
 
 __all__ = ["PastRun", "RunFigures"]
 
-REMEMBERED = 2000
+MOST_CACHED = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,32 +33,32 @@ class RunFigures:
 
     def __init__(self, store: StoreApi) -> None:
         self._store = store
-        self._known: OrderedDict[str, PastRun] = OrderedDict()
+        self._past_runs: OrderedDict[str, PastRun] = OrderedDict()
         self._lock = threading.Lock()
 
     def of(self, summaries: Iterable[Any]) -> Iterator[PastRun]:
         """The completed runs among `summaries`."""
         for summary in summaries:
-            figures = self._figures(summary.run_id) if summary.status == "completed" else None
-            if figures is not None:
-                yield figures
+            past_run = self._past_run(summary.run_id) if summary.status == "completed" else None
+            if past_run is not None:
+                yield past_run
 
-    def _figures(self, run_id: str) -> PastRun | None:
+    def _past_run(self, run_id: str) -> PastRun | None:
         with self._lock:
-            if run_id in self._known:
-                self._known.move_to_end(run_id)
-                return self._known[run_id]
+            if run_id in self._past_runs:
+                self._past_runs.move_to_end(run_id)
+                return self._past_runs[run_id]
         try:
             events = self._store.events(run_id)
             figures = measure_run(events)
         except (StoreError, StudyError):
             return None  # deleted meanwhile, or not kept to its end
         started = events[0]
-        assert isinstance(started, RunStarted)  # `measured` refuses what has no beginning
+        assert isinstance(started, RunStarted)  # `measure_run` refuses others
         settings = settings_of_run(started, figures.schedule, figures.num_others)
         past_run = PastRun(started.prompt, settings, figures)
         with self._lock:
-            self._known[run_id] = past_run
-            while len(self._known) > REMEMBERED:
-                self._known.popitem(last=False)
+            self._past_runs[run_id] = past_run
+            while len(self._past_runs) > MOST_CACHED:
+                self._past_runs.popitem(last=False)
         return past_run

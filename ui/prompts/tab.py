@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -16,8 +16,8 @@ from ui.components import PromptTable, pack
 from ui.form.fields import whole_number
 from ui.form.form import preset_config
 from ui.prompts.export import wire_file
-from ui.prompts.past_handlers import Past, build_past, build_past_said, past_hidden, wire_past
-from ui.prompts.rows import of_study, table_value
+from ui.prompts.past_handlers import Past, build_past, build_past_message, hide_past, wire_past
+from ui.prompts.rows import of_study, prompts_table_value
 from ui.prompts.run_figures import RunFigures
 from ui.server.context import Context
 from ui.sessions.layout import Sessions
@@ -42,7 +42,7 @@ from ui.shared.study_words import machine_words
 __all__ = ["Prompts", "build_prompts", "wire_prompts"]
 
 EMPTY = "Nothing measured yet: give prompts and press Measure, or look at past runs."
-BESIDE = "Speed-up: beside plain decoding of the same prompt, measured in the same study."
+SPEED_UP_NOTE = "Speed-up: beside plain decoding of the same prompt, measured in the same study."
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Prompts:
     def pictures(self) -> StudyPictures:
         """A study's pictures; past runs shown there are removed."""
         outputs = (self.table, self.past.said, self.past.more)
-        return StudyPictures(outputs, partial(study_drawn, self.context))
+        return StudyPictures(outputs, partial(study_updates, self.context))
 
 
 # -- layout --
@@ -90,10 +90,10 @@ def build_prompts(context: Context) -> Prompts:
             source = build_prompt_source("prompts")
             settings = _settings(context)
             with gr.Accordion("Or of past runs", open=False, elem_id="prompts-past"):
-                asks = build_past(_drafters(context))
+                past_controls = build_past(_drafters(context))
         with gr.Column(scale=4, min_width=360):
             board = build_study_board(context, "prompts", "prompts")
-            says = build_past_said()
+            past_message = build_past_message()
             table = PromptTable({"empty": EMPTY}, elem_id="prompts-table")
             save = gr.Button("CSV of all rows", size="sm", elem_id="prompts-csv")
             file = download("prompts-saved")
@@ -104,7 +104,7 @@ def build_prompts(context: Context) -> Prompts:
         board=board,
         source=source,
         **settings,
-        past=Past(**asks, **says),
+        past=Past(**past_controls, **past_message),
         table=table,
         save=save,
         file=file,
@@ -141,32 +141,31 @@ def _settings(context: Context) -> dict[str, Any]:
 def study_of(context: Context, values: Sequence[Any]) -> Study:
     """The study that Measure begins: plain decoding and the preset on every prompt. ConfigError
     names the field."""
-    preset, tokens, temperature, repeats, *sampling_values = values
-    heat = 0.0 if temperature is None else temperature
-    sampling = SamplingParams(max_new_tokens=whole_number(tokens), temperature=heat)
-    config = preset_config(preset, heat)
-    speculation = type(config).from_plain({**config.to_plain(), "record_top_k": 0})
+    preset, tokens, shown_temperature, repeats, *source_values = values
+    temperature = 0.0 if shown_temperature is None else shown_temperature
+    sampling = SamplingParams(max_new_tokens=whole_number(tokens), temperature=temperature)
+    speculation = replace(preset_config(preset, temperature), record_top_k=0)
     return new_study(
         context,
         "prompts",
         sampling,
         (plain_configuration(), Configuration(preset, speculation)),
-        prompts_of(*sampling_values),
+        prompts_of(*source_values),
         repeats=whole_number(repeats),
     )
 
 
-def study_drawn(context: Context, opened: OpenedStudy | None) -> list[Any]:
-    """The table of a study, or an invitation if there is none; clears the notice about past
+def study_updates(context: Context, opened: OpenedStudy | None) -> list[Any]:
+    """The table of a study, or the text EMPTY if there is none; clears the notice about past
     runs."""
     if opened is None:
-        return [{"of": "", "empty": EMPTY}, *past_hidden()]
+        return [{"of": "", "empty": EMPTY}, *hide_past()]
     study, results, _ = opened
     chosen = next((one.name for one in study.configurations if not one.plain), "")
     lines = of_study(study, results)
-    words = f"{BESIDE} {machine_words(results)}".rstrip()
-    table = table_value(study.study_id, lines, _drafters(context), chosen, words)
-    return [pack({**table, "empty": "The first runs are being measured."}), *past_hidden()]
+    words = f"{SPEED_UP_NOTE} {machine_words(results)}".rstrip()
+    table = prompts_table_value(study.study_id, lines, _drafters(context), chosen, words)
+    return [pack({**table, "empty": "The first runs are being measured."}), *hide_past()]
 
 
 def _drafters(context: Context) -> tuple[str, ...]:
@@ -180,7 +179,7 @@ def _drafters(context: Context) -> tuple[str, ...]:
 def wire_prompts(
     prompts: Prompts, visitor: gr.BrowserState, tab: gr.Tab, tabs: gr.Tabs, sessions: Sessions
 ) -> None:
-    """Connect the tab's components; a prompt's run opens in Sessions."""
+    """Connects the tab's components; a prompt's run opens in Sessions."""
     context, board, drawn = prompts.context, prompts.board, prompts.pictures
     wire_prompt_source(prompts.source)
     wire_study_board(board, visitor, tab, drawn)

@@ -13,12 +13,12 @@ from ui.run.routes import chosen_route
 from ui.run.values import chosen_words, inspector_value, picture_values, tree_value
 from ui.run.votes import proposals_value
 
-__all__ = ["round_values", "inspector_values", "of_the_place"]
+__all__ = ["round_values", "inspector_values", "position_values"]
 
 Value = dict[str, Any]
 
-# Fields of a selected round's pictures that belong to the run and its place all the same.
-OF_THE_RUN = {
+# Fields of these pictures that depend on the position in the run, not on the selected round.
+BY_POSITION = {
     "tree": ("run", "drafters", "rest", "node"),
     "proposals": ("run", "drafters", "rule", "history", "helped"),
     "inspector": ("run", "drafters", "meant", "node"),
@@ -32,15 +32,15 @@ def round_values(frame: Frame) -> Value:
         "proposals": proposals_value(frame),
         "inspector": inspector_value(frame),
     }
-    mine = {
-        name: {key: value[key] for key in value if key not in OF_THE_RUN[name]}
+    by_round = {
+        name: {key: value[key] for key in value if key not in BY_POSITION[name]}
         for name, value in whole.items()
     }
     length = {key: value for key, value in choice_value(frame).items() if key != "policy"}
     return {
         "strip": chosen_words(frame),
         "figures": place_value(frame),
-        **mine,
+        **by_round,
         "routing": chosen_route(frame),
         "lengths": {"sel": frame.selected_round, **length},
         "timeline": {
@@ -51,16 +51,16 @@ def round_values(frame: Frame) -> Value:
     }
 
 
-def of_the_place(
-    frame: Frame, baseline: Baseline | None, mine: Value, cache: dict[int, Value] | None = None
+def position_values(
+    frame: Frame, baseline: Baseline | None, by_round: Value, cache: dict[int, Value] | None = None
 ) -> Value:
     """The half that depends on the position in the run, as while playing.
 
-    `mine`: the other half, whose fields are left out. `cache`: as in `picture_values`.
+    `by_round`: the other half, whose fields are left out. `cache`: as in `picture_values`.
     """
     values = picture_values(replace(frame, mode="slow"), baseline, cache=cache)
     return {
-        name: {key: inner for key, inner in value.items() if key not in mine.get(name, {})}
+        name: {key: inner for key, inner in value.items() if key not in by_round.get(name, {})}
         for name, value in values.items()
     }
 
@@ -74,4 +74,4 @@ def inspector_values(frame: Frame) -> dict[str, Value]:
 
 def _inspector(frame: Frame, node: int) -> Value:
     value = inspector_value(replace(frame, node=node))
-    return {key: value[key] for key in value if key not in OF_THE_RUN["inspector"]}
+    return {key: value[key] for key in value if key not in BY_POSITION["inspector"]}

@@ -21,7 +21,7 @@ from typing import Any
 from core.errors import ConfigError
 from core.events import Event, RunStarted
 from ui.report.deltas import Delta, delta
-from ui.report.halves import inspector_values, of_the_place, round_values
+from ui.report.halves import inspector_values, position_values, round_values
 from ui.run.frame import Baseline, Frame
 from ui.run.player import Pace, Player
 from ui.run.scrubber import columns_value
@@ -128,25 +128,29 @@ class _Tape:
     def take(self, frame: Frame) -> None:
         if not self._stops_at(frame):
             return
-        mine = round_values(frame)
-        self._base(frame, mine)
+        by_round = round_values(frame)
+        self._base(frame, by_round)
         if frame.detail is None:
-            self.blank = mine
+            self.blank = by_round
         else:
-            self._round(frame, frame.detail, mine)
+            self._round(frame, frame.detail, by_round)
         self.last = frame
 
     def _stops_at(self, frame: Frame) -> bool:
         """Whether to stop here: always at a round's end, within a round only in short runs."""
         return self.every == 1 or frame.at_end or frame.detail is None or _is_complete(frame)
 
-    def _base(self, frame: Frame, mine: Value) -> None:
+    def _base(self, frame: Frame, by_round: Value) -> None:
         ended = frame.at_end or frame.detail is None or _is_complete(frame)
         num_rounds = len(frame.view.rounds)
         if self.every > 1 and not frame.at_end and num_rounds % self.every:
             return
-        # Between the ends of two rounds nothing of the run itself changes but where one stands.
-        seen = of_the_place(frame, self.baseline, mine, self.made) if ended else dict(self.values)
+        # Between the ends of two rounds only the position in the run changes.
+        seen = (
+            position_values(frame, self.baseline, by_round, self.made)
+            if ended
+            else dict(self.values)
+        )
         seen["notice"] = _notice(frame, self.baseline)
         self.base.append(delta(self.values, seen))
         self.values = seen
@@ -154,19 +158,19 @@ class _Tape:
         while ended and len(self.ends) <= num_rounds:
             self.ends.append(len(self.stops) - 1)
 
-    def _round(self, frame: Frame, detail: Detail, mine: Value) -> None:
+    def _round(self, frame: Frame, detail: Detail, by_round: Value) -> None:
         chain = self.told.setdefault(detail.round, [])
         nodes = self.nodes.setdefault(detail.round, {})
         if chain and self.last.selected_round == detail.round:
-            chain.append(delta(self.chosen, mine))
+            chain.append(delta(self.chosen, by_round))
         elif not chain:
-            chain.append(mine)
+            chain.append(by_round)
         before, self.inspected = self.inspected if len(chain) > 1 else {}, inspector_values(frame)
         for node, inspector in self.inspected.items():
             old = before.get(node, chain[0]["inspector"])
             own = nodes.setdefault(node, [[]] * (len(chain) - 1))
             own.append(delta(old, inspector))
-        self.chosen = mine
+        self.chosen = by_round
 
     def finish(self, opening: Value) -> Recording:
         lines = self.last.view.rounds

@@ -65,11 +65,11 @@ def pass_ends(view: View) -> tuple[float, ...]:
 def still_valid(
     baseline: Baseline | None, request: Request, models: Iterable[ModelInfo]
 ) -> Baseline | None:
-    """The baseline without its blocks, which are about another run; None if it was measured for
-    another kind of request or another LLM."""
+    """The baseline without its blocks and its text, which are about another run; None if it was
+    measured for another kind of request or another LLM."""
     if baseline is None or baseline.request != speed_key(request, models):
         return None
-    return replace(baseline, blocks=())
+    return replace(baseline, blocks=(), same_text=False)
 
 
 def keep_baseline(log: BaselineLog, run_id: str, baseline: Baseline) -> None:
@@ -77,7 +77,12 @@ def keep_baseline(log: BaselineLog, run_id: str, baseline: Baseline) -> None:
     if run_id == OPENING:
         return  # it is in no log
     log.keep_baseline(
-        run_id, baseline.tokens_per_second, baseline.run_id, baseline.note, baseline.blocks
+        run_id,
+        baseline.tokens_per_second,
+        baseline.run_id,
+        baseline.note,
+        baseline.blocks,
+        baseline.same_text,
     )
 
 
@@ -86,7 +91,13 @@ def baseline_of(store: Any, run: Any) -> Baseline | None:
     the same prompt and repeat in its study; None if neither was measured."""
     if run.baseline is not None:
         plain = run.baseline
-        return Baseline(plain.tokens_per_second, plain.run_id, plain.note, blocks=plain.blocks)
+        return Baseline(
+            plain.tokens_per_second,
+            plain.run_id,
+            plain.note,
+            blocks=plain.blocks,
+            same_text=plain.same_text,
+        )
     try:
         cell = _plain_cell(store.studies, run.run_id)
     except SpecScopeError:

@@ -13,11 +13,12 @@ from core.config.mechanisms import LENGTH_POLICIES, combine_rule, length_policy
 from core.events import RunStats, Span
 from ui.run.frame import Before, Frame
 from ui.run.granted import decision_values, granted_words
+from ui.run.length_reasons import length_reason
 from ui.run.nodes import nodes_of, nodes_value, trip_spans
-from ui.run.offloaded import offload_words
+from ui.run.offload_words import offload_words
 from ui.run.ranks import ranks_words
 from ui.run.switching import trial_of
-from ui.run.times import BESIDE, add_spans, time_of
+from ui.run.times import NOT_OF_THE_ROUND, add_spans, time_of
 from ui.run.view import RoundView, View
 from ui.words.settings import TEMPERATURE_MEANS
 
@@ -87,7 +88,9 @@ def choice_value(frame: Frame) -> Value:
         "predicts": policy.predicts,
         "always": policy.always,
         "no_estimates": policy.no_estimates,
-        "reason": completed.length_reason if completed else "",
+        "reason": length_reason(completed.length_reason, completed.speculation_length)
+        if completed
+        else "",
         "next": completed.next_speculation_length if completed else -1,
         "estimates": {
             str(e.length): {
@@ -167,7 +170,7 @@ def timeline_value(frame: Frame) -> Value:
 
 def _times(line: RoundView) -> Value:
     """Predicted (`p`) and measured time of a round; `hid`: its drafting during other requests'
-    passes; `all`: from the begin of its first stage to the end of its last."""
+    passes; `all`: from the start of its first stage to the end of its last."""
     time = line.time
     return {
         "ms": round(time.ms, 3),
@@ -287,7 +290,7 @@ def took_words(frame: Frame) -> str:
     whole = time_of(completed).whole_ms if completed else 0.0
     if completed is None or not whole:
         return ""
-    own = tuple(span for span in completed.spans if span.name not in BESIDE)
+    own = tuple(span for span in completed.spans if span.name not in NOT_OF_THE_ROUND)
     sums = dict(add_spans((), replace(completed, spans=own)))
     between = max(0.0, whole - sums["busy"])
     parts = {"drafting": sums.get("draft", 0.0), "LLM pass": sums.get("llm", 0.0)}

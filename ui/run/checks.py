@@ -62,6 +62,10 @@ def _blocks_of(hub: Hub, session: TabSession, owner: str, blocks: int, log: bool
         yield from _run_plain(hub, session, view, owner, DISPUTE_TOP_K, log)
     if law is None and session.player is player and session.plain is not None:
         session.answer = _answer(player, view, session.plain)
+        same_text = session.answer is not None and session.answer.kind == "identical"
+        if session.baseline is not None:
+            session.baseline = replace(session.baseline, same_text=same_text)
+            keep_baseline(hub.store, view.run_id, session.baseline)
     yield
     for number in range(2, blocks + 1):
         spent = time.monotonic() - began

@@ -16,6 +16,7 @@ from ui.run.listed import join_names
 __all__ = ["SAME", "deciding_masses", "dropped_choice", "draft_paths", "winner_reasons"]
 
 SAME = 1e-9
+TIE = "a tie, which goes to the heavier single SSM, then to the one named first"
 
 
 def winner_reasons(tree: Combined, drafts: Sequence[DraftRecord]) -> list[str]:
@@ -25,19 +26,29 @@ def winner_reasons(tree: Combined, drafts: Sequence[DraftRecord]) -> list[str]:
     if won is None or len(drafting) < 2:
         return []
     splits = [
-        reason
+        (i, reason)
         for i in range(len(won.token_ids))
         if (reason := _split_masses(tree, drafting, won, i))
     ]
     together = [name for name, draft in drafting.items() if draft.token_ids == won.token_ids]
     if splits:
         return [
-            f"They split at {', then at '.join(splits)}.",
+            f"They split at {splits[0][1]}{_later_words(splits[1:])}.",
             *_winner_among(tree, together),
         ]
     if len(together) == len(drafting):
         return ["All drafted the same.", *_winner_among(tree, together)]
     return [*_unrivalled_reason(won, drafting, together), *_winner_among(tree, together)]
+
+
+def _later_words(splits: Sequence[tuple[int, str]]) -> str:
+    """Later splits by their places alone: they divide the drafters that are left, and each token's
+    mass is in the rows."""
+    if not splits:
+        return ""
+    places = join_names([str(i + 1) for i, _ in splits])
+    tie = " (a tie)" if any(TIE in reason for _, reason in splits) else ""
+    return f", then at {'tokens' if len(splits) > 1 else 'token'} {places}{tie}"
 
 
 def deciding_masses(tree: Combined, drafts: Sequence[DraftRecord]) -> str:
@@ -97,7 +108,7 @@ def _split_masses(
     against = ", ".join(f"{quote(texts[t])} {_mass(masses[t])}" for t in rivals)
     tie = ""
     if abs(masses[own] - masses[rivals[0]]) < SAME:
-        tie = ", a tie, which goes to the heavier single SSM, then to the one named first"
+        tie = f", {TIE}"
     return f"token {i + 1}: {quote(texts[own])} {_mass(masses[own])}, {against}{tie}"
 
 

@@ -63,7 +63,7 @@ def explain(
     if node == -1:
         return _root(tree)
     if node is None or not 0 <= node < len(tree.token_ids):
-        return _own(tree, verdict, letters)
+        return _own(tree, verdict, letters, sampling)
     parent = tree.parents[node]
     outcome = verdict.outcomes[node] if verdict else "pending"
     labels = {name: _label(name, letters) for name in letters}
@@ -168,7 +168,12 @@ def _root(tree: Combined) -> Explanation:
     )
 
 
-def _own(tree: Combined, verdict: Verified | None, letters: Mapping[str, str]) -> Explanation:
+def _own(
+    tree: Combined,
+    verdict: Verified | None,
+    letters: Mapping[str, str],
+    sampling: Mapping[str, Any],
+) -> Explanation:
     if verdict is None:
         return Explanation(sentence="The LLM has not verified this tree yet.", outcome="pending")
     after = verdict.path[-1] if verdict.path else -1
@@ -183,7 +188,7 @@ def _own(tree: Combined, verdict: Verified | None, letters: Mapping[str, str]) -
         )
     own, own_percent = quote(verdict.own_text), percent(verdict.own_probability)
     reasons = {
-        "recovered": _stopped_here(tree, verdict, after, letters),
+        "recovered": _stopped_here(tree, verdict, after, letters, sampling),
         "bonus": f"{quote(before)} is the end of an accepted branch; the same LLM pass also gives "
         f"the token after it, {own} ({own_percent}), for free.",
         "plain": f"Nothing was drafted in this round: plain decoding, {own} ({own_percent}).",
@@ -200,7 +205,13 @@ def _own(tree: Combined, verdict: Verified | None, letters: Mapping[str, str]) -
     )
 
 
-def _stopped_here(tree: Combined, verdict: Verified, after: int, letters: Mapping[str, str]) -> str:
+def _stopped_here(
+    tree: Combined,
+    verdict: Verified,
+    after: int,
+    letters: Mapping[str, str],
+    sampling: Mapping[str, Any],
+) -> str:
     """What was drafted after the node and by which drafters, what the LLM wrote instead, and how
     probable both were."""
     probability = verdict.own_probability
@@ -213,12 +224,17 @@ def _stopped_here(tree: Combined, verdict: Verified, after: int, letters: Mappin
     by = ", ".join(letters.get(name, name) for name in tree.drafters_of(likeliest))
     more = f" or {len(drafted) - 1} more" if len(drafted) > 1 else ""
     # A draw is no preference, even where it is the likeliest token.
-    chose = "prefers" if verdict.rule == "greedy" else "drew"
+    chose = "drew" if _is_drawn(verdict, sampling) else "prefers"
     return (
         f"The drafts said {quote(tree.texts[likeliest])} (by {by}){more}; the LLM {chose} "
         f"{quote(verdict.own_text)} ({percent(probability)} against {percent(other)}), so the "
         "draft stops here."
     )
+
+
+def _is_drawn(verdict: Verified, sampling: Mapping[str, Any]) -> bool:
+    """Whether the LLM's tokens are random draws rather than its most probable ones."""
+    return verify_rule(verdict.rule).temperatures != "zero" and sampling.get("temperature") != 0
 
 
 def percent(probability: float) -> str:
@@ -241,7 +257,7 @@ def _verdict(
     before = quote(tree.root_text if parent < 0 else tree.texts[parent])
     wanted, wanted_percent = _llm_choice(tree, verdict, parent)
     accepted = verdict.outcomes[node] == "accepted"
-    if verdict.rule == "greedy":
+    if not _is_drawn(verdict, sampling):
         if accepted:
             return (
                 f"Accepted: after {before} the LLM's most probable token is {own} ({own_percent})."

@@ -20,7 +20,8 @@ class Baseline:
 
     `request` names what was measured: a run of another prompt or sampling has another baseline.
     `blocks`: plain decoding and the run, in turns: the speeds of each pair. `passes`: when each
-    plain pass ended, in milliseconds from the end of the prefill.
+    plain pass ended, in milliseconds from the end of the prefill. `same_text`: it wrote the run's
+    text.
     """
 
     tokens_per_second: float
@@ -29,6 +30,7 @@ class Baseline:
     request: tuple[object, ...] = ()
     blocks: tuple[tuple[float, float], ...] = ()
     passes: tuple[float, ...] = ()
+    same_text: bool = False
 
     def speed_up(self, run_speed: float) -> Estimate | None:
         """How many times as fast the run was: the median of the blocks, with the lowest and the

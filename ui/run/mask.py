@@ -17,7 +17,7 @@ from ui.run.view import Detail, View
 __all__ = ["MOST_NODES", "mask_value"]
 
 MOST_NODES = 64
-"""Of a larger tree the first so many nodes are drawn."""
+"""Of a larger tree only the first MOST_NODES nodes are drawn."""
 
 
 def mask_value(frame: Frame) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def mask_value(frame: Frame) -> dict[str, Any]:
 
 
 def _num_cached(view: View, number: int) -> int:
-    """Prompt and committed tokens before the round but the last, which is the root."""
+    """Tokens of the prompt and of the rounds before, without the last one, which is the root."""
     started = view.started
     if started is None or number < 0:
         return 0

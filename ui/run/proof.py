@@ -23,6 +23,7 @@ __all__ = [
     "Answer",
     "compare",
     "distribution_of",
+    "identical",
     "llm_of",
     "same_distribution",
     "weighable",
@@ -92,17 +93,21 @@ def _speculation(view: View) -> dict[str, Any]:
 def compare(view: View, plain: View, ours: Iterable[Event], theirs: Iterable[Event]) -> Answer:
     """Whether both runs wrote the same tokens; `ours` and `theirs` are their events."""
     at = first_difference(view.token_ids, plain.token_ids)
-    count = len(view.tokens)
     if at is None:
-        so_far = "" if view.state == "completed" else " as far as it went"
-        return Answer(
-            "identical",
-            f"Identical{so_far}: plain decoding with the same seed writes the same {count} tokens, "
-            "since a drafted token is kept only where the LLM itself writes that very token.",
-        )
+        return identical(view)
     answer = tie_or_bug(view, plain, at, (ours, theirs), ("Here", "plain decoding"))
     dispute = _dispute(view, plain, at, ("Here", "plain decoding"))
     return answer or Answer("bug", f"Differs at token {at + 1}: a bug. {dispute}", at)
+
+
+def identical(view: View) -> Answer:
+    """The answer for a run whose text plain decoding writes too."""
+    so_far = "" if view.state == "completed" else " as far as it went"
+    return Answer(
+        "identical",
+        f"Identical{so_far}: plain decoding with the same seed writes the same {len(view.tokens)} "
+        "tokens, since a drafted token is kept only where the LLM itself writes that very token.",
+    )
 
 
 def tie_or_bug(

@@ -38,7 +38,10 @@ def _worth(info: RanksInfo, traffic: Sequence[RankTraffic], pass_ms: float) -> s
     # The rank that waited least has computed longest: about an N-th of the whole pass.
     whole_ms = info.count * max(0.0, pass_ms - min(one.ms for one in traffic))
     slower = "slower" if whole_ms < pass_ms else "faster"
-    return f"Predicted for one process: {whole_ms:.1f} ms, so the ranks are {slower}."
+    return (
+        f"Predicted for one process with a rank's threads: {whole_ms:.1f} ms, so the ranks are "
+        f"{slower}."
+    )
 
 
 def _kilobytes(size: int) -> str:

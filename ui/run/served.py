@@ -8,6 +8,7 @@ each change of drafter costs CHANGE tokens.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -24,12 +25,14 @@ Value = dict[str, Any]
 # Tokens that a change of drafter must gain: fewer changes make parts that can be read.
 CHANGE = 6.0
 WORDS = 24  # characters of a part's text
+DRAFTED = ("routed", "explored")
 MAX_PARTS = 3  # parts in the notice's sentence
 
 
 def served_parts(view: View, ssms: Sequence[str]) -> Value:
     """The parts of a routed run's text in order: its rounds (`from`, `to`), the begin of its text
-    (`text`), its drafter (`d`, the slot) and the reason in a sentence (`why`)."""
+    (`text`), its drafter (`d`, the slot), how many of its `accepted` tokens are the drafter's
+    `own`, and the reason in a sentence (`why`)."""
     slots = [slot for slot, name in enumerate(view.drafters) if name in ssms or is_model_free(name)]
     if not view.tokens or not slots:
         return {}
@@ -51,7 +54,10 @@ def served_in_short(parts: Value, letters: Mapping[str, str]) -> str:
     phrases = [f"{name} from {text} on" for name, text in zip(names, begins, strict=True)]
     more = len(parts) - MAX_PARTS
     phrases[MAX_PARTS:] = [number_of(more, "more part")] if more > 0 else []
-    served = f"{names[0]} all of it" if len(parts) == 1 else join_names(phrases)
+    served = join_names(phrases)
+    if len(parts) == 1:
+        (only,) = parts.values()
+        served = f"{names[0]}, {only['own']} of {only['accepted']} accepted tokens"
     where = "Why: see “Who”."
     return f"Which drafter served which part of the text: {served}. {where}"
 
@@ -96,40 +102,48 @@ def _part(view: View, tokens: Sequence[TokenView], slot: int) -> Value:
     first, last = tokens[0].round, tokens[-1].round
     text = " ".join("".join(token.text for token in tokens).split())
     short = text if len(text) <= WORDS else f"{text[: WORDS - 1]}…"
+    accepted = [token for token in tokens if token.kind == "accepted"]
+    own = sum(slot in [one for one, _ in token.scores] for token in accepted)
     return {
         "from": first,
         "to": last,
         "text": quote(short),
         "d": str(slot),
-        "why": _why(view, tokens, slot),
+        "own": own,
+        "accepted": len(accepted),
+        "why": _why(view, tokens, slot, f"{own} of {len(accepted)} accepted tokens are its")
+        if accepted
+        else "no drafted token was accepted here",
     }
 
 
-def _why(view: View, tokens: Sequence[TokenView], slot: int) -> str:
-    """How many of the part's accepted tokens are from the drafter, how often it drafted, and its
-    mean score and the next best's."""
-    accepted = [token for token in tokens if token.kind == "accepted"]
-    own = sum(slot in [one for one, _ in token.scores] for token in accepted)
-    if not accepted:
-        return "no drafted token was accepted here"
-    sentence = f"{own} of {len(accepted)} accepted tokens are its"
+def _why(view: View, tokens: Sequence[TokenView], slot: int, sentence: str) -> str:
+    """The `sentence` of its accepted tokens, then how often the drafter and the one most often
+    beside it drafted, and its mean score and the next best's."""
     rounds = view.rounds[tokens[0].round : tokens[-1].round + 1]
     name = view.drafters[slot]
     routed = [one for line in rounds for one in line.routing if one.drafter == name]
     if not routed:
         return sentence
-    drafted = sum(one.role in ("routed", "explored") for one in routed)
-    sentence += f"; it drafted in {drafted} of {len(rounds)} rounds"
+    drafted = Counter(one.drafter for line in rounds for one in line.routing if one.role in DRAFTED)
+    sentence += f"; it drafted in {drafted.pop(name, 0)} of {len(rounds)} rounds"
+    if drafted:
+        (beside, often), *_ = drafted.most_common(1)
+        sentence += f" ({_labelled(view, beside)} in {often})"
     means = _mean_scores(rounds)
     others = {one: mean for one, mean in means.items() if one != name}
     if not others:
         return sentence
     best = max(others, key=lambda one: others[one])
-    called = f"{view.letters[best]} {best}" if best in view.drafters else best
-    beside = "the next" if means[name] >= others[best] else "the best"
+    place = "the next" if means[name] >= others[best] else "the best"
     return (
-        f"{sentence}, mean score {_score(means[name])} ({beside}: {_score(others[best])}, {called})"
+        f"{sentence}, mean score {_score(means[name])} ({place}: {_score(others[best])}, "
+        f"{_labelled(view, best)})"
     )
+
+
+def _labelled(view: View, name: str) -> str:
+    return f"{view.letters[name]} {name}" if name in view.drafters else name
 
 
 def _mean_scores(rounds: Sequence[RoundView]) -> dict[str, float]:

@@ -87,9 +87,9 @@ def slower_because(
     if mean.hidden > A_TRIFLE_MS:
         beside = f" and {mean.hidden:.1f} ms more beside the LLM's passes"
     cost = (
-        f"a round took {mean.ms:.1f} ms ({mean.ms / mean.plain:.1f} plain tokens: drafting "
-        f"{mean.draft:.1f} ms{beside}, LLM pass {mean.verify:.1f} ms, the rest "
-        f"{mean.rest:.1f} ms) and gave {gained:.1f} tokens"
+        f"a round took as long as {mean.ms / mean.plain:.1f} plain tokens and gave {gained:.1f} "
+        f"({mean.ms:.1f} ms: drafting {mean.draft:.1f} ms{beside}, LLM pass {mean.verify:.1f} ms, "
+        f"the rest {mean.rest:.1f} ms)"
     )
     shared_by = f"schedule={schedule}" if schedule else f"pipeline={fields['pipeline']}"
     remedy = _other_requests_words(shared_by) if others else _remedy(mean, stats, fields, rounds)

@@ -56,6 +56,7 @@ class BaselineLog(Protocol):
         plain_run_id: str,
         note: str,
         blocks: tuple[tuple[float, float], ...] = (),
+        same_text: bool = False,
     ) -> None: ...
 
 

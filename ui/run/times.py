@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from core.events import RoundCompleted, Span
 from core.metrics import union_ms
 
-__all__ = ["BESIDE", "RoundTime", "add_spans", "stage_times", "time_of"]
+__all__ = ["NOT_OF_THE_ROUND", "RoundTime", "add_spans", "stage_times", "time_of"]
 
 STAGE_OF_LANE = {"combine": "combine", "llm": "llm", "verify": "verify", "commit": "commit"}
-BESIDE = ("prefill", "ahead")
+NOT_OF_THE_ROUND = ("prefill", "ahead")
 """Not stages of the round itself: prefill happens once, drafting ahead is for the next round."""
 
 
@@ -22,7 +22,7 @@ BESIDE = ("prefill", "ahead")
 class RoundTime:
     """`ms`: the round's own stages and its part of the gaps between them, minus `hidden_ms`, its
     drafting during the LLM's passes for other requests. `predicted_ms` predicts this, and length
-    policies learn from it. `whole_ms`: from the begin of the first stage to the end of the last."""
+    policies learn from it. `whole_ms`: from the start of the first stage to the end of the last."""
 
     ms: float = 0.0
     hidden_ms: float = 0.0
@@ -31,7 +31,7 @@ class RoundTime:
 
 def time_of(event: RoundCompleted) -> RoundTime:
     """The time of a finished round; all zeros without stages."""
-    own = [span for span in event.spans if span.name not in BESIDE]
+    own = [span for span in event.spans if span.name not in NOT_OF_THE_ROUND]
     if not own:
         return RoundTime()
     hidden = sum(entry.saved_ms for entry in event.ahead if entry.is_certain)
@@ -47,19 +47,20 @@ def stage_times(spans: Iterable[Span], whole_ms: float) -> tuple[float, float, f
     sums = {"draft": 0.0, "llm": 0.0}
     for span in spans:
         stage = STAGE_OF_LANE.get(span.lane, "draft")
-        if stage in sums and span.name != "prefill":
+        if stage in sums and span.name not in NOT_OF_THE_ROUND:
             sums[stage] += span.ms
     return sums["draft"], sums["llm"], max(0.0, whole_ms - sums["draft"] - sums["llm"])
 
 
 def add_spans(
-    share: tuple[tuple[str, float], ...], event: RoundCompleted
+    stage_sums: tuple[tuple[str, float], ...], event: RoundCompleted
 ) -> tuple[tuple[str, float], ...]:
-    """`share` plus the round's spans; `busy`: the time during which any stage was running."""
-    sums = dict(share)
+    """Milliseconds by stage, plus those of the round's spans; `busy`: the time during which any
+    stage was running."""
+    sums = dict(stage_sums)
     for span in event.spans:
         stage = STAGE_OF_LANE.get(span.lane, "draft")
-        stage = span.name if span.name in BESIDE else stage
+        stage = span.name if span.name in NOT_OF_THE_ROUND else stage
         sums[stage] = sums.get(stage, 0.0) + span.ms
     busy = union_ms((span.start_ms, span.end_ms) for span in event.spans)
     sums["busy"] = sums.get("busy", 0.0) + busy

@@ -18,7 +18,7 @@ from ui.run.explain import bars, explain
 from ui.run.frame import Baseline, Before, Frame
 from ui.run.probabilities import probability_words
 from ui.run.race import place_value, race_value
-from ui.run.routes import route_in_short, routing_value
+from ui.run.routes import drafting_ssms, route_in_short, routing_value
 from ui.run.switching import is_fault
 from ui.run.trees import drafts_apart, dropped_values, tree_nodes
 from ui.run.view import Detail, RoundView, TokenView, View
@@ -184,7 +184,11 @@ def figures_value(
     """
     view, stats = frame.view, frame.view.stats
     any_yet = stats.num_rounds > 0
-    values: Value = {"run": view.run_id, "state": _state(frame)}
+    values: Value = {
+        "run": view.run_id,
+        "state": _state(frame),
+        "routed": bool(drafting_ssms(view)),
+    }
     for name in FIGURES:
         values[name] = getattr(stats, name) if any_yet else None
     config = view.started.config if view.started else {}

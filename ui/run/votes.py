@@ -6,17 +6,17 @@ record in core/config/mechanisms has the words, core/trees/combine the rule.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from core.config.mechanisms import combine_rule
+from core.config.mechanisms import combine_rule, is_model_free, length_policy
 from core.events import Combined, DraftRecord
 from ui.run.budget import nodeless
 from ui.run.charts import LIVE_ROUNDS, drafters_value
 from ui.run.decided import (
-    SAME,
     deciding_masses,
     draft_paths,
     dropped_choice,
@@ -62,7 +62,9 @@ def proposals_value(frame: Frame) -> Value:
         "after": _by_index(completed.weights if completed and weighed else {}, index),
         "winner": index.get(tree.winner, "") if tree else "",
         "kept": _kept_counts(tree, drafts),
-        "nodeless": _nodeless(view, drafts) | _left_out(detail, index),
+        "nodeless": _undrafted(view, detail, drafts)
+        | _nodeless(view, drafts)
+        | _left_out(detail, index),
         "sentence": vote_sentence(view, detail),
         # At the end only: a sentence that comes while a run is live would move what is below it.
         "helped": helped_words(view) if frame.is_complete else "",
@@ -82,6 +84,23 @@ def _nodeless(view: View, drafts: tuple[DraftRecord, ...]) -> Value:
     nodes = config.get("max_tree_nodes")
     why = f"no node for it: max_tree_nodes is {nodes}, for {len(view.drafters)} drafters"
     return {index[name]: why for name in nodeless(view) if name not in drafted}
+
+
+def _undrafted(view: View, detail: Detail | None, drafts: tuple[DraftRecord, ...]) -> Value:
+    """Drafters without a draft in a round, where `goodput` chooses among them or a lookup found
+    nothing."""
+    if detail is None or detail.drafted is None:
+        return {}
+    config = view.started.config["speculation"] if view.started else {}
+    chooses = length_policy(config.get("length", "fixed")).chooses_drafters
+    drafted = {draft.drafter: bool(draft.token_ids) for draft in drafts}
+    reasons: Value = {}
+    for i, name in enumerate(view.drafters):
+        if name not in drafted and chooses:
+            reasons[str(i)] = "not chosen to draft"
+        elif not drafted.get(name, True) and is_model_free(name):
+            reasons[str(i)] = "found nothing to repeat"
+    return reasons
 
 
 def _left_out(detail: Detail | None, index: Mapping[str, str]) -> Value:
@@ -238,9 +257,11 @@ def _sentences(tree: Combined, drafting: list[str], drafts: tuple[DraftRecord, .
 def _vote_words(tree: Combined, drafting: list[str], drafts: tuple[DraftRecord, ...]) -> list[str]:
     total = sum(tree.weights.get(name, 0.0) for name in drafting)
     first = tree.masses[0] if tree.masses else 0.0
-    agree = len(drafting) > 2 and abs(total - first) < SAME
+    together = _num_together([draft for draft in drafts if draft.token_ids])
+    agree = len(drafting) > 2 and together > 0
+    span = f"tokens 1 to {together}" if together > 1 else "token 1"
     sentences = [
-        f"{tree.winner} won. All {len(drafting)} agree on token 1."
+        f"{tree.winner} won. All {len(drafting)} agree on {span}."
         if agree
         else f"{tree.winner} won: drafters with {first:.2f} of {total:.2f} of the weight proposed "
         "its first token."
@@ -251,6 +272,12 @@ def _vote_words(tree: Combined, drafting: list[str], drafts: tuple[DraftRecord, 
     if len(drafting) == 1:
         sentences.append("It drafted alone, so there was no vote.")
     return sentences
+
+
+def _num_together(drafts: Sequence[DraftRecord]) -> int:
+    """How many first tokens all sequences have in common."""
+    columns = zip(*(draft.token_ids for draft in drafts), strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda column: len(set(column)) == 1, columns))
 
 
 def _tree_vote_words(tree: Combined, drafts: tuple[DraftRecord, ...]) -> list[str]:

@@ -119,10 +119,11 @@ class Hub:
 class TabSession:
     """One tab's state on one page: the run that it shows and what was measured about it.
 
-    `asked` is the request of `player`'s run if it was started here; `baseline`, `answer` and
+    `asked` is the request of `player`'s run if it was started here, `form` what the form would run
+    now; `baseline`, `answer` and
     `regret` belong to that run, `before` is the run it is compared with. `trouble` and `doing` are
     sentences for the visitor. `side` is a second run for this session, such as the baseline's;
-    `racing`: it is plain decoding; `measuring`: a speed-up is being measured; `hindered`: why no
+    `racing`: it is plain decoding; `measuring`: a speed-up is being measured; `why_no_run`: why no
     run can be started. `pace`: how runs to come play. `lecture` has the results of the lessons'
     runs. `stops` counts clicks on Stop, as counted by the browser; `sent` are values on their way
     to the form; `study` is used by pages of studies.
@@ -132,6 +133,7 @@ class TabSession:
 
     player: Player | None = None
     asked: Request | None = None
+    form: Request | None = None
     before: Before | None = None
     pace: Pace = field(default_factory=Pace)
     baseline: Baseline | None = None
@@ -142,7 +144,7 @@ class TabSession:
     side: LiveSource | None = None
     racing: bool = False
     measuring: bool = False
-    hindered: str = ""
+    why_no_run: str = ""
     stops: int = 0
     study: StudyPlace = field(default_factory=StudyPlace)
     sent: PendingFields | None = None
@@ -185,6 +187,11 @@ class TabSession:
     def opening(self) -> bool:
         """Whether it shows the run that the page opens with."""
         return self.player is not None and self.player.source.run_id == OPENING
+
+    @property
+    def changed(self) -> bool:
+        """Whether the form would run something else than the run that is shown."""
+        return None not in (self.asked, self.form) and self.form != self.asked
 
     @property
     def moving(self) -> bool:

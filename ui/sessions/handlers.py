@@ -23,7 +23,7 @@ from ui.sessions.history import (
 )
 from ui.sessions.layout import Sessions
 from ui.sessions.repeat import asked_of, repeat_run, stop_again
-from ui.sessions.retention import about_run, keep_note, retention_shown, set_retention
+from ui.sessions.retention import about_run, keep_note, retention_view, set_retention
 from ui.sessions.tab import choose_run, delete_run
 from ui.shared.parts import notice_value
 from ui.shared.past_studies import listed_studies, press_list
@@ -33,11 +33,11 @@ from ui.words.messages import Line
 __all__ = [
     "about_handler",
     "again_handler",
-    "asked_handler",
+    "request_handler",
     "choose_handler",
     "delete_handler",
     "export_handler",
-    "kept_handler",
+    "retention_view_handler",
     "list_handler",
     "names_handler",
     "note_handler",
@@ -113,7 +113,7 @@ def whose_handler(context: Context) -> Callable[..., list[Any]]:
     return whose
 
 
-def asked_handler(sessions: Sessions) -> Callable[..., Request]:
+def request_handler(sessions: Sessions) -> Callable[..., Request]:
     context = sessions.board.context
 
     def request_again(request: gr.Request, visitor: str, run_id: str) -> Request:
@@ -197,11 +197,11 @@ def study_press_handler(sessions: Sessions) -> Callable[..., list[Any]]:
 # -- what is kept --
 
 
-def kept_handler(context: Context) -> Callable[..., list[Any]]:
+def retention_view_handler(context: Context) -> Callable[..., list[Any]]:
     def show(request: gr.Request, visitor: str, typed: str, message: str) -> list[Any]:
         asker = asker_of(context, request, visitor)
         hidden = [gr.Accordion(visible=False), gr.skip(), gr.skip()]
-        return guard_once(lambda: retention_shown(context, asker, typed, message), lambda _: hidden)
+        return guard_once(lambda: retention_view(context, asker, typed, message), lambda _: hidden)
 
     return show
 

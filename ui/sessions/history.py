@@ -41,7 +41,7 @@ __all__ = [
     "list_values",
     "llm_choices",
     "menu",
-    "row_value",
+    "run_row_value",
     "parse_whole_number",
 ]
 
@@ -138,7 +138,7 @@ def list_values(
             number = last
             runs_page = context.store.runs(context.query(**query, offset=PAGE * (number - 1)))
         rows = {
-            str(i): row_value(summary, context.store.studies.cell_of(summary.run_id))
+            str(i): run_row_value(summary, context.store.studies.cell_of(summary.run_id))
             for i, summary in enumerate(runs_page.rows)
         }
         anything = bool(text) or status != "all" or more != NO_FILTERS
@@ -189,7 +189,9 @@ def menu(choices: list[tuple[str, str]], chosen: str) -> Any:
     return gr.update(choices=choices, value="")
 
 
-def row_value(summary: Any, cell: tuple[str, tuple[str, str, int]] | None = None) -> dict[str, Any]:
+def run_row_value(
+    summary: Any, cell: tuple[str, tuple[str, str, int]] | None = None
+) -> dict[str, Any]:
     """A run's row in the list, from its RunSummary. `cell`: its study and place there, whose name
     says in what it differs from the study's other runs."""
     stats = summary.stats

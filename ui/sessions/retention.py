@@ -19,7 +19,7 @@ from ui.shared.study_words import KINDS
 from ui.words.dates import local_time
 from ui.words.messages import Line
 
-__all__ = ["THINNING", "about_run", "keep_note", "kept_runs", "set_retention", "retention_shown"]
+__all__ = ["THINNING", "about_run", "keep_note", "kept_runs", "set_retention", "retention_view"]
 
 THINNING = (
     "Of older runs only the accepted paths stay: texts, figures and rounds are kept, rejected "
@@ -110,7 +110,7 @@ def kept_runs(typed: Any) -> int | None:
     return int(text)
 
 
-def retention_shown(context: Context, asker: Asker, typed: Any, message: str | None) -> list[Any]:
+def retention_view(context: Context, asker: Asker, typed: Any, message: str | None) -> list[Any]:
     """Visibility and value of the control, its notice, and the log's value for the next call.
 
     `message`: the log's value at the last call. If the box shows another one, the visitor has typed

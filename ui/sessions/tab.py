@@ -13,6 +13,7 @@ from core.errors import StoreError, UnknownRunError
 from ui.live.layout import Live
 from ui.run.baselines import baseline_of
 from ui.run.player import Pace, Player
+from ui.run.proof import identical
 from ui.server.session import TabSession, guard_once
 from ui.server.under_way import source_of
 from ui.sessions.history import Asker, allowed_run, check_ended
@@ -48,6 +49,8 @@ def opened_run(tab: Sessions | Live, session: TabSession, asker: Asker, run_id: 
         player.advance(0.0)
         session.look_at(player)
         session.baseline = baseline_of(board.context.store, run)
+        if session.baseline is not None and session.baseline.same_text:
+            session.answer = identical(player.frame().view)
         return [*board.values(session), *board.place(session), run_id]
 
     def refusal(message: str) -> list[Any]:

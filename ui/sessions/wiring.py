@@ -11,15 +11,15 @@ from ui.live.layout import Live
 from ui.sessions.handlers import (
     about_handler,
     again_handler,
-    asked_handler,
     choose_handler,
     delete_handler,
     export_handler,
-    kept_handler,
     list_handler,
     names_handler,
     note_handler,
+    request_handler,
     retention_handler,
+    retention_view_handler,
     stop_handler,
     studies_handler,
     study_press_handler,
@@ -65,7 +65,7 @@ def wire_sessions(
         live,
         tabs,
         sessions.on.into_live.click,
-        asked_handler(sessions),
+        request_handler(sessions),
         run_inputs,
         sessions.on.about,
     )
@@ -183,7 +183,12 @@ def _wire_studies(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -> 
 def _wire_retention(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -> None:
     retention, context = sessions.retention, sessions.board.context
     outputs = [retention.section, retention.keep, retention.told]
-    tab.select(kept_handler(context), [visitor, retention.keep, retention.told], outputs, **LATEST)
+    tab.select(
+        retention_view_handler(context),
+        [visitor, retention.keep, retention.told],
+        outputs,
+        **LATEST,
+    )
     for button, sure in ((retention.ask, False), (retention.sure, True)):
         handler = retention_handler(context, sure)
         button.click(handler, [visitor, retention.keep], [retention.said, retention.sure], **LATEST)

@@ -85,7 +85,7 @@ class Board:
         frame = session.frame()
         first, *rest = run_lines(frame, session.baseline, session.answer)
         if not frame.run_id:
-            first = Line("info", session.hindered or self.welcome)
+            first = Line("info", session.why_no_run or self.welcome)
         if session.opening and session.moving:
             first = Line("info", session.doing)
         # The box has a fixed height: what is short and new comes before what explains at length.

@@ -29,7 +29,7 @@ from ui.words.messages import Line
 
 __all__ = ["fill_form", "form_values_of", "into_live", "preset_of"]
 
-FILLED = "These settings are in the form now: press Run, or r. Nothing runs before."
+FILLED = "These settings are in the form now: press Run. Nothing runs before."
 SWITCHED = ' "Run on change" is switched off for that.'
 # The page is as far down as the trigger was; where the Live tab did not open it stays there.
 INTO_SIGHT = """() => {

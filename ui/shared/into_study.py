@@ -13,7 +13,7 @@ from ui.sessions.layout import Sessions
 from ui.shared.event_options import EACH, QUICK
 from ui.shared.parts import notice_value
 from ui.shared.studies import Studies
-from ui.shared.study_handlers import StudyBoard, asked_for
+from ui.shared.study_handlers import StudyBoard, show_when_opened
 from ui.words.messages import Line
 
 __all__ = ["into_study"]
@@ -36,7 +36,7 @@ def into_study(
             if row is None:
                 return [gr.skip(), gr.Button(visible=False), notice_value([Line("warn", GONE)])]
             board = board_of[row.kind]
-            asked_for(board.session(request), row.study_id)
+            show_when_opened(board.session(request), row.study_id)
             return [gr.Tabs(selected=board.page), gr.skip(), gr.skip()]
 
         def refusal(message: str) -> list[Any]:
@@ -55,7 +55,7 @@ def into_study(
             mine = Studies(context, asker_of(context, request, key).owner, "")
             row = mine.line(str(event_data.get("study", "")))
             board = board_of[row.kind]
-            asked_for(board.session(request), row.study_id)
+            show_when_opened(board.session(request), row.study_id)
             return [gr.Tabs(selected=board.page), gr.skip()]
 
         def refusal(message: str) -> list[Any]:

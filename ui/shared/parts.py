@@ -8,14 +8,14 @@ is never markup. Knows how to show values, not where they come from.
 from __future__ import annotations
 
 import os.path
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
 from core.events import ModelInfo, RanksInfo
-from ui.run.letters import letter
+from ui.run.letters import letter, slots_of
 from ui.run.ranks import division_words
 from ui.words.messages import Line
 from ui.words.visible import visible
@@ -133,14 +133,14 @@ def header_value(
 ) -> dict[str, Any]:
     """`ranks`: how the LLM is divided among processes. `slot`: a drafter's colour; the LLM has
     none. `offer`: models that one click loads.
-    `scores`: of each SSM, how many of its tokens were accepted, and how many it proposed."""
+    `scores`: of each drafter that drafted, how many of its tokens were accepted, and how many it
+    proposed; one without a model has a chip then, since its letter is in the pictures."""
     infos = tuple(models)
     prefix = _common_prefix([model.name for model in infos if model.role == "ssm"])
     chips: dict[str, Any] = {}
     slot = 0
     for i, model in enumerate(infos):
         is_drafter = model.role == "ssm"
-        score = (scores or {}).get(model.name) if is_drafter else None
         chips[str(i)] = {
             "role": "SSM" if is_drafter else "LLM",
             "name": model.name,
@@ -150,10 +150,38 @@ def header_value(
             "device": model.device if is_drafter or ranks is None else _divided(model, ranks),
             "slot": slot if is_drafter else -1,
             "letter": letter(slot) if is_drafter else "",
-            "score": {"accepted": score[0], "proposed": score[1]} if score else {},
+            "score": _score(scores or {}, model.name) if is_drafter else {},
         }
         slot += is_drafter
+    chips |= _lookup_chips(scores or {}, infos)
     return {"models": chips, "state": state, "place": place, "offer": offer}
+
+
+def _score(scores: Mapping[str, tuple[int, int]], name: str) -> dict[str, int]:
+    """Empty before the first draft of a run; of a drafter that has drafted nothing noughts."""
+    accepted, proposed = scores.get(name, (0, 0))
+    return {"accepted": accepted, "proposed": proposed} if scores else {}
+
+
+def _lookup_chips(
+    scores: Mapping[str, tuple[int, int]], infos: Sequence[ModelInfo]
+) -> dict[str, Any]:
+    ssms = {model.name for model in infos if model.role == "ssm"}
+    slots = slots_of([name for name in scores if name not in ssms], infos)
+    return {
+        str(len(infos) + i): {
+            "role": "drafter",
+            "name": name,
+            "short": name,
+            "parameters": "",
+            "dtype": "",
+            "device": "",
+            "slot": slot,
+            "letter": letter(slot),
+            "score": _score(scores, name),
+        }
+        for i, (name, slot) in enumerate(slots.items())
+    }
 
 
 def _divided(model: ModelInfo, ranks: RanksInfo) -> str:

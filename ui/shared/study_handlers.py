@@ -18,12 +18,12 @@ from ui.server.context import Context
 from ui.server.session import TabSession, guard_once
 from ui.shared.studies import STUDIES_A_PAGE, OpenedStudy, Studies
 from ui.shared.study_place import StudyPlace
-from ui.shared.study_words import progress_value, row_value
+from ui.shared.study_words import progress_value, study_row_value
 
 __all__ = [
     "StudyPictures",
     "StudyBoard",
-    "asked_for",
+    "show_when_opened",
     "past_study_values",
     "begin_study",
     "press_button",
@@ -76,7 +76,7 @@ def look_at_study(
     def work() -> None:
         if opening:
             session.trouble = ""
-            session.study.drawn = ()
+            session.study.drawn_state = ()
             _turn(board, session, mine)
 
     return _answer(board, session, mine, drawn, work, about="")
@@ -129,7 +129,7 @@ def press_button(
 
     def work() -> None:
         session.trouble = ""
-        session.study.drawn = ()
+        session.study.drawn_state = ()
         actions.get(str(event_data.get("do")), lambda: None)()
 
     return _answer(board, session, mine, drawn, work, about=study_id or None)
@@ -150,12 +150,13 @@ def _answer(
     work: Callable[[], None],
     about: str | None = None,
 ) -> list[Any]:
-    """Call `work`, then show the board, with an error as its notice. `about`: as in StudyPlace."""
+    """Calls `work`, then shows the board, with an error as its notice. `about`: the
+    `trouble_study` of StudyPlace."""
 
     def refusal(message: str) -> list[Any]:
         session.trouble = message
-        session.study.about = about
-        session.study.then = _stands(about, mine.progress()) if about else ()
+        session.study.trouble_study = about
+        session.study.trouble_state = _stands(about, mine.progress()) if about else ()
         unseen = [gr.skip() for _ in drawn.outputs]
         return [_bar(board, session, mine.progress(), message), gr.skip(), *unseen]
 
@@ -169,8 +170,8 @@ def _answer(
 
 def _turn(board: StudyBoard, session: TabSession, mine: Studies) -> None:
     # What another tab asked for is shown, not what is measured now.
-    if session.study.asked:
-        session.study.asked = False
+    if session.study.chosen_elsewhere:
+        session.study.chosen_elsewhere = False
         return
     standing = mine.progress()
     if standing.live and standing.kind == board.kind and standing.study_id:
@@ -179,14 +180,14 @@ def _turn(board: StudyBoard, session: TabSession, mine: Studies) -> None:
         _look_at(session, mine.latest(board.kind))
 
 
-def asked_for(session: TabSession, study_id: str) -> None:
+def show_when_opened(session: TabSession, study_id: str) -> None:
     """Called by another tab: the board shows this study when its own tab is opened."""
     _look_at(session, study_id)
-    session.study.asked = True
+    session.study.chosen_elsewhere = True
 
 
 def _look_at(session: TabSession, study_id: str) -> None:
-    session.study.study_id, session.study.row, session.study.drawn = study_id, None, ()
+    session.study.study_id, session.study.row, session.study.drawn_state = study_id, None, ()
     session.study.past = None
 
 
@@ -201,21 +202,25 @@ def _values(
     """Bar, list, pictures; a study is read only if something has changed."""
     # Taken first: what is kept after it differs from it and is drawn by the next look.
     standing, place = mine.progress(), session.study
-    if place.about is not None and place.then != _stands(place.about, standing):
-        session.trouble, place.about = "", None
+    if place.trouble_study is not None and place.trouble_state != _stands(
+        place.trouble_study, standing
+    ):
+        session.trouble, place.trouble_study = "", None
     shelf = _shelf(board, session, mine)
     news = (place.study_id, place.page, shelf, standing.study_id, standing.live, standing.done)
     rest: list[Any] = [gr.skip() for _ in (board.studies, *drawn.outputs)]
     # A change in `done` alone is drawn as seldom as RESTS says, all else at once.
-    if news != place.drawn and (news[:-1] != place.drawn[:-1] or time.monotonic() > place.rests):
+    if news != place.drawn_state and (
+        news[:-1] != place.drawn_state[:-1] or time.monotonic() > place.no_redraw_before
+    ):
         began = time.monotonic()
         opened = _open_study(session, mine)
         place.row = opened.row if opened else None
         skips = [gr.skip() for _ in drawn.outputs]
         values = [_list_value(board, session, mine), *(skips if place.past else drawn.draw(opened))]
         rest = [_stamp(session, str(i), value) for i, value in enumerate(values)]
-        place.drawn = news
-        place.rests = time.monotonic() + RESTS * (time.monotonic() - began)
+        place.drawn_state = news
+        place.no_redraw_before = time.monotonic() + RESTS * (time.monotonic() - began)
     return [_bar(board, session, standing, session.trouble), *rest]
 
 
@@ -253,7 +258,7 @@ def _shelf(board: StudyBoard, session: TabSession, mine: Studies) -> tuple[str, 
         try:
             mine.line(place.study_id)
         except UnknownStudyError:
-            place.study_id, place.row, place.drawn = "", None, ()
+            place.study_id, place.row, place.drawn_state = "", None, ()
             session.trouble = GONE
     return ids
 
@@ -294,7 +299,7 @@ def page_value(place: StudyPlace, mine: Studies, kind: str, opened: str = "") ->
         place.page -= 1
         rows = mine.page(kind, place.page)
     standing = mine.progress()
-    shown = [row_value(row, standing, with_kind=not kind) for row in rows[:STUDIES_A_PAGE]]
+    shown = [study_row_value(row, standing, with_kind=not kind) for row in rows[:STUDIES_A_PAGE]]
     return {
         "rows": {str(i): value for i, value in enumerate(shown)},
         "opened": opened,

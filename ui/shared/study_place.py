@@ -10,19 +10,20 @@ __all__ = ["StudyPlace"]
 
 @dataclass(slots=True)
 class StudyPlace:
-    """The study that a tab shows, and its line in the log; the page of the list; what its pictures
-    show (`drawn`); and the time (monotonic, s) before which partial results are not drawn again.
-    `asked`: another tab chose this study, and opening the tab keeps it. `about`: the study that the
-    session's `trouble` is about, empty if it is that there is no study, None if it stays until the
-    next click; `then`: that study's state at the time. `past`: past runs, which the pictures show
-    instead of the study until a study is chosen."""
+    """The study that a tab shows, its line in the log, and the page of the list."""
 
     study_id: str = ""
     row: Any = None
     page: int = 0
-    drawn: tuple[object, ...] = ()
-    rests: float = 0.0
-    asked: bool = False
-    about: str | None = None
-    then: tuple[object, ...] = ()
+    # What the pictures show, and the time (monotonic, s) before which a change in the number of
+    # measured runs alone does not draw them again.
+    drawn_state: tuple[object, ...] = ()
+    no_redraw_before: float = 0.0
+    # Another tab chose this study: opening the tab does not turn to the one that is measured.
+    chosen_elsewhere: bool = False
+    # The study that the session's `trouble` is about and its state at that time; "" if the trouble
+    # is that there is no study, None if the notice stays until the next click.
+    trouble_study: str | None = None
+    trouble_state: tuple[object, ...] = ()
+    # Past runs, shown instead of the study until a study is chosen.
     past: Any = None

@@ -11,7 +11,7 @@ from ui.run.listed import join_names, number_of
 from ui.words.dates import local_time
 from ui.words.visible import visible
 
-__all__ = ["KINDS", "left_words", "machine_words", "progress_value", "row_value"]
+__all__ = ["KINDS", "left_words", "machine_words", "progress_value", "study_row_value"]
 
 KINDS = {"compare": "comparison", "tune": "grid", "prompts": "study of prompts"}
 STATES = {
@@ -126,7 +126,7 @@ def _other_study_notice(standing: Progress, kind: str) -> dict[str, Any]:
     }
 
 
-def row_value(row: Any, standing: Progress, *, with_kind: bool = False) -> dict[str, Any]:
+def study_row_value(row: Any, standing: Progress, *, with_kind: bool = False) -> dict[str, Any]:
     """A line of the list of studies; `with_kind`: of a list of all kinds."""
     live = standing.measures(row.study_id)
     state = standing.state if live else row.state

@@ -196,7 +196,7 @@ def study_request(
     """Values of `TuneForm.inputs` -> the study. `live`: the values of Live's form. Raises
     ConfigError, which names the field, if nothing could be measured."""
     base, rest = values[0], list(values[1:])
-    axes = axes_of([rest[3 * i : 3 * i + 3] for i in range(AXES)])
+    axes = axes_of_entries([rest[3 * i : 3 * i + 3] for i in range(AXES)])
     rest = rest[3 * AXES :]
     prompts = prompts_of(*rest[:5])
     sampling, chat = sampling_of(rest[5 : 5 + len(SAMPLING_NAMES)])
@@ -209,7 +209,7 @@ def study_request(
     return grid_study(context, speculation, axes, prompts, sampling, whole_number(rest[-1]), chat)
 
 
-def axes_of(entries: Sequence[Sequence[Any]]) -> list[Axis]:
+def axes_of_entries(entries: Sequence[Sequence[Any]]) -> list[Axis]:
     """(field, typed, picked) of each axis -> the axes that have a field."""
     axes = []
     for field, typed, picked in entries:

@@ -36,7 +36,7 @@ __all__ = [
     "Tune",
     "build_tune",
     "drawn_of",
-    "file_of",
+    "study_csv",
     "plan_values",
     "point_beside",
     "point_shown",
@@ -124,7 +124,7 @@ def build_tune(context: Context) -> Tune:
 # -- handlers --
 
 
-def asked_for(
+def grid_request_of(
     context: Context, own: dict[str, Any] | None, live: Sequence[Any], values: Sequence[Any]
 ) -> GridRequest:
     """The form's values, and Live's, as a study. Raises ConfigError."""
@@ -138,7 +138,7 @@ def plan_values(
     """A sentence on what Start would measure, and whether Start is possible."""
 
     def work() -> list[Any]:
-        study_request = asked_for(context, own, live, values)
+        study_request = grid_request_of(context, own, live, values)
         return [
             notice_value(plan_lines(study_request.study, study_request.refused)),
             gr.Button(interactive=True),
@@ -206,7 +206,7 @@ def request_of_point(mine: Studies, chosen: dict[str, Any]) -> Request:
     return replace(request, speculation=speculation)
 
 
-def file_of(mine: Studies, study_id: str, what: str) -> dict[str, Any]:
+def study_csv(mine: Studies, study_id: str, what: str) -> dict[str, Any]:
     """A CSV of the displayed study: of its `points`, or of every run."""
     if not study_id:
         raise ConfigError(NO_STUDY)

@@ -21,7 +21,7 @@ from ui.run.listed import number_of
 from ui.words.settings import field_label, point_words
 from ui.words.spreads import spread_words
 
-__all__ = ["AXES", "axes_of", "grid_value", "point_value", "points_value"]
+__all__ = ["AXES", "axes_to_draw", "grid_value", "point_value", "points_value"]
 
 AXES = 3
 """The most axes of a picture: rows, columns, and layers to choose from."""
@@ -40,7 +40,7 @@ class _Figure:
     spread: str = ""
 
 
-def axes_of(grid: Grid) -> tuple[Axis, ...]:
+def axes_to_draw(grid: Grid) -> tuple[Axis, ...]:
     """The axes to draw: rows, columns, layers. An axis with a single value is left out, unless all
     have one."""
     several = tuple(axis for axis in grid.axes if len(axis.values) > 1)
@@ -54,7 +54,7 @@ def grid_value(study: Study, tuned: Tuned, measure: str) -> dict[str, Any]:
     waiting or refused points by their place, layer by layer, row by row. The scale from `low` to
     `high` is the same for all layers, so that they can be compared.
     """
-    axes = axes_of(tuned.grid)
+    axes = axes_to_draw(tuned.grid)
     figures = [_figure(tuned, i, measure) for i in range(len(tuned.rows))]
     values = [figure.value for figure in figures if figure.value is not None]
     rated = measure == "speed" and any(row.ratio for row in tuned.rows)
@@ -103,7 +103,7 @@ def _cells(
             "high": figures[i].high,
             "spread": figures[i].spread,
             "runs": tuned.rows[i].cells,
-            # "The fastest" and "within noise of it" are said of speeds only.
+            # "Highest measured" and "not told apart from it" are said of speeds only.
             "mark": _mark(tuned, i) if measure == "speed" else "",
         }
     for one in tuned.grid.refused:

@@ -20,7 +20,7 @@ from ui.shared.parts import notice_value
 from ui.shared.prompt_source import wire_prompt_source
 from ui.shared.study_board import studies_of, wire_begin, wire_study_board
 from ui.tune.form import axis_shown, base_menu
-from ui.tune.tab import Tune, asked_for, file_of, plan_values, point_shown, request_of_point
+from ui.tune.tab import Tune, grid_request_of, plan_values, point_shown, request_of_point, study_csv
 from ui.words.messages import Line
 
 __all__ = ["wire_tune"]
@@ -42,7 +42,7 @@ def wire_tune(
 
     def make(form_values: dict[str, Any] | None, *values: Any) -> Study:
         count = len(live.form.inputs)
-        return asked_for(context, form_values, values[:count], values[count:]).study
+        return grid_request_of(context, form_values, values[:count], values[count:]).study
 
     inputs = [own, *live.form.inputs, *tune.form.inputs]
     wire_begin(tune.board, visitor, tune.start.click, make, inputs, tune.pictures)
@@ -120,7 +120,10 @@ def _file_handler(tune: Tune, what: str) -> Callable[..., Any]:
             mine = studies_of(board.context, request, key)
             # A number of its own each time: the same file may be wanted twice.
             number = session.stamps.on("file", {"again": object()})["n"]
-            return [{**file_of(mine, session.study.study_id, what), "n": number}, notice_value([])]
+            return [
+                {**study_csv(mine, session.study.study_id, what), "n": number},
+                notice_value([]),
+            ]
 
         return guard_once(work, lambda message: [gr.skip(), notice_value([Line("error", message)])])
 

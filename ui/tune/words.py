@@ -126,9 +126,16 @@ def _noise_lines(tuned: Tuned, best: ConfigurationRow) -> list[Line]:
     lines = [Line("warn", f"{words} More prompts or repeats would tell.")] if once else []
     names = [tuned.rows[i].name for i in tuned.as_good]
     if names:
-        lines.append(Line("warn", f"Within noise of it: {_names(names)}. {_as_good_words(tuned)}"))
+        lines.append(
+            Line("warn", f"Not told apart from it: {_names(names)}. {_as_good_words(tuned)}")
+        )
     elif not once and len(tuned.rows) > 1:
-        lines.append(Line("info", "No other point comes within its noise."))
+        lines.append(
+            Line(
+                "info",
+                "Every other point is told apart from it: their intervals lie below its own.",
+            )
+        )
     if not once:
         lines.append(Line("info", _elsewhere_words(tuned)))
     return lines

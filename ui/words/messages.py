@@ -58,11 +58,14 @@ def run_lines(
     frame: Frame, baseline: Baseline | None = None, answer: Answer | None = None
 ) -> list[Line]:
     """All lines about the displayed run."""
-    lines = [Line("error" if frame.view.state == "failed" else "info", position_sentence(frame))]
+    place = Line("error" if frame.view.state == "failed" else "info", position_sentence(frame))
+    lines = []
     if answer:
         kinds = {"identical": "good", "distribution": "good", "tie": "warn", "bug": "error"}
         lines.append(Line(kinds.get(answer.kind, "info"), answer.sentence))
     lines += _served(frame)
+    # What came of a whole run is asked for more often than that it has ended.
+    lines.insert(len(lines) if frame.is_complete else 0, place)
     lines += _final_round_note(frame)
     started = frame.view.started
     if started:
@@ -94,7 +97,12 @@ def _final_round_note(frame: Frame) -> list[Line]:
         return []
     if frame.view.state != "completed" or not rounds[here].nodes:
         return []
-    return [Line("info", f"Showing round {here + 1}; click a token to see its own round.")]
+    return [
+        Line(
+            "info",
+            f"Showing round {here + 1}, whose tree has most to tell; click a token to see its own.",
+        )
+    ]
 
 
 def _notes(frame: Frame) -> list[Line]:
@@ -122,7 +130,7 @@ def _company(frame: Frame) -> list[Line]:
 def position_sentence(frame: Frame) -> str:
     """One sentence: the run's state and the displayed position."""
     if not frame.run_id:
-        return "Press Run, or r: the text appears here. Click a token to see where it came from."
+        return "Press Run: the text appears here. Click a token to see where it came from."
     if not frame.known:
         return _waiting_sentence(frame)
     if not frame.at_end or (frame.pinned and not _is_at_last_round(frame)):

@@ -14,6 +14,9 @@ AS_FAST = 0.99
 """Two runs of the same thing differ by this fraction."""
 
 
+DIGITS = 2
+
+
 def speed_up_words(ratio: Estimate, noun: str = "block", against: str = "") -> str:
     """`1.20x the speed of plain decoding (1.10 to 1.30 in 3 blocks)`. `noun`: what one group of the
     estimate is; `against`: which plain decoding a single sample is compared with."""
@@ -25,13 +28,14 @@ def speed_up_words(ratio: Estimate, noun: str = "block", against: str = "") -> s
 
 
 def is_unsure(ratio: Estimate) -> bool:
-    """Whether a range of speed-ups holds 1, so that no difference from plain decoding is shown."""
-    return ratio.groups > 1 and ratio.low <= 1 <= ratio.high
+    """Whether a range of speed-ups holds 1, so that no difference from plain decoding is shown. As
+    it is printed: beside "0.54 to 1.00" nothing may be called slower."""
+    return ratio.groups > 1 and round(ratio.low, DIGITS) <= 1 <= round(ratio.high, DIGITS)
 
 
 def is_slower(ratio: Estimate) -> bool:
     """Whether a speed-up and all of its range are a loss."""
-    return ratio.value < AS_FAST and ratio.high < 1
+    return ratio.value < AS_FAST and round(ratio.high, DIGITS) < 1
 
 
 def spread_words(estimate: Estimate | None, noun: str) -> str:

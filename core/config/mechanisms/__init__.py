@@ -6,7 +6,9 @@ shares of the node budget, which fields matter, the menus of the page, the words
 the guide's tables. A new combine rule or length policy is its own file, a record in the registry
 of its kind (a module of this package), and its test.
 
-`label` is a record's meaning in a menu, `meaning` the same at more length, in docs/guide.md.
+`label` is a record's meaning in a menu, which shows the first 33 characters of `name (label)`: of a
+combine, length, verification or pipeline rule it is no longer, and tests/ui/test_menus.py checks
+that. `meaning` is the same at more length, in docs/guide.md.
 `implementation` is `module:name`, imported when first used: configuration never imports torch.
 """
 
@@ -150,7 +152,7 @@ def lossless_rules(draft: str, temperature: float, combine: str = "union") -> tu
     """The verification rules under which a draft kind and a combine rule are lossless, the default
     first; empty where they are refused. From their records, in the registry's order.
     """
-    if draft_kind(draft).fused and combine != "union":
+    if draft_kind(draft).fused and not combine_rule(combine).keeps_all:
         return ()  # the SSMs make one tree: there is nothing to choose among
     drawn = draft_kind(draft).drawn
     if temperature == 0.0 and drawn:

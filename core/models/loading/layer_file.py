@@ -3,7 +3,8 @@
 `KEY.layers` holds the layers' matrices in the layout of the pass, one after another, each padded to
 whole blocks of 4 KiB, so that O_DIRECT reads one in one call and past the page cache. Beside it
 `KEY.safetensors` holds norms and biases, which stay in memory, and in its metadata sizes and
-SHA-256 of every layer. The key is a hash of the weights' files and of the layout.
+SHA-256 of every layer, and a SHA-256 of all that. The key is a hash of the weights' files and of
+the layout.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from core.models.layer_stream import memory_of, page_aligned
 __all__ = ["BLOCK_BYTES", "FileLayers", "pad_to_blocks", "read_record", "write_layers"]
 
 BLOCK_BYTES = 4096
-RECORD = "layers"
+RECORD, DIGEST = "layers", "sha256"
 
 
 class FileLayers:
@@ -100,12 +101,24 @@ def read_record(file: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]] | 
     beside = file.with_suffix(".safetensors")
     try:
         with safe_open(beside, framework="pt") as kept:
-            record = json.loads(kept.metadata()[RECORD])
-            return record, {name: kept.get_tensor(name) for name in list(kept.keys())}
+            text, digest = kept.metadata()[RECORD], kept.metadata()[DIGEST]
+            vectors = {name: kept.get_tensor(name) for name in list(kept.keys())}
+            if _digest(text, vectors) != digest:
+                raise _refusal(beside, "it is not what was written")
+            return json.loads(text), vectors
     except FileNotFoundError:
         return None
     except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
         raise _refusal(beside, f"it cannot be read ({error})") from error
+
+
+def _digest(record: str, vectors: Mapping[str, torch.Tensor]) -> str:
+    """Of the record and of each vector's name, type, shape and bytes."""
+    digest = hashlib.sha256(record.encode())
+    for name, vector in sorted(vectors.items()):
+        digest.update(f"\n{name} {vector.dtype} {tuple(vector.shape)}\n".encode())
+        digest.update(memory_of(vector.reshape(-1).view(torch.uint8)))
+    return digest.hexdigest()
 
 
 def write_layers(
@@ -114,7 +127,7 @@ def write_layers(
     more: Callable[[], Mapping[str, Any]],
 ) -> None:
     """Writes layers, each padded, with their norms and biases by name; what `more` says after
-    the last one is recorded with them. One layer at a time is in memory."""
+    the last one is recorded with them. One layer at a time is in memory. Raises OSError."""
     partial, hashes, size = file.with_suffix(".part"), [], 0
     vectors: dict[str, torch.Tensor] = {}
     try:
@@ -129,8 +142,10 @@ def write_layers(
             os.fsync(out.fileno())  # O_DIRECT reads what is on the disk
         partial.rename(file)
         # Last: a layer file without its record is written again.
-        record = {"size": size, "sha256": hashes, **more()}
-        save_file(vectors, partial, metadata={RECORD: json.dumps(record)})
+        text = json.dumps({"size": size, "sha256": hashes, **more()})
+        save_file(vectors, partial, metadata={RECORD: text, DIGEST: _digest(text, vectors)})
         partial.rename(file.with_suffix(".safetensors"))
+    except SafetensorError as error:  # the disk is full, among others
+        raise OSError(str(error)) from error
     finally:  # cancelled, or the disk is full: the room is needed for the next try
         partial.unlink(missing_ok=True)

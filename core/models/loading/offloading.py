@@ -42,7 +42,7 @@ from core.models.protocol import chain
 
 __all__ = ["load_offloaded"]
 
-FORMAT = 1  # of layer files; another one makes them be written anew
+FORMAT = 2  # of layer files; another one makes them be written anew
 LAYERS = "model.layers."
 FULL = "full_attention"
 

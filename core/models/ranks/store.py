@@ -7,14 +7,17 @@ MASTER_PORT are set (by a person or by torchrun) the ranks may be on several mac
 from __future__ import annotations
 
 import os
+import socket
+import sys
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from core.config.ranks import RankSplit
-from core.errors import ConfigError
+from core.errors import ConfigError, RankError
 from core.models.ranks.group import torch_distributed
 
 __all__ = [
@@ -30,6 +33,8 @@ STORE_VARIABLE = "SPECSCOPE_RANK_STORE"
 ENDS_WITH_INPUT = "SPECSCOPE_RANK_ENDS_WITH_INPUT"
 """Set where standard input is a pipe that the leader's process alone holds open."""
 ADDRESS_KEY = "specscope/leader"
+MEETING_S = 600.0
+"""How long ranks that were started by hand wait for each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +67,16 @@ def file_place(file: Path, rank: int, count: int) -> RankPlace:
 
 
 def given_place(split: RankSplit | None = None) -> RankPlace | None:
-    """By the variables of the environment, None where they are not set. Raises ConfigError where
-    they do not fit `split`."""
+    """By the variables of the environment, None where they are not set; waits for all ranks. Raises
+    ConfigError where the variables are wrong or do not fit `split`, RankError where the ranks do
+    not meet."""
     if STORE_VARIABLE in os.environ:
         rank, count = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE"))
         return file_place(Path(os.environ[STORE_VARIABLE]), rank, count)
     if not {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= set(os.environ):
         return None
+    count = _whole_number("WORLD_SIZE", 2)
+    rank, port = _whole_number("RANK", 0, count - 1), _whole_number("MASTER_PORT", 1, 65535)
     if split is not None and os.environ["WORLD_SIZE"] != str(split.count):
         raise ConfigError.of(
             "llm_ranks", str(split), f"WORLD_SIZE={os.environ['WORLD_SIZE']} ranks"
@@ -76,8 +84,39 @@ def given_place(split: RankSplit | None = None) -> RankPlace | None:
     if split is not None and os.environ["RANK"] != "0":
         allowed = "0 for the process with the engine (the others: python -m core.models.ranks)"
         raise ConfigError.of("RANK", os.environ["RANK"], allowed)
-    store, rank, count = next(torch_distributed().rendezvous("env://"))
+    if rank == 0:
+        _check_own_address()
+    print(f"rank {rank} of {count} waits at {os.environ['MASTER_ADDR']}:{port}", file=sys.stderr)
+    limit = timedelta(seconds=MEETING_S)
+    try:
+        store, rank, count = next(torch_distributed().rendezvous("env://", timeout=limit))
+    except RuntimeError as error:
+        # Behind the first line torch tells its own call stack.
+        reason = str(error).partition("\n")[0]
+        raise RankError(
+            f"MASTER_ADDR and MASTER_PORT are {os.environ['MASTER_ADDR']}:{port}: the {count} "
+            f"ranks do not meet there ({reason})"
+        ) from error
     return RankPlace(store, rank, count)
+
+
+def _whole_number(variable: str, least: int, most: int | None = None) -> int:
+    value = os.environ[variable]
+    allowed = f"a whole number from {least}" + (f" to {most}" if most is not None else "")
+    if not value.isdecimal() or int(value) < least or (most is not None and int(value) > most):
+        raise ConfigError.of(variable, value, allowed)
+    return int(value)
+
+
+def _check_own_address() -> None:
+    """Rank 0 listens at MASTER_ADDR; torch would wait there for itself."""
+    address = os.environ["MASTER_ADDR"]
+    try:
+        family, kind, _, _, where = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.bind(where)
+    except OSError as error:
+        raise ConfigError.of("MASTER_ADDR", address, "an address of rank 0's machine") from error
 
 
 def device_of_rank(device: torch.device, local_rank: int) -> torch.device:

@@ -11,8 +11,11 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
 
 from core import Engine, LoadedModels, Request, SamplingParams, SpeculationConfig, load_models
+from core.config.mechanisms import SCHEDULES
 from core.config.offload import Offload, offload_of
 from core.errors import ConfigError, ModelLoadError, OutOfMemoryError, UnsupportedModelError
 from core.events import RoundCompleted, RunCompleted, RunFailed, RunStarted
@@ -150,24 +153,27 @@ def test_two_layers_swapped_are_noticed(folder: Folder, way: type[Any]) -> None:
 # -- texts --
 
 
-def texts(models: LoadedModels, temperature: float, verify: str) -> list[list[int]]:
+def texts(
+    models: LoadedModels, temperature: float, verify: str, schedule: str = "each"
+) -> list[list[int]]:
     speculation = SpeculationConfig(verify=verify, speculation_length=4)
     sampling = SamplingParams(24, temperature, seed=5)
     prompts = [(3, 9, 27, 17), (5,), (40, 41, 42)]
     requests = [Request("w", sampling, speculation, prompt_token_ids=one) for one in prompts]
-    return texts_of(Engine(models).generate_many(requests))
+    return texts_of(Engine(models, schedule=schedule).generate_many(requests))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize(("temperature", "verify"), [(0.0, "greedy"), (0.8, "match")])
 def test_laws_1_and_2(folder: Folder, dtype: str, temperature: float, verify: str) -> None:
-    """With drafters, alone and many at once: the resident model's text."""
+    """With drafters, alone and many at once under every schedule: the resident model's text."""
     path = str(folder(halved=True))
     ssm = [path]
     resident = texts(load_models(path, ssm, dtype), temperature, verify)
     streamed = load_models(path, ssm, dtype, offload=Offload("disk"))
     plain = load_models(path, [], dtype, offload=Offload("disk"))
-    assert texts(streamed, temperature, verify) == resident
+    for schedule in SCHEDULES:
+        assert texts(streamed, temperature, verify, schedule) == resident
     speculation = SpeculationConfig.preset("autoregressive")
     alone = Request(
         "w", SamplingParams(24, temperature, seed=5), speculation, prompt_token_ids=PROMPT
@@ -227,6 +233,51 @@ def test_a_record_that_cannot_be_read_is_refused(folder: Folder, cache: Path) ->
     assert "cannot be read" in refusal_of(path)
     beside.unlink()
     loaded(path)
+
+
+def _one_norm_changed(vectors: dict[str, torch.Tensor], record: dict[str, str]) -> None:
+    vectors["3.input_norm"][0] += 0.5
+
+
+def _one_norm_missing(vectors: dict[str, torch.Tensor], record: dict[str, str]) -> None:
+    del vectors["3.input_norm"]
+
+
+def _another_form(vectors: dict[str, torch.Tensor], record: dict[str, str]) -> None:
+    record["layers"] = "[]"
+
+
+def _without_digest(vectors: dict[str, torch.Tensor], record: dict[str, str]) -> None:
+    del record["sha256"]
+
+
+@pytest.mark.parametrize(
+    "change", [_one_norm_changed, _one_norm_missing, _another_form, _without_digest]
+)
+def test_a_record_that_was_changed_is_refused(
+    folder: Folder, cache: Path, change: Callable[[dict, dict], None]
+) -> None:
+    path = folder()
+    loaded(path)
+    (beside,) = cache.glob("*.safetensors")
+    with safe_open(beside, framework="pt") as kept:
+        vectors = {name: kept.get_tensor(name) for name in kept.keys()}  # noqa: SIM118
+        record = dict(kept.metadata())
+    change(vectors, record)
+    save_file(vectors, beside, metadata=record)
+    assert refusal_of(path).startswith(f"layer file is {str(beside)!r}: it ")
+    assert "remove it" in refusal_of(path)
+
+
+def test_a_record_that_cannot_be_written_is_one_sentence(
+    folder: Folder, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: Any, **kwargs: Any) -> None:
+        raise SafetensorError("No space left on device")
+
+    monkeypatch.setattr(layer_file, "save_file", full)
+    assert "it cannot be written (No space left" in refusal_of(folder())
+    assert not list(cache.glob("*.part"))
 
 
 def test_without_o_direct_it_reads_through_the_page_cache(
@@ -319,8 +370,6 @@ def test_other_architectures_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_missing_weight_is_named(folder: Folder) -> None:
-    from safetensors.torch import load_file, save_file
-
     path = folder()
     for file in path.glob("*.safetensors"):
         weights = load_file(file)
@@ -330,8 +379,6 @@ def test_a_missing_weight_is_named(folder: Folder) -> None:
 
 
 def test_numbers_that_are_none_are_refused(folder: Folder) -> None:
-    from safetensors.torch import load_file, save_file
-
     path = folder()
     for file in path.glob("*.safetensors"):
         weights = load_file(file)

@@ -270,3 +270,45 @@ def test_the_engine_is_rank_0(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
     with pytest.raises(ConfigError, match="RANK is '1': 0 for the process with the engine"):
         given_place(RankSplit("tp", 2))
+
+
+RANKS_BY_HAND = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "allowed"),
+    [
+        ("RANK", "x", "a whole number from 0 to 1"),
+        ("RANK", "2", "a whole number from 0 to 1"),
+        ("WORLD_SIZE", "1", "a whole number from 2"),
+        ("MASTER_PORT", "zz", "a whole number from 1 to 65535"),
+        ("MASTER_ADDR", "192.0.2.1", "an address of rank 0's machine"),
+        ("MASTER_ADDR", "no.host.invalid", "an address of rank 0's machine"),
+    ],
+)
+def test_a_wrong_variable_of_a_rank_is_refused(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, allowed: str
+) -> None:
+    for name, given in (RANKS_BY_HAND | {variable: value}).items():
+        monkeypatch.setenv(name, given)
+    with pytest.raises(ConfigError, match=f"{variable} is '{value}': {allowed}"):
+        given_place()
+
+
+def test_a_port_that_is_taken_is_one_sentence() -> None:
+    """Of the command that a person starts on each machine."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        place = RANKS_BY_HAND | {"MASTER_PORT": str(taken.getsockname()[1])}
+        ended = subprocess.run(
+            [sys.executable, "-m", "core.models.ranks"],
+            env={**os.environ, **place},
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+    assert ended.returncode == 2 and "Traceback" not in ended.stderr
+    (said,) = (line for line in ended.stderr.splitlines() if line.startswith("error: "))
+    assert f":{place['MASTER_PORT']}: the 2 ranks do not meet there" in said

@@ -170,13 +170,13 @@ def what_is_cut_is_counted(pictures: Pictures) -> None:
     narrowed(pictures, 750)
     deep = seen(pictures, "deep")
     assert deep["inside"] and not deep["wide"] and deep["width"] < 720
-    assert deep["token"] >= 10 and deep["more"] == ["", ""]
-    before, after = seen(pictures, "deeper")["more"]
+    assert deep["token"] >= 10 and deep["more"] == ["", "", ""]
+    before, after, below = seen(pictures, "deeper")["more"]
     hidden = int(before.removeprefix("← ").removesuffix(" more"))
     assert 1 < hidden < 16 and after == ""
-    assert scrolled(pictures, 0)["more"] == ["", f"{hidden} more →"]
+    assert scrolled(pictures, 0)["more"] == ["", f"{hidden} more →", below]
     pictures.page.get_by_role("button", name="Fit the whole tree").click()
-    assert pictures.rest().evaluate(VIEWPORT)["more"] == ["", ""], "nothing is cut"
+    assert pictures.rest().evaluate(VIEWPORT)["more"] == ["", "", ""], "nothing is cut"
 
 
 STRIP = """() => { const flow = document.querySelector("#picture-strip .ss-flow");

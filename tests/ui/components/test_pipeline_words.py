@@ -38,7 +38,7 @@ SAID = (
         "across has none to draft for. Run in a second tab at the same time, or choose "
         "pipeline=ahead.",
     ),
-    ("alone", "predicted", "Predictions are available with goodput only."),
+    ("alone", "predicted", "Only length=goodput predicts how long a round will take."),
     (
         "alone-yet",
         "sums",

@@ -199,7 +199,7 @@ function compared(value) {
 // Of a pipelined run a reader expects it; few policies predict one.
 function unpredicted({ policy, pipeline, predicts, predicting }) {
   const expected = policy && pipeline && pipeline !== "off";
-  return expected && !predicts ? `Predictions are available with ${predicting} only.` : "";
+  return expected && !predicts ? `Only length=${predicting} predicts how long a round will take.` : "";
 }
 
 // What of a round's time neither the prediction nor the measured time is about: other requests' turns.

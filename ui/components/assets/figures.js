@@ -52,7 +52,15 @@ export function create(panel) {
     return card(spec.label, [spec.means, spec.more?.(panel.value ?? {}), compared(spec, panel.value?.before)].filter(Boolean));
   });
   attach(end, ".ss-race-same", () => (panel.value?.text_why ? card("Why?", [prose(panel.value.text_why)]) : null));
-  return { draw: (value) => draw(value, view), table, exported: () => panel.body };
+  return {
+    draw(value) {
+      // Who drafts is what a run that routes is about: its dock opens there (dock.js).
+      const board = panel.section.closest(".sp-board");
+      if (value.routed && view.value.run !== value.run) board?.querySelector(".sp-dock")?.dispatchEvent(new Event("specscope-routed"));
+      draw(value, view);
+    },
+    table, exported: () => panel.body,
+  };
 }
 
 function cardOf(spec) {

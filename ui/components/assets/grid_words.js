@@ -3,7 +3,8 @@
 import { card } from "./tip.js";
 import { fixed, plural, prose, rounded } from "./text.js";
 
-const MARKS = { best: "★ the fastest", near: "≈ within noise of the fastest" };
+// A point whose interval overlaps that of the best may be much slower, or faster.
+export const MARKS = { best: "★ highest speed measured", near: "≈ not told apart from ★" };
 export const TOLD = { x: "times plain decoding's speed", "tokens/s": "tokens a second", tokens: "tokens per pass of the LLM" };
 
 export function format(value, unit) {

@@ -9,7 +9,7 @@ import { ceiling, frame, text } from "./minichart.js";
 // draw({bars: [{key, name, color, value, low, high, spread}], level, format, label}); a line at `level`
 export const intervalBars = (panel) => tall(frame(panel, intervals));
 
-// draw({bars: [{key, name, parts: [{stage, name, value}], wall}], format, label}); ▾ at `wall`
+// draw({bars: [{key, name, parts: [{stage, name, value}], wall}], format, label}); ▴ at `wall`
 export const stackedBars = (panel) => tall(frame(panel, stacks));
 
 // As high as it has bars.
@@ -95,7 +95,7 @@ function stacks({ bars, format }, place) {
       at += value;
     }
     const wall = x(row.bar.wall);
-    parts.push(s("path", { class: "ss-wall", d: `M${wall} ${row.top - 1}l-4 -6h8Z` }, title(`${row.bar.name}: ${format(row.bar.wall)} on the clock`)));
+    parts.push(s("path", { class: "ss-wall", d: `M${wall} ${row.top + row.high + 1}l-4 6h8Z` }, title(`${row.bar.name}: ${format(row.bar.wall)} on the clock`)));
     parts.push(text(format(row.bar.wall), x(Math.max(at, row.bar.wall)) + 0.5 * place.font, row.top + row.high / 2, place, { class: "ss-mini-end" }));
   }
   return { parts, xs: null };

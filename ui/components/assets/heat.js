@@ -2,7 +2,7 @@
 // Enter chooses.
 
 import { h, entries, set, setText } from "./dom.js";
-import { format, spoken, tipOf } from "./grid_words.js";
+import { format, MARKS, spoken, tipOf } from "./grid_words.js";
 import { shade, share, steps } from "./scale.js";
 import { attach } from "./tip.js";
 import { prose, spreads } from "./text.js";
@@ -134,9 +134,9 @@ const fixedOf = (number, { unit }) => format(number, unit).replace("x", "");
 function fillKey(key, value) {
   const cells = Object.values(value.cells);
   const told = [
-    ["★ the fastest", cells.some(({ mark }) => mark === "best")],
+    [MARKS.best, cells.some(({ mark }) => mark === "best")],
     [`small numbers: ${spreads(cells.map(({ spread }) => spread))}`, cells.some(({ low }) => low != null) && entries(value.columns).length <= SPREAD_COLUMNS],
-    ["≈ within noise of it", cells.some(({ mark }) => mark === "near")],
+    [`${MARKS.near}: intervals overlap, or the same drafts`, cells.some(({ mark }) => mark === "near")],
     ["✕ cannot run", cells.some(({ refused }) => refused)],
     ["… not measured yet", cells.some(({ refused, value: figure }) => !refused && figure == null)],
   ].filter(([, there]) => there).map(([words]) => words);

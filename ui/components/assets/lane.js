@@ -42,8 +42,8 @@ export function createLane(name, label, choose = null) {
       words.style.left = inside ? "auto" : `${(100 * part).toFixed(2)}%`;
       words.style.right = inside ? `${(100 * (1 - part)).toFixed(2)}%` : "auto";
       setText(words, head);
-      const time = clock === null ? "" : `${(clock / 1000).toFixed(2)} s, `;
-      setText(count, waits ? "" : `${time}${passes} ${passes === 1 ? "pass" : "passes"} → ${tokens} ${tokens === 1 ? "token" : "tokens"}`);
+      const spent = clock === null ? `${passes} ${passes === 1 ? "pass" : "passes"}` : `${(clock / 1000).toFixed(2)} s`;
+      setText(count, waits ? "" : `${spent} → ${tokens} ${tokens === 1 ? "token" : "tokens"}`);
     },
   };
 }

@@ -142,8 +142,7 @@ function line({ color, dash: pattern, points, name }, x, y) {
   const drawn = s("path", { class: "ss-mini-line", d: path, "stroke-dasharray": pattern || null }, s("title", {}, name));
   drawn.style.stroke = color;
   if (points.length > 1) return [drawn];
-  const dot = s("circle", { cx: x(points[0][0]), cy: y(points[0][1]), r: 3.5 }, s("title", {}, name));
-  dot.style.fill = color;
+  const dot = s("circle", { cx: x(points[0][0]), cy: y(points[0][1]), r: 3.5, style: `fill: ${color}` }, s("title", {}, name));
   return [dot];
 }
 
@@ -224,7 +223,8 @@ function axes(place, values, y, format) {
 }
 
 function rounds(first, last, x, place) {
-  const step = ceiling(Math.max(1, (last - first) / 6), WHOLE_STEPS);
+  const most = Math.min(6, (place.right - place.left) / (2.6 * place.font));  // numbers stay apart
+  const step = ceiling(Math.max(1, (last - first) / most), WHOLE_STEPS);
   const ticks = [];
   for (let tick = Math.ceil(first / step) * step; tick <= last; tick += step) ticks.push(tick);
   if (!ticks.length) ticks.push(first);

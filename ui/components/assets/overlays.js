@@ -85,7 +85,7 @@ const STAGES = { draft: "drafting", ahead: "drafting ahead", combine: "combining
 
 function stages(panel) {
   return charted(panel, stackedBars(panel), {
-    empty: "Milliseconds per new token of each stage.", ofRepeat: true,
+    empty: "Milliseconds per new token of each stage.",
     told(value) {
       const bars = names(value).filter(([key]) => value.stages[key]?.wall).map(([key, , name]) => {
         const parts = Object.keys(STAGES).filter((stage) => value.stages[key][stage] > 0)
@@ -97,7 +97,7 @@ function stages(panel) {
       const keys = used.map((stage) => h("span", {}, h("span", { class: "ss-share-part", "data-stage": stage }), STAGES[stage]));
       const label = bars.map(({ name, wall }) => `${name} ${fixed(wall, 1)} ms`).join("; ");
       return { bars, keys, label: `Per new token: ${label}`, format: (x) => `${fixed(x, x < 10 ? 1 : 0)} ms`,
-        say: `Milliseconds per new token, repeat ${value.repeat + 1}. ▾ is the time on the clock: stages beside each other add up to more.` };
+        say: `Milliseconds per new token, of each configuration's run of the median speed. ▴ is the time on the clock: stages beside each other add up to more.` };
     },
     table: (value) => ({
       caption: panel.title, head: ["configuration", "all, ms a token", ...Object.values(STAGES)],

@@ -11,10 +11,10 @@ const LONGEST = 40;
 export function createParts(panel) {
   const head = h("tr", {}, HEAD.map((name) => h("th", { scope: "col" }, name)));
   const body = h("tbody");
-  const meant = h("span", { class: "ss-parts-meant" });
-  const caption = h("caption", {}, "Which drafter served which part of the text", meant);
+  const meant = h("p", { class: "ss-parts-meant" });
+  const caption = h("caption", {}, "Which drafter served which part of the text");
   const rows = h("table", { class: "ss-parts-rows" }, caption, h("thead", {}, head), body);
-  const node = h("div", { class: "ss-parts ss-scroll", hidden: true, tabindex: 0, role: "region", "aria-label": "Parts of the text" }, rows);
+  const node = h("div", { class: "ss-parts ss-scroll", hidden: true, tabindex: 0, role: "region", "aria-label": "Parts of the text" }, rows, meant);
   return {
     node,
     draw(value) {

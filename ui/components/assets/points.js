@@ -7,7 +7,7 @@ import { prose } from "./text.js";
 const GLYPHS = { best: "★", near: "≈", refused: "✕", "": "" };
 const PRESS = "Press a column's name to sort by it, a row to see its runs.";
 const FIGURES = 7;  // columns behind those of the axes
-const MEANINGS = { best: "the fastest", near: "within noise of the fastest", refused: "cannot run", "": "" };
+const MEANINGS = { best: "highest speed measured", near: "not told apart from the highest", refused: "cannot run", "": "" };
 
 export function create(panel) {
   const note = h("p", { class: "ss-placeholder" }, "A row for each point, as they are measured.");

@@ -79,7 +79,7 @@ function sentence(value, drafted, known) {
   const accepted = tokens.filter((token) => token.accepted).length;
   const counted = `${plural(tokens.length, "proposal")} by ${plural(drafted.length, "drafter")}, ${accepted}`;
   const fed = drafted.some((d) => Object.values(value.rows[d.key]).some((token) => token.fed)) ? " ↦ was fed to it, not proposed." : "";
-  return `${roundName(value.round)}: ${counted} on the accepted path (✓).${value.words?.legend ?? ""}${fed}`;
+  return `${roundName(value.round)}: ${counted} on the accepted path (dark frame).${value.words?.legend ?? ""}${fed}`;
 }
 
 function makeRow(drafter) {
@@ -134,6 +134,12 @@ function makeChip() {
   return chip;
 }
 
+// Whether all SSMs that drafted stand behind the token: then its weight says nothing.
+function agreed(token, value) {
+  const drafted = entries(value.weights).filter(([key]) => entries(value.rows?.[key]).length);
+  return drafted.length > 1 && Math.abs(token.mass - drafted.reduce((sum, [, weight]) => sum + weight, 0)) < 1e-3;
+}
+
 function updateChip(chip, token, drafter, value) {
   chip.ssToken = token;
   chip.ssRound = value.round;
@@ -151,6 +157,7 @@ function updateChip(chip, token, drafter, value) {
   set(chip, "data-accepted", Boolean(token.accepted));
   set(chip, "data-dropped", token.in_tree === false);
   set(chip, "data-fed", Boolean(token.fed));
+  set(chip, "data-agreed", token.mass != null && agreed(token, value));
 }
 
 // A token of the trunk that another SSM proposed: this one was fed it, and went on from there.

@@ -33,7 +33,8 @@ export function create(panel) {
   const empty = h("p", { class: "ss-placeholder" }, "Run a prompt, then pick a round: its tree is drawn here.");
   const rims = createRims();
   const fused = h("p", { class: "ss-meant ss-fused-meant", hidden: true }, FUSED);
-  panel.body.append(stages.node, empty, h("div", { class: "ss-window" }, viewport, rims.before, rims.after), fused);
+  panel.body.append(stages.node, empty, h("div", { class: "ss-window" }, viewport, rims.fades), fused);
+  stages.node.append(rims.said);
 
   const view = {
     panel, stages, rails, fused, edges, headings, nodes, svg, viewport, empty, list: [], byKey: new Map(), value: null,
@@ -45,7 +46,7 @@ export function create(panel) {
     view.least = 0;
     if (view.value) draw(view.value, view);
   };
-  view.zoom = zoomable(panel, viewport, svg, { resized, seen: (from, to) => rims.say(view.places, from, to) });
+  view.zoom = zoomable(panel, viewport, svg, { resized, seen: (...part) => rims.say(view.places, ...part) });
   panel.finishTools({ tableForm: true });
   listen(view);
   return {

@@ -1,30 +1,31 @@
-// What hides a part of the tree at its left and right end, with how many tokens of depth.
+// What hides a part of the tree at its left, right and lower end: the end fades out, and beside the stages is said how
+// many tokens of depth, or rows, there are more. Not on the drawing: there the words would lie on nodes.
 
 import { h, setText } from "./dom.js";
 
 const CUT = 4;
+const HALF = 10;  // of a node, at least
 const GUTTER = 20;  // kept for a scrollbar at the right: where there is none, the drawing shows there
 
 export function createRims() {
-  const [before, after] = ["before", "after"].map(rim);
+  const [before, after, below] = ["before", "after", "below"].map(() => h("span", { class: "ss-more", hidden: true }));
+  const fades = ["before", "after"].map((side) => h("div", { class: `ss-fade ss-${side}`, hidden: true }));
   return {
-    before,
-    after,
-    // `places` of the nodes, of which the stretch between two x is in sight.
-    say(places, from, to) {
-      const [left, right] = [new Set(), new Set()];
-      for (const { x, width } of places.values()) {
+    fades,
+    said: h("span", { class: "ss-mores", "aria-hidden": "true" }, before, after, below),
+    // `places` of the nodes, of which the stretch between two x is in sight, down to a y.
+    say(places, from, to, bottom = Infinity) {
+      const [left, right, under] = [new Set(), new Set(), new Set()];
+      for (const { x, y, width } of places.values()) {
         if (x < from - CUT) left.add(x);
         if (x + width > to + GUTTER) right.add(x);
+        if (y + HALF > bottom) under.add(y);
       }
-      before.hidden = !left.size;
-      after.hidden = !right.size;
-      setText(before.firstChild, `← ${left.size} more`);
-      setText(after.firstChild, `${right.size} more →`);
+      [before.hidden, after.hidden, below.hidden] = [!left.size, !right.size, !under.size];
+      [fades[0].hidden, fades[1].hidden] = [!left.size, !right.size];
+      setText(before, `← ${left.size} more`);
+      setText(after, `${right.size} more →`);
+      setText(below, `${under.size} more ↓`);
     },
   };
-}
-
-function rim(side) {
-  return h("div", { class: `ss-more ss-${side}`, "aria-hidden": "true", hidden: true }, h("span"));
 }

@@ -61,7 +61,7 @@ function weights(value) {
   const [, latest] = history[history.length - 1];
   const now = all.map((drafter) => `${drafter.name} ${weightText(latest[drafter.key])}`).join(", ");
   return {
-    series, sel: value.round, title: ["Weights over the rounds"], format: (weight) => fixed(weight, !weight || weight >= 10 ? 0 : 1),
+    series, sel: value.round, title: ["Weights over the rounds", "Weights"], format: (weight) => fixed(weight, !weight || weight >= 10 ? 0 : 1),
     label: prose(`Weights over ${history.length} rounds, at last ${now}`),
   };
 }

@@ -10,7 +10,7 @@ const MOST = 4;
 const GROWN = 1.7;  // a small tree fills its panel as far as it still looks like one of ours
 
 // `resized` is called once the panel has another width: the drawing may want another form for it;
-// `seen` with the stretch that is in sight, in the drawing's own pixels from left to right.
+// `seen` with the stretch that is in sight, in the drawing's own pixels from left to right, and its lower end.
 export function zoomable(panel, viewport, svg, { resized, seen }) {
   const state = {
     width: 0, height: 0, legible: 1, own: null, fitted: 1, scene: null, run: null, end: 0, whole: false,
@@ -36,7 +36,8 @@ export function zoomable(panel, viewport, svg, { resized, seen }) {
   const look = () => {
     const over = room.width && state.width * scale() > room.width + 1;
     const from = over ? state.at[0] / scale() : 0;
-    seen(from, over ? from + room.width / scale() : Infinity);
+    const high = room.height && state.height * scale() > room.height + 1;
+    seen(from, over ? from + room.width / scale() : Infinity, high ? (state.at[1] + room.height) / scale() : Infinity);
   };
   // Where it is scrolled to is kept by events: asking would make the browser lay out the page.
   const follow = () => {

@@ -162,7 +162,7 @@ def missing_reason(lesson: Lesson, loaded: Sequence[str], ranks: int = 1) -> str
     if ranks < lesson.ranks:
         return (
             f"This lesson cannot run here: it needs an LLM in {lesson.ranks} parts. Start the page "
-            f"with `python app.py --llm-ranks tp={lesson.ranks}`."
+            f"with: python app.py --llm-ranks tp={lesson.ranks}"
         )
     if len(loaded) >= lesson.ssms:
         return ""

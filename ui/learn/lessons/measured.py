@@ -21,7 +21,7 @@ __all__ = [
     "leader",
     "measured_row",
     "ranked_words",
-    "table_value",
+    "runs_table_value",
 ]
 
 WARMING = 1
@@ -147,7 +147,7 @@ COLUMNS: Mapping[str, tuple[str, str, int]] = MappingProxyType(
 """Column -> its title, its meaning, its decimals."""
 
 
-def table_value(
+def runs_table_value(
     evidence: Evidence, columns: Iterable[str], planned: Iterable[str] = ()
 ) -> dict[str, Any]:
     """The table of a lesson's runs as dicts of plain text; `planned` runs that are not made yet are

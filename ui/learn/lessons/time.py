@@ -103,16 +103,16 @@ def told_of_need(evidence: Evidence) -> str:
 
 
 def win_or_loss(evidence: Evidence) -> str:
-    """Whether the example, which is made to lose, lost on this machine, and why."""
+    """Whether the example, which is made to lose, lost on this machine, and why. Without the
+    numbers: they are the answer to the lesson's question."""
     rows = evidence.of(PLAIN, LONG)
     if rows is None:
         return ""
     plain, long = rows
     need = long.round_ms / plain.round_ms
     written = long.stats.num_new_tokens / long.stats.num_rounds
-    cost = f"a round took as long as {need:.1f} tokens of the LLM alone and wrote {written:.1f}"
     if written <= need:
-        return f"Here it loses: {cost}."
+        return "Here it loses: in the time of a round the LLM alone writes as many tokens or more."
     rate = long.stats.draft_acceptance_rate
     why = (
         f"the SSM knows this text better than expected, {100 * rate:.0f} % was accepted"
@@ -120,8 +120,9 @@ def win_or_loss(evidence: Evidence) -> str:
         else "drafting costs this machine little beside a pass of the LLM"
     )
     return (
-        f"Here it wins, though it is made to lose: {cost}, since {why}. This is one sample of "
-        "each: run the example again to see whether it stays so."
+        "Here it wins, though it is made to lose: in the time of a round the LLM alone writes "
+        f"fewer tokens, since {why}. This is one sample of each: run the example again to see "
+        "whether it stays so."
     )
 
 
@@ -142,7 +143,7 @@ LOSES = Lesson(
         "whether it really loses here.",
     ),
     look="The table of runs: the time of a round, and the tokens that it wrote. Where the second "
-    "run was slower, point at the line beside “Length”: it says what took the time.",
+    "run was slower, point at the line beside the tabs below: it says what took the time.",
     words=(Step("speculation", "writing ahead by guesses that are then checked"),),
     example=(
         Setup(PLAIN, CODE, NO_DRAFTERS),

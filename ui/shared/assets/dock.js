@@ -1,4 +1,5 @@
-// The dock's tabs: which of its panes is shown. Pressed again, the chosen one closes the dock. Text nodes only.
+// The dock's tabs: which of its panes is shown. Pressed again, the chosen one closes the dock. Of a run that routes
+// it opens on Who, until a visitor has pressed a tab. Text nodes only.
 const root = element.querySelector(".sp-shell");
 const dock = element.closest(".sp-dock");
 const NAMES = { why: "Why", who: "Who", when: "When", length: "Length", inside: "Inside", whatif: "What if", requests: "Requests" };
@@ -15,9 +16,14 @@ const bar = document.createElement("div");
 bar.className = "sp-dock-bar";
 bar.setAttribute("role", "group");
 bar.setAttribute("aria-label", "Details");
+let pressed = false;
 function show(name) {
   dock.dataset.at = name;
-  for (const button of bar.children) button.setAttribute("aria-pressed", String(button.dataset.name === name));
+  for (const button of bar.children) {
+    const shown = button.dataset.name === name;
+    button.setAttribute("aria-pressed", String(shown));
+    button.title = `${MEANINGS[button.dataset.name]}${shown ? ". Press again to close" : ""}`;
+  }
 }
 for (const name of Object.values(props.value.tabs)) {
   const button = document.createElement("button");
@@ -25,12 +31,15 @@ for (const name of Object.values(props.value.tabs)) {
   button.className = "sp-dock-tab";
   button.dataset.name = name;
   button.textContent = NAMES[name];
-  button.title = MEANINGS[name];
-  button.addEventListener("click", () => show(dock.dataset.at === name ? "" : name));
+  button.addEventListener("click", () => {
+    pressed = true;
+    show(dock.dataset.at === name ? "" : name);
+  });
   bar.append(button);
 }
 root.replaceChildren(bar);
 if (dock.id === "live-dock") dock.dataset.part = "dock";
 // A lesson opens the pane with its picture (lesson.js), which may be there before the dock is.
 addEventListener("specscope-dock", ({ detail }) => { if (detail.id === dock.id) show(detail.name); });
+dock.addEventListener("specscope-routed", () => { if (!pressed && dock.id !== "learn-dock") show("who"); });
 show(dock.id === "learn-dock" ? document.documentElement.dataset.lessonDock ?? "" : "why");

@@ -12,8 +12,10 @@ function chip(model) {
   const made = node("span", "sp-chip sp-told");
   const whole = [model.role, model.letter, model.name].filter(Boolean).join(" ");
   const { accepted, proposed } = model.score || {};
-  const score = proposed ? `; ${accepted} of the ${proposed} tokens it proposed were accepted (one that several proposed counts for each)` : "";
-  const told = `${whole}: ${model.parameters} parameters, ${model.dtype}, ${model.device}${score}`;
+  const score = proposed ? `; ${accepted} of the ${proposed} tokens it proposed were accepted (one that several proposed counts for each)`
+    : proposed === 0 ? "; it drafted nothing in this run" : "";
+  const facts = model.parameters ? `${model.parameters} parameters, ${model.dtype}, ${model.device}` : "no model, it looks up what was written";
+  const told = `${whole}: ${facts}${score}`;
   made.dataset.told = told;
   made.tabIndex = 0;
   made.setAttribute("role", "group");
@@ -24,9 +26,11 @@ function chip(model) {
     mark.style.background = "var(--ss-slot-" + (model.slot % 8) + ")";
     made.classList.add("sp-drafter");
     made.append(mark, node("span", "sp-name", model.short));
+    if (proposed === 0) made.dataset.idle = "";
     // Its room is kept: nothing moves when the first run begins.
     const counts = node("span", "sp-score", "");
     if (proposed) counts.append(node("b", "", String(accepted)), node("span", "sp-of", ` of ${proposed}`));
+    else if (proposed === 0) counts.append("–");
     made.append(counts);
   } else made.append(node("span", "sp-role", model.role), node("span", "sp-name", model.short), node("span", "sp-facts", model.parameters));
   return made;
@@ -81,7 +85,8 @@ function drawModels(models) {
   if (focused >= 0) chips.children[focused]?.focus({ preventScroll: true });
   fit();
 }
-// Where the line is full, first the counts of proposals go, then the LLM's facts; then how many more SSMs there are.
+// Where the line is full, first the counts of proposals go, then the LLM's facts; then drafters, those that drafted
+// nothing first, whose letters are in no picture.
 function fit() {
   const drafters = [...chips.querySelectorAll(".sp-drafter")];
   chips.classList.remove("sp-tight", "sp-tighter");
@@ -98,8 +103,10 @@ function fit() {
   chips.classList.remove("sp-fitting");
 }
 function show(drafters, count) {
-  drafters.forEach((one, i) => { one.hidden = i >= count; });
-  const left = drafters.slice(count);
+  const idle = (one) => "idle" in one.dataset;
+  const ordered = [...drafters.filter((one) => !idle(one)), ...drafters.filter(idle)];
+  ordered.forEach((one, i) => { one.hidden = i >= count; });
+  const left = ordered.slice(count);
   if (!left.length) return rest.remove();
   if (!rest.parentElement) chips.append(rest);
   const told = `${left.length} more: ${left.map((one) => one.dataset.told.split(":")[0]).join(", ")}`;
@@ -128,6 +135,7 @@ function draw() {
   drawModels(Object.values(shown.models || {}));
   drawState(shown);
   drawOffer(shown.offer || "");
+  document.documentElement.toggleAttribute("data-changed", Boolean(shown.changed));
 }
 draw();
 watch("value", draw);

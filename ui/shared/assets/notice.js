@@ -54,7 +54,8 @@ function ask() {
 }
 function told() {
   take();
-  draw();
+  // With the pictures of the same moment, which are drawn in a frame of their own (frame.js).
+  requestAnimationFrame(() => requestAnimationFrame(draw));
   const again = Boolean(shown.again);
   if (again && !asking) asking = setInterval(ask, AGAIN_MS);
   if (!again && asking) asking = clearInterval(asking) || 0;

@@ -6,15 +6,13 @@ from core.events import OffloadInfo
 
 __all__ = ["offload_words"]
 
-PLACES = {"disk": "disk", "host": "host memory"}
-
 
 def offload_words(info: OffloadInfo | None) -> str:
-    """Bytes of a pass, their bound by the rate, and that a tree costs them once; empty where all
-    layers are in memory."""
+    """Says how many bytes a pass streams, how long that takes at least, and that a tree costs one
+    transfer; empty where all layers are in memory."""
     if info is None or not info.streamed:
         return ""
-    place = PLACES.get(info.mode, info.mode)
+    place = "host memory" if info.mode == "host" else info.mode
     streamed = f"Each pass streams {_megabytes(info.bytes_a_pass)} from {place}"
     if info.streamed < info.layers:
         streamed += f" ({info.streamed} of {info.layers} layers)"
