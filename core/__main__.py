@@ -25,6 +25,7 @@ from core.config.ranks import ranks_of
 from core.errors import ConfigError, EngineError, SpecScopeError
 from core.events import Event, event_to_plain
 from core.models.loading.arguments import MODEL_NAMES, add_model_arguments, ssms_of
+from core.nodes.checking import check_nodes
 
 DEFAULT_PRESET = "best"
 PROMPT_TOKENS, ANSWER_TOKENS = 128, 512
@@ -142,6 +143,7 @@ def run(args: argparse.Namespace) -> None:
     offload = offload_of(args.offload, args.resident, args.offload_mbps)
     places = node_settings(args.node, args.node_key_file, args.cluster, args.node_ssm)
     ranks = ranks_of(args.llm_ranks, offload)
+    check_nodes(places)
 
     from core.drafters.own import import_drafters
     from core.engine.engine import Engine
@@ -175,7 +177,7 @@ def write_events(events: Iterator[Event], out: TextIO) -> None:
 
 def write_text(events: Iterator[Event], as_json: bool) -> None:
     """The text as it is generated, and a summary to standard error; or one JSON object at the
-    end."""
+    end. What the rounds had to say, a node that is gone for one, comes between the two."""
     from core.events.outcome import Outcome
 
     outcome = Outcome()
@@ -183,10 +185,11 @@ def write_text(events: Iterator[Event], as_json: bool) -> None:
         delta = outcome.observe(event)
         if delta and not as_json:
             print(delta, end="", flush=True)
+    print(json.dumps(outcome.to_plain()) if as_json else "", flush=True)
+    for note in outcome.notes:
+        print(note, file=sys.stderr)
     if as_json:
-        print(json.dumps(outcome.to_plain()))
         return
-    print(flush=True)
     s = outcome.summary
     print(
         f"{s['num_new_tokens']} tokens in {s['num_rounds']} rounds, "

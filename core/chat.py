@@ -97,6 +97,8 @@ def _answer(engine: Engine, request: Request) -> str:
         except KeyboardInterrupt:
             pass
     print(flush=True)
+    for note in outcome.notes:
+        print(note, file=sys.stderr, flush=True)
     if speed := outcome.summary.get("tokens_per_second"):
         count = outcome.summary["num_new_tokens"]
         print(f"[{count} tokens, {speed:.1f} a second]", file=sys.stderr, flush=True)

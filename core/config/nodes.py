@@ -13,6 +13,7 @@ __all__ = ["NodeSettings", "address_of", "check_encrypted", "node_settings"]
 MOST_NODES = 16
 # A name, an IPv4 address or an IPv6 one in brackets; `*`, which ZeroMQ takes too, is no address.
 _ADDRESS = re.compile(r"(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):(?P<port>[0-9]{1,5})")
+CLUSTERS = "auto or HOST:PORT, of a cluster that this machine is part of (no ray://)"
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
@@ -32,6 +33,8 @@ class NodeSettings:
     def __post_init__(self) -> None:
         if self.cluster and self.addresses:
             raise ConfigError.of("cluster", self.cluster, "without --node")
+        if self.cluster not in ("", "auto"):
+            address_of("cluster", self.cluster)
         if len(self.addresses) > MOST_NODES:
             raise ConfigError.of("node", len(self.addresses), f"at most {MOST_NODES} nodes")
         if len({*self.addresses}) < len(self.addresses):
@@ -46,7 +49,8 @@ def address_of(field: str, address: str) -> tuple[str, int]:
     least = 0 if field == "listen" else 1
     found = _ADDRESS.fullmatch(address)
     if found is None or not least <= int(found["port"]) <= 65535:
-        raise ConfigError.of(field, address, f"HOST:PORT, a port from {least} to 65535")
+        allowed = f"HOST:PORT, a port from {least} to 65535"
+        raise ConfigError.of(field, address, CLUSTERS if field == "cluster" else allowed)
     return found["host"], int(found["port"])
 
 
@@ -70,7 +74,7 @@ def node_settings(
         raise ConfigError.of("node_ssm", list(ssms), "only with --cluster ADDRESS")
     if cluster is not None:
         if not cluster:
-            raise ConfigError.of("cluster", cluster, "auto, HOST:PORT or ray://HOST:PORT")
+            raise ConfigError.of("cluster", cluster, CLUSTERS)
         return NodeSettings(tuple(addresses), key_file, cluster, tuple(ssms or ()))
     if not addresses:
         if key_file is not None:

@@ -21,6 +21,7 @@ class Outcome:
         self._started: RunStarted | None = None
         self._ended: RunCompleted | RunCancelled | RunFailed | None = None
         self._texts: list[str] = []
+        self._notes: dict[str, None] = {}
 
     def observe(self, event: Event) -> str:
         """Takes an event; returns the text it adds."""
@@ -30,6 +31,7 @@ class Outcome:
         elif isinstance(event, RoundCompleted):
             self.token_ids.extend(event.token_ids)
             delta = "".join(event.text_deltas)
+            self._notes |= dict.fromkeys(event.notes)
         elif isinstance(event, (RunCompleted, RunCancelled, RunFailed)):
             self._ended = event
             delta = event.text_tail
@@ -40,6 +42,11 @@ class Outcome:
     def text(self) -> str:
         """The continuation so far."""
         return "".join(self._texts)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The sentences of its rounds, each once: an SSM that failed, a node that is gone."""
+        return tuple(self._notes)
 
     @property
     def summary(self) -> dict[str, Any]:

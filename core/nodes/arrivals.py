@@ -62,9 +62,10 @@ class NodeArrivals:
     def _take(self, arrival: Arrival, awaited: bool) -> None:
         node, link = arrival.node, self._links[arrival.node]
         if arrival.change == "up":
+            link.connected()
             self.introduce(node)
         elif arrival.change == "down":
-            link.lose()
+            link.disconnected()
             self.ahead.forget(node)
         elif arrival.change == "refused":
             link.lose("it has another key: --node-key-file is to be the file it started with")
@@ -78,14 +79,21 @@ class NodeArrivals:
             link.lose(str(error))
             return
         if isinstance(message, WelcomeMessage):
-            link.wire_s = self._transport.now() - link.hello_at
-            link.welcome(message)
+            self._take_welcome(link, message)
         elif isinstance(message, RefusedMessage):
             self._take_refusal(node, link, message)
         elif isinstance(message, AheadDraftsMessage):
             self._take_ahead(node, link, message)
         else:
             self._take_drafts(node, link, message, awaited)
+
+    def _take_welcome(self, link: NodeLink, message: WelcomeMessage) -> None:
+        for other in self._links:
+            if other is not link and other.started == message.started:
+                link.lose(f"the same node as {other.address}, name each node once")
+                return
+        link.wire_s = self._transport.now() - link.hello_at
+        link.welcome(message)
 
     def _take_refusal(self, node: int, link: NodeLink, message: RefusedMessage) -> None:
         if not message.number:

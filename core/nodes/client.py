@@ -38,6 +38,14 @@ __all__ = ["RemotePool"]
 CONNECT_S = 60.0
 """How long an engine waits for its nodes at the start, so that either may be started first."""
 SHOWN_S = 1.0
+NOT_THERE = (
+    "no node answered there within {:g} s (python -m core.nodes --listen HOST:PORT --ssm ...)"
+)
+# Of a proxy this is also how a node looks that is not there yet, so that it is waited for as well.
+TURNED_AWAY = (
+    "what listens there took up no connection within {:g} s: it has another key (--node-key-file "
+    "is to be the file it started with), or is no node"
+)
 
 
 class RemotePool:
@@ -82,13 +90,13 @@ class RemotePool:
                 if link.refusal:
                     raise NodeError(f"node is {link.address!r}: {link.refusal}")
             now = self._transport.now()
+            first = waiting[0]
             if now >= until:
-                raise NodeError(
-                    f"node is {waiting[0].address!r}: no node answered there within {wait_s:g} s "
-                    "(python -m core.nodes --listen HOST:PORT --ssm ...)"
-                )
+                said = TURNED_AWAY if first.turned_away else NOT_THERE
+                raise NodeError(f"node is {first.address!r}: {said.format(wait_s)}")
             if say is not None:
-                say(f"Waiting for node {waiting[0].address}")
+                perhaps = " (another key?)" if first.turned_away else ""
+                say(f"Waiting for node {first.address}{perhaps}")
             self._arrivals.poll(min(until, now + SHOWN_S))
         self._name_drafters(taken)
         return self
@@ -114,6 +122,7 @@ class RemotePool:
         """Ends the connections; the next round opens them again."""
         self._transport.close()
         for link in self.links:
+            link.is_up = False
             link.lose()
 
     # -- one round --

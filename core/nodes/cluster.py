@@ -16,7 +16,7 @@ from typing import Any
 
 import zmq
 
-from core.errors import ConfigError, NodeError
+from core.errors import NodeError
 from core.nodes.keys import CurveKeys, read_keys
 from core.nodes.opening import open_node
 
@@ -78,15 +78,11 @@ def place_nodes(
 ) -> PlacedNodes:
     """An actor on each machine of a Ray cluster that offers `drafts`, the SSMs divided among them.
     They live as long as this process. `cluster`: what `ray.init` takes. `key_file`: is on each
-    machine; None: fresh keys, handed over by Ray. Raises NodeError, and ConfigError without Ray."""
+    machine; None: fresh keys, handed over by Ray. Raises NodeError."""
     keys = read_keys(key_file) or CurveKeys(zmq.curve_keypair()[1], zmq.curve_keypair()[1])
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    try:
-        # Untyped, so that mypy says the same with Ray and without.
-        ray: Any = import_module("ray")
-    except ImportError as error:
-        allowed = "none where `pip install -r requirements-cluster.txt` was not run (no ray)"
-        raise ConfigError.of("cluster", cluster, allowed) from error
+    # Untyped, so that mypy says the same with Ray and without.
+    ray: Any = import_module("ray")
     try:
         ray.init(address=cluster, ignore_reinit_error=True, log_to_driver=False)
     # What cannot be reached is a ConnectionError, a wrong token a RuntimeError.

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from core.config.nodes import NodeSettings
-from core.errors import ConfigError
 from core.models.loading.catalog import BUNDLED, vocabulary_hash
 from core.models.loading.load import RESERVED_NAMES, LoadedModels
 from core.models.loading.placing import expand_bundled
 from core.models.loading.stages import Say
+from core.nodes.checking import check_nodes
 
 if TYPE_CHECKING:
     from core.nodes.client import RemotePool
@@ -38,17 +38,11 @@ def connect_nodes(
     and ConfigError."""
     if settings is None:
         return None
-    try:
-        from core.nodes.client import RemotePool
-        from core.nodes.keys import read_keys
-        from core.nodes.zmq_transport import ZmqTransport
-    except ImportError as error:
-        raise ConfigError.of(
-            "node",
-            settings.cluster or settings.addresses[0],
-            "none where `pip install -r requirements-cluster.txt` was not run "
-            f"({error.name} is missing)",
-        ) from error
+    check_nodes(settings)
+    from core.nodes.client import RemotePool
+    from core.nodes.keys import read_keys
+    from core.nodes.zmq_transport import ZmqTransport
+
     addresses, keys = settings.addresses, read_keys(settings.key_file)
     if settings.cluster:
         from core.nodes.cluster import place_nodes

@@ -14,12 +14,27 @@ from core.nodes.keys import CurveKeys
 from core.nodes.server import NodeServer
 from core.nodes.zmq_transport import set_limits
 
-__all__ = ["NodeListener"]
+__all__ = ["NodeListener", "check_bindable"]
 
 QUEUED = 64
 ZAP_ADDRESS, ZAP_VERSION = "inproc://zeromq.zap.01", b"1.0"
 POLL_MS = 500
 """How often `serve` looks whether it is to end."""
+
+
+def check_bindable(address: str) -> None:
+    """Raises ConfigError for an address that cannot be had. It is given back, so that no engine
+    connects before there is an answer for it."""
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as socket:
+        set_limits(socket, address, QUEUED)
+        _bind(socket, address)
+
+
+def _bind(socket: zmq.Socket[bytes], address: str) -> None:
+    try:
+        socket.bind(f"tcp://{address}")
+    except zmq.ZMQError as error:
+        raise ConfigError.of("listen", address, f"an address to be had ({error})") from error
 
 
 class _Waiting:
@@ -47,6 +62,10 @@ class NodeListener:
         set_limits(router, address, QUEUED)
         # An engine that reconnects takes its own place, before its old connection is given up.
         router.router_handover = True
+        # Engines send heartbeats and say how long their silence may last (heartbeat_ttl). A timer
+        # of the node's own would write to a connection that is closed and still has frames to be
+        # read, which libzmq 4.3.5 answers with an abort (`!_io_error` in stream_engine_base.cpp).
+        router.heartbeat_ivl = 0
         if keys is not None:
             self._gate.bind(ZAP_ADDRESS)  # first: without it every key would be let in
             router.curve_server = True
@@ -54,10 +73,10 @@ class NodeListener:
             router.curve_publickey = keys.node_public
             router.zap_domain = b"nodes"
         try:
-            router.bind(f"tcp://{address}")
-        except zmq.ZMQError as error:
+            _bind(router, address)
+        except ConfigError:
             self.close()
-            raise ConfigError.of("listen", address, f"an address to be had ({error})") from error
+            raise
 
     @property
     def address(self) -> str:

@@ -23,6 +23,7 @@ __all__ = [
     "MOST_MESSAGE_TOKENS",
     "MOST_RUNS",
     "MOST_SSMS",
+    "MOST_TEXT",
     "MOST_TOKENS",
     "VERSION",
     "AheadMessage",
@@ -340,8 +341,15 @@ def encode(message: ToNode | FromNode) -> bytes:
 
 
 def to_node(frame: bytes) -> ToNode:
-    """What an engine sent. Raises MessageError."""
-    return _decode(_TO_NODE, frame)
+    """What an engine sent. Raises MessageError, also for a message that names a run twice: its
+    second text would be another one's."""
+    message = _decode(_TO_NODE, frame)
+    if isinstance(message, RoundMessage | AheadMessage):
+        names = [(one.text if isinstance(one, AheadAsk) else one).run for one in message.runs]
+        if len({*names}) < len(names):
+            twice = max(names, key=names.count)
+            raise MessageError(f"run is {twice!r} more than once: each run once in a message")
+    return message
 
 
 def from_node(frame: bytes) -> FromNode:

@@ -29,8 +29,9 @@ KEPT_TRIPS = 32
 class NodeLink:
     """`ssms`: the engine's name of each of its SSMs, by the node's. `held`: tokens of each run's
     text that it has confirmed. `asked`: the number of the round that it is answering, 0: none,
-    `asked_at` when it was sent, `waited_s` its deadline. `hello_at`: when this engine last
-    introduced itself; `wire_s`: the last measured time on the wire, there and back.
+    `asked_at` when it was sent, `waited_s` its deadline. `is_up`: whether it is connected;
+    `turned_away`: the last connection was ended before it was one. `hello_at`: when this engine
+    last introduced itself; `wire_s`: the last measured time on the wire, there and back.
     `missing_since`: when it was last found late or absent, None while it answers; `away_s`: how
     long it was missing the last time; `told`: ids of open runs that were told it is missing;
     `refusal`: why it may not draft. `counts`: rounds by `NodeTrip.state`."""
@@ -41,6 +42,8 @@ class NodeLink:
     ssms: dict[str, str] = field(default_factory=dict)
     served: tuple[ServedSsm, ...] = ()
     ready: bool = False
+    is_up: bool = False
+    turned_away: bool = False
     refusal: str = ""
     started: str = ""
     starts: int = 0
@@ -97,6 +100,15 @@ class NodeLink:
     def ask(self, number: int, now: float) -> None:
         """A round is sent to it."""
         self.asked, self.asked_at, self.waited_s = number, now, self.deadline_s
+
+    def connected(self) -> None:
+        """Both ends have shaken hands."""
+        self.is_up, self.turned_away = True, False
+
+    def disconnected(self) -> None:
+        """The connection has ended, maybe before it was one."""
+        self.turned_away, self.is_up = not self.is_up, False
+        self.lose()
 
     def lose(self, reason: str = "") -> None:
         """The connection is gone, and the answer with it; `reason`: why it is refused."""

@@ -8,7 +8,7 @@ from core.models.loading.catalog import vocabulary_hash
 from core.models.loading.load import load_ssms
 from core.models.loading.stages import Say
 from core.nodes.keys import CurveKeys
-from core.nodes.listener import NodeListener
+from core.nodes.listener import NodeListener, check_bindable
 from core.nodes.messages import (
     VERSION,
     DraftAsk,
@@ -38,6 +38,7 @@ def open_node(
 ) -> NodeListener:
     """A node that is ready for its first round. `address`: HOST:PORT, port 0 for any; the rest as
     for `load_ssms`. Raises what that raises, and ConfigError for an address that cannot be had."""
+    check_bindable(address)  # before the SSMs are loaded, which takes long
     models, tokenizer = load_ssms(ssms, dtype, device, say)
     vocabulary = vocabulary_hash(tokenizer)
     server = NodeServer(models, tokenizer, vocabulary)

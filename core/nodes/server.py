@@ -11,6 +11,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Container, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -29,6 +30,7 @@ from core.models.protocol import LanguageModel
 from core.nodes.messages import (
     MOST_RUNS,
     MOST_SSMS,
+    MOST_TEXT,
     MOST_TOKENS,
     VERSION,
     AheadDraftsMessage,
@@ -57,7 +59,7 @@ from core.trees.draft import Draft
 __all__ = ["NodeServer"]
 
 # Bounds of what clients can make it hold, besides MOST_RUNS: vocabulary sizes, clients that have
-# introduced themselves. The oldest client goes first.
+# introduced themselves. The one that was not asked for longest goes first.
 MOST_VOCABULARIES, MOST_CLIENTS = 4, 64
 UNUSED_S = 600.0
 """A run that was not asked for so long is forgotten: its engine may be gone."""
@@ -105,7 +107,7 @@ class NodeServer:
         try:
             message = to_node(frame)
         except MessageError as error:
-            return encode(RefusedMessage(0, str(error)[:300]))
+            return encode(RefusedMessage(0, str(error)[:MOST_TEXT]))
         if isinstance(message, HelloMessage):
             return encode(self._welcome(client, message))
         if client not in self._clients:
@@ -115,10 +117,20 @@ class NodeServer:
             for run in message.runs:
                 self._free((client, run))
             return None
-        if isinstance(message, AheadMessage):
-            made = self._ahead(client, message, interrupted or threading.Event())
-            return None if made is None else encode(made)
-        return encode(self._round(client, message))
+        # The client that was asked last is the last to be forgotten.
+        self._clients[client] = self._clients.pop(client)
+        try:
+            made = (
+                self._ahead(client, message, interrupted or threading.Event())
+                if isinstance(message, AheadMessage)
+                else self._round(client, message)
+            )
+        # What it holds of this client may be half updated; other clients are served as before.
+        except MODEL_FAULTS as error:
+            self._free_all(client)
+            reason = f"drafting failed: {type(error).__name__}: {error}"[:MOST_TEXT]
+            return encode(RefusedMessage(message.number, reason))
+        return None if made is None else encode(made)
 
     def forget_unused(self) -> None:
         """Frees the rows of runs without a round for UNUSED_S: their engine may be gone."""
@@ -152,7 +164,9 @@ class NodeServer:
         if self._clients.get(client, hello.vocab_size) != hello.vocab_size:
             return RefusedMessage(0, f"vocab_size is {hello.vocab_size}: that of your first hello")
         while len(self._clients) >= MOST_CLIENTS and client not in self._clients:
-            self._forget(next(iter(self._clients)))
+            unused = next(iter(self._clients))
+            self._free_all(unused)
+            del self._clients[unused]
         self._clients[client] = hello.vocab_size
         return WelcomeMessage(
             VERSION,
@@ -161,10 +175,9 @@ class NodeServer:
             [_ssm_message(*one) for one in self._models.items()],
         )
 
-    def _forget(self, client: bytes) -> None:
+    def _free_all(self, client: bytes) -> None:
         for key in [key for key in self._runs if key[0] == client]:
             self._free(key)
-        del self._clients[client]
 
     # -- one round --
 
@@ -290,7 +303,8 @@ class NodeServer:
         if run is not None:
             pool = self._pools[self._clients[key[0]]]
             for name in run.open_ssms:
-                pool.ssms[name].close(run.sequence)
+                with suppress(*MODEL_FAULTS):  # after a fault a row may be too broken to close
+                    pool.ssms[name].close(run.sequence)
 
 
 class _RoundDrafting:

@@ -46,7 +46,8 @@ class ZmqTransport:
         self._addresses = tuple(addresses)
         self._keys = keys
         # The same after a reconnection, so that a node knows the texts it holds for this engine.
-        self._identity = secrets.token_bytes(16)
+        # One each: two sockets of one identity at one node would throw each other out for ever.
+        self._identities = [secrets.token_bytes(16) for _ in self._addresses]
         self._context: zmq.Context[Any] | None = None
         self._sockets: list[zmq.Socket[Any]] = []
         self._monitors: list[zmq.Socket[Any]] = []
@@ -99,10 +100,16 @@ class ZmqTransport:
         if self._context is not None:
             return
         self._context = zmq.Context()
-        for address in self._addresses:
+        for address, identity in zip(self._addresses, self._identities, strict=True):
             socket = self._context.socket(zmq.DEALER)
-            socket.identity = self._identity
+            socket.identity = identity
             set_limits(socket, address, QUEUED)
+            # No limit: a connection that is closed while its queue is full would end the process at
+            # the next heartbeat (libzmq 4.3.5, see NodeListener).
+            socket.rcvhwm = 0
+            socket.heartbeat_ivl, socket.heartbeat_timeout = HEARTBEAT_MS, SILENCE_MS
+            # Asks the node to give up a silent engine too: it sends no heartbeats of its own.
+            socket.heartbeat_ttl = SILENCE_MS
             # Nothing is queued for a node that is not connected: it would come too late.
             socket.immediate = True
             socket.reconnect_ivl, socket.reconnect_ivl_max = RECONNECT_MS, LONGEST_RECONNECT_MS
@@ -121,12 +128,11 @@ class ZmqTransport:
 
 def set_limits(socket: zmq.Socket[Any], address: str, queued: int) -> None:
     """What both ends of a connection bound: bytes of a frame, `queued` frames, and how long a
-    handshake or a silence may last. `address`: HOST:PORT; one of IPv6 takes an option."""
+    handshake may last. `address`: HOST:PORT; one of IPv6 takes an option."""
     socket.linger = 0
     socket.ipv6 = address.startswith("[")
     socket.maxmsgsize = LARGEST_FRAME
     socket.sndhwm = socket.rcvhwm = queued
-    socket.heartbeat_ivl, socket.heartbeat_timeout = HEARTBEAT_MS, SILENCE_MS
     socket.handshake_ivl = SILENCE_MS
 
 

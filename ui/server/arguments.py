@@ -14,6 +14,7 @@ from core.config.offload import offload_of
 from core.config.ranks import ranks_of
 from core.errors import ConfigError
 from core.models.loading.arguments import MODEL_NAMES, add_model_arguments, ssms_of
+from core.nodes.checking import check_nodes
 
 __all__ = ["parse", "server_name"]
 
@@ -47,6 +48,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     args.preset = _preset(args)
     args.offload = offload_of(args.offload, args.resident, args.offload_mbps)
     args.nodes = node_settings(args.node, args.node_key_file, args.cluster, args.node_ssm)
+    check_nodes(args.nodes)
     args.llm_ranks = ranks_of(args.llm_ranks, args.offload)
     return args
 

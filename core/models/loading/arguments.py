@@ -50,7 +50,7 @@ def add_model_arguments(p: Parser) -> None:
         help="SSMs on another machine (python -m core.nodes); repeatable",
     )
     p.add_argument("--node-key-file", metavar="FILE", help="the key file of the nodes")
-    p.add_argument("--cluster", metavar="ADDRESS", help="a Ray cluster to place nodes in")
+    p.add_argument("--cluster", metavar="auto|HOST:PORT", help="a Ray cluster to place nodes in")
     p.add_argument(
         "--node-ssm", action="append", help="SSMs to place in it, default: bundled; repeatable"
     )

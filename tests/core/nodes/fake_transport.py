@@ -37,8 +37,11 @@ class FakeTransport:
     def kill(self, node: int) -> None:
         """The node's process is gone: with it all texts, and the connection."""
         self._servers[node] = None
+        # One that was never reported up is not reported down: nothing takes its connections.
+        unreported = Arrival(node, change="up") in [arrival for _, arrival in self._coming]
         self._drop(node)
-        self._come(node, Arrival(node, change="down"))
+        if not unreported:
+            self._come(node, Arrival(node, change="down"))
 
     def start(self, node: int, server: NodeServer) -> None:
         """A node's process is started again."""

@@ -13,13 +13,15 @@ from contextlib import closing
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from socket import create_server
 
 import pytest
 
-from core import Engine, LoadedModels, Request, SamplingParams, SpeculationConfig, connect_nodes
-from core.config.nodes import NodeSettings
-from core.errors import ConfigError
-from tests.core.engines import ids_of_events, rounds_of, tables
+from core import Engine, LoadedModels, connect_nodes
+from core.config.nodes import NodeSettings, node_settings
+from core.errors import ConfigError, NodeError
+from tests.core.engines import rounds_of, tables
+from tests.core.nodes.missing import LONG, missing_node
 from tests.fakes import loaded_tables
 
 HAS_RAY = find_spec("ray") is not None
@@ -27,11 +29,31 @@ ADDRESS = "127.0.0.1:6399"
 TOKEN = secrets.token_hex(32)  # Ray reads it once in a process
 
 
-@pytest.mark.skipif(HAS_RAY, reason="Ray is installed")
-def test_without_ray_placing_is_refused_by_name() -> None:
+def test_without_ray_placing_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     llm, ssms = tables(2)
-    with pytest.raises(ConfigError, match="cluster is 'auto': .*requirements-cluster.txt"):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ConfigError, match="cluster is 'auto': .*requirements-cluster.txt.*ray"):
         connect_nodes(NodeSettings(cluster="auto", ssms=("bundled",)), loaded_tables(llm, ssms))
+
+
+def test_a_cluster_that_is_not_there_is_said_at_once() -> None:
+    """Ray itself tries for minutes, with lines of its own."""
+    llm, ssms = tables(2)
+    with create_server(("127.0.0.1", 0)) as listener:
+        free = f"127.0.0.1:{listener.getsockname()[1]}"
+    began = time.monotonic()
+    settings = NodeSettings(cluster=free, ssms=("bundled",))
+    with pytest.raises(NodeError, match=f"cluster is '{free}': nothing listens there"):
+        connect_nodes(settings, loaded_tables(llm, ssms))
+    assert time.monotonic() - began < 2, "Ray was not asked"
+
+
+@pytest.mark.parametrize(
+    "address", ["", "here", "ray://127.0.0.1:10001", "http://127.0.0.1:1", "127.0.0.1:0"]
+)
+def test_what_a_cluster_may_be_is_said(address: str) -> None:
+    with pytest.raises(ConfigError, match=f"cluster is '{address}': auto or HOST:PORT, .*no ray:"):
+        node_settings((), None, address, None)
 
 
 @dataclass
@@ -116,40 +138,40 @@ def listens() -> bool:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("how", ["actor", "raylet"])
 def test_ray_places_a_node_and_starts_it_again(cluster: Cluster, bundled: Engine, how: str) -> None:
+    """In mid-run: the text is unchanged, the rounds are over when their deadlines are, and the node
+    drafts again ten seconds after Ray could have started it anew, thrice as slowly as at first."""
     import ray
 
     from core.nodes.cluster import place_nodes
 
-    models, ssms = bundled.models, ("ssm-code", "ssm-stories")
-    here = LoadedModels(models.llm, {}, models.tokenizer, models.eos_ids)
-    settings = NodeSettings(cluster=ADDRESS, ssms=ssms)
-    pool = connect_nodes(settings, here)
-    assert pool is not None and [*pool.drafters] == [*ssms]
-    sampling = SamplingParams(40, temperature=0.8, seed=3, ignore_eos=True)
-    asked = Request("Once upon a time", sampling, SpeculationConfig.preset("specinfer"))
-    expected = ids_of_events(bundled.generate(asked))
+    ssms = ("ssm-code", "ssm-stories")
+    began = time.monotonic()
+    (actor,) = place_nodes(ADDRESS, ssms, None).actors
+    placing_s = time.monotonic() - began
+    pid = ray.get(actor.pid.remote())
 
-    def states(engine: Engine) -> set[str]:
-        events = list(engine.generate(asked))
-        assert ids_of_events(events) == expected
-        return {trip.state for one in rounds_of(events) for trip in one.nodes}
-
-    with closing(Engine(here, nodes=pool)) as engine:
-        (actor,) = place_nodes(ADDRESS, ssms, None).actors
+    def end() -> None:
         if how == "actor":
-            os.kill(ray.get(actor.pid.remote()), signal.SIGKILL)
+            os.kill(pid, signal.SIGKILL)
         else:
             cluster.kill_raylet()
-            assert "absent" in states(engine)
+        wait_until(lambda: not Path(f"/proc/{pid}").exists(), 30)
+
+    settings = NodeSettings(cluster=ADDRESS, ssms=ssms)
+    with missing_node(bundled, settings, end) as run:
+        if how == "raylet":
             cluster.start_machine()
-        wait_until(lambda: bool(states(engine)) and pool.links[0].starts == 2, 120)
-        # Its first answers may be late: what they take tells how long to wait for the next.
-        wait_until(lambda: "in_time" in states(engine), 10)
+            wait_until(lambda: "drafts" in ray.cluster_resources(), 60)
+        run.come_back(10 + 3 * placing_s)
     # Another LLM in this process: the nodes that are there draft for it.
+    models = bundled.models
+    here = LoadedModels(models.llm, {}, models.tokenizer, models.eos_ids)
     again = connect_nodes(settings, here)
-    assert again is not None
+    assert again is not None and [*again.drafters] == [*ssms]
     with closing(Engine(here, nodes=again)) as engine:
-        wait_until(lambda: "in_time" in states(engine), 10)
+        trips = [one.nodes[0] for one in rounds_of(engine.generate(LONG)) if one.nodes]
+    assert {trip.starts for trip in trips} == {1}, "a node of its own, once"
+    assert "in_time" in {trip.state for trip in trips}
 
 
 @pytest.mark.nightly

@@ -1,24 +1,29 @@
 """Nodes over real sockets on loopback: CURVE, wrong keys, processes that are killed and stopped."""
 
 import os
+import select
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
+from socket import create_connection, create_server
 
 import pytest
 import zmq
 
+from app import main as app_main
 from core import Engine, Request, SamplingParams, SpeculationConfig, connect_nodes
 from core.__main__ import main as core_main
+from core.__main__ import write_text
 from core.config.nodes import NodeSettings
 from core.errors import ConfigError, NodeError
-from core.events import Event, RoundCompleted
-from core.models.loading.catalog import vocabulary_hash
+from core.events import Event
+from core.models.loading import load as loading
 from core.models.loading.load import LoadedModels
+from core.nodes import opening, zmq_transport
 from core.nodes.__main__ import main as node_main
 from core.nodes.client import RemotePool
 from core.nodes.keys import CurveKeys, read_keys, write_keys
@@ -31,10 +36,12 @@ from core.nodes.messages import (
     encode,
     from_node,
 )
-from core.nodes.zmq_transport import ZmqTransport
+from core.nodes.zmq_transport import ZmqTransport, set_limits
 from tests.core.engines import ids_of_events, request, rounds_of, texts_of
+from tests.core.nodes.missing import LONG, missing_node, until_rounds
 from tests.core.nodes.served import (
     HASH,
+    engine_over,
     listening,
     namespace,
     node_process,
@@ -111,6 +118,43 @@ def test_the_wrong_key_is_said_to_be_one(models: LoadedModels, keys: CurveKeys) 
         pool.close()
 
 
+def test_keys_that_were_made_apart_are_said_to_be_so(models: LoadedModels, keys: CurveKeys) -> None:
+    """The node ends the connection without a reason, and so does what is no node: both are named,
+    and while an engine waits it says that it may be the key."""
+    other, said = CurveKeys(*(zmq.curve_keypair()[1] for _ in range(2))), []
+    with (
+        listening(server_of(models), keys) as address,
+        closing(pool_to([address], other)) as pool,
+        pytest.raises(NodeError, match="took up no connection within 0.5 s: it has another key"),
+    ):
+        pool.connect((), wait_s=0.5, say=said.append)
+    assert said[-1] == f"Waiting for node {address} (another key?)"
+    with closing(pool_to([address], keys)) as pool:
+        with pytest.raises(NodeError, match="no node answered there within 0.3 s"):
+            pool.connect((), wait_s=0.3)
+        with listening(server_of(models), keys, address):
+            assert pool.connect(()).links[0].is_up
+
+
+@pytest.mark.parametrize("has_key", [True, False])
+def test_what_is_no_node_is_said_to_be_none(keys: CurveKeys, has_key: bool) -> None:
+    with create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            with suppress(OSError), listener.accept()[0] as socket:
+                socket.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        with (
+            closing(pool_to([address], keys if has_key else None)) as pool,
+            pytest.raises(NodeError, match="took up no connection .*, or is no node"),
+        ):
+            pool.connect((), wait_s=0.5)
+        thread.join()
+
+
 def test_frames_of_any_kind_leave_a_node_serving(models: LoadedModels) -> None:
     server = server_of(models)
     with listening(server, None) as address:
@@ -129,6 +173,115 @@ def test_frames_of_any_kind_leave_a_node_serving(models: LoadedModels) -> None:
             assert pool.connect(()).infos
 
 
+@pytest.fixture
+def soon_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Heartbeats and silence, but twenty and ten times as fast."""
+    monkeypatch.setattr(zmq_transport, "HEARTBEAT_MS", 50)
+    monkeypatch.setattr(zmq_transport, "SILENCE_MS", 300)
+
+
+@pytest.mark.usefixtures("soon_silent")
+def test_a_connection_that_is_replaced_and_closed_leaves_a_node_serving(
+    models: LoadedModels,
+) -> None:
+    """A frame on the old connection, which then is closed: with a heartbeat of the node's own,
+    libzmq ends the process."""
+    with listening(server_of(models), None) as address:
+        hello = encode(HelloMessage(VERSION, HASH, 8))
+        contexts = [zmq.Context(), zmq.Context()]
+        sockets = []
+        for context in contexts:
+            socket = context.socket(zmq.DEALER)
+            socket.identity = b"one engine"
+            set_limits(socket, address, 16)
+            socket.immediate, socket.reconnect_ivl = True, -1
+            socket.connect(f"tcp://{address}")
+            socket.send(hello)
+            assert not isinstance(from_node(socket.recv()), RefusedMessage)
+            sockets.append(socket)
+        for _ in range(3):
+            sockets[0].send(hello)
+        time.sleep(0.1)
+        contexts[0].destroy(linger=0)
+        time.sleep(0.3)
+        sockets[1].send(hello)
+        assert sockets[1].poll(2000)
+        contexts[1].destroy(linger=0)
+
+
+@pytest.mark.usefixtures("soon_silent")
+def test_a_node_that_floods_an_idle_engine_and_goes_does_not_end_it() -> None:
+    context = zmq.Context()
+    router = context.socket(zmq.ROUTER)
+    address = f"127.0.0.1:{router.bind_to_random_port('tcp://127.0.0.1')}"
+    transport = ZmqTransport([address], None)
+    assert transport.poll(transport.now() + 5)[0].change == "up"
+    transport.send(0, b"hello")
+    engine, _ = router.recv_multipart()
+    for _ in range(200):
+        router.send_multipart([engine, bytes(1000)])
+    time.sleep(0.1)
+    context.destroy(linger=0)
+    time.sleep(0.3)
+    assert transport.poll(transport.now() + 5)
+    transport.close()
+
+
+@pytest.mark.usefixtures("soon_silent")
+def test_a_node_gives_up_an_engine_that_goes_silent(models: LoadedModels) -> None:
+    """Behind a wire that carries nothing any more, without a word to either end."""
+    node = NodeListener(server_of(models), "127.0.0.1:0", None)
+    monitor = node._router.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+    ended = threading.Event()
+    thread = threading.Thread(target=node.serve, args=(ended.is_set,))
+    thread.start()
+    try:
+        with wire_to(node.address) as (address, cut), closing(pool_to([address], None)) as pool:
+            assert pool.connect(()).infos
+            assert not monitor.poll(500), "as long as it sends heartbeats it stays"
+            cut.set()
+            assert monitor.poll(3000)
+    finally:
+        ended.set()
+        thread.join()
+        node._router.disable_monitor()
+        monitor.close()
+        node.close()
+
+
+@contextmanager
+def wire_to(address: str) -> Iterator[tuple[str, threading.Event]]:
+    """An address from which all bytes go to a node and back, until the event is set."""
+    host, _, port = address.partition(":")
+    cut, ended = threading.Event(), threading.Event()
+    with create_server(("127.0.0.1", 0)) as listener, create_connection((host, int(port))) as far:
+
+        def carry() -> None:
+            near, _ = listener.accept()
+            ends = {near: far, far: near}
+            with near:
+                while not ended.wait(0.01):
+                    for end in select.select([] if cut.is_set() else ends, [], [], 0)[0]:
+                        ends[end].sendall(end.recv(1 << 16))
+
+        thread = threading.Thread(target=carry)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{listener.getsockname()[1]}", cut
+        finally:
+            ended.set()
+            thread.join()
+
+
+def test_a_node_by_two_names_is_refused(models: LoadedModels) -> None:
+    with listening(server_of(models), None) as address:
+        names = [address, address.replace("127.0.0.1", "localhost")]
+        with closing(pool_to(names, None)) as pool:
+            both = "(127.0.0.1|localhost):[0-9]+"
+            with pytest.raises(NodeError, match=f"node is '{both}': the same node as {both},"):
+                pool.connect((), wait_s=5)
+
+
 def test_a_node_that_starts_again_is_taken_in_again(models: LoadedModels) -> None:
     asked = request(sampling=SamplingParams(60, temperature=0.8, seed=2))
     expected = ids_of_events(Engine(models).generate(asked))
@@ -145,17 +298,6 @@ def test_a_node_that_starts_again_is_taken_in_again(models: LoadedModels) -> Non
         events += stream
     assert ids_of_events(events) == expected
     engine.close()
-
-
-def until_rounds(stream: Iterator[Event], count: int) -> list[Event]:
-    """The events of the next `count` rounds, fewer where the run ends."""
-    events: list[Event] = []
-    for event in stream:
-        events.append(event)
-        count -= isinstance(event, RoundCompleted)
-        if not count:
-            break
-    return events
 
 
 # -- settings --
@@ -235,26 +377,61 @@ def test_an_address_that_is_taken_is_named(models: LoadedModels) -> None:
         NodeListener(server_of(models), address, None)
 
 
+def test_a_node_asks_for_its_address_before_it_loads(
+    models: LoadedModels, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(opening, "load_ssms", lambda *_: pytest.fail("loaded"))
+    with listening(server_of(models), None) as address:
+        assert node_main(["--listen", address, "--ssm", "x"]) == 2
+    assert f"error: listen is '{address}': an address to be had" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [core_main, app_main])
+def test_what_is_wrong_with_nodes_is_said_before_the_llm_is_loaded(
+    command: Callable[[list[str]], int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(loading, "load_models", lambda *_: pytest.fail("loaded"))
+    prompt = ["--prompt", "x"] if command is core_main else ["--db", str(tmp_path / "runs.db")]
+    with create_server(("127.0.0.1", 0)) as listener:
+        free = f"127.0.0.1:{listener.getsockname()[1]}"
+    missing = str(tmp_path / "missing")
+    for words, said in (
+        (["--node", "127.0.0.1:1", "--node-key-file", missing], "node_key_file is "),
+        (["--cluster", free], f"cluster is '{free}': "),
+    ):
+        assert command([*prompt, *words]) == 2
+        assert f"error: {said}" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "zmq", None)
+    assert command([*prompt, "--node", "127.0.0.1:1"]) == 2
+    assert "zmq is missing" in capsys.readouterr().err
+
+
+def test_the_command_line_says_once_that_a_node_is_gone(
+    models: LoadedModels, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine, transport = engine_over(models, [[*models.ssms]])
+    stream = engine.generate(request(sampling=WARM))
+    events = until_rounds(stream, 2)
+    transport.kill(0)
+    write_text(iter([*events, *stream]), False)
+    printed = capsys.readouterr().err.splitlines()
+    assert len(printed) == 2 and printed[0].startswith("node 10.0.0.1:7000 is not there: ")
+    assert "tokens per LLM pass" in printed[1]
+
+
 def test_without_the_packages_nodes_are_refused(
     models: LoadedModels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert connect_nodes(None, models) is None
     monkeypatch.setitem(sys.modules, "zmq", None)
-    monkeypatch.delitem(sys.modules, "core.nodes.keys")
     with pytest.raises(ConfigError, match="requirements-cluster.txt"):
         connect_nodes(NodeSettings(("127.0.0.1:7000",)), models)
 
 
 # -- processes --
-
-
-LONG = Request(
-    "Once upon a time",
-    SamplingParams(900, temperature=0.8, seed=3, ignore_eos=True),
-    SpeculationConfig.preset("specinfer"),
-)
-AFTER_MS = 50
-"""A round is over so long after its deadline."""
 
 
 @pytest.mark.nightly
@@ -324,54 +501,3 @@ def test_two_machines_write_the_texts_of_one(
             assert texts_of(events) == texts_of(bundled.generate_many(group))
             used += sum(trip.drafts for one in rounds_of(events) for trip in one.nodes)
         assert used > 100, "the nodes' drafts are those that were verified"
-
-
-@dataclass
-class RunWithout:
-    """A run whose first node is missing."""
-
-    stream: Iterator[Event]
-    events: list[Event]
-
-    def come_back(self, seconds: float = 10) -> None:
-        """Goes on until the first node's drafts are used again, and to the end."""
-        until = time.monotonic() + seconds
-        state = ""
-        while state != "in_time":
-            assert time.monotonic() < until, f"it did not draft again within {seconds} s"
-            self.events += until_rounds(self.stream, 1)
-            state = rounds_of(self.events)[-1].nodes[0].state
-            time.sleep(0.02)
-        self.events += self.stream
-
-
-@contextmanager
-def missing_node(
-    bundled: Engine, settings: NodeSettings, end: Callable[[], None]
-) -> Iterator[RunWithout]:
-    """A run over two nodes, of which the first is missing after `end`; the block brings it back."""
-    models = bundled.models
-    here = LoadedModels(models.llm, {}, models.tokenizer, models.eos_ids)
-    expected = ids_of_events(bundled.generate(LONG))
-    pool = connect_nodes(settings, here)
-    assert pool is not None
-    assert pool._arrivals._hello.tokenizer == vocabulary_hash(models.tokenizer)
-    with closing(Engine(here, nodes=pool)) as engine:
-        stream = engine.generate(LONG)
-        events = until_rounds(stream, 8)
-        end()
-        events += until_rounds(stream, 40)
-        missed = [e.nodes for e in rounds_of(events) if e.nodes and e.nodes[0].state != "in_time"]
-        assert missed, "it is gone"
-        for trip in (each[0] for each in missed):
-            assert trip.end_ms - trip.start_ms <= trip.deadline_ms + AFTER_MS
-        assert "in_time" in {each[1].state for each in missed}, "the other one's drafts are used"
-        # Once it is known to be gone, nothing waits for it.
-        assert missed[-1][0].state == "absent" and missed[-1][0].end_ms == 0
-        run = RunWithout(stream, events)
-        yield run
-        notes = [note for one in rounds_of(run.events) for note in one.notes]
-        ours = [note for note in notes if note.startswith(f"node {settings.addresses[0]} ")]
-        assert any("rounds go on" in note for note in ours), notes
-        assert any("drafts again" in note for note in ours), notes
-        assert ids_of_events(run.events) == expected

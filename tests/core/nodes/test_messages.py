@@ -1,5 +1,6 @@
 """What a node reads from the network: data within bounds, or a refusal, and nothing grows."""
 
+import math
 import random
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import pytest
 
 import core.models.ranks
 import core.nodes
+from core.config.mechanisms import COMBINE_RULES, DRAFT_KINDS, ROUTING_RULES, WEIGHTS
+from core.drafters.ssm_pool import SsmPool
 from core.errors import ConfigError
 from core.nodes.messages import (
     LARGEST_FRAME,
@@ -15,7 +18,10 @@ from core.nodes.messages import (
     MOST_SSMS,
     MOST_TOKENS,
     VERSION,
+    AheadAsk,
+    AheadMessage,
     DraftAsk,
+    DraftsMessage,
     FreeMessage,
     HelloMessage,
     MessageError,
@@ -23,6 +29,8 @@ from core.nodes.messages import (
     RefusedMessage,
     RoundMessage,
     RunAsk,
+    StopLimitsMessage,
+    ToNode,
     WelcomeMessage,
     encode,
     from_node,
@@ -63,11 +71,15 @@ def introduced(server: NodeServer) -> NodeServer:
 
 def frames() -> list[bytes]:
     """One of each message that an engine sends."""
-    every = [ask(), ask(start=3, tokens=(4,), opened=None, audition=8, heard=["same"], top_k=5)]
-    return [
-        encode(m)
-        for m in (HelloMessage(VERSION, HASH, 8), RoundMessage(7, every), FreeMessage(["run"]))
+    later = ask("later", 3, (4,), opened=None, audition=8, heard=["same"], top_k=5)
+    ahead = AheadAsk(ask(asks=[]), [4, 5, 6], [-1, 0, 0], [ASK], 20)
+    messages: list[ToNode] = [
+        HelloMessage(VERSION, HASH, 8),
+        RoundMessage(7, [ask(), later]),
+        AheadMessage(8, [ahead]),
+        FreeMessage(["run"]),
     ]
+    return [encode(message) for message in messages]
 
 
 def test_messages_arrive_as_they_were_sent() -> None:
@@ -100,6 +112,167 @@ def test_random_and_truncated_messages_are_refused(server: NodeServer) -> None:
     assert reply.runs[0].length == 3 and reply.runs[0].drafts[0].token_ids, "it serves as before"
     server.close()
     assert server.num_runs == 0
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_well_formed_nonsense_ends_no_server_and_nothing_grows(seed: int) -> None:
+    """Messages within all bounds that no engine would send: each has an answer that an engine can
+    read, or is dropped."""
+    llm, ssms = tables(3)
+    server = introduced(server_of(loaded_tables(llm, ssms)))
+    nonsense, drafted = Nonsense(random.Random(seed)), 0
+    for number in range(1, 1001):
+        frame = server.handle(CLIENT, encode(nonsense.message(number)))
+        if frame is not None:
+            reply = from_node(frame)
+            assert not isinstance(reply, RefusedMessage) or "failed" not in reply.reason
+            drafted += isinstance(reply, DraftsMessage) and any(run.drafts for run in reply.runs)
+        assert server.num_runs <= len(RUNS) and len(server._clients) == 1
+        assert len(server._pools) <= MOST_VOCABULARIES
+        assert all(len(ssm.open_rows) <= server.num_runs for ssm in ssms)
+    assert drafted > 50, "it is not all refused"
+    assert answer(server, ask("new")).runs[0].drafts[0].token_ids, "it serves as before"
+
+
+RUNS, SSMS = "abc", ("same", "ssm-2", "ssm-3")
+NUMBERS = (0.0, 1.0, -1.0, 0.5, 100.0, 1e308, 1e-320, math.inf, -math.inf, math.nan)
+KINDS = ("topk", "coupled", "fused", "best_first", *DRAFT_KINDS)
+
+
+class Nonsense:
+    """Random messages; most continue the texts of the ones before, as an engine's do."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+        self._texts: dict[str, list[int]] = {}
+
+    def message(self, number: int) -> ToNode:
+        kind, count = self._chance.random(), self._one(1, 1, 2, 3)
+        if kind < 0.04:
+            return FreeMessage([self._one(*RUNS)])
+        if kind < 0.08:
+            return HelloMessage(VERSION, HASH, self._one(8, 8, 9, 100))
+        if kind < 0.6:
+            return RoundMessage(number, [self._run() for _ in range(count)])
+        return AheadMessage(number, [self._ahead() for _ in range(count)])
+
+    def _one(self, *values):
+        return self._chance.choice(values)
+
+    def _rarely(self) -> bool:
+        return self._chance.random() < 0.1
+
+    def _tokens(self, *counts: int) -> list[int]:
+        return [self._chance.randrange(8) for _ in range(self._one(*counts))]
+
+    def _number(self, *usual: float) -> float:
+        return self._one(*NUMBERS) if self._rarely() else self._one(*usual)
+
+    def _open(self) -> Open:
+        return Open(
+            temperature=self._number(0.0, 0.8, 2.0),
+            top_k=self._one(0, 1, 5, 1 << 40),
+            top_p=self._number(1.0, 0.5),
+            min_p=self._number(0.0, 0.1),
+            repetition_penalty=self._number(1.0, 1.5, 0.5),
+            seed=self._chance.randrange(1 << 63),
+            draft=self._one("auto", *DRAFT_KINDS),
+            combine=self._one(*COMBINE_RULES),
+            weights=self._one(*WEIGHTS),
+            routing=self._one(*ROUTING_RULES),
+            carry_over=self._one(True, False),
+            eos_ids=self._tokens(0, 1, 5),
+        )
+
+    def _draft(self) -> DraftAsk:
+        index = self._chance.randrange(len(SSMS))
+        stop = StopLimitsMessage(
+            self._one(*NUMBERS), self._one(None, 0, 3, 1 << 40), self._one(None, [], [0.3, 2.0])
+        )
+        return DraftAsk(
+            SSMS[index],
+            255 if self._rarely() else index,
+            self._one(*KINDS),
+            [250 if self._rarely() else self._one(1, 2) for _ in range(self._one(0, 1, 2, 3, 5))],
+            self._one(1, 2, 8, 64, 250),
+            self._one(*NUMBERS),
+            self._one(None, None, stop),
+        )
+
+    def _drafts(self, *counts: int) -> list[DraftAsk]:
+        return [self._draft() for _ in range(self._one(*counts))]
+
+    def _run(self) -> RunAsk:
+        run = self._one(*RUNS)
+        text = self._texts.setdefault(run, [1, 2, 3])
+        start = self._one(0, max(0, len(text) - 1), len(text))
+        text += self._tokens(0, 1, 2, 4)
+        if self._rarely():
+            del text[3:]
+        return RunAsk(
+            run,
+            self._chance.randrange(40) if self._rarely() else start,
+            text[start:],
+            None if self._rarely() else self._open(),
+            self._drafts(0, 1, 2, 3, 4),
+            self._one(0, 0, 1, 8, 512),
+            [self._one(*SSMS) for _ in range(self._one(0, 1, 3))],
+            self._one(0, 0, 3, 50),
+        )
+
+    def _ahead(self) -> AheadAsk:
+        tokens = self._tokens(0, 1, 3, 6)
+        parents = [self._chance.randrange(-1, node) for node in range(len(tokens))]
+        if self._rarely():
+            parents = [self._chance.randrange(-3, 20) for _ in range(5)]
+        return AheadAsk(
+            self._run(), tokens, parents, self._drafts(1, 2, 3), self._one(0, 1, 2, 5, 100, 1 << 17)
+        )
+
+
+def test_a_run_is_named_once_in_a_message(server: NodeServer) -> None:
+    """Else one's drafts would be taken for the other's."""
+    introduced(server)
+    two = [ASK, msgspec.structs.replace(ASK, ssm="ssm-2", index=1)]
+    answer(server, ask(asks=two))
+    text = ask(start=3, tokens=(), asks=[])
+    ahead = AheadMessage(2, [AheadAsk(text, [4], [-1], [one], 20) for one in two])
+    for message in (ahead, RoundMessage(2, [ask(), ask()])):
+        frame = server.handle(CLIENT, encode(message))
+        assert frame is not None
+        reply = from_node(frame)
+        assert isinstance(reply, RefusedMessage) and "run is 'run' more than once" in reply.reason
+    assert answer(server, ask(start=3, tokens=(4,))).runs[0].drafts
+
+
+@pytest.mark.parametrize("part", ["draft", "draft_ahead", "audition"])
+def test_a_fault_of_a_round_is_that_clients_alone(
+    server: NodeServer, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    """Its runs are dropped, and the client is told; the other one's are there."""
+    server.handle(b"other", encode(HelloMessage(VERSION, HASH, 8)))
+    server.handle(b"other", encode(RoundMessage(1, [ask("theirs")])))
+    text = ask(audition=8, heard=["same"])
+    answer(introduced(server), text)
+    message = AheadMessage(2, [AheadAsk(text, [4], [-1], [ASK], 20)])
+    with monkeypatch.context() as patch:
+        patch.setattr(SsmPool, part, lambda *_, **__: {}["missing"])
+        frame = server.handle(
+            CLIENT, encode(message if part == "draft_ahead" else RoundMessage(2, [text]))
+        )
+    assert frame is not None
+    assert from_node(frame) == RefusedMessage(2, "drafting failed: KeyError: 'missing'")
+    assert [client for client, _ in server._runs] == [b"other"]
+    assert answer(server, ask()).runs[0].drafts, "it serves as before"
+
+
+def test_the_client_that_was_asked_last_is_not_forgotten(server: NodeServer) -> None:
+    """An engine that drafts all day, beside many that draft once."""
+    introduced(server)
+    for number in range(2 * MOST_CLIENTS):
+        assert isinstance(answer(server, ask()), DraftsMessage)
+        server.handle(b"%d" % number, encode(HelloMessage(VERSION, HASH, 8)))
+    assert CLIENT in server._clients and len(server._clients) == MOST_CLIENTS
 
 
 def test_deep_and_large_messages_are_refused() -> None:

@@ -39,7 +39,8 @@ function said(nodes) {
   const missing = nodes.filter(({ state }) => state === "late" || state === "absent");
   if (missing.length) {
     const which = missing.map(({ node, state }) => `${node} (${STATES[state]})`).join(", ");
-    return prose(`${plural(missing.length, "node")} of ${nodes.length} missing: ${which}. Rounds go on without its drafts.`);
+    const whose = missing.length > 1 ? "their" : "its";
+    return prose(`${plural(missing.length, "node")} of ${nodes.length} missing: ${which}. Rounds go on without ${whose} drafts.`);
   }
   const sum = (count) => nodes.reduce((total, node) => total + count(node), 0);
   const ahead = sum((node) => node.ahead);

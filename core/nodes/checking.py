@@ -1,0 +1,49 @@
+"""What can be said against nodes before an LLM is loaded, which takes long. Importable without the
+packages of requirements-cluster.txt."""
+
+from __future__ import annotations
+
+import socket
+from importlib.util import find_spec
+
+from core.config.nodes import NodeSettings, address_of
+from core.errors import ConfigError, NodeError
+
+__all__ = ["check_nodes"]
+
+LISTENS_S = 5.0
+"""How long a cluster may take to accept a connection; Ray itself tries for minutes."""
+
+
+def check_nodes(settings: NodeSettings | None) -> None:
+    """Raises ConfigError for packages that are missing and for a bad key file, NodeError for a
+    cluster where nothing listens."""
+    if settings is None:
+        return
+    field, value = (
+        ("cluster", settings.cluster) if settings.cluster else ("node", settings.addresses[0])
+    )
+    for package in ("msgspec", "zmq", *(("ray",) if settings.cluster else ())):
+        if find_spec(package) is None:  # not imported: Ray takes seconds
+            raise ConfigError.of(
+                field,
+                value,
+                "none where `pip install -r requirements-cluster.txt` was not run "
+                f"({package} is missing)",
+            )
+    from core.nodes.keys import read_keys
+
+    read_keys(settings.key_file)
+    if settings.cluster not in ("", "auto"):
+        _check_listens(settings.cluster)
+
+
+def _check_listens(cluster: str) -> None:
+    try:
+        host, port = address_of("cluster", cluster)
+        with socket.create_connection((host.strip("[]"), port), LISTENS_S):
+            pass
+    except (OSError, UnicodeError) as error:  # UnicodeError: a name that cannot be one of a host
+        raise NodeError(
+            f"cluster is {cluster!r}: nothing listens there ({error}); ray start --head begins one"
+        ) from error
