@@ -1,4 +1,5 @@
 """SSMs on other machines: a server that drafts (`python -m core.nodes`), and the pool that asks it.
 
-Needs the packages of requirements-cluster.txt; core imports it only where nodes are named.
+All but `checking` needs the packages of requirements-cluster.txt, and is imported where nodes are
+named.
 """

@@ -72,7 +72,7 @@ REPEATED = {
     "runs": {
         *("output", "owner", "host", "pid", "process_start", "num_lost_events", "note"),
         *("baseline_run_id", "baseline_tokens_per_second", "baseline_note"),
-        "baseline_blocks_json",
+        *("baseline_blocks_json", "baseline_same_text"),
         *("llm", "num_rounds", "num_new_tokens", "tokens_per_second", "mean_acceptance_length"),
     },
     "rounds": {"num_nodes", "tree_depth", "num_new_tokens", "thinned"},
