@@ -571,6 +571,8 @@ def test_a_drafter_without_a_model_has_a_chip_in_a_run_that_it_drafts_in() -> No
         {"accepted": 3, "proposed": 8},
     ]
     assert chips[-1]["letter"] == letters_of(slots_of(["ngram"], infos))["ngram"]
+    # An SSM of the shown run that is loaded no more has none.
+    assert len(header_value(infos, scores={"ssm-gone": (3, 8)})["models"]) == len(infos)
 
 
 def test_where_routing_chooses_the_budget_is_that_of_as_many_ssms() -> None:

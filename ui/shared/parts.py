@@ -14,6 +14,7 @@ from typing import Any
 
 import gradio as gr
 
+from core.config.mechanisms import is_model_free
 from core.events import ModelInfo, RanksInfo
 from ui.run.letters import letter, slots_of
 from ui.run.ranks import division_words
@@ -166,8 +167,8 @@ def _score(scores: Mapping[str, tuple[int, int]], name: str) -> dict[str, int]:
 def _lookup_chips(
     scores: Mapping[str, tuple[int, int]], infos: Sequence[ModelInfo]
 ) -> dict[str, Any]:
-    ssms = {model.name for model in infos if model.role == "ssm"}
-    slots = slots_of([name for name in scores if name not in ssms], infos)
+    # The shown run's SSMs are not always the loaded ones.
+    slots = slots_of([name for name in scores if is_model_free(name)], infos)
     return {
         str(len(infos) + i): {
             "role": "drafter",
