@@ -358,8 +358,11 @@ def test_a_tab_that_is_loaded_anew_in_mid_run_is_told_where_its_run_is(store: Ru
 def test_a_refusal_goes_when_the_form_is_mended_or_with_the_next_press(store: RunStore) -> None:
     live, desk = live_of(context(store)), TabSession()
     assert "prompt is ' '" in notice_of(run(live, desk, prompt=" "))
-    assert "prompt is" not in str(clear_trouble(live, desk)) and desk.trouble == ""
-    assert clear_trouble(live, desk) == gr.skip(), "nothing to take back"
+    # The change to this prompt may settle after Run has refused it.
+    assert clear_trouble(live, desk, form_values(prompt=" ")) == gr.skip() and desk.trouble
+    mended = form_values(prompt="w1")
+    assert "prompt is" not in str(clear_trouble(live, desk, mended)) and desk.trouble == ""
+    assert clear_trouble(live, desk, mended) == gr.skip(), "nothing to take back"
     run(live, desk)
     run(live, desk, prompt=" ")
     assert "prompt is" not in notice_of(move(live.board, desk, "round-previous"), 0)

@@ -236,10 +236,16 @@ def answer_question(
         yield live_values(live, session, drawn)
 
 
-def clear_trouble(live: Live, session: TabSession) -> Any:
-    """The board's notice after the form has changed: an earlier refusal no longer applies."""
+def clear_trouble(live: Live, session: TabSession, values: Sequence[Any]) -> Any:
+    """The board's notice after the form has changed to `values`: an earlier refusal applies no more
+    unless they are still refused so, as where Run was pressed before the change had settled."""
     if not session.trouble:
         return gr.skip()
+    try:
+        request_of(values)
+    except ConfigError as error:
+        if str(error) in session.trouble:
+            return gr.skip()
     session.trouble = ""
     return live.board.current_notice(session)
 

@@ -126,7 +126,7 @@ def _wire_form(live: Live, own: gr.BrowserState) -> None:
             # Not `input`: a text box has none for what is pasted. The server has nothing to do yet,
             # but is told: else Gradio forgets what is typed while a folded box is still appearing.
             control.change(_no_op, None, None, js=settled, **quick)  # type: ignore[attr-defined]
-    form.prompt.change(_mend_handler(live), None, live.board.notice, js=settled, **quick)
+    form.prompt.change(_no_op, None, None, js=settled, **quick)
     preset_inputs = [form.preset, temperature, own, *fields]
     preset_event = form.preset.input(
         _preset_handler(live), preset_inputs, [live.chosen, *fields], js=AWAITED, **quick
@@ -214,17 +214,10 @@ def _settled_handler(live: Live) -> Callable[..., list[Any]]:
         if here:
             session.sent = None
         header = see_form(live, session, values) if here else gr.skip()
-        updates = [*check_form(values), clear_trouble(live, session), header, int(here)]
+        updates = [*check_form(values), clear_trouble(live, session, values), header, int(here)]
         return [gr.skip() if name == shown else name, *updates]
 
     return settle
-
-
-def _mend_handler(live: Live) -> Callable[..., Any]:
-    def mend(request: gr.Request) -> Any:
-        return clear_trouble(live, live.board.session(request))
-
-    return mend
 
 
 def _preset_handler(live: Live) -> Callable[..., list[Any]]:
