@@ -144,7 +144,7 @@ def test_stop_keeps_what_was_written_and_is_never_lost(
     sites.wait_notice(
         page, re.compile(r"Writing: [1-9]")
     )  # Run after Stop runs; a question needs a token
-    page.click("#live-stop")
+    page.locator("#live-stop").press("Enter")
     sites.wait_notice(page, "Stopped: ")
     sites.wait_drawn(page)
     page.locator("#live-figures .ss-state").get_by_text("cancelled", exact=True).wait_for()
@@ -189,7 +189,7 @@ def test_a_page_that_is_left_while_it_writes_says_so_once_and_breaks_nothing(
     page.locator(".sp-state-running").wait_for()
     # Going in earnest would abort the stream, which a browser logs as an error.
     page.evaluate("() => dispatchEvent(new Event('pagehide'))")
-    page.click("#live-stop")
+    page.locator("#live-stop").press("Enter")
     sites.wait_notice(page, "Stopped: ")
     words = "Your run was stopped when this page was left or loaded anew; it is in Sessions."
     reloaded(page)

@@ -192,5 +192,5 @@ def test_a_change_stops_the_run_at_hand_and_a_wrong_one_does_not(
     still(page, 2)
     until(page, lambda: len(worker.runs) == 2 and worker.runs[0].is_cancelled)
     assert not worker.runs[1].is_cancelled
-    page.click("#live-stop")
+    page.locator("#live-stop").press("Enter")
     wait_notice(page, "Stopped: ")

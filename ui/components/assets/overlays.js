@@ -6,6 +6,7 @@ import { intervalBars, stackedBars } from "./hbars.js";
 import { dash, lineChart } from "./minichart.js";
 import { color } from "./palette.js";
 import { fixed, percent, plural, prose, spreads } from "./text.js";
+import { STAGES } from "./timeline_bars.js";
 
 const number = (key) => String(Number(key) + 1);
 // Plain decoding is ink; the others have the palette's colours in their order.
@@ -80,30 +81,27 @@ function ratios(panel) {
 
 // -- where the time goes --
 
-const STAGES = { draft: "drafting", ahead: "drafting ahead", combine: "combining", llm: "LLM", verify: "verifying",
-  commit: "commit", prefill: "reading the prompt", other: "the rest" };
-
 function stages(panel) {
   return charted(panel, stackedBars(panel), {
     empty: "Milliseconds per new token of each stage.",
     told(value) {
       const bars = names(value).filter(([key]) => value.stages[key]?.wall).map(([key, , name]) => {
-        const parts = Object.keys(STAGES).filter((stage) => value.stages[key][stage] > 0)
-          .map((stage) => ({ stage, name: STAGES[stage], value: value.stages[key][stage] }));
+        const parts = [...STAGES].filter(([stage]) => value.stages[key][stage] > 0)
+          .map(([stage, name]) => ({ stage, name, value: value.stages[key][stage] }));
         return { key: number(key), name, parts, wall: value.stages[key].wall };
       });
       if (!bars.length) return null;
-      const used = Object.keys(STAGES).filter((stage) => bars.some(({ parts }) => parts.some((part) => part.stage === stage)));
-      const keys = used.map((stage) => h("span", {}, h("span", { class: "ss-share-part", "data-stage": stage }), STAGES[stage]));
+      const used = [...STAGES].filter(([stage]) => bars.some(({ parts }) => parts.some((part) => part.stage === stage)));
+      const keys = used.map(([stage, name]) => h("span", {}, h("span", { class: "ss-share-part", "data-stage": stage }), name));
       const label = bars.map(({ name, wall }) => `${name} ${fixed(wall, 1)} ms`).join("; ");
       return { bars, keys, label: `Per new token: ${label}`, format: (x) => `${fixed(x, x < 10 ? 1 : 0)} ms`,
         say: `Milliseconds per new token, of each configuration's run of the median speed. ▴ is the time on the clock: stages beside each other add up to more.` };
     },
     table: (value) => ({
-      caption: panel.title, head: ["configuration", "all, ms a token", ...Object.values(STAGES)],
+      caption: panel.title, head: ["configuration", "all, ms a token", ...STAGES.values()],
       rows: names(value).map(([key, , name]) => {
         const told = value.stages[key] ?? {};
-        return [name, fixed(told.wall, 2), ...Object.keys(STAGES).map((stage) => fixed(told[stage], 2))];
+        return [name, fixed(told.wall, 2), ...[...STAGES.keys()].map((stage) => fixed(told[stage], 2))];
       }),
     }),
   });

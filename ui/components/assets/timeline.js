@@ -7,12 +7,8 @@ import { textWidth } from "./measure.js";
 import { createNodes, nodesTable } from "./nodes.js";
 import { drafters } from "./palette.js";
 import { fixed, ms, percent, prose, shorten } from "./text.js";
-import { TOGETHER, markerOf, marksOf, remarksOn, shares, told } from "./timeline_bars.js";
+import { STAGES, TOGETHER, markerOf, marksOf, remarksOn, shares, told } from "./timeline_bars.js";
 
-const STAGES = [
-  ["draft", "drafting"], ["ahead", "drafting ahead"], ["llm", "LLM pass"], ["prefill", "prefill"],
-  ["combine", "combine"], ["verify", "verdict"], ["commit", "commit"], ["other", "between stages"],
-];
 // Events tell where nobody worked for this request, and not for whom else.
 const OTHER = "no model worked for this request: other requests' turns, bookkeeping, the machine's other programs";
 const MEANWHILE = "other requests' turns, and bookkeeping";
@@ -89,7 +85,7 @@ function sentence(value) {
   const sum = summed(value);
   if (!sum) return "no times yet";
   const busiest = Object.entries(value.share).sort((a, b) => b[1] - a[1])[0];
-  const name = new Map(STAGES).get(busiest[0]) ?? busiest[0];
+  const name = STAGES.get(busiest[0]) ?? busiest[0];
   const most = busiest[0] === "other";
   const what = most ? `: ${besideOthers(value) ? MEANWHILE : "no model worked for this request"}` : "";
   const meanwhile = besideOthers(value) ? MEANWHILE : "no model worked (bookkeeping, the machine's other programs)";
@@ -201,7 +197,7 @@ function rangeOf(value, view, bars) {
 
 function drawShare(value, view) {
   const total = summed(value);
-  const parts = STAGES.filter(([name]) => value.share?.[name] > 0).map(([name, label]) => (
+  const parts = [...STAGES].filter(([name]) => value.share?.[name] > 0).map(([name, label]) => (
     { name, label, part: value.share[name] / total, time: value.share[name] }
   ));
   view.share.hidden = view.shareWords.hidden = !total;

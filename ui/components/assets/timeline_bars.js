@@ -3,6 +3,12 @@
 import { MARKS } from "./ahead.js";
 import { ms, prose } from "./text.js";
 
+// Names of the stages by their keys, in the order in which they are drawn.
+export const STAGES = new Map([
+  ["draft", "drafting"], ["ahead", "drafting ahead"], ["llm", "LLM pass"], ["prefill", "prefill"],
+  ["combine", "combine"], ["verify", "verify"], ["commit", "commit"], ["other", "between stages"],
+]);
+
 const PATTERNS = { draft: "", catch_up: "/", forward: "", prefill: "|", combine: "", verify: "", commit: "", load: "", wire: ".", late: "x" };
 // What became of a draft made ahead; its outline says that it is one.
 const FILLED = { hit: ".", miss: "x", open: "" };
