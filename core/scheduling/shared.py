@@ -1,5 +1,5 @@
-"""`shared`: one node budget over several live requests, none of which drafts while plain decoding is
-measured to be faster.
+"""`shared`: one node budget over several live requests, none of which drafts while plain rounds
+are measured to be faster.
 
 In the spirit of TETRIS and of vLLM's adaptive verification, with token trees and several drafters:
 a node is verified while its probability of being accepted is worth the time that it adds to the
