@@ -12,13 +12,14 @@ import torch
 
 from core.errors import ModelLoadError, OutOfMemoryError
 from core.models.loading import placing
+from core.models.loading.arguments import ssms_of
 from core.models.loading.catalog import FAMILIES, SMOLLM2, bundled_llm
 from core.models.loading.gguf_cache import CACHE_VARIABLE
 from core.models.machine import parameter_count
 from storage import RunQuery, RunStore
 from tests.core.models.folders import save_tiny_model
 from tests.core.models.gguf_files import write_model
-from tests.family import SSMS
+from tests.family import SMOLLM2_SSMS, SSMS
 from tests.ui.fakes import FakeWorker, request, script_of
 from tests.ui.model_hosts import OTHER, Loader, failing_loader, other_worker, wait_settled
 from ui.models_tab.handlers import (
@@ -28,11 +29,13 @@ from ui.models_tab.handlers import (
     pair_of,
     pick_offer,
     pick_values,
+    quick_values,
     state_values,
     table,
 )
 from ui.models_tab.offering import NOT_YOURS, need_lines, offers_value
 from ui.models_tab.offers import auto_words, offers, wanted_memory
+from ui.server.arguments import parse
 from ui.server.context import Context, make_context
 from ui.server.model_host import Load, ModelHost
 from ui.server.model_swap import ModelPair
@@ -82,7 +85,8 @@ def test_what_is_offered_and_what_it_needs(tmp_path: Path) -> None:
     groups = [offer.group for offer in all_offers]
     assert groups == ["loaded", "bundled", "smollm2", *["cached"] * 3, *["known"] * len(FAMILIES)]
     first, bundled, smollm2, *rest = all_offers
-    assert smollm2.parts[0].place == "to be downloaded" and smollm2.ssms == ()
+    assert smollm2.parts[0].place == "to be downloaded" and smollm2.ssms == SMOLLM2_SSMS
+    assert [part.role for part in smollm2.parts] == ["LLM", *["SSM"] * len(SMOLLM2_SSMS)]
     assert (first.llm, first.ssms) == ("other", ("small",)) and first.parts[0].place == "loaded"
     assert [part.role for part in bundled.parts] == ["LLM", *["SSM"] * len(SSMS)]
     assert (bundled.llm, bundled.ssms) == ("bundled", SSMS)
@@ -232,12 +236,27 @@ def test_an_offer_fills_the_form_or_is_loaded_at_once(store: RunStore) -> None:
     context = made(store, loader)
     (filled,) = pick_values(context, True, {"llm": "a", "ssms": {"0": "b"}}, ("x", "y", *FORM[2:]))
     assert filled[:2] == ["a", "b"] and not loader.asked
-    offer = {"llm": SMOLLM2, "ssms": {}, "load": True}
+    offer = {"llm": SMOLLM2, "ssms": {"0": "ssm-chat"}, "load": True}
     last = list(pick_values(context, True, offer, ("x", "y", "bfloat16", "cpu")))[-1]
-    assert last[:2] == [SMOLLM2, ""] and "Loaded in" in words(last, 2)
-    assert loader.asked == [ModelPair(SMOLLM2, (), "bfloat16", "cpu")]
+    assert last[:2] == [SMOLLM2, "ssm-chat"] and "Loaded in" in words(last, 2)
+    assert loader.asked == [ModelPair(SMOLLM2, ("ssm-chat",), "bfloat16", "cpu")]
     last = list(pick_values(context, False, offer, ("x", "y", "bfloat16", "cpu")))[-1]
     assert NOT_YOURS in words(last, 2) and len(loader.asked) == 1
+
+
+def test_smollm2_is_loaded_with_the_ssms_that_the_command_line_loads(store: RunStore) -> None:
+    """By the header's offer and by the table's, whose choice is sent as it was shown."""
+    loader = Loader(lambda: other_worker())
+    context = made(store, loader)
+    list(quick_values(context, True, FORM))
+    shown = offers_value(*offers(context.model_host, "auto", "cpu", True))["offers"].values()
+    (offer,) = (one for one in shown if one["group"] == SMOLLM2)
+    list(pick_values(context, True, {**offer, "load": True}, FORM))
+    for ssms in (ssms_of(parse(["--llm", SMOLLM2])), *(pair.ssms for pair in loader.asked)):
+        folders = [Path(path) for ssm in ssms for path in placing.expand_bundled(ssm, SMOLLM2)]
+        assert tuple(folder.name for folder in folders) == SMOLLM2_SSMS
+        assert {folder.parent.name for folder in folders} == {SMOLLM2}
+    assert len(loader.asked) == 2
 
 
 def test_what_the_header_offers(store: RunStore) -> None:

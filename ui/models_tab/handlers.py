@@ -9,6 +9,7 @@ from typing import Any
 import gradio as gr
 
 from core.errors import ConfigError
+from core.models.loading.catalog import BUNDLED, SMOLLM2
 from ui.models_tab.offering import (
     NOT_YOURS,
     free_line,
@@ -31,6 +32,7 @@ __all__ = [
     "pair_of",
     "pick_offer",
     "pick_values",
+    "quick_values",
     "table",
     "state_values",
 ]
@@ -132,6 +134,12 @@ def pick_values(context: Context, mine: bool, data: Any, form: Sequence[Any]) ->
         return
     for values in load_values(context, mine, *offer, *form[2:]):
         yield [*offer, *values]
+
+
+def quick_values(context: Context, mine: bool, form: Sequence[Any]) -> Iterator[Values]:
+    """The same for the header's offer: SmolLM2 with all SSMs that come with it, at once."""
+    offer = {"llm": SMOLLM2, "ssms": {"0": BUNDLED}, "load": True}
+    yield from pick_values(context, mine, offer, form)
 
 
 def pick_offer(data: Any, llm: str, ssms: str) -> tuple[str, str]:

@@ -167,9 +167,9 @@ def offers(
     loaded = _loaded_offer(model_host)
     all_offers = [
         loaded if whole else replace(loaded, llm="", ssms=()),
-        _bundled_offer(dtype, place),
+        _family_offer(BUNDLED, "comes with SpecScope", dtype, place),
+        _family_offer(SMOLLM2, "answers questions; a download of 93 MB, once", dtype, place),
     ]
-    all_offers.append(_smollm2_offer(dtype, place))
     all_offers += _cached_offers(dtype, place) if whole else []
     all_offers += [
         _known_offer(family.llm, family.ssms, family.note, dtype, place) for family in FAMILIES
@@ -191,21 +191,14 @@ def _loaded_part(info: ModelInfo) -> Part:
     return Part(info.role.upper(), info.name, info.parameters, info.dtype, size, LOADED)
 
 
-def _bundled_offer(dtype: str, place: torch.device) -> Offer:
+def _family_offer(llm: str, note: str, dtype: str, place: torch.device) -> Offer:
+    """An LLM by its name, `bundled` or `smollm2`, with the SSMs that come with SpecScope for it."""
     from core.models.loading.placing import need_of, resolve_llm
 
-    ssms = bundled_ssms()
-    parts = [_part("LLM", need_of(resolve_llm(BUNDLED), dtype, place))]
+    ssms = bundled_ssms(llm)
+    parts = [_part("LLM", need_of(resolve_llm(llm), dtype, place))]
     parts += [_part("SSM", need_of(str(path), dtype, place)) for path in ssms]
-    names_ = tuple(path.name for path in ssms)
-    return Offer(BUNDLED, BUNDLED, names_, tuple(parts), "comes with SpecScope")
-
-
-def _smollm2_offer(dtype: str, place: torch.device) -> Offer:
-    from core.models.loading.placing import need_of
-
-    part = _part("LLM", need_of(SMOLLM2, dtype, place))
-    return Offer(SMOLLM2, SMOLLM2, (), (part,), "answers questions; a download of 93 MB, once")
+    return Offer(llm, llm, tuple(path.name for path in ssms), tuple(parts), note)
 
 
 def _cached_offers(dtype: str, place: torch.device) -> list[Offer]:

@@ -9,7 +9,6 @@ from typing import Any
 import gradio as gr
 from gradio.components import Component
 
-from core.models.loading.catalog import SMOLLM2
 from ui.learn.layout import Learn
 from ui.learn.tab import wire_lessons
 from ui.live.layout import Live
@@ -19,6 +18,7 @@ from ui.models_tab.handlers import (
     load_values,
     need_values,
     pick_values,
+    quick_values,
     state_values,
     table,
 )
@@ -224,7 +224,6 @@ def _quick_handler(models: Models) -> Callable[..., Iterator[Values]]:
     """Load the header's offer at once."""
 
     def load(request: gr.Request, *form: Any) -> Iterator[Values]:
-        offer = {"llm": SMOLLM2, "ssms": {}, "load": True}
-        yield from pick_values(models.context, _mine(models, request), offer, form)
+        yield from quick_values(models.context, _mine(models, request), form)
 
     return load
