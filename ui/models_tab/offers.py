@@ -23,6 +23,7 @@ from core.models.loading.catalog import (
     cached_models,
     snapshot,
 )
+from core.models.loading.smollm2 import DOWNLOAD
 from ui.run.ranks import division_words
 from ui.server.model_host import ModelHost
 from ui.server.model_swap import ModelPair
@@ -168,7 +169,7 @@ def offers(
     all_offers = [
         loaded if whole else replace(loaded, llm="", ssms=()),
         _family_offer(BUNDLED, "comes with SpecScope", dtype, place),
-        _family_offer(SMOLLM2, "answers questions; a download of 93 MB, once", dtype, place),
+        _family_offer(SMOLLM2, "answers questions", dtype, place),
     ]
     all_offers += _cached_offers(dtype, place) if whole else []
     all_offers += [
@@ -198,7 +199,8 @@ def _family_offer(llm: str, note: str, dtype: str, place: torch.device) -> Offer
     ssms = bundled_ssms(llm)
     parts = [_part("LLM", need_of(resolve_llm(llm), dtype, place))]
     parts += [_part("SSM", need_of(str(path), dtype, place)) for path in ssms]
-    return Offer(llm, llm, tuple(path.name for path in ssms), tuple(parts), note)
+    download = f"; a download, once: {DOWNLOAD}" * (parts[0].place == AWAY)
+    return Offer(llm, llm, tuple(path.name for path in ssms), tuple(parts), note + download)
 
 
 def _cached_offers(dtype: str, place: torch.device) -> list[Offer]:

