@@ -135,7 +135,8 @@ def need_of(name: str, dtype: str, device: torch.device) -> Need:
     with nothing to load."""
     if name == SMOLLM2:
         local = local_smollm2()
-        return replace(need_of(local.name if local else SMOLLM2_ID, dtype, device), name=SMOLLM2)
+        need = need_of(local.name if local else SMOLLM2_ID, dtype, device)
+        return replace(need, name=SMOLLM2, here=local is not None)
     if is_path(name):
         name = locate(name).name
         if is_gguf(name):

