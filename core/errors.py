@@ -45,10 +45,21 @@ __all__ = [
     "UnknownStudyError",
     "UnsupportedModelError",
     "VocabMismatchError",
+    "one_line",
 ]
 
 
 LONGEST_SHOWN = 300
+
+
+def one_line(said: object, longest: int = LONGEST_SHOWN) -> str:
+    """What a file or another package says, for a message: in one line, without anything that a
+    terminal obeys, at most `longest` characters and three dots."""
+    text = str(said)
+    # A character is at most ten in its escaped form; of a megabyte only the beginning is looked at.
+    words = " ".join(text[: 4 * longest].split())
+    shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in words)
+    return shown if len(shown) <= longest and len(text) <= 4 * longest else f"{shown[:longest]}..."
 
 
 class SpecScopeError(Exception):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from huggingface_hub import HfApi
 from huggingface_hub import errors as hub_errors
 
-from core.errors import ModelLoadError, VocabMismatchError
+from core.errors import ModelLoadError, VocabMismatchError, one_line
 
 if TYPE_CHECKING:
     from core.models.protocol import LanguageModel
@@ -256,9 +256,10 @@ def check_same_vocabulary(llm: Any, ssm: Any, llm_name: str, ssm_name: str) -> N
     ours, theirs = _by_id(llm), _by_id(ssm)
     for token_id in sorted(ours.keys() | theirs.keys()):
         if ours.get(token_id) != theirs.get(token_id):
+            there, here = (one_line(repr(ids.get(token_id)), 80) for ids in (theirs, ours))
             raise VocabMismatchError(
-                f"ssm is {ssm_name!r}: token id {token_id} is {theirs.get(token_id)!r} there and "
-                f"{ours.get(token_id)!r} in {llm_name}; an SSM with the LLM's tokenizer is allowed"
+                f"ssm is {ssm_name!r}: token id {token_id} is {there} there and {here} in "
+                f"{llm_name}; an SSM with the LLM's tokenizer is allowed"
             )
     for name in ("bos_token_id", "eos_token_id"):
         if getattr(llm, name) != getattr(ssm, name):

@@ -29,6 +29,7 @@ from core.errors import (
     OutOfMemoryError,
     SpecScopeError,
     UnsupportedModelError,
+    one_line,
 )
 from core.models.loading.catalog import GGUF_SUFFIX
 from core.models.loading.gguf_header import GgufHeader, read_header
@@ -201,7 +202,7 @@ def _dequantize(file: Path, header: GgufHeader, folder: Path, say: Say) -> tuple
     except MODEL_FAULTS as error:
         if isinstance(error, SpecScopeError):  # our own, or what `say` ends the loading with
             raise
-        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        reason = one_line(error) or type(error).__name__
         raise UnsupportedModelError(
             f"model is {str(file)!r} ({header}): transformers cannot load it ({reason}); a GGUF "
             "file of a decoder-only model that transformers can dequantize is allowed"

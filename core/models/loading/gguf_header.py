@@ -1,7 +1,8 @@
 """A GGUF file's header, read with bounds, before transformers or anything large sees the file.
 
-Every count and length is checked against the size of the file, so that no number in it decides how
-much memory or time is spent. What cannot be loaded is refused with the reason. Reads no weights.
+Every count and length is checked against the size of the file and against limits far above the
+largest models, so that no number in it decides how much memory or time is spent, here or by what
+reads the file next. What cannot be loaded is refused with the reason. Reads no weights.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from core.errors import ModelLoadError, UnsupportedModelError
+from core.errors import ModelLoadError, UnsupportedModelError, one_line
 
 __all__ = ["PACKAGES", "GgufHeader", "read_header"]
 
@@ -41,9 +42,16 @@ SMALLEST_ENTRY, SMALLEST_TENSOR = 13, 33  # bytes that one takes at least
 # transformers makes some hundred bytes of Python objects for each item. The largest vocabularies,
 # of 262 thousand tokens, have 1.3 million with their scores, types and merges.
 MOST_ITEMS = 2_000_000
-MOST_TENSORS, MOST_LAYERS = 65_536, 1_024
+MOST_TENSORS, MOST_LAYERS = 16_384, 1_024
+# Real files have up to a hundred. The package `gguf` takes more for each entry the more there are:
+# 400 thousand took it a minute and a half.
+MOST_ENTRIES = 4_096
+# Of a vocabulary without merges transformers looks at every place where a token can be cut, so a
+# token costs the square of its length. Half a million merges of 10 bytes come to a twentieth.
+MOST_SQUARED_BYTES = 1 << 30
 LONGEST_NAME, LONGEST_TEXT = 255, 1 << 20
 MOST_DIMENSIONS, LARGEST_ALIGNMENT = 4, 1 << 16
+LONGEST_SHOWN = 80  # characters of a name or text of the file in a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +66,7 @@ class GgufHeader:
 
     def __str__(self) -> str:
         stored = ", ".join(f"{count} of {name}" for name, count in self.types.items())
-        return f"{self.architecture}, {self.parameters} parameters, tensors: {stored}"
+        return f"{_shown(self.architecture)}, {self.parameters} parameters, tensors: {stored}"
 
 
 def read_header(file: Path) -> GgufHeader:
@@ -110,27 +118,35 @@ class _HeaderReader:
         self.data = data
         self.size = len(data)
         self.at = len(MAGIC)
-        self.items = 0
+        self.items = self.squared_bytes = 0
         self.gguf = _package(file)
 
     def header(self) -> GgufHeader:
         self._check_version()
         tensors, entries = self._number(U64), self._number(U64)
         if tensors > min(MOST_TENSORS, self.size // SMALLEST_TENSOR):
-            _refuse(self.file, f"it claims {tensors} tensors in {self.size} bytes")
-        if entries > self.size // SMALLEST_ENTRY:
-            _refuse(self.file, f"it claims {entries} metadata entries in {self.size} bytes")
+            _refuse(
+                self.file,
+                f"it claims {tensors} tensors in {self.size} bytes, {MOST_TENSORS} at most "
+                "are read",
+            )
+        if entries > min(MOST_ENTRIES, self.size // SMALLEST_ENTRY):
+            _refuse(
+                self.file,
+                f"it claims {entries} metadata entries in {self.size} bytes, {MOST_ENTRIES} at "
+                "most are read",
+            )
         metadata = self._metadata(entries)
         architecture = metadata.get("general.architecture")
         if not isinstance(architecture, str):
             _refuse(self.file, "general.architecture is missing")
         if metadata.get("split.count", 0) not in (0, 1):
             _raise_unsupported(
-                self.file, f"it is one of {metadata['split.count']} files of a model"
+                self.file, f"it is one of {_shown(metadata['split.count'])} files of a model"
             )
         layers = metadata.get(f"{architecture}.block_count")
         if not isinstance(layers, int) or not 0 < layers <= min(tensors, MOST_LAYERS):
-            _refuse(self.file, f"block_count is {layers!r} with {tensors} tensors")
+            _refuse(self.file, f"block_count is {_shown(layers)} with {tensors} tensors")
         parameters, types, names = self._tensors(tensors, metadata)
         self._check_types(types)
         return GgufHeader(architecture, parameters, types, names)
@@ -149,7 +165,7 @@ class _HeaderReader:
         for _ in range(entries):
             name = self._text(LONGEST_NAME)
             if name in metadata:
-                _refuse(self.file, f"its metadata has {name} twice")
+                _refuse(self.file, f"its metadata has {_shown(name)} twice")
             metadata[name] = self._value(name, self._number(U32))
         return metadata
 
@@ -159,18 +175,19 @@ class _HeaderReader:
         if kind == STRING:
             return self._text(LONGEST_TEXT)
         if kind != ARRAY:
-            _refuse(self.file, f"{name} is of type {kind}")
+            _refuse(self.file, f"{_shown(name)} is of type {kind}")
         kind, count = self._number(U32), self._number(U64)
         self.items += count
         if self.items > MOST_ITEMS:
-            _refuse(self.file, f"its metadata holds more than {MOST_ITEMS} items, in {name}")
+            _refuse(
+                self.file, f"its metadata holds more than {MOST_ITEMS} items, in {_shown(name)}"
+            )
         if kind in FORMATS:
             self._skip(count * struct.calcsize(FORMATS[kind]))
         elif kind == STRING:
-            for _ in range(count):
-                self._skip(self._number(U64))
+            self._skip_texts(name, count)
         else:
-            _refuse(self.file, f"{name} is an array of type {kind}")
+            _refuse(self.file, f"{_shown(name)} is an array of type {kind}")
         return count
 
     # -- tensors --
@@ -181,7 +198,7 @@ class _HeaderReader:
         """The number of values, how many tensors are stored how, and the tensors' names."""
         alignment = metadata.get("general.alignment", 32)
         if not isinstance(alignment, int) or not 0 < alignment <= LARGEST_ALIGNMENT:
-            _refuse(self.file, f"general.alignment is {alignment!r}")
+            _refuse(self.file, f"general.alignment is {_shown(alignment)}")
         tensors = [self._tensor() for _ in range(count)]
         begin = math.ceil(self.at / alignment) * alignment
         names = frozenset(name for name, *_ in tensors)
@@ -189,7 +206,10 @@ class _HeaderReader:
             _refuse(self.file, "two of its tensors have one name")
         for name, _, _, offset, size in tensors:
             if begin + offset + size > self.size:
-                _refuse(self.file, f"it ends within tensor {name}: it was cut, or its sizes are")
+                _refuse(
+                    self.file,
+                    f"it ends within tensor {_shown(name)}: it was cut, or its sizes are wrong",
+                )
         # Tensors that share their bytes would make a small file a large model.
         if sum(size for *_, size in tensors) > self.size:
             _refuse(self.file, "its tensors overlap")
@@ -201,19 +221,19 @@ class _HeaderReader:
         name = self._text(LONGEST_NAME)
         dimensions = self._number(U32)
         if dimensions > MOST_DIMENSIONS:
-            _refuse(self.file, f"tensor {name} has {dimensions} dimensions")
+            _refuse(self.file, f"tensor {_shown(name)} has {dimensions} dimensions")
         shape = [self._number(U64) for _ in range(dimensions)]
         kind, offset = self._number(U32), self._number(U64)
         try:
             kind_of = self.gguf.GGMLQuantizationType(kind)
         except ValueError:
             _raise_unsupported(
-                self.file, f"tensor {name} is of type {kind}, which no package here knows"
+                self.file, f"tensor {_shown(name)} is of type {kind}, which no package here knows"
             )
         block, size = self.gguf.GGML_QUANT_SIZES[kind_of]
         values = math.prod(shape)
         if not values or values > block * self.size or (shape or [1])[0] % block:
-            _refuse(self.file, f"tensor {name} has shape {shape} as {kind_of.name}")
+            _refuse(self.file, f"tensor {_shown(name)} has shape {shape} as {kind_of.name}")
         return name, values, kind_of.name, offset, values // block * size
 
     def _check_types(self, types: Mapping[str, int]) -> None:
@@ -239,10 +259,27 @@ class _HeaderReader:
         self._skip(length)
         return self.data[self.at - length : self.at].decode("utf-8")
 
+    def _skip_texts(self, name: str, count: int) -> None:
+        for _ in range(count):
+            length = self._number(U64)
+            self._skip(length)
+            self.squared_bytes += length * length
+            if self.squared_bytes > MOST_SQUARED_BYTES:
+                _refuse(
+                    self.file,
+                    f"its lists of texts are too long, in {_shown(name)}: the squares of their "
+                    f"lengths come to more than {MOST_SQUARED_BYTES}",
+                )
+
     def _skip(self, length: int) -> None:
         self.at += length
         if self.at > self.size:
             _refuse(self.file, "it ends within its header: it was cut, or its sizes are wrong")
+
+
+def _shown(value: object) -> str:
+    """A name or value of the file for a message: whatever it holds, in one short line."""
+    return one_line(repr(value)[1:-1] if isinstance(value, str) else value, LONGEST_SHOWN)
 
 
 def _package(file: Path) -> Any:

@@ -16,6 +16,7 @@ from core.errors import (
     ModelLoadError,
     SpecScopeError,
     UnsupportedModelError,
+    one_line,
 )
 from core.models.loading.catalog import ALLOWED, ModelSource
 from core.models.loading.gguf_cache import check_complete
@@ -90,7 +91,7 @@ def reading_model(source: ModelSource) -> Iterator[None]:
 
 def unreadable(what: str, source: ModelSource, error: Exception) -> str:
     """Why a model or tokenizer cannot be read, in one line."""
-    reason = " ".join(str(error).split())[:300] or type(error).__name__
+    reason = one_line(error) or type(error).__name__
     if "ignore_mismatched_sizes" in reason:  # transformers' hint at a report that is not shown
         reason = "its weights have other shapes than its config.json says"
     return f"{what} is {str(source)!r}: it cannot be read ({reason}); {ALLOWED}"

@@ -18,12 +18,18 @@ from hypothesis import strategies as st
 
 from core.errors import ModelError, ModelLoadError, UnsupportedModelError
 from core.models.loading.gguf_cache import CACHE_VARIABLE, dequantize_file
-from core.models.loading.gguf_header import MOST_ITEMS, read_header
+from core.models.loading.gguf_header import (
+    MOST_ENTRIES,
+    MOST_ITEMS,
+    MOST_SQUARED_BYTES,
+    read_header,
+)
 from tests.core.models.folders import refusal_of, save_tiny_model
 from tests.core.models.gguf_files import module_of, write_model
 
 HUGE = 2**63 - 1
 LARGEST_PEAK = 32 << 20
+MORE_THAN = f"more than {MOST_SQUARED_BYTES}"
 
 
 @pytest.fixture(autouse=True)
@@ -38,11 +44,23 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 
 def text(value: str) -> bytes:
-    return struct.pack("<Q", len(value)) + value.encode()
+    return struct.pack("<Q", len(value.encode())) + value.encode()
 
 
 def entry(name: str, kind: int, value: bytes) -> bytes:
     return text(name) + struct.pack("<I", kind) + value
+
+
+# What a terminal would obey, in whatever a message may repeat.
+EVIL = "a\nb\x1b[31m\u202e\u2028"
+EVIL_SHOWN = "a\\nb\\x1b[31m\\u202e\\u2028"
+LINES = "x\n\x1b[2J" * 20_000
+
+
+def texts(name: str, *lengths: int) -> bytes:
+    """An array of texts so long."""
+    packed = b"".join(struct.pack("<Q", length) + b"a" * length for length in lengths)
+    return entry(name, 9, struct.pack("<IQ", 8, len(lengths)) + packed)
 
 
 LLAMA = entry("general.architecture", 8, text("llama"))
@@ -145,6 +163,55 @@ BROKEN = {
         file_of(LLAMA, LAYERS, tensors=(tensor("a", (32,)), tensor("a", (32,)))),
         "two of its tensors have one name",
     ),
+    "more entries than any model has": (
+        file_of(*(entry(f"k{i}", 0, b"x") for i in range(MOST_ENTRIES + 1))),
+        f"it claims {MOST_ENTRIES + 1} metadata entries in ",
+    ),
+    "a long token": (
+        file_of(LLAMA, LAYERS, texts("tokenizer.ggml.tokens", 3, 40_000)),
+        f"in tokenizer.ggml.tokens: the squares of their lengths come to {MORE_THAN}",
+    ),
+    "many long tokens": (
+        file_of(LLAMA, LAYERS, texts("a", *[4000] * 50), texts("b", *[4000] * 50)),
+        f"in b: the squares of their lengths come to {MORE_THAN}",
+    ),
+    "an entry of an evil name twice": (
+        file_of(entry(EVIL, 4, bytes(4)), entry(EVIL, 4, bytes(4))),
+        f"its metadata has {EVIL_SHOWN} twice",
+    ),
+    "an evil name of no type": (file_of(entry(EVIL, 77, b"")), f"{EVIL_SHOWN} is of type 77"),
+    "an evil array": (
+        file_of(entry(EVIL, 9, struct.pack("<IQ", 9, 1))),
+        f"{EVIL_SHOWN} is an array of type 9",
+    ),
+    "an evil long array": (
+        file_of(entry(EVIL, 9, struct.pack("<IQ", 0, HUGE))),
+        f"items, in {EVIL_SHOWN}",
+    ),
+    "evil long texts": (
+        file_of(texts(EVIL, 40_000)),
+        f"in {EVIL_SHOWN}: the squares",
+    ),
+    "an evil tensor": (
+        file_of(LLAMA, LAYERS, tensors=(tensor(EVIL, (33,), 8),)),
+        f"tensor {EVIL_SHOWN} has shape [33]",
+    ),
+    "an evil tensor of many dimensions": (
+        file_of(LLAMA, LAYERS, tensors=(tensor(EVIL, (1,) * 40),)),
+        f"tensor {EVIL_SHOWN} has 40 dimensions",
+    ),
+    "an evil tensor past the end": (
+        file_of(LLAMA, LAYERS, tensors=(tensor(EVIL, (32,), 0, HUGE),)),
+        f"it ends within tensor {EVIL_SHOWN}: ",
+    ),
+    "a text for the layers": (
+        file_of(LLAMA, entry("llama.block_count", 8, text(LINES))),
+        "block_count is x\\n\\x1b[2Jx",
+    ),
+    "a text for the alignment": (
+        file_of(LLAMA, LAYERS, entry("general.alignment", 8, text(LINES))),
+        "general.alignment is x\\n\\x1b[2Jx",
+    ),
     "one place for all": (
         file_of(LLAMA, LAYERS, tensors=tuple(tensor(f"t{i}", (1000,)) for i in range(9))),
         "its tensors overlap",
@@ -154,6 +221,14 @@ UNSUPPORTED = {
     "no such type": (
         file_of(LLAMA, LAYERS, tensors=(tensor("a", (32,), 999),)),
         "of type 999, which no package here knows",
+    ),
+    "an evil tensor of no such type": (
+        file_of(LLAMA, LAYERS, tensors=(tensor(EVIL, (32,), 999),)),
+        f"tensor {EVIL_SHOWN} is of type 999",
+    ),
+    "one of a text": (
+        file_of(LLAMA, LAYERS, entry("split.count", 8, text(LINES))),
+        "it is one of x\\n\\x1b[2Jx",
     ),
     "whole numbers": (
         file_of(LLAMA, LAYERS, tensors=(tensor("a", (32,), gguf.GGMLQuantizationType.I32.value),)),
@@ -197,6 +272,23 @@ def test_an_architecture_that_transformers_does_not_read(tmp_path: Path, cache: 
     )
     assert "GGUF model with architecture grok is not supported yet" in message
     assert [path.suffix for path in (cache / "gguf").iterdir()] == [".lock"]
+
+
+def test_an_architecture_of_an_evil_name(tmp_path: Path) -> None:
+    """transformers repeats it in its own error."""
+    file = write_model(tmp_path / "evil.gguf", architecture=EVIL * 8)
+    message = refusal_of(UnsupportedModelError, file)
+    assert f"({EVIL_SHOWN}" in message and "transformers cannot load it (" in message
+
+
+def test_the_largest_vocabularies_are_far_below_the_limits(tmp_path: Path) -> None:
+    """As many tokens as the largest real ones have, and the bytes of their merges, in longer texts."""
+    file = tmp_path / "large.gguf"
+    tokens = texts("tokenizer.ggml.tokens", *[16] * 262_144)
+    merges = texts("tokenizer.ggml.merges", *[48] * 128_000)
+    entries = [entry(f"general.{i}", 8, text("x" * 1000)) for i in range(1000)]
+    file.write_bytes(file_of(LLAMA, LAYERS, tokens, merges, *entries))
+    assert read_header(file).architecture == "llama"
 
 
 @pytest.mark.parametrize(
@@ -254,7 +346,7 @@ def test_any_changed_bytes_of_the_header(good: bytes, tmp_path: Path, data: st.D
     try:
         read_header(file)
     except ModelError as error:
-        assert str(file) in str(error) and len(str(error)) < 1000
+        assert str(file) in str(error) and len(str(error)) < 1000 and str(error).isprintable()
 
 
 def test_a_directory(tmp_path: Path) -> None:
