@@ -282,7 +282,7 @@ def test_an_architecture_of_an_evil_name(tmp_path: Path) -> None:
 
 
 def test_the_largest_vocabularies_are_far_below_the_limits(tmp_path: Path) -> None:
-    """As many tokens as the largest real ones have, and the bytes of their merges, in longer texts."""
+    """As many tokens as the largest real ones have, and more bytes of merges."""
     file = tmp_path / "large.gguf"
     tokens = texts("tokenizer.ggml.tokens", *[16] * 262_144)
     merges = texts("tokenizer.ggml.merges", *[48] * 128_000)
