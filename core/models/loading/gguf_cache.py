@@ -54,6 +54,9 @@ WEIGHTS = "model.safetensors"
 SMALL_FILE = 16 << 20
 EXACT_DTYPES = (torch.bfloat16, torch.float16)
 LARGEST_BUFFER = 1 << 26
+# Beside the float32 weights, for each value of the largest tensor: when it is dequantized and when
+# its narrower copies are compared with it.
+TEMPORARY_BYTES = 12
 SCALED_ROPE = "rope_freqs.weight"
 LOCK_PATIENCE_S = 0.5
 
@@ -239,11 +242,16 @@ def _warnings(file: Path, header: GgufHeader, unread: int) -> tuple[str, ...]:
 
 
 def _check_room(file: Path, header: GgufHeader, folder: Path) -> None:
-    """Raises OutOfMemoryError where the float32 weights fit neither in memory nor on the disk."""
-    needed = 4 * header.parameters
+    """Raises OutOfMemoryError where what dequantizing takes is not free in memory, or what is kept
+    not on the disk."""
+    kept = 4 * header.parameters
+    taken = kept + TEMPORARY_BYTES * header.largest
     free = available_bytes(torch.device("cpu"))
     disk = shutil.disk_usage(folder).free
-    for place, there in (("in memory", free), (f"on the disk of {cache_folder()}", disk)):
+    for needed, place, there in (
+        (taken, "in memory", free),
+        (kept, f"on the disk of {cache_folder()}", disk),
+    ):
         if there is not None and needed > there:
             raise OutOfMemoryError(
                 f"model {file.name} needs {format_bytes(needed)} to be dequantized: "
@@ -271,12 +279,13 @@ def _parameters_described(file: Path, header: GgufHeader, config: Any) -> int:
 
 def _exact_weights(module: Any) -> dict[str, torch.Tensor]:
     """The module's weights by name, those that are tied once, each in the narrowest dtype that
-    holds its values."""
-    tied: dict[int, str] = {}
-    weights = module.state_dict()
-    for name, weight in weights.items():
-        tied.setdefault(weight.data_ptr(), name)
-    return {name: narrow_exactly(weights[name]) for name in tied.values()}
+    holds its values; the module's own become those, one after another: there is not room for all
+    of them twice."""
+    weights: dict[str, torch.Tensor] = {}
+    for name, weight in module.named_parameters():  # tied ones by their first name
+        weight.data = weights[name] = narrow_exactly(weight.data)
+    buffers = module.state_dict().keys() - dict(module.named_parameters(remove_duplicate=False))
+    return weights | {name: narrow_exactly(module.get_buffer(name)) for name in sorted(buffers)}
 
 
 def check_complete(report: dict[str, Any]) -> None:

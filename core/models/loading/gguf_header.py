@@ -57,10 +57,11 @@ LONGEST_SHOWN = 80  # characters of a name or text of the file in a message
 @dataclass(frozen=True, slots=True)
 class GgufHeader:
     """What a GGUF file says of itself. `tensors`: their names; `types`: how many of them are stored
-    how; `parameters`: values in all of them together."""
+    how; `parameters`: values in all of them together; `largest`: in the largest."""
 
     architecture: str
     parameters: int
+    largest: int
     types: Mapping[str, int]
     tensors: frozenset[str]
 
@@ -147,9 +148,9 @@ class _HeaderReader:
         layers = metadata.get(f"{architecture}.block_count")
         if not isinstance(layers, int) or not 0 < layers <= min(tensors, MOST_LAYERS):
             _refuse(self.file, f"block_count is {_shown(layers)} with {tensors} tensors")
-        parameters, types, names = self._tensors(tensors, metadata)
+        values, types, names = self._tensors(tensors, metadata)
         self._check_types(types)
-        return GgufHeader(architecture, parameters, types, names)
+        return GgufHeader(architecture, sum(values), max(values), types, names)
 
     def _check_version(self) -> None:
         version = self._number(U32)
@@ -194,8 +195,8 @@ class _HeaderReader:
 
     def _tensors(
         self, count: int, metadata: Mapping[str, Any]
-    ) -> tuple[int, Mapping[str, int], frozenset[str]]:
-        """The number of values, how many tensors are stored how, and the tensors' names."""
+    ) -> tuple[list[int], Mapping[str, int], frozenset[str]]:
+        """The number of values in each, how many tensors are stored how, and the tensors' names."""
         alignment = metadata.get("general.alignment", 32)
         if not isinstance(alignment, int) or not 0 < alignment <= LARGEST_ALIGNMENT:
             _refuse(self.file, f"general.alignment is {_shown(alignment)}")
@@ -214,7 +215,7 @@ class _HeaderReader:
         if sum(size for *_, size in tensors) > self.size:
             _refuse(self.file, "its tensors overlap")
         types = Counter(kind for _, _, kind, _, _ in tensors)
-        return sum(values for _, values, *_ in tensors), MappingProxyType(types), names
+        return [values for _, values, *_ in tensors], MappingProxyType(types), names
 
     def _tensor(self) -> tuple[str, int, str, int, int]:
         """Name, number of values, type, place and size in bytes of the next one."""

@@ -243,6 +243,32 @@ def test_too_little_memory(q8: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         dequantize_file(q8, ignore)
 
 
+@pytest.mark.parametrize("kind", ["F16", "Q8_0"])
+def test_it_needs_memory_beside_the_weights(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For the largest tensor while it is dequantized and narrowed."""
+    file = write_model(tmp_path / "tiny.gguf", kind)
+    sizes = [weight.numel() for weight in module_of().parameters()]
+    enough = 4 * sum(sizes) + 12 * max(sizes)
+    monkeypatch.setattr(gguf_cache, "available_bytes", lambda _: enough - 1)
+    with pytest.raises(gguf_cache.OutOfMemoryError, match="are free in memory; choose"):
+        dequantize_file(file, ignore)
+    monkeypatch.setattr(gguf_cache, "available_bytes", lambda _: enough)
+    dequantize_file(file, ignore)
+
+
+def test_no_weight_is_held_twice() -> None:
+    module = module_of(tie_word_embeddings=True).half().float()
+    large = {name: weight.data_ptr() for name, weight in module.named_parameters()}
+    weights = gguf_cache._exact_weights(module)
+    assert weights.keys() == large.keys() and "lm_head.weight" not in weights
+    assert module.lm_head.weight is module.model.embed_tokens.weight
+    for name, weight in module.named_parameters():
+        assert weight.data_ptr() == weights[name].data_ptr() != large[name], name
+        assert weight.element_size() == 2
+
+
 def test_without_the_packages(q8: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gguf_header, "PACKAGES", ("gguf", "no_such_package"))
     message = refusal_of(ModelLoadError, q8)
