@@ -44,6 +44,8 @@ __all__ = [
     "hold_lock",
     "recorded_warnings",
     "sha256_of",
+    "sweep_parts",
+    "unwritable",
 ]
 
 CACHE_VARIABLE = "SPECSCOPE_CACHE"
@@ -78,6 +80,7 @@ def dequantize_file(file: Path, say: Say) -> Path:
     """The folder with this file's weights, tokenizer and chat template, written where it is not in
     the cache yet. Raises ModelError where the file cannot be loaded or does not fit."""
     header = read_header(file)
+    sweep_parts(cache_folder() / "gguf")
     try:
         entry = cache_folder() / "gguf" / sha256_of(file)
         if (folder := _whole_folder(entry)) is not None:
@@ -87,10 +90,23 @@ def dequantize_file(file: Path, say: Say) -> Path:
             # Another process may have written it meanwhile.
             return _whole_folder(entry) or _write(file, header, entry, say)
     except OSError as error:
-        raise ModelLoadError(
-            f"model is {str(file)!r}: it cannot be dequantized into {cache_folder()} ({error}); "
-            f"{CACHE_VARIABLE} names another folder"
-        ) from error
+        raise unwritable(str(file), "dequantized", error) from error
+
+
+def unwritable(model: str, done: str, error: OSError) -> ModelLoadError:
+    """The refusal of a model for which the cache cannot be written."""
+    return ModelLoadError(
+        f"model is {model!r}: it cannot be {done} into {str(cache_folder())!r} "
+        f"({one_line(error)}); {CACHE_VARIABLE} names another folder"
+    )
+
+
+def sweep_parts(folder: Path) -> None:
+    """Removes what processes that were killed left in this folder of the cache: parts, `NAME.part`,
+    whose lock, `NAME.lock`, nobody holds. What cannot be removed stays."""
+    for part in folder.glob("*.part"):
+        with contextlib.suppress(OSError, Timeout), FileLock(part.with_suffix(".lock"), timeout=0):
+            _remove(part)
 
 
 def recorded_warnings(name: str) -> tuple[str, ...]:

