@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from core.config import Request
 from core.config.mechanisms import DRAFT_KINDS, draft_kind, verify_rule
 from core.drafters import resolve_drafters
-from core.errors import MODEL_FAULTS, ConfigError, ContextLengthError
+from core.errors import MODEL_FAULTS, ConfigError, ContextLengthError, one_line
 from core.models.detokenize import Detokenizer, control_tokens_in, longest_token
 from core.models.loading.load import LoadedModels
 from core.sequence import TokenSequence
@@ -24,6 +24,7 @@ __all__ = ["chat_tokens", "check", "prepare", "refuse_oversized"]
 # Of a prompt with more characters for each token of the context, the beginning is tokenized first.
 # Where it is cut it may have so many tokens more than within the whole text.
 CHARACTERS_A_TOKEN, CUT_TOKENS = 8, 64
+MOST_RENDERED = 1 << 26  # characters of a conversation in its template, where a token may be longer
 
 
 def check(models: LoadedModels, request: Request) -> None:
@@ -89,12 +90,12 @@ def refuse_oversized(models: LoadedModels, request: Request) -> None:
         )
 
 
-def _refuse_by_beginning(models: LoadedModels, request: Request) -> None:
+def _refuse_by_beginning(models: LoadedModels, text: str) -> None:
     """Raises ContextLengthError where the beginning of a very long prompt fills the context alone:
     the time in which others wait is bounded by the context, not by the text."""
     context, name = models.llm.context_length, models.llm.info.name
-    beginning = request.prompt[: context * CHARACTERS_A_TOKEN]
-    if request.prompt_token_ids or len(beginning) == len(request.prompt):
+    beginning = text[: context * CHARACTERS_A_TOKEN]
+    if len(beginning) == len(text):
         return
     count = len(_tokens_of(models, beginning))
     if count > context + CUT_TOKENS:
@@ -129,7 +130,6 @@ def _prompt_tokens(models: LoadedModels, request: Request) -> tuple[int, ...]:
     """The prompt's token ids. Raises ContextLengthError if no token of an answer would fit."""
     llm = models.llm
     refuse_oversized(models, request)
-    _refuse_by_beginning(models, request)
     prompt_ids = _tokenize(models, request)
     if len(prompt_ids) >= llm.context_length:
         raise ContextLengthError(
@@ -145,6 +145,7 @@ def _tokenize(models: LoadedModels, request: Request) -> tuple[int, ...]:
         return request.prompt_token_ids
     if request.chat:
         return chat_tokens(models, [{"role": "user", "content": request.prompt}])
+    _refuse_by_beginning(models, request.prompt)
     ids = _tokens_of(models, request.prompt)
     if not ids:
         raise ConfigError.of("prompt", request.prompt, "a text of at least one token")
@@ -153,28 +154,33 @@ def _tokenize(models: LoadedModels, request: Request) -> tuple[int, ...]:
 
 def chat_tokens(models: LoadedModels, messages: Iterable[Mapping[str, str]]) -> tuple[int, ...]:
     """The messages in the LLM's chat template, and the beginning of an answer. Raises ConfigError
-    where it has no template or that fails."""
+    where it has no template or that fails, ContextLengthError where the text cannot fit."""
     tokenizer = models.tokenizer
     if not tokenizer.chat_template:
         raise ConfigError.of("chat", True, f"false: {models.llm.info.name} has no chat template")
+    longest = min(models.llm.context_length * longest_token(tokenizer), MOST_RENDERED)
     try:
-        ids = tokenizer.apply_chat_template(
-            list(messages), add_generation_prompt=True, return_dict=True
-        )["input_ids"]
+        text = models.templates.render(
+            tokenizer.get_chat_template(), messages, tokenizer.special_tokens_map, longest
+        )
+    except ContextLengthError:
+        raise
     except MODEL_FAULTS as error:
-        raise _chat_error(models, f"fails ({' '.join(str(error).split())})") from error
+        raise _chat_error(models, f"fails ({one_line(error)})") from error
+    _refuse_by_beginning(models, text)
+    ids = _tokens_of(models, text, add_special_tokens=False)
     if not ids:
         raise _chat_error(models, "renders nothing")
     return tuple(int(token_id) for token_id in ids)
 
 
-def _tokens_of(models: LoadedModels, text: str) -> list[int]:
+def _tokens_of(models: LoadedModels, text: str, **options: bool) -> list[int]:
     """Raises ConfigError where the tokenizer cannot take the text."""
     try:
         # The tokenizer's own warning is off: a prompt that is too long is refused by us.
-        ids: list[int] = models.tokenizer(text, verbose=False)["input_ids"]
+        ids: list[int] = models.tokenizer(text, verbose=False, **options)["input_ids"]
     except MODEL_FAULTS as error:
-        name, reason = models.llm.info.name, " ".join(str(error).split())
+        name, reason = models.llm.info.name, one_line(error)
         allowed = f"a text that the tokenizer of {name} takes ({reason})"
         raise ConfigError.of("prompt", text, allowed) from error
     return ids

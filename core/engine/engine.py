@@ -206,11 +206,13 @@ class Engine:
                 yield from self.round(running)
 
     def warm_up(self, say: Say | None = None) -> Engine:
-        """Does what the first request would wait for: times the LLM's passes and compiles what the
-        drafters without a model call. Only before the first request; returns itself. `say`: see
-        `load_models`."""
+        """Does what the first request would wait for: times the LLM's passes, compiles what the
+        drafters without a model call, and starts what renders a chat template. Only before the
+        first request; returns itself. `say`: see `load_models`."""
         if say is not None:
             say("Timing the LLM's passes")
+        if getattr(self.models.tokenizer, "chat_template", None):
+            self.models.templates.start()
         prompts = [Request("warm-up", prompt_token_ids=(0,) * length) for length in (2, 3)]
         compile_lookups([self.prepare(request) for request in prompts])
         self.costs.table_ms(0, 0)

@@ -18,40 +18,31 @@ PLAIN = SpeculationConfig.preset("autoregressive")
 SAMPLING = SamplingParams(max_new_tokens=3)
 
 
-class Tokenizer:
-    """Each letter is a token; a template writes who speaks."""
+class Template:
+    """Renders each letter as a word; notes who speaks."""
 
-    chat_template = "yes"
-    all_special_ids: tuple[int, ...] = ()
-    all_special_tokens: tuple[str, ...] = ()
-
-    def __init__(self, size: int) -> None:
-        self.size = size
+    def __init__(self) -> None:
         self.asked: list[list[tuple[str, str]]] = []
 
-    def apply_chat_template(
-        self, messages: list[dict[str, str]], add_generation_prompt: bool, return_dict: bool
-    ) -> dict[str, list[int]]:
+    def render(self, template: str, messages: list[dict[str, str]], *_: object) -> str:
         self.asked.append([(one["role"], one["content"]) for one in messages])
         text = "".join(one["content"] for one in messages)
-        return {"input_ids": [ord(letter) % self.size for letter in text]}
+        return " ".join(f"w{ord(letter) % 5}" for letter in text)
 
 
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
     models = loaded_tables(TableModel("llm", 5, random_table(5, 1, sharpness=2.0), 40), [])
-    for name in ("chat_template", "apply_chat_template"):
-        monkeypatch.setattr(models.tokenizer, name, None, raising=False)
-    tokenizer = Tokenizer(5)
-    monkeypatch.setattr(models.tokenizer, "chat_template", "yes")
-    monkeypatch.setattr(models.tokenizer, "apply_chat_template", tokenizer.apply_chat_template)
-    monkeypatch.setattr(models.tokenizer, "asked", tokenizer.asked, raising=False)
+    models.tokenizer.chat_template = "yes"
+    template = Template()
+    monkeypatch.setattr(models.templates, "render", template.render)
+    monkeypatch.setattr(models.templates, "asked", template.asked, raising=False)
     return Engine(models)
 
 
 def asked_of(engine: Engine) -> list[list[tuple[str, str]]]:
     """What the template was given, without the trial before the first message."""
-    asked: Any = engine.models.tokenizer
+    asked: Any = engine.models.templates
     return list(asked.asked)[1:]
 
 

@@ -17,7 +17,7 @@ from core.config.checks import choice
 from core.errors import ConfigError
 from core.events import Event
 from ui.api.errors import spoken_errors
-from ui.api.polling import poll
+from ui.api.polling import poll, start_run
 from ui.api.runs import outcome
 from ui.run.source import LiveSource
 from ui.server.context import Context
@@ -79,7 +79,7 @@ def _generate(context: Context) -> Callable[..., Any]:
             }
             request = request_from(prompt, preset, sampling, {} if fields is None else fields, chat)
             owner = context.access.key(gradio_request)
-            events = await wait_events(context.hub.start(request, owner))
+            events = await wait_events(await start_run(context, request, owner))
             return outcome(events)
 
     return generate

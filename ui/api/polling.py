@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from core.config import Request
 from lab.conductor import Conductor
+from ui.run.source import LiveSource
+from ui.server.context import Context
 
-__all__ = ["poll", "wait_for_study"]
+__all__ = ["poll", "start_run", "wait_for_study"]
 
 POLL_S = 0.02
 
@@ -28,3 +31,19 @@ async def wait_for_study(conductor: Conductor, study_id: str) -> None:
     await poll(
         lambda: not conductor.progress().measures(study_id), lambda: conductor.stop(study_id)
     )
+
+
+async def start_run(context: Context, request: Request, owner: str) -> LiveSource:
+    """The request's run, submitted in a thread: to render a chat template and to tokenize may take
+    seconds, in which others are answered. Cancelling the wait cancels the run."""
+    starting = asyncio.ensure_future(asyncio.to_thread(context.hub.start, request, owner))
+    try:
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        starting.add_done_callback(_cancel_run)
+        raise
+
+
+def _cancel_run(started: asyncio.Future[LiveSource]) -> None:
+    if not started.cancelled() and started.exception() is None:
+        started.result().cancel()

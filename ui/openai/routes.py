@@ -19,6 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from core.errors import SpecScopeError
 from core.events import Event
+from ui.api.polling import start_run
 from ui.openai.answers import CHAT, COMPLETION, Completion, CompletionFormat
 from ui.openai.errors import ApiError, error_body, error_response
 from ui.openai.fields import ApiRequest, chat_request, completion_request
@@ -34,6 +35,8 @@ __all__ = ["openai_routes"]
 RUNNING_S, QUEUED_S = 0.005, 0.05
 LOST = "events of this run were lost: its end is in the log"
 CLIENT_LEFT = 499
+# Of a body; a prompt that fills the largest contexts has a quarter of it.
+MOST_BYTES = 32 << 20
 
 Handler = Callable[[HttpRequest, str], Awaitable[Response]]
 """Takes a request and the user that has logged in."""
@@ -107,9 +110,10 @@ async def _generate(
         message = f"{MAX_WAITING} requests wait already: try again later"
         raise ApiError(message, 429, "rate_limit_exceeded")
     version = host.version
-    api_request = parse(context, body)
+    # In a thread: to render and to tokenize a conversation may take seconds.
+    api_request = await asyncio.to_thread(parse, context, body)
     owner = context.access.key(SimpleNamespace(username=user), new_key())
-    source = context.hub.start(api_request.request, owner)
+    source = await start_run(context, api_request.request, owner)
     stops = api_request.request.sampling.stop
     answer = Completion(
         shape, api_request.model, source.run_id, stops, api_request.continuous_usage
@@ -135,8 +139,13 @@ async def _json(http: HttpRequest) -> Any:
     # A page of another site can send any other type without being asked for permission first.
     if http.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
         raise ApiError("Content-Type must be application/json", 415)
+    body = bytearray()
+    async for part in http.stream():
+        body += part
+        if len(body) > MOST_BYTES:
+            raise ApiError(f"the body has more than {MOST_BYTES} bytes", 413)
     try:
-        return await http.json()
+        return await asyncio.to_thread(json.loads, body)
     except (ValueError, RecursionError) as error:
         raise ApiError(f"the body is not JSON: {error}") from error
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from core.config.offload import Offload
 from core.config.ranks import RankSplit
 from core.errors import MODEL_FAULTS, ConfigError, ModelLoadError
 from core.events import ModelInfo
+from core.models.chat_template import TemplateProcess
 from core.models.hf_model import HfModel
 from core.models.loading.catalog import (
     BUNDLED,
@@ -76,7 +77,8 @@ class LoadedModels:
 
     `warnings`: what differs from transformers' `generate`; every run repeats it. `counts`: rows for
     the drafter `table` (`core.drafters.count_table`) that came with the LLM. `own_drafters`: import
-    paths of the drafters that `Engine` was given."""
+    paths of the drafters that `Engine` was given. `templates`: where the tokenizer's chat
+    template is rendered."""
 
     llm: LanguageModel
     ssms: dict[str, LanguageModel]
@@ -86,6 +88,7 @@ class LoadedModels:
     counts: np.ndarray | None = None
     own_drafters: tuple[str, ...] = ()
     remote: tuple[ModelInfo, ...] = ()
+    templates: TemplateProcess = field(default_factory=TemplateProcess, compare=False)
 
     @property
     def infos(self) -> tuple[ModelInfo, ...]:

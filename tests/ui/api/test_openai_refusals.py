@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
@@ -13,6 +15,7 @@ import openai
 import pytest
 from openai import OpenAI
 
+from core.errors import ConfigError
 from storage import RunQuery
 from tests.source import ROOT
 from tests.synthetic import synthetic_run
@@ -296,3 +299,48 @@ def test_the_documentation_names_every_field_and_series() -> None:
     lines = ServerMetrics().text("llm", 0, 0).splitlines()
     series = {line.split()[2] for line in lines if line.startswith("# TYPE")}
     assert {word for word in words if word.startswith("vllm:")} == series
+
+
+# -- what takes long --
+
+
+@pytest.mark.parametrize("slow", ["chat_tokens", "submit"])
+def test_others_are_answered_while_a_prompt_is_tokenized(
+    api: Site, slow: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, answered = threading.Event(), threading.Event()
+
+    def take_long(*_: object, **__: object) -> Any:
+        began.set()
+        assert answered.wait(20)
+        raise ConfigError("taken long enough")
+
+    monkeypatch.setattr(api.worker, slow, take_long, raising=False)
+    monkeypatch.setattr(api.context.model_host._served, "chat", True)
+    path = "chat/completions" if slow == "chat_tokens" else "completions"
+    body = {"messages": MESSAGES} if slow == "chat_tokens" else {"prompt": "Once"}
+    asked = Request(
+        f"{api.url}v1/{path}", json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(urlopen, asked, timeout=20)
+        try:
+            assert began.wait(20)
+            with urlopen(f"{api.url}v1/models", timeout=2) as other:
+                assert json.loads(other.read())["object"] == "list"
+            assert not waiting.done()
+        finally:
+            answered.set()
+        with pytest.raises(HTTPError) as refused:
+            waiting.result()
+    assert "taken long enough" in json.loads(refused.value.read())["error"]["message"]
+
+
+def test_a_body_beyond_all_prompts_is_refused(api: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routes, "MOST_BYTES", 1000)
+    assert post(api, json.dumps({"prompt": "Once"}).encode())["object"] == "text_completion"
+    with pytest.raises(HTTPError) as refused:
+        post(api, json.dumps({"prompt": "x" * 1000}).encode())
+    assert refused.value.code == 413
+    message = json.loads(refused.value.read())["error"]["message"]
+    assert message == "the body has more than 1000 bytes"

@@ -1,0 +1,151 @@
+"""Chat templates: rendered as transformers renders them, in a process that a template which does
+not end cannot outlive its time in."""
+
+import dataclasses
+import subprocess
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from core import Engine, Request, SpeculationConfig
+from core.engine.admission import chat_tokens
+from core.errors import ConfigError, ContextLengthError, ModelError
+from core.models import chat_template
+from core.models.chat_template import TemplateProcess
+from tests.fakes import TableModel, loaded_tables, random_table, word_tokenizer
+
+MESSAGES = [
+    {"role": "system", "content": "w1 \u2028 “é” \ud83d"},
+    {"role": "user", "content": "w2\nw3 </s>"},
+]
+TEMPLATE = (
+    "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m['content'] | trim }}\n{% endfor %}"
+    "{% if add_generation_prompt %}{{ messages | tojson }}{% generation %}w5{% endgeneration %}"
+    "{% endif %}{{ strftime_now('%Y') }}"
+)
+ENDLESS = {
+    "a number": "{{ 9**(9**8) }}",
+    "loops": "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+}
+TOO_MUCH = {
+    "a text": ("{{ 'x' * (10**7) }}", ContextLengthError, "10000000 characters long in the chat"),
+    "memory": ("{{ 'x' * (10**11) }}", ModelError, "MemoryError"),
+    "a control sequence": ("{{ raise_exception('a\\nb\\x1b[31m') }}", ModelError, "a\nb\x1b[31m"),
+}
+HI = [{"role": "user", "content": "w1"}]
+
+
+@pytest.fixture(scope="module")
+def process() -> TemplateProcess:
+    return TemplateProcess()
+
+
+@pytest.fixture
+def engine(process: TemplateProcess) -> Engine:
+    models = loaded_tables(TableModel("llm", 8, random_table(8, 1), 64), [])
+    return Engine(dataclasses.replace(models, templates=process))
+
+
+@contextmanager
+def beats() -> Iterator[list[float]]:
+    """When another thread had its turn."""
+    ended = threading.Event()
+    times = [time.perf_counter()]
+
+    def beat() -> None:
+        while not ended.wait(0.02):
+            times.append(time.perf_counter())
+
+    thread = threading.Thread(target=beat)
+    thread.start()
+    try:
+        yield times
+    finally:
+        ended.set()
+        thread.join()
+
+
+def test_the_text_is_that_of_transformers(process: TemplateProcess) -> None:
+    tokenizer: Any = word_tokenizer(8)
+    tokenizer.chat_template = TEMPLATE
+    tokenizer.bos_token = "w0"
+    expected = tokenizer.apply_chat_template(MESSAGES, tokenize=False, add_generation_prompt=True)
+    said = process.render(TEMPLATE, MESSAGES, tokenizer.special_tokens_map, 10_000)
+    assert said == expected and said.startswith("w0system: w1")
+
+
+@pytest.mark.parametrize("kind", ENDLESS)
+def test_a_template_that_does_not_end_holds_nobody(
+    kind: str, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process, tokenizer = engine.models.templates, engine.models.tokenizer
+    assert process.render("{{ messages[0].content }}", HI, {}, 100) == "w1"
+    monkeypatch.setattr(chat_template, "PATIENCE_S", 0.3)
+    tokenizer.chat_template = ENDLESS[kind]
+    request = Request("w1", speculation=SpeculationConfig(drafters=()), chat=True)
+    with beats() as times, pytest.raises(ConfigError) as raised:
+        engine.prepare(request)
+    assert str(raised.value) == (
+        "chat is True: false: the chat template of llm fails (it does not end within 0.3 s, or "
+        "takes all memory)"
+    )
+    assert len(times) > 3, "other threads had their turns"
+    monkeypatch.undo()
+    tokenizer.chat_template = "{{ messages[0].content }} w5"
+    assert engine.prepare(request).prompt_ids == (1, 5), "in a new process"
+
+
+@pytest.mark.parametrize("kind", TOO_MUCH)
+def test_a_template_that_writes_too_much(kind: str, process: TemplateProcess) -> None:
+    template, error, words = TOO_MUCH[kind]
+    with pytest.raises(error) as raised:
+        process.render(template, HI, {}, 1000)
+    assert words in str(raised.value)
+    assert process.render("w2", HI, {}, 1000) == "w2"
+
+
+def test_what_a_template_raises_is_one_line(engine: Engine) -> None:
+    engine.models.tokenizer.chat_template = TOO_MUCH["a control sequence"][0]
+    with pytest.raises(ConfigError) as raised:
+        chat_tokens(engine.models, HI)
+    assert str(raised.value).isprintable() and "fails (a b\\x1b[31m)" in str(raised.value)
+
+
+def test_a_long_conversation_is_refused_by_its_beginning(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However short each message is, and whatever the template adds."""
+    engine.models.tokenizer.chat_template = "{% for i in range(50000) %}w1 {% endfor %}"
+    tokenizer: Any = type(engine.models.tokenizer)
+    lengths: list[int] = []
+    tokenize = tokenizer.__call__
+
+    def note(self: Any, text: str, **options: Any) -> Any:
+        lengths.append(len(text))
+        return tokenize(self, text, **options)
+
+    monkeypatch.setattr(tokenizer, "__call__", note)
+    with pytest.raises(ContextLengthError, match=r"^prompt is more than \d+ tokens long"):
+        chat_tokens(engine.models, HI)
+    assert lengths == [8 * 64]
+
+
+def test_it_ends_with_what_uses_it() -> None:
+    process = TemplateProcess()
+    process.start()
+    running: subprocess.Popen[str] | None = process._process
+    assert running is not None and running.poll() is None
+    gone = weakref.ref(process)
+    del process
+    assert gone() is None and running.poll() is not None
+
+
+def test_one_that_does_not_start_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat_template, "PROGRAM", chat_template.PROGRAM / "none")
+    with pytest.raises(ModelError, match="does not start"):
+        TemplateProcess().render("w1", HI, {}, 10)
