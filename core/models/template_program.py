@@ -24,12 +24,13 @@ def main() -> None:
     for line in sys.stdin:
         asked = json.loads(line)
         try:
-            (text,), _ = render_jinja_template(
+            rendered: Any = render_jinja_template(
                 [asked["messages"]],
                 chat_template=asked["template"],
                 add_generation_prompt=True,
                 **asked["special_tokens"],
             )
+            text = rendered[0][0]  # of one conversation, without the places of its answers
             fits = len(text) <= asked["longest"]
             _answer({"text": text} if fits else {"length": len(text)})
         except FAULTS as error:
