@@ -34,13 +34,14 @@ __all__ = ["FusedDrafting"]
 class _Trie:
     """All proposals as a trie. `values`: of each path, the product of the scores with which its
     tokens were proposed; `origins`: the drafter index of the proposal that put the token there, on
-    the trunk of the one that was fused."""
+    the trunk of the one that was fused. `trunk_scores`: with which its tokens were fused."""
 
     token_ids: list[int] = field(default_factory=list)
     parents: list[int] = field(default_factory=list)
     values: list[float] = field(default_factory=list)
     origins: list[int] = field(default_factory=list)
     trunk: list[int] = field(default_factory=list)
+    trunk_scores: list[float] = field(default_factory=list)
     _children: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def add(self, parent: int, child: Child, origin: int) -> int:
@@ -202,10 +203,17 @@ class FusedDrafting:
                 tip = tree.trunk[-1] if len(tree.trunk) == depth - 1 else ROOT
                 if tip == ROOT or tree.token_ids[tip] in ends:
                     return
-                grows = request.stop is None or request.stop.grows(tree.values[tip])
+                # As in a chain (`Growth`): a token's own score says whether it has children, its
+                # path's probability whether another pass is worth its time.
+                grows = _grows(request, tree.trunk_scores[-1])
                 if not grows or not request.steps(depth, [tree.values[tip]]):
                     return
             yield depth
+
+
+def _grows(request: DraftRequest, score: float) -> bool:
+    """Whether a token of this score may have children, by the length policy."""
+    return request.stop is None or request.stop.grows(score)
 
 
 def _extend(tree: _Trie, members: list[_FusedSsm], depth: int) -> None:
@@ -219,7 +227,7 @@ def _extend(tree: _Trie, members: list[_FusedSsm], depth: int) -> None:
         }
     )
     stage = "catch_up" if depth == 1 else "draft"
-    best, highest, winner = ROOT, 0.0, 0
+    best, best_score, highest, winner = ROOT, 0.0, 0.0, 0
     for member in members:
         name = member.drafter.name
         work = works[name]
@@ -232,12 +240,15 @@ def _extend(tree: _Trie, members: list[_FusedSsm], depth: int) -> None:
         fused, score = proposals[0]
         # Strictly: of equal ones the first in drafter order.
         if score * member.weight > highest:
-            best, highest, winner = fused, score * member.weight, member.request.index
+            best, best_score, winner = fused, score, member.request.index
+            highest = score * member.weight
         # Its own chain goes on from its own proposal, also where the trunk took another one.
-        own = proposals[-1][0]
+        own, own_score = proposals[-1]
         ended = own == ROOT or tree.token_ids[own] in member.request.sequence.eos_ids
+        ended = ended or not _grows(member.request, own_score)
         member.own = None if ended or member.own is None else own
     if best != ROOT:
         tree.trunk.append(best)
+        tree.trunk_scores.append(best_score)
         # Another SSM may be surer of this very token, and still count for less.
         tree.origins[best] = winner

@@ -2,6 +2,7 @@
 leaves; held against the rule written out a second time."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,6 +13,8 @@ from core.drafters.fused_drafting import FusedDrafting
 from core.drafters.pooled_drafting import PooledRequest
 from core.drafters.ssm import SsmDrafter
 from core.errors import DrafterError
+from core.length.base import Stop
+from core.length.confidence import Confidence
 from core.trees.combine import combine
 from core.trees.draft import Draft
 from core.trees.noise import SeededNoise
@@ -38,6 +41,7 @@ def pool(
     temperature: float = 0.0,
     weights: Sequence[float] = (1.0, 1.0, 1.0),
     eos_ids: frozenset[int] = frozenset(),
+    stop: Stop | None = None,
 ) -> PooledRequest:
     sampling = SamplingParams(50, temperature=temperature, seed=3)
     config = SpeculationConfig(draft="fused")
@@ -45,10 +49,18 @@ def pool(
     for drafter in drafters.values():
         drafter.open(sequence)
     several = [
-        DraftRequest(sequence, i, "fused", (1,) * STEPS, budget, name)
+        DraftRequest(sequence, i, "fused", (1,) * STEPS, budget, name, stop)
         for i, name in enumerate(drafters)
     ]
     return PooledRequest(tuple(several), tuple(weights[: len(several)]))
+
+
+def confident(threshold: float) -> Stop:
+    """The stop rule of `length=confidence`."""
+    config = SpeculationConfig(length="confidence", confidence_threshold=threshold)
+    stop = Confidence(config).choose().stop
+    assert stop is not None
+    return stop
 
 
 def scores(drafter: SsmDrafter, path: Sequence[int], request: DraftRequest) -> torch.Tensor:
@@ -135,6 +147,34 @@ def test_one_ssm_alone_drafts_its_chain() -> None:
     drafters = ssms(count=1)
     (draft,) = FusedDrafting(drafters).draft(pool(drafters), weighted=False)
     assert draft.parents == [-1, 0, 1, 2] and set(draft.origins) == {0}
+
+
+@pytest.mark.parametrize("threshold", [0.2, 0.3, 0.5])
+def test_one_ssm_alone_is_as_confident_as_its_chain(threshold: float) -> None:
+    """`confidence` compares the threshold with a token's own score, not with that of its path."""
+    (drafter,) = ssms(count=1).values()
+    stop = confident(threshold)
+    (fused,) = FusedDrafting({"ssm-0": drafter}).draft(
+        pool({"ssm-0": drafter}, stop=stop), weighted=False
+    )
+    drafter._states.clear()
+    (request,) = pool({"ssm-0": drafter}, stop=stop).requests
+    (chain,) = drafter.draft([replace(request, kind="topk")])
+    assert fused.token_ids == chain.token_ids
+    assert fused.scores == pytest.approx(chain.scores)
+
+
+@pytest.mark.parametrize("threshold", [0.4, 0.6])
+def test_no_token_is_drafted_behind_one_that_all_ssms_are_unsure_of(threshold: float) -> None:
+    drafters = ssms()
+    asked = pool(drafters, stop=confident(threshold))
+
+    def highest_score(path: tuple[int, ...]) -> float:
+        pairs = zip(drafters.values(), asked.requests, strict=True)
+        return max(float(scores(one, path[:-1], request)[path[-1]]) for one, request in pairs)
+
+    for path in paths_of(FusedDrafting(drafters).draft(asked, weighted=False)):
+        assert all(highest_score(path[:end]) >= threshold for end in range(1, len(path)))
 
 
 def test_a_trunk_ends_with_the_text() -> None:
