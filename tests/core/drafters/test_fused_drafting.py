@@ -74,24 +74,31 @@ def scores(drafter: SsmDrafter, path: Sequence[int], request: DraftRequest) -> t
 
 
 def expected(drafters: Mapping[str, SsmDrafter], asked: PooledRequest, *, weighted: bool):
-    """(trunk tokens, whose each is, all paths): the rule of CoSine, written out a second time."""
+    """(trunk tokens, whose each is, value of each path): the rule of CoSine, written out a second
+    time."""
     trunk: tuple[int, ...] = ()
-    whose, paths = [], set()
+    whose: list[int] = []
+    values: dict[tuple[int, ...], float] = {(): 1.0}
+
+    def propose(path: tuple[int, ...], score: float) -> None:
+        values[path] = max(values.get(path, 0.0), score * values[path[:-1]])
+
     own: dict[str, tuple[int, ...]] = dict.fromkeys(drafters, ())
     for _ in range(STEPS):
         offers = []
         for i, (name, drafter) in enumerate(drafters.items()):
             found = scores(drafter, trunk, asked.requests[i])
             token = int(found.argmax())
-            weight = asked.weights[i] if weighted else 1.0
+            weight = asked.weights[i] / max(asked.weights) if weighted else 1.0
             offers.append((float(found[token]) * weight, -i, token))
-            paths.add((*trunk, token))
+            propose((*trunk, token), float(found[token]) * weight)
             mine = scores(drafter, own[name], asked.requests[i])
             own[name] = (*own[name], int(mine.argmax()))
-            paths.add(own[name])
+            propose(own[name], float(mine.max()) * weight)
         _, index, token = max(offers)
         trunk, whose = (*trunk, token), [*whose, -index]
-    return trunk, whose, paths
+    del values[()]
+    return trunk, whose, values
 
 
 def paths_of(drafts: Sequence[Draft]) -> set[tuple[int, ...]]:
@@ -110,7 +117,7 @@ def test_the_trunk_is_what_the_surest_propose(
     drafts = FusedDrafting(drafters).draft(asked, weighted=weighted)
     trunk, whose, paths = expected(drafters, asked, weighted=weighted)
     most = STEPS * (len(drafters) + 1)
-    assert paths_of(drafts) <= paths and len(paths_of(drafts)) == min(most, len(paths))
+    assert paths_of(drafts) <= {*paths} and len(paths_of(drafts)) == min(most, len(paths))
     for draft in drafts:
         nodes = draft.walk(trunk)
         assert len(nodes) == STEPS, "every SSM's draft has the trunk"
@@ -130,11 +137,15 @@ def test_scores_are_each_ones_own() -> None:
             assert score == pytest.approx(float(own[token]), rel=1e-5)
 
 
+@pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("budget", [1, 3, 5, 9])
-def test_the_most_probable_paths_are_kept_within_the_budget(budget: int) -> None:
+def test_the_most_probable_paths_are_kept_within_the_budget(budget: int, weighted: bool) -> None:
+    """By credit, an SSM's tokens count less there as well."""
     drafters = ssms()
-    drafts = FusedDrafting(drafters).draft(pool(drafters, budget=budget), weighted=False)
-    assert len(paths_of(drafts)) == budget
+    asked = pool(drafters, budget=budget, weights=(0.2, 0.6, 1.5))
+    kept = paths_of(FusedDrafting(drafters).draft(asked, weighted=weighted))
+    _, _, values = expected(drafters, asked, weighted=weighted)
+    assert kept == {*sorted(values, key=lambda path: -values[path])[:budget]}
 
 
 def test_there_are_at_most_so_many_nodes_as_published() -> None:
@@ -187,18 +198,23 @@ def test_a_trunk_ends_with_the_text() -> None:
     assert max(len(path) for path in paths_of(drafts)) <= 2
 
 
-def test_a_confident_liar_stops_winning_by_credit() -> None:
-    """As published the surest wins, however wrong it has been; by credit it does not."""
+@pytest.mark.parametrize("budget", [99, 8, 4])
+def test_a_confident_liar_stops_winning_by_credit(budget: int) -> None:
+    """As published the surest wins, however wrong it has been; by credit it has neither the trunk
+    nor the nodes."""
     drafters = ssms(sharpness=(9.0, 1.0, 1.0))
-    plain = FusedDrafting(drafters).draft(pool(drafters), weighted=False)[0]
+    plain = FusedDrafting(drafters).draft(pool(drafters, budget=budget), weighted=False)[0]
     assert {plain.origins[node] for node in plain.walk(plain.token_ids)} == {0}
     for drafter in drafters.values():
         drafter._states.clear()
-    asked = pool(drafters, weights=(0.01, 1.0, 1.0))
+    asked = pool(drafters, weights=(0.01, 1.0, 1.0), budget=budget)
     by_credit = FusedDrafting(drafters).draft(asked, weighted=True)
     trunk, whose, _ = expected(drafters, asked, weighted=True)
     assert 0 not in whose
-    assert [by_credit[1].origins[node] for node in by_credit[1].walk(trunk)] == whose
+    kept = by_credit[1].walk(trunk)
+    assert [by_credit[1].origins[node] for node in kept] == whose[: len(kept)]
+    assert len(kept) == STEPS if budget == 99 else kept
+    assert budget == 99 or all(0 not in draft.origins for draft in by_credit)
 
 
 def test_an_ssm_that_fails_is_named_and_the_others_keep_their_text() -> None:
