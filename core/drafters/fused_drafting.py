@@ -6,8 +6,8 @@ the trunk, in one batched pass. The trunk goes on with the proposal of the highe
 nodes the most probable paths are kept, within the node budget and K (m + 1) for m SSMs and K steps.
 
 No single SSM's q stands behind a fused token, so only `greedy` and `match` are lossless. `weighted`
-(ours): a score counts times the SSM's share of the highest weight, in the choice of the trunk and of
-the nodes that are kept, so that an SSM that is sure and wrong gets neither.
+(ours): a score counts times the SSM's share of the highest weight, in the choice of the trunk and
+of the nodes that are kept, so that an SSM that is sure and wrong gets neither.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ __all__ = ["FusedDrafting"]
 @dataclass
 class _Trie:
     """All proposals as a trie. `values`: of each path, the product of the (weighted) scores with
-    which its tokens were proposed; `origins`: the drafter index of the proposal that put the token there, on
-    the trunk of the one that was fused. `trunk_scores`: of its tokens, not weighted."""
+    which its tokens were proposed; `origins`: the drafter index of the proposal that put the token
+    there, on the trunk of the one that was fused. `trunk_scores`: of its tokens, not weighted."""
 
     token_ids: list[int] = field(default_factory=list)
     parents: list[int] = field(default_factory=list)
@@ -78,8 +78,9 @@ class _Trie:
 
 @dataclass
 class _FusedSsm:
-    """One SSM. `weight`: at most 1. `own`: the tip of its chain, None once that has ended. `places`: the pending node
-    of its model by node of the tree; `rows`: the row of its logits after each node it was fed."""
+    """One SSM. `weight`: at most 1. `own`: the tip of its chain, None once that has ended.
+    `places`: the pending node of its model by node of the tree; `rows`: the row of its logits after
+    each node it was fed."""
 
     drafter: SsmDrafter
     request: DraftRequest
