@@ -23,6 +23,7 @@ from bench.timing import time_call
 from core.config import Request, SamplingParams, SpeculationConfig
 from core.engine.engine import Engine
 from core.events import RoundCompleted
+from core.metrics import audition_ms
 from core.routing.regret import regret_of
 from lab.figures import Estimate
 from lab.order import Block
@@ -171,7 +172,7 @@ def _run(engine: Engine, request: Request, text: SplicedText | None = None) -> d
     """Tokens, rounds, seconds; for a routed run also its regret, and how soon it followed each
     change."""
     figures, rounds = run_counted(engine, request)
-    figures["audition"] = sum(s.ms for r in rounds for s in r.spans if s.name == "audition") / 1000
+    figures["audition"] = sum(map(audition_ms, rounds)) / 1000
     if request.speculation.routing == "all":
         return figures
     routes = [

@@ -30,20 +30,23 @@ def shown(events: list[Event], number: int = 0) -> dict[str, Any]:
 def with_routing(
     events: list[Event], sets: dict[int, str], reasons: dict[int, str], asked: dict[int, float]
 ) -> list[Event]:
-    """The run with the drafters of `sets` routed from each of its rounds on, asked for so long."""
+    """The run with the drafters of `sets` routed from each of its rounds on, asked for so long;
+    before round 0 as part of the prefill."""
 
     def changed(event: Event) -> Event:
         if not isinstance(event, RoundCompleted):
             return event
         now = max(number for number in sets if number <= event.round)
         why = reasons[max(number for number in reasons if number <= event.round)]
-        spans = tuple(Span(name, "audition", 0.0, asked.get(event.round, 0.0)) for name in FIVE[:2])
+        stage = "audition" if event.round else "prefill"
+        spans = tuple(Span(name, stage, 0.0, asked.get(event.round, 0.0)) for name in FIVE[:2])
         routing = tuple(
             RoutedDrafter(name, "routed" if "ABCDE"[i] in sets[now] else "waiting", 100.0 + i)
             for i, name in enumerate(FIVE)
         )
         spans = spans if event.round in asked else ()
-        return replace(event, routing=routing, routing_reason=why, spans=event.spans + spans)
+        own = [s for s in event.spans if s.name != "prefill" or s.lane not in FIVE]
+        return replace(event, routing=routing, routing_reason=why, spans=(*spans, *own))
 
     return [changed(event) for event in events]
 
@@ -108,14 +111,15 @@ def test_the_selected_round_in_a_sentence() -> None:
 
 
 def test_the_cost_of_asking_is_the_auditions_share_of_the_decoding_time() -> None:
-    once, twice = {4: 1.5}, {4: 1.5, 20: 2.0}
-    for asked, often in ((once, "Once"), (twice, "2 times")):
+    once, twice, first = {4: 1.5}, {4: 1.5, 20: 2.0}, {0: 3.0, 20: 2.0}
+    for asked, often in ((once, "Once"), (twice, "2 times"), (first, "2 times")):
         events = with_routing(run(Mechanisms(routing="credit")), {0: "AC"}, {0: "why"}, asked)
         stats = reduce_all(events).stats
         decode_ms = 1000 * stats.num_new_tokens / stats.tokens_per_second
         share = 100 * 2 * sum(asked.values()) / decode_ms
         cost = shown(events)["cost"]
         assert f"{often} all SSMs were asked" in cost and f"{share:.3g} %" in cost
+        assert (", first at the prompt's end" in cost) == (asked is first)
         assert cost.startswith("The choice stayed in 30 rounds.")
     never = with_routing(run(Mechanisms(routing="credit")), {0: "AC", 9: "AB"}, {0: "why"}, {})
     assert "changed once" in shown(never)["cost"] and "cost 0 %" in shown(never)["cost"]

@@ -193,15 +193,14 @@ def _cost(view: View, rule: RoutingRule) -> str:
     if not rule.reads_likelihoods:
         return f"{choice} This rule judges drafts; it asks no SSM about the text, which costs 0 %."
     if not auditions:
-        return (
-            f"{choice} All SSMs were asked how well they foretell the prompt's end; after that "
-            "none was asked again, which cost 0 % of the decoding time."
-        )
+        return f"{choice} No SSM was asked about the text, which cost 0 % of the decoding time."
     stats = view.stats
     decode_ms = 1000 * stats.num_new_tokens / max(stats.tokens_per_second, 1e-9)
     share = sum(line.asking_ms for line in auditions) / max(decode_ms, 1e-9)
     often = "Once" if len(auditions) == 1 else f"{len(auditions)} times"
+    # The first round's spans have what was done before it.
+    first = "" if auditions[0].number else ", first at the prompt's end"
     return (
-        f"{choice} {often} all SSMs were asked how well they foretell the text: "
+        f"{choice} {often} all SSMs were asked how well they foretell the text{first}: this took "
         f"{percent(share)} of the decoding time."
     )
