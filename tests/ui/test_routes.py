@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from core.events import Event, RoundCompleted, RoutedDrafter, Span
+from core.events import Event, RoundCompleted, RoutedDrafter, RunStarted, Span
 from tests.core.engines import rounds_of
 from tests.synthetic import Mechanisms, synthetic_run
 from tests.ui.components.samples import values_at
@@ -129,6 +129,37 @@ def test_the_cost_of_asking_is_the_auditions_share_of_the_decoding_time() -> Non
     )
     tried = sum(any(o.role == "explored" for o in event.routing) for event in rounds_of(run()))
     assert f"; in {tried} of them an SSM drafted only to be known" in shown(run())["cost"]
+
+
+def test_it_is_said_of_when_the_scores_are() -> None:
+    """Those of `credit` are of the last audition, however long ago."""
+    asked = {0: 3.0, 12: 2.0}
+    events = with_routing(run(Mechanisms(routing="credit")), {0: "AC"}, {0: "why"}, asked)
+    said = {number: shown(events, number)["scored"] for number in (1, 5, 12, 12 + 1, 25)}
+    assert said == {
+        1: "as of the prompt's end",
+        5: "as of the prompt's end",
+        **dict.fromkeys((12, 13, 25), "as of the end of round 12"),
+    }
+    never = with_routing(run(Mechanisms(routing="credit")), {0: "AC"}, {0: "why"}, {})
+    assert shown(never, 5)["scored"] == "the same for every SSM, which was not asked yet"
+    assert shown(run(), 5)["scored"] == "", "they change with every round"
+
+
+def test_where_all_draft_none_is_asked() -> None:
+    events = with_routing(run(Mechanisms(routing="credit")), {0: "ABCDE"}, {0: "why"}, {})
+    (started,) = [event for event in events if isinstance(event, RunStarted)]
+    config: dict[str, Any] = dict(started.config)
+    config["speculation"] = {**config["speculation"], "routed_drafters": 5}
+    value = shown([replace(started, config=config), *events[1:]], 5)
+    assert value["scored"].endswith("which was not asked, as all of them draft")
+    assert "No SSM was asked" in value["cost"]
+
+
+def test_a_rule_that_asks_once_is_not_said_to_judge_drafts() -> None:
+    events = with_routing(run(Mechanisms(routing="audition")), {0: "A"}, {0: "why"}, {0: 3.0})
+    assert "Once all SSMs were asked" in shown(events, 5)["cost"]
+    assert shown(events, 5)["scored"] == "as of the prompt's end"
 
 
 @pytest.mark.parametrize("drafters", [FIVE[:1], (), FIVE], ids=["one", "none", "all-draft"])
