@@ -43,9 +43,9 @@ def within_grant(route: Route, scores: Mapping[str, float], most: int) -> Route:
 
 @dataclass(frozen=True, slots=True)
 class DraftEvidence:
-    """What one SSM drafted, along its most probable path.
+    """What one SSM drafted, along its most probable path, as far as the node budget kept it.
 
-    `scores`: calibrated, of each drafted token. `similarities`: cosine of the LLM's embeddings of
+    `scores`: calibrated, of each of these tokens. `similarities`: cosine of the LLM's embeddings of
     the drafted and the committed token, position by position, as far as both go.
     """
 

@@ -4,6 +4,10 @@ A score for each SSM, M <- 0.7 M + 0.3 S from 0.5, where S is the harmonic mean 
 its drafted tokens and their similarity to the committed ones. While few tokens are accepted, half
 of the places go to the SSMs that were tried least. The paper states neither the rate of M nor the
 threshold nor the share explored: 0.3, 2 tokens and one half are ours.
+
+Confidence is that of the drafted tokens which the node budget kept: a draft has no others, here or
+in a node's message. Of fused drafts under a small budget it leaves the unsure end out, and so is
+higher than that of all drafted tokens.
 """
 
 from __future__ import annotations
