@@ -107,7 +107,7 @@ def routed_texts(samples: Samples) -> None:
     assert turning["prompt"] == "turning-stories-code" and turning["text"] == "turning"
     assert {figures["tokens"] for figures in mixed["figures"].values()} == {2 * SEGMENT}
     credit = mixed["figures"][CREDIT]
-    assert len(credit["followed"]) == 1 and credit["to_oracle"] >= 0
+    assert len(credit["searches"]) == 1 and credit["to_oracle"] >= 0
     assert credit["rounds"] < 2 * SEGMENT, "the recorded text is accepted"
 
 
@@ -207,8 +207,9 @@ CASES = (
             "other words",
             "Spliced texts",
             "prompts that change their domain",
-            "turning: the best SSM found within 24 tokens",
-            "changes followed",
+            "How soon a good SSM drafts: Spliced texts",
+            "turning: `credit, 2`: a good SSM found within 24 tokens",
+            "spliced: `credit` with 2 against all, all tokens over all passes",
         ),
         tokens=4,
         prompts=1,
