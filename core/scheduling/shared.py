@@ -1,4 +1,5 @@
-"""`shared`: one node budget over all live requests, and never slower than plain decoding.
+"""`shared`: one node budget over several live requests, none of which drafts while plain rounds
+are measured to be faster.
 
 In the spirit of TETRIS and of vLLM's adaptive verification, with token trees and several drafters:
 a node is verified while its probability of being accepted is worth the time that it adds to the
@@ -29,7 +30,8 @@ def node_budget(chances: Sequence[float], price: float, added_ms: Callable[[int]
         sum of their chances - price x added_ms(number).
 
     No other ancestor-closed choice is better: a node is at most as likely as its parent, and the
-    time depends on the number alone. `price`: tokens per millisecond.
+    time depends on the number alone. `price`: tokens per millisecond, which is also what a token
+    costs that is left out here and written by a later pass.
     """
     best, value, total = 0, 0.0, 0.0
     # To the end and not to the first node that does not pay: `added_ms` has steps.
@@ -52,7 +54,7 @@ def _in_turns(count: int, live: int, reason: str) -> str:
 
 @dataclass
 class _SizeRecord:
-    """Of rounds of about one batch size: tokens, milliseconds and nodes a round."""
+    """Of rounds of about so many live requests: tokens, milliseconds and nodes a round."""
 
     tokens: Average = field(default_factory=Average)
     ms: Average = field(default_factory=Average)
@@ -73,30 +75,36 @@ class Shared:
         self._run_tokens = 1.0
         self._price = 0.0
         self._news = ""
+        # Of the round that is planned: live requests, and whether none of them is to draft.
+        self._live, self._plain = 0, False
 
     def plan(self, live: Sequence[LiveRequest], num_queued: int) -> Plan:
         """See Scheduler."""
-        group, every = tuple(range(len(live))), (FREE,) * len(live)
-        # Of requests that are drafted during each other's passes, half are verified at once.
-        count = len(live) - sum(one.overlapped for one in live) // 2
-        self._price = 0.0
+        count = self._live = len(live)
+        group, every = tuple(range(count)), (FREE,) * count
+        self._price, self._plain = 0.0, False
         if count < 2:
-            turns = f"{len(live)} requests take turns in the LLM's passes: each has its own budget"
-            return Plan(group, every, reason=ALONE if len(live) == 1 else turns)
+            return Plan(group, every, reason=ALONE)
         measured = self._record(count)
-        self._run_tokens = sum(one.tokens for one in live) / len(live)
+        self._run_tokens = sum(one.tokens for one in live) / count
         news, self._news = self._news, ""
         if not measured.guard.drafts:
+            self._plain = True
             probe = "one plain round, to measure what drafts are compared with"
             lost = "no request drafts: plain rounds are measured to be faster"
             reason = news or (probe if measured.guard.allows_drafts else lost)
-            reason = _in_turns(count, len(live), reason)
-            plain = (Grant(length=0),) * len(live)
-            return Plan(group, plain, None, reason, "plain" if news else "")
+            plain = (Grant(length=0),) * count
+            # All at once: taking turns pays only where something is drafted meanwhile.
+            return Plan(group, plain, None, reason, "plain" if news else "", following=())
+        # Of requests that are drafted during each other's passes, half are verified at once.
+        batch = count - sum(one.overlapped for one in live) // 2
+        if batch < 2:
+            turns = f"{count} requests take turns in the LLM's passes: each has its own budget"
+            return Plan(group, every, reason=news or turns, decision="drafts" if news else "")
         if not measured.ms.weight:
             reason = f"the first rounds of {count} requests are measured"
-            return Plan(group, every, reason=_in_turns(count, len(live), reason))
-        load = self._load(count, sum(one.context for one in live) // len(live), measured)
+            return Plan(group, every, reason=_in_turns(batch, count, reason))
+        load = self._load(batch, sum(one.context for one in live) // count, measured)
         self._price = load.price
         least = load.price * load.node_ms
         reason = news or (
@@ -104,11 +112,11 @@ class Shared:
             f"{load.node_ms:.2f} ms to the pass, in which all requests together write {least:.2f} "
             f"tokens ({1000 * load.price:.0f} a second)"
         )
-        reason = _in_turns(count, len(live), reason)
+        reason = _in_turns(batch, count, reason)
         return Plan(group, every, load, reason, "drafts" if news else "")
 
     def _record(self, count: int) -> _SizeRecord:
-        """Of batches of about this size. A new one begins without drafts where the next smaller
+        """Of about so many live requests. A new one begins without drafts where the next smaller
         size has none: the more requests share a pass, the less a node has of it for nothing."""
         size = size_class(count)
         if size not in self._measured:
@@ -119,7 +127,8 @@ class Shared:
         return self._measured[size]
 
     def _load(self, count: int, context: int, measured: _SizeRecord) -> BatchLoad:
-        plain_ms = self._plain_ms(count, context)
+        """Of a pass that `count` of the live requests share."""
+        plain_ms = self._plain_ms(self._live, context)
         usual = round(measured.nodes.get(count))
         verify = self._times.verify_ms
         low = max(0, usual - SLOPE // 2)
@@ -153,9 +162,10 @@ class Shared:
         self._overhead[drafted].add(max(0.0, outcome.between_ms) / count)
         if outcome.num_opened:
             self._open_ms.add(outcome.open_ms / outcome.num_opened)
-        if count < 2 or not outcome.tokens:
+        # Drafts that had waited for a plain round are verified in it: a round of neither kind.
+        if self._live < 2 or not outcome.tokens or (drafted and self._plain):
             return
-        measured = self._record(count)
+        measured = self._record(self._live)
         ms = outcome.wall_ms - outcome.open_ms
         measured.tokens.add(outcome.tokens)
         measured.ms.add(ms)
@@ -163,11 +173,11 @@ class Shared:
             measured.nodes.add(outcome.nodes)
             # Reading a prompt serves all tokens of its run, whichever round it falls into.
             token_ms = ms / outcome.tokens + self._open_ms.get() / self._run_tokens
-            relative = token_ms / self._plain_ms(count, outcome.context)
+            relative = token_ms / self._plain_ms(self._live, outcome.context)
             if measured.guard.observe_drafted(relative):
                 self._news = (
-                    f"no request drafts from now on: with {count} requests a token took "
+                    f"no request drafts from now on: with {self._live} requests a token took "
                     f"{measured.guard.relative:.2f} times as long as in plain rounds"
                 )
         elif measured.guard.observe_plain():
-            self._news = f"drafting is tried again with {count} requests"
+            self._news = f"drafting is tried again with {self._live} requests"

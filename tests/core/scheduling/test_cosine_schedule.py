@@ -10,7 +10,7 @@ import pytest
 from core.length.cost_model import Costs, VerifyCosts
 from core.scheduling.base import BatchOutcome, Grant, LiveRequest
 from core.scheduling.batch_times import BatchTimes
-from core.scheduling.control import LONGEST, PATIENCE, SpeculationControl, SpeculationLimit
+from core.scheduling.control import LONGEST, PATIENCE, QUIET, SpeculationControl, SpeculationLimit
 from core.scheduling.cosine import MOST_NODES, NODE_WEIGHT, Cosine, best_group, trim_lengths
 
 TABLE = VerifyCosts({0: 1.0, 1: 1.2, 8: 3.0, 64: 18.0}, 64)
@@ -123,6 +123,19 @@ def test_plain_decoding_ends_with_the_queue_though_it_keeps_the_llm_busy() -> No
     for _ in range(2 * LONGEST):
         control.observe(0.95, 0, ASKED)
     assert control.limit_within(4, 2).length > 0
+
+
+def test_a_limit_does_not_outlive_the_queue_for_ever() -> None:
+    """Nor where the LLM is busy: it was the queue's."""
+    control = SpeculationControl()
+    for queue in range(1, 14):
+        control.observe(0.9, queue, ASKED)
+    limit = control.limit_within(4, 2)
+    assert limit not in (ASKED, SpeculationLimit(0, 1))
+    assert not any(control.observe(0.7, 0, ASKED) for _ in range(QUIET))
+    found = [control.observe(0.7, 0, ASKED) for _ in range(4 * LONGEST)]
+    assert control.limit == ASKED and "fewer" not in found
+    assert control.reason.endswith("more than before: no request has waited for 64 rounds")
 
 
 def test_control_does_not_flap() -> None:

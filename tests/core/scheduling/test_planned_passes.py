@@ -1,4 +1,5 @@
-"""Under `cosine` with pipelining, the event of a round is true of the pass that it belongs to."""
+"""Schedules with pipelining: what was planned is verified, and a round's event is true of its
+pass."""
 
 import re
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.events import Event, RoundCompleted
 from core.length.cost_model import Switch
 from core.scheduling import BatchOutcome, Grant, LiveRequest, Plan, Scheduler
+from core.scheduling.shared import Shared
 from tests.core.engines import admit_all, by_run, ids_of_events, tables, texts_of
 from tests.fakes import loaded_tables
 
@@ -100,6 +102,33 @@ def test_the_planned_group_is_verified(
         events += passed
     engine.close()
     assert pooled > 10 and "fewer" in decisions
+    texts = {run[0].run_id: ids_of_events(run) for run in by_run(events)}
+    assert [texts[one.sequence.run_id] for one in live] == texts_of(
+        plain.generate_many(requests(("off",) * 7))
+    )
+
+
+def test_no_draft_and_no_turns_where_plain_rounds_are_faster() -> None:
+    """`shared`, pipelined: plain rounds verify all live requests in one pass, and what had been
+    drafted before with them."""
+    engine, plain = (Engine(loaded_tables(*tables(2)), schedule=s) for s in ("shared", "each"))
+    scheduler = engine._schedule._scheduler
+    assert isinstance(scheduler, Shared)
+    live = admit_all(engine, requests(("across",) * 7))
+    events: list[Event] = []
+    for number in range(200):
+        left = [one for one in live if not one.sequence.finish_reason]
+        if not left:
+            break
+        for size in range(2, 8):
+            if number >= 3:
+                scheduler._record(size).guard.forbid()
+        passed = list(engine.round(left))
+        parts = [e.scheduled for e in passed if isinstance(e, RoundCompleted)]
+        assert [part.num_batch for part in parts if part] == [len(parts)] * len(parts)
+        assert len(parts) < len(left) if number < 3 else len(parts) == len(left)
+        events += passed
+    engine.close()
     texts = {run[0].run_id: ids_of_events(run) for run in by_run(events)}
     assert [texts[one.sequence.run_id] for one in live] == texts_of(
         plain.generate_many(requests(("off",) * 7))
