@@ -344,16 +344,19 @@ def _search_claims(kind: str, counts: Mapping[str, Found]) -> list[list[str]]:
     limit, lines = FOUND_WITHIN[kind], []
     for name in (CREDIT, CREDIT_ONE):
         one = counts[name]
-        if kind == "spliced":
+        base = f"{' + '.join(one.fixed)} without a change: {one.fixed_parts} of {one.parts}"
+        if kind == "spliced" and one.late:
             claim = f"{kind}: `{name}` follows a change within {limit} tokens"
-            lines += [_count_row(claim, one.followed, one.late)] if one.late else []
-            continue
-        row = _count_row(
-            f"{kind}: `{name}`: a good SSM found within {limit} tokens", one.within, one.parts
-        )
-        if one.fixed_parts >= one.within:
-            row[3] = f"says nothing: {' + '.join(one.fixed)} without a change: {one.fixed_parts}"
-        lines.append(row)
+            row = _count_row(claim, one.followed, one.late)
+            row[2] += f"; a good SSM before the change: {one.at_once} of {one.parts}; {base}"
+            lines.append(row)
+        elif kind != "spliced":
+            claim = f"{kind}: `{name}`: a good SSM found within {limit} tokens"
+            row = _count_row(claim, one.within, one.parts)
+            row[2] += f"; {base}"
+            if row[3] == "reached" and one.fixed_parts >= one.within:
+                row[3] = "says nothing: reached without a change"
+            lines.append(row)
     return lines
 
 

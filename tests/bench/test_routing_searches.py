@@ -17,6 +17,7 @@ from bench.tables import Group
 SSMS = ("a", "b", "c", "d", "e")
 SEGMENTS = [(10 * i, 10 * i + 10) for i in range(4)]
 CHANGES = SEGMENTS[1:]
+FAR: tuple[Search, ...] = ({"good": ["d"], "after": 0}, {"good": ["e"], "after": 16})
 HITS = {name: [i // 10 == place for i in range(40)] for place, name in enumerate(SSMS)}
 
 
@@ -63,6 +64,10 @@ def test_the_base_rate_is_what_sets_without_a_change_have() -> None:
     assert found(searches_of("a"), 24, SSMS, 1).fixed_parts == 1
 
 
+def both_at(after: int | None) -> Search:
+    return {"good": ["a", "b"], "after": after}
+
+
 def claims(tmp_path: Path, kind: str, samples: list[dict[str, Any]]) -> dict[str, list[str]]:
     tables = routing_tables(
         Results(tmp_path / "r.json", {}, [{**s, "text": kind} for s in samples])
@@ -93,7 +98,9 @@ class TestClaims:
         """The measure before counted two of its three changes as followed at once."""
         own = claims(tmp_path, "spliced", [sample("one", 16, searches_of("bc"))])
         target, measured, verdict = own[f"`{CREDIT}` follows a change within 24 tokens"]
-        assert (target, measured) == ("at least 90 %", "0 of 1 (0 %)")
+        assert target == "at least 90 %" and measured == (
+            "0 of 1 (0 %); a good SSM before the change: 2 of 3; b + c without a change: 2 of 3"
+        )
         assert verdict.startswith("not reached")
 
     def test_no_change_to_follow_has_no_row(self, tmp_path: Path) -> None:
@@ -103,14 +110,18 @@ class TestClaims:
     def test_finding_says_nothing_where_a_set_without_a_change_has_as_many(
         self, tmp_path: Path
     ) -> None:
-        at_once, late, never = ({"good": ["a", "b"], "after": n} for n in (0, 3, None))
-        for searches, verdict in (
-            ([at_once, late], "says nothing: a + b without a change: 2"),
-            ([at_once, never], "says nothing: a + b without a change: 2"),
-        ):
+        both, late, never = map(both_at, (0, 3, None))
+        other = {"good": ["c"], "after": 0}
+        cases: tuple[tuple[list[Search], str, str], ...] = (
+            ([both, late], "2 of 2 (100 %)", "says nothing: reached without a change"),
+            ([both, other], "2 of 2 (100 %)", "says nothing: reached without a change"),
+            ([both, never], "1 of 2 (50 %)", "not reached, by 40 %"),
+            ([both, other, *FAR], "4 of 4 (100 %)", "reached"),
+        )
+        for searches, measured, verdict in cases:
             samples = [sample(str(i), 16, [one]) for i, one in enumerate(searches)]
             row = claims(tmp_path, "own", samples)[f"`{CREDIT}`: a good SSM found within 16 tokens"]
-            assert row[2] == verdict
+            assert row[1].startswith(f"{measured}; ") and row[2] == verdict
 
     def test_tokens_per_pass_are_decided_by_all_tokens_over_all_passes(
         self, tmp_path: Path
