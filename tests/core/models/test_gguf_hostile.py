@@ -22,10 +22,12 @@ from core.models.loading.gguf_header import (
     MOST_ENTRIES,
     MOST_ITEMS,
     MOST_SQUARED_BYTES,
+    MOST_TENSORS,
     read_header,
 )
 from tests.core.models.folders import refusal_of, save_tiny_model
 from tests.core.models.gguf_files import module_of, write_model
+from tests.source import ROOT
 
 HUGE = 2**63 - 1
 LARGEST_PEAK = 32 << 20
@@ -289,6 +291,13 @@ def test_the_largest_vocabularies_are_far_below_the_limits(tmp_path: Path) -> No
     entries = [entry(f"general.{i}", 8, text("x" * 1000)) for i in range(1000)]
     file.write_bytes(file_of(LLAMA, LAYERS, tokens, merges, *entries))
     assert read_header(file).architecture == "llama"
+
+
+def test_the_guide_names_the_limits() -> None:
+    guide = (ROOT / "docs" / "guide.md").read_text("utf-8")
+    assert f"{MOST_ENTRIES:,} metadata entries, {MOST_TENSORS:,} tensors" in guide
+    assert MOST_ITEMS == 2_000_000 and "2 million\nlisted items" in guide
+    assert MOST_SQUARED_BYTES == 2**30 and "come to more than 2^30" in guide
 
 
 @pytest.mark.parametrize(
