@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import TypeVar
 
 from core.config import Request
 from lab.conductor import Conductor
 from ui.run.source import LiveSource
 from ui.server.context import Context
 
-__all__ = ["poll", "start_run", "wait_for_study"]
+__all__ = ["in_thread", "poll", "start_run", "start_study", "wait_for_study"]
 
 POLL_S = 0.02
+
+Begun = TypeVar("Begun")
 
 
 async def poll(is_over: Callable[[], bool], cancel: Callable[[], object] | None = None) -> None:
@@ -33,17 +36,27 @@ async def wait_for_study(conductor: Conductor, study_id: str) -> None:
     )
 
 
-async def start_run(context: Context, request: Request, owner: str) -> LiveSource:
-    """The request's run, submitted in a thread: to render a chat template and to tokenize may take
-    seconds, in which others are answered. Cancelling the wait cancels the run."""
-    starting = asyncio.ensure_future(asyncio.to_thread(context.hub.start, request, owner))
+async def in_thread(begin: Callable[[], Begun], undo: Callable[[Begun], object]) -> Begun:
+    """What `begin` returns, called in a thread: to render a chat template and to tokenize may take
+    seconds, in which others are answered. If the client disconnects, calls `undo` with it."""
+    beginning = asyncio.ensure_future(asyncio.to_thread(begin))
+
+    def take_back(begun: asyncio.Future[Begun]) -> None:
+        if not begun.cancelled() and begun.exception() is None:
+            undo(begun.result())
+
     try:
-        return await asyncio.shield(starting)
+        return await asyncio.shield(beginning)
     except asyncio.CancelledError:
-        starting.add_done_callback(_cancel_run)
+        beginning.add_done_callback(take_back)
         raise
 
 
-def _cancel_run(started: asyncio.Future[LiveSource]) -> None:
-    if not started.cancelled() and started.exception() is None:
-        started.result().cancel()
+async def start_run(context: Context, request: Request, owner: str) -> LiveSource:
+    """The request's run, submitted in a thread. If the client disconnects, stops it."""
+    return await in_thread(lambda: context.hub.start(request, owner), LiveSource.cancel)
+
+
+async def start_study(begin: Callable[[], None], conductor: Conductor, study_id: str) -> None:
+    """Begins or resumes a study in a thread. If the client disconnects, stops it."""
+    await in_thread(begin, lambda _: conductor.stop(study_id))

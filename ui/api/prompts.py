@@ -16,6 +16,7 @@ from core.errors import ConfigError
 from lab.prompts import NO_DOMAIN, StudyPrompt, unique_prompts
 from lab.study import Configuration, plain_configuration
 from ui.api.errors import spoken_errors
+from ui.api.polling import start_study
 from ui.api.studies import configuration_from, measured_here, study_plain
 from ui.prompts.past import MOST_RUNS, FoundPrompts, PastLook, read_past_runs
 from ui.prompts.past_handlers import known_domains
@@ -91,7 +92,7 @@ def _prompts(context: Context) -> Callable[..., Any]:
             if wait:
                 opened = await measured_here(mine, study)
             else:
-                mine.begin(study)
+                await start_study(lambda: mine.begin(study), context.conductor, study.study_id)
                 opened = await asyncio.to_thread(mine.open, study.study_id)
             return await asyncio.to_thread(_study_plain, context, opened)
 

@@ -22,7 +22,7 @@ from lab.prompts import StudyPrompt
 from lab.study import KINDS, Study
 from lab.tuned import tuning_result
 from ui.api.errors import spoken_errors
-from ui.api.polling import poll, wait_for_study
+from ui.api.polling import poll, start_study, wait_for_study
 from ui.api.runs import MAX_ROWS
 from ui.compare.comparison import DEFAULT_PRESETS, comparison_rows, configurations_of
 from ui.server.context import Context
@@ -52,7 +52,8 @@ def add_study_endpoints(context: Context) -> None:
 async def measured_here(mine: Studies, study: Study) -> OpenedStudy:
     """Begins a study and waits for its end, holding no thread; cancelling the wait stops the study.
     StudyError if it failed or was stopped elsewhere."""
-    mine.begin(study)
+    conductor = mine.context.conductor
+    await start_study(lambda: mine.begin(study), conductor, study.study_id)
     return await _wait_for_results(mine, study.study_id)
 
 
@@ -224,7 +225,7 @@ def _resume_study(context: Context) -> Callable[..., Any]:
         with spoken_errors():
             text("study_id", study_id)
             mine = studies_of(context, gradio_request, "")
-            mine.resume(study_id)
+            await start_study(lambda: mine.resume(study_id), context.conductor, study_id)
             opened = await _wait_for_results(mine, study_id)
             return await asyncio.to_thread(study_plain, context, opened)
 

@@ -16,7 +16,7 @@ from lab.grid import axis_of
 from lab.prompts import StudyPrompt, unique_prompts
 from lab.tuned import tuning_result
 from ui.api.errors import spoken_errors
-from ui.api.polling import wait_for_study
+from ui.api.polling import start_study, wait_for_study
 from ui.server.context import Context
 from ui.shared.studies import Studies
 from ui.shared.study_board import studies_of
@@ -73,9 +73,10 @@ def _tune(context: Context) -> Callable[..., Any]:
                 raise ConfigError.of("wait", wait, "true or false")
             grid_request = _request(context, prompts, fields, preset, sampling, repeats, chat)
             mine = studies_of(context, gradio_request, "")
-            mine.begin(grid_request.study)
+            study = grid_request.study
+            await start_study(lambda: mine.begin(study), context.conductor, study.study_id)
             if wait:
-                await wait_for_study(context.conductor, grid_request.study.study_id)
+                await wait_for_study(context.conductor, study.study_id)
             return await asyncio.to_thread(_result, mine, grid_request)
 
     return tune

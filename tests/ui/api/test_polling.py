@@ -1,0 +1,59 @@
+"""What begins in a thread: others have their turns meanwhile, and a client that leaves takes it
+back."""
+
+import asyncio
+import threading
+
+import pytest
+
+from core.errors import ConfigError
+from tests.ui.api.sites import Site
+from ui.api.polling import in_thread, start_study
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_a_client_that_left_began_is_taken_back(fails: bool) -> None:
+    go, undone = threading.Event(), list[str]()
+
+    def begin() -> str:
+        assert go.wait(10)
+        if fails:
+            raise ConfigError("refused")
+        return "begun"
+
+    async def leave() -> None:
+        task = asyncio.create_task(in_thread(begin, undone.append))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert not undone, "it is still beginning"
+        go.set()
+        while len(asyncio.all_tasks()) > 1 or (not fails and not undone):
+            await asyncio.sleep(0.001)
+
+    asyncio.run(leave())
+    assert undone == [] if fails else undone == ["begun"]
+
+
+def test_what_it_raises_is_raised() -> None:
+    def refuse() -> None:
+        raise ConfigError("refused")
+
+    with pytest.raises(ConfigError, match="refused"):
+        asyncio.run(in_thread(refuse, lambda _: pytest.fail("nothing began")))
+
+
+def test_a_study_begins_beside_the_event_loop(api: Site) -> None:
+    seen = threading.Event()
+
+    def begin() -> None:
+        assert seen.wait(10), "the loop went on meanwhile"
+
+    async def both() -> None:
+        started = asyncio.create_task(start_study(begin, api.context.conductor, "none"))
+        await asyncio.sleep(0.01)
+        seen.set()
+        await started
+
+    asyncio.run(both())
