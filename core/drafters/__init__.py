@@ -36,13 +36,13 @@ def make_drafters(
 
 def compile_lookups(sequences: Sequence[TokenSequence]) -> None:
     """Compiles what `suffix` and `table` call, or loads it from numba's cache: seconds in which the
-    first request would wait. `sequences`: two of different prompts, since a text is counted when
-    another one begins. The drafters that draft here are thrown away."""
+    first request would wait. The drafters that draft here are thrown away."""
     for drafter in (SuffixDrafter(SUFFIX, 64), TableDrafter(TABLE, new_table(4))):
         for sequence in sequences:
             drafter.open(sequence)
             (draft,) = drafter.draft([DraftRequest(sequence, 0, "topk", (1,), 1)])
             drafter.commit(sequence, draft, (0,))
+            drafter.learn(sequence)
             drafter.close(sequence)
 
 

@@ -16,6 +16,7 @@ from core.config.mechanisms import draft_kind, drafts_together, is_own
 from core.drafters import make_drafters
 from core.drafters.ahead import AheadPlan, PassEnded
 from core.drafters.base import Drafter, DraftRequest, Drafts
+from core.drafters.lookup import LookupDrafter
 from core.drafters.own import check_drafts
 from core.drafters.pooled_drafting import PooledRequest
 from core.drafters.ssm_pool import SsmPool
@@ -43,6 +44,7 @@ class Drafting:
         # See `Engine.wire_ms`.
         self.wire_ms = 0.0
         self._drafters = make_drafters(self.ssm_pool, models.counts, models.own_drafters)
+        self._learning = [d for d in self._drafters.values() if isinstance(d, LookupDrafter)]
         if nodes is not None:
             self._drafters |= nodes.drafters
 
@@ -162,11 +164,16 @@ class Drafting:
                 request.drop_drafter(index, error)
 
     def close(self, request: ActiveRequest) -> None:
-        """Closes the request in every open drafter; safe to call in any state."""
+        """Closes the request in every open drafter; safe to call in any state. Those that learn
+        from texts get its own."""
         for index in request.open_drafters:
             with suppress(*MODEL_FAULTS):  # the run is over: there is no round to report it in
                 request.drafters[index].close(request.sequence)
         request.open_drafters.clear()
+        # One without a token of the LLM's would stand for its prompt, and keep a later text out.
+        if request.sequence.num_new:
+            for drafter in self._learning:
+                drafter.learn(request.sequence)
         if self._nodes is not None:
             self._nodes.forget(request)
 
