@@ -21,15 +21,18 @@ __all__ = ["compile_lookups", "make_drafters", "resolve_drafters"]
 
 
 def make_drafters(
-    ssm_pool: SsmPool, counts: np.ndarray | None = None, own: Sequence[str] = ()
+    ssm_pool: SsmPool,
+    vocab_size: int,
+    counts: np.ndarray | None = None,
+    own: Sequence[str] = (),
 ) -> dict[str, Drafter]:
-    """Every drafter that the loaded models allow, by name. `counts`: rows for `table` to begin
-    with. `own`: import paths."""
+    """Every drafter that the loaded models allow, by name. `vocab_size`: the LLM's. `counts`: rows
+    for `table` to begin with. `own`: import paths."""
     others: tuple[Drafter, ...] = (
         SuffixDrafter(NGRAM),
         SuffixDrafter(SUFFIX, EARLIER_TOKENS),
         TableDrafter(TABLE, counts),
-        *map(make_own_drafter, own),
+        *(make_own_drafter(path, vocab_size) for path in own),
     )
     return {**ssm_pool.ssms, **{one.name: one for one in others}}
 

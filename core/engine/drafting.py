@@ -12,12 +12,11 @@ from contextlib import suppress
 from dataclasses import replace
 
 from core.config.budget import cut_shape, shape_nodes
-from core.config.mechanisms import draft_kind, drafts_together, is_own
+from core.config.mechanisms import draft_kind, drafts_together
 from core.drafters import make_drafters
 from core.drafters.ahead import AheadPlan, PassEnded
 from core.drafters.base import Drafter, DraftRequest, Drafts
 from core.drafters.lookup import LookupDrafter
-from core.drafters.own import check_drafts
 from core.drafters.pooled_drafting import PooledRequest
 from core.drafters.ssm_pool import SsmPool
 from core.drafters.weights import needs_likelihoods
@@ -37,13 +36,15 @@ class Drafting:
     """Owns the drafters, by name."""
 
     def __init__(self, models: LoadedModels, nodes: RemoteDrafting | None = None) -> None:
-        self.ssm_pool = SsmPool(models.ssms, models.llm.vocab_size)
-        self._vocab_size = models.llm.vocab_size
+        vocab_size = models.llm.vocab_size
+        self.ssm_pool = SsmPool(models.ssms, vocab_size)
         self._nodes = nodes
         self.auditions = AuditionStep(self.ssm_pool, nodes)
         # See `Engine.wire_ms`.
         self.wire_ms = 0.0
-        self._drafters = make_drafters(self.ssm_pool, models.counts, models.own_drafters)
+        self._drafters = make_drafters(
+            self.ssm_pool, vocab_size, models.counts, models.own_drafters
+        )
         self._learning = [d for d in self._drafters.values() if isinstance(d, LookupDrafter)]
         if nodes is not None:
             self._drafters |= nodes.drafters
@@ -215,9 +216,7 @@ class Drafting:
             drafts |= dict.fromkeys(of_ssms, error)
         for name in [name for name in requests if name not in of_ssms]:
             try:
-                drafts[name] = drafted = self._drafters[name].draft(requests[name])
-                if is_own(name):
-                    check_drafts(requests[name], drafted, self._vocab_size)
+                drafts[name] = self._drafters[name].draft(requests[name])
             except MODEL_FAULTS as error:
                 drafts[name] = error
         return drafts
@@ -295,7 +294,11 @@ def _update_likelihoods(state: RoundState) -> None:
     likelihoods = {}
     for index in sorted(request.open_drafters):
         name = request.drafters[index].name
-        likelihoods[name] = request.drafters[index].likelihoods(sequence)
+        try:
+            likelihoods[name] = request.drafters[index].likelihoods(sequence)
+        except MODEL_FAULTS as error:
+            request.drop_drafter(index, error)
+            continue
         # A drafter that drafted has read the whole text; another may lag by some tokens.
         whole = index in caught_up
         count = len(likelihoods[name])
