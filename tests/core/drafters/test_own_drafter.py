@@ -200,7 +200,7 @@ MISBEHAVIOUR: dict[str, tuple[dict[str, Any], str]] = {
     "Warm": ({"temperature": lambda self, sequence: "hot"}, "its temperature is 'hot'"),
     "Likely": ({"likelihoods": lambda self, sequence: ["x", None]}, "a likelihood is no float"),
     "Unlikely": ({"likelihoods": lambda self, sequence: None}, "TypeError"),
-    "Overreported": ({"likelihoods": lambda self, sequence: [0.5] * 99}, "99 likelihoods of 6 tokens"),
+    "Reports": ({"likelihoods": lambda self, sequence: [0.5] * 99}, "99 likelihoods of 6 tokens"),
     "Append": (on_draft(lambda r: r.sequence.tokens.append(3)), "changed the tokens"),
     "Pop": (on_draft(lambda r: r.sequence.tokens.pop()), "changed the tokens"),
     "Committed": (on_draft(lambda r: r.sequence.commit((3,))), "AttributeError"),
