@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
-from lab.figures import Estimate, estimate, median, middle
+from lab.figures import Estimate, estimate, median, middle, pooled_length, pooled_ratio
 
+T = TypeVar("T")
 NOTHING = "-"
 CLAIM_HEADS = ("claim", "target", "measured", "verdict")
 
@@ -90,6 +91,25 @@ class Group:
             middle,
         )
 
+    def tokens_per_pass(self) -> Estimate | None:
+        """All tokens over all LLM passes; None without rows."""
+        return estimate(
+            self._groups((row[self.over], _accepted(row)) for row in self.rows), pooled_length
+        )
+
+    def tokens_per_pass_ratio(self, **base: Any) -> Estimate | None:
+        """`tokens_per_pass` over that of the rows of the same blocks that have the fields `base`,
+        over the blocks that have both. Unlike a median ratio it counts what a few prompts lose."""
+        bases = {self._block(row): row for row in self.among or self.rows if _has(row, base)}
+        return estimate(
+            self._groups(
+                (row[self.over], (*_accepted(row), *_accepted(bases[self._block(row)])))
+                for row in self.rows
+                if self._block(row) in bases
+            ),
+            pooled_ratio,
+        )
+
     def middle(self, value: Value = speed) -> float:
         return median(column(self.rows, value))
 
@@ -104,11 +124,16 @@ class Group:
         return tuple(row.get(field) for field in self.block)
 
     @staticmethod
-    def _groups(pairs: Iterable[tuple[Any, float]]) -> list[list[float]]:
-        groups: dict[Any, list[float]] = {}
+    def _groups(pairs: Iterable[tuple[Any, T]]) -> list[list[T]]:
+        groups: dict[Any, list[T]] = {}
         for name, value in pairs:
             groups.setdefault(name, []).append(value)
         return list(groups.values())
+
+
+def _accepted(row: Row) -> tuple[float, float]:
+    """Accepted tokens and passes, as `pooled_length` takes them."""
+    return row["tokens"] - row["rounds"], row["rounds"]
 
 
 def _has(row: Row, fields: Mapping[str, Any]) -> bool:

@@ -9,7 +9,15 @@ from collections.abc import Iterable
 
 from core.events import Combined, Event, RoundCompleted, RunStarted, RunStats, Span
 
-__all__ = ["HOST_LANES", "LLM_LANE", "NOT_DRAFTING", "RunStats", "StatsFold", "union_ms"]
+__all__ = [
+    "HOST_LANES",
+    "LLM_LANE",
+    "NOT_DRAFTING",
+    "RunStats",
+    "StatsFold",
+    "audition_ms",
+    "union_ms",
+]
 
 # The lanes that are no drafter's name: the LLM, and stages that run on no model.
 LLM_LANE = "llm"
@@ -127,3 +135,19 @@ def union_ms(intervals: Iterable[tuple[float, float]]) -> float:
         covered += max(0.0, end - max(start, reached))
         reached = max(reached, end)
     return covered
+
+
+def audition_ms(event: RoundCompleted) -> float:
+    """Milliseconds of a routed round in which the SSMs were asked how well they predict the text;
+    in the first round that of the prompt."""
+    asked = sum(span.ms for span in event.spans if span.name == "audition")
+    # The prompt's audition is a part of the prefill, as it always was in logs. It is told from the
+    # SSMs' own reading of the prompt by its order, which comes after it, and by the SSMs that do
+    # not draft: they read the prompt for nothing else.
+    waiting = {one.drafter for one in event.routing if one.role == "waiting"}
+    ssms = {one.drafter for one in event.routing}
+    first: dict[str, float] = {}
+    for span in event.spans:
+        if span.name == "prefill" and span.lane in ssms:
+            first.setdefault(span.lane, span.ms)
+    return asked + (sum(first.values()) if waiting & first.keys() else 0.0)

@@ -8,7 +8,7 @@ the engine. Every text is compared with plain decoding's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +20,17 @@ from bench.interleave import Blocks
 from bench.load import ServedRequest, arrivals, closed_loop, open_loop, percentile
 from bench.results import Results
 from bench.settings import Settings
-from bench.tables import Group, Row, Table, claim_row, claims_table, figure, long_rows, ratio
+from bench.tables import (
+    NOTHING,
+    Group,
+    Row,
+    Table,
+    claim_row,
+    claims_table,
+    figure,
+    long_rows,
+    ratio,
+)
 from core.config import Request, SamplingParams, SpeculationConfig
 from core.engine.engine import Engine
 from lab.order import Block
@@ -35,6 +45,9 @@ CONTESTANTS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "specinfer, each": ("specinfer", "each"),
         "specinfer, shared": ("specinfer", "shared"),
         "minions, each": ("minions", "each"),
+        # `shared` over presets that are pipelined across requests, each with half of them a pass.
+        "minions, shared": ("minions", "shared"),
+        "cosine, shared": ("cosine", "shared"),
         "cosine, cosine": ("cosine", "cosine"),
         # The ablation: CoSine's routing, fusion and pipelining without its scheduler.
         "cosine, each": ("cosine", "each"),
@@ -46,7 +59,8 @@ RATES = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5)
 PLACES = 8
 SHARES = (0.5, 0.95, 0.99)
 STEPS = (7, 11, 13, 17)
-MEASURES = {"ttft_ms": "first token", "tpot_ms": "per token"}
+# By measure: what it is, and decimals where all percentiles are in one cell.
+MEASURES = {"ttft_ms": ("first token", 0), "tpot_ms": ("per token", 1)}
 # CoSine over the best of SpecInfer and others, as its paper claims (arXiv 2503.10325).
 PUBLISHED_THROUGHPUT, PUBLISHED_LATENCY = 1.325, 1 - 0.232
 
@@ -185,7 +199,8 @@ def tables(results: Results) -> tuple[str, ...]:
     for loop, item, head in (("closed", "clients", "clients"), ("open", "rate", "of capacity")):
         own = [_with_item(row, item) for row in rows if row["loop"] == loop]
         if own:
-            texts += [_throughput(own, loop, head), _latency(own, loop, head)]
+            percentiles = [_percentiles(own, loop, head, measure) for measure in MEASURES]
+            texts += [_throughput(own, loop, head), *percentiles, _latency(own, loop, head)]
     return (*texts, _claims(rows)) if rows else ()
 
 
@@ -195,17 +210,40 @@ def _with_item(row: Row, item: str) -> Row:
 
 
 def _throughput(rows: Sequence[Row], loop: str, head: str) -> str:
-    loads = list(dict.fromkeys(row["load"] for row in rows))
+    def cell(own: Group) -> str:
+        gain = own.ratio("speed", contestant=PLAIN) if own["contestant"] != PLAIN else None
+        return f"{figure(own.median('speed'), 0)}{f', {ratio(gain)}' if gain else ''}"
 
-    def cell(load: float, group: Group) -> str:
-        own = group.of(load=load)
-        gain = ratio(own.ratio("speed", contestant=PLAIN)) if group["contestant"] != PLAIN else ""
-        return f"{figure(own.median('speed'), 0)}{gain and f', {gain}'}"
-
-    columns = {"contestant": lambda group: group["contestant"]}
-    columns |= {f"{load:g} {head}": partial(cell, load) for load in loads}
-    title = f"Total tokens per second, {loop} loop"
     note = "Medians over repeats; after the comma: divided by plain decoding's in the same block."
+    return _by_load(rows, f"Total tokens per second, {loop} loop", head, note, cell)
+
+
+def _percentiles(rows: Sequence[Row], loop: str, head: str, measure: str) -> str:
+    """All percentiles of a load in one cell, for a page to read; `_latency` is for the chart."""
+    title, digits = MEASURES[measure]
+
+    def cell(own: Group) -> str:
+        return " / ".join(
+            f"{own.middle(_percentile_name(measure, share)):.{digits}f}" for share in SHARES
+        )
+
+    names = ", ".join(f"{100 * share:.0f}th" for share in SHARES)
+    note = f"Percentiles ({names}) of the requests of a block, medians over repeats."
+    return _by_load(rows, f"Milliseconds: {title}, {loop} loop", head, note, cell)
+
+
+def _by_load(
+    rows: Sequence[Row], title: str, head: str, note: str, cell: Callable[[Group], str]
+) -> str:
+    """One row per contestant, one column per load; `cell` of the rows of both, a dash of none."""
+
+    def at(load: float, group: Group) -> str:
+        own = group.of(load=load)
+        return cell(own) if own.rows else NOTHING
+
+    columns: dict[str, Callable[[Group], object]] = {"contestant": lambda one: one["contestant"]}
+    loads = dict.fromkeys(row["load"] for row in rows)
+    columns |= {f"{load:g} {head}": partial(at, load) for load in loads}
     return str(Table(title, rows, ("contestant",), columns, note, _BLOCKS))
 
 
@@ -218,7 +256,7 @@ def _latency(rows: Sequence[Row], loop: str, head: str) -> str:
     columns: dict[str, Any] = {
         f"contestant at {head}": lambda group: f"{group['contestant']} at {group['load']:g}",
     }
-    for measure, title in MEASURES.items():
+    for measure, (title, _) in MEASURES.items():
         for share in SHARES:
             name = _percentile_name(measure, share)
             columns[f"{title}, p{share * 100:.0f}, ms"] = partial(cell, name)
@@ -243,8 +281,14 @@ def _claims(rows: Sequence[Row]) -> str:
             _worst(closed, shared, "speed", "best, each", at_8),
             1.3,
         ),
-        claim_row(
-            "`shared` against plain, the worst load", _worst(closed, shared, "speed", PLAIN), 0.97
+        *(
+            claim_row(
+                f"`{name}` against plain, the worst load",
+                _worst(closed, name, "speed", PLAIN),
+                0.97,
+            )
+            for name in CONTESTANTS
+            if name.endswith(", shared")
         ),
         claim_row(
             "plain's p99 per token over `shared`'s, the worst rate below capacity",

@@ -6,11 +6,13 @@ the trunk, in one batched pass. The trunk goes on with the proposal of the highe
 nodes the most probable paths are kept, within the node budget and K (m + 1) for m SSMs and K steps.
 
 No single SSM's q stands behind a fused token, so only `greedy` and `match` are lossless. `weighted`
-(ours): a score counts times the SSM's weight, so that an SSM that is sure and wrong stops winning.
+(ours): a score counts times the SSM's share of the highest weight, in the choice of the trunk and
+of the nodes that are kept, so that an SSM that is sure and wrong gets neither.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -32,20 +34,21 @@ __all__ = ["FusedDrafting"]
 
 @dataclass
 class _Trie:
-    """All proposals as a trie. `values`: of each path, the product of the scores with which its
-    tokens were proposed; `origins`: the drafter index of the proposal that put the token there, on
-    the trunk of the one that was fused."""
+    """All proposals as a trie. `values`: of each path, the product of the (weighted) scores with
+    which its tokens were proposed; `origins`: the drafter index of the proposal that put the token
+    there, on the trunk of the one that was fused. `trunk_scores`: of its tokens, not weighted."""
 
     token_ids: list[int] = field(default_factory=list)
     parents: list[int] = field(default_factory=list)
     values: list[float] = field(default_factory=list)
     origins: list[int] = field(default_factory=list)
     trunk: list[int] = field(default_factory=list)
+    trunk_scores: list[float] = field(default_factory=list)
     _children: dict[tuple[int, int], int] = field(default_factory=dict)
 
-    def add(self, parent: int, child: Child, origin: int) -> int:
+    def add(self, parent: int, child: Child, origin: int, weight: float) -> int:
         """The node of a proposal, new or known."""
-        value = child.score * self.value(parent)
+        value = child.score * weight * self.value(parent)
         key = (parent, child.token_id)
         if key not in self._children:
             self._children[key] = len(self.token_ids)
@@ -59,7 +62,7 @@ class _Trie:
         return node
 
     def value(self, node: int) -> float:
-        """The probability of the path to a node; 1 for the root."""
+        """The value of the path to a node; 1 for the root."""
         return 1.0 if node == ROOT else self.values[node]
 
     def tokens_to(self, node: int) -> list[int]:
@@ -67,16 +70,17 @@ class _Trie:
         return [self.token_ids[above] for above in path_of(self.parents, node)]
 
     def best(self, count: int) -> list[int]:
-        """The `count` nodes of the most probable paths. A child's value is at most its parent's,
-        and its number higher, so the set is closed under ancestors."""
+        """The `count` nodes of the highest values. A child's value is at most its parent's, and
+        its number higher, so the set is closed under ancestors."""
         nodes = sorted(range(len(self.token_ids)), key=lambda node: (-self.values[node], node))
         return sorted(nodes[:count])
 
 
 @dataclass
 class _FusedSsm:
-    """One SSM. `own`: the tip of its chain, None once that has ended. `places`: the pending node
-    of its model by node of the tree; `rows`: the row of its logits after each node it was fed."""
+    """One SSM. `weight`: at most 1. `own`: the tip of its chain, None once that has ended.
+    `places`: the pending node of its model by node of the tree; `rows`: the row of its logits after
+    each node it was fed."""
 
     drafter: SsmDrafter
     request: DraftRequest
@@ -126,7 +130,7 @@ class _FusedSsm:
         if children.utilities is not None:
             self.utilities.append(children.utilities)
         proposals = [
-            (tree.add(tip, family[0], self.request.index), family[0].score)
+            (tree.add(tip, family[0], self.request.index, self.weight), family[0].score)
             if family
             else (ROOT, 0.0)
             for tip, family in zip(tips, children.children, strict=True)
@@ -173,9 +177,11 @@ class FusedDrafting:
 
         Raises DrafterError with the name of an SSM that fails; the others' states are restored.
         """
+        fitting = fitting_requests(pool, self._ssms)
+        highest = max((weight for _, weight in fitting), default=0.0) or 1.0
         members = [
-            _FusedSsm(self._ssms[request.name], request, weight if weighted else 1.0)
-            for request, weight in fitting_requests(pool, self._ssms)
+            _FusedSsm(self._ssms[request.name], request, weight / highest if weighted else 1.0)
+            for request, weight in fitting
         ]
         if not members:
             return [Draft() for _ in pool.requests]
@@ -202,10 +208,17 @@ class FusedDrafting:
                 tip = tree.trunk[-1] if len(tree.trunk) == depth - 1 else ROOT
                 if tip == ROOT or tree.token_ids[tip] in ends:
                     return
-                grows = request.stop is None or request.stop.grows(tree.values[tip])
-                if not grows or not request.steps(depth, [tree.values[tip]]):
+                # As in a chain (`Growth`): a token's own score says whether it has children, its
+                # path's probability whether another pass is worth its time.
+                grows = _grows(request, tree.trunk_scores[-1])
+                if not grows or not request.steps(depth, [math.prod(tree.trunk_scores)]):
                     return
             yield depth
+
+
+def _grows(request: DraftRequest, score: float) -> bool:
+    """Whether a token of this score may have children, by the length policy."""
+    return request.stop is None or request.stop.grows(score)
 
 
 def _extend(tree: _Trie, members: list[_FusedSsm], depth: int) -> None:
@@ -219,7 +232,7 @@ def _extend(tree: _Trie, members: list[_FusedSsm], depth: int) -> None:
         }
     )
     stage = "catch_up" if depth == 1 else "draft"
-    best, highest, winner = ROOT, 0.0, 0
+    best, best_score, highest, winner = ROOT, 0.0, 0.0, 0
     for member in members:
         name = member.drafter.name
         work = works[name]
@@ -232,12 +245,15 @@ def _extend(tree: _Trie, members: list[_FusedSsm], depth: int) -> None:
         fused, score = proposals[0]
         # Strictly: of equal ones the first in drafter order.
         if score * member.weight > highest:
-            best, highest, winner = fused, score * member.weight, member.request.index
+            best, best_score, winner = fused, score, member.request.index
+            highest = score * member.weight
         # Its own chain goes on from its own proposal, also where the trunk took another one.
-        own = proposals[-1][0]
+        own, own_score = proposals[-1]
         ended = own == ROOT or tree.token_ids[own] in member.request.sequence.eos_ids
+        ended = ended or not _grows(member.request, own_score)
         member.own = None if ended or member.own is None else own
     if best != ROOT:
         tree.trunk.append(best)
+        tree.trunk_scores.append(best_score)
         # Another SSM may be surer of this very token, and still count for less.
         tree.origins[best] = winner

@@ -269,7 +269,7 @@ class Engine:
         # From here as in `RoundSteps.commit`, but the events come last: what the next round needs,
         # and no more, is done before it is launched.
         update_weights(states)
-        commits = [steps.commit_one(state) for state in states]
+        commits = [steps.commit_one(state, len(states)) for state in states]
         left = [state.request for state in states if not state.request.sequence.finish_reason]
         if begin_next and left and self._fused_round is not None:
             # `choose` is idempotent until the next `observe`, so `round` will plan these rounds

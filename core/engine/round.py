@@ -100,7 +100,7 @@ class RoundSteps:
         traffic = rank_traffic(self._llm)
         for state in decided:
             with _fails_alone(state, states):
-                result = self.commit_one(state)
+                result = self.commit_one(state, len(states))
             state.traffic = traffic
             if loads:
                 began = min(timing.start for timing in state.timings)
@@ -180,8 +180,9 @@ class RoundSteps:
                 state.error = error
         return logits
 
-    def commit_one(self, state: RoundState) -> CommitResult:
-        """Commits one request's accepted path and the LLM's own token."""
+    def commit_one(self, state: RoundState, num_in_pass: int) -> CommitResult:
+        """Commits one request's accepted path and the LLM's own token, after a pass of so many
+        requests."""
         start = time.perf_counter()
         request, sequence, verdict = state.request, state.request.sequence, state.verdict
         if not state.kv_committed:
@@ -206,7 +207,7 @@ class RoundSteps:
         state.timings.append(Timed("commit", "commit", start, time.perf_counter()))
         # After the commit, whose time counts as the round's; before the prefill's spans are added,
         # which do not.
-        outcome = round_outcome(state, committed)
+        outcome = round_outcome(state, committed, num_in_pass)
         # A round in which the scheduler allowed no draft tells a policy nothing.
         if state.grant.length != 0:
             request.policy.observe(outcome)

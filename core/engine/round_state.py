@@ -282,8 +282,9 @@ def update_weights(states: Sequence[RoundState]) -> None:
         weights.observe_wins(wins)
 
 
-def round_outcome(state: RoundState, committed: tuple[int, ...]) -> RoundOutcome:
-    """The measurements that the length policy observes after a round."""
+def round_outcome(state: RoundState, committed: tuple[int, ...], num_in_pass: int) -> RoundOutcome:
+    """The measurements that the length policy observes after a round. `num_in_pass`: requests that
+    shared the LLM's pass."""
     forward = next(t for t in state.timings if t.lane == LLM_LANE)
     proposals, path = state.tree.proposals, state.verdict.path
     # A node's proposals are in the run's order of drafters: the first one gets the credit.
@@ -307,6 +308,7 @@ def round_outcome(state: RoundState, committed: tuple[int, ...]) -> RoundOutcome
         context=state.root_position,
         hidden_ms=state.hidden_ms,
         widths=tuple(widths[depth + 1] for depth in range(len(widths))),
+        num_in_pass=num_in_pass,
     )
 
 

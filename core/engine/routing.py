@@ -46,7 +46,8 @@ def observe_route(
         return
     drafts = {}
     if router.reads_drafts:
-        names = {state.request.drafters[index].name: d for index, d in state.drafts.items()}
+        drafters = state.request.drafters
+        names = {drafters[index].name: draft for index, draft in state.drafts.items() if len(draft)}
         routed = state.request.routed_ssms & names.keys()
         drafts = {name: _evidence(names[name], committed, similarity) for name in routed}
     router.observe(
@@ -54,6 +55,7 @@ def observe_route(
             num_accepted=len(state.verdict.path),
             num_tokens=len(committed),
             round_ms=round_ms,
+            routed=state.route.drafters if state.route else (),
             drafts=drafts,
             log_probs=state.log_probs,
         )

@@ -117,7 +117,7 @@ class RoundOutcome:
     `num_nodes`: verified nodes, `widths` of them at each depth from 1, in `verify_ms` (the LLM's
     pass) after `context` cached tokens. `hidden_ms`: drafting time hidden behind a pass over other
     requests. `round_ms`: all stages, plus the idle time between them for a lone request, minus
-    `hidden_ms`.
+    `hidden_ms`. `num_in_pass`: requests that shared the LLM's pass.
     """
 
     length: int
@@ -129,6 +129,7 @@ class RoundOutcome:
     context: int = 0
     hidden_ms: float = 0.0
     widths: tuple[int, ...] = ()
+    num_in_pass: int = 1
 
 
 class LengthPolicy(Protocol):

@@ -125,7 +125,9 @@ class RoundCosts:
         """Adds the times of the LLM's pass, of each draft, and of the overhead between them.
         `probed`: drafters that were tried again after a wait."""
         costs, self._context = self._costs, outcome.context
-        if self.load is None:
+        # The time of a shared pass says nothing of a pass of this request's nodes, whether or not
+        # the schedule gives a load for it.
+        if outcome.num_in_pass == 1:
             costs.observe_pass(outcome.num_nodes, outcome.context, outcome.verify_ms)
         drafted_ms = sum(draft.ms for draft in drafts.values())
         # `round_ms` is without the hidden part, drafts' `ms` with it: added once, subtracted once.

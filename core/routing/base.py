@@ -43,9 +43,9 @@ def within_grant(route: Route, scores: Mapping[str, float], most: int) -> Route:
 
 @dataclass(frozen=True, slots=True)
 class DraftEvidence:
-    """What one SSM drafted, along its most probable path.
+    """What one SSM drafted, along its most probable path, as far as the node budget kept it.
 
-    `scores`: calibrated, of each drafted token. `similarities`: cosine of the LLM's embeddings of
+    `scores`: calibrated, of each of these tokens. `similarities`: cosine of the LLM's embeddings of
     the drafted and the committed token, position by position, as far as both go.
     """
 
@@ -55,12 +55,15 @@ class DraftEvidence:
 
 @dataclass(frozen=True, slots=True)
 class RoundEvidence:
-    """The outcome of a round. `drafts`: by SSM that drafted. `log_probs`: of tokens committed since
-    each SSM's last report, from its catch-up pass. `round_ms`: of the whole round."""
+    """The outcome of a round. `drafts`: by SSM that drafted, none in a round without drafts.
+    `routed`: the SSMs that the scheduler let draft of the round's route. `log_probs`: of tokens
+    committed since each SSM's last report, from its catch-up pass. `round_ms`: of the whole
+    round."""
 
     num_accepted: int
     num_tokens: int
     round_ms: float
+    routed: tuple[str, ...] = ()
     drafts: Mapping[str, DraftEvidence] = field(default_factory=dict)
     log_probs: Mapping[str, Sequence[float]] = field(default_factory=dict)
 

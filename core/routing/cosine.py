@@ -4,6 +4,10 @@ A score for each SSM, M <- 0.7 M + 0.3 S from 0.5, where S is the harmonic mean 
 its drafted tokens and their similarity to the committed ones. While few tokens are accepted, half
 of the places go to the SSMs that were tried least. The paper states neither the rate of M nor the
 threshold nor the share explored: 0.3, 2 tokens and one half are ours.
+
+Confidence is that of the drafted tokens which the node budget kept: a draft has no others, here or
+in a node's message. Of fused drafts under a small budget it leaves the unsure end out, and so is
+higher than that of all drafted tokens.
 """
 
 from __future__ import annotations
@@ -41,7 +45,7 @@ class CosineRouter:
         self._scores = dict.fromkeys(names, START)
         self._tried = dict.fromkeys(names, 0)
         self._count = count
-        self._accepted = 0
+        self._accepted: int | None = None  # in the last round with drafts
         self._route: Route | None = None
 
     def drafter_scores(self) -> dict[str, float]:
@@ -63,26 +67,34 @@ class CosineRouter:
     def _choose(self) -> Route:
         names = list(self._scores)
         count = min(self._count, len(names))
-        exploring = self._accepted < FEW_ACCEPTED
+        accepted = self._accepted or 0
+        exploring = accepted < FEW_ACCEPTED
         num_explored = -(-count // 2) if exploring else 0
         # Sorting is stable: ties go to the run's order.
         least_tried = sorted(names, key=lambda name: self._tried[name])[:num_explored]
         rest = [name for name in names if name not in least_tried]
         best = sorted(rest, key=lambda name: -self._scores[name])[: count - num_explored]
         picked = {*least_tried, *best}
-        why = (
-            f"{self._accepted} accepted, fewer than {FEW_ACCEPTED}: {', '.join(least_tried)} "
-            "tried for having drafted least"
-            if exploring
-            else f"{self._accepted} accepted: the best by score"
-        )
         drafters = tuple(name for name in names if name in picked)
+        if self._accepted is None:
+            why = "nothing drafted yet: the first in order"
+        elif exploring:
+            why = (
+                f"{accepted} accepted, fewer than {FEW_ACCEPTED}: {', '.join(least_tried)} "
+                "tried for having drafted least"
+            )
+        else:
+            why = f"{accepted} accepted: the best by score"
         return Route(drafters, frozenset(least_tried), why)
 
     def observe(self, evidence: RoundEvidence) -> None:
+        # A round without drafts says nothing of them: not even that few were accepted.
+        if not evidence.drafts:
+            return
         self._accepted = evidence.num_accepted
-        for name in self.route().drafters:  # also one that the node budget left nothing to
-            self._tried[name] += 1
+        for name in evidence.routed:  # also one that the node budget left nothing to
+            if name in self._tried:
+                self._tried[name] += 1
         for name, draft in evidence.drafts.items():
             if name not in self._scores:
                 continue

@@ -6,7 +6,10 @@ and from its measured time. SSMs that draft report these probabilities from thei
 nothing; all SSMs together are scored in an audition, one stacked pass over the last tokens: at the
 start, as often as 2 % of the decoding time allows, and at once when the routed ones suddenly
 predict the text worse (a change of domain). Every SSM reads the same tokens in the same context
-there, so that their credits differ by the SSMs alone.
+there, so that their credits differ by the SSMs alone: scores are those of the last audition, over
+48 tokens of all SSMs. To ask only the SSMs that wait, in windows of 8 tokens, and to take the
+others' catch-up passes for their part would compare them on different tokens, read in different
+contexts; so the probabilities of catch-up passes decide no more than when all are asked again.
 """
 
 from __future__ import annotations
@@ -96,8 +99,8 @@ class CreditRouter:
     # -- what is known --
 
     def drafter_scores(self) -> dict[str, float]:
-        """Expected tokens per second of each SSM alone; before the first audition about those of
-        plain decoding."""
+        """Expected tokens per second of each SSM alone, as of the last audition; before the first,
+        and for ever where all SSMs draft, about those of plain decoding."""
         log_probs = self._log_probs
         return {n: self._value(n, credit_of(log_probs.get(n, ()))) for n in self._names}
 

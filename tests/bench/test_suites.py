@@ -107,7 +107,7 @@ def routed_texts(samples: Samples) -> None:
     assert turning["prompt"] == "turning-stories-code" and turning["text"] == "turning"
     assert {figures["tokens"] for figures in mixed["figures"].values()} == {2 * SEGMENT}
     credit = mixed["figures"][CREDIT]
-    assert len(credit["followed"]) == 1 and credit["to_oracle"] >= 0
+    assert len(credit["searches"]) == 1 and credit["to_oracle"] >= 0
     assert credit["rounds"] < 2 * SEGMENT, "the recorded text is accepted"
 
 
@@ -147,11 +147,13 @@ def test_the_chart_of_load_has_every_percentile(tmp_path: Path) -> None:
         for repeat in (0, 1)
     ]
     page = chart("\n".join(load_tables(Results(tmp_path / "r.json", {}, samples))))
-    for name, base in (("first token", 1000), ("per token", 0)):
+    for name, base, digits in (("first token", 1000, 0), ("per token", 0, 1)):
         for share in SHOWN:
             assert f"<th>{name}, p{share}, ms</th>" in page
             assert f'"text":"{name}, p{share}, ms"' in page, "a panel"
             assert f"<td>{base + share:.1f} ({base + share:.1f} to" in page
+        cell = " / ".join(f"{base + share:.{digits}f}" for share in SHOWN)
+        assert page.count(f"<td>{cell}</td>") == 2 * len(LOADS), "all of them in one cell"
     assert page.index("<td>plain at 0.25</td>") < page.index("<td>plain at 0.5</td>")
     assert page.index("<td>plain at 0.5</td>") < page.index("<td>best, shared at 0.25</td>")
 
@@ -176,7 +178,7 @@ def case(
 
 
 SHOWN = (50, 95, 99)
-LOADS = ("plain", "best, shared", "cosine, cosine")
+LOADS = ("plain", "best, shared", "cosine, shared", "cosine, cosine")
 COMPARED = ("coupled / plain top-k, union of 5", "union of 5 / best single SSM")
 CASES = (
     case(
@@ -194,7 +196,13 @@ CASES = (
     ),
     case(
         Load(clients=(1, 3), rates=(1.0,), contestants=LOADS),
-        *(3, served, "| cosine, cosine |", "Latency, open loop", "the worst load"),
+        *(
+            3,
+            served,
+            "| cosine, cosine |",
+            "Latency, open loop",
+            "`cosine, shared` against plain, the worst load",
+        ),
         tokens=4,
         prompts=2,
     ),
@@ -207,8 +215,9 @@ CASES = (
             "other words",
             "Spliced texts",
             "prompts that change their domain",
-            "turning: the best SSM found within 24 tokens",
-            "changes followed",
+            "How soon a good SSM drafts: Spliced texts",
+            "turning: `credit, 2`: a good SSM found within 24 tokens",
+            "spliced: `credit` with 2 against all, all tokens over all passes",
         ),
         tokens=4,
         prompts=1,

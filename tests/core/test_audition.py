@@ -10,8 +10,18 @@ from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.drafters.ssm import AUDITION
 from core.drafters.ssm_pool import MIN_TOKENS, SsmPool
 from core.events import Drafted, Event, RoundCompleted
+from core.metrics import audition_ms
 from core.models.stacking import Stack, stack_alike
-from tests.core.engines import GREEDY, engine_of, ids_of_events, open_rows, tables
+from core.routing.credit import CreditRouter
+from tests.core.engines import (
+    GREEDY,
+    admit_all,
+    engine_of,
+    ids_of_events,
+    open_rows,
+    rounds_of,
+    tables,
+)
 from tests.core.models.test_stack import small
 from tests.fakes import VOCAB, TableModel, note_results, random_table
 
@@ -160,3 +170,23 @@ def test_of_an_ssm_that_fails_nothing_is_told() -> None:
     assert "ssm-2" not in engine._drafting.ssm_pool.audition(NAMES, written(ssms[1], 30))[0]
     assert ids_of_events(events) == plain
     assert not any(open_rows(engine))
+
+
+@pytest.mark.parametrize("routing", ["credit", "cosine", "all"])
+def test_what_asking_took_is_read_off_the_events(routing: str) -> None:
+    """The prompt's as well, which is part of the prefill."""
+    engine = engine_of(*tables(3, context=128))
+    config = SpeculationConfig(routing=routing, routed_drafters=1, max_tree_nodes=8)
+    prompt = " ".join(["w1 w5 w3 w2"] * 8)
+    request = Request(prompt, SamplingParams(40, ignore_eos=True), config)
+    (live,) = admit_all(engine, [request])
+    done = []
+    while not live.sequence.finish_reason:
+        done += rounds_of(engine.round([live]))
+    asked = [audition_ms(event) for event in done]
+    if routing != "credit":
+        assert not any(asked)
+        return
+    assert isinstance(live.router, CreditRouter)
+    assert asked[0] > 0 and live.router._auditions == sum(ms > 0 for ms in asked)
+    assert sum(asked) == pytest.approx(live.router._asking_ms)

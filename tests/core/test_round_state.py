@@ -43,7 +43,7 @@ def test_drafting_that_a_pass_hid_is_no_part_of_the_round(drafting, round_ms):
     found.timings += [Timed("combine", "combine", 2.0, 2.03), Timed("llm", "forward", 2.1, 2.6)]
     found.timings.append(Timed("same", "ahead", 2.1, 2.5))  # the next round's matter
     found.verdict = Verdict((), 3, "recovered", ())
-    outcome = round_outcome(found, (3,))
+    outcome = round_outcome(found, (3,), 1)
     assert outcome.round_ms == pytest.approx(round_ms)
     assert outcome.verify_ms == pytest.approx(500.0)
     for one in live:

@@ -280,7 +280,7 @@ def test_while_a_run_goes_on_chips_stay(live: Stage, browser_page: OpenPage) -> 
 
 
 def test_whoever_scrolls_the_text_up_stays_as_it_grows(live: Stage, browser_page: OpenPage) -> None:
-    live.play(recorded(600), speed=2.0)  # three minutes, for a busy machine
+    live.play(recorded(600), speed=25.0)  # four minutes, for a busy machine
     page = wait_ready(browser_page(live.url, forgiven=LEAVING, height=640))
     page.click("#live-run")
     page.wait_for_function(f"() => {SCROLL}.scrollTop > 150")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from core.events import Event, RoundCompleted, RoutedDrafter, Span
+from core.events import Event, RoundCompleted, RoutedDrafter, RunStarted, Span
 from tests.core.engines import rounds_of
 from tests.synthetic import Mechanisms, synthetic_run
 from tests.ui.components.samples import values_at
@@ -30,20 +30,23 @@ def shown(events: list[Event], number: int = 0) -> dict[str, Any]:
 def with_routing(
     events: list[Event], sets: dict[int, str], reasons: dict[int, str], asked: dict[int, float]
 ) -> list[Event]:
-    """The run with the drafters of `sets` routed from each of its rounds on, asked for so long."""
+    """The run with the drafters of `sets` routed from each of its rounds on, asked for so long;
+    before round 0 as part of the prefill."""
 
     def changed(event: Event) -> Event:
         if not isinstance(event, RoundCompleted):
             return event
         now = max(number for number in sets if number <= event.round)
         why = reasons[max(number for number in reasons if number <= event.round)]
-        spans = tuple(Span(name, "audition", 0.0, asked.get(event.round, 0.0)) for name in FIVE[:2])
+        stage = "audition" if event.round else "prefill"
+        spans = tuple(Span(name, stage, 0.0, asked.get(event.round, 0.0)) for name in FIVE[:2])
         routing = tuple(
             RoutedDrafter(name, "routed" if "ABCDE"[i] in sets[now] else "waiting", 100.0 + i)
             for i, name in enumerate(FIVE)
         )
         spans = spans if event.round in asked else ()
-        return replace(event, routing=routing, routing_reason=why, spans=event.spans + spans)
+        own = [s for s in event.spans if s.name != "prefill" or s.lane not in FIVE]
+        return replace(event, routing=routing, routing_reason=why, spans=(*spans, *own))
 
     return [changed(event) for event in events]
 
@@ -108,14 +111,15 @@ def test_the_selected_round_in_a_sentence() -> None:
 
 
 def test_the_cost_of_asking_is_the_auditions_share_of_the_decoding_time() -> None:
-    once, twice = {4: 1.5}, {4: 1.5, 20: 2.0}
-    for asked, often in ((once, "Once"), (twice, "2 times")):
+    once, twice, first = {4: 1.5}, {4: 1.5, 20: 2.0}, {0: 3.0, 20: 2.0}
+    for asked, often in ((once, "Once"), (twice, "2 times"), (first, "2 times")):
         events = with_routing(run(Mechanisms(routing="credit")), {0: "AC"}, {0: "why"}, asked)
         stats = reduce_all(events).stats
         decode_ms = 1000 * stats.num_new_tokens / stats.tokens_per_second
         share = 100 * 2 * sum(asked.values()) / decode_ms
         cost = shown(events)["cost"]
         assert f"{often} all SSMs were asked" in cost and f"{share:.3g} %" in cost
+        assert (", first at the prompt's end" in cost) == (asked is first)
         assert cost.startswith("The choice stayed in 30 rounds.")
     never = with_routing(run(Mechanisms(routing="credit")), {0: "AC", 9: "AB"}, {0: "why"}, {})
     assert "changed once" in shown(never)["cost"] and "cost 0 %" in shown(never)["cost"]
@@ -125,6 +129,37 @@ def test_the_cost_of_asking_is_the_auditions_share_of_the_decoding_time() -> Non
     )
     tried = sum(any(o.role == "explored" for o in event.routing) for event in rounds_of(run()))
     assert f"; in {tried} of them an SSM drafted only to be known" in shown(run())["cost"]
+
+
+def test_it_is_said_of_when_the_scores_are() -> None:
+    """Those of `credit` are of the last audition, however long ago."""
+    asked = {0: 3.0, 12: 2.0}
+    events = with_routing(run(Mechanisms(routing="credit")), {0: "AC"}, {0: "why"}, asked)
+    said = {number: shown(events, number)["scored"] for number in (1, 5, 12, 12 + 1, 25)}
+    assert said == {
+        1: "as of the prompt's end",
+        5: "as of the prompt's end",
+        **dict.fromkeys((12, 13, 25), "as of the end of round 12"),
+    }
+    never = with_routing(run(Mechanisms(routing="credit")), {0: "AC"}, {0: "why"}, {})
+    assert shown(never, 5)["scored"] == "the same for every SSM, which was not asked yet"
+    assert shown(run(), 5)["scored"] == "", "they change with every round"
+
+
+def test_where_all_draft_none_is_asked() -> None:
+    events = with_routing(run(Mechanisms(routing="credit")), {0: "ABCDE"}, {0: "why"}, {})
+    (started,) = [event for event in events if isinstance(event, RunStarted)]
+    config: dict[str, Any] = dict(started.config)
+    config["speculation"] = {**config["speculation"], "routed_drafters": 5}
+    value = shown([replace(started, config=config), *events[1:]], 5)
+    assert value["scored"].endswith("which was not asked, as all of them draft")
+    assert "No SSM was asked" in value["cost"]
+
+
+def test_a_rule_that_asks_once_is_not_said_to_judge_drafts() -> None:
+    events = with_routing(run(Mechanisms(routing="audition")), {0: "A"}, {0: "why"}, {0: 3.0})
+    assert "Once all SSMs were asked" in shown(events, 5)["cost"]
+    assert shown(events, 5)["scored"] == "as of the prompt's end"
 
 
 @pytest.mark.parametrize("drafters", [FIVE[:1], (), FIVE], ids=["one", "none", "all-draft"])

@@ -115,8 +115,8 @@ def test_the_text_says_which_ssms_drafted_the_selected_round() -> None:
         (
             "1 accepted, fewer than 2: ssm-math tried for having drafted least; the batch grants 1",
             4,
-            "the LLM accepted only 1 drafted token in the round before, so ssm-math (drafted least "
-            "so far) may show what it can do; the scheduler allows 1 SSM",
+            "the LLM accepted only 1 drafted token in the last round with drafts, so ssm-math "
+            "(drafted least so far) may show what it can do; the scheduler allows 1 SSM",
         ),
         (
             "0 accepted, fewer than 2: ssm-code tried for having drafted least",
@@ -126,13 +126,19 @@ def test_the_text_says_which_ssms_drafted_the_selected_round() -> None:
         (
             "0 accepted, fewer than 2: ssm-code tried for having drafted least",
             6,
-            "the LLM accepted no drafted token in the round before, so ssm-code (drafted least so "
-            "far) may show what it can do",
+            "the LLM accepted no drafted token in the last round with drafts, so ssm-code (drafted "
+            "least so far) may show what it can do",
         ),
         (
             "3 accepted: the best by score",
             7,
-            "they have the highest scores; the LLM accepted 3 drafted tokens in the round before",
+            "they have the highest scores; the LLM accepted 3 drafted tokens in the last round "
+            "with drafts",
+        ),
+        (
+            "nothing drafted yet: the first in order",
+            6,
+            "no SSM has drafted yet, so the first in order are tried",
         ),
         ("a for b: the text changed", 7, "a took the place of b: the text changed"),
         ("of another version", 7, "of another version"),

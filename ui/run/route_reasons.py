@@ -13,7 +13,9 @@ GRANTED = re.compile(r"; the batch grants (\d+)$")
 EXPLORED = re.compile(r"(\d+) accepted, fewer than \d+: (.+) tried for having drafted least")
 BEST = re.compile(r"(\d+) accepted: the best by score")
 SWITCHED = re.compile(r"([^:]+ for [^:]+): (.+)", re.DOTALL)
+UNTRIED = "nothing drafted yet: the first in order"
 UNASKED = "before the first audition: the first in order"
+NONE_YET = "no SSM has drafted yet, so the first in order are tried"
 
 
 def route_reason(recorded: str, number: int) -> str:
@@ -27,16 +29,20 @@ def route_reason(recorded: str, number: int) -> str:
 
 def _in_words(reason: str, number: int) -> str:
     if match := EXPLORED.fullmatch(reason):
-        if number == 0:
-            return "no SSM has drafted yet, so the first in order are tried"
+        if number == 0:  # logs from before `UNTRIED`
+            return NONE_YET
         few = f"only {_tokens(match[1])}" if int(match[1]) else "no drafted token"
         return (
-            f"the LLM accepted {few} in the round before, so {match[2]} (drafted least so far) may "
-            "show what it can do"
+            f"the LLM accepted {few} in the last round with drafts, so {match[2]} (drafted least "
+            "so far) may show what it can do"
         )
     if match := BEST.fullmatch(reason):
         tokens = _tokens(match[1])
-        return f"they have the highest scores; the LLM accepted {tokens} in the round before"
+        return (
+            f"they have the highest scores; the LLM accepted {tokens} in the last round with drafts"
+        )
+    if reason == UNTRIED:
+        return NONE_YET
     if reason == UNASKED:
         return "the SSMs were not asked about the text yet: the first in order"
     if match := SWITCHED.fullmatch(reason):

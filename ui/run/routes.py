@@ -56,8 +56,11 @@ def routing_value(frame: Frame) -> Value:
 def chosen_route(frame: Frame) -> Value:
     """The fields that depend on the selected round."""
     rule = _rule(frame.view)
-    sentence = _sentence(frame.view, frame.detail) if rule else ""
-    return {"sel": frame.selected_round, "sentence": sentence}
+    return {
+        "sel": frame.selected_round,
+        "sentence": _sentence(frame.view, frame.detail) if rule else "",
+        "scored": _when_scored(frame.view, rule, frame.selected_round) if rule else "",
+    }
 
 
 def route_in_short(frame: Frame) -> str:
@@ -178,6 +181,23 @@ def _verb(word: str, subjects: Sequence[str]) -> str:
     return one if len(subjects) == 1 else many
 
 
+def _when_scored(view: View, rule: RoutingRule, number: int) -> str:
+    """Of when the scores of round `number` are (-1: of the latest); an audition comes before the
+    round that records it. Empty where they change with every round."""
+    if rule.judges_drafts:
+        return ""
+    asked = [one.number for one in view.rounds if one.asking_ms > 0]
+    last = max((one for one in asked if number < 0 or one <= number), default=None)
+    if last is None:
+        config = view.started.config.get("speculation", {}) if view.started else {}
+        all_draft = config.get("routed_drafters", 0) >= len(_ssms(view))
+        why = (
+            "which was not asked, as all of them draft" if all_draft else "which was not asked yet"
+        )
+        return f"the same for every SSM, {why}"
+    return f"as of the end of round {last}" if last else "as of the prompt's end"
+
+
 def _cost(view: View, rule: RoutingRule) -> str:
     """How often the choice changed, how many auditions there were, and their time."""
     routed = [line for line in view.rounds if line.routing]
@@ -190,18 +210,17 @@ def _cost(view: View, rule: RoutingRule) -> str:
     why = f"; in {explored} of them an SSM drafted only to be known better" if explored else ""
     choice = f"The choice {times} in {len(routed)} {rounds}{why}."
     auditions = [line for line in routed if line.asking_ms > 0]
-    if not rule.reads_likelihoods:
+    if rule.judges_drafts:
         return f"{choice} This rule judges drafts; it asks no SSM about the text, which costs 0 %."
     if not auditions:
-        return (
-            f"{choice} All SSMs were asked how well they foretell the prompt's end; after that "
-            "none was asked again, which cost 0 % of the decoding time."
-        )
+        return f"{choice} No SSM was asked about the text, which cost 0 % of the decoding time."
     stats = view.stats
     decode_ms = 1000 * stats.num_new_tokens / max(stats.tokens_per_second, 1e-9)
     share = sum(line.asking_ms for line in auditions) / max(decode_ms, 1e-9)
     often = "Once" if len(auditions) == 1 else f"{len(auditions)} times"
+    # The first round's spans have what was done before it.
+    first = "" if auditions[0].number else ", first at the prompt's end"
     return (
-        f"{choice} {often} all SSMs were asked how well they foretell the text: "
+        f"{choice} {often} all SSMs were asked how well they foretell the text{first}: this took "
         f"{percent(share)} of the decoding time."
     )

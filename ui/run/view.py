@@ -33,7 +33,7 @@ from core.events import (
     Span,
     Verified,
 )
-from core.metrics import StatsFold
+from core.metrics import StatsFold, audition_ms
 from ui.run.letters import letters_of, slots_of
 from ui.run.times import RoundTime, add_spans, time_of
 
@@ -309,7 +309,7 @@ class _ViewBuilder:
                 notes=event.notes,
                 routing=event.routing,
                 routing_reason=event.routing_reason,
-                asking_ms=sum(span.ms for span in event.spans if span.name == "audition"),
+                asking_ms=audition_ms(event),
                 at_ms=event.at_ms,
                 tally=_tally(detail, event),
                 struck=detail.verified.outcomes.count("rejected") if detail.verified else 0,

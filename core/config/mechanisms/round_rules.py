@@ -21,13 +21,15 @@ __all__ = [
 class RoutingRule:
     """Which SSMs draft in a round. `implementation`: a callable (names, count, round_ms) -> Router
     of core.routing, empty where all of them do. `reads_likelihoods`: drafters keep their
-    probabilities of the committed tokens for it. `score`: what its score of an SSM is. `fields`: as
-    in CombineRule."""
+    probabilities of the committed tokens for it. `judges_drafts`: its scores are of what was
+    drafted, and change with every round; else of what SSMs say when asked. `score`: what its score
+    of an SSM is. `fields`: as in CombineRule."""
 
     name: str
     label: str
     implementation: str = ""
     reads_likelihoods: bool = False
+    judges_drafts: bool = False
     score: str = ""
     fields: tuple[str, ...] = ()
     meaning: str = ""
@@ -71,6 +73,7 @@ ROUTING_RULES: Mapping[str, RoutingRule] = by_name(
             "cosine",
             "by how good its drafts were",
             "core.routing.cosine:CosineRouter",
+            judges_drafts=True,
             score=(
                 "how sure it was of the tokens that it drafted, and how near they came to the "
                 "LLM's; from 0 to 1"

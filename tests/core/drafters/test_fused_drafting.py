@@ -2,6 +2,7 @@
 leaves; held against the rule written out a second time."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,6 +13,8 @@ from core.drafters.fused_drafting import FusedDrafting
 from core.drafters.pooled_drafting import PooledRequest
 from core.drafters.ssm import SsmDrafter
 from core.errors import DrafterError
+from core.length.base import Stop
+from core.length.confidence import Confidence
 from core.trees.combine import combine
 from core.trees.draft import Draft
 from core.trees.noise import SeededNoise
@@ -38,6 +41,7 @@ def pool(
     temperature: float = 0.0,
     weights: Sequence[float] = (1.0, 1.0, 1.0),
     eos_ids: frozenset[int] = frozenset(),
+    stop: Stop | None = None,
 ) -> PooledRequest:
     sampling = SamplingParams(50, temperature=temperature, seed=3)
     config = SpeculationConfig(draft="fused")
@@ -45,10 +49,18 @@ def pool(
     for drafter in drafters.values():
         drafter.open(sequence)
     several = [
-        DraftRequest(sequence, i, "fused", (1,) * STEPS, budget, name)
+        DraftRequest(sequence, i, "fused", (1,) * STEPS, budget, name, stop)
         for i, name in enumerate(drafters)
     ]
     return PooledRequest(tuple(several), tuple(weights[: len(several)]))
+
+
+def confident(threshold: float) -> Stop:
+    """The stop rule of `length=confidence`."""
+    config = SpeculationConfig(length="confidence", confidence_threshold=threshold)
+    stop = Confidence(config).choose().stop
+    assert stop is not None
+    return stop
 
 
 def scores(drafter: SsmDrafter, path: Sequence[int], request: DraftRequest) -> torch.Tensor:
@@ -62,24 +74,31 @@ def scores(drafter: SsmDrafter, path: Sequence[int], request: DraftRequest) -> t
 
 
 def expected(drafters: Mapping[str, SsmDrafter], asked: PooledRequest, *, weighted: bool):
-    """(trunk tokens, whose each is, all paths): the rule of CoSine, written out a second time."""
+    """(trunk tokens, whose each is, value of each path): the rule of CoSine, written out a second
+    time."""
     trunk: tuple[int, ...] = ()
-    whose, paths = [], set()
+    whose: list[int] = []
+    values: dict[tuple[int, ...], float] = {(): 1.0}
+
+    def propose(path: tuple[int, ...], score: float) -> None:
+        values[path] = max(values.get(path, 0.0), score * values[path[:-1]])
+
     own: dict[str, tuple[int, ...]] = dict.fromkeys(drafters, ())
     for _ in range(STEPS):
         offers = []
         for i, (name, drafter) in enumerate(drafters.items()):
             found = scores(drafter, trunk, asked.requests[i])
             token = int(found.argmax())
-            weight = asked.weights[i] if weighted else 1.0
+            weight = asked.weights[i] / max(asked.weights) if weighted else 1.0
             offers.append((float(found[token]) * weight, -i, token))
-            paths.add((*trunk, token))
+            propose((*trunk, token), float(found[token]) * weight)
             mine = scores(drafter, own[name], asked.requests[i])
             own[name] = (*own[name], int(mine.argmax()))
-            paths.add(own[name])
+            propose(own[name], float(mine.max()) * weight)
         _, index, token = max(offers)
         trunk, whose = (*trunk, token), [*whose, -index]
-    return trunk, whose, paths
+    del values[()]
+    return trunk, whose, values
 
 
 def paths_of(drafts: Sequence[Draft]) -> set[tuple[int, ...]]:
@@ -98,7 +117,7 @@ def test_the_trunk_is_what_the_surest_propose(
     drafts = FusedDrafting(drafters).draft(asked, weighted=weighted)
     trunk, whose, paths = expected(drafters, asked, weighted=weighted)
     most = STEPS * (len(drafters) + 1)
-    assert paths_of(drafts) <= paths and len(paths_of(drafts)) == min(most, len(paths))
+    assert paths_of(drafts) <= {*paths} and len(paths_of(drafts)) == min(most, len(paths))
     for draft in drafts:
         nodes = draft.walk(trunk)
         assert len(nodes) == STEPS, "every SSM's draft has the trunk"
@@ -118,11 +137,15 @@ def test_scores_are_each_ones_own() -> None:
             assert score == pytest.approx(float(own[token]), rel=1e-5)
 
 
+@pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("budget", [1, 3, 5, 9])
-def test_the_most_probable_paths_are_kept_within_the_budget(budget: int) -> None:
+def test_the_most_probable_paths_are_kept_within_the_budget(budget: int, weighted: bool) -> None:
+    """By credit, an SSM's tokens count less there as well."""
     drafters = ssms()
-    drafts = FusedDrafting(drafters).draft(pool(drafters, budget=budget), weighted=False)
-    assert len(paths_of(drafts)) == budget
+    asked = pool(drafters, budget=budget, weights=(0.2, 0.6, 1.5))
+    kept = paths_of(FusedDrafting(drafters).draft(asked, weighted=weighted))
+    _, _, values = expected(drafters, asked, weighted=weighted)
+    assert kept == {*sorted(values, key=lambda path: -values[path])[:budget]}
 
 
 def test_there_are_at_most_so_many_nodes_as_published() -> None:
@@ -137,6 +160,34 @@ def test_one_ssm_alone_drafts_its_chain() -> None:
     assert draft.parents == [-1, 0, 1, 2] and set(draft.origins) == {0}
 
 
+@pytest.mark.parametrize("threshold", [0.2, 0.3, 0.5])
+def test_one_ssm_alone_is_as_confident_as_its_chain(threshold: float) -> None:
+    """`confidence` compares the threshold with a token's own score, not with that of its path."""
+    (drafter,) = ssms(count=1).values()
+    stop = confident(threshold)
+    (fused,) = FusedDrafting({"ssm-0": drafter}).draft(
+        pool({"ssm-0": drafter}, stop=stop), weighted=False
+    )
+    drafter._states.clear()
+    (request,) = pool({"ssm-0": drafter}, stop=stop).requests
+    (chain,) = drafter.draft([replace(request, kind="topk")])
+    assert fused.token_ids == chain.token_ids
+    assert fused.scores == pytest.approx(chain.scores)
+
+
+@pytest.mark.parametrize("threshold", [0.4, 0.6])
+def test_no_token_is_drafted_behind_one_that_all_ssms_are_unsure_of(threshold: float) -> None:
+    drafters = ssms()
+    asked = pool(drafters, stop=confident(threshold))
+
+    def highest_score(path: tuple[int, ...]) -> float:
+        pairs = zip(drafters.values(), asked.requests, strict=True)
+        return max(float(scores(one, path[:-1], request)[path[-1]]) for one, request in pairs)
+
+    for path in paths_of(FusedDrafting(drafters).draft(asked, weighted=False)):
+        assert all(highest_score(path[:end]) >= threshold for end in range(1, len(path)))
+
+
 def test_a_trunk_ends_with_the_text() -> None:
     drafters = ssms()
     trunk, _, _ = expected(drafters, pool(drafters), weighted=False)
@@ -147,18 +198,23 @@ def test_a_trunk_ends_with_the_text() -> None:
     assert max(len(path) for path in paths_of(drafts)) <= 2
 
 
-def test_a_confident_liar_stops_winning_by_credit() -> None:
-    """As published the surest wins, however wrong it has been; by credit it does not."""
+@pytest.mark.parametrize("budget", [99, 8, 4])
+def test_a_confident_liar_stops_winning_by_credit(budget: int) -> None:
+    """As published the surest wins, however wrong it has been; by credit it has neither the trunk
+    nor the nodes."""
     drafters = ssms(sharpness=(9.0, 1.0, 1.0))
-    plain = FusedDrafting(drafters).draft(pool(drafters), weighted=False)[0]
+    plain = FusedDrafting(drafters).draft(pool(drafters, budget=budget), weighted=False)[0]
     assert {plain.origins[node] for node in plain.walk(plain.token_ids)} == {0}
     for drafter in drafters.values():
         drafter._states.clear()
-    asked = pool(drafters, weights=(0.01, 1.0, 1.0))
+    asked = pool(drafters, weights=(0.01, 1.0, 1.0), budget=budget)
     by_credit = FusedDrafting(drafters).draft(asked, weighted=True)
     trunk, whose, _ = expected(drafters, asked, weighted=True)
     assert 0 not in whose
-    assert [by_credit[1].origins[node] for node in by_credit[1].walk(trunk)] == whose
+    kept = by_credit[1].walk(trunk)
+    assert [by_credit[1].origins[node] for node in kept] == whose[: len(kept)]
+    assert len(kept) == STEPS if budget == 99 else kept
+    assert budget == 99 or all(0 not in draft.origins for draft in by_credit)
 
 
 def test_an_ssm_that_fails_is_named_and_the_others_keep_their_text() -> None:

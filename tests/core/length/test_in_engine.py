@@ -1,18 +1,22 @@
 """The policies in the engine: the text is plain decoding's, and what was chosen is told."""
 
 import dataclasses
+import time
+from contextlib import closing
 from itertools import accumulate
 
 import pytest
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.config import LENGTHS
+from core.config.mechanisms import SCHEDULES
 from core.drafters.ssm_pool import MIN_TOKENS
 from core.events import Drafted, Event, RoundCompleted
 from core.length import Choice, RoundOutcome
 from core.length.cost_model import NODE_COUNTS, VerifyCosts
 from core.length.goodput import Goodput
 from tests.core.engines import engine_of, rounds_of, tables
+from tests.golden.record import PassClock, TimedTable
 
 NEW = SamplingParams(40, seed=1)
 TREE = SpeculationConfig(expansion=(2, 1), max_speculation_length=6, speculation_length=3)
@@ -106,3 +110,24 @@ def test_the_node_budget_is_divided_among_who_drafts(drafters, nodes, monkeypatc
     first = next(event for event in events if isinstance(event, Drafted))
     assert {draft.drafter for draft in first.drafts} == (drafters or {"same", "ssm-2", "ssm-3"})
     assert {len(draft.token_ids) for draft in first.drafts} == {nodes}
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_shared_pass_is_not_booked_as_one_requests(
+    schedule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = PassClock()
+    table = VerifyCosts({n: 10.5 + 0.5 * n for n in NODE_COUNTS}, 64)
+    monkeypatch.setattr("core.length.cost_model.ledger.measure_verify_costs", lambda llm: table)
+    monkeypatch.setattr(time, "perf_counter", clock)
+    llm = TimedTable("llm", 1, clock, (10.0, 0.5))
+    ssms = [TimedTable(f"ssm-{seed}", seed, clock, (1.0, 0.1)) for seed in (1, 2)]
+    one = Request("w1 w2 w3", NEW, dataclasses.replace(TREE, length="goodput"))
+    with closing(engine_of(llm, ssms)) as alone:  # type: ignore[arg-type]
+        alone.schedule = schedule
+        list(alone.generate(one))
+        before = alone.costs.verify_ms(0)
+        list(alone.generate_many([one] * 8))
+        assert alone.costs.verify_ms(0) == pytest.approx(before, rel=0.3)
+        list(alone.generate(one))
+        assert alone.costs.verify_ms(0) == pytest.approx(10.5, rel=0.05)

@@ -14,10 +14,13 @@ def router(count: int = 2, names: tuple[str, ...] = NAMES) -> CosineRouter:
     return CosineRouter(names, count, lambda name: 1.0)
 
 
-def evidence(accepted: int, **drafts: tuple[float, float]) -> RoundEvidence:
-    """`drafts`: confidence and similarity of one drafted token by name."""
+def evidence(
+    accepted: int, routed: tuple[str, ...] | None = None, **drafts: tuple[float, float]
+) -> RoundEvidence:
+    """`drafts`: confidence and similarity of one drafted token by name; `routed`: by default those
+    that drafted."""
     made = {n: DraftEvidence((c,), (s,)) for n, (c, s) in drafts.items()}
-    return RoundEvidence(accepted, accepted + 1, 1.0, made)
+    return RoundEvidence(accepted, accepted + 1, 1.0, routed or tuple(drafts), made)
 
 
 @pytest.mark.parametrize(
@@ -91,5 +94,24 @@ def test_an_ssm_without_a_share_of_the_budget_is_not_explored_for_ever() -> None
     for _ in range(5):
         route = one.route()
         explored |= route.explored
-        one.observe(evidence(0, **{route.drafters[0]: (0.5, 0.5)}))
+        one.observe(evidence(0, route.drafters, **{route.drafters[0]: (0.5, 0.5)}))
     assert explored == {*NAMES}
+
+
+def test_a_round_without_drafts_teaches_nothing() -> None:
+    one = router()
+    for _ in range(20):
+        one.observe(evidence(0))
+    assert one.route().reason == "nothing drafted yet: the first in order"
+    assert one.route().drafters == ("a", "b"), "none counts as tried"
+    one.observe(evidence(5, a=(0.9, 0.9), b=(0.9, 0.9)))
+    best = one.route()
+    one.observe(evidence(0))
+    assert one.route() == best and not best.explored, "nothing was drafted that could be accepted"
+
+
+def test_an_ssm_that_the_grant_left_out_was_not_tried() -> None:
+    one = router()
+    assert one.route().drafters == ("a", "b")
+    one.observe(evidence(0, a=(0.5, 0.5)))
+    assert one.route().explored == {"b"}

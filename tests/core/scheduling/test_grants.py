@@ -1,5 +1,6 @@
 """What a scheduler grants a request is what it drafts: how deep, by how many SSMs, and nothing."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -9,6 +10,7 @@ from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.drafters.ssm_pool import SsmPool
 from core.engine.round_state import ActiveRequest
 from core.events import Drafted
+from core.routing.cosine import CosineRouter
 from core.routing.credit import CreditRouter
 from core.scheduling import FREE, BatchOutcome, Grant, LiveRequest, Plan
 from tests.core.engines import admit_all, engine_of, tables
@@ -103,3 +105,16 @@ def test_a_rule_that_asks_for_no_audition_has_none(
     heard = note_results(monkeypatch, SsmPool, "audition", lambda found: found)
     assert drafts_within(engine, admitted(engine, routing="cosine"), FREE)
     assert not heard
+
+
+def test_cosine_counts_as_tried_what_the_grant_let_draft(engine: Engine) -> None:
+    live = admitted(engine, routing="cosine", routed_drafters=2)
+    router = live.router
+    assert isinstance(router, CosineRouter)
+    for _ in range(4):
+        assert not drafts_within(engine, live, Grant(length=0))
+    assert not any(router._tried.values()), "nobody drafted"
+    drafted = Counter(
+        name for _ in range(5) for name in drafts_within(engine, live, Grant(None, 1))
+    )
+    assert Counter(router._tried) == drafted

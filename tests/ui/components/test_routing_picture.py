@@ -177,3 +177,11 @@ def test_regret_is_asked_for_by_a_button_and_shown_in_a_sentence_and_rows(
     panel.get_by_role("button", name="as a table").click()
     again = pictures.rest().locator("#picture-routing .ss-table table").nth(2)
     assert [r.split("\t") for r in again.locator("tbody tr").all_inner_texts()] == wanted
+
+
+def test_the_line_below_says_of_when_the_scores_are(pictures: Pictures) -> None:
+    value = {**values_of("routed")["routing"], "parts": {}}
+    for scored, said in (("", ": "), ("as of the prompt's end", ", as of the prompt's end: ")):
+        pictures.give({"routing": {**value, "scored": scored}})
+        meant = pictures.rest().locator("#picture-routing .ss-meant").last.inner_text()
+        assert meant.startswith(f"At the right the scores of the selected round{said}")

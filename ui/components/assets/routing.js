@@ -48,7 +48,8 @@ export function create(panel) {
       regret.draw(value.regret ?? {});
       // The table of the parts says what a score is.
       const score = entries(value.parts).length ? "" : `: ${prose(value.score)}`;
-      setText(meant, `At the right the scores of the selected round${score}.`);
+      const scored = value.scored ? `, ${prose(value.scored)}` : "";
+      setText(meant, `At the right the scores of the selected round${scored}${score}.`);
     },
     table: (value) => [partsTable(value), tableOf(value), regretTable(value)],
     exported: () => panel.body,

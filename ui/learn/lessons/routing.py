@@ -54,7 +54,8 @@ ROUTING = Lesson(
         "latest tokens of the text: how probable had the SSM held each of them? The newest count "
         "most.",
         "To ask the SSMs that do not draft takes time, so it is done seldom. But if the chosen SSM "
-        "suddenly foresees the text worse, all are asked at once, and the choice can change. "
+        "suddenly foresees the text worse, all are asked at once, and the choice can change. In "
+        "between the scores stay as they are. "
         "Afterwards one can count the regret: how many passes more the LLM needed than with "
         "the best choice.",
     ),

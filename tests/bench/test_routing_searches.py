@@ -1,0 +1,148 @@
+"""How suite `routing` counts changes of domain that are followed, and tokens per pass of all texts;
+on traces written by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.results import Results
+from bench.suites.routing import ALL, ALONE, COSINE, CREDIT, CREDIT_ONE, routing_tables
+from bench.suites.routing_searches import Search, found, search
+from bench.tables import Group
+
+# Four domains of ten tokens; "a" is right in the first, "b" in the second ..., "e" nearly nowhere.
+SSMS = ("a", "b", "c", "d", "e")
+SEGMENTS = [(10 * i, 10 * i + 10) for i in range(4)]
+CHANGES = SEGMENTS[1:]
+FAR: tuple[Search, ...] = ({"good": ["d"], "after": 0}, {"good": ["e"], "after": 16})
+HITS = {name: [i // 10 == place for i in range(40)] for place, name in enumerate(SSMS)}
+
+
+def searches_of(*routes: str) -> list[Search]:
+    """A set of SSMs (a letter each) for each token, or one set for all."""
+    sets = [frozenset(one) for one in (routes * 40 if len(routes) == 1 else routes)]
+    return [search(sets, HITS, *part) for part in CHANGES]
+
+
+@pytest.mark.parametrize("pair", ["ab", "bc", "cd", "ae", "de"])
+def test_a_pair_that_never_changes_follows_none_of_its_changes(pair: str) -> None:
+    counts = found(searches_of(pair), 24, SSMS, 2)
+    assert counts.at_once == len({*pair} & {*"bcd"}) and counts.late == 3 - counts.at_once > 0
+    assert counts.followed == 0
+
+
+def test_a_change_is_followed_as_many_tokens_later_as_it_takes() -> None:
+    """Of three changes one is followed after 3 tokens, one after 9, one had its SSM before."""
+    routes = ["ae"] * 13 + ["be"] * 7 + ["be"] * 9 + ["cd"] * 11
+    searches = searches_of(*routes)
+    assert [one["after"] for one in searches] == [3, 9, 0]
+    assert [one["good"] for one in searches] == [["b"], ["c"], ["d"]]
+    for limit, followed in ((2, 0), (3, 1), (8, 1), (9, 2)):
+        counts = found(searches, limit, SSMS, 2)
+        assert (counts.followed, counts.late, counts.within) == (followed, 2, followed + 1)
+
+
+def test_an_ssm_that_never_drafts_is_not_found_however_short_the_part() -> None:
+    counts = found([search([frozenset("a")] * 4, {"a": [False] * 4, "b": [True] * 4}, 0, 4)], 24,
+                   ("a", "b"), 1)  # fmt: skip
+    assert (counts.within, counts.late) == (0, 1)
+
+
+def test_an_ssm_that_is_nearly_the_best_is_good() -> None:
+    hits = {"a": [True] * 100, "b": [True] * 95 + [False] * 5, "c": [True] * 94 + [False] * 6}
+    assert search([frozenset("b")] * 100, hits, 0, 100) == {"good": ["a", "b"], "after": 0}
+
+
+def test_the_base_rate_is_what_sets_without_a_change_have() -> None:
+    """Of ten pairs: the three of b, c and d have two changes each, six have one, ae has none."""
+    counts = found(searches_of("ae"), 24, SSMS, 2)
+    assert (counts.fixed, counts.fixed_parts) == (("b", "c"), 2)
+    assert counts.mean_parts == pytest.approx((3 * 2 + 6 * 1) / 10)
+    assert found(searches_of("a"), 24, SSMS, 1).fixed_parts == 1
+
+
+def both_at(after: int | None) -> Search:
+    return {"good": ["a", "b"], "after": after}
+
+
+def claims(tmp_path: Path, kind: str, samples: list[dict[str, Any]]) -> dict[str, list[str]]:
+    tables = routing_tables(
+        Results(tmp_path / "r.json", {}, [{**s, "text": kind} for s in samples])
+    )
+    lines = [line[2:-2].split(" | ") for line in tables[-1].splitlines() if line.startswith("| ")]
+    return {first.removeprefix(f"{kind}: "): rest for first, *rest in lines}
+
+
+def figures(
+    rounds: int, searches: list[Search] | None = None, seconds: float = 1.0
+) -> dict[str, Any]:
+    own: dict[str, Any] = {"tokens": 96, "rounds": rounds, "seconds": seconds, "audition": 0.0}
+    if searches is not None:
+        own |= {"searches": searches, "to_fixed": 0.0, "to_oracle": 0.0}
+    return own
+
+
+def sample(prompt: str, ours: int, searches: list[Search]) -> dict[str, Any]:
+    """A text of 96 tokens, in `ours` passes with credit's two SSMs and 16 with all."""
+    routed = {CREDIT: ours, CREDIT_ONE: 20, COSINE: 20}
+    contest = {ALL: figures(16)} | {n: figures(r, searches) for n, r in routed.items()}
+    contest |= {f"{ALONE}{name}": figures(30) for name in SSMS}
+    return {"prompt": prompt, "repeat": 0, "figures": contest}
+
+
+class TestClaims:
+    def test_a_router_that_stands_still_follows_nothing(self, tmp_path: Path) -> None:
+        """The measure before counted two of its three changes as followed at once."""
+        own = claims(tmp_path, "spliced", [sample("one", 16, searches_of("bc"))])
+        target, measured, verdict = own[f"`{CREDIT}` follows a change within 24 tokens"]
+        assert target == "at least 90 %" and measured == (
+            "0 of 1 (0 %); a good SSM before the change: 2 of 3; b + c without a change: 2 of 3"
+        )
+        assert verdict.startswith("not reached")
+
+    def test_no_change_to_follow_has_no_row(self, tmp_path: Path) -> None:
+        own = claims(tmp_path, "spliced", [sample("one", 16, searches_of("bcd"))])
+        assert not [claim for claim in own if "follows" in claim]
+
+    def test_finding_says_nothing_where_a_set_without_a_change_has_as_many(
+        self, tmp_path: Path
+    ) -> None:
+        both, late, never = map(both_at, (0, 3, None))
+        other = {"good": ["c"], "after": 0}
+        cases: tuple[tuple[list[Search], str, str], ...] = (
+            ([both, late], "2 of 2 (100 %)", "says nothing: reached without a change"),
+            ([both, other], "2 of 2 (100 %)", "says nothing: reached without a change"),
+            ([both, never], "1 of 2 (50 %)", "not reached, by 40 %"),
+            ([both, other, *FAR], "4 of 4 (100 %)", "reached"),
+        )
+        for searches, measured, verdict in cases:
+            samples = [sample(str(i), 16, [one]) for i, one in enumerate(searches)]
+            row = claims(tmp_path, "own", samples)[f"`{CREDIT}`: a good SSM found within 16 tokens"]
+            assert row[1].startswith(f"{measured}; ") and row[2] == verdict
+
+    def test_tokens_per_pass_are_decided_by_all_tokens_over_all_passes(
+        self, tmp_path: Path
+    ) -> None:
+        """Of five texts three take as many passes, two take 24 instead of 16."""
+        one = searches_of("ab")
+        samples = [sample(str(i), 24 if i < 2 else 16, one) for i in range(5)]
+        _, measured, verdict = claims(tmp_path, "own", samples)[
+            "`credit` with 2 against all, all tokens over all passes"
+        ]
+        assert measured.startswith("0.83x (") and "the median text 1.00x (" in measured
+        assert verdict == "not reached, by 0.17"
+
+
+def test_a_pooled_ratio_takes_blocks_that_have_both() -> None:
+    counts = (("a", "x", 10, 2), ("a", "y", 10, 4), ("b", "x", 30, 10), ("b", "y", 30, 6),
+              ("c", "x", 7, 7))  # fmt: skip
+    names = ("prompt", "contestant", "tokens", "rounds")
+    rows = [dict(zip(names, one, strict=True)) for one in counts]
+    own = Group(rows, rows).of(contestant="x")
+    ratio, pooled = own.tokens_per_pass_ratio(contestant="y"), own.tokens_per_pass()
+    assert ratio is not None and ratio.value == pytest.approx((40 / 12) / (40 / 10))
+    assert pooled is not None and pooled.value == pytest.approx(47 / 19)
+    assert own.tokens_per_pass_ratio(contestant="z") is None
