@@ -28,8 +28,12 @@ from core.errors import MODEL_FAULTS, DrafterError
 from core.events.parts import Timed
 from core.length import Routed
 from core.models.loading.load import LoadedModels
+from core.sequence import TokenSequence
 
 __all__ = ["Drafting", "plan_draft_requests"]
+
+# Texts that are kept until a lookup drafts for the first time.
+MOST_ENDED = 16
 
 
 class Drafting:
@@ -45,7 +49,11 @@ class Drafting:
         self._drafters = make_drafters(
             self.ssm_pool, vocab_size, models.counts, models.own_drafters
         )
-        self._learning = [d for d in self._drafters.values() if isinstance(d, LookupDrafter)]
+        lookups = self._drafters.values()
+        self._lookups = {d.name: d for d in lookups if isinstance(d, LookupDrafter)}
+        # Texts that have ended and no lookup has learned yet.
+        self._ended: list[TokenSequence] = []
+        self._lookups_drafted = False
         if nodes is not None:
             self._drafters |= nodes.drafters
 
@@ -165,24 +173,37 @@ class Drafting:
                 request.drop_drafter(index, error)
 
     def close(self, request: ActiveRequest) -> None:
-        """Closes the request in every open drafter; safe to call in any state. Those that learn
-        from texts get its own."""
+        """Closes the request in every open drafter; safe to call in any state. Its text is kept for
+        the lookups."""
         for index in request.open_drafters:
             with suppress(*MODEL_FAULTS):  # the run is over: there is no round to report it in
                 request.drafters[index].close(request.sequence)
         request.open_drafters.clear()
         # One without a token of the LLM's would stand for its prompt, and keep a later text out.
         if request.sequence.num_new:
-            for drafter in self._learning:
-                drafter.learn(request.sequence)
+            self._ended.append(request.sequence)
+        # At once if a lookup may be drafting. Else later: what it calls may have to be compiled,
+        # and many a process ends before any lookup drafts.
+        if self._lookups_drafted or len(self._ended) > MOST_ENDED:
+            self._learn()
         if self._nodes is not None:
             self._nodes.forget(request)
+
+    def _learn(self) -> None:
+        for sequence in self._ended:
+            for lookup in self._lookups.values():
+                with suppress(*MODEL_FAULTS):  # as in `close`
+                    lookup.learn(sequence)
+        self._ended.clear()
 
     def _ensure_open(self, request: ActiveRequest, index: int) -> bool:
         """Opens the request in a drafter unless it is open; False if the drafter fails."""
         if index not in request.open_drafters:
             # First, so that `close` also reaches a drafter that failed while it was opening a row.
             request.open_drafters.add(index)
+            if request.drafters[index].name in self._lookups and not self._lookups_drafted:
+                self._lookups_drafted = True
+                self._learn()
             try:
                 request.timings.extend(request.drafters[index].open(request.sequence))
             except MODEL_FAULTS as error:
