@@ -70,10 +70,10 @@ class TableDrafter(LookupDrafter[_TableState]):
 
     def __init__(self, name: str, rows: np.ndarray | None = None) -> None:
         super().__init__(name)
-        self._tables = tuple(new_table(NUM_CONTEXTS) for _ in range(FOLDS))
+        first = new_table(NUM_CONTEXTS)
         if rows is not None:
-            for table in self._tables:
-                insert_rows(table, rows)
+            insert_rows(first, rows)
+        self._tables = (first, *(first.copy() for _ in range(FOLDS - 1)))
         # Hashes, oldest first.
         self._counted: dict[int, None] = {}
         # Of the last draft.
