@@ -95,8 +95,8 @@ def settings_of(args: argparse.Namespace) -> tuple[SamplingParams, SpeculationCo
         min_p=args.min_p,
         repetition_penalty=args.repetition_penalty,
     )
-    # Without an SSM only prompt lookup can draft: plain decoding, unless a preset is
-    # named.
+    # Without an SSM only lookups in texts draft, which do not always pay: plain decoding, unless a
+    # preset is named.
     preset = args.preset or (
         DEFAULT_PRESET if ssms_of(args) or args.node or args.cluster else "autoregressive"
     )

@@ -132,7 +132,9 @@ class DrafterError(EngineError):
     """A drafter failed; `name` says which. Its run goes on without it."""
 
     def __init__(self, name: str, cause: BaseException) -> None:
-        super().__init__(f"drafter {name} failed ({type(cause).__name__}: {cause})")
+        # A note is one line, whatever the code of others says.
+        reason = " ".join(str(cause).split())[:LONGEST_SHOWN]
+        super().__init__(f"drafter {name} failed ({type(cause).__name__}: {reason})")
         self.name = name
 
 

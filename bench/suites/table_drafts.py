@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from functools import partial
+from itertools import count
 
 from bench.timing import time_call
 from core.config import Request, SamplingParams, SpeculationConfig
 from core.config.mechanisms import TABLE
 from core.drafters.base import DraftRequest
 from core.drafters.count_table import LONGEST_CONTEXT
-from core.drafters.table import TableDrafter
+from core.drafters.table import TableDrafter, fold_of
 from core.engine.admission import prepare
 from core.models.loading.load import LoadedModels
 from core.sequence import TokenSequence
@@ -60,16 +61,16 @@ def _contexts(draft: Draft, ends: Collection[int]) -> list[int]:
 
 
 class _Drafts:
-    """A drafter that has counted `texts`, each of a prompt of its own."""
+    """A drafter that has counted `texts`, and drafts for a prompt that reads all of them."""
 
     def __init__(self, models: LoadedModels, texts: Texts) -> None:
         self._drafter = TableDrafter(TABLE, models.counts)
-        for number, text in enumerate(texts):
-            counted = _sequence(models, number)
-            self._drafter.open(counted)
+        counted = _sequence(models, 0)
+        for text in texts:
             counted.tokens[:] = text
-            self._drafter.close(counted)
-        self._probe = _sequence(models, len(texts))
+            self._drafter.learn(counted)
+        own = fold_of(counted.prompt_ids)
+        self._probe = _sequence(models, next(n for n in count(1) if fold_of((n,)) != own))
         self._drafter.open(self._probe)
 
     def at_all(self, texts: Texts, least: int = 0) -> Iterator[tuple[int, Draft, float]]:

@@ -21,28 +21,31 @@ __all__ = ["compile_lookups", "make_drafters", "resolve_drafters"]
 
 
 def make_drafters(
-    ssm_pool: SsmPool, counts: np.ndarray | None = None, own: Sequence[str] = ()
+    ssm_pool: SsmPool,
+    vocab_size: int,
+    counts: np.ndarray | None = None,
+    own: Sequence[str] = (),
 ) -> dict[str, Drafter]:
-    """Every drafter that the loaded models allow, by name. `counts`: rows for `table` to begin
-    with. `own`: import paths."""
+    """Every drafter that the loaded models allow, by name. `vocab_size`: the LLM's. `counts`: rows
+    for `table` to begin with. `own`: import paths."""
     others: tuple[Drafter, ...] = (
         SuffixDrafter(NGRAM),
         SuffixDrafter(SUFFIX, EARLIER_TOKENS),
         TableDrafter(TABLE, counts),
-        *map(make_own_drafter, own),
+        *(make_own_drafter(path, vocab_size) for path in own),
     )
     return {**ssm_pool.ssms, **{one.name: one for one in others}}
 
 
 def compile_lookups(sequences: Sequence[TokenSequence]) -> None:
     """Compiles what `suffix` and `table` call, or loads it from numba's cache: seconds in which the
-    first request would wait. `sequences`: two of different prompts, since a text is counted when
-    another one begins. The drafters that draft here are thrown away."""
+    first request would wait. The drafters that draft here are thrown away."""
     for drafter in (SuffixDrafter(SUFFIX, 64), TableDrafter(TABLE, new_table(4))):
         for sequence in sequences:
             drafter.open(sequence)
             (draft,) = drafter.draft([DraftRequest(sequence, 0, "topk", (1,), 1)])
             drafter.commit(sequence, draft, (0,))
+            drafter.learn(sequence)
             drafter.close(sequence)
 
 

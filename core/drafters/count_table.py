@@ -123,15 +123,13 @@ def _inherit(table: np.ndarray, row: int, shorter: int) -> None:
 
 @jit
 def _count(table: np.ndarray, row: int, token: int, weight: int, length: int) -> None:
-    """A token was written behind a context of this length. A negative `weight` takes it back."""
+    """A token was written behind a context of this length."""
     least = 0
     for place in range(CANDIDATES):
         entry = table[row, _WEIGHT + place]
         if entry and table[row, place] == token:
-            weight = max(0, (entry >> 2) + weight)
-            table[row, _WEIGHT + place] = weight << 2 | length if weight else 0
-            if weight == 0 and _weight(table, row) == 0:
-                table[row, _LENGTH] = 0
+            weight += entry >> 2
+            table[row, _WEIGHT + place] = weight << 2 | length
             if weight > _HEAVIEST:
                 for other in range(CANDIDATES):
                     halved = table[row, _WEIGHT + other]
@@ -140,8 +138,6 @@ def _count(table: np.ndarray, row: int, token: int, weight: int, length: int) ->
         if entry >> 2 < table[row, _WEIGHT + least] >> 2:
             least = place
     entry = table[row, _WEIGHT + least]
-    if weight <= 0:
-        return
     if entry >> 2 > weight:
         # What comes again and again replaces it in the end (Misra and Gries).
         table[row, _WEIGHT + least] = (entry >> 2) - weight << 2 | entry & 3
@@ -179,10 +175,10 @@ def count_tokens(
                     _count(table, row, ids[at - first, place], weights[at - first, place], length)
 
 
-def add_text(table: np.ndarray, tokens: np.ndarray, first: int, sign: int = 1) -> None:
-    """Counts the `tokens` (n) int64 from `first` on; with `sign` -1 takes that back."""
+def add_text(table: np.ndarray, tokens: np.ndarray, first: int) -> None:
+    """Counts the `tokens` (n) int64 from `first` on."""
     ids = tokens[first:, None]
-    count_tokens(table, tokens, first, ids, np.full(ids.shape, sign * ONCE, np.int64))
+    count_tokens(table, tokens, first, ids, np.full(ids.shape, ONCE, np.int64))
 
 
 @jit

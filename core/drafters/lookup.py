@@ -66,6 +66,9 @@ class LookupDrafter(ABC, Generic[State]):
     def close(self, sequence: TokenSequence) -> None:
         self._states.pop(sequence.run_id, None)
 
+    def learn(self, sequence: TokenSequence) -> None:
+        """Takes a text that has ended, for later runs, whichever drafters it was written with."""
+
     def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         drafts = []
         for request in requests:

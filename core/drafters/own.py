@@ -1,4 +1,4 @@
-"""Drafters of one's own: classes by import path, and the check of what they draft.
+"""Drafters of one's own: classes by import path, and the guard around what they do.
 
 A class is called with its import path, which is the drafter's name. It is imported for whoever
 makes the engine (`--drafter`), never for a request.
@@ -9,17 +9,27 @@ from __future__ import annotations
 import importlib
 import math
 import re
-from collections.abc import Iterable, Sequence
-from typing import Any
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
 from core.config.mechanisms import implementation_of
 from core.drafters.base import Drafter, DraftRequest
-from core.errors import MODEL_FAULTS, ConfigError
+from core.errors import MODEL_FAULTS, ConfigError, DrafterError
+from core.events.parts import Timed
+from core.metrics import StatsFold
+from core.sequence import TokenSequence
 from core.trees.draft import Draft
 from core.trees.tree import ROOT, depths_of
 
-__all__ = ["check_drafts", "draft_fault", "import_drafters", "make_own_drafter"]
+__all__ = ["GuardedDrafter", "check_drafts", "draft_fault", "import_drafters", "make_own_drafter"]
 
+# Code of one's own may raise anything, and end the program too.
+FAULTS = (*MODEL_FAULTS, SystemExit)
+STAGES = ("prefill", "catch_up", "draft")
+LARGEST_NUMBER = 1 << 31
 _PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _METHODS = ("open", "draft", "commit", "close", "temperature", "likelihoods")
 _ALLOWED = "package.module:Class, a class with the methods of core.drafters.base.Drafter"
@@ -34,8 +44,7 @@ def import_drafters(paths: Iterable[str]) -> tuple[str, ...]:
         module, _, name = path.partition(":")
         try:
             found: Any = getattr(importlib.import_module(module), name)
-        # A module may raise anything, and end the program too.
-        except (*MODEL_FAULTS, SystemExit) as error:
+        except FAULTS as error:
             raise _refusal(path, f"{type(error).__name__}: {error}") from error
         missing = [each for each in _METHODS if not callable(getattr(found, each, None))]
         if not isinstance(found, type) or missing:
@@ -43,21 +52,153 @@ def import_drafters(paths: Iterable[str]) -> tuple[str, ...]:
     return distinct
 
 
-def make_own_drafter(path: str) -> Drafter:
-    """A new drafter of a class that was imported. Raises ConfigError."""
+def make_own_drafter(path: str, vocab_size: int) -> Drafter:
+    """A new drafter of a class that was imported, for an LLM of so many tokens. Raises
+    ConfigError."""
     try:
         drafter: Drafter = implementation_of(path)(path)
         name = drafter.name
-    except MODEL_FAULTS as error:
+    except FAULTS as error:
         raise _refusal(path, f"{type(error).__name__}: {error}") from error
     if name != path:
         raise _refusal(path, f"its name is {name!r}, not what it was called with")
-    return drafter
+    return GuardedDrafter(drafter, path, vocab_size)
 
 
 def _refusal(path: str, reason: str = "") -> ConfigError:
     shown = f" ({' '.join(reason.split())[:200]})" if reason else ""
     return ConfigError.of("--drafter", path, f"{_ALLOWED}{shown}")
+
+
+@dataclass(eq=False)
+class _View:
+    """What a drafter sees of a run: a sequence of its own, so that it changes nothing of the run's.
+    `size`: of its tokens, as long as the drafter leaves them alone. `reported`: likelihoods."""
+
+    sequence: TokenSequence
+    size: int = 0
+    reported: int = 0
+    temperature: float = 1.0
+
+    def check(self) -> None:
+        if len(self.sequence.tokens) != self.size:
+            raise ValueError("it changed the tokens of the sequence")
+
+    def follow(self, sequence: TokenSequence) -> None:
+        """Takes over the tokens that were committed."""
+        self.check()
+        self.sequence.tokens += sequence.tokens[self.size :]
+        self.size = len(self.sequence.tokens)
+        self.sequence.round = sequence.round
+
+
+class GuardedDrafter:
+    """See Drafter. Every call of a drafter of one's own goes through here: whatever it raises is a
+    DrafterError, what it returns is checked and copied."""
+
+    def __init__(self, drafter: Drafter, name: str, vocab_size: int) -> None:
+        self._drafter = drafter
+        self._name = name
+        self._vocab_size = vocab_size
+        self._views: dict[str, _View] = {}
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def open(self, sequence: TokenSequence) -> tuple[Timed, ...]:
+        # Neither statistics nor text of the run: only the engine adds to them.
+        own = replace(sequence, fold=StatsFold(), detokenizer=cast(Any, None))
+        own.tokens.clear()
+        self._views[sequence.run_id] = _View(own)
+        with self._calling(sequence) as (view,):
+            began = time.perf_counter()
+            timings = self._drafter.open(view.sequence)
+            return self._checked_timings(timings, began)
+
+    def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
+        with self._calling(*(request.sequence for request in requests)) as views:
+            began = time.perf_counter()
+            drafts = self._drafter.draft(
+                [
+                    replace(request, sequence=view.sequence)
+                    for request, view in zip(requests, views, strict=True)
+                ]
+            )
+            check_drafts(requests, drafts, self._vocab_size)
+            for draft in drafts:
+                self._checked_timings(draft.timings, began)
+            return [_plain_copy(draft) for draft in drafts]
+
+    def commit(
+        self, sequence: TokenSequence, draft: Draft | None, token_ids: tuple[int, ...]
+    ) -> None:
+        with self._calling(sequence) as (view,):
+            copy = None if draft is None else _plain_copy(draft)
+            self._drafter.commit(view.sequence, copy, token_ids)
+            # Here, where it may fail: it is shown when the round is recorded.
+            view.temperature = temperature = self._drafter.temperature(view.sequence)
+            if not isinstance(temperature, (int, float)) or not 0 < temperature < math.inf:
+                raise ValueError(f"its temperature is {temperature!r}")
+
+    def close(self, sequence: TokenSequence) -> None:
+        if sequence.run_id in self._views:
+            own = self._views.pop(sequence.run_id).sequence
+            with self._calling():
+                self._drafter.close(own)
+
+    def temperature(self, sequence: TokenSequence) -> float:
+        view = self._views.get(sequence.run_id)
+        return 1.0 if view is None else view.temperature
+
+    def likelihoods(self, sequence: TokenSequence) -> list[float]:
+        with self._calling(sequence) as (view,):
+            values = list(self._drafter.likelihoods(view.sequence))
+            if not all(isinstance(p, float) and (0 <= p <= 1 or math.isnan(p)) for p in values):
+                raise ValueError("a likelihood is no float from 0 to 1, or NaN")
+            view.reported += len(values)
+            if view.reported > view.size:
+                raise ValueError(f"{view.reported} likelihoods of {view.size} tokens")
+            return values
+
+    @contextmanager
+    def _calling(self, *sequences: TokenSequence) -> Iterator[list[_View]]:
+        try:
+            views = [self._views[sequence.run_id] for sequence in sequences]
+            for view, sequence in zip(views, sequences, strict=True):
+                view.follow(sequence)
+            yield views
+            for view in views:
+                view.check()
+        except FAULTS as error:
+            raise DrafterError(self._name, error) from error
+
+    def _checked_timings(self, timings: object, began: float) -> tuple[Timed, ...]:
+        """Raises ValueError for spans that are not of this drafter in this call."""
+        ended = time.perf_counter()
+        if type(timings) is not tuple or not all(type(one) is Timed for one in timings):
+            raise ValueError("its timings are no tuple of Timed")
+        for one in timings:
+            if one.lane != self._name or one.name not in STAGES:
+                raise ValueError(f"a timing is not on its lane, or none of {', '.join(STAGES)}")
+            if not (began <= one.start <= one.end <= ended and 0 < one.share <= 1):
+                raise ValueError("a timing is not within the call, or its share not up to 1")
+        return timings
+
+
+def _plain_copy(draft: Draft) -> Draft:
+    """What is taken of a draft; the rest is of SSMs."""
+    return Draft(
+        token_ids=[*draft.token_ids],
+        parents=[*draft.parents],
+        scores=[*draft.scores],
+        qs=[*draft.qs],
+        ranks=[*draft.ranks],
+        timings=draft.timings,
+        passes=draft.passes,
+        contexts=tuple(draft.contexts),
+        shares=tuple(draft.shares),
+    )
 
 
 def check_drafts(
@@ -73,16 +214,21 @@ def check_drafts(
 
 def draft_fault(request: DraftRequest, draft: Draft, vocab_size: int) -> str:
     """Why a draft cannot be verified; empty for one that can."""
+    if type(draft) is not Draft:
+        return f"a draft is a {type(draft).__name__}"
     count = len(draft)
     if {len(draft.parents), len(draft.scores), len(draft.qs), len(draft.ranks)} != {count}:
         return "its lists are not of one length"
     if {len(draft.contexts), len(draft.shares)} - {0, count}:
         return "contexts or shares are not of its length"
     # Also what JSON cannot hold, such as numpy's numbers: the log keeps every draft.
-    if any(type(n) is not int for n in (*draft.token_ids, *draft.parents, *draft.ranks)):
-        return "a token id, parent or rank is no int"
-    if any(type(score) not in (int, float) for score in (*draft.scores, *draft.qs)):
-        return "a score or q is no float"
+    whole = (*draft.token_ids, *draft.parents, *draft.ranks, *draft.contexts, draft.passes)
+    if any(type(n) is not int for n in whole):
+        return "a token id, parent, rank, context or the number of passes is no int"
+    if any(type(score) not in (int, float) for score in (*draft.scores, *draft.qs, *draft.shares)):
+        return "a score, q or share is no float"
+    if not all(0 <= n < LARGEST_NUMBER for n in (*draft.ranks, *draft.contexts, draft.passes)):
+        return f"a rank, context or the number of passes is not from 0 to {LARGEST_NUMBER - 1}"
     if count > request.budget:
         return f"{count} nodes, of at most {request.budget}"
     if any(not ROOT <= parent < node for node, parent in enumerate(draft.parents)):
@@ -91,8 +237,8 @@ def draft_fault(request: DraftRequest, draft: Draft, vocab_size: int) -> str:
         return f"deeper than {len(request.shape)} steps"
     if not all(0 <= token < vocab_size for token in draft.token_ids):
         return f"a token id is not from 0 to {vocab_size - 1}"
-    if not all(math.isfinite(score) and 0 <= score <= 1 for score in draft.scores):
-        return "a score is not from 0 to 1"
+    if not all(0 <= score <= 1 for score in (*draft.scores, *draft.shares)):
+        return "a score or share is not from 0 to 1"
     if draft.q is not None or set(draft.qs) - {1.0}:
         return "a q is not 1: its proposals are not drawn"
     if len({*zip(draft.parents, draft.token_ids, strict=True)}) < count:

@@ -19,6 +19,7 @@ from core.drafters.lookup import LookupDrafter, LookupState, has_children
 from core.drafters.text_index import (
     LONGEST_MATCH,
     MATCH_CLASSES,
+    NOTHING,
     SEPARATOR,
     WALK,
     TextIndex,
@@ -45,13 +46,12 @@ PRIOR_TOKENS = 2.0
 
 @dataclass(kw_only=True)
 class _SuffixState(LookupState):
-    """`own`: this text. `earlier`: the positions of an earlier text with the same prompt. `match`:
-    tokens of the last draft's longest match. `hits`, `tries`: tokens accepted and tried, by class
-    of match length."""
+    """`own`: this text. `prompt`: a hash. `match`: tokens of the last draft's longest match.
+    `hits`, `tries`: tokens accepted and tried, by class of match length."""
 
     own: TextIndex
     ends: np.ndarray
-    earlier: tuple[int, int]
+    prompt: int
     indexed: int = 0
     match: int = 0
     hits: np.ndarray = field(default_factory=lambda: np.full(MATCH_CLASSES, PRIOR_TOKENS / 2))
@@ -68,16 +68,16 @@ class _SuffixState(LookupState):
 class SuffixDrafter(LookupDrafter[_SuffixState]):
     """See Drafter. `earlier_tokens`: of earlier texts, the oldest are forgotten; 0 keeps none.
 
-    An earlier text with the very same prompt is not read: a run that is repeated, to be compared
-    or shown again, would draft from its own result.
+    A text with the very same prompt is not read: a run that is repeated, to be compared or shown
+    again, would draft from its own result.
     """
 
     def __init__(self, name: str, earlier_tokens: int = 0) -> None:
         super().__init__(name)
         self._room = earlier_tokens
         self._earlier = new_index(max(1, earlier_tokens))
-        # By prompt the first position and that behind the last, oldest text first.
-        self._texts: dict[tuple[int, ...], tuple[int, int]] = {}
+        # By hash of the prompt the first position and that behind the last, oldest text first.
+        self._texts: dict[int, tuple[int, int]] = {}
         bounded = np.minimum(np.arange(LONGEST_MATCH + 1), BOUND)
         self._weights = GROWTH ** bounded.astype(np.float64)
         # Scratch of the compiled functions.
@@ -88,8 +88,8 @@ class SuffixDrafter(LookupDrafter[_SuffixState]):
     def _new_state(self, sequence: TokenSequence) -> _SuffixState:
         size = len(sequence.tokens) + sequence.sampling.max_new_tokens + 1
         ends = np.array(sorted(sequence.eos_ids), np.int64)
-        same = self._texts.get(sequence.prompt_ids, (0, 0))
-        return _SuffixState(own=new_index(size, buckets=1024), ends=ends, earlier=same)
+        index, prompt = new_index(size, buckets=1024), hash(sequence.prompt_ids)
+        return _SuffixState(own=index, ends=ends, prompt=prompt)
 
     def nodes_for(self, request: DraftRequest) -> np.ndarray:
         state = self._states[request.sequence.run_id]
@@ -99,10 +99,11 @@ class SuffixDrafter(LookupDrafter[_SuffixState]):
         state.indexed = len(tokens)
         tail = np.array(tokens[-LONGEST_MATCH:], np.int64)
         depth = min(len(request.shape), request.budget)
+        # At each draft: a run of the same prompt may have ended beside this one.
+        same = self._texts.get(state.prompt, NOTHING)
         count, state.match, total = find_tree(
-            state.own, self._earlier, tail, state.earlier, depth, self._weights, self._matches,
-            self._nodes,
-        )  # fmt: skip
+            state.own, self._earlier, tail, same, depth, self._weights, self._matches, self._nodes
+        )
         found = np.empty((request.budget, 6))
         rates, chain = state.hits / state.tries, max(request.shape) == 1
         size = likeliest_nodes(
@@ -125,15 +126,14 @@ class SuffixDrafter(LookupDrafter[_SuffixState]):
         if has_children(draft, path) and len(path) < len(token_ids):
             state.count_tried(len(path), hit=False)
 
-    def close(self, sequence: TokenSequence) -> None:
-        if self._states.pop(sequence.run_id, None) is None or not self._room:
-            return
-        if sequence.prompt_ids in self._texts:
+    def learn(self, sequence: TokenSequence) -> None:
+        prompt = hash(sequence.prompt_ids)
+        if not self._room or prompt in self._texts:
             return
         text = [*sequence.tokens[1 - self._room :], SEPARATOR]
         first = int(self._earlier.written[0])
         add_tokens(self._earlier, np.array(text, np.int64))
-        self._texts[sequence.prompt_ids] = (first, first + len(text))
+        self._texts[prompt] = (first, first + len(text))
         overwritten = first + len(text) - self._room
         while (oldest := next(iter(self._texts.items())))[1][1] <= overwritten:
             del self._texts[oldest[0]]

@@ -1,17 +1,15 @@
 """TableDrafter: the likeliest next tokens behind the last one to three, as counted in what the LLM
 has written; a tree by best-first search (`count_table`).
 
-It learns while it serves: a text that has ended is counted when a run of another prompt begins. A
-family may bring counts along (`zoo
-tables`). Costs no model pass: some 10 us for a tree of 16 nodes. Proposals are deterministic, so
-their q is one-hot.
+It learns while it serves: each text that has ended is counted. A family may bring counts along
+(`zoo tables`). Costs no model pass: some 10 us for a tree of 16 nodes. Proposals are deterministic,
+so their q is one-hot.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 
@@ -25,35 +23,29 @@ from core.drafters.count_table import (
     new_table,
 )
 from core.drafters.lookup import LookupDrafter, LookupState
-from core.events.parts import Timed
 from core.sequence import TokenSequence
 from core.trees.draft import Draft
 from core.trees.tree import ROOT
 
-__all__ = ["TableDrafter"]
+__all__ = ["FOLDS", "TableDrafter", "fold_of"]
 
-# 64 bytes each: 16 MiB.
+# Prompts are divided by their hash into so many folds.
+FOLDS = 4
+# Rows of a fold's table, of 64 bytes: 16 MiB.
 NUM_CONTEXTS = 1 << 18
-# Counted texts that can be taken out again; older ones stay counted.
+# The latest texts that are not counted again where the same text is written again.
 TEXTS = 1024
 # Prior of the ratio of acceptances to what shares had predicted, in tokens.
 PRIOR_TOKENS = 4.0
 DEEPEST = 32
 
 
-class _Text(NamedTuple):
-    """The end of a prompt and what the LLM wrote, which begins at `first`."""
-
-    tokens: np.ndarray
-    first: int
-
-
 @dataclass(kw_only=True)
 class _TableState(LookupState):
-    """Of a run of `prompt`. `hits` and `predicted`: accepted nodes, and the sum of the verified
-    ones' shares, by length of the context that they were counted behind."""
+    """`table`: of its prompt's fold. `hits` and `predicted`: accepted nodes, and the sum of the
+    verified ones' shares, by length of the context that they were counted behind."""
 
-    prompt: tuple[int, ...]
+    table: np.ndarray
     ends: np.ndarray
     hits: np.ndarray = field(default_factory=lambda: np.full(LONGEST_CONTEXT + 1, PRIOR_TOKENS))
     predicted: np.ndarray = field(
@@ -70,18 +62,20 @@ class _TableState(LookupState):
 class TableDrafter(LookupDrafter[_TableState]):
     """See Drafter. `rows`: counts to begin with, of a table of any size.
 
-    A text is not counted while its prompt runs again: a run that is repeated, to be compared or
-    shown, would draft from its own result.
+    A run reads the table of its prompt's fold, and a text is counted in the tables of all folds but
+    its own: as in cross-validation, no run reads what was written behind its own prompt. One that
+    is repeated, to be compared or shown, would draft from its own result. To subtract a text again
+    cannot be exact, since rows inherit from shorter contexts and overwrite one another.
     """
 
     def __init__(self, name: str, rows: np.ndarray | None = None) -> None:
         super().__init__(name)
-        self._table = new_table(NUM_CONTEXTS)
+        first = new_table(NUM_CONTEXTS)
         if rows is not None:
-            insert_rows(self._table, rows)
-        # By prompt, oldest first: counted texts, and those that are not counted yet.
-        self._counted: dict[tuple[int, ...], _Text] = {}
-        self._uncounted: dict[tuple[int, ...], _Text] = {}
+            insert_rows(first, rows)
+        self._tables = (first, *(first.copy() for _ in range(FOLDS - 1)))
+        # Hashes, oldest first.
+        self._counted: dict[int, None] = {}
         # Of the last draft.
         self.looked = 0
         # Scratch of the compiled function.
@@ -90,20 +84,7 @@ class TableDrafter(LookupDrafter[_TableState]):
 
     def _new_state(self, sequence: TokenSequence) -> _TableState:
         ends = np.array(sorted(sequence.eos_ids), np.int64)
-        return _TableState(prompt=sequence.prompt_ids, ends=ends)
-
-    def open(self, sequence: TokenSequence) -> tuple[Timed, ...]:
-        super().open(sequence)
-        running = {state.prompt for state in self._states.values()}
-        for prompt in [each for each in self._uncounted if each not in running]:
-            self._counted[prompt] = text = self._uncounted.pop(prompt)
-            add_text(self._table, text.tokens, text.first)
-        if (own := self._counted.pop(sequence.prompt_ids, None)) is not None:
-            add_text(self._table, own.tokens, own.first, sign=-1)
-            self._uncounted[sequence.prompt_ids] = own
-        while len(self._counted) > TEXTS:
-            del self._counted[next(iter(self._counted))]
-        return ()
+        return _TableState(table=self._tables[fold_of(sequence.prompt_ids)], ends=ends)
 
     def nodes_for(self, request: DraftRequest) -> np.ndarray:
         state = self._states[request.sequence.run_id]
@@ -114,7 +95,7 @@ class TableDrafter(LookupDrafter[_TableState]):
             self._numbers, self._chances = np.zeros((5, room), np.int64), np.zeros((2, room))
         nodes = np.empty((budget, 6))
         size, self.looked = grow_tree(
-            self._table, tail, depth, budget, max(request.shape) == 1, state.ends, state.rates,
+            state.table, tail, depth, budget, max(request.shape) == 1, state.ends, state.rates,
             self._numbers, self._chances, self._path, nodes,
         )  # fmt: skip
         return nodes[:size]
@@ -142,12 +123,21 @@ class TableDrafter(LookupDrafter[_TableState]):
                 state.predicted[context] += draft.scores[node] / rates[context]
                 state.hits[context] += node in path
 
-    def close(self, sequence: TokenSequence) -> None:
-        if self._states.pop(sequence.run_id, None) is None:
+    def learn(self, sequence: TokenSequence) -> None:
+        code = hash(tuple(sequence.tokens))
+        if code in self._counted:
             return
+        self._counted[code] = None
+        if len(self._counted) > TEXTS:
+            del self._counted[next(iter(self._counted))]
         begin = max(0, len(sequence.prompt_ids) - LONGEST_CONTEXT)
-        tokens = np.array(sequence.tokens[begin:], np.int64)
-        earlier = self._uncounted.get(sequence.prompt_ids)
-        # Of runs of one prompt the longest text counts.
-        if earlier is None or len(earlier.tokens) < len(tokens):
-            self._uncounted[sequence.prompt_ids] = _Text(tokens, len(sequence.prompt_ids) - begin)
+        text, own = np.array(sequence.tokens[begin:], np.int64), fold_of(sequence.prompt_ids)
+        for fold, table in enumerate(self._tables):
+            if fold != own:
+                add_text(table, text, len(sequence.prompt_ids) - begin)
+
+
+def fold_of(prompt_ids: tuple[int, ...]) -> int:
+    """A prompt's fold, the same in every process."""
+    # Python salts the hashes of texts, not of numbers.
+    return hash(prompt_ids) % FOLDS

@@ -20,6 +20,7 @@ from core.drafters.compiling import jit
 __all__ = [
     "LONGEST_MATCH",
     "MATCH_CLASSES",
+    "NOTHING",
     "SEPARATOR",
     "WALK",
     "TextIndex",

@@ -12,11 +12,11 @@ from contextlib import suppress
 from dataclasses import replace
 
 from core.config.budget import cut_shape, shape_nodes
-from core.config.mechanisms import draft_kind, drafts_together, is_own
+from core.config.mechanisms import draft_kind, drafts_together
 from core.drafters import make_drafters
 from core.drafters.ahead import AheadPlan, PassEnded
 from core.drafters.base import Drafter, DraftRequest, Drafts
-from core.drafters.own import check_drafts
+from core.drafters.lookup import LookupDrafter
 from core.drafters.pooled_drafting import PooledRequest
 from core.drafters.ssm_pool import SsmPool
 from core.drafters.weights import needs_likelihoods
@@ -28,21 +28,32 @@ from core.errors import MODEL_FAULTS, DrafterError
 from core.events.parts import Timed
 from core.length import Routed
 from core.models.loading.load import LoadedModels
+from core.sequence import TokenSequence
 
 __all__ = ["Drafting", "plan_draft_requests"]
+
+# Texts that are kept until a lookup drafts for the first time.
+MOST_ENDED = 16
 
 
 class Drafting:
     """Owns the drafters, by name."""
 
     def __init__(self, models: LoadedModels, nodes: RemoteDrafting | None = None) -> None:
-        self.ssm_pool = SsmPool(models.ssms, models.llm.vocab_size)
-        self._vocab_size = models.llm.vocab_size
+        vocab_size = models.llm.vocab_size
+        self.ssm_pool = SsmPool(models.ssms, vocab_size)
         self._nodes = nodes
         self.auditions = AuditionStep(self.ssm_pool, nodes)
         # See `Engine.wire_ms`.
         self.wire_ms = 0.0
-        self._drafters = make_drafters(self.ssm_pool, models.counts, models.own_drafters)
+        self._drafters = make_drafters(
+            self.ssm_pool, vocab_size, models.counts, models.own_drafters
+        )
+        lookups = self._drafters.values()
+        self._lookups = {d.name: d for d in lookups if isinstance(d, LookupDrafter)}
+        # Texts that have ended and no lookup has learned yet.
+        self._ended: list[TokenSequence] = []
+        self._lookups_drafted = False
         if nodes is not None:
             self._drafters |= nodes.drafters
 
@@ -162,19 +173,37 @@ class Drafting:
                 request.drop_drafter(index, error)
 
     def close(self, request: ActiveRequest) -> None:
-        """Closes the request in every open drafter; safe to call in any state."""
+        """Closes the request in every open drafter; safe to call in any state. Its text is kept for
+        the lookups."""
         for index in request.open_drafters:
             with suppress(*MODEL_FAULTS):  # the run is over: there is no round to report it in
                 request.drafters[index].close(request.sequence)
         request.open_drafters.clear()
+        # One without a token of the LLM's would stand for its prompt, and keep a later text out.
+        if request.sequence.num_new:
+            self._ended.append(request.sequence)
+        # At once if a lookup may be drafting. Else later: what it calls may have to be compiled,
+        # and many a process ends before any lookup drafts.
+        if self._lookups_drafted or len(self._ended) > MOST_ENDED:
+            self._learn()
         if self._nodes is not None:
             self._nodes.forget(request)
+
+    def _learn(self) -> None:
+        for sequence in self._ended:
+            for lookup in self._lookups.values():
+                with suppress(*MODEL_FAULTS):  # as in `close`
+                    lookup.learn(sequence)
+        self._ended.clear()
 
     def _ensure_open(self, request: ActiveRequest, index: int) -> bool:
         """Opens the request in a drafter unless it is open; False if the drafter fails."""
         if index not in request.open_drafters:
             # First, so that `close` also reaches a drafter that failed while it was opening a row.
             request.open_drafters.add(index)
+            if request.drafters[index].name in self._lookups and not self._lookups_drafted:
+                self._lookups_drafted = True
+                self._learn()
             try:
                 request.timings.extend(request.drafters[index].open(request.sequence))
             except MODEL_FAULTS as error:
@@ -208,9 +237,7 @@ class Drafting:
             drafts |= dict.fromkeys(of_ssms, error)
         for name in [name for name in requests if name not in of_ssms]:
             try:
-                drafts[name] = drafted = self._drafters[name].draft(requests[name])
-                if is_own(name):
-                    check_drafts(requests[name], drafted, self._vocab_size)
+                drafts[name] = self._drafters[name].draft(requests[name])
             except MODEL_FAULTS as error:
                 drafts[name] = error
         return drafts
@@ -288,7 +315,11 @@ def _update_likelihoods(state: RoundState) -> None:
     likelihoods = {}
     for index in sorted(request.open_drafters):
         name = request.drafters[index].name
-        likelihoods[name] = request.drafters[index].likelihoods(sequence)
+        try:
+            likelihoods[name] = request.drafters[index].likelihoods(sequence)
+        except MODEL_FAULTS as error:
+            request.drop_drafter(index, error)
+            continue
         # A drafter that drafted has read the whole text; another may lag by some tokens.
         whole = index in caught_up
         count = len(likelihoods[name])

@@ -1,8 +1,9 @@
 """Law 1(b) on a real model: SmolLM2 in float32 answers chat prompts as transformers' own load of
 its file does with `generate`, under every preset; law 2 at a temperature; bfloat16 equals itself.
 
-Its SSMs are itself, whose drafts are taken, and a random model, whose drafts are not. The nightly
-tier shares the forty prompts among the presets, the slow one gives each preset all of them.
+Its SSMs are the four that come with it; or itself, whose drafts are taken, and a random model,
+whose drafts are not. The nightly tier shares the forty prompts among the presets, the slow one
+gives each preset all of them.
 """
 
 from dataclasses import replace
@@ -16,7 +17,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from core import Engine, Request, SamplingParams, SpeculationConfig, load_models
 from core.config import PRESETS
-from core.models.loading.catalog import SMOLLM2, is_gguf
+from core.models.loading.catalog import SMOLLM2, bundled_ssms, is_gguf
 from core.models.loading.finding import find_folder
 from tests.laws.margins import Divergences
 from tests.laws.runs import PLAIN, ids_of, transformers_ids
@@ -48,6 +49,15 @@ def random_ssm(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def engine(random_ssm: Path) -> Engine:
     return Engine(load_models(SMOLLM2, [SMOLLM2, str(random_ssm)], "float32"))
+
+
+@pytest.fixture(scope="module")
+def shipped() -> Engine:
+    """With the SSMs and the counts that come along."""
+    smollm2()
+    engine = Engine(load_models(SMOLLM2, [*map(str, bundled_ssms(SMOLLM2))], "float32"))
+    assert len(engine.models.ssms) == 4 and engine.models.counts is not None
+    return engine
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +140,29 @@ def test_match_at_a_temperature_is_plain(engine: Engine, preset: str) -> None:
     for prompt in PROMPTS[:3]:
         drafted = ids_of(engine, request(prompt, config, DRAWN))
         assert drafted == ids_of(engine, request(prompt, PLAIN, DRAWN)), prompt
+
+
+@nightly
+@pytest.mark.parametrize("preset", DRAFTING)
+def test_every_preset_with_the_shipped_ssms(shipped: Engine, theirs: Any, preset: str) -> None:
+    part = DRAFTING.index(preset)
+    check(shipped, theirs, config_of(preset), PROMPTS[part :: len(DRAFTING)])
+
+
+@nightly
+def test_lookups_alone_with_the_shipped_counts(shipped: Engine, theirs: Any) -> None:
+    config = replace(config_of("best"), drafters=("suffix", "table"))
+    check(shipped, theirs, config, PROMPTS[:6])
+
+
+@nightly
+@pytest.mark.parametrize("preset", [name for name in DRAFTING if name != "specinfer-paper"])
+def test_match_with_the_shipped_ssms_is_plain(shipped: Engine, preset: str) -> None:
+    config, part = config_of(preset, DRAWN.temperature), DRAFTING.index(preset)
+    assert config.resolved(DRAWN.temperature).verify == "match"
+    for prompt in PROMPTS[part :: 2 * len(DRAFTING)]:
+        drafted = ids_of(shipped, request(prompt, config, DRAWN))
+        assert drafted == ids_of(shipped, request(prompt, PLAIN, DRAWN)), prompt
 
 
 @nightly

@@ -1,4 +1,4 @@
-"""The table of counts: against dictionaries, bounded memory, taking counts back, trees."""
+"""The table of counts: against dictionaries, bounded memory, trees."""
 
 from __future__ import annotations
 
@@ -102,17 +102,6 @@ def test_memory_is_bounded_and_what_comes_again_stays() -> None:
         add_text(table, np.array([*often, *noise], np.int64), 1)
     assert table.shape == (256, 16)
     assert tree_of(table, often[:3], depth=1)[0][904,][1] == 0
-
-
-def test_counts_are_taken_back() -> None:
-    kept, gone = [1, 2, 3, 4, 1, 2, 3, 4], [1, 2, 3, 7, 1, 2, 3, 7, 1, 2, 3, 7]
-    table = table_of(kept)
-    before, _ = tree_of(table, [1, 2, 3], depth=1)
-    add_text(table, np.array(gone, np.int64), 1)
-    assert tree_of(table, [1, 2, 3], depth=1)[0][7,][1] == 0
-    add_text(table, np.array(gone, np.int64), 1, sign=-1)
-    after, _ = tree_of(table, [1, 2, 3], depth=1)
-    assert after[4,] == before[4,] and (7,) not in after
 
 
 def test_probabilities_are_counted_as_parts_of_a_token() -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, cast
@@ -19,7 +20,8 @@ from core.drafters.lookup import LookupDrafter
 from core.drafters.own import check_drafts
 from core.engine.worker import Worker
 from core.errors import ConfigError
-from core.events import Drafted, RoundCompleted
+from core.events import Drafted, RoundCompleted, event_to_plain
+from core.events.parts import Timed
 from core.trees.draft import Draft
 from tests.core.engines import engine_of, ids_of_events, tables
 from tests.fakes import loaded_tables
@@ -117,7 +119,7 @@ FAULTS: dict[str, tuple[Rows, str]] = {
     "Forward": ([(1, 0, 0.5, 0)], "a parent is no earlier node"),
     "Deep": ([(1, -1, 0.5, 0), (1, 0, 0.5, 0), (1, 1, 0.5, 0)], "deeper than 2 steps"),
     "Unknown": ([(8, -1, 0.5, 0)], "a token id is not from 0 to 7"),
-    "Unsure": ([(1, -1, 1.5, 0)], "a score is not from 0 to 1"),
+    "Unsure": ([(1, -1, 1.5, 0)], "a score or share is not from 0 to 1"),
     "Twice": ([(1, -1, 0.5, 0), (1, -1, 0.4, 1)], "a token comes twice behind one node"),
     "Branched": ([(1, -1, 0.5, 0), (2, -1, 0.4, 1)], "a branch, where each step has one child"),
 }
@@ -147,6 +149,128 @@ def test_a_faulty_draft_drops_its_drafter(name: str, monkeypatch: pytest.MonkeyP
     notes = [note for e in events if isinstance(e, RoundCompleted) for note in e.notes]
     assert len(notes) == 1 and path in notes[0] and words in notes[0]
     assert ids_of_events(events) == ids_of(engine, plain())
+
+
+def good(**fields: Any) -> Draft:
+    values = {"token_ids": [1], "parents": [-1], "scores": [0.5], "qs": [1.0], "ranks": [0]}
+    return Draft(**(values | fields))
+
+
+def drafts(**fields: Any) -> dict[str, Any]:
+    return {"draft": lambda self, requests: [good(**fields) for _ in requests]}
+
+
+def on_draft(act: Callable[[DraftRequest], object]) -> dict[str, Any]:
+    return {"draft": lambda self, requests: [(act(each), good())[1] for each in requests]}
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+def raising(error: BaseException) -> Callable[..., Any]:
+    def raises(*_: Any) -> Any:
+        raise error
+
+    return raises
+
+
+def late(self: Any, *_: Any) -> tuple[Timed, ...]:
+    return (Timed("faulty:Late", "draft", 0.0, 1.0),)
+
+
+MISBEHAVIOUR: dict[str, tuple[dict[str, Any], str]] = {
+    "NoTimings": (drafts(timings=None), "timings are no tuple of Timed"),
+    "Timings": (drafts(timings=("x",)), "timings are no tuple of Timed"),
+    "Late": ({"open": late}, "a timing is not within the call"),
+    "Lane": (drafts(timings=(Timed("llm", "draft", 0, 1),)), "a timing is not on its lane"),
+    "Contexts": (drafts(contexts=("a",)), "context or the number of passes is no int"),
+    "Shares": (drafts(shares=(float("nan"),)), "a score or share is not from 0 to 1"),
+    "Ranks": (drafts(ranks=[10**400]), "is not from 0 to"),
+    "Passes": (drafts(passes="x"), "the number of passes is no int"),
+    "Opened": ({"open": lambda self, sequence: (1, 2)}, "timings are no tuple of Timed"),
+    "Open": ({"open": raising(KeyError("a"))}, "KeyError: 'a'"),
+    "None": ({"draft": lambda self, requests: None}, "TypeError"),
+    "Other": ({"draft": lambda self, requests: ["x"] * len(requests)}, "a draft is a str"),
+    "Exit": ({"draft": raising(SystemExit(3))}, "SystemExit: 3"),
+    "Silent": ({"draft": raising(Unspeakable())}, "ValueError: no words"),
+    "Lines": ({"draft": raising(ValueError("a\nb" * 400))}, "ValueError: a ba b"),
+    "Commit": ({"commit": raising(ZeroDivisionError())}, "ZeroDivisionError"),
+    "Warm": ({"temperature": lambda self, sequence: "hot"}, "its temperature is 'hot'"),
+    "Likely": ({"likelihoods": lambda self, sequence: ["x", None]}, "a likelihood is no float"),
+    "Unlikely": ({"likelihoods": lambda self, sequence: None}, "TypeError"),
+    "Reports": ({"likelihoods": lambda self, sequence: [0.5] * 99}, "99 likelihoods of 6 tokens"),
+    "Append": (on_draft(lambda r: r.sequence.tokens.append(3)), "changed the tokens"),
+    "Pop": (on_draft(lambda r: r.sequence.tokens.pop()), "changed the tokens"),
+    "Committed": (on_draft(lambda r: r.sequence.commit((3,))), "AttributeError"),
+    "Closed": ({"close": raising(SystemExit(3)), **drafts(timings=None)}, "no tuple of Timed"),
+}
+
+
+def misbehaving(monkeypatch: pytest.MonkeyPatch, name: str) -> str:
+    def nodes_for(self: LookupDrafter[Any], request: DraftRequest) -> np.ndarray:
+        return np.array([[1.0, -1, 0.5, 0]])
+
+    module = ModuleType("faulty")
+    methods = {"nodes_for": nodes_for, **MISBEHAVIOUR[name][0]}
+    setattr(module, name, type(name, (LookupDrafter,), methods))
+    monkeypatch.setitem(sys.modules, "faulty", module)
+    return f"faulty:{name}"
+
+
+@pytest.mark.loses_drafters
+@pytest.mark.parametrize("name", MISBEHAVIOUR)
+def test_one_that_misbehaves_loses_itself_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = misbehaving(monkeypatch, name)
+    asked = request(path, "ngram", combine="vote", weights="full_information")
+    worker = Worker(engine_with(path))
+    try:
+        # One run beside it, without the drafter, and one with it.
+        runs = [worker.submit(each) for each in (plain(), asked, request("ngram"))]
+        texts = [list(run.events()) for run in runs]
+        after = list(worker.submit(plain()).events())
+    finally:
+        worker.close()
+    expected = ids_of_events(after)
+    assert len(expected) == 24 and [ids_of_events(events) for events in texts] == [expected] * 3
+    notes = [[n for e in r if isinstance(e, RoundCompleted) for n in e.notes] for r in texts]
+    assert [len(each) for each in notes] == [0, 1, 0]
+    (note,) = notes[1]
+    assert note.startswith(f"drafter {path} failed (") and "\n" not in note and len(note) < 500
+    assert MISBEHAVIOUR[name][1] in note
+    for event in texts[1]:
+        json.dumps(event_to_plain(event), allow_nan=False)
+
+
+def test_one_that_fails_only_when_it_is_closed_costs_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(MISBEHAVIOUR, "Last", ({"close": raising(SystemExit(3))}, ""))
+    path = misbehaving(monkeypatch, "Last")
+    engine = engine_with(path)
+    assert ids_of(engine, request(path)) == ids_of(engine, plain())
+
+
+def test_a_draft_is_not_changed_after_it_was_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def commit(self: Any, sequence: Any, draft: Draft | None, token_ids: Any) -> None:
+        for each in (draft, self.last):
+            if each is not None:
+                each.token_ids.append(-1)
+
+    def draft(self: Any, requests: Any) -> list[Draft]:
+        self.last = good()
+        return [self.last]
+
+    monkeypatch.setitem(MISBEHAVIOUR, "Later", ({"commit": commit, "draft": draft}, ""))
+    path = misbehaving(monkeypatch, "Later")
+    engine = engine_with(path)
+    events = list(engine.generate(request(path)))
+    assert ids_of_events(events) == ids_of(engine, plain())
+    assert {e.drafts[0].token_ids for e in events if isinstance(e, Drafted) and e.drafts} <= {
+        (1,),
+        (),
+    }
 
 
 def test_a_class_that_cannot_be_made_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,9 +317,9 @@ def test_the_page_takes_the_option(example: str) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"token_ids": [1.0]}, "a token id, parent or rank is no int"),
-        ({"token_ids": [np.int64(1)]}, "a token id, parent or rank is no int"),
-        ({"scores": [np.float32(0.5)]}, "a score or q is no float"),
+        ({"token_ids": [1.0]}, "a token id, parent, rank, context or the number"),
+        ({"token_ids": [np.int64(1)]}, "a token id, parent, rank, context or the number"),
+        ({"scores": [np.float32(0.5)]}, "a score, q or share is no float"),
         ({"contexts": [2]}, ""),
         ({"shares": [0.5, 0.2]}, "contexts or shares are not of its length"),
     ],

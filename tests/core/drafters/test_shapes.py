@@ -98,7 +98,7 @@ def test_without_an_ssm_texts_are_learnt_from(
 def test_every_ssm_and_prompt_lookup_are_drafters() -> None:
     tables = [TableModel(name, 3, random_table(3, 0)) for name in ("llm", "a", "b")]
     models = loaded_tables(tables[0], tables[1:])
-    drafters = make_drafters(SsmPool(models.ssms, models.llm.vocab_size))
+    drafters = make_drafters(SsmPool(models.ssms, models.llm.vocab_size), models.llm.vocab_size)
     assert {name: drafter.name for name, drafter in drafters.items()} == {
         "a": "a", "b": "b", "ngram": "ngram", "suffix": "suffix", "table": "table",
     }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections import Counter
 from collections.abc import Sequence
 
@@ -162,12 +163,27 @@ def test_earlier_texts_are_continued_once_they_have_ended() -> None:
     drafter.open(second)
     assert not len(draft(drafter, second)), "the first one still runs"
     first.tokens += [6, 1, 2]
+    drafter.learn(first)
     drafter.close(first)
     assert draft(drafter, second, (1,) * 4).token_ids == [4, 5, 6, 1]
     drafter.open(again)
     assert not len(draft(drafter, again)), "its own result of before is no earlier text"
     drafter.close(second)
     drafter.close(second)
+
+
+def test_a_run_does_not_read_what_the_same_prompt_wrote_beside_it() -> None:
+    drafter, first = opened([1, 2, 3])
+    other = sequence_of([1, 2, 3], CONFIG)
+    other.run_id = "other"
+    drafter.open(other)
+    other.tokens += [4, 5, 6]
+    drafter.learn(other)
+    drafter.close(other)
+    assert not len(draft(drafter, first))
+    third = sequence_of([7, 2, 3], CONFIG)
+    drafter.open(third)
+    assert draft(drafter, third, (1,) * 3).token_ids == [4, 5, 6]
 
 
 def test_ngram_reads_this_text_alone() -> None:
@@ -201,6 +217,24 @@ def test_memory_stays_what_it_was() -> None:
         sequence = sequence_of([number, 1, 2, 3, number], CONFIG)
         drafter.open(sequence)
         draft(drafter, sequence)
+        drafter.learn(sequence)
         drafter.close(sequence)
     assert drafter._states == {} and len(drafter._earlier.tokens) == 64
     assert len(drafter._texts) <= 64 // 6 + 1
+
+
+def test_of_a_long_prompt_stays_what_the_ring_holds() -> None:
+    drafter = SuffixDrafter("suffix", 1 << 13)
+    tracemalloc.start()
+    try:
+        for run in range(20):
+            sequence = sequence_of(range(1000 * run, 1000 * run + 4000), CONFIG)
+            drafter.open(sequence)
+            drafter.learn(sequence)
+            drafter.close(sequence)
+        del sequence
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # One prompt, as a list of numbers, takes 32,000 bytes and more.
+    assert held < 20_000 and len(drafter._texts) <= 3

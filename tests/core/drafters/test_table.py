@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from itertools import count
+
 import numpy as np
 import pytest
 
@@ -9,12 +12,19 @@ from core.config import SpeculationConfig
 from core.drafters import table as module
 from core.drafters.base import DraftRequest
 from core.drafters.count_table import add_text, new_table
-from core.drafters.table import TableDrafter
+from core.drafters.table import TableDrafter, fold_of
 from core.sequence import TokenSequence
 from core.trees.draft import Draft
 from tests.fakes import sequence_of
 
 CONFIG = SpeculationConfig(drafters=("table",))
+
+
+FOLDS = tuple(
+    next([number, 5] for number in count() if fold_of((number, 5)) == fold)
+    for fold in range(module.FOLDS)
+)
+"""A prompt of each fold."""
 
 
 def opened(drafter: TableDrafter, prompt: list[int], run: str = "run") -> TokenSequence:
@@ -34,6 +44,7 @@ def draft(
 def served(drafter: TableDrafter, prompt: list[int], text: list[int], run: str = "run") -> None:
     sequence = opened(drafter, prompt, run)
     sequence.tokens += text
+    drafter.learn(sequence)
     drafter.close(sequence)
 
 
@@ -44,37 +55,63 @@ def test_an_empty_table_drafts_nothing() -> None:
 
 def test_it_learns_from_texts_that_have_ended() -> None:
     drafter = TableDrafter("table")
-    served(drafter, [1, 2], [3, 4, 5, 3, 4, 5])
-    drafted = draft(drafter, opened(drafter, [9, 3]))
-    assert drafted.token_ids[:3] == [4, 5, 3] and drafted.qs == [1.0] * len(drafted)
+    served(drafter, FOLDS[0], [3, 4, 5, 3, 4, 5])
+    for prompt in FOLDS[1:]:
+        sequence = opened(drafter, prompt)
+        sequence.tokens.append(3)
+        drafted = draft(drafter, sequence)
+        assert drafted.token_ids[:3] == [4, 5, 3] and drafted.qs == [1.0] * len(drafted)
 
 
 def test_the_prompt_is_context_and_is_not_counted() -> None:
     drafter = TableDrafter("table")
-    served(drafter, [7, 8, 9], [1])
-    assert draft(drafter, opened(drafter, [5, 7], "other")).token_ids == []
-    assert draft(drafter, opened(drafter, [5, 8, 9], "third")).token_ids == [1]
+    served(drafter, [*FOLDS[0], 8, 9], [1])
+    of_prompt, of_text = [], []
+    for prompt in FOLDS:
+        for end, drafts in ((FOLDS[0][0], of_prompt), (9, of_text)):
+            sequence = opened(drafter, prompt)
+            sequence.tokens.append(end)
+            drafts += draft(drafter, sequence).token_ids
+    assert of_prompt == [] and of_text == [1] * (module.FOLDS - 1)
 
 
-def test_a_repeated_run_does_not_draft_from_itself() -> None:
+def rows_of(drafter: TableDrafter, prompt: list[int]) -> np.ndarray:
+    """What a run of this prompt reads."""
+    opened(drafter, prompt)
+    return drafter._states["run"].table.copy()
+
+
+def test_a_repeated_run_reads_nothing_of_its_own_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "NUM_CONTEXTS", 256)  # so that rows are overwritten
+    noise = np.random.default_rng(0)
+    texts = [(noise.zipf(1.5, 400) % 50 + 10).tolist() for _ in range(9)]
+    prompts = [[number, 5] for number in range(9)]
+    for without in (0, 4):
+        drafter, other = TableDrafter("table"), TableDrafter("table")
+        for number, (prompt, text) in enumerate(zip(prompts, texts, strict=True)):
+            served(drafter, prompt, text)
+            if number != without:
+                served(other, prompt, text)
+        own = prompts[without]
+        assert np.array_equal(rows_of(drafter, own), rows_of(other, own))
+        assert rows_of(other, own).any()
+
+
+def test_a_text_of_the_same_prompt_is_not_read_beside_it() -> None:
     drafter = TableDrafter("table")
-    served(drafter, [1, 2], [3, 4, 5])
-    again = opened(drafter, [1, 2])
-    assert len(draft(drafter, again)) == 0
-    drafter.close(again)
-    served(drafter, [1, 6], [7])
-    # Counted since another prompt ran; taken out while its own runs again.
-    assert draft(drafter, opened(drafter, [9, 3], "probe")).token_ids == [4, 5]
-    again = opened(drafter, [1, 2])
-    assert len(draft(drafter, again)) == 0
-
-
-def test_a_text_is_not_counted_while_its_prompt_runs_beside() -> None:
-    drafter = TableDrafter("table")
-    served(drafter, [1, 2], [3, 4, 5], "first")
     again = opened(drafter, [1, 2], "again")
-    opened(drafter, [8, 8], "other")
+    served(drafter, [1, 2], [3, 4, 5], "first")
     assert len(draft(drafter, again)) == 0
+
+
+def test_a_text_that_is_written_again_counts_once() -> None:
+    once, twice = TableDrafter("table"), TableDrafter("table")
+    for drafter, times in ((once, 1), (twice, 2)):
+        for _ in range(times):
+            served(drafter, FOLDS[0], [3, 4])
+    assert np.array_equal(rows_of(once, FOLDS[1]), rows_of(twice, FOLDS[1]))
+    served(twice, FOLDS[0], [3, 5])
+    assert not np.array_equal(rows_of(once, FOLDS[1]), rows_of(twice, FOLDS[1]))
 
 
 def test_it_begins_with_counts_that_came_along() -> None:
@@ -86,8 +123,9 @@ def test_it_begins_with_counts_that_came_along() -> None:
 
 def test_scores_follow_the_acceptance_rate() -> None:
     drafter = TableDrafter("table")
-    served(drafter, [1], [2, 3] * 20)
-    sequence = opened(drafter, [9, 2])
+    served(drafter, FOLDS[0], [2, 3] * 20)
+    sequence = opened(drafter, FOLDS[1])
+    sequence.tokens.append(2)
     first = draft(drafter, sequence, (1,))
     for _ in range(10):
         drafter.commit(sequence, draft(drafter, sequence, (1,)), (8,))
@@ -100,8 +138,9 @@ def test_scores_follow_the_acceptance_rate() -> None:
 
 def test_an_unverified_level_is_not_counted_as_wrong() -> None:
     drafter = TableDrafter("table")
-    served(drafter, [1], [2, 3, 4] * 9)
-    sequence = opened(drafter, [9, 2])
+    served(drafter, FOLDS[0], [2, 3, 4] * 9)
+    sequence = opened(drafter, FOLDS[1])
+    sequence.tokens.append(2)
     before = draft(drafter, sequence, (1, 1)).scores
     # The run ended with the first node: what hung under it was never looked at.
     drafter.commit(sequence, draft(drafter, sequence, (1, 1)), (3,))
@@ -109,12 +148,26 @@ def test_an_unverified_level_is_not_counted_as_wrong() -> None:
 
 
 def test_memory_does_not_grow_with_the_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "TEXTS", 8)
     monkeypatch.setattr(module, "NUM_CONTEXTS", 256)
     drafter, noise = TableDrafter("table"), np.random.default_rng(0)
     for run in range(10_000):
         served(drafter, [run, 5], noise.integers(0, 90, 12).tolist())
-    assert len(drafter._counted) <= 8 and len(drafter._uncounted) <= 1
-    assert drafter._table.shape == (256, 16)
+    sizes = {table.shape for table in drafter._tables}
+    assert sizes == {(256, 16)} and len(drafter._counted) == module.TEXTS
     drafted = draft(drafter, opened(drafter, [3]))
     assert all(0 <= token < 90 for token in drafted.token_ids)
+
+
+def test_nothing_of_a_long_prompt_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "NUM_CONTEXTS", 256)
+    drafter = TableDrafter("table")
+    served(drafter, [0], [1])
+    tracemalloc.start()
+    try:
+        for run in range(50):
+            served(drafter, list(range(1000 * run, 1000 * run + 4000)), [5, run])
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # A prompt alone, as a list of numbers, takes 32,000 bytes and more.
+    assert held < 30_000

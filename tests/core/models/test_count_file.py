@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +17,27 @@ from core import load_models
 from core.drafters.count_table import add_text, new_table
 from core.errors import ModelLoadError
 from core.models.loading import count_file
+from core.models.loading.catalog import bundled_folder
 from core.models.loading.count_file import FILE, read_counts, rows_as_bytes
 from tests.core.models.folders import refusal_of, save_tiny_model
+from tests.source import ROOT
+
+SERVING = """
+import sys
+from core import Engine, Request, SamplingParams, SpeculationConfig, load_models
+from core.engine.worker import Worker
+from core.events import RoundCompleted
+
+worker = Worker(Engine(load_models(sys.argv[1], []), None).warm_up())
+sampling = SamplingParams(40, ignore_eos=True)
+for number in range(1000):
+    config = SpeculationConfig(drafters=("table", "suffix"))
+    run = worker.submit(Request(f"{number} once", sampling, config))
+    for event in run.events():
+        # The third run, and texts of two others have been counted.
+        if number >= 2 and isinstance(event, RoundCompleted):
+            print("round", flush=True)
+"""
 
 
 def some_rows() -> np.ndarray:
@@ -66,3 +89,24 @@ def test_a_file_too_large_is_not_opened(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(count_file, "_LARGEST", 64)
     with pytest.raises(ModelLoadError, match=r"it has more than 64 bytes"):
         read_counts(tmp_path, 64)
+
+
+@pytest.mark.nightly
+def test_kill_9_while_serving_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+    llm = tmp_path / "llm"
+    llm.mkdir()
+    for path in (bundled_folder() / "llm").iterdir():
+        (llm / path.name).write_bytes(path.read_bytes())
+    before = (llm / FILE).read_bytes()
+    process = subprocess.Popen(
+        [sys.executable, "-c", SERVING, llm], cwd=ROOT, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert process.stdout is not None
+    seen = [process.stdout.readline() for _ in range(3)]
+    process.kill()
+    _, said = process.communicate()
+    assert seen == [b"round\n"] * 3 and process.returncode == -signal.SIGKILL, said.decode()
+    assert (llm / FILE).read_bytes() == before
+    counts = load_models(str(llm), []).counts
+    assert counts is not None and len(counts) == 50_000
