@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -19,16 +19,27 @@ from core.config import Request, SamplingParams, SpeculationConfig
 from core.engine.engine import Engine
 from lab.order import Block
 
-VOTE_TREE = SpeculationConfig(
-    combine="vote_tree", vote_nodes=8, max_tree_nodes=8, draft="best_first"
-)
 FUSION: Mapping[str, SpeculationConfig] = MappingProxyType(
     {
-        "vote_tree": VOTE_TREE,
+        "vote_tree": SpeculationConfig(
+            combine="vote_tree", vote_nodes=8, max_tree_nodes=8, draft="best_first"
+        ),
         "log_pool": SpeculationConfig(combine="log_pool", max_tree_nodes=8, draft="best_first"),
         # The ablations without fusion: the same routing, the same nodes, a tree by votes.
-        "vote_tree, routed": replace(VOTE_TREE, routing="cosine"),
-        "vote_tree, credit routes 2": replace(VOTE_TREE, routing="credit"),
+        "vote_tree, routed": SpeculationConfig(
+            combine="vote_tree",
+            vote_nodes=8,
+            max_tree_nodes=8,
+            draft="best_first",
+            routing="cosine",
+        ),
+        "vote_tree, credit routes 2": SpeculationConfig(
+            combine="vote_tree",
+            vote_nodes=8,
+            max_tree_nodes=8,
+            draft="best_first",
+            routing="credit",
+        ),
         # Divides its nodes among the SSMs, so that no draft is deep: no ablation of fusion.
         "union": SpeculationConfig(max_tree_nodes=8),
         "union, routed": SpeculationConfig(max_tree_nodes=8, routing="cosine"),

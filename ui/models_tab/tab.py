@@ -101,7 +101,7 @@ def _form() -> tuple[gr.Textbox, gr.Textbox, gr.Dropdown, gr.Dropdown]:
         lines=3,
         max_lines=8,
         label="SSMs",
-        info="One a line; bundled: all that come with SpecScope. Empty: only ngram can draft.",
+        info="One a line; bundled: all that come with SpecScope. Empty: only lookups draft.",
         elem_id="models-ssms",
     )
     with gr.Row():
