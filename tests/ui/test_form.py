@@ -19,12 +19,14 @@ from core.events.outcome import Outcome
 from tests.family import SSMS
 from ui.form.fields import FIELD_NAMES, MEANINGS, config_of, field_controls
 from ui.form.form import (
+    CHAT_EXAMPLES,
     EXAMPLES,
     OWN,
     SAMPLING_NAMES,
     Form,
     build_command,
     build_settings,
+    fill_prompt,
     own_preset,
     preset_values,
     request_of,
@@ -199,7 +201,13 @@ def test_the_first_example_is_written_to_its_end_without_going_in_circles(bundle
 
 
 def test_examples_are_texts_of_four_domains() -> None:
-    assert [name for name, _ in EXAMPLES] == ["Dialogue", "Story", "Code", "Math"]
-    for _, text in EXAMPLES:
-        request_of(form_values(prompt=text))
+    for found in (EXAMPLES, CHAT_EXAMPLES):
+        assert [name for name, _ in found] == ["Dialogue", "Story", "Code", "Math"]
+        for _, text in found:
+            request_of(form_values(prompt=text))
+    chat = False
+    fill = fill_prompt(1, lambda: chat)
+    assert fill() == EXAMPLES[1][1]
+    chat = True
+    assert fill() == CHAT_EXAMPLES[1][1], "the models were exchanged meanwhile"
     assert len(SAMPLING_NAMES) == 10

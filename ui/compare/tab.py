@@ -16,7 +16,14 @@ from lab.study import Study
 from ui.compare.comparison import DEFAULT_PRESETS, comparison_values, configurations_of
 from ui.components import COMPARE_PICTURES, pack
 from ui.form.fields import config_of, whole_number
-from ui.form.form import EXAMPLES, SAMPLING_NAMES, fill_prompt, preset_config, processor_controls
+from ui.form.form import (
+    EXAMPLES,
+    SAMPLING_NAMES,
+    examples,
+    fill_prompt,
+    preset_config,
+    processor_controls,
+)
 from ui.live.layout import Live
 from ui.server.context import Context
 from ui.sessions.layout import Sessions
@@ -74,7 +81,7 @@ def build_compare(context: Context) -> Compare:
     """The settings at the left; progress, table and charts at the right."""
     with gr.Row(equal_height=False):
         with gr.Column(scale=1, min_width=320, elem_classes="sp-controls"):
-            compare_form = _build_form()
+            compare_form = _build_form(context.answers)
         with gr.Column(scale=4, min_width=360):
             board = build_study_board(context, "compare", "compare")
             pictures = _build_pictures()
@@ -83,12 +90,11 @@ def build_compare(context: Context) -> Compare:
     return Compare(context=context, board=board, pictures=pictures, **compare_form)
 
 
-def _build_form() -> dict[str, Any]:
-    prompt = gr.Textbox(
-        EXAMPLES[0][1], label="Prompt", lines=4, max_lines=12, elem_id="compare-prompt"
-    )
+def _build_form(answers: bool) -> dict[str, Any]:
+    first = examples(answers)[0][1]
+    prompt = gr.Textbox(first, label="Prompt", lines=4, max_lines=12, elem_id="compare-prompt")
     with gr.Row(elem_classes="sp-examples"):
-        examples = tuple(
+        buttons = tuple(
             gr.Button(name, size="sm", min_width=60, elem_id=f"compare-{name.lower()}")
             for name, _ in EXAMPLES
         )
@@ -111,7 +117,7 @@ def _build_form() -> dict[str, Any]:
         sampling = _build_sampling()
     return {
         "prompt": prompt,
-        "examples": examples,
+        "examples": buttons,
         "configurations": configurations,
         "repeats": repeats,
         "begin": begin,
@@ -227,8 +233,9 @@ def wire_compare(
     inputs = [*compare.inputs, own, *live.form.fields.values()]
     wire_begin(board, visitor, compare.begin.click, lambda *v: study_of(context, v), inputs, drawn)
     tab.select(choices_shown, [own, compare.configurations], compare.configurations, **QUICK)
-    for button, (_, text) in zip(compare.examples, EXAMPLES, strict=True):
-        button.click(fill_prompt(text), None, compare.prompt, **QUICK)
+    for place, button in enumerate(compare.examples):
+        fill = fill_prompt(place, lambda: context.answers)
+        button.click(fill, None, compare.prompt, **QUICK)
     table = compare.pictures["compared"]
     into_live(live, tabs, table.edit, _take_handler(compare), [visitor])
     into_sessions(sessions, tabs, table.select, visitor)

@@ -40,6 +40,7 @@ from ui.run.explain import RECORD_TOP_K
 from ui.words.settings import OWN, TEMPERATURE_MEANS, page_preset
 
 __all__ = [
+    "CHAT_EXAMPLES",
     "EXAMPLES",
     "FOLLOWED",
     "OWN",
@@ -50,6 +51,7 @@ __all__ = [
     "build_settings",
     "chat_words",
     "control_updates",
+    "examples",
     "fill_prompt",
     "own_preset",
     "preset_choices",
@@ -79,6 +81,14 @@ EXAMPLES = (
     ),
 )
 
+# The same for an LLM that answers questions, chosen by SmolLM2's answers.
+CHAT_EXAMPLES = (
+    ("Dialogue", "Why is the sky blue? Answer in two sentences."),
+    ("Story", "Tell me a short story about a little bear who lives in the forest."),
+    ("Code", "Write a Python function that reads the lines of a file."),
+    ("Math", "A train travels 60 miles in one hour. How far does it travel in three hours?"),
+)
+
 SAMPLING_NAMES = (
     "max_new_tokens",
     "temperature",
@@ -93,9 +103,14 @@ SAMPLING_NAMES = (
 )
 
 
-def fill_prompt(text: str) -> Callable[[], str]:
-    """The handler of an example's button."""
-    return lambda: text
+def examples(answers: bool) -> tuple[tuple[str, str], ...]:
+    """Names and prompts; with `answers` for an LLM whose prompts are sent as chat messages."""
+    return CHAT_EXAMPLES if answers else EXAMPLES
+
+
+def fill_prompt(place: int, answers: Callable[[], bool]) -> Callable[[], str]:
+    """The handler of an example's button: models may be exchanged while the page is open."""
+    return lambda: examples(answers())[place][1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,20 +138,22 @@ class Command:
     temperature: gr.Number
 
 
-def build_command(preset: str) -> Command:
-    """The prompt, an example of each domain that runs on click, the preset, the temperature."""
+def build_command(preset: str, answers: bool = False) -> Command:
+    """The prompt, an example of each domain that runs on click, the preset, the temperature.
+    `answers`: see `examples`."""
+    first = examples(answers)[0][1]
     prompt = gr.Textbox(
-        value=EXAMPLES[0][1], label="Prompt", lines=2, max_lines=2, elem_id="prompt", scale=4
+        value=first, label="Prompt", lines=2, max_lines=2, elem_id="prompt", scale=4
     )
     with gr.Row(elem_classes="sp-examples"):
-        examples = tuple(
+        buttons = tuple(
             gr.Button(name, size="sm", min_width=60, elem_id=f"example-{name.lower()}")
             for name, _ in EXAMPLES
         )
     chosen = gr.Dropdown(
         choices=preset_choices(), value=preset, label="Preset", elem_id="preset", min_width=150
     )
-    return Command(prompt, examples, chosen, temperature_control())
+    return Command(prompt, buttons, chosen, temperature_control())
 
 
 def preset_choices(own: Iterable[str] = ()) -> list[tuple[str, str]]:

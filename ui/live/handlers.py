@@ -15,7 +15,7 @@ from core.config import Request
 from core.errors import ConfigError
 from core.events import RunCompleted, RunStarted
 from ui.form.fields import config_of
-from ui.form.form import EXAMPLES, control_updates, preset_values, request_of, validity
+from ui.form.form import control_updates, examples, preset_values, request_of, validity
 from ui.live.layout import Live
 from ui.live.rerun import before_of
 from ui.run.baselines import still_valid
@@ -100,7 +100,7 @@ def record_opening(context: Context) -> None:
     if not names or context.preset == PLAIN:
         return
     config = config_of(preset_values(context.preset, 0.0, names))
-    request = Request(EXAMPLES[0][1], speculation=config, chat=context.answers)
+    request = Request(examples(context.answers)[0][1], speculation=config, chat=context.answers)
     context.opening.record(lambda asked: context.hub.start(asked, log=False), request)
 
 

@@ -62,7 +62,7 @@ def build_live(context: Context, chips: gr.HTML) -> Live:
     requests: list[AllRequests] = []
     with gr.Column(elem_id="live-screen", elem_classes="sp-screen"):
         with gr.Row(elem_id="live-command", equal_height=True):
-            command = build_command(context.preset)
+            command = build_command(context.preset, context.answers)
             run = gr.Button("▶ Run", variant="primary", elem_id="live-run", min_width=96)
             stop = gr.Button("■ Stop", variant="stop", elem_id="live-stop", min_width=96)
             drawer = gr.Button("⚙ Settings", elem_id="live-drawer", min_width=96)

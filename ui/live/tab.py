@@ -9,7 +9,7 @@ from typing import Any
 
 import gradio as gr
 
-from ui.form.form import EXAMPLES, FOLLOWED, OWN, fill_prompt, preset_values
+from ui.form.form import FOLLOWED, OWN, fill_prompt, preset_values
 from ui.form.own_presets import wire_own_presets
 from ui.form.presets import at_temperature, menu_name, preset_menu
 from ui.live.handlers import (
@@ -132,8 +132,9 @@ def _wire_form(live: Live, own: gr.BrowserState) -> None:
         _preset_handler(live), preset_inputs, [live.chosen, *fields], js=AWAITED, **quick
     )
     preset_event.then(None, None, None, js=here)
-    for button, (_, text) in zip(form.examples, EXAMPLES, strict=True):
-        filled = button.click(fill_prompt(text), None, form.prompt, **quick)
+    for place, button in enumerate(form.examples):
+        fill = fill_prompt(place, lambda: live.board.context.answers)
+        filled = button.click(fill, None, form.prompt, **quick)
         filled.then(None, None, None, js=RUN)
     wire_own_presets(live.presets, form, live.chosen, live.validity, own, **quick)
     # A preset of ours may mean other fields at another temperature: those first, then the check.

@@ -11,7 +11,7 @@ import gradio as gr
 
 from lab.examples import example_prompts
 from ui.components import pack
-from ui.form.form import EXAMPLES
+from ui.form.form import CHAT_EXAMPLES, EXAMPLES
 from ui.prompts.past import MOST_RUNS, FoundPrompts, PastLook, read_past_runs
 from ui.prompts.rows import prompts_table_value
 from ui.prompts.run_figures import RunFigures
@@ -96,7 +96,7 @@ def hide_past() -> Values:
 @cache
 def known_domains() -> dict[str, str]:
     """The domain of each bundled prompt and example, by its text."""
-    domain_of = {text: EXAMPLE_DOMAINS[name] for name, text in EXAMPLES}
+    domain_of = {text: EXAMPLE_DOMAINS[name] for name, text in (*EXAMPLES, *CHAT_EXAMPLES)}
     return domain_of | {prompt.text: prompt.domain for prompt in example_prompts()}
 
 

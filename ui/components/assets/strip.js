@@ -121,14 +121,15 @@ function drawSurroundings(value, { prompt, around, old, panel, state }) {
   state.empty = empty;
 }
 
-// Tokens in order, gathered by round: [{round, tokens: [[index, token], ...]}].
+// Tokens in order, gathered by round: [{round, tokens: [[index, token, whole], ...]}]. `whole`: a word by itself.
 function groups(tokens) {
-  const found = [];
-  for (const [index, token] of entries(tokens)) {
+  const found = [], all = entries(tokens);
+  all.forEach(([index, token], place) => {
     const tail = found[found.length - 1];
-    if (tail && tail.round === String(token.r)) tail.tokens.push([index, token]);
-    else found.push({ round: String(token.r), tokens: [[index, token]] });
-  }
+    const one = [index, token, /^ ?\S+$/.test(token.t ?? "") && /^\s/.test(all[place + 1]?.[1].t ?? "")];
+    if (tail && tail.round === String(token.r)) tail.tokens.push(one);
+    else found.push({ round: String(token.r), tokens: [one] });
+  });
   return found;
 }
 
@@ -137,19 +138,19 @@ function updateRound(node, group, state) {
   keyed(node, node.ssTokens, group.tokens, {
     key: ([index]) => index,
     make: ([index]) => h("span", { class: "ss-tok", "data-i": index }),
-    update: (token, [, values]) => updateToken(token, values, state),
+    update: (token, [, values, whole]) => updateToken(token, values, whole, state),
   });
   // A round of half a character or of white space has no text to be called by.
   set(node, "aria-label", node.textContent.trim() ? null : roundName(group.round));
   set(node, "data-noted", Boolean(state.value.notes?.[group.round]));
 }
 
-function updateToken(node, token, state) {
-  const signature = `${token.k}|${token.by}|${token.t}`;
+function updateToken(node, token, whole, state) {
+  const signature = `${token.k}|${token.by}|${whole}|${token.t}`;
   if (node.ssSignature === signature) return;
   node.ssSignature = signature;
   node.ssText = token.t ?? "";
-  node.className = `ss-tok ss-k-${token.k in KINDS ? token.k : "plain"}`;
+  node.className = `ss-tok ss-k-${token.k in KINDS ? token.k : "plain"}${whole && token.t.startsWith(" ") ? " ss-word" : ""}`;
   const lanes = String(token.by ?? "").split(",").filter(Boolean).map((key) => state.drafters.get(key)).filter(Boolean);
   stripes(node, lanes, state.drafters);
   writeText(node, state.marks);
