@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from core.models.loading.catalog import SMOLLM2
 from tests.core.nodes.served import node_process
 from tests.ui.browser.looks import turn_to
 from tests.ui.sites import all_panes, choose, close_drawer, dock, open_drawer
@@ -170,6 +171,19 @@ def take_nodes(browser: Any, images: Path = IMAGES) -> None:
         page.close()
 
 
+def take_chat(browser: Any, images: Path = IMAGES) -> None:
+    """SmolLM2 with its SSMs, which has answered a question."""
+    with tempfile.TemporaryDirectory() as folder, page_address(folder, "--llm", SMOLLM2) as address:
+        page = browser.new_page(viewport={"width": 1280, "height": 800}, color_scheme="light")
+        page.goto(f"{address}?__theme=light")
+        page.locator("#example-code").click()  # runs at once
+        page.get_by_text("Finished:", exact=False).first.wait_for(timeout=WAIT_MS)
+        page.locator("#live-figures .ss-race-speed").get_by_text("blocks").wait_for(timeout=WAIT_MS)
+        page.wait_for_timeout(9000)  # the race as it was
+        page.screenshot(path=images / "smollm2.png")
+        page.close()
+
+
 def main() -> None:
     """All pictures."""
     from playwright.sync_api import sync_playwright
@@ -194,6 +208,7 @@ def main() -> None:
         take_routed(browser, address)
         take_tabs(browser, address, IMAGES, WITHOUT_FOLDER)
         take_nodes(browser)
+        take_chat(browser)
         browser.close()
 
 
