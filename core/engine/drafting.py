@@ -113,9 +113,11 @@ class Drafting:
 
     def draft_requests(self, state: RoundState) -> list[DraftRequest]:
         """The draft requests of a round; opens each drafter on its first one."""
-        return [
+        requests = [
             one for one in plan_draft_requests(state) if self._ensure_open(state.request, one.index)
         ]
+        state.requests = tuple(requests)
+        return requests
 
     def draft_ahead(self, states: Sequence[RoundState], pass_ended: PassEnded) -> None:
         """Drafts for the next round while these trees are being verified. A state in which no SSM

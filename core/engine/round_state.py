@@ -185,7 +185,9 @@ class RoundState:
     route: Route | None = None  # the SSMs that draft; None: no router
     grant: Grant = FREE
     decision: Plan | None = None
-    # Drafted. By drafter index; log-probabilities of the text's tokens by name, since the last.
+    # Drafted: what was asked for, and the drafts by drafter index, none of an SSM on a node that is
+    # late; log-probabilities of the text's tokens by name, since the last.
+    requests: tuple[DraftRequest, ...] = ()
     drafts: dict[int, Draft] = field(default_factory=dict)
     log_probs: Mapping[str, Sequence[float]] = field(default_factory=dict)
     nodes: tuple[NodeTrip, ...] = ()  # those asked for drafts

@@ -44,7 +44,7 @@ def observe_route(
     router = state.request.router
     if router is None:
         return
-    drafts = {}
+    drafts, route = {}, state.route.drafters if state.route else ()
     if router.reads_drafts:
         drafters = state.request.drafters
         names = {drafters[index].name: draft for index, draft in state.drafts.items() if len(draft)}
@@ -55,7 +55,7 @@ def observe_route(
             num_accepted=len(state.verdict.path),
             num_tokens=len(committed),
             round_ms=round_ms,
-            routed=state.route.drafters if state.route else (),
+            routed=route if any(one.name in route for one in state.requests) else (),
             drafts=drafts,
             log_probs=state.log_probs,
         )

@@ -56,9 +56,9 @@ class DraftEvidence:
 @dataclass(frozen=True, slots=True)
 class RoundEvidence:
     """The outcome of a round. `drafts`: by SSM that drafted, none in a round without drafts.
-    `routed`: the SSMs that the scheduler let draft of the round's route. `log_probs`: of tokens
-    committed since each SSM's last report, from its catch-up pass. `round_ms`: of the whole
-    round."""
+    `routed`: the SSMs that the scheduler let draft of the round's route, also those that could not;
+    none in a round in which no SSM was asked for a draft. `log_probs`: of tokens committed since
+    each SSM's last report, from its catch-up pass. `round_ms`: of the whole round."""
 
     num_accepted: int
     num_tokens: int

@@ -45,7 +45,7 @@ class CosineRouter:
         self._scores = dict.fromkeys(names, START)
         self._tried = dict.fromkeys(names, 0)
         self._count = count
-        self._accepted: int | None = None  # in the last round with drafts
+        self._accepted: int | None = None  # in the last round with routed SSMs
         self._route: Route | None = None
 
     def drafter_scores(self) -> dict[str, float]:
@@ -88,11 +88,13 @@ class CosineRouter:
         return Route(drafters, frozenset(least_tried), why)
 
     def observe(self, evidence: RoundEvidence) -> None:
-        # A round without drafts says nothing of them: not even that few were accepted.
-        if not evidence.drafts:
+        # A round in which no SSM was asked says nothing of them: not even that few were accepted.
+        if not evidence.routed:
             return
         self._accepted = evidence.num_accepted
-        for name in evidence.routed:  # also one that the node budget left nothing to
+        # Also those that drafted nothing (no share of the node budget, a full context, a node that
+        # is late): not counted, they would be routed for ever, and no other SSM tried.
+        for name in evidence.routed:
             if name in self._tried:
                 self._tried[name] += 1
         for name, draft in evidence.drafts.items():

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.routing import DraftEvidence, RoundEvidence
 from core.routing.cosine import RATE, START, CosineRouter, harmonic_score
+from tests.core.engines import VOCAB, rounds_of
+from tests.fakes import TableModel, loaded_tables, random_table
 
 NAMES = ("a", "b", "c", "d", "e")
 
@@ -108,6 +111,36 @@ def test_a_round_without_drafts_teaches_nothing() -> None:
     best = one.route()
     one.observe(evidence(0))
     assert one.route() == best and not best.explored, "nothing was drafted that could be accepted"
+
+
+def test_routed_ssms_that_could_not_draft_were_tried() -> None:
+    one = router(count=1, names=("full", "other"))
+    one.observe(evidence(3, full=(0.9, 0.9)))
+    assert one.route().drafters == ("full",)
+    one.observe(evidence(0, ("full",)))
+    assert one.route().drafters == ("other",) and one.drafter_scores()["full"] > START
+
+
+def test_an_ssm_whose_context_is_full_does_not_keep_the_others_from_drafting() -> None:
+    llm = TableModel("llm", VOCAB, random_table(VOCAB, 1, sharpness=2.5), 64)
+    ssms = [TableModel("short", VOCAB, llm._table, 20), TableModel("long", VOCAB, llm._table, 64)]
+    engine = Engine(loaded_tables(llm, ssms))
+    config = SpeculationConfig(routing="cosine", routed_drafters=1, speculation_length=3)
+    request = Request("w0 w1", SamplingParams(56, seed=1, ignore_eos=True), config)
+    late = [one for one in rounds_of(engine.generate(request)) if one.round >= 8]
+    assert len(late) < 30 and max(one.num_accepted for one in late) > 0, "of some 35 tokens"
+
+
+def test_rounds_that_ask_no_ssm_leave_the_route_alone() -> None:
+    """`speculation_length=0`: the router is asked, the SSMs are not."""
+    llm = TableModel("llm", VOCAB, random_table(VOCAB, 1, sharpness=2.5), 64)
+    ssms = [TableModel(name, VOCAB, llm._table, 64) for name in ("a", "b", "c")]
+    engine = Engine(loaded_tables(llm, ssms))
+    config = SpeculationConfig(routing="cosine", routed_drafters=1, speculation_length=0)
+    request = Request("w0 w1", SamplingParams(8, seed=1, ignore_eos=True), config)
+    rounds = rounds_of(engine.generate(request))
+    routed = [[one.drafter for one in r.routing if one.role != "waiting"] for r in rounds]
+    assert len(rounds) == 8 and routed == [["a"]] * 8
 
 
 def test_an_ssm_that_the_grant_left_out_was_not_tried() -> None:
