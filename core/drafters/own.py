@@ -22,6 +22,7 @@ from core.events.parts import Timed
 from core.metrics import StatsFold
 from core.sequence import TokenSequence
 from core.trees.draft import Draft
+from core.trees.noise import SeededNoise
 from core.trees.tree import ROOT, depths_of
 
 __all__ = ["GuardedDrafter", "check_drafts", "draft_fault", "import_drafters", "make_own_drafter"]
@@ -107,8 +108,16 @@ class GuardedDrafter:
         return self._name
 
     def open(self, sequence: TokenSequence) -> tuple[Timed, ...]:
-        # Neither statistics nor text of the run: only the engine adds to them.
-        own = replace(sequence, fold=StatsFold(), detokenizer=cast(Any, None))
+        assert isinstance(sequence.noise, SeededNoise), "the noise of real runs"
+        # Neither statistics nor text of the run: only the engine adds to them. Noise of its own,
+        # since a Gumbel tensor that is changed in place would change what the LLM samples.
+        own = replace(
+            sequence,
+            noise=sequence.noise.copy(),
+            special_texts={**sequence.special_texts},
+            fold=StatsFold(),
+            detokenizer=cast(Any, None),
+        )
         own.tokens.clear()
         self._views[sequence.run_id] = _View(own)
         with self._calling(sequence) as (view,):

@@ -66,6 +66,10 @@ class SeededNoise:
         self._device = torch.device(device)
         self._gumbels: OrderedDict[int, torch.Tensor] = OrderedDict()
 
+    def copy(self) -> SeededNoise:
+        """The same noise in tensors of its own, which a caller may change."""
+        return SeededNoise(self.seed, self._vocab_size, self._device)
+
     def coin(self, prob: float, key: Key) -> bool:
         return self._uniform(key) < prob
 

@@ -273,6 +273,16 @@ def test_a_draft_is_not_changed_after_it_was_checked(monkeypatch: pytest.MonkeyP
     }
 
 
+def test_the_noise_of_the_run_is_not_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def spoil(request: DraftRequest) -> None:
+        request.sequence.noise.gumbel(request.root_position + 1).zero_()
+
+    monkeypatch.setitem(MISBEHAVIOUR, "Noise", (on_draft(spoil), ""))
+    path = misbehaving(monkeypatch, "Noise")
+    engine = engine_with(path)
+    assert ids_of(engine, request(path, temperature=0.8)) == ids_of(engine, plain(0.8))
+
+
 def test_a_class_that_cannot_be_made_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("faulty")
     module.Needy = type("Needy", (LookupDrafter,), {"__init__": lambda self: None})  # type: ignore[attr-defined]
