@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -32,8 +33,8 @@ from core.sequence import TokenSequence
 
 __all__ = ["Drafting", "plan_draft_requests"]
 
-# Texts that are kept until a lookup drafts for the first time.
-MOST_ENDED = 16
+# Texts that are kept until a lookup drafts for the first time: the latest ones.
+MAX_UNLEARNED_TEXTS = 16
 
 
 class Drafting:
@@ -52,7 +53,7 @@ class Drafting:
         lookups = self._drafters.values()
         self._lookups = {d.name: d for d in lookups if isinstance(d, LookupDrafter)}
         # Texts that have ended and no lookup has learned yet.
-        self._ended: list[TokenSequence] = []
+        self._unlearned_texts: deque[TokenSequence] = deque(maxlen=MAX_UNLEARNED_TEXTS)
         self._lookups_drafted = False
         if nodes is not None:
             self._drafters |= nodes.drafters
@@ -183,20 +184,20 @@ class Drafting:
         request.open_drafters.clear()
         # One without a token of the LLM's would stand for its prompt, and keep a later text out.
         if request.sequence.num_new:
-            self._ended.append(request.sequence)
-        # At once if a lookup may be drafting. Else later: what it calls may have to be compiled,
-        # and many a process ends before any lookup drafts.
-        if self._lookups_drafted or len(self._ended) > MOST_ENDED:
+            self._unlearned_texts.append(request.sequence)
+        # Before a lookup drafts nothing is learned: what that calls may have to be compiled, which
+        # takes seconds in which every live request would wait.
+        if self._lookups_drafted:
             self._learn()
         if self._nodes is not None:
             self._nodes.forget(request)
 
     def _learn(self) -> None:
-        for sequence in self._ended:
+        for sequence in self._unlearned_texts:
             for lookup in self._lookups.values():
                 with suppress(*MODEL_FAULTS):  # as in `close`
                     lookup.learn(sequence)
-        self._ended.clear()
+        self._unlearned_texts.clear()
 
     def _ensure_open(self, request: ActiveRequest, index: int) -> bool:
         """Opens the request in a drafter unless it is open; False if the drafter fails."""

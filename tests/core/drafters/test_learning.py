@@ -9,7 +9,7 @@ import pytest
 from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.drafters.suffix import SuffixDrafter
 from core.drafters.table import TableDrafter, fold_of
-from core.engine.drafting import MOST_ENDED
+from core.engine.drafting import MAX_UNLEARNED_TEXTS
 from core.events import Drafted
 from core.sequence import TokenSequence
 from tests.core.engines import engine_of, tables
@@ -50,12 +50,15 @@ def test_nothing_is_compiled_for_a_process_in_which_no_lookup_drafts(
     monkeypatch.setattr(SuffixDrafter, "learn", lambda self, sequence: learned.append(sequence))
     monkeypatch.setattr(TableDrafter, "learn", lambda self, sequence: None)
     engine = engine_of(*tables())
-    for number in range(MOST_ENDED):
-        list(engine.generate(request((number % 8, number // 8))))
+    prompts = [(number % 8, number // 8) for number in range(MAX_UNLEARNED_TEXTS + 2)]
+    for prompt in prompts:
+        list(engine.generate(request(prompt)))
     assert not learned
-    list(engine.generate(request((2, 2, 2))))
-    # By `ngram`, which keeps nothing, and by `suffix`: more texts than are kept.
-    assert len(learned) == 2 * (MOST_ENDED + 1) and not engine._drafting._ended
+    events = engine.generate(request((2, 2, 2), "suffix"))
+    next(event for event in events if isinstance(event, Drafted))
+    # By `ngram`, which keeps nothing, and by `suffix`: the latest texts.
+    assert [s.prompt_ids for s in learned] == [one for one in prompts[2:] for _ in range(2)]
+    assert not engine._drafting._unlearned_texts
 
 
 def test_a_run_that_ended_before_its_first_token_teaches_nothing() -> None:
