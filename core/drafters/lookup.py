@@ -67,7 +67,8 @@ class LookupDrafter(ABC, Generic[State]):
         self._states.pop(sequence.run_id, None)
 
     def learn(self, sequence: TokenSequence) -> None:
-        """Takes a text that has ended, for later runs, whichever drafters it was written with."""
+        """Takes a text that came to its end, for later runs, whichever drafters it was written
+        with."""
 
     def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         drafts = []

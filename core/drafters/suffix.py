@@ -66,7 +66,8 @@ class _SuffixState(LookupState):
 
 
 class SuffixDrafter(LookupDrafter[_SuffixState]):
-    """See Drafter. `earlier_tokens`: of earlier texts, the oldest are forgotten; 0 keeps none.
+    """See Drafter. `earlier_tokens`: of earlier texts, the oldest are forgotten; 0 keeps none. Of
+    a prompt the first text is kept.
 
     A text with the very same prompt is not read: a run that is repeated, to be compared or shown
     again, would draft from its own result.

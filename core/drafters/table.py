@@ -1,9 +1,9 @@
 """TableDrafter: the likeliest next tokens behind the last one to three, as counted in what the LLM
 has written; a tree by best-first search (`count_table`).
 
-It learns while it serves: each text that has ended is counted. A family may bring counts along
-(`zoo tables`). Costs no model pass: some 10 us for a tree of 16 nodes. Proposals are deterministic,
-so their q is one-hot.
+It learns while it serves: each text that came to its end is counted. A family may bring counts
+along (`zoo tables`). Costs no model pass: some 10 us for a tree of 16 nodes. Proposals are
+deterministic, so their q is one-hot.
 """
 
 from __future__ import annotations

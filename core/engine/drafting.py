@@ -52,7 +52,7 @@ class Drafting:
         )
         lookups = self._drafters.values()
         self._lookups = {d.name: d for d in lookups if isinstance(d, LookupDrafter)}
-        # Texts that have ended and no lookup has learned yet.
+        # Whole texts that no lookup has learned yet.
         self._unlearned_texts: deque[TokenSequence] = deque(maxlen=MAX_UNLEARNED_TEXTS)
         self._lookups_drafted = False
         if nodes is not None:
@@ -176,14 +176,15 @@ class Drafting:
                 request.drop_drafter(index, error)
 
     def close(self, request: ActiveRequest) -> None:
-        """Closes the request in every open drafter; safe to call in any state. Its text is kept for
-        the lookups."""
+        """Closes the request in every open drafter; safe to call in any state. A text that came to
+        its end is kept for the lookups."""
         for index in request.open_drafters:
             with suppress(*MODEL_FAULTS):  # the run is over: there is no round to report it in
                 request.drafters[index].close(request.sequence)
         request.open_drafters.clear()
-        # One without a token of the LLM's would stand for its prompt, and keep a later text out.
-        if request.sequence.num_new:
+        # Not of a run that was stopped or failed: `suffix` keeps one text of a prompt, and `table`
+        # would count the beginning once more with each later run of it.
+        if request.sequence.finish_reason:
             self._unlearned_texts.append(request.sequence)
         # Before a lookup drafts nothing is learned: what that calls may have to be compiled, which
         # takes seconds in which every live request would wait.

@@ -1,16 +1,17 @@
-"""What `suffix` and `table` learn from: every text that has ended, whichever drafters it had."""
+"""What `suffix` and `table` learn from: each text that came to its end, whatever drafted it."""
 
 from __future__ import annotations
 
 from itertools import count
 
+import numpy as np
 import pytest
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.drafters.suffix import SuffixDrafter
 from core.drafters.table import TableDrafter, fold_of
 from core.engine.drafting import MAX_UNLEARNED_TEXTS
-from core.events import Drafted
+from core.events import Drafted, RoundCompleted
 from core.sequence import TokenSequence
 from tests.core.engines import engine_of, tables
 
@@ -61,13 +62,36 @@ def test_nothing_is_compiled_for_a_process_in_which_no_lookup_drafts(
     assert not engine._drafting._unlearned_texts
 
 
-def test_a_run_that_ended_before_its_first_token_teaches_nothing() -> None:
-    engine = engine_of(*tables())
+@pytest.mark.parametrize("num_events", [1, 5, 20])
+def test_a_run_that_was_stopped_teaches_nothing(num_events: int) -> None:
+    engine, once = engine_of(*tables()), engine_of(*tables())
+    for _ in range(3):
+        events = engine.generate(request(TEACHER, "suffix", "table"))
+        for _ in range(num_events):
+            next(events)
+        events.close()  # type: ignore[attr-defined]
+    learned = []
+    for each in (engine, once):
+        list(each.generate(request(TEACHER, "suffix", "table")))
+        suffixes, counts = each._drafting.by_names(("suffix", "table"))
+        (positions,) = suffixes._texts.values()  # type: ignore[attr-defined]
+        assert positions == (0, len(TEACHER) + 24 + 1), "its whole text"
+        learned.append(counts._tables)  # type: ignore[attr-defined]
+    assert all(np.array_equal(*both) for both in zip(*learned, strict=True)), "counted once"
+
+
+def test_a_run_that_failed_teaches_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    llm, ssms = tables()
+    engine = engine_of(llm, ssms)
     events = engine.generate(request(TEACHER, "suffix"))
-    next(events)
-    events.close()  # type: ignore[attr-defined]
-    list(engine.generate(request((5, 5), "suffix", "table")))
-    suffixes, counts = engine._drafting.by_names(("suffix", "table"))
-    assert len(suffixes._texts) == len(counts._counted) == 1  # type: ignore[attr-defined]
-    list(engine.generate(request(TEACHER)))
-    assert len(suffixes._texts) == len(counts._counted) == 2  # type: ignore[attr-defined]
+    next(event for event in events if isinstance(event, RoundCompleted))
+
+    def fails(*_: object) -> None:
+        raise RuntimeError("out of memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(llm, "forward", fails)
+        with pytest.raises(RuntimeError, match="out of memory"):
+            list(events)
+    (suffixes,) = engine._drafting.by_names(("suffix",))
+    assert not suffixes._texts  # type: ignore[attr-defined]
