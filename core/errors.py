@@ -132,9 +132,8 @@ class DrafterError(EngineError):
     """A drafter failed; `name` says which. Its run goes on without it."""
 
     def __init__(self, name: str, cause: BaseException) -> None:
-        # A note is one line, whatever the code of others says.
-        reason = " ".join(str(cause).split())[:LONGEST_SHOWN]
-        super().__init__(f"drafter {name} failed ({type(cause).__name__}: {reason})")
+        reason = one_line(f"{type(cause).__name__}: {cause}")
+        super().__init__(f"drafter {name} failed ({reason})")
         self.name = name
 
 

@@ -81,7 +81,7 @@ class _Drafts:
         for place in range(max(len(ends), least) if ends else 0):
             self._probe.tokens[:] = ends[place % len(ends)]
             (draft,), seconds = time_call(partial(self._drafter.draft, [request]))
-            yield self._drafter.looked, draft, 1e6 * seconds
+            yield self._drafter.num_lookups, draft, 1e6 * seconds
 
 
 def _sequence(models: LoadedModels, first: int) -> TokenSequence:

@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from core.config.mechanisms import implementation_of
 from core.drafters.base import Drafter, DraftRequest
-from core.errors import MODEL_FAULTS, ConfigError, DrafterError
+from core.errors import MODEL_FAULTS, ConfigError, DrafterError, one_line
 from core.events.parts import Timed
 from core.metrics import StatsFold
 from core.sequence import TokenSequence
@@ -28,7 +28,7 @@ from core.trees.tree import ROOT, depths_of
 __all__ = ["GuardedDrafter", "check_drafts", "draft_fault", "import_drafters", "make_own_drafter"]
 
 # Code of one's own may raise anything, and end the program too.
-FAULTS = (*MODEL_FAULTS, SystemExit)
+DRAFTER_FAULTS = (*MODEL_FAULTS, SystemExit)
 STAGES = ("prefill", "catch_up", "draft")
 LARGEST_NUMBER = 1 << 31
 _PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
@@ -44,11 +44,11 @@ def import_drafters(paths: Iterable[str]) -> tuple[str, ...]:
             raise _refusal(path)
         module, _, name = path.partition(":")
         try:
-            found: Any = getattr(importlib.import_module(module), name)
-        except FAULTS as error:
+            drafter_class: Any = getattr(importlib.import_module(module), name)
+        except DRAFTER_FAULTS as error:
             raise _refusal(path, f"{type(error).__name__}: {error}") from error
-        missing = [each for each in _METHODS if not callable(getattr(found, each, None))]
-        if not isinstance(found, type) or missing:
+        missing = [each for each in _METHODS if not callable(getattr(drafter_class, each, None))]
+        if not isinstance(drafter_class, type) or missing:
             raise _refusal(path, f"no class with {', '.join(missing or _METHODS)}")
     return distinct
 
@@ -59,7 +59,7 @@ def make_own_drafter(path: str, vocab_size: int) -> Drafter:
     try:
         drafter: Drafter = implementation_of(path)(path)
         name = drafter.name
-    except FAULTS as error:
+    except DRAFTER_FAULTS as error:
         raise _refusal(path, f"{type(error).__name__}: {error}") from error
     if name != path:
         raise _refusal(path, f"its name is {name!r}, not what it was called with")
@@ -67,18 +67,19 @@ def make_own_drafter(path: str, vocab_size: int) -> Drafter:
 
 
 def _refusal(path: str, reason: str = "") -> ConfigError:
-    shown = f" ({' '.join(reason.split())[:200]})" if reason else ""
+    shown = f" ({one_line(reason, 200)})" if reason else ""
     return ConfigError.of("--drafter", path, f"{_ALLOWED}{shown}")
 
 
 @dataclass(eq=False)
-class _View:
-    """What a drafter sees of a run: a sequence of its own, so that it changes nothing of the run's.
-    `size`: of its tokens, as long as the drafter leaves them alone. `reported`: likelihoods."""
+class _SequenceCopy:
+    """The sequence that a drafter is given in place of the run's, so that it changes nothing of the
+    run's. `size`: the number of its tokens, as long as the drafter leaves them alone.
+    `num_likelihoods`: how many it has reported."""
 
     sequence: TokenSequence
     size: int = 0
-    reported: int = 0
+    num_likelihoods: int = 0
     temperature: float = 1.0
 
     def check(self) -> None:
@@ -86,7 +87,7 @@ class _View:
             raise ValueError("it changed the tokens of the sequence")
 
     def follow(self, sequence: TokenSequence) -> None:
-        """Takes over the tokens that were committed."""
+        """Appends the tokens committed since the last call."""
         self.check()
         self.sequence.tokens += sequence.tokens[self.size :]
         self.size = len(self.sequence.tokens)
@@ -101,7 +102,7 @@ class GuardedDrafter:
         self._drafter = drafter
         self._name = name
         self._vocab_size = vocab_size
-        self._views: dict[str, _View] = {}
+        self._copies: dict[str, _SequenceCopy] = {}
 
     @property
     def name(self) -> str:
@@ -119,19 +120,19 @@ class GuardedDrafter:
             detokenizer=cast(Any, None),
         )
         own.tokens.clear()
-        self._views[sequence.run_id] = _View(own)
-        with self._calling(sequence) as (view,):
+        self._copies[sequence.run_id] = _SequenceCopy(own)
+        with self._guarded(sequence) as (copy,):
             began = time.perf_counter()
-            timings = self._drafter.open(view.sequence)
+            timings = self._drafter.open(copy.sequence)
             return self._checked_timings(timings, began)
 
     def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
-        with self._calling(*(request.sequence for request in requests)) as views:
+        with self._guarded(*(request.sequence for request in requests)) as copies:
             began = time.perf_counter()
             drafts = self._drafter.draft(
                 [
-                    replace(request, sequence=view.sequence)
-                    for request, view in zip(requests, views, strict=True)
+                    replace(request, sequence=copy.sequence)
+                    for request, copy in zip(requests, copies, strict=True)
                 ]
             )
             check_drafts(requests, drafts, self._vocab_size)
@@ -142,44 +143,44 @@ class GuardedDrafter:
     def commit(
         self, sequence: TokenSequence, draft: Draft | None, token_ids: tuple[int, ...]
     ) -> None:
-        with self._calling(sequence) as (view,):
-            copy = None if draft is None else _plain_copy(draft)
-            self._drafter.commit(view.sequence, copy, token_ids)
+        with self._guarded(sequence) as (copy,):
+            own_draft = None if draft is None else _plain_copy(draft)
+            self._drafter.commit(copy.sequence, own_draft, token_ids)
             # Here, where it may fail: it is shown when the round is recorded.
-            view.temperature = temperature = self._drafter.temperature(view.sequence)
+            copy.temperature = temperature = self._drafter.temperature(copy.sequence)
             if not isinstance(temperature, (int, float)) or not 0 < temperature < math.inf:
                 raise ValueError(f"its temperature is {temperature!r}")
 
     def close(self, sequence: TokenSequence) -> None:
-        if sequence.run_id in self._views:
-            own = self._views.pop(sequence.run_id).sequence
-            with self._calling():
+        if sequence.run_id in self._copies:
+            own = self._copies.pop(sequence.run_id).sequence
+            with self._guarded():
                 self._drafter.close(own)
 
     def temperature(self, sequence: TokenSequence) -> float:
-        view = self._views.get(sequence.run_id)
-        return 1.0 if view is None else view.temperature
+        copy = self._copies.get(sequence.run_id)
+        return 1.0 if copy is None else copy.temperature
 
     def likelihoods(self, sequence: TokenSequence) -> list[float]:
-        with self._calling(sequence) as (view,):
-            values = list(self._drafter.likelihoods(view.sequence))
+        with self._guarded(sequence) as (copy,):
+            values = list(self._drafter.likelihoods(copy.sequence))
             if not all(isinstance(p, float) and (0 <= p <= 1 or math.isnan(p)) for p in values):
                 raise ValueError("a likelihood is no float from 0 to 1, or NaN")
-            view.reported += len(values)
-            if view.reported > view.size:
-                raise ValueError(f"{view.reported} likelihoods of {view.size} tokens")
+            copy.num_likelihoods += len(values)
+            if copy.num_likelihoods > copy.size:
+                raise ValueError(f"{copy.num_likelihoods} likelihoods of {copy.size} tokens")
             return values
 
     @contextmanager
-    def _calling(self, *sequences: TokenSequence) -> Iterator[list[_View]]:
+    def _guarded(self, *sequences: TokenSequence) -> Iterator[list[_SequenceCopy]]:
         try:
-            views = [self._views[sequence.run_id] for sequence in sequences]
-            for view, sequence in zip(views, sequences, strict=True):
-                view.follow(sequence)
-            yield views
-            for view in views:
-                view.check()
-        except FAULTS as error:
+            copies = [self._copies[sequence.run_id] for sequence in sequences]
+            for copy, sequence in zip(copies, sequences, strict=True):
+                copy.follow(sequence)
+            yield copies
+            for copy in copies:
+                copy.check()
+        except DRAFTER_FAULTS as error:
             raise DrafterError(self._name, error) from error
 
     def _checked_timings(self, timings: object, began: float) -> tuple[Timed, ...]:
@@ -196,7 +197,7 @@ class GuardedDrafter:
 
 
 def _plain_copy(draft: Draft) -> Draft:
-    """What is taken of a draft; the rest is of SSMs."""
+    """A draft with the fields that any drafter has; the others are of SSMs."""
     return Draft(
         token_ids=[*draft.token_ids],
         parents=[*draft.parents],

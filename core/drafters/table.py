@@ -74,10 +74,10 @@ class TableDrafter(LookupDrafter[_TableState]):
         if rows is not None:
             insert_rows(first, rows)
         self._tables = (first, *(first.copy() for _ in range(FOLDS - 1)))
-        # Hashes, oldest first.
-        self._counted: dict[int, None] = {}
+        # Of the texts that were counted, oldest first.
+        self._text_hashes: dict[int, None] = {}
         # Of the last draft.
-        self.looked = 0
+        self.num_lookups = 0
         # Scratch of the compiled function.
         self._path = np.zeros(LONGEST_CONTEXT + DEEPEST, np.int64)
         self._numbers, self._chances = np.zeros((5, 0), np.int64), np.zeros((2, 0))
@@ -94,7 +94,7 @@ class TableDrafter(LookupDrafter[_TableState]):
         if room > self._numbers.shape[1]:
             self._numbers, self._chances = np.zeros((5, room), np.int64), np.zeros((2, room))
         nodes = np.empty((budget, 6))
-        size, self.looked = grow_tree(
+        size, self.num_lookups = grow_tree(
             state.table, tail, depth, budget, max(request.shape) == 1, state.ends, state.rates,
             self._numbers, self._chances, self._path, nodes,
         )  # fmt: skip
@@ -125,11 +125,11 @@ class TableDrafter(LookupDrafter[_TableState]):
 
     def learn(self, sequence: TokenSequence) -> None:
         code = hash(tuple(sequence.tokens))
-        if code in self._counted:
+        if code in self._text_hashes:
             return
-        self._counted[code] = None
-        if len(self._counted) > TEXTS:
-            del self._counted[next(iter(self._counted))]
+        self._text_hashes[code] = None
+        if len(self._text_hashes) > TEXTS:
+            del self._text_hashes[next(iter(self._text_hashes))]
         begin = max(0, len(sequence.prompt_ids) - LONGEST_CONTEXT)
         text, own = np.array(sequence.tokens[begin:], np.int64), fold_of(sequence.prompt_ids)
         for fold, table in enumerate(self._tables):

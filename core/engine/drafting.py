@@ -54,7 +54,7 @@ class Drafting:
         self._lookups = {d.name: d for d in lookups if isinstance(d, LookupDrafter)}
         # Whole texts that no lookup has learned yet.
         self._unlearned_texts: deque[TokenSequence] = deque(maxlen=MAX_UNLEARNED_TEXTS)
-        self._lookups_drafted = False
+        self._lookup_in_use = False
         if nodes is not None:
             self._drafters |= nodes.drafters
 
@@ -92,8 +92,8 @@ class Drafting:
             _update_likelihoods(state)
 
     def _wait_for_wire(self, states: Sequence[RoundState]) -> None:
-        """Waits as if the SSMs here were on a node, with the wait as a stage of their drafts. One
-        that was whole before its round would have been sent then."""
+        """Waits as if the SSMs here were on a node, with the wait as a stage of their drafts. A
+        draft that was complete before its round would have been sent then."""
         waiting = [
             (state, index, draft)
             for state in states
@@ -188,7 +188,7 @@ class Drafting:
             self._unlearned_texts.append(request.sequence)
         # Before a lookup drafts nothing is learned: what that calls may have to be compiled, which
         # takes seconds in which every live request would wait.
-        if self._lookups_drafted:
+        if self._lookup_in_use:
             self._learn()
         if self._nodes is not None:
             self._nodes.forget(request)
@@ -205,8 +205,8 @@ class Drafting:
         if index not in request.open_drafters:
             # First, so that `close` also reaches a drafter that failed while it was opening a row.
             request.open_drafters.add(index)
-            if request.drafters[index].name in self._lookups and not self._lookups_drafted:
-                self._lookups_drafted = True
+            if request.drafters[index].name in self._lookups and not self._lookup_in_use:
+                self._lookup_in_use = True
                 self._learn()
             try:
                 request.timings.extend(request.drafters[index].open(request.sequence))
@@ -236,8 +236,7 @@ class Drafting:
         try:
             drafts |= self.ssm_pool.draft(of_ssms) if of_ssms else {}
         except MODEL_FAULTS as error:
-            # An SSM's own error is in its place in the result; one raised here says nothing about
-            # whose it is.
+            # An SSM's own error is in its place in the result; one raised here names no SSM.
             drafts |= dict.fromkeys(of_ssms, error)
         for name in [name for name in requests if name not in of_ssms]:
             try:
@@ -268,10 +267,10 @@ class Drafting:
                 state.drafts[draft_request.index] = draft
         except MODEL_FAULTS as error:
             # This round goes on without a pooled draft; the next one uses the SSMs that are left.
-            culprits = [
-                a for a in pooled if isinstance(error, DrafterError) and a.name == error.name
+            failed = [
+                one for one in pooled if isinstance(error, DrafterError) and one.name == error.name
             ]
-            for draft_request in culprits or pooled:
+            for draft_request in failed or pooled:
                 state.request.drop_drafter(draft_request.index, error)
         return [one for one in requests if one not in pooled]
 

@@ -39,9 +39,9 @@ def test_whichever_drafters_wrote_a_text_it_is_learned(others: tuple[str, ...]) 
     assert nodes_of_first_draft(engine, "table") > 0
     suffixes, counts = engine._drafting.by_names(("suffix", "table"))
     assert suffixes._texts.keys() == {*map(hash, prompts)}  # type: ignore[attr-defined]
-    assert len(counts._counted) == 3  # type: ignore[attr-defined]
+    assert len(counts._text_hashes) == 3  # type: ignore[attr-defined]
     list(engine.generate(request((5, 5))))
-    assert len(counts._counted) == 4  # type: ignore[attr-defined]
+    assert len(counts._text_hashes) == 4  # type: ignore[attr-defined]
 
 
 def test_nothing_is_compiled_for_a_process_in_which_no_lookup_drafts(

@@ -153,7 +153,7 @@ def test_memory_does_not_grow_with_the_runs(monkeypatch: pytest.MonkeyPatch) -> 
     for run in range(10_000):
         served(drafter, [run, 5], noise.integers(0, 90, 12).tolist())
     sizes = {table.shape for table in drafter._tables}
-    assert sizes == {(256, 16)} and len(drafter._counted) == module.TEXTS
+    assert sizes == {(256, 16)} and len(drafter._text_hashes) == module.TEXTS
     drafted = draft(drafter, opened(drafter, [3]))
     assert all(0 <= token < 90 for token in drafted.token_ids)
 
