@@ -178,7 +178,8 @@ def _tokens_of(models: LoadedModels, text: str, **options: bool) -> list[int]:
     """Raises ConfigError where the tokenizer cannot take the text."""
     try:
         # The tokenizer's own warning is off: a prompt that is too long is refused by us.
-        ids: list[int] = models.tokenizer(text, verbose=False, **options)["input_ids"]
+        with models.tokenizing:
+            ids: list[int] = models.tokenizer(text, verbose=False, **options)["input_ids"]
     except MODEL_FAULTS as error:
         name, reason = models.llm.info.name, one_line(error)
         allowed = f"a text that the tokenizer of {name} takes ({reason})"

@@ -121,7 +121,6 @@ class Worker:
         self._active: dict[str, tuple[Run, ActiveRequest]] = {}
         self._changed = threading.Condition()
         self._closed = False
-        self._tokenizing = threading.Lock()
         self._thread: threading.Thread | None = None
         self._serving = False
         # Taken from the queue but not active yet: if the thread fails now, it still has to be
@@ -137,8 +136,7 @@ class Worker:
         after `close`."""
         self._refuse_if_closed()
         refuse_oversized(self.engine.models, request)  # before others have to wait for it
-        with self._tokenizing:
-            sequence = self.engine.prepare(request)
+        sequence = self.engine.prepare(request)
         run = Run(self, sequence, tap)
         with self._changed:
             self._refuse_if_closed()  # `close` may have run while the prompt was tokenized
@@ -155,16 +153,14 @@ class Worker:
         """Raises what `submit` would; nothing is queued and no model runs."""
         self._refuse_if_closed()
         refuse_oversized(self.engine.models, request)
-        with self._tokenizing:
-            check(self.engine.models, request)
+        check(self.engine.models, request)
 
     def chat_tokens(self, messages: tuple[Mapping[str, str], ...]) -> tuple[int, ...]:
         """The messages in the LLM's chat template. Raises ConfigError or ContextLengthError."""
         self._refuse_if_closed()
         text = "\n".join(message["content"] for message in messages)
         refuse_oversized(self.engine.models, Request(text))
-        with self._tokenizing:
-            return chat_tokens(self.engine.models, messages)
+        return chat_tokens(self.engine.models, messages)
 
     def _refuse_if_closed(self) -> None:
         if self._closed:

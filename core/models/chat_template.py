@@ -1,5 +1,5 @@
 """Chat templates are programs that come with a model: they are rendered in a process of their own,
-which is ended where one does not end in time.
+which is killed after a time limit.
 
 transformers' sandbox keeps a template from files and from Python's internals, not from time and
 memory: `{{ 9**9**9 }}` holds the interpreter's lock for hours, and so everything in its process.
@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,21 +24,25 @@ __all__ = ["TemplateProcess"]
 PROGRAM = Path(__file__).with_name("template_program.py")
 PATIENCE_S = 2.0
 START_PATIENCE_S = 60.0
+# Beyond its own time limit, which not every system has.
+GRACE_S = 1.0
 
 
 class TemplateProcess:
-    """Started by the first conversation or before, and anew after one that it had to be ended for;
-    ends with this object or with our process. For many threads, one at a time."""
+    """Started by the first conversation or before, and anew after one that it was killed for; ends
+    with this object, and with our process or a few seconds later. For many threads, one at a
+    time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[str] | None = None
+        self._kill: Callable[[], object] = _no_process
         self._ready = False
 
     def start(self) -> None:
         """Begins to start it, where it is not running; returns at once."""
-        with self._lock:
-            self._running()
+        with self._lock, contextlib.suppress(OSError):  # whoever needs it is told
+            self._ensure_started()
 
     def render(
         self,
@@ -50,31 +54,36 @@ class TemplateProcess:
         """The conversation in the template, and the beginning of an answer. Raises ModelError with
         the reason where it fails or does not end, ContextLengthError where the text has more than
         `longest` characters."""
-        asked = {
+        question = {
             "template": template,
             "messages": [dict(message) for message in messages],
             "special_tokens": dict(special_tokens),
             "longest": longest,
+            "seconds": PATIENCE_S,
         }
         with self._lock:
-            process = self._running()
-            if not self._ready and not _reply(process, None, START_PATIENCE_S):
+            try:
+                self._ensure_started()
+            except OSError as error:
+                raise ModelError(f"its process cannot be started: {error}") from error
+            if not self._ready and not self._exchange(None, START_PATIENCE_S):
                 raise ModelError("the process that renders it does not start")
             self._ready = True
-            replied = _reply(process, asked, PATIENCE_S)
-        if not replied:
+            reply = self._exchange(question, PATIENCE_S + GRACE_S)
+        if not reply:
             raise ModelError(f"it does not end within {PATIENCE_S:g} s, or takes all memory")
-        if "length" in replied:
+        if "length" in reply:
             raise ContextLengthError(
-                f"prompt is {replied['length']} characters long in the chat template: the context "
-                f"holds at most {longest}"
+                f"prompt is {reply['length']} characters long in the chat template: at most "
+                f"{longest} are allowed"
             )
-        if "fault" in replied:
-            raise ModelError(replied["fault"])
-        return str(replied["text"])
+        if "fault" in reply:
+            raise ModelError(reply["fault"])
+        return str(reply["text"])
 
-    def _running(self) -> subprocess.Popen[str]:
+    def _ensure_started(self) -> None:
         if self._process is None or self._process.poll() is not None:
+            self._kill()
             # -P: what lies beside the program is not to be imported in place of a library.
             self._process = subprocess.Popen(
                 [sys.executable, "-P", str(PROGRAM)],
@@ -84,38 +93,40 @@ class TemplateProcess:
                 encoding="utf-8",
             )
             self._ready = False
-            weakref.finalize(self, _end, self._process)
-        return self._process
+            self._kill = weakref.finalize(self, _kill, self._process)
 
-
-def _reply(
-    process: subprocess.Popen[str], asked: Mapping[str, Any] | None, patience: float
-) -> dict[str, Any]:
-    """What the program answers; nothing where it ended or had to be ended."""
-    assert process.stdin is not None and process.stdout is not None
-    timer = threading.Timer(patience, process.kill)
-    timer.daemon = True
-    timer.start()
-    try:
-        if asked is not None:
-            process.stdin.write(json.dumps(asked) + "\n")
-            process.stdin.flush()
-        line = process.stdout.readline()
-    except OSError:  # it ended while it was asked
-        line = ""
-    finally:
-        timer.cancel()
-    if line.endswith("\n"):
-        reply: dict[str, Any] = json.loads(line)
+    def _exchange(self, question: Mapping[str, Any] | None, patience_s: float) -> dict[str, Any]:
+        """The program's answer; empty where it ended or was killed."""
+        process, reply = self._process, {}
+        assert process is not None and process.stdin is not None and process.stdout is not None
+        timer = threading.Timer(patience_s, process.kill)
+        timer.daemon = True
+        timer.start()
+        try:
+            if question is not None:
+                process.stdin.write(json.dumps(question) + "\n")
+                process.stdin.flush()
+            line = process.stdout.readline()
+            if line.endswith("\n"):
+                reply = json.loads(line)
+        except OSError:  # it ended meanwhile
+            pass
+        finally:
+            timer.cancel()
+            # Also after an interrupt: a late answer would be taken for the next conversation's.
+            if not reply:
+                self._kill()
         return reply
-    _end(process)
-    return {}
 
 
-def _end(process: subprocess.Popen[str]) -> None:
+def _no_process() -> None:
+    """Nothing to kill."""
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
     process.kill()
     process.wait()
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
-            with contextlib.suppress(OSError):  # what was not sent yet goes to nobody
+            with contextlib.suppress(OSError):  # closing flushes what nobody will read
                 pipe.close()

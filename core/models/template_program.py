@@ -4,36 +4,42 @@ starts within a second."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import signal
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 __all__ = ["main"]
 
-MOST_BYTES = 4 << 30  # of address space, most of which libraries reserve
+ADDRESS_SPACE = 4 << 30  # bytes, most of which libraries reserve
 # Whatever a template raises is its answer: jinja's errors, and those of what it calls.
-FAULTS = (Exception,)
+TEMPLATE_FAULTS = (Exception,)
 
 
 def main() -> None:
     """Answers until its input ends."""
+    # A terminal's Ctrl-C is for the program that asks.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     _limit_memory()
     from transformers.utils.chat_template_utils import render_jinja_template
 
     _answer({"ready": True})
     for line in sys.stdin:
-        asked = json.loads(line)
+        question = json.loads(line)
         try:
-            rendered: Any = render_jinja_template(
-                [asked["messages"]],
-                chat_template=asked["template"],
-                add_generation_prompt=True,
-                **asked["special_tokens"],
-            )
+            with _time_limit(question["seconds"]):
+                rendered: Any = render_jinja_template(
+                    [question["messages"]],
+                    chat_template=question["template"],
+                    add_generation_prompt=True,
+                    **question["special_tokens"],
+                )
             text = rendered[0][0]  # of one conversation, without the places of its answers
-            fits = len(text) <= asked["longest"]
+            fits = len(text) <= question["longest"]
             _answer({"text": text} if fits else {"length": len(text)})
-        except FAULTS as error:
+        except TEMPLATE_FAULTS as error:
             _answer({"fault": str(error)[:1000] or type(error).__name__})
 
 
@@ -42,13 +48,30 @@ def _answer(value: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
+@contextlib.contextmanager
+def _time_limit(seconds: float) -> Iterator[None]:
+    """Ends this process where the block takes longer: by the kernel, whoever holds the
+    interpreter's lock, and also where no other process is left that would."""
+    if not hasattr(signal, "setitimer"):  # Windows: the other process kills this one
+        yield
+        return
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
 def _limit_memory() -> None:
     try:
         import resource
     except ImportError:  # not on Windows, where the time alone is limited
         return
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, hard))
+    if hard == resource.RLIM_INFINITY or hard > ADDRESS_SPACE:
+        # Some systems refuse less than what is mapped already.
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, hard))
 
 
 if __name__ == "__main__":

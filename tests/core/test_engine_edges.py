@@ -200,7 +200,7 @@ def test_a_huge_prompt_waits_for_nobody() -> None:
         closing(
             Worker(Engine(dataclasses.replace(loaded, tokenizer=Spelling(loaded.tokenizer))))
         ) as worker,
-        worker._tokenizing,
+        loaded.tokenizing,
         pytest.raises(ContextLengthError),
     ):
         worker.submit(Request("a" * 1000))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import TypeVar
 
 from core.config import Request
@@ -15,7 +17,9 @@ __all__ = ["in_thread", "poll", "start_run", "start_study", "wait_for_study"]
 
 POLL_S = 0.02
 
-Begun = TypeVar("Begun")
+START_THREADS = 4
+
+Started = TypeVar("Started")
 
 
 async def poll(is_over: Callable[[], bool], cancel: Callable[[], object] | None = None) -> None:
@@ -36,20 +40,29 @@ async def wait_for_study(conductor: Conductor, study_id: str) -> None:
     )
 
 
-async def in_thread(begin: Callable[[], Begun], undo: Callable[[Begun], object]) -> Begun:
-    """What `begin` returns, called in a thread: to render a chat template and to tokenize may take
+async def in_thread(
+    start: Callable[[], Started], undo: Callable[[Started], object] = lambda _: None
+) -> Started:
+    """What `start` returns, called in a thread: to render a chat template and to tokenize may take
     seconds, in which others are answered. If the client disconnects, calls `undo` with it."""
-    beginning = asyncio.ensure_future(asyncio.to_thread(begin))
+    starting = asyncio.get_running_loop().run_in_executor(_start_threads(), start)
 
-    def take_back(begun: asyncio.Future[Begun]) -> None:
-        if not begun.cancelled() and begun.exception() is None:
-            undo(begun.result())
+    def take_back(started: asyncio.Future[Started]) -> None:
+        if not started.cancelled() and started.exception() is None:
+            undo(started.result())
 
     try:
-        return await asyncio.shield(beginning)
+        return await asyncio.shield(starting)
     except asyncio.CancelledError:
-        beginning.add_done_callback(take_back)
+        starting.add_done_callback(take_back)
         raise
+
+
+@cache
+def _start_threads() -> ThreadPoolExecutor:
+    """Not those of the event loop, which streams need for each event that they read: a few slow
+    starts would hold them all."""
+    return ThreadPoolExecutor(START_THREADS, thread_name_prefix="start")
 
 
 async def start_run(context: Context, request: Request, owner: str) -> LiveSource:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,7 +21,7 @@ from starlette.types import Receive, Scope, Send
 
 from core.errors import SpecScopeError
 from core.events import Event
-from ui.api.polling import start_run
+from ui.api.polling import in_thread, start_run
 from ui.openai.answers import CHAT, COMPLETION, Completion, CompletionFormat
 from ui.openai.errors import ApiError, error_body, error_response
 from ui.openai.fields import ApiRequest, chat_request, completion_request
@@ -35,8 +37,8 @@ __all__ = ["openai_routes"]
 RUNNING_S, QUEUED_S = 0.005, 0.05
 LOST = "events of this run were lost: its end is in the log"
 CLIENT_LEFT = 499
-# Of a body; a prompt that fills the largest contexts has a quarter of it.
-MOST_BYTES = 32 << 20
+# Of a body. To read it holds the event loop, for half a second at most.
+MOST_BODY_BYTES = 8 << 20
 
 Handler = Callable[[HttpRequest, str], Awaitable[Response]]
 """Takes a request and the user that has logged in."""
@@ -63,9 +65,11 @@ def openai_routes(context: Context, auth: tuple[str, str] | None = None) -> list
         text = context.hub.metrics.text(llm, len(now.runs), now.num_waiting)
         return Response(text, headers={"Content-Type": CONTENT_TYPE})
 
+    starting = _Starting()
+
     def generation(shape: CompletionFormat, parse: Parse) -> Handler:
         async def generate(request: HttpRequest, user: str) -> Response:
-            return await _generate(context, request, user, shape, parse)
+            return await _generate(context, starting, request, user, shape, parse)
 
         return generate
 
@@ -101,19 +105,40 @@ def _model(context: Context, created: int) -> dict[str, Any]:
 # -- a run --
 
 
+@dataclass
+class _Starting:
+    """Requests whose prompts are being rendered and tokenized; the worker does not know them yet.
+    Only the event loop counts them."""
+
+    number: int = 0
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        self.number += 1
+        try:
+            yield
+        finally:
+            self.number -= 1
+
+
 async def _generate(
-    context: Context, http: HttpRequest, user: str, shape: CompletionFormat, parse: Parse
+    context: Context,
+    starting: _Starting,
+    http: HttpRequest,
+    user: str,
+    shape: CompletionFormat,
+    parse: Parse,
 ) -> Response:
     body = await _json(http)
     host = context.model_host
-    if host.worker.waiting() >= MAX_WAITING:
+    if host.worker.waiting() + starting.number >= MAX_WAITING:
         message = f"{MAX_WAITING} requests wait already: try again later"
         raise ApiError(message, 429, "rate_limit_exceeded")
     version = host.version
-    # In a thread: to render and to tokenize a conversation may take seconds.
-    api_request = await asyncio.to_thread(parse, context, body)
     owner = context.access.key(SimpleNamespace(username=user), new_key())
-    source = await start_run(context, api_request.request, owner)
+    with starting.one():
+        api_request = await in_thread(lambda: parse(context, body))
+        source = await start_run(context, api_request.request, owner)
     stops = api_request.request.sampling.stop
     answer = Completion(
         shape, api_request.model, source.run_id, stops, api_request.continuous_usage
@@ -142,10 +167,10 @@ async def _json(http: HttpRequest) -> Any:
     body = bytearray()
     async for part in http.stream():
         body += part
-        if len(body) > MOST_BYTES:
-            raise ApiError(f"the body has more than {MOST_BYTES} bytes", 413)
+        if len(body) > MOST_BODY_BYTES:
+            raise ApiError(f"the body has more than {MOST_BODY_BYTES} bytes", 413)
     try:
-        return await asyncio.to_thread(json.loads, body)
+        return json.loads(body)
     except (ValueError, RecursionError) as error:
         raise ApiError(f"the body is not JSON: {error}") from error
 

@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -78,7 +79,7 @@ class LoadedModels:
     `warnings`: what differs from transformers' `generate`; every run repeats it. `counts`: rows for
     the drafter `table` (`core.drafters.count_table`) that came with the LLM. `own_drafters`: import
     paths of the drafters that `Engine` was given. `templates`: where the tokenizer's chat
-    template is rendered."""
+    template is rendered. `tokenizing`: held while the tokenizer reads a text."""
 
     llm: LanguageModel
     ssms: dict[str, LanguageModel]
@@ -89,6 +90,7 @@ class LoadedModels:
     own_drafters: tuple[str, ...] = ()
     remote: tuple[ModelInfo, ...] = ()
     templates: TemplateProcess = field(default_factory=TemplateProcess, compare=False)
+    tokenizing: Lock = field(default_factory=Lock, compare=False, repr=False)
 
     @property
     def infos(self) -> tuple[ModelInfo, ...]:

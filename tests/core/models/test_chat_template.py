@@ -2,12 +2,16 @@
 not end cannot outlive its time in."""
 
 import dataclasses
+import signal
 import subprocess
+import sys
 import threading
 import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +22,7 @@ from core.errors import ConfigError, ContextLengthError, ModelError
 from core.models import chat_template
 from core.models.chat_template import TemplateProcess
 from tests.fakes import TableModel, loaded_tables, random_table, word_tokenizer
+from tests.source import ROOT
 
 MESSAGES = [
     {"role": "system", "content": "w1 \u2028 “é” \ud83d"},
@@ -143,6 +148,83 @@ def test_it_ends_with_what_uses_it() -> None:
     gone = weakref.ref(process)
     del process
     assert gone() is None and running.poll() is not None
+
+
+def test_after_an_interrupt_no_answer_is_another_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    process = TemplateProcess()
+    assert process.render("{{ messages[0].content }}", HI, {}, 100) == "w1"
+    running = process._process
+    assert running is not None and running.stdout is not None
+
+    def interrupted() -> str:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            running, "stdout", SimpleNamespace(readline=interrupted, close=running.stdout.close)
+        )
+        with pytest.raises(KeyboardInterrupt):
+            process.render("secret", HI, {}, 100)
+    assert running.poll() is not None
+    assert process.render("{{ messages[0].content }}", HI, {}, 100) == "w1"
+
+
+PARENT = """
+import sys
+from core.models.chat_template import TemplateProcess
+process = TemplateProcess()
+process.render("w1", [], {}, 10)
+print(process._process.pid, flush=True)
+process.render("{{ 9**(9**8) }}", [], {}, 10)
+"""
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_it_does_not_outlive_a_killed_parent_for_long() -> None:
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    assert parent.stdout is not None
+    child = Path("/proc") / parent.stdout.readline().strip()
+    time.sleep(0.3)  # it renders, or is about to
+    parent.kill()
+    parent.communicate()
+    ended = time.monotonic() + 10
+    while child.exists() and "State:\tZ" not in _status(child):
+        assert time.monotonic() < ended, "its own time limit ends it"
+        time.sleep(0.05)
+
+
+def _status(process: Path) -> str:
+    try:
+        return (process / "status").read_text()
+    except OSError:
+        return "State:\tZ"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits and signals of POSIX")
+def test_it_starts_under_a_smaller_limit_and_hears_no_interrupt() -> None:
+    command = f"ulimit -v 3000000; exec '{sys.executable}' -P '{chat_template.PROGRAM}'"
+    with subprocess.Popen(
+        ["bash", "-c", command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as program:
+        assert program.stdout is not None and "ready" in program.stdout.readline()
+        program.send_signal(signal.SIGINT)
+        time.sleep(0.1)
+        assert program.poll() is None
+        program.kill()
+
+
+def test_a_page_starts_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    process = TemplateProcess()
+    process.start()
+    with pytest.raises(ModelError, match=r"cannot be started: .*Cannot allocate memory"):
+        process.render("w1", HI, {}, 10)
 
 
 def test_one_that_does_not_start_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

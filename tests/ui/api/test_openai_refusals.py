@@ -163,6 +163,29 @@ def test_a_full_queue_asks_for_patience(
     assert caught.value.code == "rate_limit_exceeded" and not api.worker.requests
 
 
+def test_a_prompt_that_is_being_tokenized_waits_too(
+    api: Site, client: OpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routes, "MAX_WAITING", 1)
+    started, go, start = threading.Event(), threading.Event(), api.context.hub.start
+
+    def slowly(*given: Any, **named: Any) -> Any:
+        started.set()
+        assert go.wait(10)
+        return start(*given, **named)
+
+    monkeypatch.setattr(api.context.hub, "start", slowly)
+    with ThreadPoolExecutor(1) as other:
+        first = other.submit(complete, client)
+        assert started.wait(10)
+        with pytest.raises(openai.RateLimitError, match="1 requests wait already"):
+            complete(client)
+        go.set()
+        assert first.result().choices
+    assert len(api.worker.requests) == 1
+    assert complete(client).choices, "none is being tokenized any more"
+
+
 def test_a_prompt_for_models_that_were_exchanged_is_not_run(
     api: Site, client: OpenAI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -337,7 +360,7 @@ def test_others_are_answered_while_a_prompt_is_tokenized(
 
 
 def test_a_body_beyond_all_prompts_is_refused(api: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(routes, "MOST_BYTES", 1000)
+    monkeypatch.setattr(routes, "MOST_BODY_BYTES", 1000)
     assert post(api, json.dumps({"prompt": "Once"}).encode())["object"] == "text_completion"
     with pytest.raises(HTTPError) as refused:
         post(api, json.dumps({"prompt": "x" * 1000}).encode())

@@ -8,7 +8,7 @@ import pytest
 
 from core.errors import ConfigError
 from tests.ui.api.sites import Site
-from ui.api.polling import in_thread, start_study
+from ui.api.polling import START_THREADS, in_thread, start_study
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -57,3 +57,18 @@ def test_a_study_begins_beside_the_event_loop(api: Site) -> None:
         await started
 
     asyncio.run(both())
+
+
+def test_slow_starts_hold_no_thread_that_a_stream_needs() -> None:
+    go, read = threading.Event(), threading.Event()
+
+    async def all_of_them() -> None:
+        slow = [asyncio.create_task(in_thread(lambda: go.wait(10))) for _ in range(64)]
+        await asyncio.sleep(0.01)
+        await asyncio.to_thread(read.set)
+        assert not any(task.done() for task in slow) and len(slow) > 4 * START_THREADS
+        go.set()
+        assert all(await asyncio.gather(*slow))
+
+    asyncio.run(all_of_them())
+    assert read.is_set()
