@@ -32,10 +32,12 @@ State = TypeVar("State", bound=LookupState)
 
 
 class LookupDrafter(ABC, Generic[State]):
-    """See Drafter. A subclass finds the nodes, and may keep more of each run than LookupState."""
+    """See Drafter. A subclass finds the nodes, and may keep more of each run than LookupState.
+    `learns`: from the texts of earlier runs, which `learn` brings."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, learns: bool = True) -> None:
         self._name = name
+        self.learns = learns
         self._states: dict[str, State] = {}
 
     @property

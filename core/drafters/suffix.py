@@ -74,7 +74,7 @@ class SuffixDrafter(LookupDrafter[_SuffixState]):
     """
 
     def __init__(self, name: str, earlier_tokens: int = 0) -> None:
-        super().__init__(name)
+        super().__init__(name, learns=earlier_tokens > 0)
         self._room = earlier_tokens
         self._earlier = new_index(max(1, earlier_tokens))
         # By hash of the prompt the first position and that behind the last, oldest text first.
@@ -129,7 +129,7 @@ class SuffixDrafter(LookupDrafter[_SuffixState]):
 
     def learn(self, sequence: TokenSequence) -> None:
         prompt = hash(sequence.prompt_ids)
-        if not self._room or prompt in self._texts:
+        if prompt in self._texts:
             return
         text = [*sequence.tokens[1 - self._room :], SEPARATOR]
         first = int(self._earlier.written[0])

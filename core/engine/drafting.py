@@ -51,7 +51,7 @@ class Drafting:
             self.ssm_pool, vocab_size, models.counts, models.own_drafters
         )
         lookups = self._drafters.values()
-        self._lookups = {d.name: d for d in lookups if isinstance(d, LookupDrafter)}
+        self._lookups = {d.name: d for d in lookups if isinstance(d, LookupDrafter) and d.learns}
         # Whole texts that no lookup has learned yet.
         self._unlearned_texts: deque[TokenSequence] = deque(maxlen=MAX_UNLEARNED_TEXTS)
         self._lookup_in_use = False
@@ -184,7 +184,7 @@ class Drafting:
         request.open_drafters.clear()
         # Not of a run that was stopped or failed: `suffix` keeps one text of a prompt, and `table`
         # would count the beginning once more with each later run of it.
-        if request.sequence.finish_reason:
+        if request.sequence.finish_reason not in ("", "failed"):
             self._unlearned_texts.append(request.sequence)
         # Before a lookup drafts nothing is learned: what that calls may have to be compiled, which
         # takes seconds in which every live request would wait.

@@ -13,7 +13,7 @@ from core.drafters.table import TableDrafter, fold_of
 from core.engine.drafting import MAX_UNLEARNED_TEXTS
 from core.events import Drafted, RoundCompleted
 from core.sequence import TokenSequence
-from tests.core.engines import engine_of, tables
+from tests.core.engines import admit_all, engine_of, tables
 
 TEACHER = (0, 1)
 PUPIL = next((n, 2) for n in count() if fold_of((n, 2)) != fold_of(TEACHER))
@@ -52,13 +52,12 @@ def test_nothing_is_compiled_for_a_process_in_which_no_lookup_drafts(
     monkeypatch.setattr(TableDrafter, "learn", lambda self, sequence: None)
     engine = engine_of(*tables())
     prompts = [(number % 8, number // 8) for number in range(MAX_UNLEARNED_TEXTS + 2)]
-    for prompt in prompts:
-        list(engine.generate(request(prompt)))
+    for place, prompt in enumerate(prompts):
+        list(engine.generate(request(prompt, *(["ngram"] if place % 2 else []))))
     assert not learned
     events = engine.generate(request((2, 2, 2), "suffix"))
     next(event for event in events if isinstance(event, Drafted))
-    # By `ngram`, which keeps nothing, and by `suffix`: the latest texts.
-    assert [s.prompt_ids for s in learned] == [one for one in prompts[2:] for _ in range(2)]
+    assert [s.prompt_ids for s in learned] == prompts[2:], "the latest texts"
     assert not engine._drafting._unlearned_texts
 
 
@@ -95,3 +94,12 @@ def test_a_run_that_failed_teaches_nothing(monkeypatch: pytest.MonkeyPatch) -> N
             list(events)
     (suffixes,) = engine._drafting.by_names(("suffix",))
     assert not suffixes._texts  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("reason", ["", "failed", "length"])
+def test_only_a_text_that_came_to_its_end_is_kept(reason: str) -> None:
+    engine = engine_of(*tables())
+    (active,) = admit_all(engine, [request(TEACHER)])
+    active.sequence.finish_reason = reason
+    engine.release(active)
+    assert len(engine._drafting._unlearned_texts) == (reason == "length")

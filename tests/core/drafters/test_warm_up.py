@@ -64,4 +64,4 @@ def test_the_drafters_that_serve_learn_nothing(signatures: set[tuple[Any, ...]])
     engine = engine_of(*tables())
     engine.warm_up()
     _, suffixes, counts = engine._drafting.by_names(("ngram", "suffix", "table"))
-    assert not suffixes._texts and not counts._counted
+    assert not suffixes._texts and not counts._text_hashes
