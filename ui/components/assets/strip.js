@@ -13,8 +13,7 @@ export const KINDS = {
   plain: "The LLM's own token; nothing had been drafted",
 };
 
-const PROMPT_SHOWN = 1500;
-const NEAR_END = 48;
+const PROMPT_SHOWN = 1500, NEAR_END = 48;
 
 export function create(panel) {
   const prompt = h("span", { class: "ss-prompt" });
@@ -121,12 +120,12 @@ function drawSurroundings(value, { prompt, around, old, panel, state }) {
   state.empty = empty;
 }
 
-// Tokens in order, gathered by round: [{round, tokens: [[index, token, whole], ...]}]. `whole`: a word by itself.
+// Tokens in order, gathered by round: [{round, tokens: [[index, token, whole], ...]}]; `whole`: a word with its blank.
 function groups(tokens) {
   const found = [], all = entries(tokens);
   all.forEach(([index, token], place) => {
-    const tail = found[found.length - 1];
-    const one = [index, token, /^ ?\S+$/.test(token.t ?? "") && /^\s/.test(all[place + 1]?.[1].t ?? "")];
+    const tail = found.at(-1), next = all[place + 1]?.[1].t ?? "";
+    const one = [index, token, /^ \S+$/.test(token.t ?? "") && /^\s/.test(next)];
     if (tail && tail.round === String(token.r)) tail.tokens.push(one);
     else found.push({ round: String(token.r), tokens: [one] });
   });
@@ -138,22 +137,23 @@ function updateRound(node, group, state) {
   keyed(node, node.ssTokens, group.tokens, {
     key: ([index]) => index,
     make: ([index]) => h("span", { class: "ss-tok", "data-i": index }),
-    update: (token, [, values, whole]) => updateToken(token, values, whole, state),
+    update: (token, [, values, whole]) => updateToken(token, values, state).classList.toggle("ss-word", whole),
   });
   // A round of half a character or of white space has no text to be called by.
   set(node, "aria-label", node.textContent.trim() ? null : roundName(group.round));
   set(node, "data-noted", Boolean(state.value.notes?.[group.round]));
 }
 
-function updateToken(node, token, whole, state) {
-  const signature = `${token.k}|${token.by}|${whole}|${token.t}`;
-  if (node.ssSignature === signature) return;
+function updateToken(node, token, state) {
+  const signature = `${token.k}|${token.by}|${token.t}`;
+  if (node.ssSignature === signature) return node;
   node.ssSignature = signature;
   node.ssText = token.t ?? "";
-  node.className = `ss-tok ss-k-${token.k in KINDS ? token.k : "plain"}${whole && token.t.startsWith(" ") ? " ss-word" : ""}`;
+  node.className = `ss-tok ss-k-${token.k in KINDS ? token.k : "plain"}`;
   const lanes = String(token.by ?? "").split(",").filter(Boolean).map((key) => state.drafters.get(key)).filter(Boolean);
   stripes(node, lanes, state.drafters);
   writeText(node, state.marks);
+  return node;
 }
 
 // One stripe a proposing drafter, in that drafter's own lane: position says who, colour says it again.
