@@ -18,7 +18,7 @@ from bench.prompts import Prompt, domains, load_prompts
 from bench.recorded import RecordedLlm, SplicedText, splice
 from bench.results import Results
 from bench.settings import Settings
-from bench.suites.routing_searches import NEAR_BEST, Found, found, search
+from bench.suites.routing_searches import NEAR_BEST, SearchCounts, count_searches, search_good_ssm
 from bench.tables import (
     Group,
     Row,
@@ -207,7 +207,7 @@ def _run(engine: Engine, request: Request, text: SplicedText | None = None) -> d
     figures |= {
         "to_fixed": regret.against(regret.fixed),
         "to_oracle": regret.against(regret.oracle),
-        "searches": [search(routes, hits, *part) for part in parts],
+        "searches": [search_good_ssm(routes, hits, *part) for part in parts],
     }
     return figures
 
@@ -241,7 +241,7 @@ def routing_tables(results: Results) -> tuple[str, ...]:
             "regret to the oracle": partial(_percent, "to_oracle"),
         }
         texts.append(str(Table(title, rows, ("contestant",), columns, note, OPTIONS)))
-        counts = {name: _found(kind, rows, name) for name in ROUTED}
+        counts = {name: _search_counts(kind, rows, name) for name in ROUTED}
         texts.append(_search_table(kind, counts))
         claims += [*_routing_claims(kind, rows), *_search_claims(kind, counts)]
     claims += [_wording_claim(results, name) for name in (CREDIT, CREDIT_ONE)]
@@ -310,15 +310,15 @@ def _routing_claims(kind: str, rows: Sequence[Row]) -> list[list[str]]:
     return lines
 
 
-def _found(kind: str, rows: Sequence[Row], name: str) -> Found:
+def _search_counts(kind: str, rows: Sequence[Row], name: str) -> SearchCounts:
     """How soon the contestant found good SSMs in all its texts."""
     alone = dict.fromkeys(r["contestant"] for r in rows if r["contestant"].startswith(ALONE))
     own = [one for row in rows if row["contestant"] == name for one in row["searches"]]
     ssms = [one.removeprefix(ALONE) for one in alone]
-    return found(own, FOUND_WITHIN[kind], ssms, ROUTED[name])
+    return count_searches(own, FOUND_WITHIN[kind], ssms, ROUTED[name])
 
 
-def _search_table(kind: str, counts: Mapping[str, Found]) -> str:
+def _search_table(kind: str, counts: Mapping[str, SearchCounts]) -> str:
     limit, parts = FOUND_WITHIN[kind], "changes" if kind == "spliced" else "texts"
     note = (
         f"Good SSM: its tokens are right at least {100 * NEAR_BEST:.0f} % as often as the best "
@@ -335,11 +335,11 @@ def _search_table(kind: str, counts: Mapping[str, Found]) -> str:
     return table(f"How soon a good SSM drafts: {TITLES[kind]}", heads, lines, note)
 
 
-def _never_changes(one: Found) -> str:
+def _never_changes(one: SearchCounts) -> str:
     return f"{one.fixed_parts}: {' + '.join(one.fixed)}; mean {one.mean_parts:.1f}"
 
 
-def _search_claims(kind: str, counts: Mapping[str, Found]) -> list[list[str]]:
+def _search_claims(kind: str, counts: Mapping[str, SearchCounts]) -> list[list[str]]:
     """Of spliced texts only changes count at which no good SSM was routed; of others, whose prompts
     show what is to come, all texts, unless a set that never changes does as well."""
     limit, lines = FOUND_WITHIN[kind], []

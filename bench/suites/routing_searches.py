@@ -20,7 +20,7 @@ Search = Mapping[str, Any]
 drafts. 0: one drafts the first token, before anything of the part is known; None: none drafts."""
 
 
-def search(
+def search_good_ssm(
     routes: Sequence[frozenset[str]], hits: Mapping[str, Sequence[bool]], start: int, end: int
 ) -> Search:
     """The search in tokens `start` to `end`, not empty. By token: the SSMs that were `routes`, and
@@ -32,7 +32,7 @@ def search(
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchCounts:
     """Of `parts` of texts: a good SSM drafts the first token of `at_once`, of the `late` others
     `followed` have one within the limit. `fixed`: the set of as many SSMs that has a good one in
     most parts, `fixed_parts`, without a change; `mean_parts` over all such sets."""
@@ -54,7 +54,9 @@ class Found:
         return self.at_once + self.followed
 
 
-def found(searches: Sequence[Search], limit: int, ssms: Sequence[str], size: int) -> Found:
+def count_searches(
+    searches: Sequence[Search], limit: int, ssms: Sequence[str], size: int
+) -> SearchCounts:
     """Counts searches of a router that routes `size` of `ssms`, or all; `limit` in tokens."""
     has = {
         names: sum(not set(names).isdisjoint(one["good"]) for one in searches)
@@ -62,7 +64,7 @@ def found(searches: Sequence[Search], limit: int, ssms: Sequence[str], size: int
     }
     fixed = max(has, key=lambda names: has[names])
     late = [one["after"] for one in searches if one["after"] != 0]
-    return Found(
+    return SearchCounts(
         parts=len(searches),
         at_once=len(searches) - len(late),
         followed=sum(after is not None and after <= limit for after in late),

@@ -117,7 +117,7 @@ class Drafting:
         requests = [
             one for one in plan_draft_requests(state) if self._ensure_open(state.request, one.index)
         ]
-        state.requests = tuple(requests)
+        state.draft_requests = tuple(requests)
         return requests
 
     def draft_ahead(self, states: Sequence[RoundState], pass_ended: PassEnded) -> None:

@@ -187,7 +187,7 @@ class RoundState:
     decision: Plan | None = None
     # Drafted: what was asked for, and the drafts by drafter index, none of an SSM on a node that is
     # late; log-probabilities of the text's tokens by name, since the last.
-    requests: tuple[DraftRequest, ...] = ()
+    draft_requests: tuple[DraftRequest, ...] = ()
     drafts: dict[int, Draft] = field(default_factory=dict)
     log_probs: Mapping[str, Sequence[float]] = field(default_factory=dict)
     nodes: tuple[NodeTrip, ...] = ()  # those asked for drafts

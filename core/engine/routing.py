@@ -55,7 +55,7 @@ def observe_route(
             num_accepted=len(state.verdict.path),
             num_tokens=len(committed),
             round_ms=round_ms,
-            routed=route if any(one.name in route for one in state.requests) else (),
+            routed=route if any(one.name in route for one in state.draft_requests) else (),
             drafts=drafts,
             log_probs=state.log_probs,
         )

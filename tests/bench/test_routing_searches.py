@@ -10,7 +10,7 @@ import pytest
 
 from bench.results import Results
 from bench.suites.routing import ALL, ALONE, COSINE, CREDIT, CREDIT_ONE, routing_tables
-from bench.suites.routing_searches import Search, found, search
+from bench.suites.routing_searches import Search, count_searches, search_good_ssm
 from bench.tables import Group
 
 # Four domains of ten tokens; "a" is right in the first, "b" in the second ..., "e" nearly nowhere.
@@ -24,12 +24,12 @@ HITS = {name: [i // 10 == place for i in range(40)] for place, name in enumerate
 def searches_of(*routes: str) -> list[Search]:
     """A set of SSMs (a letter each) for each token, or one set for all."""
     sets = [frozenset(one) for one in (routes * 40 if len(routes) == 1 else routes)]
-    return [search(sets, HITS, *part) for part in CHANGES]
+    return [search_good_ssm(sets, HITS, *part) for part in CHANGES]
 
 
 @pytest.mark.parametrize("pair", ["ab", "bc", "cd", "ae", "de"])
 def test_a_pair_that_never_changes_follows_none_of_its_changes(pair: str) -> None:
-    counts = found(searches_of(pair), 24, SSMS, 2)
+    counts = count_searches(searches_of(pair), 24, SSMS, 2)
     assert counts.at_once == len({*pair} & {*"bcd"}) and counts.late == 3 - counts.at_once > 0
     assert counts.followed == 0
 
@@ -41,27 +41,28 @@ def test_a_change_is_followed_as_many_tokens_later_as_it_takes() -> None:
     assert [one["after"] for one in searches] == [3, 9, 0]
     assert [one["good"] for one in searches] == [["b"], ["c"], ["d"]]
     for limit, followed in ((2, 0), (3, 1), (8, 1), (9, 2)):
-        counts = found(searches, limit, SSMS, 2)
+        counts = count_searches(searches, limit, SSMS, 2)
         assert (counts.followed, counts.late, counts.within) == (followed, 2, followed + 1)
 
 
 def test_an_ssm_that_never_drafts_is_not_found_however_short_the_part() -> None:
-    counts = found([search([frozenset("a")] * 4, {"a": [False] * 4, "b": [True] * 4}, 0, 4)], 24,
-                   ("a", "b"), 1)  # fmt: skip
+    hits = {"a": [False] * 4, "b": [True] * 4}
+    search = search_good_ssm([frozenset("a")] * 4, hits, 0, 4)
+    counts = count_searches([search], 24, ("a", "b"), 1)
     assert (counts.within, counts.late) == (0, 1)
 
 
 def test_an_ssm_that_is_nearly_the_best_is_good() -> None:
     hits = {"a": [True] * 100, "b": [True] * 95 + [False] * 5, "c": [True] * 94 + [False] * 6}
-    assert search([frozenset("b")] * 100, hits, 0, 100) == {"good": ["a", "b"], "after": 0}
+    assert search_good_ssm([frozenset("b")] * 100, hits, 0, 100) == {"good": ["a", "b"], "after": 0}
 
 
 def test_the_base_rate_is_what_sets_without_a_change_have() -> None:
     """Of ten pairs: the three of b, c and d have two changes each, six have one, ae has none."""
-    counts = found(searches_of("ae"), 24, SSMS, 2)
+    counts = count_searches(searches_of("ae"), 24, SSMS, 2)
     assert (counts.fixed, counts.fixed_parts) == (("b", "c"), 2)
     assert counts.mean_parts == pytest.approx((3 * 2 + 6 * 1) / 10)
-    assert found(searches_of("a"), 24, SSMS, 1).fixed_parts == 1
+    assert count_searches(searches_of("a"), 24, SSMS, 1).fixed_parts == 1
 
 
 def both_at(after: int | None) -> Search:

@@ -103,7 +103,7 @@ def unwritable(model: str, done: str, error: OSError) -> ModelLoadError:
 
 def sweep_parts(folder: Path) -> None:
     """Removes what processes that were killed left in this folder of the cache: parts, `NAME.part`,
-    whose lock, `NAME.lock`, nobody holds. What cannot be removed stays."""
+    whose lock, `NAME.lock`, is free. What cannot be removed stays."""
     for part in folder.glob("*.part"):
         with contextlib.suppress(OSError, Timeout), FileLock(part.with_suffix(".lock"), timeout=0):
             _remove(part)

@@ -51,7 +51,7 @@ MOST_ENTRIES = 4_096
 MOST_SQUARED_BYTES = 1 << 30
 LONGEST_NAME, LONGEST_TEXT = 255, 1 << 20
 MOST_DIMENSIONS, LARGEST_ALIGNMENT = 4, 1 << 16
-LONGEST_SHOWN = 80  # characters of a name or text of the file in a message
+LONGEST_IN_MESSAGE = 80  # characters of a name or text of the file in a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +280,7 @@ class _HeaderReader:
 
 def _shown(value: object) -> str:
     """A name or value of the file for a message: whatever it holds, in one short line."""
-    return one_line(repr(value)[1:-1] if isinstance(value, str) else value, LONGEST_SHOWN)
+    return one_line(repr(value)[1:-1] if isinstance(value, str) else value, LONGEST_IN_MESSAGE)
 
 
 def _package(file: Path) -> Any:

