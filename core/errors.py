@@ -52,10 +52,10 @@ __all__ = [
 LONGEST_SHOWN = 300
 
 
-def one_line(said: object, longest: int = LONGEST_SHOWN) -> str:
-    """What a file or another package says, for a message: in one line, without anything that a
+def one_line(value: object, longest: int = LONGEST_SHOWN) -> str:
+    """Text of a file or of another package, for a message: in one line, without anything that a
     terminal obeys, at most `longest` characters and three dots."""
-    text = str(said)
+    text = str(value)
     # A character is at most ten in its escaped form; of a megabyte only the beginning is looked at.
     words = " ".join(text[: 4 * longest].split())
     shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in words)

@@ -1,4 +1,4 @@
-"""What `/v1` answers: OpenAI's objects, whole or in pieces, folded from a run's events.
+"""OpenAI's response and chunk objects for `/v1`, folded from a run's events.
 
 `metrics` has vLLM's fields (its per-request metrics and `speculative_decoding`).
 """
@@ -24,15 +24,15 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class CompletionFormat:
-    """One of OpenAI's two kinds of answer. `whole`, `piece`: a text's part of a choice; `opening`:
-    the first piece of a stream, if there is one before any text."""
+    """One of OpenAI's two APIs. `message`, `delta`: a text in a choice of a response, of a chunk;
+    `first_delta`: that of a stream's first chunk, where one comes before any text."""
 
     prefix: str
-    whole_object: str
-    piece_object: str
-    whole: Callable[[str], Json]
-    piece: Callable[[str], Json]
-    opening: Json | None = None
+    response_object: str
+    chunk_object: str
+    message: Callable[[str], Json]
+    delta: Callable[[str], Json]
+    first_delta: Json | None = None
 
 
 def _text(text: str) -> Json:
@@ -139,31 +139,31 @@ class Completion:
 
     # -- objects --
 
-    def whole(self) -> Json:
-        """The answer at once; after the end."""
-        choice = self._choice(self.shape.whole("".join(self._pieces)), self._finish_reason)
+    def response(self) -> Json:
+        """The response without streaming; after the end."""
+        choice = self._choice(self.shape.message("".join(self._pieces)), self._finish_reason)
         return {
-            **self._frame(self.shape.whole_object),
+            **self._frame(self.shape.response_object),
             "choices": [choice],
             "usage": self._usage(),
             "metrics": self._metrics(),
         }
 
-    def opening(self) -> Json | None:
-        """The first chunk of a stream, if it comes before any text."""
-        return None if self.shape.opening is None else self._chunk(self.shape.opening)
+    def first_chunk(self) -> Json | None:
+        """The first chunk of a stream, where one comes before any text."""
+        return None if self.shape.first_delta is None else self._chunk(self.shape.first_delta)
 
-    def piece(self, text: str) -> Json:
+    def text_chunk(self, text: str) -> Json:
         """A chunk with text."""
-        return self._chunk(self.shape.piece(text))
+        return self._chunk(self.shape.delta(text))
 
-    def closing(self) -> Json:
+    def finish_chunk(self) -> Json:
         """The chunk with the finish reason; after the end."""
-        return self._chunk(self.shape.piece(""), self._finish_reason)
+        return self._chunk(self.shape.delta(""), self._finish_reason)
 
-    def usage(self) -> Json:
+    def usage_chunk(self) -> Json:
         """The last chunk of a stream with `include_usage`; after the end."""
-        frame = self._frame(self.shape.piece_object)
+        frame = self._frame(self.shape.chunk_object)
         return {**frame, "choices": [], "usage": self._usage(), "metrics": self._metrics()}
 
     def _frame(self, kind: str) -> Json:
@@ -176,7 +176,7 @@ class Completion:
 
     def _chunk(self, part: Json, reason: str | None = None) -> Json:
         return {
-            **self._frame(self.shape.piece_object),
+            **self._frame(self.shape.chunk_object),
             "choices": [self._choice(part, reason)],
             "usage": self._usage() if self.continuous_usage else None,
         }

@@ -157,7 +157,7 @@ async def _generate(
         return Response(status_code=CLIENT_LEFT)
     if answer.error or not answer.ended:
         raise ApiError(answer.error or LOST, 500)
-    return JSONResponse(answer.whole())
+    return JSONResponse(answer.response())
 
 
 async def _json(http: HttpRequest) -> Any:
@@ -193,17 +193,17 @@ async def _sse(
     http: HttpRequest, source: LiveSource, answer: Completion, usage: bool
 ) -> AsyncIterator[str]:
     """The answer as server-sent events."""
-    if (opening := answer.opening()) is not None:
-        yield _data(opening)
+    if (first := answer.first_chunk()) is not None:
+        yield _data(first)
     async for event in _follow(http, source):
         if piece := answer.observe(event):
-            yield _data(answer.piece(piece))
+            yield _data(answer.text_chunk(piece))
     if answer.error or not answer.ended:
         yield _data(error_body(answer.error or LOST, 500, None, None))
     else:
-        yield _data(answer.closing())
+        yield _data(answer.finish_chunk())
         if usage:
-            yield _data(answer.usage())
+            yield _data(answer.usage_chunk())
     yield "data: [DONE]\n\n"
 
 

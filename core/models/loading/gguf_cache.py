@@ -79,10 +79,10 @@ def sha256_of(file: Path) -> str:
 def dequantize_file(file: Path, say: Say) -> Path:
     """The folder with this file's weights, tokenizer and chat template, written where it is not in
     the cache yet. Raises ModelError where the file cannot be loaded or does not fit."""
-    header = read_header(file)
+    header, digest = read_header(file), _digest(file)
     sweep_parts(cache_folder() / "gguf")
     try:
-        entry = cache_folder() / "gguf" / sha256_of(file)
+        entry = cache_folder() / "gguf" / digest
         if (folder := _whole_folder(entry)) is not None:
             return folder
         entry.parent.mkdir(parents=True, exist_ok=True)
@@ -91,6 +91,15 @@ def dequantize_file(file: Path, say: Say) -> Path:
             return _whole_folder(entry) or _write(file, header, entry, say)
     except OSError as error:
         raise unwritable(str(file), "dequantized", error) from error
+
+
+def _digest(file: Path) -> str:
+    try:
+        return sha256_of(file)
+    except OSError as error:  # a disk's fault behind the header
+        raise ModelLoadError(
+            f"model is {str(file)!r}: it cannot be read ({one_line(error)})"
+        ) from error
 
 
 def unwritable(model: str, done: str, error: OSError) -> ModelLoadError:
@@ -258,20 +267,20 @@ def _warnings(file: Path, header: GgufHeader, unread: int) -> tuple[str, ...]:
 
 
 def _check_room(file: Path, header: GgufHeader, folder: Path) -> None:
-    """Raises OutOfMemoryError where what dequantizing takes is not free in memory, or what is kept
-    not on the disk."""
-    kept = 4 * header.parameters
-    taken = kept + TEMPORARY_BYTES * header.largest
-    free = available_bytes(torch.device("cpu"))
+    """Raises OutOfMemoryError where the bytes that dequantizing needs at its peak are not free in
+    memory, or those of the kept weights not on the disk."""
+    weights = 4 * header.parameters
+    peak = weights + TEMPORARY_BYTES * header.largest
+    memory = available_bytes(torch.device("cpu"))
     disk = shutil.disk_usage(folder).free
-    for needed, place, there in (
-        (taken, "in memory", free),
-        (kept, f"on the disk of {cache_folder()}", disk),
+    for needed, free, place in (
+        (peak, memory, "in memory"),
+        (weights, disk, f"on the disk of {cache_folder()}"),
     ):
-        if there is not None and needed > there:
+        if free is not None and needed > free:
             raise OutOfMemoryError(
                 f"model {file.name} needs {format_bytes(needed)} to be dequantized: "
-                f"{format_bytes(there)} are free {place}; choose a smaller model"
+                f"{format_bytes(free)} are free {place}; choose a smaller model"
             )
 
 

@@ -1,6 +1,7 @@
 """GGUF files as models: the values and the tokenizer that transformers reads from the file, and a
 cache that is whole or written anew."""
 
+import errno
 import json
 import os
 import shutil
@@ -244,6 +245,15 @@ def test_a_cache_that_cannot_be_written(q8: Path, cache: Path) -> None:
     cache.write_text("a file where the folder is to be")
     message = refusal_of(ModelLoadError, q8)
     assert "cannot be dequantized into" in message and gguf_cache.CACHE_VARIABLE in message
+
+
+def test_a_disk_that_cannot_be_read(q8: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken_disk(file: Path) -> str:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(gguf_cache, "sha256_of", broken_disk)
+    message = refusal_of(ModelLoadError, q8)
+    assert "it cannot be read" in message and gguf_cache.CACHE_VARIABLE not in message
 
 
 def test_too_little_memory(q8: Path, monkeypatch: pytest.MonkeyPatch) -> None:

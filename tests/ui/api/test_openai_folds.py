@@ -55,7 +55,7 @@ def test_an_answer_counts_as_the_run_does() -> None:
     for event in events:
         answer.observe(event)
         fold.observe(event)
-    stats, counts = fold.stats(0.0), answer.usage()["metrics"]["speculative_decoding"]
+    stats, counts = fold.stats(0.0), answer.usage_chunk()["metrics"]["speculative_decoding"]
     assert 0 < drafts_of(events) < stats.num_rounds, "some rounds are plain"
     assert counts["num_spec_steps"] == drafts_of(events) == sum(counts["acceptance_histogram"])
     assert counts["num_draft_tokens"] == stats.num_draft_tokens > 0
@@ -78,7 +78,7 @@ def test_plain_decoding_has_no_speculative_figures() -> None:
     answer = Completion(COMPLETION, "llm", "run")
     for event in (replace(started, config=config), *rest):
         answer.observe(event)
-    assert answer.usage()["metrics"]["speculative_decoding"] is None
+    assert answer.usage_chunk()["metrics"]["speculative_decoding"] is None
 
 
 def test_counters_are_the_sums_of_all_runs() -> None:

@@ -317,7 +317,7 @@ def test_the_documentation_names_every_field_and_series() -> None:
     answer = Completion(COMPLETION, "llm", "run")
     for event in synthetic_run(4):
         answer.observe(event)
-    metrics = answer.usage()["metrics"]
+    metrics = answer.usage_chunk()["metrics"]
     assert words >= metrics.keys() | metrics["speculative_decoding"].keys()
     lines = ServerMetrics().text("llm", 0, 0).splitlines()
     series = {line.split()[2] for line in lines if line.startswith("# TYPE")}
