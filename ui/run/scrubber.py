@@ -19,7 +19,7 @@ def scrubber_value(frame: Frame, pace: Pace, moving: bool) -> dict[str, Any]:
     next run."""
     return {
         # No link leads to the run that the page opens with: it is in no log.
-        "run": "" if frame.view.run_id == OPENING else frame.view.run_id,
+        "run": "" if frame.run_id == OPENING else frame.run_id,
         "rounds": columns_value(frame.view),
         "sel": frame.selected_round,
         "stage": frame.detail.stage if frame.detail else "",

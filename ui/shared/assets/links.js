@@ -1,14 +1,15 @@
 // The page's address follows what is open and where in it one is, so that it can be handed on; and copies
 // itself. Tabs and runs are steps of the browser's history. Never seen; mounted with the page.
 const OURS = ["tab", "lesson", "run", "round", "stage", "node"];
-const STILL_MS = 250, TOLD_MS = 2000, SETTLES_MS = 4000;
+const STILL_MS = 250, TOLD_MS = 2000, SETTLES_MS = 4000, AWAITED_MS = 30000;
 const MOVES = ["wheel", "pointerdown", "touchmove", "keydown"];
 const asked = new URLSearchParams(location.search);
 // `places`: of each tab with a board, what its scrubber shows.
 const state = { places: {}, lesson: Number(asked.get("lesson")) || 0 };
 // Before what the address names is open, it must not be changed.
-// `awaited`: the step of the history that back or forward has asked for, until it is shown.
-let ready = false, timer = 0, awaited = null;
+// `awaited`: the step of the history that back or forward has asked for, until it is shown, the visitor does
+// something else, or nothing came: a run that is gone never does.
+let ready = false, timer = 0, awaited = null, patience = 0;
 const tab = () => (document.querySelector("#tabs [role=tab][aria-selected=true]")?.textContent || "").trim().toLowerCase();
 function address(name) {
   const url = new URL(location.href);
@@ -26,6 +27,11 @@ function address(name) {
 }
 // Another tab or run is another step of the history; another round is the same one.
 const step = (url) => ["tab", "run", "lesson"].map((one) => url.searchParams.get(one)).join("|");
+function awaitNothing() {
+  clearTimeout(patience);
+  awaited = null;
+}
+for (const name of ["pointerdown", "keydown"]) window.addEventListener(name, awaitNothing, { passive: true });
 function follow() {
   clearTimeout(timer);
   timer = setTimeout(() => {
@@ -34,7 +40,7 @@ function follow() {
     const here = new URL(location.href);
     if (awaited !== null && step(url) !== awaited) return;
     const moved = awaited === null && step(url) !== step(here);
-    awaited = null;
+    awaitNothing();
     if (!ready || url.href === here.href) return;
     history[moved ? "pushState" : "replaceState"](history.state, "", url);
   }, STILL_MS);
@@ -44,8 +50,9 @@ window.addEventListener("popstate", () => {
   const query = new URLSearchParams(location.search);
   const run = query.get("run");
   const name = query.get("tab") || (run ? "sessions" : query.get("lesson") ? "learn" : "live");
+  awaitNothing();
   awaited = step(new URL(location.href));
-  setTimeout(() => { awaited = null; }, SETTLES_MS);
+  patience = setTimeout(awaitNothing, AWAITED_MS);
   if (run && state.places[name]?.run !== run) {
     state.places[name] = { run, sel: -1 };
     return trigger("submit", Object.fromEntries(query));
@@ -92,6 +99,10 @@ window.specscopeLink = {
   },
   turned: follow,
   lesson(number) { state.lesson = number; follow(); },
-  // A board's scrubber was drawn.
-  place(name, value) { state.places[name] = value; follow(); },
+  // A board's scrubber was drawn. A run that waits to begin has no name yet: no step of the history.
+  place(name, value) {
+    if (!value.run && value.moving && state.places[name]?.run) return;
+    state.places[name] = value;
+    follow();
+  },
 };
