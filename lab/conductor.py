@@ -20,7 +20,7 @@ from core.events import RunStarted
 from lab.budgets import by_machine, kept_nodes, told_nodes, with_nodes
 from lab.conduct import conduct
 from lab.events import CellBegun, CellLost, CellMeasured, StudyBegun, StudyEnded
-from lab.keeping import Rests, StoredCells
+from lab.log_retries import StoredCells, UnsavedStates
 from lab.measured import Measured, measure_run
 from lab.order import Cell
 from lab.progress import CellTimes, Progress
@@ -45,7 +45,7 @@ class Conductor:
     def __init__(self, runs: RunHost, store: StudyStore) -> None:
         self._runs, self._store = runs, store
         self._lock = threading.Lock()
-        self._rests = Rests(store)
+        self._unsaved_states = UnsavedStates(store)
         self._progress = Progress()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -87,9 +87,9 @@ class Conductor:
         with self._lock:
             return self._progress
 
-    def rest(self, study_id: str) -> tuple[str, str] | None:
+    def unsaved_state(self, study_id: str) -> tuple[str, str] | None:
         """Final state and reason of a study, if they could not be written to the log yet."""
-        return self._rests.of(study_id)
+        return self._unsaved_states.state_of(study_id)
 
     def models(self) -> tuple[str, ...]:
         """The loaded models, the LLM first, with format and device: those of a new study."""
@@ -107,15 +107,15 @@ class Conductor:
         self.stop()
         if self._thread is not None:
             self._thread.join()
-        self._rests.close()
+        self._unsaved_states.close()
 
     # -- begin --
 
     def _claim(self, study: Study, owner: str, num_done: int = 0) -> None:
-        standing = self._runs.models()
-        if not study.is_of(standing):
+        loaded = self._runs.models()
+        if not study.is_of(loaded):
             raise StudyError(
-                f"study is of {', '.join(study.models)}: loaded are {', '.join(standing)}; "
+                f"study is of {', '.join(study.models)}: loaded are {', '.join(loaded)}; "
                 "load its models, or begin a new study"
             )
         with self._lock:
@@ -142,7 +142,7 @@ class Conductor:
     def _take(self, study: Study) -> None:
         """Claims the study in the log, which other servers may share; StudyError if one
         measures."""
-        with self._rests.resuming(study.study_id):
+        with self._unsaved_states.resuming(study.study_id):
             if not self._store.claim(study.study_id):
                 raise StudyError(
                     "another server that uses this log measures a study: wait for its end, or stop "
@@ -205,7 +205,7 @@ class Conductor:
     def _end(self, study: Study, state: str, reason: str) -> None:
         with suppress(*EXPECTED_ERRORS):  # an interrupted run that stays in the log does no harm
             self._forget_lost()
-        self._rests.record(study.study_id, state, reason)
+        self._unsaved_states.record(study.study_id, state, reason)
         self._tell(state=state, reason=reason, warming=False, cell=None, left_s=None, log="")
 
     def _follow(self, event: Any, cells: list[Cell]) -> None:
@@ -236,10 +236,10 @@ class Conductor:
 
     def _why_models_differ(self, study: Study) -> str:
         """Why the study cannot go on (its models are no longer loaded); empty where it can."""
-        standing = self._runs.models()
-        if study.is_of(standing):
+        loaded = self._runs.models()
+        if study.is_of(loaded):
             return ""
-        return f"the models were exchanged: loaded are {', '.join(standing)}"
+        return f"the models were exchanged: loaded are {', '.join(loaded)}"
 
     def _go(self) -> bool:
         """Waits until no visitor's run is running; False if the study was stopped."""

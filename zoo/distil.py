@@ -36,7 +36,7 @@ from zoo.round_times import Workload
 from zoo.speedup import tokens_per_pass
 from zoo.teacher_cache import TeacherCache
 from zoo.tokenizer import open_tokenizer
-from zoo.train import Trained, TrainingRun, curve_of, learn, save
+from zoo.train import TrainedModel, TrainingRun, curve_of, learn, save
 from zoo.trainer import Trainer
 
 __all__ = ["Distilled", "Teaching", "Tuning", "distil", "accuracy_by_domain", "table"]
@@ -182,7 +182,7 @@ class Distilled:
     and `after`; `measured`: tokens per LLM pass afterwards, see `engine_tokens_per_pass`; `curve`:
     both during training, with the step."""
 
-    trained: Trained
+    trained: TrainedModel
     before: dict[str, DraftAccuracy]
     after: dict[str, DraftAccuracy]
     measured: dict[str, float]

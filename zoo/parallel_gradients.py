@@ -18,26 +18,27 @@ from zoo.losses import Total
 
 __all__ = ["ParallelGradients"]
 
-PART = 1024  # positions
+POSITIONS_PER_PART = 1024
 Gradients = tuple[Tensor, ...]
 
 
 class ParallelGradients:
-    """With one worker the caller's thread computes, on as many cores as torch uses. Without
-    `parted` all windows are one part. `close` ends the threads."""
+    """One thread per worker; with one worker the caller's thread computes, on as many cores as
+    torch uses. `in_parts`: divide the windows, else they are one part. `close` ends the threads."""
 
-    def __init__(self, workers: int, *, parted: bool = True) -> None:
+    def __init__(self, workers: int, *, in_parts: bool = True) -> None:
         self.workers = workers
-        self._parted = parted
+        self._in_parts = in_parts
         self._before = torch.get_num_threads()
         self._pool: ThreadPoolExecutor | None = None
 
-    def gradients(
+    def set_gradients(
         self, total_of: Callable[[Tensor], Total], windows: Tensor, of: Sequence[Tensor]
     ) -> Tensor:
-        """Sets the gradients of the mean loss over all positions of `windows`, (batch, n), and
-        returns that mean. Costs and weights are summed over the parts in a fixed order, so that
-        rounding is the same in every run."""
+        """Sets `grad` of the parameters `of` to the gradient of the mean loss over all positions of
+        `windows` (batch, n); returns that mean, a scalar. `total_of`: the summed cost and
+        weight of some of the windows. Parts are summed in a fixed order, so that rounding is the
+        same in every run."""
 
         def part_gradients(part: Tensor) -> tuple[Total, Gradients]:
             total = total_of(part)
@@ -59,20 +60,20 @@ class ParallelGradients:
         return (cost / weight).float()
 
     def _parts(self, windows: Tensor) -> Sequence[Tensor]:
-        if not self._parted:
+        if not self._in_parts:
             return [windows]
-        wanted = -(-windows.numel() // (self.workers * PART)) * self.workers
-        return windows.tensor_split(min(wanted, len(windows)))
+        num_parts = -(-windows.numel() // (self.workers * POSITIONS_PER_PART)) * self.workers
+        return windows.tensor_split(min(num_parts, len(windows)))
 
     def _each(
-        self, loss_of: Callable[[Tensor], tuple[Total, Gradients]], parts: Sequence[Tensor]
+        self, compute: Callable[[Tensor], tuple[Total, Gradients]], parts: Sequence[Tensor]
     ) -> Iterator[tuple[Total, Gradients]]:
         if self.workers == 1:
-            return map(loss_of, parts)
+            return map(compute, parts)
         if self._pool is None:
             # torch's setting holds for the whole process from here on; `close` restores it.
             self._pool = ThreadPoolExecutor(self.workers, "part", torch.set_num_threads, (1,))
-        return self._pool.map(loss_of, parts)
+        return self._pool.map(compute, parts)
 
     def close(self) -> None:
         """Ends the threads and restores torch's number of cores."""

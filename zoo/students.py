@@ -17,7 +17,7 @@ __all__ = ["Student", "students", "tuning_preset"]
 
 LEARNING_RATE = 1.5e-3
 TOKENS_PER_STEP = 2048
-# Of the windows; the other domains share the rest.
+# Share of the windows that are of an SSM's own domain; the other domains share the rest.
 OWN_DOMAIN = 0.85
 
 
@@ -33,7 +33,7 @@ def students(
     folders: Sequence[Path], preset: Preset, store: TokenStore, rate: float | None
 ) -> list[Student]:
     """One student for each folder, or for each SSM of the preset if there is no folder. `rate`: the
-    learning rate, by default the recipe's. ConfigError if two have the same name."""
+    learning rate, by default the recipe's. Raises ConfigError if two have the same name."""
     all_students = [Student(_recipe(folder, preset, store), folder) for folder in folders]
     if not folders:
         all_students = [Student(recipe, None) for recipe in preset.models[1:]]
@@ -46,14 +46,14 @@ def students(
     return [replace(one, recipe=replace(one.recipe, learning_rate=rate)) for one in all_students]
 
 
-def tuning_preset(preset: Preset, trained: Sequence[Student]) -> Preset:
-    """The preset reduced to these models."""
-    return replace(preset, models=tuple(one.recipe for one in trained))
+def tuning_preset(preset: Preset, tuned: Sequence[Student]) -> Preset:
+    """The preset with the recipes of these models alone."""
+    return replace(preset, models=tuple(one.recipe for one in tuned))
 
 
 def _recipe(folder: Path, preset: Preset, store: TokenStore) -> ModelRecipe:
-    """Sizes are those of the folder's model. The mixture is the preset's for that name; else mostly
-    the domain that the name ends in; else all domains equally."""
+    """A recipe with the sizes of the folder's model. Its mixture is the one that the preset has for
+    a model of this name, else `_mixture`. Raises ConfigError for a folder without a model."""
     if not (folder / "config.json").is_file():
         raise ConfigError.of("ssm", str(folder), "a folder that holds config.json and weights")
     name, domains = folder.resolve().name, tuple(store.train)
@@ -73,6 +73,7 @@ def _recipe(folder: Path, preset: Preset, store: TokenStore) -> ModelRecipe:
 
 
 def _mixture(name: str, domains: Sequence[str]) -> Mixture:
+    """Mostly the domain that the name ends in; without one, all domains equally."""
     own = [domain for domain in domains if name.endswith(domain)]
     if not own or len(domains) == 1:
         return tuple((domain, 1.0) for domain in domains)

@@ -33,9 +33,9 @@ from zoo.tokens import TokenStore
 from zoo.trainer import Trainer
 
 __all__ = [
-    "Note",
+    "Evaluation",
     "TrainingRun",
-    "Trained",
+    "TrainedModel",
     "curve_of",
     "learn",
     "save",
@@ -43,10 +43,10 @@ __all__ = [
     "train_model",
 ]
 
-_MAX_SHARD = "11MB"  # of tensors; a file of at most 12 with its header
+_MAX_SHARD = "11MB"  # tensors of a file, which its header brings to at most 12 MB
 MODELS = "models"
-"""The kind of a run that trains a new model."""
-_SHORT_EVALUATION_TOKENS = 2048  # of each domain: seconds, even on a slow CPU
+"""The kind of run that trains a new model."""
+_SHORT_EVALUATION_TOKENS = 2048  # per domain: takes seconds, even on a slow CPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,27 +62,24 @@ class TrainingRun:
     stream: TextIO = field(default_factory=lambda: sys.stderr)
 
     def budget(self, recipe: ModelRecipe) -> float:
-        """The recipe's share of the minutes, in seconds."""
+        """The recipe's share of `minutes`, in seconds."""
         shares = sum(each.budget_share for each in self.preset.models)
         return self.minutes * 60.0 * recipe.budget_share / shares
 
     def workers(self, recipe: ModelRecipe) -> int:
-        """Threads that divide a step's windows: torch's number of threads if it divides the number
-        of windows, else 1 that uses all cores; 1 on a GPU."""
+        """Threads among which a step's windows are divided: as many as torch has if all get equally
+        many windows, else one, which uses all cores; one on a GPU."""
         windows = max(1, recipe.tokens_per_step // self.preset.schedule.late_context)
         threads = torch.get_num_threads()
         return threads if self.device.type == "cpu" and windows % threads == 0 else 1
 
     def folder(self, kind: str, recipe: ModelRecipe) -> Path:
-        """The folder of a model's unfinished state, another for each kind of run."""
-        return (
-            self.store.folder
-            / "runs"
-            / (f"{kind}-{recipe.name}" if kind != MODELS else recipe.name)
-        )
+        """The folder of an unfinished model's state, one for each kind of run."""
+        name = recipe.name if kind == MODELS else f"{kind}-{recipe.name}"
+        return self.store.folder / "runs" / name
 
     def identity(self, recipe: ModelRecipe) -> dict[str, Any]:
-        """What a run must share with a checkpoint to resume it; the minutes may differ."""
+        """What a checkpoint must agree in with a run that resumes it; the minutes may differ."""
         return {
             "recipe": asdict(recipe),
             "schedule": asdict(self.preset.schedule),
@@ -91,12 +88,12 @@ class TrainingRun:
         }
 
 
-Note = Callable[[Trainer, TrainingRun], str]
+Evaluation = Callable[[Trainer, TrainingRun], str]
 """Evaluates a model during training; returns a line for the log."""
 
 
 @dataclass(frozen=True, slots=True)
-class Trained:
+class TrainedModel:
     """A finished model: what it cost and how well the saved weights predict."""
 
     seconds: float
@@ -109,11 +106,11 @@ class Trained:
 
 def train_family(
     run: TrainingRun, starts: Mapping[str, InitialWeights] | None = None
-) -> dict[str, Trained]:
+) -> dict[str, TrainedModel]:
     """Trains every model of the preset, or resumes it; `training.json` has the figures of finished
     models. `starts`: initial weights by name.
     """
-    finished: dict[str, Trained] = {}
+    finished: dict[str, TrainedModel] = {}
     for recipe in run.preset.models:
         finished[recipe.name] = train_model(recipe, run, (starts or {}).get(recipe.name, FRESH))
         models = {name: asdict(trained) for name, trained in finished.items()}
@@ -122,7 +119,9 @@ def train_family(
     return finished
 
 
-def train_model(recipe: ModelRecipe, run: TrainingRun, start: InitialWeights = FRESH) -> Trained:
+def train_model(
+    recipe: ModelRecipe, run: TrainingRun, start: InitialWeights = FRESH
+) -> TrainedModel:
     """Trains one model until its budget is spent; saves it and evaluates the saved weights."""
     model = initial_model(recipe, run.preset, run.store, run.seed, start).to(run.device)
     order = DataOrder(run.store.train, recipe.mixture, run.seed)
@@ -135,22 +134,22 @@ def learn(
     run: TrainingRun,
     identity: Mapping[str, Any],
     kind: str,
-    note: Note | None = None,
-) -> Trained:
+    evaluation: Evaluation | None = None,
+) -> TrainedModel:
     """Trains a model until its budget is spent, from the checkpoint of this `identity` if there is
-    one; saves it in the folder `kind` and evaluates the saved weights. `note` evaluates it during
+    one; saves it in the folder `kind` and evaluates the saved weights. `evaluation`: during
     training, by default on held-out text."""
     folder = run.store.folder / kind / trainer.recipe.name
     checkpoint = TrainingCheckpoint(run.folder(kind, trainer.recipe) / "checkpoint.pt", identity)
-    parted = run.device.type == "cpu"
-    trainer.sharing = ParallelGradients(run.workers(trainer.recipe), parted=parted)
+    in_parts = run.device.type == "cpu"
+    trainer.sharing = ParallelGradients(run.workers(trainer.recipe), in_parts=in_parts)
     try:
         curve = curve_of(run, kind, trainer.recipe)
-        spent = _spend_budget(trainer, run, checkpoint, curve, note or _short_evaluation)
+        spent = _spend_budget(trainer, run, checkpoint, curve, evaluation or _short_evaluation)
     finally:
         trainer.sharing.close()
     save(trainer.model, run.store, folder)
-    return Trained(
+    return TrainedModel(
         seconds=round(spent, 1),
         num_steps=trainer.num_steps,
         num_tokens=trainer.num_tokens,
@@ -170,9 +169,9 @@ def _spend_budget(
     run: TrainingRun,
     checkpoint: TrainingCheckpoint,
     curve: LearningCurve,
-    note: Note,
+    evaluate: Evaluation,
 ) -> float:
-    """Takes steps from the checkpoint on until the model's seconds are spent; returns the seconds.
+    """Trains from the checkpoint on until the model's seconds are spent; returns the seconds spent.
     The clock is read once a step."""
     schedule, budget = run.preset.schedule, run.budget(trainer.recipe)
     spent, evaluation_due = checkpoint.load(trainer)
@@ -180,11 +179,11 @@ def _spend_budget(
     if not trainer.num_steps:
         curve.begin()
     else:
-        progress.note(f"goes on from step {trainer.num_steps}, {min(spent / budget, 1.0):.0%} done")
+        progress.note(f"resumes at step {trainer.num_steps}, {min(spent / budget, 1.0):.0%} done")
     last, saved_at = run.clock(), spent
     while evaluation_due or spent < budget:
         if evaluation_due:
-            progress.note(note(trainer, run))
+            progress.note(evaluate(trainer, run))
             evaluation_due, saved_at = False, spent
             checkpoint.save(trainer, spent)
             continue
@@ -219,8 +218,8 @@ def _short_evaluation(trainer: Trainer, run: TrainingRun) -> str:
 
 
 def save(model: PreTrainedModel, store: TokenStore, folder: Path) -> None:
-    """Writes the model in bfloat16 and its tokenizer, for `from_pretrained`; whole or not at
-    all."""
+    """Writes the model in bfloat16 and its tokenizer, for `from_pretrained`; an existing folder is
+    replaced only once the new one is complete."""
     copied: Any = copy.deepcopy(model).to(torch.bfloat16)  # type: ignore[arg-type]
     copied.config.dtype = torch.bfloat16
     special = _special_ids(store)

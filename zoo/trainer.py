@@ -123,7 +123,7 @@ class Trainer:
             with autocast(self.device):
                 return self.minimised(self.model, part)
 
-        return self.sharing.gradients(total_of, windows, list(self.model.parameters()))
+        return self.sharing.set_gradients(total_of, windows, list(self.model.parameters()))
 
     def loss(self) -> float:
         """The running mean of the training loss in nats a token; waits for the device."""

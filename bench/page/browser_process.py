@@ -10,10 +10,10 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from bench.application import BenchError
-from bench.page.browser import Tab, Tabs, choose, chromium, open_page, wait_for_end
+from bench.page.browser import Tab, choose, chromium, open_page, wait_for_end
 from core.errors import SpecScopeError
 
-# Until the server has received what was typed.
+# For the server to receive the text that was typed.
 TYPED_MS = 300
 # For a browser to close.
 CLOSE_TIMEOUT_S = 10.0
@@ -26,32 +26,32 @@ class BrowserClient:
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
 
-    def ask(self, method: str, *values: Any) -> Any:
+    def call(self, method: str, *values: Any) -> Any:
         """Calls a method of `_PageActions` there and returns its result."""
         try:
-            with suppress(OSError):  # it has ended; its error may still be in the pipe
+            with suppress(OSError):  # the process has ended: its error may still be in the pipe
                 self._pipe.send((method, values))
-            answer = self._pipe.recv()
+            result = self._pipe.recv()
         except (EOFError, OSError) as error:
             raise BenchError(f"the browser's process ended at {method!r}") from error
-        if isinstance(answer, SpecScopeError):
-            raise answer
-        return answer
+        if isinstance(result, SpecScopeError):
+            raise result
+        return result
 
 
 @contextmanager
 def browser_client(suite: str, url: str) -> Iterator[BrowserClient]:
     """A browser for the page at `url`. Its first call raises ConfigError if there is no
     Chromium."""
-    spawned = multiprocessing.get_context("spawn")
-    ours, theirs = spawned.Pipe()
-    process = spawned.Process(target=_serve_calls, args=(theirs, suite, url), daemon=True)
+    spawn = multiprocessing.get_context("spawn")
+    client_end, server_end = spawn.Pipe()
+    process = spawn.Process(target=_serve_calls, args=(server_end, suite, url), daemon=True)
     process.start()
-    theirs.close()
+    server_end.close()
     try:
-        yield BrowserClient(ours)
+        yield BrowserClient(client_end)
     finally:
-        ours.close()
+        client_end.close()
         process.join(CLOSE_TIMEOUT_S)
         process.terminate()
 
@@ -60,7 +60,7 @@ def _serve_calls(pipe: Connection, suite: str, url: str) -> None:
     """Serves calls from the pipe until it is closed or a call fails; the error is sent back."""
     try:
         with chromium(suite) as browser:
-            actions = _PageActions(Tabs(browser).take(), url)
+            actions = _PageActions(Tab(browser), url)
             while True:
                 method, values = pipe.recv()
                 pipe.send(getattr(actions, method)(*values))
@@ -82,6 +82,7 @@ class _PageActions:
         choose(page, preset, tokens)
 
     def run(self, prompt: str) -> None:
+        """Type the prompt and click Run."""
         page = self._tab.page
         page.fill("#prompt textarea", prompt)
         page.wait_for_timeout(TYPED_MS)

@@ -34,14 +34,14 @@ def watched_speed(browser: BrowserClient, site: Site, prompt: str, tokens: int) 
     `tokens`."""
     site.clock.rounds.clear()
     site.clock.tokens.clear()
-    browser.ask("run", prompt)
+    browser.call("run", prompt)
     # Not by the page, which may still say that the previous run is finished.
     until = time.monotonic() + PATIENCE_S
     while sum(map(len, site.clock.tokens.values())) < tokens:
         if time.monotonic() > until:
             raise BenchError(f"the run did not come to its {tokens} tokens")
         time.sleep(LOOK_S)
-    browser.ask("wait_for_end")
+    browser.call("wait_for_end")
     return pace(site.clock)
 
 

@@ -56,9 +56,12 @@ CONTESTANTS: Mapping[str, tuple[str, str]] = MappingProxyType(
 CLIENTS = (1, 2, 4, 8, 16, 32)
 RATES = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5)
 # Requests that an open loop serves at once; capacity is measured with as many.
-PLACES = 8
-SHARES = (0.5, 0.95, 0.99)
-STEPS = (7, 11, 13, 17)
+MAX_CONCURRENT = 8
+PERCENTILES = (0.5, 0.95, 0.99)
+# Candidates for the distance from one prompt to the next, see `_prompt_step`.
+PRIMES = (7, 11, 13, 17)
+# Prompts by which the first one of a repeat moves on, so that repeats differ.
+REPEAT_OFFSET = 11
 # By measure: what it is, and decimals where all percentiles are in one cell.
 MEASURES = {"ttft_ms": ("first token", 0), "tpot_ms": ("per token", 1)}
 # CoSine over the best of SpecInfer and others, as its paper claims (arXiv 2503.10325).
@@ -85,12 +88,12 @@ class Load(Suite):
             for name in self.contestants:
                 engine = Engine(models, schedule=CONTESTANTS[name][1])
                 engines[name] = leaving.enter_context(closing(engine))
-            texts: dict[str, list[int]] = {}
+            plain_tokens: dict[str, list[int]] = {}
             items = [str(clients) for clients in self.clients]
             closed = Blocks(context, {"loop": "closed"}, items, "clients")
             closed.measure(
                 {
-                    n: partial(_closed_loop, context, engine, n, texts)
+                    n: partial(_closed_loop, context, engine, n, plain_tokens)
                     for n, engine in engines.items()
                 },
                 warm=Block(str(min(4, max(self.clients))), 0),
@@ -100,7 +103,7 @@ class Load(Suite):
                 capacity = _capacity(context, engines[PLAIN])
                 rates.measure(
                     {
-                        n: partial(_open, context, engine, n, texts, capacity)
+                        n: partial(_open_loop, context, engine, n, plain_tokens, capacity)
                         for n, engine in engines.items()
                     },
                     more=lambda: {"capacity": round(capacity, 3)},
@@ -117,46 +120,46 @@ def load_requests(context: Context, name: str, count: int, first: int) -> list[R
     speculation = SpeculationConfig.preset(CONTESTANTS[name][0])
     sampling = SamplingParams(context.settings.tokens, seed=1, ignore_eos=True)
     prompts = context.prompts
-    step = _step(len(prompts))
-    places = ((first + step * i) % len(prompts) for i in range(count))
-    return [Request(prompts[place].text, sampling, speculation) for place in places]
+    step = _prompt_step(len(prompts))
+    indices = ((first + step * i) % len(prompts) for i in range(count))
+    return [Request(prompts[index].text, sampling, speculation) for index in indices]
 
 
-def _step(num_prompts: int) -> int:
-    """From one prompt to the next. Prompts are in order of their domains, so it skips some; it is a
-    prime that does not divide their number, so that every prompt has its turn."""
-    return next(step for step in STEPS if num_prompts % step)
+def _prompt_step(num_prompts: int) -> int:
+    """Distance from one prompt to the next. Prompts are in order of their domains, so it skips
+    some; it is a prime that does not divide their number, so that every prompt is reached."""
+    return next(step for step in PRIMES if num_prompts % step)
 
 
 def _closed_loop(
-    context: Context, engine: Engine, name: str, texts: dict[str, list[int]], block: Block
+    context: Context, engine: Engine, name: str, plain_tokens: dict[str, list[int]], block: Block
 ) -> dict[str, Any]:
     clients = int(block.item)
     count = max(4 * clients, clients + 12)
-    requests = load_requests(context, name, count, 11 * block.repeat)
+    requests = load_requests(context, name, count, REPEAT_OFFSET * block.repeat)
     rate, served = closed_loop(engine, requests, clients)
-    return {"speed": rate, **_figures(name, requests, served, texts)}
+    return {"speed": rate, **_figures(name, requests, served, plain_tokens)}
 
 
-def _open(
+def _open_loop(
     context: Context,
     engine: Engine,
     name: str,
-    texts: dict[str, list[int]],
+    plain_tokens: dict[str, list[int]],
     capacity: float,
     block: Block,
 ) -> dict[str, Any]:
-    count = max(4 * PLACES, len(context.prompts) // 2)
-    requests = load_requests(context, name, count, 11 * block.repeat)
-    moments = arrivals(count, float(block.item) * capacity, seed=block.repeat)
-    rate, served = open_loop(engine, requests, moments, PLACES)
-    return {"speed": rate, **_figures(name, requests, served, texts)}
+    count = max(4 * MAX_CONCURRENT, len(context.prompts) // 2)
+    requests = load_requests(context, name, count, REPEAT_OFFSET * block.repeat)
+    arrival_times = arrivals(count, float(block.item) * capacity, seed=block.repeat)
+    rate, served = open_loop(engine, requests, arrival_times, MAX_CONCURRENT)
+    return {"speed": rate, **_figures(name, requests, served, plain_tokens)}
 
 
 def _capacity(context: Context, engine: Engine) -> float:
-    """Requests per second that plain decoding serves, PLACES at once."""
-    requests = load_requests(context, PLAIN, 6 * PLACES, 0)
-    rate, _ = closed_loop(engine, requests, PLACES)
+    """Requests per second that plain decoding serves, MAX_CONCURRENT at once."""
+    requests = load_requests(context, PLAIN, 6 * MAX_CONCURRENT, 0)
+    rate, _ = closed_loop(engine, requests, MAX_CONCURRENT)
     return rate / context.settings.tokens
 
 
@@ -164,22 +167,22 @@ def _figures(
     name: str,
     requests: Sequence[Request],
     served: Sequence[ServedRequest],
-    texts: dict[str, list[int]],
+    plain_tokens: dict[str, list[int]],
 ) -> dict[str, Any]:
-    """Percentiles, and the number of texts that differ from plain decoding's (PLAIN runs first in
-    every block)."""
+    """Percentiles, and the number of texts that differ from plain decoding's, which are kept by
+    prompt in `plain_tokens`: PLAIN runs first in every block."""
     pairs = list(zip(requests, served, strict=True))
     if name == PLAIN:
-        texts.update({request.prompt: one.token_ids for request, one in pairs})
+        plain_tokens.update({request.prompt: one.token_ids for request, one in pairs})
     return {
         **{
             _percentile_name(measure, share): round(
                 percentile([getattr(one, measure) for one in served], share), 3
             )
             for measure in MEASURES
-            for share in SHARES
+            for share in PERCENTILES
         },
-        "differ": sum(one.token_ids != texts[request.prompt] for request, one in pairs),
+        "differ": sum(one.token_ids != plain_tokens[request.prompt] for request, one in pairs),
     }
 
 
@@ -219,15 +222,15 @@ def _throughput(rows: Sequence[Row], loop: str, head: str) -> str:
 
 
 def _percentiles(rows: Sequence[Row], loop: str, head: str, measure: str) -> str:
-    """All percentiles of a load in one cell, for a page to read; `_latency` is for the chart."""
+    """All percentiles of a load in one cell, to be read; `_latency` has them for a chart."""
     title, digits = MEASURES[measure]
 
     def cell(own: Group) -> str:
         return " / ".join(
-            f"{own.middle(_percentile_name(measure, share)):.{digits}f}" for share in SHARES
+            f"{own.middle(_percentile_name(measure, share)):.{digits}f}" for share in PERCENTILES
         )
 
-    names = ", ".join(f"{100 * share:.0f}th" for share in SHARES)
+    names = ", ".join(f"{100 * share:.0f}th" for share in PERCENTILES)
     note = f"Percentiles ({names}) of the requests of a block, medians over repeats."
     return _by_load(rows, f"Milliseconds: {title}, {loop} loop", head, note, cell)
 
@@ -235,7 +238,8 @@ def _percentiles(rows: Sequence[Row], loop: str, head: str, measure: str) -> str
 def _by_load(
     rows: Sequence[Row], title: str, head: str, note: str, cell: Callable[[Group], str]
 ) -> str:
-    """One row per contestant, one column per load; `cell` of the rows of both, a dash of none."""
+    """One row per contestant, one column per load. `cell` formats the blocks of both; without any
+    there is a dash."""
 
     def at(load: float, group: Group) -> str:
         own = group.of(load=load)
@@ -257,7 +261,7 @@ def _latency(rows: Sequence[Row], loop: str, head: str) -> str:
         f"contestant at {head}": lambda group: f"{group['contestant']} at {group['load']:g}",
     }
     for measure, (title, _) in MEASURES.items():
-        for share in SHARES:
+        for share in PERCENTILES:
             name = _percentile_name(measure, share)
             columns[f"{title}, p{share * 100:.0f}, ms"] = partial(cell, name)
     note = "Percentiles of the requests of a block, medians over repeats."
@@ -274,7 +278,7 @@ def _claims(rows: Sequence[Row]) -> str:
     closed = [_with_item(row, "clients") for row in rows if row["loop"] == "closed"]
     opened = [_with_item(row, "rate") for row in rows if row["loop"] == "open"]
     below = [row for row in opened if row["load"] < 1]
-    shared, cosine, at_8 = "best, shared", "cosine, cosine", (PLACES,)
+    shared, cosine, at_8 = "best, shared", "cosine, cosine", (MAX_CONCURRENT,)
     lines = [
         claim_row(
             "`shared` against `each`, 8 clients",
@@ -314,16 +318,17 @@ def _claims(rows: Sequence[Row]) -> str:
 
 
 def _worst(
-    rows: Sequence[Row], contestant: str, figure: str, base: str, loads: Iterable[float] = ()
+    rows: Sequence[Row], contestant: str, name: str, base: str, loads: Iterable[float] = ()
 ) -> Any:
-    """The smallest ratio over all loads of a contestant's figure to a base's; None if no block has
-    both."""
+    """The smallest ratio, over `loads` (empty: all), of a contestant's figure `name` to that of
+    `base`; None if no block has both."""
     every = Group(rows, rows, **_BLOCKS)
     ratios = [
-        every.of(contestant=contestant, load=load).ratio(figure, contestant=base)
+        every.of(contestant=contestant, load=load).ratio(name, contestant=base)
         for load in loads or dict.fromkeys(row["load"] for row in rows)
     ]
     return min((one for one in ratios if one), key=lambda one: one.value, default=None)
 
 
+# How samples are grouped: a ratio is that of one block, an interval is over repeats.
 _BLOCKS: dict[str, Any] = {"block": ("load", "repeat"), "over": "repeat"}

@@ -57,10 +57,10 @@ class Watching(Suite):
             open_site(Worker(Engine(models))) as site,
             browser_client(self.name, site.url) as browser,
         ):
-            browser.ask("prepare", preset, context.settings.tokens)
+            browser.call("prepare", preset, context.settings.tokens)
             ways = _ways(context, preset, site, browser)
             blocks.measure(ways, warm=first)  # the warm-up measures what an engine measures once
-            for problem in browser.ask("problems")[:1]:
+            for problem in browser.call("problems")[:1]:
                 context.say(f"the page: {problem}")
 
     def report(self, context: Context) -> Report:

@@ -150,14 +150,13 @@ class SpeculationConfig:
     `combine`: a rule of COMBINE_RULES; `vote_tree` keeps `vote_nodes` nodes. Weighted rules use the
     drafters' `weights`: `paper` (Minions' rewards, by `eta`, within `weight_bounds`) or
     `full_information` (how well each predicts every committed token).
-    `routing`: which SSMs draft in a round: `all`, the one that predicts the prompt best
-    (`audition`), or `routed_drafters` of them, by CoSine's rule (`cosine`) or by how well they
-    predict the text relative to their time (`credit`).
+    `routing`: which SSMs draft in a round: `all` (with `goodput`, the one that it picks), the one
+    that predicts the prompt best (`audition`), or `routed_drafters` of them, by CoSine's rule
+    (`cosine`) or by how well they predict the text relative to their time (`credit`).
     `length`: a policy of LENGTH_POLICIES; with `confidence` a draft stops after a token whose score
-    is under `confidence_threshold`. `pipeline`: while the LLM
-    verifies, the drafters draft for other requests (`across`), or for this request's next round,
-    after the likeliest outcomes (`ahead`); `auto`: the one that applies, while it makes rounds
-    faster.
+    is under `confidence_threshold`. `pipeline`: while the LLM verifies, the drafters draft for
+    other requests (`across`), or for this request's next round, after the likeliest outcomes
+    (`ahead`); `auto`: the one that applies, while it makes rounds faster.
     """
 
     drafters: tuple[str, ...] = ("all",)

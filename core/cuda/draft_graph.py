@@ -14,7 +14,7 @@ from core.cuda.draft_requests import (
     DraftRequests,
     DraftRow,
     expands,
-    plain_draft,
+    host_draft,
     write_inputs,
 )
 from core.cuda.kv_view import KvView, ModelGroup, padded_extent
@@ -151,7 +151,7 @@ class _DraftGraph:
         span = (start, time.perf_counter())
         drafts = []
         for i, row in enumerate(requests.rows):
-            draft = plain_draft(requests.layout, tokens[i], scores[i], row.request)
+            draft = host_draft(requests.layout, tokens[i], scores[i], row.request)
             utilities = tensors.utilities[i] if requests.choice.coupled else None
             timings = draft_spans(requests, row, draft, span)
             logits = tensors.logits[i]

@@ -1,5 +1,5 @@
-"""DraftRequests: the requests of one pass to the SSMs of a ModelGroup, how they are written into
-the inputs of a DraftPass, and how its outputs become Drafts."""
+"""DraftRequests: the draft requests that one DraftPass serves, how they are written into its
+inputs, and how its outputs become Drafts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from core.trees.draft import Draft
 from core.trees.noise import SeededNoise, bases_of
 from core.trees.tree import ROOT
 
-__all__ = ["DraftRequests", "DraftRow", "expands", "plain_draft", "present_nodes", "write_inputs"]
+__all__ = ["DraftRequests", "DraftRow", "expands", "host_draft", "present_nodes", "write_inputs"]
 
 # Nodes of a full expansion that one pass drafts.
 MAX_SSM_NODES = 64
@@ -50,14 +50,14 @@ class DraftRow:
 
     @property
     def unread(self) -> list[int]:
-        """The text's other tokens."""
+        """Tokens of the text that the model has not read yet."""
         return self.request.sequence.tokens[self.num_read :]
 
 
 @dataclass(frozen=True)
 class DraftRequests:
-    """`rows` in the order of the arena: for each sequence one row a member of the group, next to
-    each other. `vocab_size` is the LLM's."""
+    """`rows`: for each sequence one row per SSM of the group, adjacent and in the order of the KV
+    arena. `vocab_size` is the LLM's."""
 
     group: ModelGroup
     rows: tuple[DraftRow, ...]
@@ -73,15 +73,19 @@ class DraftRequests:
         """From requests by SSM; None if the SSMs do not run in a single pass, or draft for
         different sequences."""
         group = model_group_of([ssms[name].model for name in by_ssm])
-        sequences = {tuple(one.sequence.run_id for one in many) for many in by_ssm.values()}
+        sequences = {
+            tuple(each.sequence.run_id for each in requests) for requests in by_ssm.values()
+        }
         if group is None or len(sequences) != 1:
             return None
         names = {id(ssms[name].model): name for name in by_ssm}
         order = [(names[id(member)], member) for member in group.members]
-        fitted = {n: [ssms[n].fit_context(one) for one in many] for n, many in by_ssm.items()}
+        fitted = {
+            n: [ssms[n].fit_context(each) for each in requests] for n, requests in by_ssm.items()
+        }
         rows = tuple(
-            DraftRow(name, model, fitted[name][place], ssms[name].state(fitted[name][place]))
-            for place in range(len(sequences.pop()))
+            DraftRow(name, model, fitted[name][i], ssms[name].state(fitted[name][i]))
+            for i in range(len(sequences.pop()))
             # Innermost, so that the rows of one sequence are adjacent, as they are in the arena.
             for name, model in order
         )
@@ -89,15 +93,15 @@ class DraftRequests:
 
     @cached_property
     def layout(self) -> TreeLayout:
-        """The deepest draft's; the others are its first levels."""
+        """That of the deepest draft; the others have its first levels."""
         return TreeLayout(max((row.request.shape for row in self.rows), key=len))
 
     @cached_property
     def width(self) -> int:
-        """Unread tokens that the pass has room for: at least all that one round commits."""
-        most = max(len(self.layout.shape) + 1, *(len(row.unread) for row in self.rows))
-        # In few widths, so that few graphs serve all rounds.
-        return next(width for width in WIDTHS if width >= most)
+        """Unread tokens per row that the pass reads, padded: at least all that a round commits."""
+        needed = max(len(self.layout.shape) + 1, *(len(row.unread) for row in self.rows))
+        # One of a few widths, so that few graphs serve all rounds.
+        return next(width for width in WIDTHS if width >= needed)
 
     @property
     def input_shapes(self) -> dict[str, tuple[int, ...]]:
@@ -106,7 +110,7 @@ class DraftRequests:
 
     @property
     def arena_rows(self) -> tuple[int, ...]:
-        """The rows of the group's arena."""
+        """Of each row, its index in the group's KV arena."""
         return tuple(row.model.place(row.state.row) for row in self.rows)
 
     @property
@@ -116,7 +120,7 @@ class DraftRequests:
 
     @cached_property
     def choice(self) -> ChildChoice:
-        """The same for all rows."""
+        """How children are chosen; `is_supported` checks that all rows agree."""
         return _choice_of(self.rows[0].request, self.vocab_size)
 
     @property
@@ -127,13 +131,13 @@ class DraftRequests:
         return (
             0 < len(self.layout) <= MAX_SSM_NODES
             and max(shape) <= self.group.vocab_size
-            and all(_is_supported(row) for row in self.rows)
+            and all(_is_row_supported(row) for row in self.rows)
             and all(row.request.shape == shape[: len(row.request.shape)] for row in self.rows)
             and len({_choice_of(row.request, self.vocab_size) for row in self.rows}) == 1
         )
 
 
-def _is_supported(row: DraftRow) -> bool:
+def _is_row_supported(row: DraftRow) -> bool:
     request, state = row.request, row.state
     sequence = request.sequence
     return (
@@ -167,7 +171,7 @@ def write_inputs(inputs: HostToDevice, rows: Sequence[DraftRow], *, coupled: boo
         host["first"][i], host["count"][i] = row.num_read, len(unread)
         host["depth"][i] = len(row.request.shape)
         host["ends"][i] = padded_ends(row.request.sequence.eos_ids)
-        # A real number travels as its bits.
+        # The buffer is int64: a float is sent as its bits.
         temperature = np.float64(row.state.calibration.temperature)
         host["temperature"][i] = temperature.view(np.int64)
     if coupled:
@@ -181,11 +185,11 @@ def write_inputs(inputs: HostToDevice, rows: Sequence[DraftRow], *, coupled: boo
             host["bases"][i] = by_run[sequence.run_id]
 
 
-def plain_draft(
+def host_draft(
     layout: TreeLayout, tokens: IntArray, scores: IntArray, request: DraftRequest
 ) -> Draft:
-    """A Draft from the tokens (n,) and scores (n,) of the full tree, without its tensors; its
-    `rows` are those of DraftTensors.logits."""
+    """A Draft from the tokens (n,) and scores (n,) of the full tree, on the host: without logits,
+    but with `rows` into DraftTensors.logits."""
     present = present_nodes(tokens)
     number = {ROOT: ROOT} | {node: i for i, node in enumerate(present)}
     expanded = [node for node in present if expands(layout, tokens, node, request)]

@@ -151,7 +151,7 @@ class _RoundGraph:
         self._drafts: DraftTensors | None = None
         self._packed = torch.zeros(0, dtype=torch.long)
         self._draft = None if draft_pass is None else CachedGraph(draft_pass, pool)
-        self._verify = CachedGraph(lambda: self._round.verify(self._drafts), pool)
+        self._verify = CachedGraph(lambda: self._round.verify_and_commit(self._drafts), pool)
         self._results = DeviceToHost(device)
         self._clock = DeviceClock(device)
 

@@ -1,5 +1,6 @@
-"""RoundPass: verification and commit of a round over tensors: the LLM's pass, acceptance, KV-cache
-commit of the LLM and the SSMs, and the SSMs' calibration. Results are packed for one copy.
+"""RoundPass: everything of a round after drafting, over tensors: the LLM's pass, acceptance, the
+commit in the KV caches of the LLM and the SSMs, and the SSMs' calibration. Results are packed, so
+that one copy brings them to the host.
 
 The SSMs' trees are verified side by side under one root, duplicates included. Which nodes are equal
 is computed on the device; the host builds the merged tree from the results.
@@ -30,8 +31,8 @@ __all__ = ["RoundPass", "round_input_shapes"]
 
 
 def round_input_shapes(rows: int, depth: int) -> dict[str, tuple[int, ...]]:
-    """Inputs of the LLM's part by request: the root's token, its position, end-of-text tokens, and
-    noise hashes of the position after the root and those below it."""
+    """Shapes of the inputs by name, a row for each request: the root's token, its position,
+    end-of-text tokens, and noise hashes of `depth` + 1 positions from that after the root."""
     return {
         "root": (rows, 1),
         "length": (rows,),
@@ -54,23 +55,24 @@ class RoundPass:
     draft_pass: DraftPass | None
 
     def result_shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """The packed results of `verify`, in order."""
+        """Shapes of the packed results by name, in their order."""
         rows, nodes = len(self.view.rows), len(self.layout)
         draft_rows = rows * self.layout.copies if self.draft_pass else 0
-        each = len(self.draft_pass.layout) if self.draft_pass else 0
+        nodes_per_ssm = len(self.draft_pass.layout) if self.draft_pass else 0
         return {
             "target_tokens": (rows, nodes + 1),
             "token_probs": (rows, nodes + 1),
             "node_probs": (rows, nodes),
             "length": (rows,),
-            "tokens": (draft_rows, each),
-            "scores": (draft_rows, each),
-            "kept": (draft_rows,),
+            "tokens": (draft_rows, nodes_per_ssm),
+            "scores": (draft_rows, nodes_per_ssm),
+            "num_kept": (draft_rows,),
             "temperature": (draft_rows,),
         }
 
-    def verify(self, draft: DraftTensors | None) -> torch.Tensor:
-        """Everything after drafting; see `result_shapes`."""
+    def verify_and_commit(self, draft: DraftTensors | None) -> torch.Tensor:
+        """Runs the pass on the drafts, None for plain decoding; returns the packed results, see
+        `result_shapes`."""
         inputs, tables = self.inputs.device, self.tables
         rows = len(self.view.rows)
         # (rows, n): the drafts of a request's SSMs are adjacent rows, so a view puts them side by
@@ -78,24 +80,18 @@ class RoundPass:
         tokens = inputs["root"][:, :0] if draft is None else draft.tokens.view(rows, -1)
         # Absent nodes are fed as token 0; no present node sees them.
         fed = torch.cat((inputs["root"], tokens.clamp(min=0)), 1)
-        places = range(len(self.layout) + 1)
-        logits = self.view.node_logits(
-            # `length` committed slots; the root is fed at depth 1 after them, the nodes below it.
-            fed,
-            tables.depths + 1,
-            places,
-            inputs["length"],
-            tables.ancestors,
-        )
-        # Equal nodes of several SSMs have equal logits up to rounding; all are judged by the first
-        # one's.
+        slots = range(len(self.layout) + 1)
+        # Depths count from the last committed slot: the root, not committed yet, is at depth 1.
+        depths = tables.depths + 1
+        logits = self.view.node_logits(fed, depths, slots, inputs["length"], tables.ancestors)
+        # Equal nodes of several SSMs have equal logits up to rounding: the first one's decide.
         parents = first_equal(tokens, tables)[:, tables.parents]
         trees = TreeBatch(tokens, parents, tables.depths.expand(rows, -1))
         bases = inputs["llm_bases"] if self.uses_noise else None
         outputs = target_outputs(logits, trees, self.sampling, bases)
         paths = accepted_paths(outputs, trees, tables.ancestors[None], inputs["llm_ends"])
-        # Commit in the LLM's KV cache: the root stays, the path moves up to it. What is copied
-        # past the path's end is past the committed length and is overwritten later.
+        # Commit in the LLM's KV cache: the root stays, the path moves up to it. `path` is padded;
+        # what is copied beyond its end is beyond the committed length and is overwritten later.
         path = torch.nn.functional.pad(1 + tables.lineage[paths.last], (1, 0))
         self.view.move(inputs["length"], path)
         parts = (outputs.tokens, outputs.token_probs, outputs.node_probs, paths.length)
@@ -104,8 +100,8 @@ class RoundPass:
             return pack(parts)
         own = outputs.tokens.gather(1, paths.last[:, None])
         committed = self._committed_tokens(tokens, paths, own)
-        of_ssms = self._commit_ssms(self.draft_pass, draft, committed)
-        return pack((*parts, draft.tokens, draft.scores, *of_ssms))
+        ssm_results = self._commit_ssms(self.draft_pass, draft, committed)
+        return pack((*parts, draft.tokens, draft.scores, *ssm_results))
 
     def _committed_tokens(
         self, tokens: torch.Tensor, paths: AcceptedPaths, own: torch.Tensor
@@ -126,30 +122,32 @@ class RoundPass:
     def _commit_ssms(
         self, draft_pass: DraftPass, draft: DraftTensors, committed: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Commits in the SSMs' KV caches: how many fed nodes each row keeps, and its calibration
-        temperature after the round."""
+        """Commits in the SSMs' KV caches. Returns by SSM row (draft_rows,): the number of fed nodes
+        that it keeps, and its calibration temperature after the round."""
         tables, depth = draft_pass.tables, len(draft_pass.layout.shape)
         copies = self.layout.copies
-        # (rows, depth + 1) for each request to each of its SSMs' rows.
+        # From (rows, depth + 1) to (draft_rows, depth + 1): a copy for each SSM of the request.
         committed = committed[:, None].expand(-1, copies, -1).flatten(0, 1)
         depths = tables.depths[1:]
-        # A node of depth d matches if it is the d-th committed token, whichever SSM's node was
-        # accepted.
-        right = (draft.tokens == committed[:, depths - 1]) & (draft.tokens >= 0)
-        walked = deepest_nodes(right, tables.depths[None], tables.ancestors[None])
-        path = tables.lineage[walked.last]
+        # A node of depth d matches if it is the d-th committed token, whichever SSM drafted the
+        # accepted node.
+        matches = (draft.tokens == committed[:, depths - 1]) & (draft.tokens >= 0)
+        matched = deepest_nodes(matches, tables.depths[None], tables.ancestors[None])
+        path = tables.lineage[matched.last]
         limit = self.inputs.device["depth"]
         # The deepest level was not fed, so its node is in no cache.
-        num_kept = torch.minimum(walked.length, limit - 1)
+        num_kept = torch.minimum(matched.length, limit - 1)
         steps = torch.arange(depth, device=path.device)
         draft_pass.view.move(draft.start, path[:, : depth - 1])
-        # The utilities from which the children of the root and of each matching node were chosen.
-        rows = torch.nn.functional.pad(path[:, : depth - 1] + 1, (1, 0))
-        met = (steps <= walked.length[:, None]) & (steps < limit[:, None])
-        at = torch.arange(len(rows), device=rows.device)[:, None]
-        # Row 0 is the root's. Rows past the fed nodes are clamped; their tokens are masked below.
-        utilities = draft.utilities[at, rows.clamp(max=draft_pass.layout.num_fed)]
-        following = committed[:, :depth].masked_fill(~met, NO_TOKEN)
+        # The utilities from which the children of the root and of each matching node were chosen:
+        # row 0 is the root's, row i + 1 node i's.
+        utility_rows = torch.nn.functional.pad(path[:, : depth - 1] + 1, (1, 0))
+        is_reached = (steps <= matched.length[:, None]) & (steps < limit[:, None])
+        draft_rows = torch.arange(len(utility_rows), device=path.device)[:, None]
+        # Rows beyond the fed nodes are clamped; their tokens are masked below.
+        utility_rows = utility_rows.clamp(max=draft_pass.layout.num_fed)
+        utilities = draft.utilities[draft_rows, utility_rows]
+        following = committed[:, :depth].masked_fill(~is_reached, NO_TOKEN)
         return num_kept, updated_temperatures(
             utilities, following, self.inputs.reals("temperature")
         )

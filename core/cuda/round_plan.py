@@ -12,7 +12,7 @@ from functools import cached_property
 from core.cuda.acceptance import is_batchable
 from core.cuda.draft_graph import draft_spans
 from core.cuda.draft_pass import MAX_END_TOKENS
-from core.cuda.draft_requests import DraftRequests, plain_draft, present_nodes
+from core.cuda.draft_requests import DraftRequests, host_draft, present_nodes
 from core.cuda.kv_view import ModelGroup, TreeLayout, padded_extent
 from core.cuda.staging import IntArray, as_reals
 from core.engine.drafting import Drafting
@@ -200,14 +200,14 @@ def fill_drafts(
     """Fills in the drafts of each state and notes in the SSMs' rows what was committed of them."""
     scores, temperatures = as_reals(token_rows["scores"]), as_reals(token_rows["temperature"])
     for i, row in enumerate(requests.rows):
-        draft = plain_draft(requests.layout, token_rows["tokens"][i], scores[i], row.request)
+        draft = host_draft(requests.layout, token_rows["tokens"][i], scores[i], row.request)
         timings = draft_spans(requests, row, draft, span)
         state = plan.states[i // len(requests.group.members)]
         temperature = float(temperatures[i])
         state.drafts[row.request.index] = replace(
             draft, timings=timings, next_temperature=temperature
         )
-        row.model.note(row.state.row, len(row.unread) + int(token_rows["kept"][i]))
+        row.model.note(row.state.row, len(row.unread) + int(token_rows["num_kept"][i]))
     for state in plan.states:
         # By the run's order of drafters; rows are in the stack's.
         state.drafts = dict(sorted(state.drafts.items()))

@@ -48,11 +48,11 @@ class DraftRequest:
     @property
     def worth_starting(self) -> bool:
         """Whether there is a step to take, and the length policy wants it taken."""
-        return bool(self.shape) and self.steps(1, [1.0])
+        return bool(self.shape) and self.continues(1, [1.0])
 
-    def steps(self, depth: int, chances: Sequence[float]) -> bool:
-        """See `core.length.Stop.steps`."""
-        return self.stop is None or self.stop.steps(self.name, depth, chances)
+    def continues(self, depth: int, chances: Sequence[float]) -> bool:
+        """See `core.length.Stop.continues`."""
+        return self.stop is None or self.stop.continues(self.name, depth, chances)
 
 
 Drafts = list[Draft] | BaseException

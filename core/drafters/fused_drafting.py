@@ -211,7 +211,7 @@ class FusedDrafting:
                 # As in a chain (`Growth`): a token's own score says whether it has children, its
                 # path's probability whether another pass is worth its time.
                 grows = _grows(request, tree.trunk_scores[-1])
-                if not grows or not request.steps(depth, [math.prod(tree.trunk_scores)]):
+                if not grows or not request.continues(depth, [math.prod(tree.trunk_scores)]):
                     return
             yield depth
 

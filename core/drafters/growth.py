@@ -150,7 +150,7 @@ class Growth(ABC):
         # The decision sees drawn tokens only, never what the next pass would draw: `mss` and
         # `traversal` stay lossless.
         chances = [self.value[node] for node in nodes]
-        return nodes if self.request.steps(self.depth_of[nodes[0]] + 1, chances) else []
+        return nodes if self.request.continues(self.depth_of[nodes[0]] + 1, chances) else []
 
     def whole_draft(self) -> Draft:
         out = self.out

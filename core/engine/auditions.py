@@ -30,8 +30,8 @@ class AuditionStep:
         self._nodes = nodes
 
     def before_first_draft(self, request: ActiveRequest) -> None:
-        """Once a request: its router or its length policy chooses by the prompt's last tokens."""
-        # A text of a few tokens says too little yet: it is asked about as soon as it is longer.
+        """Once a request, before its first draft: its router or its length policy chooses SSMs by
+        the text's last tokens. It waits until a short text has enough of them."""
         too_short = len(request.sequence.tokens) < MIN_TOKENS
         if request.auditioned or request.grant.length == 0 or too_short:
             return

@@ -318,9 +318,9 @@ class Engine:
     def admit(self, sequence: TokenSequence) -> ActiveRequest:
         """Opens an LLM row, selects drafters and length policy, and starts the run's clock."""
         speculation = sequence.speculation
-        nodes = self._max_tree_nodes(speculation)
-        if nodes is not None:
-            speculation = dataclasses.replace(speculation, max_tree_nodes=nodes)
+        max_tree_nodes = self._max_tree_nodes(speculation)
+        if max_tree_nodes is not None:
+            speculation = dataclasses.replace(speculation, max_tree_nodes=max_tree_nodes)
             sequence.speculation = speculation
         sequence.started = time.perf_counter()
         # The row is opened last, so that a failure before it leaks none: a policy may time passes.
@@ -334,7 +334,7 @@ class Engine:
             drafters,
             policy,
             weights,
-            nodes,
+            max_tree_nodes,
             router=router,
             routed_ssms=frozenset(ssms) if router else frozenset(),
         )
@@ -407,6 +407,7 @@ class Engine:
         return self._carried.setdefault(key, make_weights(config, config.drafters))
 
     def _max_tree_nodes(self, config: SpeculationConfig) -> int | None:
+        """The node budget of a request, `auto` resolved; None: uncut."""
         if config.max_tree_nodes == "uncut":
             return None
         if isinstance(config.max_tree_nodes, int):

@@ -222,9 +222,9 @@ def observe_switch(batch: RoundBatch, auto: PipelineSwitch, began: float) -> Non
     # The union, not the sum: overlapping work is what is being measured. Prefills are once a run.
     ms = union_ms((t.start * 1000, t.end * 1000) for t in worked)
     drafted = sum(max(d.depths, default=0) for state in batch.states for d in state.drafts.values())
-    found = auto.switch.observe(ms / len(batch.states), drafted / len(batch.states))
-    if found is not None:
-        with_it, without = found
+    on_and_off_ms = auto.switch.observe(ms / len(batch.states), drafted / len(batch.states))
+    if on_and_off_ms is not None:
+        with_it, without = on_and_off_ms
         decision = "on" if auto.switch.on else "off"
         for one in auto.runs:
             one.notes.append(

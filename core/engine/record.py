@@ -218,7 +218,7 @@ class Recorder:
             routing_reason=state.route.reason if state.route else "",
             scheduled=state.scheduled,
             loads=sequence.spans(state.loads),
-            nodes=state.nodes,
+            nodes=state.node_trips,
             traffic=state.traffic,
         )
 

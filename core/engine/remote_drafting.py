@@ -142,7 +142,7 @@ class RemoteDrafting:
             request = state.request
             answer = answers[request.sequence.run_id]
             state.drafts |= answer.drafts
-            state.nodes = tuple(replace(trip, plain_ms=plain_ms) for trip in answer.trips)
+            state.node_trips = tuple(replace(trip, plain_ms=plain_ms) for trip in answer.trips)
             request.notes += answer.notes
             state.requests_ahead = tuple(answer.ahead)
             for index, error in answer.errors.items():

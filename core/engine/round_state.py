@@ -190,7 +190,7 @@ class RoundState:
     draft_requests: tuple[DraftRequest, ...] = ()
     drafts: dict[int, Draft] = field(default_factory=dict)
     log_probs: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    nodes: tuple[NodeTrip, ...] = ()  # those asked for drafts
+    node_trips: tuple[NodeTrip, ...] = ()  # to machines that were asked for drafts
     requests_ahead: tuple[DraftRequest, ...] = ()  # of SSMs there that had drafted ahead
     # Drafted early: for this round, for the next one, hits and misses, and the time of it that ran
     # during the pass for another request.

@@ -1,6 +1,6 @@
-"""BatchSchedule: what a scheduler needs of the engine's requests, and what its plans mean for them.
+"""BatchSchedule: turns the engine's requests into a scheduler's inputs, and applies its plans.
 
-The rules themselves are `core.scheduling`, and know no engine.
+The schedulers themselves are in `core.scheduling`, and know no engine.
 """
 
 from __future__ import annotations
@@ -23,39 +23,39 @@ from core.trees.combine import merge_and_select, node_chances, select
 __all__ = ["EACH", "BatchSchedule"]
 
 EACH = "each"
-# Once a request: the SSMs read its prompt, and are asked how well they predict it.
+# Stages that a request has once: the SSMs read its prompt and score how well they predict it.
 OPENING = ("prefill", "audition")
-# Share of a request's last tree in the mean width of its trees.
+# Weight of a request's last tree in the moving average of its trees' widths.
 WIDTH_SHARE = 0.3
 NO_DRAFTS: Mapping[str, RoundState] = MappingProxyType({})
 
 
 class BatchSchedule:
-    """One per engine. Plans each round, divides the node budget of `shared`, and measures rounds.
-    With `each` nothing is done together, and nothing of this is called but `plan`."""
+    """Plans each round, divides one node budget among its trees, and measures it. Inactive with
+    `each`: then `plan` returns all requests, and the engine makes each tree by itself."""
 
     def __init__(self, name: str, costs: Costs) -> None:
         self.name = name
         self._scheduler = make_scheduler(name, costs)
         self._plan = Plan((), ())
-        self._num_queued = self._live = self._passes = 0
+        self._num_queued = self._num_live = self._num_passes = 0
         # The last plan with a decision, and the number of the pass that it was for.
-        self._decided: tuple[Plan, int] | None = None
+        self._last_decision: tuple[Plan, int] | None = None
         self._began = 0.0
-        self._drafted: dict[str, int] = {}
+        self._num_drafted: dict[str, int] = {}  # nodes by run
 
     @property
     def active(self) -> bool:
-        """Whether rounds are planned together at all."""
+        """Whether requests are planned together: with every schedule but `each`."""
         return self._scheduler is not None
 
     @property
     def decision(self) -> ScheduleDecision | None:
         """The latest decision; may be read in any thread."""
-        if self._decided is None:
+        if self._last_decision is None:
             return None
-        plan, number = self._decided
-        return ScheduleDecision(plan.decision, plan.reason, self._passes - number)
+        plan, number = self._last_decision
+        return ScheduleDecision(plan.decision, plan.reason, self._num_passes - number)
 
     def plan(
         self,
@@ -64,24 +64,29 @@ class BatchSchedule:
         num_queued: int,
         drafted: Mapping[str, RoundState] = NO_DRAFTS,
     ) -> tuple[list[ActiveRequest], list[ActiveRequest] | None]:
-        """The requests that the next round verifies, and those that it drafts meanwhile, see Plan;
-        grants and loads are given to all. `modes`: of pipelining, by run; `num_queued`: requests in
-        the queue; `drafted`: the states that wait to be verified, by run."""
+        """The requests that the next round verifies, and those for which it drafts meanwhile (None:
+        not decided here), see Plan. Sets the grant and the load of every request.
+
+        `modes`: the pipeline mode by run; `num_queued`: requests in the queue; `drafted`: the
+        states that wait to be verified, by run.
+        """
         if self._scheduler is None:
             for request in requests:
                 request.decision = None  # of the schedule before this one
                 if request.grant is not FREE or request.load is not None:
-                    _grant(request, FREE, None)
+                    _apply_grant(request, FREE, None)
             return list(requests), None
-        self._began, self._num_queued, self._live = time.perf_counter(), num_queued, len(requests)
+        self._began = time.perf_counter()
+        self._num_queued, self._num_live = num_queued, len(requests)
         self._plan = self._scheduler.plan(
-            [_live(one, modes, drafted.get(one.sequence.run_id)) for one in requests], num_queued
+            [_live_request(one, modes, drafted.get(one.sequence.run_id)) for one in requests],
+            num_queued,
         )
-        self._passes += 1
+        self._num_passes += 1
         if self._plan.decision:
-            self._decided = (self._plan, self._passes)
+            self._last_decision = (self._plan, self._num_passes)
         for request, grant in zip(requests, self._plan.grants, strict=True):
-            _grant(request, grant, self._plan.load)
+            _apply_grant(request, grant, self._plan.load)
             request.waited += 1
             if self._plan.decision:
                 request.decision = self._plan
@@ -92,47 +97,48 @@ class BatchSchedule:
         )
 
     def make_trees(self, states: Sequence[RoundState]) -> None:
-        """Merges each request's drafts; of all requests together only as many nodes are kept as
-        the scheduler's budget allows. Drawn nodes are always kept, see
-        `RoundState.keep_node`."""
+        """Merges each request's drafts, and keeps the likeliest nodes of all requests within the
+        scheduler's budget. Drawn nodes are always kept, see `RoundState.keep_node`."""
         assert self._scheduler is not None, "not called with `each`"
         start = time.perf_counter()
-        self._drafted = {}
+        self._num_drafted = {}
         if any(state.drafts for state in states):
-            self._divide(states)
+            self._divide_nodes(states)
         end, share = time.perf_counter(), 1 / max(1, len(states))
         for state in states:
             state.timings.append(Timed("combine", "combine", start, end, share))
         self._record(states)
 
-    def _divide(self, states: Sequence[RoundState]) -> None:
+    def _divide_nodes(self, states: Sequence[RoundState]) -> None:
+        """Fills in `combined` of each state."""
         assert self._scheduler is not None
         merged = [
             merge_and_select(one.speculation.combine, one.drafts, one.vote_weights)
             for one in states
         ]
-        chances = [node_chances(whole, chosen.nodes) for whole, chosen in merged]
-        self._drafted = {
-            state.request.sequence.run_id: len(chosen.nodes)
-            for state, (_, chosen) in zip(states, merged, strict=True)
+        chances = [node_chances(whole, selection.nodes) for whole, selection in merged]
+        self._num_drafted = {
+            state.request.sequence.run_id: len(selection.nodes)
+            for state, (_, selection) in zip(states, merged, strict=True)
         }
         # Rules that read q need every drawn node: dropping unlikely ones would bias the text.
         may_cut = [not verify_rule(state.speculation.verify).reads_q for state in states]
-        free = [found if cut else [] for found, cut in zip(chances, may_cut, strict=True)]
+        droppable = [each if cut else [] for each, cut in zip(chances, may_cut, strict=True)]
         context = sum(state.root_position for state in states) // max(1, len(states))
-        most = self._scheduler.budget(free, context)
-        kept = _likeliest(free, most) if most is not None else None
-        for index, (state, (whole, chosen)) in enumerate(zip(states, merged, strict=True)):
+        budget = self._scheduler.budget(droppable, context)
+        kept = _likeliest(droppable, budget) if budget is not None else None
+        for index, (state, (whole, selection)) in enumerate(zip(states, merged, strict=True)):
             if kept is not None and may_cut[index]:
-                nodes = tuple(chosen.nodes[place] for place in kept[index])
-                state.combined = select(whole, replace(chosen, nodes=nodes))
+                nodes = tuple(selection.nodes[i] for i in kept[index])
+                state.combined = select(whole, replace(selection, nodes=nodes))
             else:
-                state.combined = select(whole, chosen, state.keep_node)
+                state.combined = select(whole, selection, state.keep_node)
 
     def _record(self, states: Sequence[RoundState]) -> None:
-        """Gives each request of this pass the record of its part."""
+        """Fills in `scheduled` of each state, and updates what the next plan reads of its request:
+        rounds waited, mean tree width."""
         plan, load = self._plan, self._plan.load
-        drafted = sum(self._drafted.values())
+        drafted = sum(self._num_drafted.values())
         granted = sum(len(state.tree) for state in states)
         for state in states:
             request, tree = state.request, state.tree
@@ -143,12 +149,12 @@ class BatchSchedule:
             grant, decided = state.grant, state.decision
             state.scheduled = Scheduled(
                 schedule=self.name,
-                num_live=self._live,
+                num_live=self._num_live,
                 num_batch=len(states),
                 num_waiting=self._num_queued,
                 length_limit=grant.length,
                 drafter_limit=grant.drafters,
-                num_drafted=self._drafted.get(state.request.sequence.run_id, 0),
+                num_drafted=self._num_drafted.get(state.request.sequence.run_id, 0),
                 num_granted=len(state.tree),
                 batch_drafted=drafted,
                 batch_granted=granted,
@@ -158,7 +164,7 @@ class BatchSchedule:
             )
 
     def end_round(self, states: Sequence[RoundState]) -> None:
-        """Measures the round that `plan` has begun."""
+        """Reports the measured round to the scheduler; `plan` has begun it."""
         if self._scheduler is None or not states:
             return
         spans = [t for state in states for t in state.timings if t.start >= self._began]
@@ -166,8 +172,8 @@ class BatchSchedule:
         llm = [t for t in spans if (t.lane, t.name) == (LLM_LANE, "forward")]
         opened = [t for t in models if t.name in OPENING]
         wall_ms = (time.perf_counter() - self._began) * 1000
-        every = [draft for state in states for draft in state.drafts.values()]
-        drafts = [one for draft in every for one in draft.timings]
+        all_drafts = [draft for state in states for draft in state.drafts.values()]
+        drafts = [one for draft in all_drafts for one in draft.timings]
         self._scheduler.observe(
             BatchOutcome(
                 requests=len(states),
@@ -180,19 +186,19 @@ class BatchSchedule:
                 open_ms=_covered_ms(opened),
                 num_opened=sum(any(t in opened for t in state.timings) for state in states),
                 between_ms=wall_ms - _covered_ms([*llm, *models]),
-                steps=max((max(draft.depths, default=0) for draft in every), default=0),
+                steps=max((max(draft.depths, default=0) for draft in all_drafts), default=0),
                 num_queued=self._num_queued,
             )
         )
 
 
-def _grant(request: ActiveRequest, grant: Grant, load: BatchLoad | None) -> None:
+def _apply_grant(request: ActiveRequest, grant: Grant, load: BatchLoad | None) -> None:
     request.grant, request.load = grant, load
     if request.shares_pass is not None:
         request.shares_pass.share(load)
 
 
-def _live(
+def _live_request(
     request: ActiveRequest, modes: Mapping[str, str], drafted: RoundState | None
 ) -> LiveRequest:
     speculation = request.sequence.speculation
@@ -214,15 +220,15 @@ def _covered_ms(timings: Iterable[Timed]) -> float:
     return union_ms((one.start * 1000, one.end * 1000) for one in timings)
 
 
-def _likeliest(chances: Sequence[Sequence[float]], most: int) -> list[list[int]]:
-    """By request, the places of the `most` likeliest nodes of all, in order. Equal ones: the
-    earlier first, so that a parent comes before its child."""
-    every = [
-        (-chance, index, place)
-        for index, found in enumerate(chances)
-        for place, chance in enumerate(found)
+def _likeliest(chances: Sequence[Sequence[float]], budget: int) -> list[list[int]]:
+    """Of the nodes of all requests the `budget` likeliest: by request, their indices in order.
+    Among equals the earlier first, so that a parent comes before its child."""
+    nodes = [
+        (-chance, request, node)
+        for request, own in enumerate(chances)
+        for node, chance in enumerate(own)
     ]
     kept: list[list[int]] = [[] for _ in chances]
-    for _, index, place in sorted(every)[:most]:
-        kept[index].append(place)
-    return [sorted(places) for places in kept]
+    for _, request, node in sorted(nodes)[:budget]:
+        kept[request].append(node)
+    return [sorted(own) for own in kept]

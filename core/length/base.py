@@ -49,9 +49,9 @@ class Stop(Protocol):
         """Whether a node with this score may have children."""
         ...
 
-    def steps(self, drafter: str, depth: int, chances: Sequence[float]) -> bool:
-        """Whether one more model pass is worth its time. It would add children at `depth` (from 1)
-        to nodes with cumulative scores `chances`; for depth 1 these are [1.0]."""
+    def continues(self, drafter: str, depth: int, chances: Sequence[float]) -> bool:
+        """Whether a draft goes on with a pass that adds children at `depth` (from 1) to nodes with
+        cumulative scores `chances`; for depth 1 these are [1.0]."""
         ...
 
     def limits(self, drafter: str) -> StopLimits | None:

@@ -25,7 +25,7 @@ class _ThresholdStop:
         # On a tree: by node, so that branches end independently.
         return score >= self._threshold
 
-    def steps(self, drafter: str, depth: int, chances: Sequence[float]) -> bool:
+    def continues(self, drafter: str, depth: int, chances: Sequence[float]) -> bool:
         return True
 
     def limits(self, drafter: str) -> StopLimits | None:

@@ -174,16 +174,16 @@ class Goodput:
     def _due(self, group: _DrafterGroup) -> bool:
         """Whether it may be probed: its wait is over, and all probes together cost at most 1 % of
         the decode time."""
-        costs = [self._costs.draft_costs(name) for name in group.names]
+        drafter_costs = [self._costs.draft_costs(name) for name in group.names]
         # A drafter that waited has many tokens to catch up with: that start has a meter of its own.
-        late_ms = sum(one.late.get(one.start.get()) + one.step_ms for one in costs)
-        rounds = self._round_costs
-        verify_ms = rounds.verify_ms(PROBE_LENGTH) - rounds.verify_ms(0)
-        return self._backoffs.due(group.label, late_ms + verify_ms + rounds.overhead_ms)
+        late_ms = sum(one.late.get(one.start.get()) + one.step_ms for one in drafter_costs)
+        costs = self._round_costs
+        verify_ms = costs.verify_ms(PROBE_LENGTH) - costs.verify_ms(0)
+        return self._backoffs.due(group.label, late_ms + verify_ms + costs.overhead_ms)
 
     def _reason(self, before: int, rate: float, price: float, costs: Sequence[float]) -> str:
         """A sentence for the reader: the length with its numbers, and what is switched off or
-        probed. `rate`: of the drafter whose stop it tells."""
+        probed. `rate`: that of the drafter whose stop score is shown."""
         after = self._length
         text = f"{before} -> {after}: " if before != after else f"{after} stays: "
         if not after:
@@ -223,17 +223,18 @@ class Goodput:
         drafts = {n: d for n, d in outcome.drafts.items() if d.ms > 0 or d.depths}
         costs = self._round_costs
         costs.measure(outcome, drafts, self._probed_names)
-        rounds = 1.0
+        # Time of this round in plain rounds.
+        plain_rounds = 1.0
         first = next((one for one in self._groups if one.drafts_of(drafts)), None)
         for group in self._groups:
             added_ms = costs.added_ms(group.members, outcome, drafts, first=group is first)
-            # In plain rounds: what the group must earn back in tokens.
+            # What the group must earn back in tokens.
             added = added_ms / costs.plain_ms
             self._judge(group, group.drafts_of(drafts), added)
-            rounds += added
+            plain_rounds += added
         idle = tuple(group.label for group in self._groups if not group.drafts_of(drafts))
         self._backoffs.record_round(outcome.round_ms, idle)
-        costs.record(outcome, drafts, rounds)
+        costs.record(outcome, drafts, plain_rounds)
         if drafts:
             self._deepest = max(self._deepest, len(outcome.widths))
 
@@ -241,14 +242,14 @@ class Goodput:
     def _probed_names(self) -> tuple[str, ...]:
         return self._probed.members if self._probed is not None else ()
 
-    def _judge(self, group: _DrafterGroup, own: Sequence[DraftOutcome], rounds: float) -> None:
-        """Updates the group's balance: its accepted tokens minus the plain rounds (one token each)
-        that would have fitted in its added time; switches the group off at -LOSS."""
+    def _judge(self, group: _DrafterGroup, own: Sequence[DraftOutcome], added: float) -> None:
+        """Updates the group's balance by its accepted tokens minus `added`, the plain rounds (one
+        token each) that would have fitted in the time it added; switches it off at -LOSS."""
         if group is self._probed:
             depth = max((max(draft.depths, default=0) for draft in own), default=0)
             # A probe succeeds if all of its draft was accepted.
             success = 0 < depth <= max((draft.accepted_depth for draft in own), default=0)
-            probe_ms = rounds * self._round_costs.plain_ms
+            probe_ms = added * self._round_costs.plain_ms
             self._backoffs.record_probe(group.label, probe_ms, success=success)
             return
         for draft in own:
@@ -258,7 +259,7 @@ class Goodput:
                 group.rate.add(float(depth < draft.accepted_depth))
         # `credit`: tokens that no drafter before it proposed, so the groups' gains add up to the
         # round's.
-        gain = sum(draft.credit for draft in own) - rounds
+        gain = sum(draft.credit for draft in own) - added
         group.balance = min(SAVED, group.balance + max(WORST, gain))
         if group.balance >= SAVED:
             self._backoffs.record_success(group.label)

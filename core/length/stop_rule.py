@@ -1,6 +1,6 @@
 """The stop rule of `goodput`: a draft goes on while its score is worth the time of one more step.
 
-In the spirit of SmartSpec's goodput (arXiv 2406.14066), with the stop inside the draft. Pure
+After SmartSpec's goodput (arXiv 2406.14066), but decided within the draft, by its scores. Pure
 numbers: knows no drafter and no clock.
 """
 
@@ -28,23 +28,24 @@ def step_limits(rate: float, costs: Sequence[float], longest: int) -> StopLimits
 
 
 class StopRule:
-    """See Stop. `limits` by drafter; `least`: the tokens that verifying one more node must bring.
+    """See Stop. `limits` by drafter; `min_chance`: the time of verifying one more node, in
+    committed tokens; a node that is likelier to be accepted than that is worth it.
 
-    Lossless under `mss` and `traversal`: whether a step is run depends on the scores of tokens that
-    are drawn already and on earlier rounds, never on what the step would draw.
-    `keeps`, which looks at the drawn token itself, is not called there.
+    Lossless under `mss` and `traversal`: whether a step is run depends on earlier rounds and on the
+    scores of tokens that are drawn already, never on what the step would draw. `keeps` looks at the
+    drawn token itself, and is not called under these two.
     """
 
-    def __init__(self, limits: Mapping[str, StopLimits], least: float) -> None:
+    def __init__(self, limits: Mapping[str, StopLimits], min_chance: float) -> None:
         self._limits = limits
-        self._least = least
+        self._min_chance = min_chance
 
     def grows(self, score: float) -> bool:
-        """Always true: the rule decides on whole levels, not on single nodes."""
+        """Always true: the rule decides on levels, in `continues`."""
         return True
 
-    def steps(self, drafter: str, depth: int, chances: Sequence[float]) -> bool:
-        """`step_limits` for a frontier whose cumulative scores are `chances`."""
+    def continues(self, drafter: str, depth: int, chances: Sequence[float]) -> bool:
+        """See `step_limits`; False for a drafter without limits, which is switched off."""
         limits = self._limits.get(drafter)
         if limits is None or depth > (limits.longest or 0):
             return False
@@ -57,5 +58,5 @@ class StopRule:
         return self._limits.get(drafter, StopLimits(longest=0))
 
     def keeps(self, drafter: str, depth: int, chance: float) -> bool:
-        """A node's cumulative score, P(it is accepted), against the time that verifying it adds."""
-        return chance >= self._least
+        """Whether a node's cumulative score, P(it is accepted), is at least `min_chance`."""
+        return chance >= self._min_chance

@@ -10,15 +10,15 @@ import torch
 
 __all__ = ["MAX_GRAPHS", "CachedGraph", "GraphPool"]
 
-# Graphs kept at once, one for each shape, set of rows and extent.
-# When full, all are dropped: a text that grows never needs its old extents again.
+# Graphs that a cache keeps, one for each shape, set of rows and extent of the KV cache. When it is
+# full all are dropped: a text that grows never needs its old extents again.
 MAX_GRAPHS = 48
 
 T = TypeVar("T")
 
 
 class GraphPool:
-    """The memory that graphs share which never run at the same time, and whether to capture.
+    """Memory shared by graphs that never run at the same time, and whether graphs are captured.
 
     `captures` becomes False, with a warning that names the reason, once a capture fails.
     """
@@ -40,15 +40,15 @@ class GraphPool:
         self._first = self._first or graph
         return graph, output
 
-    def give_up(self, error: RuntimeError) -> None:
-        """No more captures: the next one would fail alike."""
+    def disable(self, error: RuntimeError) -> None:
+        """Ends capturing with a warning: the next capture would fail in the same way."""
         self.captures = False
         reason = (str(error).splitlines() or [repr(error)])[0]
         warnings.warn(f"CUDA graphs are off, rounds are slower: {reason}", stacklevel=3)
 
 
 class CachedGraph(Generic[T]):
-    """Each call runs `work` exactly once, so it may change its own inputs.
+    """`work`, captured once: each call runs it exactly once, so it may change its own inputs.
 
     The first call runs it eagerly, as a warm-up. The second captures it, if the pool captures; from
     then on it is replayed and returns the same tensors every time. Work that cannot be captured
@@ -72,7 +72,7 @@ class CachedGraph(Generic[T]):
             except torch.cuda.OutOfMemoryError:
                 pass  # tried again at the next call, when there may be room
             except RuntimeError as error:  # this device or driver cannot capture it
-                self._pool.give_up(error)
+                self._pool.disable(error)
         self._warm = True
         if self._captured is None:
             return self._work()

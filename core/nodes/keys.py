@@ -41,20 +41,20 @@ class CurveKeys:
 
 
 def write_keys(path: str) -> None:
-    """Writes a new key file that its owner alone can read. Raises ConfigError where there is one
-    already."""
+    """Writes a new key file that its owner alone can read. Raises ConfigError if it exists
+    or cannot be created."""
     secrets = [zmq.curve_keypair()[1].decode() for _ in range(2)]
     try:
-        number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as error:
-        raise ConfigError.of("new_key", path, f"a file that can be made ({error})") from error
-    with os.fdopen(number, "w", encoding="ascii") as file:
+        raise ConfigError.of("new_key", path, f"a file that can be created ({error})") from error
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
         file.write("node-secret {}\nengine-secret {}\n".format(*secrets))
 
 
 def read_keys(path: str | None, field: str = "node_key_file") -> CurveKeys | None:
-    """The keys of a file; None without one. Raises ConfigError that names `field`, also for a file
-    that other users can read."""
+    """The keys of a file; None if `path` is None. Raises ConfigError that names `field` if it is no
+    key file, or one that other users can read."""
     if path is None:
         return None
     try:
@@ -62,13 +62,14 @@ def read_keys(path: str | None, field: str = "node_key_file") -> CurveKeys | Non
         if mode not in (0o600, 0o400):
             shown = f"{path} (mode {mode:o})"
             raise ConfigError.of(field, shown, "a file that its owner alone can read (chmod 600)")
-        found = _LINES.fullmatch(Path(path).read_text(encoding="ascii"))
-        if found is None:
+        match = _LINES.fullmatch(Path(path).read_text(encoding="ascii"))
+        if match is None:
             raise ConfigError.of(field, path, ALLOWED)
-        keys = CurveKeys(found[1].encode(), found[2].encode())
+        keys = CurveKeys(match[1].encode(), match[2].encode())
+        # Raises for a key that is not valid Z85, which the pattern does not exclude.
         _ = keys.node_public, keys.engine_public
-    except (OSError, UnicodeDecodeError, zmq.ZMQError, ValueError) as error:
-        if isinstance(error, ConfigError):
-            raise
+    except ConfigError:  # a ValueError too: not to be wrapped below
+        raise
+    except (OSError, zmq.ZMQError, ValueError) as error:
         raise ConfigError.of(field, path, f"{ALLOWED} ({error})") from error
     return keys

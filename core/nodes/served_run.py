@@ -56,7 +56,7 @@ class LimitsStop:
     def grows(self, score: float) -> bool:
         return score >= self._limits.least
 
-    def steps(self, drafter: str, depth: int, chances: Sequence[float]) -> bool:
+    def continues(self, drafter: str, depth: int, chances: Sequence[float]) -> bool:
         limits = self._limits
         if limits.longest is not None and depth > limits.longest:
             return False

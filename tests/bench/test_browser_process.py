@@ -29,11 +29,11 @@ def leaving(pipe: Connection, suite: str, url: str) -> None:
     """Ends without a word."""
 
 
-def test_it_answers_and_ends_with_whoever_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_answers_calls_and_ends_with_its_client(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench.page.browser_process, "_serve_calls", answering)
     with browser_client("watching", "http://here") as browser:
-        browser.ask("run", "Once")
-        assert browser.ask("problems") == ["problems", "watching", "http://here"]
+        browser.call("run", "Once")
+        assert browser.call("problems") == ["problems", "watching", "http://here"]
     assert multiprocessing.active_children() == []
 
 
@@ -43,7 +43,7 @@ def test_what_fails_there_is_raised_here(monkeypatch: pytest.MonkeyPatch) -> Non
         browser_client("watching", "http://here") as browser,
         pytest.raises(ConfigError, match="suite is 'watching': a Chromium that starts"),
     ):
-        browser.ask("prepare", "best", 8)
+        browser.call("prepare", "best", 8)
 
 
 def test_an_end_without_a_word_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,5 +52,5 @@ def test_an_end_without_a_word_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         browser_client("watching", "http://here") as browser,
         pytest.raises(BenchError, match="the browser's process ended at 'wait_for_end'"),
     ):
-        browser.ask("wait_for_end")
+        browser.call("wait_for_end")
     assert multiprocessing.active_children() == []

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import StoreError, UnknownStudyError
-from lab.keeping import Rests
+from lab.log_retries import UnsavedStates
 from lab.study import Study
 from tests.lab.test_study_runs import Lab, study, until
 
@@ -36,7 +36,7 @@ def soon(true: Callable[[], bool]) -> None:
 @pytest.fixture
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
     monkeypatch.setattr("storage.studies.OPEN_TIMEOUT_S", 0.02)
-    monkeypatch.setattr("lab.keeping.AGAIN_S", 0.02)
+    monkeypatch.setattr("lab.log_retries.RETRY_INTERVAL_S", 0.02)
     made = Lab(tmp_path / "log.db", speed=0.1)
     yield made
     made.close()
@@ -55,7 +55,7 @@ def test_a_cell_waits_for_a_log_that_is_locked_and_says_so(lab: Lab) -> None:
 
 
 def test_a_study_whose_end_cannot_be_written_is_at_rest_and_can_be_gone_on_with(lab, monkeypatch):
-    monkeypatch.setattr("lab.keeping.KEEP_TRYING_S", 0.2)
+    monkeypatch.setattr("lab.log_retries.RETRY_TIMEOUT_S", 0.2)
     lab.conductor.begin(study())
     until(lab, 1)
     with locked(lab.store.path):
@@ -65,9 +65,9 @@ def test_a_study_whose_end_cannot_be_written_is_at_rest_and_can_be_gone_on_with(
         assert "repeat" in end.reason and "measured, but not kept" in end.reason
         assert "locked" in end.reason
         assert lab.store.studies.study("s1")[0].state == "running", "as far as the log knows"
-        assert lab.conductor.rest("s1") == ("failed", end.reason)
+        assert lab.conductor.unsaved_state("s1") == ("failed", end.reason)
     soon(lambda: lab.store.studies.study("s1")[0].state == "failed")
-    soon(lambda: lab.conductor.rest("s1") is None)
+    soon(lambda: lab.conductor.unsaved_state("s1") is None)
     lab.conductor.resume(Study.from_plain(lab.store.studies.study("s1")[1]))
     assert lab.conductor.wait(30)
     assert lab.store.studies.study("s1")[0].state == "completed" and len(lab.results()) == 8
@@ -100,30 +100,30 @@ class Slow:
 
 
 def test_a_study_taken_up_again_is_not_set_to_its_rest_later(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("lab.keeping.AGAIN_S", 0.01)
+    monkeypatch.setattr("lab.log_retries.RETRY_INTERVAL_S", 0.01)
     store = Slow()
-    rests = Rests(store)  # type: ignore[arg-type]
-    rests.record("s1", "failed", "why")
-    rests.record("s2", "stopped", "")
-    with pytest.raises(StoreError), rests.resuming("s1"):
+    states = UnsavedStates(store)  # type: ignore[arg-type]
+    states.record("s1", "failed", "why")
+    states.record("s2", "stopped", "")
+    with pytest.raises(StoreError), states.resuming("s1"):
         raise StoreError("locked still")
-    assert rests.of("s1") == ("failed", "why")
-    with rests.resuming("s1"):
+    assert states.state_of("s1") == ("failed", "why")
+    with states.resuming("s1"):
         pass
-    assert rests.of("s1") is None
+    assert states.state_of("s1") is None
     store.free.set()
-    soon(lambda: rests.of("s2") is None)
-    rests.close()
+    soon(lambda: states.state_of("s2") is None)
+    states.close()
     assert store.written == [("s2", "stopped", "")]
 
 
 def test_what_was_deleted_is_owed_nothing_and_a_close_tries_once_more() -> None:
     store = Slow()
-    rests = Rests(store)  # type: ignore[arg-type]
-    rests.record("s1", "failed", "why")
+    states = UnsavedStates(store)  # type: ignore[arg-type]
+    states.record("s1", "failed", "why")
     store.free.set()
-    rests.close()
-    assert store.written == [("s1", "failed", "why")] and rests.of("s1") is None
+    states.close()
+    assert store.written == [("s1", "failed", "why")] and states.state_of("s1") is None
     store.gone = True
-    rests.record("s2", "failed", "")
-    assert rests.of("s2") is None
+    states.record("s2", "failed", "")
+    assert states.state_of("s2") is None

@@ -125,7 +125,7 @@ def test_a_run_is_written_in_every_format_under_a_name_for_any_system(store: Run
 
 
 def test_how_far_a_long_export_is_is_told(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ui.sessions.exporting.TELL_S", 0.01)
+    monkeypatch.setattr("ui.sessions.exporting.PROGRESS_INTERVAL_S", 0.01)
     for event in synthetic_run(40, seed=1):
         store.record(event, "a")
     *before, (file, line) = export_progress(context(store), ALL, "synthetic-1", "html")
@@ -198,7 +198,7 @@ def test_a_second_run_of_the_list_stands_beside_the_first(store: RunStore) -> No
     assert section.visible and "Another text from token 1 on" in text(answer)
     assert tables["figures"]["0"]["name"] == "Tokens / s"
     assert [desk.frame().run_id for desk in desks[1:]] == [one, two]
-    half = sessions.beside.halves[1]
+    half = sessions.two_runs.halves[1]
     select_round(half, desks[2], {"round": 2})
     assert desks[2].frame().selected_round == 2
     assert select_round(half, TabSession(), {}) and select_round(half, desks[2], {"round": "x"})

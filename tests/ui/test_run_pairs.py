@@ -18,7 +18,7 @@ from ui.run.same_text import same_text
 from ui.run.view import reduce_all
 from ui.server.session import TabSession
 from ui.sessions.two_runs import TwoRuns, both, compare_runs
-from ui.sessions.two_runs_bar import MOVES, moved_both, paced_both, played_both, scrubbed_both
+from ui.sessions.two_runs_bar import MOVES, move_both, play_both, scrub_both, set_rate_of_both
 from ui.sessions.two_runs_tables import figures_of, settings_apart
 
 LONG, SHORT = 9, 4
@@ -32,10 +32,10 @@ def pair(store: RunStore) -> Pair:
         for event in synthetic_run(rounds, seed=seed):
             store.record(event, "a")
     made = context(store)
-    beside, desks = sessions_of(made).beside, (TabSession(), TabSession())
-    values = compare_runs(beside, made, desks, ALL, ("synthetic-0", "synthetic-1"))
-    assert len(values) == len(beside.outputs)
-    return beside, desks
+    two_runs, desks = sessions_of(made).two_runs, (TabSession(), TabSession())
+    values = compare_runs(two_runs, made, desks, ALL, ("synthetic-0", "synthetic-1"))
+    assert len(values) == len(two_runs.outputs)
+    return two_runs, desks
 
 
 def rounds(pair: Pair) -> tuple[int, ...]:
@@ -51,7 +51,7 @@ def shown(pair: Pair, values: list[Any]) -> list[dict[str, Any]]:
 
 
 def press(pair: Pair, name: str) -> list[Any]:
-    return both(*pair, lambda: moved_both(pair[1], name))
+    return both(*pair, lambda: move_both(pair[1], name))
 
 
 def test_each_half_has_text_tree_votes_and_times(pair: Pair) -> None:
@@ -59,19 +59,19 @@ def test_each_half_has_text_tree_votes_and_times(pair: Pair) -> None:
         wanted = {"figures", "strip", "tree", "routing", "proposals", "lengths", "timeline"}
         assert set(half.pictures) == wanted
         assert "submit" not in half.pictures["routing"].js_on_load, "nothing is asked here"
-    halves = shown(pair, both(*pair, lambda: scrubbed_both(pair[1], 3)))
+    halves = shown(pair, both(*pair, lambda: scrub_both(pair[1], 3)))
     assert all(half["tree"]["nodes"] and half["tree"]["round"] == 2 for half in halves)
     assert [half["strip"]["run"] for half in halves] == ["synthetic-0", "synthetic-1"]
 
 
 def test_one_slider_moves_both_and_the_shorter_stands_at_its_end(pair: Pair) -> None:
     for number, expected in ((0, (0, 0)), (3, (3, 3)), (6, (6, SHORT)), (99, (LONG, SHORT))):
-        values = both(*pair, lambda number=number: scrubbed_both(pair[1], number))
+        values = both(*pair, lambda number=number: scrub_both(pair[1], number))
         assert rounds(pair) == expected
         assert values[0]["value"] == max(expected) and values[0]["maximum"] == LONG
-    scrubbed_both(pair[1], None)
+    scrub_both(pair[1], None)
     assert rounds(pair) == (LONG, SHORT), "an emptied box is no move"
-    scrubbed_both(pair[1], -3)
+    scrub_both(pair[1], -3)
     assert rounds(pair) == (0, 0)
 
 
@@ -101,35 +101,35 @@ def test_steps_go_stage_by_stage_through_the_same_round(pair: Pair) -> None:
 
 
 def test_both_play_to_the_end_of_the_longer_one_also_at_another_speed(pair: Pair) -> None:
-    seen = [rounds(pair) for _ in played_both(pair[1], 40.0)]
+    seen = [rounds(pair) for _ in play_both(pair[1], 40.0)]
     assert seen[0] == (0, 0), "from the start, since both stood at their ends"
     assert seen[-1] == (LONG, SHORT) and len(seen) > 2
     assert all(short == min(long, SHORT) for long, short in seen)
-    scrubbed_both(pair[1], 0)
-    playing = played_both(pair[1], 0.25)
+    scrub_both(pair[1], 0)
+    playing = play_both(pair[1], 0.25)
     next(playing)
-    paced_both(pair[1], 5000.0)
+    set_rate_of_both(pair[1], 5000.0)
     assert len(list(playing)) <= 4 and rounds(pair) == (LONG, SHORT)
 
 
 def test_pause_and_a_step_end_the_playing(pair: Pair) -> None:
     for stopping in ("pause", "step"):
-        scrubbed_both(pair[1], 2)
-        playing = played_both(pair[1], 0.25)
+        scrub_both(pair[1], 2)
+        playing = play_both(pair[1], 0.25)
         next(playing)
         press(pair, stopping)
         at = rounds(pair)
         assert list(playing) == [] and rounds(pair) == at
-    playing = played_both(pair[1], 0.25)
+    playing = play_both(pair[1], 0.25)
     next(playing)
-    next(played_both(pair[1], 0.25))
+    next(play_both(pair[1], 0.25))
     assert list(playing) == [], "whoever plays last plays alone"
 
 
 def test_without_two_runs_nothing_moves(pair: Pair) -> None:
     none = (pair[0], (TabSession(), TabSession()))
     assert all(value == values[0] for values in [press(none, "step")] for value in values)
-    assert list(played_both(none[1], 1.0)) == [None]
+    assert list(play_both(none[1], 1.0)) == [None]
 
 
 ASKED = Request("Once", SamplingParams(max_new_tokens=64))
@@ -288,8 +288,8 @@ def test_how_each_run_shared_the_llm_is_a_setting_that_differs(store: RunStore) 
             else:
                 store.record(event, "a")
     made, desks = context(store), (TabSession(), TabSession())
-    beside = sessions_of(made).beside
-    tables = compare_runs(beside, made, desks, ALL, ("synthetic-0", "synthetic-1"))[2]
+    two_runs = sessions_of(made).two_runs
+    tables = compare_runs(two_runs, made, desks, ALL, ("synthetic-0", "synthetic-1"))[2]
     (row,) = (row for row in tables["settings"].values() if row["name"] == "schedule")
     shared = "shared, beside up to 2 other requests: 4 of 4 passes of the LLM were shared, 20 of 36"
     assert row["one"] == "each" and row["two"] == f"{shared} drafted nodes verified"

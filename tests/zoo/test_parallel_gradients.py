@@ -38,12 +38,12 @@ def by_positions(model: nn.Module, windows: Tensor) -> Total:
 
 
 def found(
-    workers: int, loss: Loss = next_token, *, parted: bool = True
+    workers: int, loss: Loss = next_token, *, in_parts: bool = True
 ) -> tuple[float, list[Tensor]]:
     """Loss and gradients of one model and one batch."""
     model = fresh(0)
-    sharing = ParallelGradients(workers, parted=parted)
-    mean = sharing.gradients(lambda part: loss(model, part), WINDOWS, list(model.parameters()))
+    sharing = ParallelGradients(workers, in_parts=in_parts)
+    mean = sharing.set_gradients(lambda part: loss(model, part), WINDOWS, list(model.parameters()))
     sharing.close()
     gradients = [each.grad for each in model.parameters()]
     assert all(gradient is not None for gradient in gradients)
@@ -58,7 +58,7 @@ def found(
 @pytest.mark.parametrize("workers", [1, 2, 3, 8])
 def test_parts_make_up_the_whole(workers: int, loss: Loss) -> None:
     """Of five windows the parts differ in size, and in what their positions weigh."""
-    mean, whole = found(1, loss, parted=False)
+    mean, whole = found(1, loss, in_parts=False)
     shared, parts = found(workers, loss)
     assert shared == pytest.approx(mean, rel=1e-5)
     for one, other in zip(whole, parts, strict=True):
@@ -102,7 +102,7 @@ def test_what_a_part_raises_is_raised() -> None:
         raise RuntimeError("no loss")
 
     with pytest.raises(RuntimeError, match="no loss"):
-        sharing.gradients(fails, WINDOWS, [torch.zeros(1, requires_grad=True)])
+        sharing.set_gradients(fails, WINDOWS, [torch.zeros(1, requires_grad=True)])
     sharing.close()
 
 

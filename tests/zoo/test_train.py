@@ -173,7 +173,7 @@ def test_the_budget_counts_what_was_spent_before(ticking_run: MakeRun) -> None:
     stream = io.StringIO()
     longer = train_model(SSM, ticking_run(ONE, 12, stream=stream))
     assert (longer.num_steps, longer.seconds) == (12, 12.0)
-    assert "ssm-code goes on from step 5, 43% done" in stream.getvalue()
+    assert "ssm-code resumes at step 5, 43% done" in stream.getvalue()
 
 
 def test_a_family_shares_the_minutes_and_writes_its_figures(ticking_run, store):

@@ -51,7 +51,8 @@ __all__ = [
 ]
 
 LIVE = "the Live tab's settings"
-SAMPLING = SAMPLING_NAMES[:7]  # as far as the seed
+"""The choice that stands for no preset."""
+SAMPLING = SAMPLING_NAMES[:7]  # up to the seed
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,7 @@ def _build_form(answers: bool) -> dict[str, Any]:
         3,
         step=1,
         label="Repeats",
-        info="Of each, one after the other in turn: A B C A B C.",
+        info="How often each is measured. In turn: A B C A B C.",
         elem_id="compare-repeats",
     )
     begin = gr.Button("Compare", variant="primary", elem_id="compare-begin")
@@ -138,7 +139,7 @@ def _build_sampling() -> dict[str, Component]:
             1000,
             step=1,
             label="Seed",
-            info="Of the first repeat; each further one has the next. Empty: one is drawn.",
+            info="Of the first repeat; each later repeat adds 1. Empty: one is drawn.",
         ),
     }
     for name, control in components.items():
@@ -160,21 +161,23 @@ def _build_pictures() -> dict[str, gr.HTML]:
 
 
 def compare_choices(own: dict[str, Any] | None) -> list[str]:
-    """The choices: built-in presets, Live's settings, the visitor's own presets."""
-    ours = [name for name in PRESETS if not SpeculationConfig.preset(name).never_drafts]
-    return [*ours, LIVE, *(own or {})]
+    """The choices: built-in presets, Live's settings, the visitor's presets `own`."""
+    built_in = [name for name in PRESETS if not SpeculationConfig.preset(name).never_drafts]
+    return [*built_in, LIVE, *(own or {})]
 
 
 # -- handlers --
 
 
 def study_of(context: Context, values: Sequence[Any]) -> Study:
-    """The study that Compare measures, from the values of `Compare.inputs`, the visitor's presets
-    and the fields of Live's form. ConfigError names the field."""
+    """The study that Compare measures. `values`: those of `Compare.inputs`, the visitor's presets,
+    the fields of Live's form. Raises ConfigError that names the field."""
     prompt, chosen, repeats = values[:3]
-    sampled = values[3 : 3 + len(SAMPLING)]
+    sampling_values = values[3 : 3 + len(SAMPLING)]
     own, live = values[3 + len(SAMPLING)], values[4 + len(SAMPLING) :]
-    numbers = {name: whole_number(value) for name, value in zip(SAMPLING, sampled, strict=True)}
+    numbers = {
+        name: whole_number(value) for name, value in zip(SAMPLING, sampling_values, strict=True)
+    }
     empty = next((name for name, value in numbers.items() if value is None and name != "seed"), "")
     if empty or repeats is None:
         raise ConfigError(f"{empty or 'repeats'} is empty: a number")
@@ -195,16 +198,17 @@ def study_of(context: Context, values: Sequence[Any]) -> Study:
 
 
 def drawn_values(context: Context, opened: OpenedStudy | None) -> list[Any]:
-    """The pictures' values."""
+    """The values of COMPARE_PICTURES, in order; empty ones without a study."""
     if opened is None:
         return [{} for _ in COMPARE_PICTURES]
     values = comparison_values(opened.study, opened.results, context.store.events)
     return [pack(values[picture.name]) for picture in COMPARE_PICTURES]
 
 
-def request_of(mine: Studies, study_id: str, name: str) -> Request:
-    """A configuration of a comparison as a request of its first repeat. ConfigError."""
-    study = mine.open(study_id).study
+def request_of(studies: Studies, study_id: str, name: str) -> Request:
+    """The request of a configuration's first repeat. Raises ConfigError if the comparison has none
+    of this name."""
+    study = studies.open(study_id).study
     cell = next((cell for cell in study.cells() if cell.contestant == name), None)
     if cell is None:
         allowed = ", ".join(one.name for one in study.configurations)
@@ -224,20 +228,22 @@ def wire_compare(
     tabs: gr.Tabs,
     sessions: Sessions,
 ) -> None:
-    """Connect the tab's components, including sending a configuration to Live and opening a run in
-    Sessions."""
+    """Connects the tab's components, also with Live, which takes over a configuration, and with
+    Sessions, which opens a run."""
     context, board = compare.context, compare.board
     pictures = tuple(compare.pictures[picture.name] for picture in COMPARE_PICTURES)
-    drawn = StudyPictures(pictures, lambda opened: drawn_values(context, opened))
-    wire_study_board(board, visitor, tab, drawn)
+    study_pictures = StudyPictures(pictures, lambda opened: drawn_values(context, opened))
+    wire_study_board(board, visitor, tab, study_pictures)
     inputs = [*compare.inputs, own, *live.form.fields.values()]
-    wire_begin(board, visitor, compare.begin.click, lambda *v: study_of(context, v), inputs, drawn)
+    wire_begin(
+        board, visitor, compare.begin.click, lambda *v: study_of(context, v), inputs, study_pictures
+    )
     tab.select(choices_shown, [own, compare.configurations], compare.configurations, **QUICK)
-    for place, button in enumerate(compare.examples):
-        fill = fill_prompt(place, lambda: context.answers)
+    for index, button in enumerate(compare.examples):
+        fill = fill_prompt(index, lambda: context.answers)
         button.click(fill, None, compare.prompt, **QUICK)
     table = compare.pictures["compared"]
-    into_live(live, tabs, table.edit, _take_handler(compare), [visitor])
+    into_live(live, tabs, table.edit, _request_handler(compare), [visitor])
     into_sessions(sessions, tabs, table.select, visitor)
 
 
@@ -245,16 +251,18 @@ def choices_shown(own: dict[str, Any] | None, chosen: list[str] | None) -> gr.Ch
     """The choices when the tab opens. The selection is sent back only if a preset of the visitor's
     was deleted, since it would overwrite a selection made in the meantime."""
     choices = compare_choices(own)
-    left = [name for name in chosen or () if name in choices]
-    if left == list(chosen or ()):
+    remaining = [name for name in chosen or () if name in choices]
+    if remaining == list(chosen or ()):
         return gr.CheckboxGroup(choices=choices)
-    return gr.CheckboxGroup(choices=choices, value=left)
+    return gr.CheckboxGroup(choices=choices, value=remaining)
 
 
-def _take_handler(compare: Compare) -> Callable[..., Request]:
-    def take(request: gr.Request, event: gr.EventData, visitor: str) -> Request:
+def _request_handler(compare: Compare) -> Callable[..., Request]:
+    def configuration_request(request: gr.Request, event: gr.EventData, visitor: str) -> Request:
         event_data = event._data or {}
-        mine = studies_of(compare.context, request, visitor)
-        return request_of(mine, str(event_data.get("study", "")), str(event_data.get("name", "")))
+        studies = studies_of(compare.context, request, visitor)
+        return request_of(
+            studies, str(event_data.get("study", "")), str(event_data.get("name", ""))
+        )
 
-    return take
+    return configuration_request

@@ -1,6 +1,6 @@
-"""A past run as a file: the formats, and writing one.
+"""A past run as a file, in one of several formats.
 
-The writers are passed in (ui/server/context.py); only the report with its pictures is made here.
+The store's writers are passed in (`Context.exports`); only the HTML report is made here.
 """
 
 from __future__ import annotations
@@ -34,30 +34,26 @@ FORMATS: Mapping[str, str] = MappingProxyType(
 FROM_STORE: Mapping[str, str] = MappingProxyType(
     {"json": "events", "csv": "rounds", "trace": "trace"}
 )
-"""The formats that the store's EXPORTS write, by their names there."""
+"""The formats that the store writes -> their names in its EXPORTS."""
 
 LONGEST_NAME = 80
-TELL_S = 0.3
+PROGRESS_INTERVAL_S = 0.3
 
 
 def export_progress(
     context: Context, asker: Asker, run_id: str, name: str
 ) -> Iterator[tuple[dict[str, Any] | None, Line]]:
-    """Yields progress every TELL_S seconds, then the file of `write_export`. ConfigError,
-    StoreError."""
+    """Yields progress every PROGRESS_INTERVAL_S seconds, then the file of `write_export`, whose
+    errors it raises."""
     shares = [0.0]
     with ThreadPoolExecutor(1) as pool:
         job = pool.submit(write_export, context, asker, run_id, name, shares.append)
-        while not wait((job,), TELL_S).done:
+        while not wait((job,), PROGRESS_INTERVAL_S).done:
             share = shares[-1]
             del shares[:-1]
-            far = f": {100 * share:.0f} %" if share else ""
-            yield (
-                None,
-                Line(
-                    "info", f"Writing {FORMATS[name]}{far}. The file is saved when it is complete."
-                ),
-            )
+            percent = f": {100 * share:.0f} %" if share else ""
+            message = f"Writing {FORMATS[name]}{percent}. The file is saved when it is complete."
+            yield None, Line("info", message)
         file = job.result()
     yield file, Line("good", f"Saved as {file['name']}.")
 
@@ -69,8 +65,11 @@ def write_export(
     name: str,
     on_progress: Callable[[float], None] | None = None,
 ) -> dict[str, Any]:
-    """`name` (of the file), `media_type` and `text` of a run; `on_progress` is called with
-    the share of it that is written, where that can be known. ConfigError, StoreError."""
+    """A run as a file: its `name`, `media_type` and `text`. `name`: a key of FORMATS.
+    `on_progress` is called with the share that is written (0 to 1), for the HTML report only.
+
+    Raises ConfigError for an unknown format, StoreError for no run, one that is gone or another
+    visitor's."""
     choice("format", name, tuple(FORMATS))
     if not run_id:
         raise StoreError("no run is opened: open one from the list first")

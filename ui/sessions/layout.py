@@ -12,7 +12,7 @@ from ui.server.context import Context
 from ui.sessions.exporting import FORMATS
 from ui.sessions.history import NO_DRAFTER, ORDERS, SINCE, STATUSES
 from ui.sessions.retention import THINNING
-from ui.sessions.two_runs import TwoRuns, build_beside
+from ui.sessions.two_runs import TwoRuns, build_two_runs
 from ui.shared.board import Board, build_board
 from ui.shared.parts import download, notice, run_list
 from ui.shared.past_studies import PastStudies, build_past_studies
@@ -105,7 +105,7 @@ class Sessions:
     studies: PastStudies
     retention: Retention
     on: OpenedRun
-    beside: TwoRuns
+    two_runs: TwoRuns
     opened: gr.State
     comparing: gr.State
 
@@ -133,11 +133,11 @@ def build_sessions(context: Context) -> Sessions:
         with gr.Column(elem_id="sessions-detail"):
             on = _build_opened()
             board = build_board(context, "sessions", "Open a run from the list.")
-    beside = build_beside(context)
+    two_runs = build_two_runs(context)
     board = replace(board, stop=on.stop)
     states = gr.State(""), gr.State("")
     shown = (board, filters, choose, runs, message_box, older, newer, refresh, studies)
-    return Sessions(*shown, retention, on, beside, *states)
+    return Sessions(*shown, retention, on, two_runs, *states)
 
 
 def _filters() -> Filters:

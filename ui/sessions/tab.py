@@ -118,13 +118,13 @@ def choose_run(
     Returns the board, what plays, the id; the facts about the run, its note; the two runs; for
     which run a second one is chosen, the button, its notice.
     """
-    board, beside = sessions.board, sessions.beside
+    board, two_runs = sessions.board, sessions.two_runs
     if not comparing:
         opened = opened_run(sessions, tab_sessions[0], asker, run_id)
-        closed = [gr.Column(visible=False), *(gr.skip() for _ in beside.outputs[1:])]
+        closed = [gr.Column(visible=False), *(gr.skip() for _ in two_runs.outputs[1:])]
         about = about_run(board.context, asker, opened[-1])
         return [*opened, *about, *closed, gr.skip(), gr.skip(), gr.skip()]
-    pair = compare_runs(beside, board.context, tab_sessions[1:], asker, (comparing, run_id))
+    pair = compare_runs(two_runs, board.context, tab_sessions[1:], asker, (comparing, run_id))
     skips = [gr.skip() for _ in (*sessions.opened_outputs, *sessions.on.about_outputs)]
     return [*skips, *pair, *no_comparison()[1:]]
 

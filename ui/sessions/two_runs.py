@@ -38,7 +38,7 @@ from ui.words.dates import local_time
 from ui.words.messages import Line
 from ui.words.settings import settings_of
 
-__all__ = ["TwoRuns", "Half", "build_beside", "both", "compare_runs", "select_round"]
+__all__ = ["TwoRuns", "Half", "build_two_runs", "both", "compare_runs", "select_round"]
 
 KINDS = {"identical": "good", "distribution": "good", "tie": "warn", "bug": "error"}
 ORDINALS = {"one": "First", "two": "Second"}
@@ -84,7 +84,7 @@ class TwoRuns:
         return [self.section, self.said, self.tables, self.bar.scrub, *pictures]
 
     @property
-    def moved_outputs(self) -> list[Any]:
+    def bar_outputs(self) -> list[Any]:
         """The outputs that the bar changes: its slider and the pictures of both halves."""
         return [self.bar.scrub, *(one for half in self.halves for one in half.pictures.values())]
 
@@ -93,11 +93,11 @@ class TwoRuns:
         one, two = self.halves
         return one.session(context, request), two.session(context, request)
 
-    def moving_values(self, tab_sessions: tuple[TabSession, TabSession]) -> list[Any]:
-        """The present values of `moved_outputs`; empty before two runs were chosen."""
+    def bar_values(self, tab_sessions: tuple[TabSession, TabSession]) -> list[Any]:
+        """The present values of `bar_outputs`; empty before two runs were chosen."""
         players = bar_players(tab_sessions)
         if len(players) < len(tab_sessions):
-            return [gr.skip() for _ in self.moved_outputs]
+            return [gr.skip() for _ in self.bar_outputs]
         drawn = [
             half.draw(session) for half, session in zip(self.halves, tab_sessions, strict=True)
         ]
@@ -107,7 +107,7 @@ class TwoRuns:
 # -- layout --
 
 
-def build_beside(context: Context) -> TwoRuns:
+def build_two_runs(context: Context) -> TwoRuns:
     """Hidden until two runs are chosen; on a narrow screen the halves are stacked."""
     with gr.Column(visible=False, elem_id="sessions-pair", elem_classes="sp-pair-box") as section:
         message_box = notice("pair-said")
@@ -138,7 +138,7 @@ def _build_half(page: str) -> Half:
 
 
 def compare_runs(
-    beside: TwoRuns,
+    two_runs: TwoRuns,
     context: Context,
     tab_sessions: tuple[TabSession, TabSession],
     asker: Asker,
@@ -157,7 +157,7 @@ def compare_runs(
         shown: list[Any] = []
         schedules: list[str] = []
         for half, session, run, source in zip(
-            beside.halves, tab_sessions, runs, sources, strict=True
+            two_runs.halves, tab_sessions, runs, sources, strict=True
         ):
             player = Player(source, Pace("full"))
             # At full speed one step takes in all that a past run has.
@@ -177,7 +177,7 @@ def compare_runs(
         return [gr.Column(visible=True), outcome, tables, place, *shown]
 
     def refusal(message: str) -> list[Any]:
-        rest = [gr.skip() for _ in beside.outputs[2:]]
+        rest = [gr.skip() for _ in two_runs.outputs[2:]]
         return [gr.Column(visible=True), notice_value([Line("error", message)]), *rest]
 
     return guard_once(work, refusal)
@@ -193,15 +193,15 @@ def _head(half: Half, run: Any) -> dict[str, Any]:
 
 
 def both(
-    beside: TwoRuns, tab_sessions: tuple[TabSession, TabSession], work: Callable[[], None]
+    two_runs: TwoRuns, tab_sessions: tuple[TabSession, TabSession], work: Callable[[], None]
 ) -> list[Any]:
     """Apply `work` to both runs, then show them."""
 
     def work_and_draw() -> list[Any]:
         work()
-        return beside.moving_values(tab_sessions)
+        return two_runs.bar_values(tab_sessions)
 
-    return guard_once(work_and_draw, lambda _: [gr.skip() for _ in beside.moved_outputs])
+    return guard_once(work_and_draw, lambda _: [gr.skip() for _ in two_runs.bar_outputs])
 
 
 def select_round(half: Half, session: TabSession, data: Any) -> list[Any]:

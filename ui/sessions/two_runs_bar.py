@@ -19,11 +19,11 @@ __all__ = [
     "Bar",
     "bar_players",
     "build_bar",
-    "moved_both",
-    "paced_both",
+    "move_both",
+    "set_rate_of_both",
     "place_of",
-    "played_both",
-    "scrubbed_both",
+    "play_both",
+    "scrub_both",
 ]
 
 FRAME_S = 1 / 10
@@ -103,7 +103,7 @@ def place_of(players: Sequence[Player]) -> Any:
 
 
 def stage_of(players: Sequence[Player]) -> int:
-    """The stage of both; a run that has ended is behind."""
+    """The stage of both: that of the longer run, where the shorter one waits at its end."""
     return max((one.stage for one in players), default=0)
 
 
@@ -120,8 +120,8 @@ def _to(players: Sequence[Player], stage: int) -> None:
 # -- handlers --
 
 
-def moved_both(tab_sessions: Sequence[TabSession], name: str) -> None:
-    """One click on a button that moves both runs at once."""
+def move_both(tab_sessions: Sequence[TabSession], name: str) -> None:
+    """Moves both runs, as the clicked button `name` does."""
     players = bar_players(tab_sessions)
     here = stage_of(players)
     if name in ("round-previous", "round-next"):
@@ -131,30 +131,31 @@ def moved_both(tab_sessions: Sequence[TabSession], name: str) -> None:
     _to(players, here + MOVES[name] if target is None else target)
 
 
-def scrubbed_both(tab_sessions: Sequence[TabSession], number: float | None) -> None:
-    """Move both to the end of a round; an empty box has no effect."""
+def scrub_both(tab_sessions: Sequence[TabSession], number: float | None) -> None:
+    """Moves both to the end of round `number`; None (an empty box) has no effect."""
     if number is not None:
         _to(bar_players(tab_sessions), EVENTS_A_ROUND * parse_whole_number("round", number))
 
 
-def paced_both(tab_sessions: Sequence[TabSession], rate: float | None) -> None:
-    """Change the speed, also of runs that are playing."""
+def set_rate_of_both(tab_sessions: Sequence[TabSession], rate: float | None) -> None:
+    """Sets the speed in rounds per second, also of runs that are playing."""
     for one in bar_players(tab_sessions):
         if rate is not None:
             one.set_pace(Pace("step", min(FASTEST, max(SLOWEST, rate))))
 
 
-def played_both(
+def play_both(
     tab_sessions: Sequence[TabSession],
     rate: float | None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[None]:
-    """Yields whenever both have moved; starts from the beginning if both are at their ends."""
+    """Plays both, and yields whenever they have moved; from the beginning if both are at their
+    ends."""
     players = bar_players(tab_sessions)
     if not players:
         yield None
         return
-    paced_both(tab_sessions, rate)
+    set_rate_of_both(tab_sessions, rate)
     if all(one.at_end for one in players):
         _to(players, 0)
     turns = [one.take_turn() for one in players]

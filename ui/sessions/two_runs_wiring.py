@@ -10,15 +10,15 @@ import gradio as gr
 from ui.server.context import Context
 from ui.server.session import guard, guard_once
 from ui.sessions.two_runs import Half, TwoRuns, both, select_round
-from ui.sessions.two_runs_bar import moved_both, paced_both, played_both, scrubbed_both
+from ui.sessions.two_runs_bar import move_both, play_both, scrub_both, set_rate_of_both
 from ui.shared.event_options import EACH, LATEST, QUIET
 
-__all__ = ["wire_beside"]
+__all__ = ["wire_two_runs"]
 
 
-def wire_beside(beside: TwoRuns, context: Context) -> None:
+def wire_two_runs(two_runs: TwoRuns, context: Context) -> None:
     """The bar moves both halves; a click in one picture selects the round in all of its half."""
-    for half in beside.halves:
+    for half in two_runs.halves:
         for picture in half.pictures.values():
             picture.select(
                 _pick_handler(half, context),
@@ -26,15 +26,15 @@ def wire_beside(beside: TwoRuns, context: Context) -> None:
                 list(half.pictures.values()),
                 **EACH,
             )
-    bar = beside.bar
+    bar = two_runs.bar
     for name, button in bar.buttons.items():
         if name != "play":
-            press = _move_handler(beside, context, name)
-            button.click(press, None, beside.moved_outputs, **EACH)
-    bar.scrub.input(_scrub_handler(beside, context), bar.scrub, beside.moved_outputs, **LATEST)
-    bar.rate.release(_rate_handler(beside, context), bar.rate, None, **LATEST)
-    play = _play_handler(beside, context)
-    bar.buttons["play"].click(play, bar.rate, beside.moved_outputs, **QUIET, concurrency_limit=None)
+            press = _move_handler(two_runs, context, name)
+            button.click(press, None, two_runs.bar_outputs, **EACH)
+    bar.scrub.input(_scrub_handler(two_runs, context), bar.scrub, two_runs.bar_outputs, **LATEST)
+    bar.rate.release(_rate_handler(two_runs, context), bar.rate, None, **LATEST)
+    play = _play_handler(two_runs, context)
+    bar.buttons["play"].click(play, bar.rate, two_runs.bar_outputs, **QUIET, concurrency_limit=None)
 
 
 def _pick_handler(half: Half, context: Context) -> Callable[..., list[Any]]:
@@ -44,37 +44,40 @@ def _pick_handler(half: Half, context: Context) -> Callable[..., list[Any]]:
     return pick
 
 
-def _move_handler(beside: TwoRuns, context: Context, name: str) -> Callable[..., list[Any]]:
+def _move_handler(two_runs: TwoRuns, context: Context, name: str) -> Callable[..., list[Any]]:
     def move(request: gr.Request) -> list[Any]:
-        tab_sessions = beside.tab_sessions(context, request)
-        return both(beside, tab_sessions, lambda: moved_both(tab_sessions, name))
+        tab_sessions = two_runs.tab_sessions(context, request)
+        return both(two_runs, tab_sessions, lambda: move_both(tab_sessions, name))
 
     return move
 
 
-def _scrub_handler(beside: TwoRuns, context: Context) -> Callable[..., list[Any]]:
+def _scrub_handler(two_runs: TwoRuns, context: Context) -> Callable[..., list[Any]]:
     def move(request: gr.Request, number: float | None) -> list[Any]:
-        tab_sessions = beside.tab_sessions(context, request)
-        place, *drawn = both(beside, tab_sessions, lambda: scrubbed_both(tab_sessions, number))
-        # The slider is the visitor's hand: only a round that there is not is written over.
-        unchanged = number is None or number == place.get("value")
-        return [gr.skip() if unchanged else place, *drawn]
+        tab_sessions = two_runs.tab_sessions(context, request)
+        slider, *drawn = both(two_runs, tab_sessions, lambda: scrub_both(tab_sessions, number))
+        # The slider follows the visitor's drag; it is set only where it shows a round that neither
+        # run has.
+        unchanged = number is None or number == slider.get("value")
+        return [gr.skip() if unchanged else slider, *drawn]
 
     return move
 
 
-def _rate_handler(beside: TwoRuns, context: Context) -> Callable[..., None]:
+def _rate_handler(two_runs: TwoRuns, context: Context) -> Callable[..., None]:
     def change(request: gr.Request, rate: float | None) -> None:
-        guard_once(lambda: paced_both(beside.tab_sessions(context, request), rate), lambda _: None)
+        guard_once(
+            lambda: set_rate_of_both(two_runs.tab_sessions(context, request), rate), lambda _: None
+        )
 
     return change
 
 
-def _play_handler(beside: TwoRuns, context: Context) -> Callable[..., Iterator[list[Any]]]:
+def _play_handler(two_runs: TwoRuns, context: Context) -> Callable[..., Iterator[list[Any]]]:
     def press(request: gr.Request, rate: float | None) -> Iterator[list[Any]]:
-        tab_sessions = beside.tab_sessions(context, request)
-        quiet = [gr.skip() for _ in beside.moved_outputs]
-        shown = (beside.moving_values(tab_sessions) for _ in played_both(tab_sessions, rate))
-        yield from guard(shown, lambda _: quiet)
+        tab_sessions = two_runs.tab_sessions(context, request)
+        no_update = [gr.skip() for _ in two_runs.bar_outputs]
+        shown = (two_runs.bar_values(tab_sessions) for _ in play_both(tab_sessions, rate))
+        yield from guard(shown, lambda _: no_update)
 
     return press

@@ -28,7 +28,7 @@ from ui.sessions.handlers import (
 from ui.sessions.layout import Sessions
 from ui.sessions.live_runs import follow_opened
 from ui.sessions.tab import no_comparison, toggle_comparing
-from ui.sessions.two_runs_wiring import wire_beside
+from ui.sessions.two_runs_wiring import wire_two_runs
 from ui.shared.event_options import EACH, LATEST, QUIET
 from ui.shared.into_live import into_live
 from ui.shared.steering import wire_board
@@ -95,8 +95,8 @@ def _wire_list(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -> Cal
 def _wire_opening(
     sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab, reread: Callable[[Any], None]
 ) -> None:
-    board, on, beside = sessions.board, sessions.on, sessions.beside
-    pair = [*beside.outputs, sessions.comparing, on.compare, sessions.choose]
+    board, on, two_runs = sessions.board, sessions.on, sessions.two_runs
+    pair = [*two_runs.outputs, sessions.comparing, on.compare, sessions.choose]
     opened = sessions.runs.select(
         choose_handler(sessions),
         [visitor, sessions.comparing],
@@ -110,8 +110,8 @@ def _wire_opening(
     on.compare.click(
         toggle_comparing, [sessions.opened, sessions.comparing], choose, **LATEST
     ).then(None, None, None, js=LIST_INTO_SIGHT)
-    beside.close.click(lambda: gr.Column(visible=False), None, beside.section, **LATEST)
-    wire_beside(beside, board.context)
+    two_runs.close.click(lambda: gr.Column(visible=False), None, two_runs.section, **LATEST)
+    wire_two_runs(two_runs, board.context)
     # The question stands for the run that is open: it goes when another is opened.
     on.delete.click(
         lambda run_id: gr.Button(visible=bool(run_id)), sessions.opened, on.sure, **LATEST
@@ -126,7 +126,7 @@ def _wire_opening(
     )
     reread(gone)
     gone.then(about_handler(board.context), [visitor, sessions.opened], on.about_outputs, **LATEST)
-    none: list[Any] = [beside.section, sessions.comparing, on.compare, sessions.choose]
+    none: list[Any] = [two_runs.section, sessions.comparing, on.compare, sessions.choose]
     gone.then(no_comparison, None, none, **LATEST)
     names = sessions.filters.names
     gone.then(names_handler(board.context), [visitor, *names], names, **LATEST)

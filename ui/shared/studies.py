@@ -199,5 +199,6 @@ class Studies:
             return row
         if any(one.measures(row.study_id) for one in (before, now)):
             return row
-        state, reason = self.context.conductor.rest(row.study_id) or ("interrupted", row.reason)
+        unsaved = self.context.conductor.unsaved_state(row.study_id)
+        state, reason = unsaved or ("interrupted", row.reason)
         return replace(row, state=state, reason=reason)

@@ -67,7 +67,7 @@ FIRST = (("speculation_length", "1, 2, 4, 8"), (TEMPERATURE, "0, 0.8"), ("max_tr
 """The axes at first: how acceptance falls with length and temperature. 64 nodes cut no draft, so
 that no two lengths are the same tree."""
 TOKENS, REPEATS = 64, 1
-SEED_INFO = "Of the first repeat; each further one has the next. Empty: one is drawn and recorded."
+SEED_INFO = "Of the first repeat; each later repeat adds 1. Empty: one is drawn and recorded."
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,14 @@ __all__ = ["LENGTH_POLICIES", "LengthPolicyRecord"]
 class LengthPolicyRecord:
     """How the speculation length is chosen.
 
-    `implementation`: a callable (SpeculationConfig, Costs) -> LengthPolicy. `given`: the length is
-    the user's number, else the policy finds it. `predicts`: it predicts each round's time.
-    `chooses_drafters`: it decides each round which drafters draft. `fields`: read by it alone;
-    `ignores`: fields it does not read, with the reason. For the pictures: `always`, of a length
-    that never changes; `no_estimates`, why there are none to draw (empty: nothing is written);
-    `no_drafts`, why a run drafted nearly nothing (`{field}` stands for a field's value).
+    `label`: in menus. `implementation`: a callable (SpeculationConfig, Costs) -> LengthPolicy.
+    `given`: the length is the user's number, else the policy finds it. `predicts`: it predicts each
+    round's time. `chooses_drafters`: it decides each round which drafters draft. `fields`: read by
+    it alone; `ignores`: fields it does not read, with the reason. `meaning`: in the guide's table.
+
+    Sentences beside the pictures: `always`, under a length that never changes; `no_estimates`, in
+    the place of estimates (empty: none); `no_drafts`, of a run that drafted nearly nothing
+    (`{field}` stands for a field's value).
     """
 
     name: str

@@ -1,8 +1,8 @@
 """Switch: keeps an optimization on or off by comparing the times of rounds with and without it.
 
-Used for pipelining. It compares milliseconds, which are far less noisy than tokens a second; but a
+Used for pipelining. It compares milliseconds, which are far less noisy than tokens a second. A
 length policy may draft further where drafting is hidden, so a round is compared with the time that
-as many drafted steps take the other way. Knows nothing of requests or models.
+a round of as many drafted steps takes under the other setting. Knows nothing of requests or models.
 """
 
 from __future__ import annotations
@@ -14,24 +14,26 @@ from core.length.cost_model.meters import TINY_MS, Average
 
 __all__ = ["Switch"]
 
-# Rounds of a trial; ended at SHORT if clearly worse, extended to LONG if it looks better but may be
-# noise.
+# Rounds of a trial: it ends after SHORT if clearly worse, and goes on to LONG while it looks better
+# but may be noise.
 SHORT, TRIAL, LONG = 3, 6, 24
-# A trial wins if its time is under CLEARLY of the baseline and by SURELY standard errors. Still in
-# doubt after LONG rounds: off, which loses nothing.
-CLEARLY = 0.98
-SURELY = 2.0
+# A trial wins if its time is under MAX_RATIO of the baseline and by STANDARD_ERRORS. Still in
+# doubt after LONG rounds: off, which is no slower than never having tried.
+MAX_RATIO = 0.98
+STANDARD_ERRORS = 2.0
 # Rounds from one trial to the next: doubled from FIRST_WAIT to MAX_WAIT.
 FIRST_WAIT, MAX_WAIT = 16, 128
-# A single round may count for at most this factor above or below the line.
+# Factor around the baseline to which the time of a single round is clipped.
 OUTLIER = 3.0
 
 
 class Switch:
-    """Off at first. The other setting is tried for 6 rounds, up to 24 if it looks better, and kept
-    if its rounds are significantly shorter; a trial of off wins after 24 rounds also if it is only
-    likely. After a lost trial the next one follows in 16, 32, 64, 128 rounds (unchanged if 24
-    rounds were undecided); after a win the intervals start again."""
+    """Off at first. Now and then the other setting is tried, for TRIAL to LONG rounds, and kept if
+    its rounds are significantly shorter; a trial of off need not be significant after LONG rounds.
+
+    After a lost trial the next one follows in FIRST_WAIT rounds, then in twice as many, up to
+    MAX_WAIT; an undecided one leaves this interval as it is, a win sets it back to FIRST_WAIT.
+    """
 
     def __init__(self) -> None:
         self.on = False
@@ -47,7 +49,7 @@ class Switch:
         if self._skip:  # the first round after a change belongs to neither setting
             self._skip = False
             return None
-        # Its logarithm is taken.
+        # A clock that stood still, or no number: without a logarithm.
         if not (math.isfinite(ms) and ms > TINY_MS):
             return None
         # No trial is running.
@@ -55,7 +57,7 @@ class Switch:
             self._baseline.add(ms, steps)
             self._rounds += 1
             if self._rounds >= self._wait:
-                self._turn(not self._default)
+                self._set(not self._default)
             return None
         self._trial.append((ms, steps))
         return self._judge()
@@ -65,44 +67,45 @@ class Switch:
         trial = statistics.fmean(self._baseline.log_ratio(*one) for one in self._trial)
         count = len(self._trial)
         last = count == LONG and not self.on
-        # In the last round of a trial of off, being likely better is enough, see the class.
-        doubt = 0.0 if last else SURELY * self._baseline.deviation(count)
-        won = trial < min(math.log(CLEARLY), -doubt)
-        lost = trial >= math.log(CLEARLY) if count >= TRIAL else trial > doubt
+        # See the class: a trial of off need not be significant at its end.
+        doubt = 0.0 if last else STANDARD_ERRORS * self._baseline.deviation(count)
+        won = trial < min(math.log(MAX_RATIO), -doubt)
+        lost = trial >= math.log(MAX_RATIO) if count >= TRIAL else trial > doubt
         if count < SHORT or not (won and count >= TRIAL or lost or count == LONG):
             return None
-        baseline = self._baseline.typical([steps for _, steps in self._trial])
-        now, before = round(baseline * math.exp(trial), 3), round(baseline, 3)
-        on_and_off_ms = (now, before) if self.on else (before, now)
+        baseline = self._baseline.typical_ms([steps for _, steps in self._trial])
+        trial_ms, baseline_ms = round(baseline * math.exp(trial), 3), round(baseline, 3)
+        on_and_off_ms = (trial_ms, baseline_ms) if self.on else (baseline_ms, trial_ms)
         self._settle(won)
         return on_and_off_ms
 
     def _settle(self, won: bool) -> None:
         if won:
-            # The trial's setting is the kept one now, and its rounds are the new baseline.
+            # The tried setting is the default from here on, and its rounds are the new baseline.
             self._default, self._wait = self.on, FIRST_WAIT
             self._baseline = _Baseline()
             for ms, steps in self._trial:
                 self._baseline.add(ms, steps)
         else:
-            # Back to the kept setting; the baseline is still valid.
-            self._turn(self._default)
+            # Back to the default; its baseline is still valid.
+            self._set(self._default)
             if len(self._trial) < LONG:  # an undecided trial does not lengthen the interval
                 self._wait = FIRST_WAIT if self._wait == TRIAL else min(2 * self._wait, MAX_WAIT)
         self._trial, self._rounds = [], 0
 
-    def _turn(self, on: bool) -> None:
+    def _set(self, on: bool) -> None:
         self.on = on
         self._skip = True
 
 
 class _Baseline:
-    """Time of a round by its drafted steps under the kept setting: a least-squares line through
-    recent rounds, non-decreasing, at least a third of their mean; and the spread around it."""
+    """Milliseconds of a round under the default setting as a function of its drafted steps: a
+    least-squares line through recent rounds, non-decreasing and at least 1 / OUTLIER of their mean;
+    and the spread around it."""
 
     def __init__(self) -> None:
-        # Means of y, x, x y, x^2 (ms against steps), of the residual and its square.
-        self._ms, self._steps, self._product, self._square, self._off, self._off2 = (
+        # Means of y, x, x y, x^2 (y: ms, x: steps), of the log residual and of its square.
+        self._ms, self._steps, self._product, self._square, self._residual, self._residual2 = (
             Average() for _ in range(6)
         )
 
@@ -110,10 +113,10 @@ class _Baseline:
         """Adds a round; times are clipped to a factor of OUTLIER around the line."""
         if self._ms.weight:
             # The clipped residual, measured before this round moves the line.
-            off = self._log(ms, steps)
-            self._off.add(off)
-            self._off2.add(off * off)
-            ms = self._line(steps) * math.exp(off)
+            residual = self._clipped_log_ratio(ms, steps)
+            self._residual.add(residual)
+            self._residual2.add(residual * residual)
+            ms = self._line_ms(steps) * math.exp(residual)
         self._ms.add(ms)
         self._steps.add(steps)
         self._product.add(ms * steps)
@@ -121,23 +124,23 @@ class _Baseline:
 
     def log_ratio(self, ms: float, steps: float) -> float:
         """The logarithm of a round's time over the baseline."""
-        return self._log(ms, steps) - self._off.get()
+        return self._clipped_log_ratio(ms, steps) - self._residual.get()
 
     def deviation(self, count: int) -> float:
         """The standard error of the mean log ratio of so many rounds."""
-        variance = max(0.0, self._off2.get() - self._off.get() ** 2)
+        variance = max(0.0, self._residual2.get() - self._residual.get() ** 2)
         # The baseline's mean is an estimate too: both variances add.
-        return math.sqrt(variance * (1 / count + 1 / max(1.0, self._off.weight)))
+        return math.sqrt(variance * (1 / count + 1 / max(1.0, self._residual.weight)))
 
-    def typical(self, steps: list[float]) -> float:
+    def typical_ms(self, steps: list[float]) -> float:
         """The baseline's milliseconds for rounds of these steps (geometric mean)."""
-        return statistics.geometric_mean(map(self._line, steps)) * math.exp(self._off.get())
+        return statistics.geometric_mean(map(self._line_ms, steps)) * math.exp(self._residual.get())
 
-    def _log(self, ms: float, steps: float) -> float:
+    def _clipped_log_ratio(self, ms: float, steps: float) -> float:
         bound = math.log(OUTLIER)
-        return max(-bound, min(bound, math.log(ms / self._line(steps))))
+        return max(-bound, min(bound, math.log(ms / self._line_ms(steps))))
 
-    def _line(self, steps: float) -> float:
+    def _line_ms(self, steps: float) -> float:
         ms, mean = self._ms.get(), self._steps.get()
         spread = self._square.get() - mean * mean
         if not spread > 1e-9:

@@ -50,17 +50,20 @@ __all__ = [
     "unreachable",
 ]
 
+# For the hub's one answer to whether it has a model.
+HUB_TIMEOUT_S = 10.0
+GGUF_SUFFIX = ".gguf"
 BUNDLED = "bundled"
 SMOLLM2 = "smollm2"
 SMOLLM2_ID = "HuggingFaceTB/SmolLM2-135M-Instruct"
 ALLOWED = f"{BUNDLED}, {SMOLLM2}, a folder, a GGUF file or a hub id is allowed"
-"""Ends the refusal of a name."""
+"""The end of a message that refuses a name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """An LLM and SSMs of one tokenizer known to work together; hub ids. `note` says why it is
-    here."""
+    """Hub ids of an LLM and SSMs of one tokenizer that are known to work together. `note`: the
+    paper that measured them, or what they are for."""
 
     llm: str
     ssms: tuple[str, ...]
@@ -79,7 +82,7 @@ FAMILIES = (
     Family("EleutherAI/pythia-6.9b", ("EleutherAI/pythia-70m", "EleutherAI/pythia-160m"), "base"),
 )
 
-# About how many parameters each has, for what is not on this machine yet.
+# Approximate numbers of parameters, to show for models that are not on this machine yet.
 PARAMETERS = MappingProxyType(
     {
         "huggyllama/llama-7b": 6_740_000_000,
@@ -140,28 +143,25 @@ def hub_cache() -> Path:
 
 
 def snapshot(source: str) -> Path | None:
-    """The local folder of a cached hub id, as its `main` names it; None where there is none."""
+    """The local folder of a hub id, at the commit that the cached branch `main` points to; None if
+    it is not cached."""
     folder = hub_cache() / f"models--{source.replace('/', '--')}"
-    head = folder / "refs" / "main"
-    if not head.is_file():
+    main_ref = folder / "refs" / "main"
+    if not main_ref.is_file():
         return None
-    return folder / "snapshots" / head.read_text(encoding="utf-8").strip()
+    return folder / "snapshots" / main_ref.read_text(encoding="utf-8").strip()
 
 
 def cached_models() -> tuple[str, ...]:
-    """Hub ids with a configuration in the local cache, usable without a network."""
+    """Hub ids in the local cache, usable without a network."""
     files = hub_cache().glob("models--*/snapshots/*/config.json")
     folders = {path.parents[2].name.removeprefix("models--") for path in files}
     return tuple(sorted(folder.replace("--", "/", 1) for folder in folders))
 
 
-PATIENCE_S = 10.0
-GGUF_SUFFIX = ".gguf"
-
-
 @dataclass(frozen=True, slots=True)
 class ModelSource:
-    """`name`: a folder, a GGUF file or a hub id. `local`: it is read from this machine alone.
+    """`name`: a folder, a GGUF file or a hub id. `local`: it is read without asking the hub.
     `file`: the GGUF file that the folder `name` was dequantized from."""
 
     name: str
@@ -186,14 +186,15 @@ def locate(name: str) -> ModelSource:
         if not is_gguf(name):
             _check_folder(Path(name), name)
         return ModelSource(name, local=True)
-    return ModelSource(name, local=_only_in_the_cache(name))
+    return ModelSource(name, local=_must_use_cache(name))
 
 
 def is_path(name: str) -> bool:
     """Whether a name is a folder's or a file's, existing or not, and not a hub id."""
     path = _expand_user(name)
-    looks_so = path.startswith((".", "/")) or path.count("/") > 1 or path.endswith(GGUF_SUFFIX)
-    return looks_so or Path(path).exists()
+    if path.startswith((".", "/")) or path.count("/") > 1 or path.endswith(GGUF_SUFFIX):
+        return True
+    return Path(path).exists()
 
 
 def is_gguf(name: str) -> bool:
@@ -231,17 +232,19 @@ def _check_folder(folder: Path, name: str) -> None:
         raise ModelLoadError(f"model is {name!r}: config.json is missing; {allowed}")
 
 
-def _only_in_the_cache(hub_id: str) -> bool:
-    """Whether the hub does not answer for an id that the local cache holds."""
+def _must_use_cache(hub_id: str) -> bool:
+    """Asks the hub for an id: False if it has it, True if only the local cache does. Raises
+    ModelLoadError if neither does."""
     try:
-        HfApi().model_info(hub_id, timeout=PATIENCE_S)
+        HfApi().model_info(hub_id, timeout=HUB_TIMEOUT_S)
     except hub_errors.HFValidationError as error:
         raise ModelLoadError(f"model is {hub_id!r}: no folder and no hub id; {ALLOWED}") from error
     except unreachable() as error:
         if snapshot(hub_id) is not None:
             return True
-        is_unknown = isinstance(error, hub_errors.RepositoryNotFoundError)
-        reason = "the hub shows none of this name" if is_unknown else "the hub cannot be reached"
+        reason = "the hub cannot be reached"
+        if isinstance(error, hub_errors.RepositoryNotFoundError):
+            reason = "the hub shows no model of this name"
         raise ModelLoadError(
             f"model is {hub_id!r}: no such folder, not in the local cache, and {reason}; {ALLOWED}"
         ) from error
@@ -249,16 +252,18 @@ def _only_in_the_cache(hub_id: str) -> bool:
 
 
 def check_same_vocabulary(llm: Any, ssm: Any, llm_name: str, ssm_name: str) -> None:
-    """Compares two tokenizers. Raises VocabMismatchError naming the first id that differs.
+    """Raises VocabMismatchError if two tokenizers differ, naming the first id that does.
 
     Models may pad their embeddings to different sizes; only ids that are tokens are compared.
     """
-    ours, theirs = _by_id(llm), _by_id(ssm)
-    for token_id in sorted(ours.keys() | theirs.keys()):
-        if ours.get(token_id) != theirs.get(token_id):
-            there, here = (one_line(repr(ids.get(token_id)), 80) for ids in (theirs, ours))
+    llm_tokens, ssm_tokens = _by_id(llm), _by_id(ssm)
+    for token_id in sorted(llm_tokens.keys() | ssm_tokens.keys()):
+        if llm_tokens.get(token_id) != ssm_tokens.get(token_id):
+            ssm_token, llm_token = (
+                one_line(repr(tokens.get(token_id)), 80) for tokens in (ssm_tokens, llm_tokens)
+            )
             raise VocabMismatchError(
-                f"ssm is {ssm_name!r}: token id {token_id} is {there} there and {here} in "
+                f"ssm is {ssm_name!r}: token id {token_id} is {ssm_token} there and {llm_token} in "
                 f"{llm_name}; an SSM with the LLM's tokenizer is allowed"
             )
     for name in ("bos_token_id", "eos_token_id"):

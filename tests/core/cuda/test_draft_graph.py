@@ -79,7 +79,7 @@ class Endless:
     def grows(self, score: float) -> bool:
         return True
 
-    def steps(self, drafter: str, depth: int, chances: Sequence[float]) -> bool:
+    def continues(self, drafter: str, depth: int, chances: Sequence[float]) -> bool:
         return True
 
     def keeps(self, drafter: str, depth: int, chance: float) -> bool:

@@ -9,7 +9,7 @@ def test_a_node_under_the_threshold_has_no_children() -> None:
     stop = Confidence(SpeculationConfig(confidence_threshold=0.4)).choose().stop
     assert [stop.grows(score) for score in (1.0, 0.41, 0.4, 0.39, 0.0)] == [True] * 3 + [False] * 2
     assert not stop.grows(float("nan"))
-    assert stop.steps("a", 3, [0.001])
+    assert stop.continues("a", 3, [0.001])
     assert stop.keeps("a", 3, 0.001), "the token that triggered it is kept"
 
 

@@ -372,7 +372,7 @@ def test_times_that_are_none_break_nothing(ms: float) -> None:
     for _ in range(40):
         choice = policy.choose()
         if choice.stop is not None:
-            choice.stop.steps("a", 2, [math.nan])
+            choice.stop.continues("a", 2, [math.nan])
             choice.stop.keeps("a", 1, math.nan)
         count = choice.length
         depths, chances, ones = tuple(range(1, count + 1)), (math.nan,) * count, (1,) * count
@@ -384,19 +384,21 @@ def test_times_that_are_none_break_nothing(ms: float) -> None:
 
 def test_a_step_is_run_while_its_tokens_are_worth_its_time() -> None:
     rule = StopRule({"a": step_limits(1.0, (0.4, 0.8), 3)}, 0.1)
-    assert rule.steps("a", 1, [0.0]), "the back-off decides whether there is a draft"
-    assert rule.steps("a", 2, [0.41]) and not rule.steps("a", 2, [0.39])
-    assert rule.steps("a", 2, [0.21, 0.21]), "a frontier is reached as often as its nodes together"
-    assert rule.steps("a", 3, [0.9, 0.9]) and not rule.steps("a", 3, [0.79])
-    assert not StopRule({"a": step_limits(1.0, (1.1,), 2)}, 0.1).steps("a", 2, [0.9, 0.9])
-    assert not rule.steps("a", 4, [1.0]), "beyond the bound"
-    assert not rule.steps("b", 1, [1.0]), "not chosen"
+    assert rule.continues("a", 1, [0.0]), "the back-off decides whether there is a draft"
+    assert rule.continues("a", 2, [0.41]) and not rule.continues("a", 2, [0.39])
+    assert rule.continues("a", 2, [0.21, 0.21]), (
+        "a frontier is reached as often as its nodes together"
+    )
+    assert rule.continues("a", 3, [0.9, 0.9]) and not rule.continues("a", 3, [0.79])
+    assert not StopRule({"a": step_limits(1.0, (1.1,), 2)}, 0.1).continues("a", 2, [0.9, 0.9])
+    assert not rule.continues("a", 4, [1.0]), "beyond the bound"
+    assert not rule.continues("b", 1, [1.0]), "not chosen"
     assert rule.limits("b") == StopLimits(longest=0)
 
 
 def test_a_probe_is_carried_through() -> None:
     rule = StopRule({"a": StopLimits(longest=2)}, 0.1)
-    assert rule.steps("a", 2, [0.001]) and not rule.steps("a", 3, [1.0])
+    assert rule.continues("a", 2, [0.001]) and not rule.continues("a", 3, [1.0])
 
 
 def test_a_node_is_kept_if_its_score_is_worth_its_time() -> None:
@@ -407,9 +409,9 @@ def test_a_node_is_kept_if_its_score_is_worth_its_time() -> None:
 
 def test_a_step_is_worth_its_rate() -> None:
     """A step costs 0.4 tokens; of 0.5 tokens reached only the rate's share is expected."""
-    assert StopRule({"a": step_limits(0.9, (0.4,), 2)}, 0.1).steps("a", 2, [0.5])
-    assert not StopRule({"a": step_limits(0.7, (0.4,), 2)}, 0.1).steps("a", 2, [0.5])
-    assert not StopRule({"a": step_limits(0.0, (0.4,), 2)}, 0.1).steps("a", 2, [1.0])
+    assert StopRule({"a": step_limits(0.9, (0.4,), 2)}, 0.1).continues("a", 2, [0.5])
+    assert not StopRule({"a": step_limits(0.7, (0.4,), 2)}, 0.1).continues("a", 2, [0.5])
+    assert not StopRule({"a": step_limits(0.0, (0.4,), 2)}, 0.1).continues("a", 2, [1.0])
 
 
 @pytest.mark.parametrize("kind", ["topk", "coupled"])

@@ -46,8 +46,8 @@ def use(monkeypatch: pytest.MonkeyPatch, stop: Stop) -> list[bool]:
             answers.append(stop.grows(score))
             return answers[-1]
 
-        def steps(self, drafter: str, depth: int, chances: Sequence[float]) -> bool:
-            answers.append(stop.steps(drafter, depth, chances))
+        def continues(self, drafter: str, depth: int, chances: Sequence[float]) -> bool:
+            answers.append(stop.continues(drafter, depth, chances))
             return answers[-1]
 
         def keeps(self, drafter: str, depth: int, chance: float) -> bool:

@@ -141,7 +141,7 @@ class World:
         while len(scores) < choice.length:
             if scores and stop and not stop.grows(scores[-1]):
                 break
-            if stop and not stop.steps(drafter.name, len(scores) + 1, [chance]):
+            if stop and not stop.continues(drafter.name, len(scores) + 1, [chance]):
                 break
             scores.append(drafter.chance(position + len(scores)) ** drafter.error)
             chance *= scores[-1]

@@ -65,7 +65,7 @@ def test_an_id_that_the_hub_knows_is_read_from_there(monkeypatch: pytest.MonkeyP
         (OfflineModeIsEnabled("offline"), "the hub cannot be reached"),
         (unreachable()[0]("no route"), "the hub cannot be reached"),
         (TimeoutError("slow"), "the hub cannot be reached"),
-        (unknown(), "the hub shows none of this name"),
+        (unknown(), "the hub shows no model of this name"),
     ],
 )
 def test_an_id_that_nobody_has(monkeypatch: pytest.MonkeyPatch, reply: Exception, reason: str):
@@ -95,7 +95,7 @@ def test_a_cached_id_loads_without_a_network(tmp_path: Path, monkeypatch: pytest
 
 
 def test_without_a_network_a_wrong_id_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalog, "PATIENCE_S", 2.0)
+    monkeypatch.setattr(catalog, "HUB_TIMEOUT_S", 2.0)
     start = time.monotonic()
     with pytest.raises(ModelLoadError, match="some/such-model"):
         load_models(llm="some/such-model-that-nobody-has", ssms=[])

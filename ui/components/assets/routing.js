@@ -9,13 +9,13 @@ import { createParts, partsTable } from "./parts.js";
 import { createRegret, regretTable } from "./regret.js";
 import { fixed, plain, prose, roundName } from "./text.js";
 
-const ROW = 2;  // in heights of the type
-const WIDEST = 88;
-const NAMED_FROM = 440;
-const LONGEST = 40;
+const ROW_HEIGHT = 2;  // in heights of the type
+const MAX_STEP = 88;  // pixels of a round
+const NAMES_FROM = 440;  // pixels: in a narrower picture rows have letters alone
+const MAX_NAME = 40;  // characters
 const SHADES = [0.32, 0.48, 0.64, 0.82, 1];
-const LINED = 6;  // of so many rounds one may be marked by a line too
-// A part is told by its shape: [from, to] of the row's height, from -1 to 1.
+const ROUNDS_PER_LINE = 6;  // with more switches than one in so many rounds, lines would crowd
+// Bars of each part, so that it is seen without colour: [from, to], -1 the row's top, 1 its bottom.
 const SHAPES = { routed: [[-0.8, 0.8]], explored: [[-0.8, -0.16], [0.16, 0.8]], waiting: [[-0.16, 0.16]], chosen: [[-0.8, -0.6], [0.6, 0.8]] };
 const PARTS = {
   routed: "drafts", explored: "drafts, to be known better", chosen: "chosen, but nothing was drafted", waiting: "left out", lost: "lost",
@@ -24,51 +24,51 @@ const PARTS = {
 export function create(panel) {
   const chart = frame(panel, strip);
   const key = h("div", { class: "ss-routing-key", "aria-hidden": "true" });
-  const meant = h("p", { class: "ss-meant" });
+  const note = h("p", { class: "ss-meant" });
   const cost = h("p", { class: "ss-routing-cost" });
   const regret = createRegret();
   const parts = createParts(panel);
-  panel.body.append(parts.node, chart.node, key, cost, meant, regret.node);
-  const ask = panel.button("Regret", "Count afterwards what another choice of SSMs would have cost", () => panel.ask());
+  panel.body.append(parts.node, chart.node, key, cost, note, regret.node);
+  const regretButton = panel.button("Regret", "Count afterwards what another choice of SSMs would have cost", () => panel.ask());
   panel.finishTools({ tableForm: true });
-  listen(chart, panel);
+  addPointerHandlers(chart, panel);
   return {
     restyle: chart.restyle,
     draw(value) {
       set(panel.section, "data-routed", Boolean(value.rule));
       if (!value.rule) return;
       panel.say(value.sentence);
-      const told = stripOf(value);
-      chart.node.style.setProperty("--ss-rows", told.rows.length);
-      chart.draw(told);
+      const data = stripData(value);
+      chart.node.style.setProperty("--ss-rows", data.rows.length);
+      chart.draw(data);
       parts.draw(value);
       drawKey(key, value);
       setText(cost, prose(value.cost));
-      ask.hidden = !value.ask || !panel.ask;
+      regretButton.hidden = !value.ask || !panel.ask;
       regret.draw(value.regret ?? {});
       // The table of the parts says what a score is.
       const score = entries(value.parts).length ? "" : `: ${prose(value.score)}`;
       const scored = value.scored ? `, ${prose(value.scored)}` : "";
-      setText(meant, `At the right the scores of the selected round${scored}${score}.`);
+      setText(note, `At the right the scores of the selected round${scored}${score}.`);
     },
     table: (value) => [partsTable(value), tableOf(value), regretTable(value)],
     exported: () => panel.body,
   };
 }
 
-// What is drawn: rows with their cells, in the order of the SSMs.
-function stripOf(value) {
-  const who = byKey(value);
+// The chart's data: rows with their cells, in the order of the SSMs.
+function stripData(value) {
+  const badges = byKey(value);
   const rounds = entries(value.rounds).map(([number, cells]) => [Number(number), cells]);
-  const rows = entries(value.ssms).map(([key]) => ({ ...who.get(key), cells: rounds.map(([n, cells]) => [n, cells[key]]) }));
+  const rows = entries(value.ssms).map(([key]) => ({ ...badges.get(key), cells: rounds.map(([n, cells]) => [n, cells[key]]) }));
   return {
-    rows, sel: value.sel, switches: Object.keys(value.switches ?? {}).map(Number), range: rangesOf(rounds),
+    rows, sel: value.sel, switches: Object.keys(value.switches ?? {}).map(Number), ranges: scoreRanges(rounds),
     first: rounds[0]?.[0] ?? 0, last: last(rounds)?.[0] ?? 0, label: prose(`${value.sentence} ${value.cost}`),
   };
 }
 
 // The lowest and the highest score of each round: a cell is shaded between them.
-function rangesOf(rounds) {
+function scoreRanges(rounds) {
   return Object.fromEntries(rounds.map(([number, cells]) => {
     const scores = Object.values(cells).map(({ s: score }) => score);
     return [number, [Math.min(...scores), Math.max(...scores)]];
@@ -80,37 +80,37 @@ function shadeOf(score, [lowest, highest]) {
   return Math.min(SHADES.length - 1, Math.floor(share * SHADES.length));
 }
 
-function placeOf(value, { width, font }) {
-  const named = width >= NAMED_FROM * (font / 12);
-  const names = value.rows.map(({ name }) => (named ? textWidth(plain(name, LONGEST), `${font}px 'IBM Plex Sans'`) : 0));
+function layoutOf(value, { width, font }) {
+  const named = width >= NAMES_FROM * (font / 12);
+  const names = value.rows.map(({ name }) => (named ? textWidth(plain(name, MAX_NAME), `${font}px 'IBM Plex Sans'`) : 0));
   const left = 2.2 * font + Math.min(Math.max(...names), 0.3 * width);
   const right = width - 4.2 * font;
-  const step = Math.min((right - left) / (value.last - value.first + 1), WIDEST);
+  const step = Math.min((right - left) / (value.last - value.first + 1), MAX_STEP);
   const top = 1.6 * font;
   const x = (round) => left + (round - value.first) * step;
-  const y = (row) => top + (row + 0.5) * ROW * font;
+  const y = (row) => top + (row + 0.5) * ROW_HEIGHT * font;
   return { named, left, right: x(value.last + 1), step, top, bottom: y(value.rows.length - 0.5), x, y, font };
 }
 
 function strip(value, place) {
-  const at = placeOf(value, place);
-  const parts = value.rows.flatMap((row, i) => [...head(row, at.y(i), at), ...cells(row, i, value, at), score(row, i, value, at)]);
+  const layout = layoutOf(value, place);
+  const parts = value.rows.flatMap((row, i) => [...rowHead(row, layout.y(i), layout), ...cells(row, i, value, layout), scoreLabel(row, i, value, layout)]);
   const switches = value.switches.filter((round) => round >= value.first);
-  const lined = switches.length * LINED <= value.last - value.first + 1;
-  parts.push(...switches.map((round) => switched(round, at, lined)), ...ticks(value, at));
+  const hasLines = switches.length * ROUNDS_PER_LINE <= value.last - value.first + 1;
+  parts.push(...switches.map((round) => switchMark(round, layout, hasLines)), ...ticks(value, layout));
   if (value.sel >= value.first && value.sel <= value.last) {
-    const box = { x: at.x(value.sel), width: at.step, y: at.top - 1, height: at.bottom - at.top + 2, rx: 3 };
+    const box = { x: layout.x(value.sel), width: layout.step, y: layout.top - 1, height: layout.bottom - layout.top + 2, rx: 3 };
     parts.push(s("rect", { class: "ss-routing-sel", ...box }));
   }
-  const xs = (px) => Math.min(value.last, Math.max(value.first, Math.floor((px - at.left) / at.step) + value.first));
-  const cell = (px, py) => (px < at.left || px > at.right || py < at.top || py > at.bottom
-    ? null : { row: value.rows[Math.floor((py - at.top) / (ROW * at.font))], round: xs(px) });
-  return { parts, xs: Object.assign(xs, { cell }) };
+  const roundAt = (px) => Math.min(value.last, Math.max(value.first, Math.floor((px - layout.left) / layout.step) + value.first));
+  const cell = (px, py) => (px < layout.left || px > layout.right || py < layout.top || py > layout.bottom
+    ? null : { row: value.rows[Math.floor((py - layout.top) / (ROW_HEIGHT * layout.font))], round: roundAt(px) });
+  return { parts, xs: Object.assign(roundAt, { cell }) };
 }
 
-function head({ slot, letter, name }, y, { font, named, left }) {
+function rowHead({ slot, letter, name }, y, { font, named, left }) {
   const side = 1.3 * font;
-  const shown = named ? fitting(name, left - 2.2 * font + 1, font) : "";
+  const shown = named ? truncate(name, left - 2.2 * font + 1, font) : "";
   return [
     s(
       "g", { class: "ss-svg-badge", "data-slot": slot % 8 },
@@ -121,22 +121,22 @@ function head({ slot, letter, name }, y, { font, named, left }) {
   ];
 }
 
-function fitting(name, room, font) {
-  let shown = plain(name, LONGEST);
+function truncate(name, room, font) {
+  let shown = plain(name, MAX_NAME);
   while (shown.length > 3 && textWidth(shown, `${font}px 'IBM Plex Sans'`) > room) shown = `${shown.slice(0, -2)}…`;
   return shown;
 }
 
 // One path for each shade and part of a row, however many rounds there are.
-function cells({ cells: all, color, name }, row, value, at) {
+function cells({ cells: all, color, name }, row, value, layout) {
   const paths = new Map();
-  const gap = Math.min(1, at.step * 0.12);
+  const gap = Math.min(1, layout.step * 0.12);
   for (const [round, cell] of all) {
     if (!cell) continue;
-    const shade = shadeOf(cell.s, value.range[round]);
+    const shade = shadeOf(cell.s, value.ranges[round]);
     const key = `${cell.r} ${cell.r === "lost" ? 0 : shade}`;
-    const [left, right] = [at.x(round) + gap, at.x(round + 1) - gap].map((px) => px.toFixed(2));
-    paths.set(key, (paths.get(key) ?? "") + (cell.r === "lost" ? cross(round, row, at) : boxes(SHAPES[cell.r] ?? [], [left, right], row, at)));
+    const [left, right] = [layout.x(round) + gap, layout.x(round + 1) - gap].map((px) => px.toFixed(2));
+    paths.set(key, (paths.get(key) ?? "") + (cell.r === "lost" ? cross(round, row, layout) : boxes(SHAPES[cell.r] ?? [], [left, right], row, layout)));
   }
   return [...paths].map(([key, d]) => {
     const [part, shade] = key.split(" ");
@@ -147,7 +147,7 @@ function cells({ cells: all, color, name }, row, value, at) {
 }
 
 function boxes(shape, [left, right], row, { y, font }) {
-  const half = (ROW * font) / 2;
+  const half = (ROW_HEIGHT * font) / 2;
   return shape.map(([from, to]) => `M${left} ${(y(row) + from * half).toFixed(1)}H${right}V${(y(row) + to * half).toFixed(1)}H${left}Z`).join("");
 }
 
@@ -158,68 +158,68 @@ function cross(round, row, { x, y, step, font }) {
 }
 
 // The score at the right: of the selected round, else of the latest.
-function score({ cells: all }, row, value, at) {
+function scoreLabel({ cells: all }, row, value, layout) {
   const [, cell] = all.find(([round]) => round === value.sel) ?? last(all) ?? [];
-  return text(cell ? scoreText(cell.s) : "", at.right + 0.5 * at.font, at.y(row), at, { class: "ss-mini-tick" });
+  return text(cell ? scoreText(cell.s) : "", layout.right + 0.5 * layout.font, layout.y(row), layout, { class: "ss-mini-tick" });
 }
 
 export const scoreText = (score) => fixed(score, score >= 100 ? 0 : score >= 10 ? 1 : 2);
 
-// Other SSMs than in the round before: a mark above the column and, where there are few, a line down
+// Other SSMs draft than in the round before: a mark above the column and, with `hasLine`, a line down
 // its left side.
-function switched(round, { x, top, bottom, font }, lined) {
-  const [at, half, tip] = [x(round), 0.36 * font, top - 0.15 * font].map((px) => Number(px.toFixed(1)));
-  const d = `M${at} ${tip}l${-half} ${-1.5 * half}h${2 * half}Z${lined ? `M${at} ${tip}V${bottom.toFixed(1)}` : ""}`;
+function switchMark(round, { x, top, bottom, font }, hasLine) {
+  const [left, half, tip] = [x(round), 0.36 * font, top - 0.15 * font].map((px) => Number(px.toFixed(1)));
+  const d = `M${left} ${tip}l${-half} ${-1.5 * half}h${2 * half}Z${hasLine ? `M${left} ${tip}V${bottom.toFixed(1)}` : ""}`;
   return s("path", { class: "ss-routing-switch", d, "data-round": round });
 }
 
 function ticks({ first, last: end }, { x, step, bottom, font }) {
   const every = [1, 2, 5, 10, 20, 50, 100, 200, 500].find((count) => count * step > 2.6 * font) ?? 1000;
-  const found = [];
+  const labels = [];
   for (let round = first; round <= end; round += 1) {
     if ((round + 1) % every && round !== first) continue;
     if (round === first && (first + 1) % every && every - ((first + 1) % every) < every / 2) continue;
-    found.push(text(String(round + 1), x(round) + step / 2, bottom + 0.9 * font, { font }, { class: "ss-mini-tick", "text-anchor": "middle" }));
+    labels.push(text(String(round + 1), x(round) + step / 2, bottom + 0.9 * font, { font }, { class: "ss-mini-tick", "text-anchor": "middle" }));
   }
-  return found;
+  return labels;
 }
 
 function drawKey(key, value) {
   const parts = new Set(Object.values(value.rounds ?? {}).flatMap((cells) => Object.values(cells).map(({ r: part }) => part)));
-  const told = ["routed", ...(value.rule === "cosine" || parts.has("explored") ? ["explored"] : []), ...(parts.has("chosen") ? ["chosen"] : []), "waiting", ...(parts.has("lost") ? ["lost"] : [])];
-  const signature = told.join();
+  const shown = ["routed", ...(value.rule === "cosine" || parts.has("explored") ? ["explored"] : []), ...(parts.has("chosen") ? ["chosen"] : []), "waiting", ...(parts.has("lost") ? ["lost"] : [])];
+  const signature = shown.join();
   if (key.ssShown === signature) return;
   key.ssShown = signature;
   key.replaceChildren(
-    ...told.map((part) => h("span", {}, h("span", { class: "ss-routing-sample", "data-part": part }, part === "lost" ? "×" : h("i"), h("i")), PARTS[part])),
+    ...shown.map((part) => h("span", {}, h("span", { class: "ss-routing-sample", "data-part": part }, part === "lost" ? "×" : h("i"), h("i")), PARTS[part])),
     h("span", {}, h("span", { class: "ss-routing-mark" }, "▼"), "from here on other SSMs draft"),
     h("span", {}, h("span", { class: "ss-routing-ramp" }, SHADES.map((opacity) => h("i", { style: `opacity:${opacity}` }))), "low to high score in its round"),
   );
 }
 
-function listen(chart, panel) {
+function addPointerHandlers(chart, panel) {
   const { node } = chart;
-  const under = (event) => {
+  const cellAt = (event) => {
     const box = node.firstChild.getBoundingClientRect();
     return chart.xs()?.cell(event.clientX - box.left, event.clientY - box.top) ?? null;
   };
   node.addEventListener("click", (event) => {
-    const cell = under(event);
-    if (cell) panel.select(cell.round);
+    const hit = cellAt(event);
+    if (hit) panel.select(hit.round);
   });
   node.addEventListener("pointermove", (event) => {
-    const cell = under(event);
-    const told = cell?.row?.cells.find(([round]) => round === cell.round)?.[1];
-    if (!told) return hide();
+    const hit = cellAt(event);
+    const cell = hit?.row?.cells.find(([round]) => round === hit.round)?.[1];
+    if (!cell) return hide();
     const { clientX: left, clientY: top } = event;
-    show(node, tipOf(cell, told, panel.value), { left, top, bottom: top });
+    show(node, tipOf(hit, cell, panel.value), { left, top, bottom: top });
   });
   node.addEventListener("pointerleave", hide);
 }
 
 function tipOf({ row, round }, { r: part, s: score }, value) {
-  const who = h("span", {}, badge(row), ` ${row.name}`);
-  return card(roundName(round), [who, PARTS[part] ?? part], [["score", scoreText(score)], ...(value.switches?.[round] ? [["", "other SSMs than before"]] : [])]);
+  const heading = h("span", {}, badge(row), ` ${row.name}`);
+  return card(roundName(round), [heading, PARTS[part] ?? part], [["score", scoreText(score)], ...(value.switches?.[round] ? [["", "other SSMs than before"]] : [])]);
 }
 
 function tableOf(value) {
@@ -228,8 +228,8 @@ function tableOf(value) {
   let reason = "";
   const rows = entries(value.rounds).map(([round, cells]) => {
     reason = value.reasons?.[round] ?? reason;
-    const told = ssms.map(([key]) => (cells[key] ? `${PARTS[cells[key].r] ?? cells[key].r}, ${scoreText(cells[key].s)}` : "–"));
-    return [Number(round) + 1, ...told, value.switches?.[round] ? "changed" : "", prose(reason)];
+    const parts = ssms.map(([key]) => (cells[key] ? `${PARTS[cells[key].r] ?? cells[key].r}, ${scoreText(cells[key].s)}` : "–"));
+    return [Number(round) + 1, ...parts, value.switches?.[round] ? "changed" : "", prose(reason)];
   });
   return { caption: "Part and score of each SSM", head: ["round", ...ssms.map(([, name]) => name), "choice", "why"], rows };
 }
