@@ -291,6 +291,29 @@ def test_the_verdict_says_plainly_what_is_faster(context: Context) -> None:
     )
 
 
+def test_what_exceeds_the_tokens_per_pass_is_noise(context: Context) -> None:
+    opened = measured(context, repeats=3)
+    speeds = with_speeds(opened, 10, 15)
+    change_stats(speeds, Cell("specinfer", "1", 1), tokens_per_second=1000.0)
+    row = comparison_values(opened.study, speeds, context.store.events)["compared"]["rows"]["1"]
+    limit = f"{row['mean_acceptance_length']:.2f}x"
+    assert row["noise"] == f"What is above {limit}, its tokens per pass, is noise."
+    assert f"; above {limit}, the tokens per pass, is noise." in verdict(opened.study, speeds)
+    noise = verdict(opened.study, with_speeds(opened, 10, 1000))
+    assert "tokens per pass gain no more" in noise
+    assert "noise" not in verdict(opened.study, with_speeds(opened, 10, 11))
+
+
+def test_the_fastest_is_not_told_apart_from_one_whose_repeats_reach_it(context: Context) -> None:
+    opened = measured(context, chosen=("specinfer", "sequence"))
+    speeds = with_speeds(opened, 10, 15)
+    for repeat, speed in ((0, 15.5), (1, 14.0)):
+        change_stats(speeds, Cell("sequence", "1", repeat), tokens_per_second=speed)
+    told = verdict(opened.study, speeds)
+    assert told.startswith("The highest speed-up is specinfer at 1.50x")
+    assert told.endswith("Not told apart from it: sequence.")
+
+
 def test_of_many_repeats_resamples_are_told_and_more_is_claimed(context: Context) -> None:
     opened = measured(context, repeats=6)
     speeds = with_speeds(opened, 10, 5)
@@ -335,4 +358,5 @@ def test_a_study_of_one_repeat_has_no_interval(context: Context) -> None:
     assert row["ratio_spread"] == shown["ratios"]["spreads"]["1"] == "one repeat: no interval"
     slower = verdict(opened.study, with_speeds(opened, 10, 5))
     assert slower.startswith("Nothing was faster than plain decoding in this one repeat; ")
-    assert shown["ratios"]["ratios"]["1"] == {"value": row["ratio"], "low": None, "high": None}
+    bar = {"value": row["ratio"], "low": None, "high": None}
+    assert shown["ratios"]["ratios"]["1"] == bar | {"limit": row["mean_acceptance_length"]}

@@ -169,6 +169,9 @@ def test_a_speed_up_that_passes_cannot_explain_is_called_noise(store: RunStore) 
     for factor, noise in ((0.9, False), (1.2, True)):
         baseline = Baseline(rate / (factor * per_pass), "plain", "")
         assert ("noise" in figures_value(frame, baseline)["speed"]) == noise
+    blocks = tuple((rate, rate * per_pass * factor) for factor in (0.9, 0.9, 1.5))
+    told = figures_value(frame, Baseline(rate, "plain", "", blocks=blocks))["speed"]
+    assert told.endswith(f": above {per_pass:.2f}x, the tokens per pass, is noise")
 
 
 def test_no_race_follows_a_run_without_drafts_or_one_that_was_stopped(store: RunStore) -> None:

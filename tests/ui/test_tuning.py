@@ -195,7 +195,8 @@ def test_a_point_has_its_figures_and_runs() -> None:
     runs = list(value["runs"].values())
     wanted = [(f"p{i}", repeat) for repeat in "12" for i in range(3)]
     assert [(run["prompt"], run["repeat"]) for run in runs] == wanted
-    assert {run["ratio"] for run in runs} == {"2.00x"}
+    # More than its tokens per pass.
+    assert {(run["ratio"], run["mean"]) for run in runs} == {("2.00x (noise)", "1.75")}
     for nobody in (-1, 4, 10**9):
         assert point_value(study, results, found, nobody) == {}
 
@@ -330,6 +331,7 @@ def test_what_the_temperature_does_to_acceptance_is_told() -> None:
         each = f"{rates[0]:.0%} at temperature 0, {rates[1]:.0%} at temperature 0.8"
         assert f"Accepted draft tokens: {each}." in told
         assert ("the more often an unlikely token is drawn" in told) == (hot < cold)
+    assert "Best at each temperature: speculation length 2, temperature 0: 1.00x; " in told
     assert "temperature 0" not in words(grid_study(), grid_results(grid_study(), steady))
 
 

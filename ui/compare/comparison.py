@@ -19,13 +19,22 @@ from lab.tables import (
     group_of,
     prompt_rows,
 )
+from lab.tuned import as_good
 from ui.compare.study_shown import ShownRuns, Text, shown_of, text_of, texts_words
 from ui.compare.study_text import ANSWERS, Events, same_answer
 from ui.run.explain import RECORD_TOP_K
 from ui.run.slower import pool_stats, slower_because
 from ui.run.view import View, reduce_all
 from ui.shared.study_words import machine_words
-from ui.words.spreads import AS_FAST, is_slower, speed_up_words, spread_words, where_words
+from ui.words.spreads import (
+    AS_FAST,
+    is_noise,
+    is_slower,
+    noise_words,
+    speed_up_words,
+    spread_words,
+    where_words,
+)
 
 __all__ = [
     "DEFAULT_PRESETS",
@@ -133,8 +142,14 @@ def verdict(study: Study, results: Results) -> str:
     if ratio.value < AS_FAST:
         where = where_words(ratio, noun)
         return f"Nothing was faster than plain decoding {where}; the best is {sentence}."
+    noise = noise_words(ratio, best.mean_acceptance_length)
+    if noise:
+        sentence = f"{sentence}; {noise}"
     if ratio.low <= 1:
-        return f"The highest speed is {sentence}: no difference from plain decoding is shown."
+        return f"The highest speed-up is {sentence}: no difference from plain decoding is shown."
+    others = [rows[i].name for i in as_good(rows, rows.index(best))]
+    if others:
+        return f"The highest speed-up is {sentence}. Not told apart from it: {', '.join(others)}."
     return f"The fastest is {sentence}."
 
 
@@ -187,11 +202,23 @@ def _by_number(values: Any) -> dict[str, Any]:
 
 
 def _row_words(row: dict[str, Any]) -> dict[str, Any]:
-    return {**row, "same": ANSWERS[row["same_text"]]}
+    length, high = row["mean_acceptance_length"], row["ratio_high"]
+    noise = high is not None and is_noise(high, length)
+    return {
+        **row,
+        "same": ANSWERS[row["same_text"]],
+        "noise": f"What is above {length:.2f}x, its tokens per pass, is noise." if noise else "",
+    }
 
 
 def _ratio(row: dict[str, Any]) -> dict[str, Any]:
-    return {"value": row["ratio"], "low": row["ratio_low"], "high": row["ratio_high"]}
+    """`limit`: what the tokens per pass can gain; the axis need not hold more."""
+    return {
+        "value": row["ratio"],
+        "low": row["ratio_low"],
+        "high": row["ratio_high"],
+        "limit": row["mean_acceptance_length"],
+    }
 
 
 def _rounds(view: View | None) -> dict[str, int]:

@@ -11,7 +11,7 @@ from typing import Any
 from ui.run.baselines import pass_ends
 from ui.run.frame import Baseline, Frame
 from ui.run.view import View
-from ui.words.spreads import is_unsure, speed_up_words
+from ui.words.spreads import is_noise, is_unsure, noise_words, speed_up_words
 
 __all__ = ["place_value", "race_value", "speed_sentence", "verdict"]
 
@@ -19,8 +19,6 @@ Value = dict[str, Any]
 
 TEXT_TOKENS = 600
 """Of a longer text the lanes show no words."""
-NOISE = 1.02
-"""A speed-up may exceed the tokens per pass by so much before it is called noise."""
 
 
 def race_value(frame: Frame, baseline: Baseline | None) -> Value:
@@ -76,15 +74,11 @@ def speed_sentence(view: View, baseline: Baseline | None) -> str:
     if baseline is None or ratio is None or not view.drafters or view.state != "completed":
         return ""
     words = speed_up_words(ratio, against=baseline.note)
-    # More than the tokens per pass cannot be gained.
-    if _is_noise(view, ratio.value):
-        return f"{words}: noise"
-    return f"{words}: no difference is shown" if is_unsure(ratio) else words
-
-
-def _is_noise(view: View, ratio: float) -> bool:
-    stats = view.stats
-    return ratio > NOISE * stats.num_new_tokens / max(1, stats.num_rounds)
+    tokens_per_pass = view.stats.num_new_tokens / max(1, view.stats.num_rounds)
+    if is_unsure(ratio) and not is_noise(ratio.value, tokens_per_pass):
+        return f"{words}: no difference is shown"
+    noise = noise_words(ratio, tokens_per_pass)
+    return f"{words}: {noise}" if noise else words
 
 
 def _is_identical(frame: Frame) -> bool:

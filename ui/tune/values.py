@@ -19,7 +19,7 @@ from lab.tuned import Tuned
 from ui.compare.study_text import ANSWERS
 from ui.run.listed import number_of
 from ui.words.settings import field_label, point_words
-from ui.words.spreads import spread_words
+from ui.words.spreads import is_noise, spread_words
 
 __all__ = ["AXES", "axes_to_draw", "grid_value", "point_value", "points_value"]
 
@@ -263,16 +263,20 @@ def point_value(study: Study, results: Results, tuned: Tuned, point: int) -> dic
 def _run(study: Study, results: Results, cell: Cell) -> dict[str, str]:
     result = results[cell]
     base = results.get(Cell(study.base_of(cell.contestant), cell.item, cell.repeat))
-    speed = result.stats.tokens_per_second
+    speed, length = result.stats.tokens_per_second, result.stats.mean_acceptance_length
     against = base.stats.tokens_per_second if base else 0.0
     return {
         "run": result.run_id,
         "prompt": cell.item,
         "repeat": str(cell.repeat + 1),
         "tps": f"{speed:.1f}",
-        "ratio": f"{speed / against:.2f}x" if against else "–",
-        "mean": f"{result.stats.mean_acceptance_length:.2f}",
+        "ratio": _ratio_text(speed / against, length) if against else "–",
+        "mean": f"{length:.2f}",
     }
+
+
+def _ratio_text(ratio: float, tokens_per_pass: float) -> str:
+    return f"{ratio:.2f}x{' (noise)' * is_noise(ratio, tokens_per_pass)}"
 
 
 def _text(value: float | None, form: str) -> str:

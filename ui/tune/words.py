@@ -12,12 +12,12 @@ from lab.figures import Estimate
 from lab.grid import TEMPERATURE, Grid, Refused
 from lab.order import Cell
 from lab.study import PLAIN, Study
-from lab.tables import ConfigurationRow
+from lab.tables import ConfigurationRow, best_of
 from lab.tuned import Tuned
 from ui.run.listed import number_of
 from ui.words.messages import Line
 from ui.words.settings import TEMPERATURE_MEANS, point_words
-from ui.words.spreads import is_unsure, spread_words, where_words
+from ui.words.spreads import is_unsure, noise_words, spread_words, where_words
 
 __all__ = ["found_lines", "grid_title", "plan_lines", "run_count"]
 
@@ -124,6 +124,8 @@ def _noise_lines(tuned: Tuned, best: ConfigurationRow) -> list[Line]:
     once = best.ratio is None or best.ratio.groups < 2
     words = "It was measured once: no spread is known, and a faster point may be chance."
     lines = [Line("warn", f"{words} More prompts or repeats would tell.")] if once else []
+    if best.ratio is not None and (noise := noise_words(best.ratio, best.mean_acceptance_length)):
+        lines.append(Line("warn", f"Of its speed-up, {noise}."))
     names = [tuned.rows[i].name for i in tuned.as_good]
     if names:
         lines.append(
@@ -201,7 +203,20 @@ def _temperature_lines(tuned: Tuned) -> list[Line]:
     each = ", ".join(f"{rate:.0%} at temperature {heat:g}" for heat, rate in means)
     falls = all(later < before for (_, before), (_, later) in pairwise(means))
     why = f" {TEMPERATURE_MEANS}" if falls else ""
-    return [Line("info", f"Accepted draft tokens: {each}.{why}")]
+    lines = [Line("info", f"Accepted draft tokens: {each}.{why}")]
+    # A temperature is chosen for the text, not for the speed.
+    bests = [best_of(_rows_at(tuned, heat), tuned.plain.name) for heat, _ in means]
+    ratios = [
+        f"{point_words(row.name)}: {row.ratio.value:.2f}x" for row in bests if row and row.ratio
+    ]
+    if len(tuned.grid.axes) > 1 and ratios:
+        lines.append(Line("info", f"Best at each temperature: {'; '.join(ratios)}."))
+    return lines
+
+
+def _rows_at(tuned: Tuned, temperature: float) -> list[ConfigurationRow]:
+    points = zip(tuned.grid.points, tuned.rows, strict=True)
+    return [row for point, row in points if float(point[TEMPERATURE]) == temperature]
 
 
 def _idle_words(tuned: Tuned) -> str:

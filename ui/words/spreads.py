@@ -8,11 +8,22 @@ from __future__ import annotations
 
 from lab.figures import FEW, Estimate
 
-__all__ = ["AS_FAST", "is_slower", "is_unsure", "spread_words", "speed_up_words", "where_words"]
+__all__ = [
+    "AS_FAST",
+    "is_noise",
+    "is_slower",
+    "is_unsure",
+    "noise_words",
+    "spread_words",
+    "speed_up_words",
+    "where_words",
+]
 
 AS_FAST = 0.99
 """Two runs of the same thing differ by this fraction."""
-
+NOISE = 1.02
+"""A speed-up that exceeds the tokens per pass by this factor is noise: with drafts, an LLM pass is
+at least as slow as without."""
 
 DIGITS = 2
 
@@ -31,6 +42,20 @@ def is_unsure(ratio: Estimate) -> bool:
     """Whether a range of speed-ups holds 1, so that no difference from plain decoding is shown. As
     it is printed: beside "0.54 to 1.00" nothing may be called slower."""
     return ratio.groups > 1 and round(ratio.low, DIGITS) <= 1 <= round(ratio.high, DIGITS)
+
+
+def is_noise(ratio: float, tokens_per_pass: float | None) -> bool:
+    """Whether a speed-up is above what so many tokens per LLM pass can gain."""
+    return tokens_per_pass is not None and ratio > NOISE * tokens_per_pass
+
+
+def noise_words(ratio: Estimate, tokens_per_pass: float | None) -> str:
+    """Which part of a range of speed-ups is above the tokens per pass; empty where none is."""
+    if tokens_per_pass is None or not is_noise(max(ratio.value, ratio.high), tokens_per_pass):
+        return ""
+    if is_noise(ratio.value, tokens_per_pass):
+        return f"noise, since {tokens_per_pass:.2f} tokens per pass gain no more"
+    return f"above {tokens_per_pass:.2f}x, the tokens per pass, is noise"
 
 
 def is_slower(ratio: Estimate) -> bool:

@@ -90,9 +90,10 @@ function same(row) {
     glyph && h("span", { "aria-hidden": "true" }, `${glyph} `), row.same);
 }
 
-// Why the text differs, and why a configuration was slower: whole sentences below the table.
+// Why the text differs, why a configuration was slower, what is noise: whole sentences below the table.
 function sentences(row) {
   const told = ["tie", "bug", "differs", "distribution"].includes(row.same_text) ? [row.same_text_words] : [];
   if (row.slower_because) told.push(row.slower_because);
+  if (row.noise) told.push(row.noise);
   return told.map((words) => h("p", {}, h("b", {}, `${prose(row.name)}: `), prose(words)));
 }

@@ -4,7 +4,7 @@ import { card } from "./tip.js";
 import { fixed, plural, prose, rounded } from "./text.js";
 
 // A point whose interval overlaps that of the best may be much slower, or faster.
-export const MARKS = { best: "★ highest speed measured", near: "≈ not told apart from ★" };
+export const MARKS = { best: "★ highest speed-up measured", near: "≈ not told apart from ★" };
 export const TOLD = { x: "times plain decoding's speed", "tokens/s": "tokens a second", tokens: "tokens per pass of the LLM" };
 
 export function format(value, unit) {

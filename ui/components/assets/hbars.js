@@ -51,7 +51,9 @@ function ticks(most, { x, foot }, place, format, level = most / 2) {
 }
 
 function intervals({ bars, level, format }, place) {
-  const most = ceiling(Math.max(level, ...bars.map(({ value, high }) => Math.max(value, high ?? 0))), STEPS);
+  // A whisker above a bar's `limit` would press all bars together: it leaves the axis, as an arrow.
+  const reach = ({ value, high, limit }) => Math.max(value, Math.min(high ?? 0, limit ?? Infinity));
+  const most = ceiling(Math.max(level, ...bars.map(reach)), STEPS);
   const scale = rowsOf(bars, place, most);
   const { rows, x, foot } = scale;
   const parts = ticks(most, scale, place, format, level);
@@ -64,14 +66,15 @@ function intervals({ bars, level, format }, place) {
     const box = s("rect", { class: "ss-hbar", x: 0, y: row.top, width: x(value), height: row.high, rx: 2 }, title(told));
     box.style.fill = color;
     parts.push(named(row, place, `: ${format(value)}`), box);
-    if (known) parts.push(whisker(x(low), x(high), middle, row.high * 0.35));
+    if (known) parts.push(whisker(x(low), x(Math.min(high, most)), middle, row.high * 0.35, high > most));
   }
   return { parts, xs: null };
 }
 
 // A dark line on a pale one: seen on every colour.
-function whisker(left, right, y, half) {
-  const d = `M${left} ${y}H${right}M${left} ${y - half}V${y + half}M${right} ${y - half}V${y + half}`;
+function whisker(left, right, y, half, leaves) {
+  const end = leaves ? `M${right - half} ${y - half}L${right} ${y}L${right - half} ${y + half}` : `M${right} ${y - half}V${y + half}`;
+  const d = `M${left} ${y}H${right}M${left} ${y - half}V${y + half}${end}`;
   return s("g", {}, s("path", { class: "ss-whisker-rim", d }), s("path", { class: "ss-whisker", d }));
 }
 

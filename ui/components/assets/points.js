@@ -7,7 +7,7 @@ import { prose } from "./text.js";
 const GLYPHS = { best: "★", near: "≈", refused: "✕", "": "" };
 const PRESS = "Press a column's name to sort by it, a row to see its runs.";
 const FIGURES = 7;  // columns behind those of the axes
-const MEANINGS = { best: "highest speed measured", near: "not told apart from the highest", refused: "cannot run", "": "" };
+const MEANINGS = { best: "highest speed-up measured", near: "not told apart from the highest", refused: "cannot run", "": "" };
 
 export function create(panel) {
   const note = h("p", { class: "ss-placeholder" }, "A row for each point, as they are measured.");
@@ -60,7 +60,7 @@ export function create(panel) {
       if (!rows.length) return;
       const numeric = numbers(value);
       drawHeads(value, numeric);
-      panel.say([PRESS, value.spread && `Spread of the speed-up: ${value.spread}.`].filter(Boolean).join(" "));
+      panel.say([PRESS, value.spread && `Speeds and speed-ups are medians. Spread of the speed-up: ${value.spread}.`].filter(Boolean).join(" "));
       const columns = entries(value.heads).length;
       const now = chosen.of(value);
       keyed(body, state.rows, rows, {

@@ -1,7 +1,7 @@
 // One point of a grid: its figures, and its runs; a run's button opens it. Text nodes only.
 const root = element.querySelector(".sp-shell");
 const HEADS = ["run", "prompt", "repeat", "tokens / s", "speed-up", "tokens / pass"];
-const MARKS = { best: "★ highest speed measured", near: "≈ not told apart from ★", "": "" };
+const MARKS = { best: "★ highest speed-up measured", near: "≈ not told apart from ★", "": "" };
 function node(tag, className, ...children) {
   const made = document.createElement(tag);
   if (className) made.className = className;
