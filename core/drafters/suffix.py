@@ -19,9 +19,9 @@ from core.drafters.lookup import LookupDrafter, LookupState, has_children
 from core.drafters.text_index import (
     LONGEST_MATCH,
     MATCH_CLASSES,
+    MAX_CANDIDATES,
     NO_POSITIONS,
     SEPARATOR,
-    MAX_CANDIDATES,
     TextIndex,
     add_tokens,
     find_tree,

@@ -16,9 +16,9 @@ from core.drafters.base import DraftRequest
 from core.drafters.suffix import BOUND, GROWTH, SuffixDrafter
 from core.drafters.text_index import (
     LONGEST_MATCH,
+    MAX_CANDIDATES,
     ORDERS,
     SEPARATOR,
-    MAX_CANDIDATES,
     add_tokens,
     find_tree,
     new_index,
@@ -51,8 +51,8 @@ def draft(
 
 
 def by_hand(own: Sequence[int], earlier: Sequence[int], depth: int) -> Paths:
-    """Of every path behind a match its weight. Of the latest MAX_CANDIDATES matches of three tokens in each
-    text, or where there are none of one."""
+    """Of every path behind a match its weight. Of the latest MAX_CANDIDATES matches of three tokens
+    in each text, or where there are none of one."""
     weights: Counter[tuple[int, ...]] = Counter()
     for text, is_own in ((own, True), (earlier, False)):
         for order in ORDERS:
@@ -99,7 +99,8 @@ texts = st.lists(st.integers(0, 3), min_size=1, max_size=60)
 def test_the_tree_is_what_followed_every_match(
     own: list[int], one: list[int], other: list[int], depth: int, buckets: int
 ) -> None:
-    # With few buckets chains hold other tokens too, and MAX_CANDIDATES ends them sooner: short texts only.
+    # With few buckets chains hold other tokens too, and MAX_CANDIDATES ends them sooner: short
+    # texts only.
     earlier = [*one[:15], SEPARATOR, *other[:15]] if buckets == 1 else [*one, SEPARATOR, *other]
     own = own[:30] if buckets == 1 else own
     expected = by_hand(own, earlier, depth)
