@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from core.config import SpeculationConfig
-from core.config.budget import longest, shares
+from core.config.budget import max_draft_depth, node_shares
 from core.config.mechanisms import is_model_free, length_policy, verify_rule
 from core.drafters.ahead import AheadDraftsByName
 from core.drafters.base import Drafter, DraftRequest
@@ -138,13 +138,13 @@ class ActiveRequest:
         return within_grant(route, self.router.drafter_scores(), max(1, most))
 
     def budgets(self, full: int, indices: Sequence[int]) -> list[int]:
-        """`max_tree_nodes` divided among drafters, see `shares`; `full` for each if uncut."""
+        """`max_tree_nodes` divided among drafters, see `node_shares`; `full` for each if uncut."""
         # `full` is what the shape itself comes to: uncut, each drafter may draft all of it.
         if self.max_tree_nodes is None:
             return [full] * len(indices)
         names = [self.drafters[index].name for index in indices]
         speculation = self.sequence.speculation
-        return shares(speculation.combine, self.max_tree_nodes, names, speculation.draft)
+        return node_shares(speculation.combine, self.max_tree_nodes, names, speculation.draft)
 
     def effective_choice(self, choice: Choice) -> Choice:
         """A choice with its length cut to how deep the coming drafts can be; a length that the user
@@ -155,7 +155,7 @@ class ActiveRequest:
         names = [self.drafters[index].name for index in self.drafters_for(choice)]
         # Two bounds: the node budget's share of a drafter, and the tokens left (the LLM's own comes
         # on top).
-        fits = longest(config, names, choice.length)
+        fits = max_draft_depth(config, names, choice.length)
         if min(fits, room) == choice.length:
             return choice
         if not names:
