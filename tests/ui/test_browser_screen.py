@@ -201,8 +201,8 @@ def test_one_place_for_tokens_stages_keys_columns_and_the_link(
 ADDRESS = "() => Object.fromEntries(new URLSearchParams(location.search))"
 
 
-# Timers end at once, so that the address is known when the call returns: the run in it, and how many
-# steps the history got. (Its length ends at 50.)
+# Timers end at once, so that the address is known when the call returns: the run in it, and how
+# many steps the history got. (Its length ends at 50.)
 PLACED = """(value) => {
   const { setTimeout } = window;
   const { pushState } = history;
