@@ -83,9 +83,11 @@ def request_of(args: argparse.Namespace) -> Request:
 
 def settings_of(args: argparse.Namespace) -> tuple[SamplingParams, SpeculationConfig]:
     """Sampling and speculation from the arguments. Raises ConfigError."""
-    most = ANSWER_TOKENS if is_conversation(args) else PROMPT_TOKENS
+    max_new_tokens = args.max_new_tokens
+    if max_new_tokens is None:
+        max_new_tokens = ANSWER_TOKENS if is_conversation(args) else PROMPT_TOKENS
     sampling = SamplingParams(
-        max_new_tokens=most if args.max_new_tokens is None else args.max_new_tokens,
+        max_new_tokens=max_new_tokens,
         temperature=args.temperature,
         top_k=args.top_k,
         top_p=args.top_p,
@@ -95,8 +97,8 @@ def settings_of(args: argparse.Namespace) -> tuple[SamplingParams, SpeculationCo
         min_p=args.min_p,
         repetition_penalty=args.repetition_penalty,
     )
-    # Without an SSM only lookups in texts draft, which do not always pay: plain decoding, unless a
-    # preset is named.
+    # Without an SSM only model-free drafters could draft, which does not always pay: plain decoding
+    # unless a preset is named.
     preset = args.preset or (
         DEFAULT_PRESET if ssms_of(args) or args.node or args.cluster else "autoregressive"
     )
@@ -110,8 +112,8 @@ def settings_of(args: argparse.Namespace) -> tuple[SamplingParams, SpeculationCo
 
 
 def is_conversation(args: argparse.Namespace) -> bool:
-    """Whether to read messages of a conversation from standard input. ConfigError if it has no
-    message."""
+    """Whether to read the messages of a conversation from standard input: with `--chat` and without
+    a prompt. Raises ConfigError if there is neither, or if the output is to be JSON."""
     if args.prompt is not None or args.prompt_file is not None:
         return False
     if not args.chat:
@@ -122,7 +124,7 @@ def is_conversation(args: argparse.Namespace) -> bool:
 
 
 def prompt_of(args: argparse.Namespace) -> str:
-    """The prompt, from the command line, a file or standard input."""
+    """The prompt, from the command line, a file or standard input. Raises ConfigError."""
     if args.prompt is not None:
         return str(args.prompt)
     try:
@@ -136,14 +138,14 @@ def prompt_of(args: argparse.Namespace) -> str:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Loads the models, generates, writes to standard output."""
-    # Errors in the arguments are raised before anything is loaded, torch included.
+    """Loads the models, generates, writes to standard output. Raises SpecScopeError."""
+    # Wrong arguments are found before anything is loaded, torch included.
     request = None if is_conversation(args) else request_of(args)
     sampling, speculation = settings_of(args)
     offload = offload_of(args.offload, args.resident, args.offload_mbps)
-    places = node_settings(args.node, args.node_key_file, args.cluster, args.node_ssm)
+    settings = node_settings(args.node, args.node_key_file, args.cluster, args.node_ssm)
     ranks = ranks_of(args.llm_ranks, offload)
-    check_nodes(places)
+    check_nodes(settings)
 
     from core.drafters.own import import_drafters
     from core.engine.engine import Engine
@@ -156,7 +158,7 @@ def run(args: argparse.Namespace) -> None:
     use_threads(args.threads)
     lines = StageLines(sys.stderr)
     models = load_models(args.llm, ssms_of(args), args.dtype, args.device, lines, offload, ranks)
-    nodes = connect_nodes(places, models, lines)
+    nodes = connect_nodes(settings, models, lines)
     lines.end()
     with closing(Engine(models, drafters=args.drafter, nodes=nodes)) as engine:
         if request is None:
@@ -170,14 +172,14 @@ def run(args: argparse.Namespace) -> None:
 
 
 def write_events(events: Iterator[Event], out: TextIO) -> None:
-    """Every event, one JSON object a line."""
+    """Writes every event as it comes, one JSON object a line."""
     for event in events:
         print(json.dumps(event_to_plain(event)), file=out, flush=True)
 
 
 def write_text(events: Iterator[Event], as_json: bool) -> None:
-    """The text as it is generated, and a summary to standard error; or one JSON object at the
-    end. What the rounds had to say, a node that is gone for one, comes between the two."""
+    """Prints the text as it is generated, then to standard error the rounds' notes (a node is
+    missing) and a summary. `as_json`: one JSON object at the end, and no summary."""
     from core.events.outcome import Outcome
 
     outcome = Outcome()
@@ -203,15 +205,14 @@ def write_text(events: Iterator[Event], as_json: bool) -> None:
 def main(argv: list[str] | None = None) -> int:
     """Runs the command; returns its exit code."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(
-            errors="backslashreplace"
-        )  # the terminal's encoding may lack a letter
+        # The terminal's encoding may lack a character.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         run(parser().parse_args(argv))
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # The reader of our output is gone. Buffered text is flushed when Python ends: discard it.
+        # Python flushes buffered output when it exits, which would fail again: discard it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except EngineError as error:

@@ -1,6 +1,6 @@
-"""A conversation in a terminal: each line a message, each answer streamed.
+"""A conversation in a terminal: each line is a message, each answer is streamed.
 
-The whole conversation is the prompt of a turn, in the LLM's chat template.
+The prompt of each turn is the whole conversation, in the LLM's chat template.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ASK = "> "
 
 
 class Conversation:
-    """Messages in turn, the user's first. A turn is part of it once it was appended."""
+    """Messages of user and assistant in turn, the user's first."""
 
     def __init__(self, models: LoadedModels) -> None:
         self._models = models
@@ -34,7 +34,8 @@ class Conversation:
     def request(
         self, message: str, sampling: SamplingParams, speculation: SpeculationConfig
     ) -> Request:
-        """The next turn: what was said and this message. ConfigError without a chat template."""
+        """A request with the conversation and this message, which is not appended. Raises
+        ConfigError without a chat template."""
         messages = [*self._messages, {"role": "user", "content": message}]
         ids = chat_tokens(self._models, messages)
         return Request(message, sampling, speculation, chat=True, prompt_token_ids=ids)
@@ -55,9 +56,9 @@ def converse(
     engine: Engine, sampling: SamplingParams, speculation: SpeculationConfig, source: TextIO
 ) -> None:
     """Answers every line of `source` until it ends: texts to standard output, the rest to standard
-    error. Raises ConfigError where the LLM has no chat template."""
+    error. Raises ConfigError if the LLM has no chat template."""
     conversation = Conversation(engine.models)
-    conversation.request("hello", sampling, speculation)
+    conversation.request("hello", sampling, speculation)  # raises before the first message is read
     hint = HINT.format(name=engine.models.llm.info.name, new=NEW)
     print(hint, file=sys.stderr, flush=True)
     for message in _messages(source):
@@ -72,12 +73,13 @@ def converse(
 
 
 def _messages(source: TextIO) -> Iterator[str]:
-    interactive = source.isatty()
-    if interactive and source is sys.stdin:
+    """The lines of `source` that are not blank; a terminal shows `ASK` before each."""
+    interactive = source is sys.stdin and source.isatty()
+    if interactive:
         import readline  # noqa: F401  # input() edits the line with it
     while True:
         try:
-            line = input(ASK) if interactive and source is sys.stdin else source.readline()
+            line = input(ASK) if interactive else source.readline()
         except EOFError:
             return
         if not line and not interactive:
@@ -87,7 +89,7 @@ def _messages(source: TextIO) -> Iterator[str]:
 
 
 def _answer(engine: Engine, request: Request) -> str:
-    """The answer, streamed; as far as it came where Ctrl-C ended it."""
+    """Prints the answer as it is generated and returns it; Ctrl-C ends it early."""
     outcome = Outcome()
     generated: Any = engine.generate(request)
     with closing(generated) as events:

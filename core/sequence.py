@@ -1,7 +1,6 @@
 """TokenSequence: the mutable state of one request, and the rules that end it.
 
-Holds a run's tokens, text, counts and clock. Knows no model: the owner of a model row keeps the
-row's number.
+Holds a run's tokens, text, counts and clock. Knows no model and no row of a KV cache.
 """
 
 from __future__ import annotations
@@ -22,7 +21,8 @@ __all__ = ["CommitResult", "TokenSequence", "stop_in"]
 
 @dataclass(frozen=True, slots=True)
 class CommitResult:
-    """The committed tokens of a round; a finished run may commit only a part of the accepted ones.
+    """The tokens that a round committed: of the accepted ones those up to the end of the run.
+    `text_deltas`: the text that each one completed.
 
     `finish_reason` is empty while the run goes on, else `eos`, `stop`, `length` or `context`.
     """
@@ -38,8 +38,9 @@ class TokenSequence:
 
     `tokens` are the prompt's and all committed ones; the last is the next round's root, whose KV
     the LLM does not have yet. `speculation` has every `auto` resolved. `eos_ids` is empty under
-    `ignore_eos`. `context_length` is the LLM's. `special_texts`: of the tokenizer's special tokens,
-    read where there are stop strings. `warnings`: of the request, for the run's first event.
+    `ignore_eos`. `context_length` is the LLM's. `special_texts`: texts of special tokens by id, for
+    stop strings that name one. `warnings`: of the request, for the run's first event. `started`:
+    time.perf_counter at which the run left the queue. `round`: the number of rounds so far.
     """
 
     run_id: str
@@ -58,7 +59,7 @@ class TokenSequence:
     round: int = 0
     finish_reason: str = ""
     tokens: list[int] = field(init=False)
-    _events: int = field(init=False, default=0)
+    _num_events: int = field(init=False, default=0)
     _tail: str = field(init=False, default="")
 
     def __post_init__(self) -> None:
@@ -71,6 +72,7 @@ class TokenSequence:
 
     @property
     def num_new(self) -> int:
+        """Generated tokens."""
         return len(self.tokens) - len(self.prompt_ids)
 
     @property
@@ -86,8 +88,8 @@ class TokenSequence:
 
     def next_seq(self) -> int:
         """The next event's number."""
-        self._events += 1
-        return self._events - 1
+        self._num_events += 1
+        return self._num_events - 1
 
     def spans(self, timings: list[Timed]) -> tuple[Span, ...]:
         """Timings in process time as spans relative to the start of this run."""
@@ -96,9 +98,8 @@ class TokenSequence:
         )
 
     def commit(self, token_ids: tuple[int, ...]) -> CommitResult:
-        """Appends tokens one by one until one of them ends the run."""
+        """Appends tokens one by one until one of them ends the run; the rest is dropped."""
         deltas: list[str] = []
-        # One by one: a run that ends within the path drops the rest of it.
         for token_id in token_ids:
             self.tokens.append(token_id)
             deltas.append(self.detokenizer.push(token_id))
@@ -116,7 +117,7 @@ class TokenSequence:
             text = self._tail + (delta or self.special_texts.get(token_id, ""))
             if stop_in(text, self.sampling.stop):
                 return "stop"
-            # A stop string may span rounds: as many characters as can still become its beginning.
+            # A stop string may span tokens: keep as many characters as it may have begun with.
             self._tail = text[-(longest - 1) :] if longest > 1 else ""
         if self.num_new >= self.sampling.max_new_tokens:
             return "length"
@@ -124,5 +125,5 @@ class TokenSequence:
 
 
 def stop_in(text: str, stops: tuple[str, ...]) -> bool:
-    """True if any stop string occurs."""
+    """Whether any of the stop strings occurs in `text`."""
     return any(stop in text for stop in stops)

@@ -1,8 +1,7 @@
 """The node budget: its division among drafters and the depth that it allows.
 
-Everything is decided before anything is drawn, so that sampled drafts stay lossless.
-
-Knows shapes, names and numbers; no drafter and no tree.
+Decided before anything is drawn, so that sampled drafts stay lossless. Knows shapes, names and
+numbers; no drafter and no tree.
 """
 
 from __future__ import annotations
@@ -13,12 +12,12 @@ from functools import lru_cache
 from core.config import SpeculationConfig
 from core.config.mechanisms import combine_rule, draft_kind, is_model_free
 
-__all__ = ["cut_shape", "longest", "shape_nodes", "shares"]
+__all__ = ["cut_shape", "max_draft_depth", "node_shares", "shape_nodes"]
 
 
 @lru_cache
 def shape_nodes(shape: tuple[int, ...]) -> int:
-    """Nodes of a full expansion: k1 + k1 k2 + ..."""
+    """Nodes of a full expansion <k1,...,km>: k1 + k1 k2 + ..."""
     nodes, width = 0, 1
     for children in shape:
         width *= children
@@ -28,7 +27,8 @@ def shape_nodes(shape: tuple[int, ...]) -> int:
 
 @lru_cache
 def cut_shape(shape: tuple[int, ...], budget: int) -> tuple[int, ...]:
-    """The shape with at most `budget` nodes: deepest steps go first, then width."""
+    """The shape cut to at most `budget` nodes: the deepest steps first, then the width of the
+    first step."""
     if budget < 1:
         return ()
     while len(shape) > 1 and shape_nodes(shape) > budget:
@@ -36,19 +36,19 @@ def cut_shape(shape: tuple[int, ...], budget: int) -> tuple[int, ...]:
     return (min(shape[0], budget),) if len(shape) == 1 else shape
 
 
-def shares(combine: str, nodes: int, names: Sequence[str], draft: str = "auto") -> list[int]:
+def node_shares(combine: str, nodes: int, names: Sequence[str], draft: str = "auto") -> list[int]:
     """Nodes that each of the named drafters may draft, so that at most `nodes` are verified.
 
-    By `CombineRule.node_budget`: `each` drafter has all of it, since the rule selects among drafts;
-    `divided`: equal shares, the remainder to the first drafters; `pooled`: the SSMs draft one tree
-    of the sum of their shares, beside the drafts of model-free drafters.
+    By `CombineRule.node_budget`: `each`: all of them, since the rule selects among drafts;
+    `divided`: equal shares, the remainder to the first drafters; `pooled`: an SSM has the sum of
+    the SSMs' shares, since they draft one tree together. `draft`: a fused kind counts as `pooled`.
     """
     budget = "pooled" if draft_kind(draft).fused else combine_rule(combine).node_budget
     if budget == "each":
         return [nodes] * len(names)
     # Shares add up to `nodes`: no union of the drafts can be larger.
     even, rest = divmod(nodes, len(names)) if names else (0, 0)
-    divided = [even + (1 if place < rest else 0) for place in range(len(names))]
+    divided = [even + (index < rest) for index in range(len(names))]
     if budget != "pooled":
         return divided
     pool = sum(share for name, share in zip(names, divided, strict=True) if not is_model_free(name))
@@ -57,15 +57,14 @@ def shares(combine: str, nodes: int, names: Sequence[str], draft: str = "auto") 
     ]
 
 
-def longest(config: SpeculationConfig, names: Sequence[str], length: int) -> int:
-    """Depth of a draft of `length` steps within the largest share of these drafters; 0 without
-    drafters, `length` without a node limit."""
+def max_draft_depth(config: SpeculationConfig, names: Sequence[str], length: int) -> int:
+    """The depth that a draft of `length` steps can have within the largest share of these drafters;
+    0 without drafters, `length` without a node limit."""
     if not names:
         return 0
     if not isinstance(config.max_tree_nodes, int):
         return length
-    # The first drafters have the remainder; the deepest draft is that of the largest share.
-    share = max(shares(config.combine, config.max_tree_nodes, names, config.draft))
+    share = max(node_shares(config.combine, config.max_tree_nodes, names, config.draft))
     # Best first spends its nodes by score: its deepest tree is a chain.
     if draft_kind(config.draft).by_score:
         return min(length, share)

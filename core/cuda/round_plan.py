@@ -1,5 +1,5 @@
-"""RoundPlan: a round that can be fused, and the check whether it can; RoundResult: its drafts, the
-LLM's tokens and the verdict on the host.
+"""RoundPlan: a round that can run fused, made by `plan_round`; RoundResult: its results on the
+host, from which the states get their drafts and verdicts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ MAX_ROUND_NODES = 64
 
 @dataclass(frozen=True)
 class RoundPlan:
-    """`states` in the order of their rows; `requests` None if no SSM drafts."""
+    """`states`: one per row, in order; `llm`: the group of the LLM alone; `requests`: of all SSMs,
+    None if none drafts."""
 
     states: tuple[RoundState, ...]
     llm: ModelGroup
@@ -50,10 +51,10 @@ class RoundPlan:
 
     @cached_property
     def extents(self) -> tuple[int, int]:
-        """KV slots that the LLM's pass and the SSMs' attend to."""
+        """KV slots that the LLM's pass attends to, and those of the SSMs' pass; 0 without one."""
         longest = max(len(state.request.sequence.tokens) for state in self.states)
-        of_ssms = 0 if self.requests is None else padded_extent(self.requests.num_slots)
-        return padded_extent(longest + len(self.layout)), of_ssms
+        ssm_extent = 0 if self.requests is None else padded_extent(self.requests.num_slots)
+        return padded_extent(longest + len(self.layout)), ssm_extent
 
     @property
     def uses_noise(self) -> bool:
@@ -83,13 +84,11 @@ def plan_round(
     states: Sequence[RoundState], llm: ModelGroup, drafting: Drafting
 ) -> RoundPlan | None:
     """The plan of a round of these states, none of them pipelined; None if it cannot be fused.
-    Opens drafters at their first request, which read the prompt here."""
+    Opens drafters at their first request: they read the prompt here."""
     if not states or not all(map(_is_fusible, states)):
         return None
-    if (
-        len({(state.speculation.verify, state.request.sequence.sampling.shape) for state in states})
-        != 1
-    ):
+    rules = {(one.speculation.verify, one.request.sequence.sampling.shape) for one in states}
+    if len(rules) != 1:
         return None
     # The draft requests of each state, in its run's order of drafters.
     by_state = [drafting.draft_requests(state) for state in states]
@@ -130,15 +129,14 @@ def _is_fusible(state: RoundState) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RoundResult:
-    """`arrays`: results by name (`RoundPass.result_shapes`); `forward`: the span of the LLM's
-    pass."""
+    """`arrays`: results by name, see `RoundPass.result_shapes`; `forward`: the LLM's pass."""
 
     plan: RoundPlan
     arrays: Mapping[str, IntArray]
     forward: Timed
 
     def fill_verdicts(self) -> None:
-        """Fills in each state's verdict, after the host has combined its drafts to one tree.
+        """Fills in each state's verdict; the host has combined its drafts into one tree before.
 
         Raises EngineError if a path differs in length from what was committed on the device.
         """
@@ -170,24 +168,24 @@ class RoundResult:
         )
 
     def _first_nodes(self, row: int, state: RoundState) -> list[int]:
-        """For each node of the merged tree, its first occurrence in the trees side by side."""
+        """For each node of the merged tree, its first occurrence in `RoundPlan.layout`."""
         requests, tree = self.plan.requests, state.tree
         assert requests is not None
-        members, each = len(requests.group.members), len(requests.layout)
+        num_ssms, nodes_per_ssm = len(requests.group.members), len(requests.layout)
         children = {
             (parent, token): node
             for node, (parent, token) in enumerate(zip(tree.parents, tree.token_ids, strict=True))
         }
         first: dict[int, int] = {}
-        for member in range(members):
-            draft_row = row * members + member
+        for ssm in range(num_ssms):
+            draft_row = row * num_ssms + ssm
             draft = state.drafts[requests.rows[draft_row].request.index]
             # From a draft's nodes to the merged tree's.
             merged = {ROOT: ROOT}
-            for node, place in enumerate(present_nodes(self.arrays["tokens"][draft_row])):
+            for node, layout_node in enumerate(present_nodes(self.arrays["tokens"][draft_row])):
                 merged[node] = children[merged[draft.parents[node]], draft.token_ids[node]]
-                # Members in order, as `first_equal` on the device: the first of equal nodes.
-                first.setdefault(merged[node], member * each + place)
+                # SSMs in order, as in `first_equal` on the device: the first of equal nodes.
+                first.setdefault(merged[node], ssm * nodes_per_ssm + layout_node)
         return [first[node] for node in range(len(tree))]
 
 
@@ -197,7 +195,9 @@ def fill_drafts(
     token_rows: Mapping[str, IntArray],
     span: tuple[float, float],
 ) -> None:
-    """Fills in the drafts of each state and notes in the SSMs' rows what was committed of them."""
+    """Fills in each state's drafts, and records in the SSMs' rows how many tokens were committed on
+    the device. `token_rows`: results by name, see `RoundPass.result_shapes`; `span`: start and end
+    of drafting, time.perf_counter."""
     scores, temperatures = as_reals(token_rows["scores"]), as_reals(token_rows["temperature"])
     for i, row in enumerate(requests.rows):
         draft = host_draft(requests.layout, token_rows["tokens"][i], scores[i], row.request)
@@ -209,7 +209,7 @@ def fill_drafts(
         )
         row.model.note(row.state.row, len(row.unread) + int(token_rows["num_kept"][i]))
     for state in plan.states:
-        # By the run's order of drafters; rows are in the stack's.
+        # In the run's order of drafters; rows are in the order of the SSMs' group.
         state.drafts = dict(sorted(state.drafts.items()))
         for draft in state.drafts.values():
             state.timings.extend(draft.timings)

@@ -16,7 +16,7 @@ from core.events.parts import Timed
 from core.length.base import Stop
 from core.sequence import TokenSequence
 from core.trees.draft import Draft
-from core.trees.tree import ROOT, TokenTree
+from core.trees.tree import TokenTree
 
 __all__ = ["DraftRequest", "Drafter", "Drafts", "PredictedOutcome", "top_outcomes"]
 
@@ -77,8 +77,8 @@ class Drafter(Protocol):
     def commit(
         self, sequence: TokenSequence, draft: Draft | None, token_ids: tuple[int, ...]
     ) -> None:
-        """Takes the tokens committed after `draft` (None: it did not draft) and keeps the KV and
-        statistics that stay valid."""
+        """`token_ids` were committed after `draft` (None: it did not draft): keeps the KV that
+        stays valid and updates statistics."""
         ...
 
     def close(self, sequence: TokenSequence) -> None:
@@ -125,20 +125,19 @@ def top_outcomes(
     steps = scores[parents, token_ids].tolist()
     reached = [1.0]
     for token_id, parent, step in zip(tree.token_ids, tree.parents, steps, strict=True):
-        # P(path to each node); parents come first, so theirs is known. After an end there is no
-        # round.
+        # P(path to each node): parents come first. After an end-of-text token there is no round.
         reached.append(0.0 if token_id in ends else reached[parent + 1] * step)
-    # A child's token under its parent: it would be accepted, and the outcome end further down.
+    # A child's token under its parent would be accepted: that outcome ends at a deeper node.
     joint[parents, token_ids] = 0.0
     if ends:
         joint[:, list(ends)] = 0.0
     joint *= torch.tensor(reached, dtype=scores.dtype, device=scores.device)[:, None]
-    values, places = joint.flatten().topk(min(count, joint.numel()))
+    values, indices = joint.flatten().topk(min(count, joint.numel()))
     outcomes = []
-    for probability, place in zip(values.tolist(), places.tolist(), strict=True):
-        # Back from a flat index to (row, token).
-        node, own = divmod(place, joint.shape[1])
+    for probability, index in zip(values.tolist(), indices.tolist(), strict=True):
+        row, token_id = divmod(index, joint.shape[1])
         if probability >= MIN_OUTCOME_PROBABILITY:
-            path = tree.tokens_to(node - 1) if node else tree.tokens_to(ROOT)
-            outcomes.append(PredictedOutcome((*path, own), probability))
+            # Row 0 is that of ROOT, -1.
+            path = tree.tokens_to(row - 1)
+            outcomes.append(PredictedOutcome((*path, token_id), probability))
     return outcomes

@@ -1,7 +1,7 @@
 """Growth: builds one draft tree pass by pass, in layers (SpecInfer's expansion) or best first.
 
-A growth takes the logits of its frontier, adds children, and sets the next frontier. Knows no
-model: `SsmDrafter` drives the growths of many sequences in lock-step.
+From the logits of its frontier a growth adds children and sets the next frontier. Knows no model:
+`SsmDrafter` makes the passes, for the growths of many sequences in lock-step.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ __all__ = ["Growth", "absorb_all", "best_nodes", "new_growth", "restrict", "same
 class Growth(ABC):
     """A draft tree under construction.
 
-    `frontier`: nodes whose logits are needed next, at first ROOT; empty when done. `out`: the tree
-    so far. `places`: each fed node's index among the pending nodes of the model's row.
+    `frontier`: nodes whose logits are needed next, at first ROOT; empty when done. `out`: the nodes
+    so far. `places`: each fed node's index among the pending nodes of the model's row. `assumed`:
+    see `new_growth`.
     """
 
     def __init__(
@@ -43,8 +44,8 @@ class Growth(ABC):
         self.depth_of = {ROOT: 0}
         # Cumulative score: the product of scores from the root down.
         self.value = {ROOT: 1.0}
-        # Ranks from the root down. They key a node's noise, so a draft made ahead draws the same
-        # tokens.
+        # Ranks from the root down. They are the key of a node's noise, so a draft made ahead draws
+        # the tokens that one made in its round would.
         self._paths: dict[int, tuple[int, ...]] = {ROOT: ()}
         self.proposer = proposer(request.kind, greedy=request.sequence.sampling.greedy)
         self._logits: list[torch.Tensor] = []
@@ -55,7 +56,7 @@ class Growth(ABC):
 
     @property
     def passes(self) -> int:
-        """Passes absorbed so far; each added one level."""
+        """Passes whose logits were absorbed; each has added a level."""
         return len(self._logits)
 
     @property
@@ -75,11 +76,11 @@ class Growth(ABC):
         """Adds children by the frontier's logits (n, V) and sets the next frontier."""
         absorb_all([self], [logits])
 
-    def frontier_by(self, logits: torch.Tensor) -> Frontier:
-        """The proposer's input for the frontier's logits (n, V), whose nodes have one depth; a
-        repetition penalty is applied here."""
+    def proposer_input(self, logits: torch.Tensor) -> Frontier:
+        """The proposer's input for the frontier's logits (n, V), with the repetition penalty
+        applied. The frontier's nodes have one depth."""
         sequence, root = self.request.sequence, self.request.root_position
-        # The drafter is in the key: `mss` and `traversal` need draws of drafters to be independent.
+        # The drafter is part of the key: `mss` and `traversal` need independent draws of drafters.
         keys = [("draft", root, self.request.index, self._paths[node]) for node in self.frontier]
         position = root + self.depth_of[self.frontier[0]] + 1
         if sequence.sampling.penalizes:
@@ -92,14 +93,14 @@ class Growth(ABC):
             logits = penalize_repetition(logits, penalty, sequence.tokens, paths)
         return Frontier(logits, position, keys, sequence.sampling, sequence.noise, self.calibration)
 
-    def take(self, logits: torch.Tensor, proposals: Proposals) -> None:
-        """`absorb` with children already chosen by these logits, those of the `Frontier`."""
+    def absorb_proposals(self, logits: torch.Tensor, proposals: Proposals) -> None:
+        """`absorb` with children that were chosen by these logits, the `Frontier`'s."""
         self.grow(logits, proposals)
         self.frontier = self._next()
 
     def adopt(self, request: DraftRequest) -> bool:
-        """Continues for another request; its budget and stop rule hold from here on. False, with
-        nothing changed, if the nodes so far do not fit it."""
+        """Continues for another request, by its budget and stop rule; False, with nothing changed,
+        if its tree would begin with other nodes."""
         if not same_tree(self.request, request, self.passes):
             return False
         self.request = request
@@ -107,10 +108,10 @@ class Growth(ABC):
         return True
 
     def grow(self, logits: torch.Tensor, proposals: Proposals) -> None:
-        """Adds the frontier's children as nodes."""
+        """Adds the frontier's children as nodes. `logits` (n, V): the rows that they were chosen
+        from."""
         for i, node in enumerate(self.frontier):
-            # Children of a node are chosen from this row of `logits`, which the verifier reads q
-            # from.
+            # The verifier reads q of the node's children from this row.
             self.out.rows[node] = self._num_rows + i
         self._num_rows += len(self.frontier)
         self._logits.append(logits)
@@ -120,8 +121,8 @@ class Growth(ABC):
             self._q.append(proposals.q)
         self.new_nodes = [
             self.add(parent, rank, child.token_id, child.score, child.q)
-            for parent, family in zip(self.frontier, proposals.children, strict=True)
-            for rank, child in enumerate(family)
+            for parent, children in zip(self.frontier, proposals.children, strict=True)
+            for rank, child in enumerate(children)
         ]
 
     def add(self, parent: int, rank: int, token_id: int, score: float, q: float) -> int:
@@ -138,21 +139,23 @@ class Growth(ABC):
         return node
 
     def grows(self, node: int) -> bool:
-        """An end-of-text node has no children, nor has one that the length policy stops at."""
+        """Whether a node may have children: it ends no text, and the length policy allows it."""
         if self.out.token_ids[node] in self.request.sequence.eos_ids:
             return False
         return self.request.stop is None or self.request.stop.grows(self.out.scores[node])
 
     def worth_feeding(self, nodes: list[int]) -> list[int]:
-        """`nodes`, all of one depth, if another pass to get their children is worth it."""
+        """`nodes`, all of one depth, if the length policy allows a pass for their children, else
+        none."""
         if not nodes:
             return nodes
-        # The decision sees drawn tokens only, never what the next pass would draw: `mss` and
-        # `traversal` stay lossless.
+        # The decision depends on tokens already drawn, never on what the next pass would draw:
+        # `mss` and `traversal` stay lossless.
         chances = [self.value[node] for node in nodes]
         return nodes if self.request.continues(self.depth_of[nodes[0]] + 1, chances) else []
 
     def whole_draft(self) -> Draft:
+        """All nodes so far, also those that `draft` leaves out."""
         out = self.out
         return Draft(
             out.token_ids,
@@ -183,7 +186,7 @@ class Layered(Growth):
         depth = len(self.request.shape)
         if self.passes <= depth:
             return whole
-        # Adopted for a shorter shape: levels beyond it are cut, whole levels at a time.
+        # Begun for a deeper shape: the levels beyond this one's are cut.
         return restrict(whole, [n for n in range(len(whole)) if self.depth_of[n] <= depth])
 
 
@@ -191,8 +194,8 @@ class BestFirst(Growth):
     """Best first by cumulative calibrated score, under a node budget and a depth bound
     (as EAGLE-2, arXiv 2406.16858, expands and reranks its dynamic tree).
 
-    Each pass expands the best leaves of one depth; at the end the `budget` best nodes are kept. A
-    child's cumulative score is at most its parent's, so the kept set is closed under ancestors.
+    Each pass expands the best leaves of one depth; `draft` has the `budget` best nodes of all. A
+    child's cumulative score is at most its parent's, so these are closed under ancestors.
     """
 
     @property
@@ -203,20 +206,20 @@ class BestFirst(Growth):
         new_nodes = self.new_nodes
         if not new_nodes or self.depth_of[new_nodes[0]] >= len(self.request.shape):
             return []
-        # All nodes so far compete, of every depth.
-        best_nodes = set(self._best_nodes())
         # A child of a node outside the best `budget` nodes would be outside them too.
-        worth = [node for node in new_nodes if node in best_nodes and self.grows(node)]
-        worth.sort(key=lambda node: -self.value[node])
-        return self.worth_feeding(worth[: self.width])
+        in_budget = set(self._nodes_in_budget())
+        expandable = [node for node in new_nodes if node in in_budget and self.grows(node)]
+        expandable.sort(key=lambda node: -self.value[node])
+        return self.worth_feeding(expandable[: self.width])
 
-    def _best_nodes(self) -> list[int]:
+    def _nodes_in_budget(self) -> list[int]:
+        """The `budget` best of all nodes so far, whatever their depth."""
         depth = len(self.request.shape)
         nodes = [node for node in range(len(self.out)) if self.depth_of[node] <= depth]
         return best_nodes(nodes, self.value, self.request.budget)
 
     def draft(self) -> Draft:
-        return restrict(self.whole_draft(), self._best_nodes())
+        return restrict(self.whole_draft(), self._nodes_in_budget())
 
 
 def new_growth(
@@ -229,8 +232,9 @@ def new_growth(
 
 
 def same_tree(made_for: DraftRequest, request: DraftRequest, levels: int) -> bool:
-    """Whether a tree of so many levels, grown for one request, is the beginning of the tree for
-    another one: of its kind and, level by level, its width. Depth and budget may differ."""
+    """Whether a tree of `levels` levels grown for the request `made_for` is also the beginning of
+    the tree for `request`: they agree in kind and in the width of each level. Depth and budget may
+    differ."""
     if request.kind != made_for.kind:
         return False
     if draft_kind(request.kind).by_score:
@@ -240,23 +244,23 @@ def same_tree(made_for: DraftRequest, request: DraftRequest, levels: int) -> boo
 
 
 def _best_first_width(request: DraftRequest) -> int:
-    # One child a node could never branch: there would be nothing to choose between.
+    # With one child a node the tree would be a chain, without leaves to choose among.
     return max(2, *request.shape)
 
 
 def absorb_all(growths: Sequence[Growth], logits: Sequence[torch.Tensor]) -> None:
     """`absorb` for several growths; those with the same proposer choose children in one call."""
-    # Proposers hold no state, so growths of one type can share a call.
-    kinds: dict[type[Proposer], list[int]] = {}
+    # Proposers hold no state, so growths whose proposers are of one type can share a call.
+    by_proposer: dict[type[Proposer], list[int]] = {}
     for i, growth in enumerate(growths):
-        kinds.setdefault(type(growth.proposer), []).append(i)
-    for indices in kinds.values():
-        frontiers = [growths[i].frontier_by(logits[i]) for i in indices]
+        by_proposer.setdefault(type(growth.proposer), []).append(i)
+    for indices in by_proposer.values():
+        frontiers = [growths[i].proposer_input(logits[i]) for i in indices]
         all_proposals = growths[indices[0]].proposer.propose(
             frontiers, [growths[i].width for i in indices]
         )
         for i, frontier, proposals in zip(indices, frontiers, all_proposals, strict=True):
-            growths[i].take(frontier.logits, proposals)
+            growths[i].absorb_proposals(frontier.logits, proposals)
 
 
 def best_nodes(
@@ -268,7 +272,7 @@ def best_nodes(
 
 
 def restrict(draft: Draft, node_ids: list[int]) -> Draft:
-    """The draft with these of its nodes only, in their order; closed under ancestors."""
+    """The draft with `node_ids` only: rising, and closed under ancestors."""
     number = {ROOT: ROOT} | {node: i for i, node in enumerate(node_ids)}
     return Draft(
         [draft.token_ids[node] for node in node_ids],

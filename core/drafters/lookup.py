@@ -1,4 +1,4 @@
-"""What drafters without a model have in common: arrays to drafts, likelihoods for votes."""
+"""LookupDrafter: the common part of drafters without a model, whose drafts come as arrays."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["LookupDrafter", "LookupState", "draft_of", "has_children", "likeliho
 
 @dataclass(kw_only=True)
 class LookupState:
-    """Of one run: the likelihoods since they were last asked for."""
+    """State of one run. `likelihoods`: those since the last call of `LookupDrafter.likelihoods`."""
 
     likelihoods: list[float] = field(default_factory=list)
 
@@ -32,8 +32,8 @@ State = TypeVar("State", bound=LookupState)
 
 
 class LookupDrafter(ABC, Generic[State]):
-    """See Drafter. A subclass finds the nodes, and may keep more of each run than LookupState.
-    `learns`: from the texts of earlier runs, which `learn` brings."""
+    """See Drafter. A subclass finds the nodes, and may extend LookupState. `learns`: whether it
+    wants the texts of finished runs, see `learn`."""
 
     def __init__(self, name: str, *, learns: bool = True) -> None:
         self._name = name
@@ -46,17 +46,16 @@ class LookupDrafter(ABC, Generic[State]):
 
     @abstractmethod
     def nodes_for(self, request: DraftRequest) -> np.ndarray:
-        """Rows (n, 4) of token id, parent (-1: the text's last token), score, rank among its
-        siblings; parents first. At most `request.budget` rows and `len(request.shape)` deep; where
-        `request.shape` has no branch, one child each. Rows (n, 6) go on with context and share, to
-        be shown (`DraftRecord`)."""
+        """Rows (n, 4) of token id, parent (-1: the text's last token), score, rank among siblings;
+        parents first. At most `request.budget` rows and `len(request.shape)` deep; a chain where
+        `request.shape` has no branch. Rows (n, 6) add context and share, see `DraftRecord`."""
 
     def open(self, sequence: TokenSequence) -> tuple[Timed, ...]:
         self._states[sequence.run_id] = self._new_state(sequence)
         return ()
 
     def _new_state(self, sequence: TokenSequence) -> State:
-        """Of a run that begins."""
+        """The state of a new run."""
         return cast(State, LookupState())
 
     def commit(
@@ -69,8 +68,7 @@ class LookupDrafter(ABC, Generic[State]):
         self._states.pop(sequence.run_id, None)
 
     def learn(self, sequence: TokenSequence) -> None:
-        """Takes a text that came to its end, for later runs, whichever drafters it was written
-        with."""
+        """Learns a finished run's text for later runs, also if this drafter was not used in it."""
 
     def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         drafts = []
@@ -84,8 +82,8 @@ class LookupDrafter(ABC, Generic[State]):
     def _note_likelihoods(
         self, sequence: TokenSequence, draft: Draft | None, token_ids: tuple[int, ...]
     ) -> list[int]:
-        """Keeps those of the committed tokens where the run needs them; returns the draft's nodes
-        that these tokens follow."""
+        """Records the likelihoods of the committed tokens if the run needs them; returns the
+        draft's nodes along these tokens."""
         path = draft.walk(token_ids) if draft is not None else []
         if needs_likelihoods(sequence.speculation):
             self._states[sequence.run_id].likelihoods += likelihoods_of(draft, path, len(token_ids))
@@ -98,13 +96,13 @@ class LookupDrafter(ABC, Generic[State]):
         state = self._states.get(sequence.run_id)
         if state is None:
             return []
-        taken, state.likelihoods = state.likelihoods, []
-        return taken
+        likelihoods, state.likelihoods = state.likelihoods, []
+        return likelihoods
 
 
 def draft_of(nodes: np.ndarray, span: Timed) -> Draft:
-    """`nodes`: see `nodes_for`."""
-    # All columns at once: each call of numpy takes as long as a column does.
+    """The draft of the rows `nodes`, see `LookupDrafter.nodes_for`."""
+    # All columns in one call: the call takes as long as converting a column.
     token_ids, parents, _, ranks, *shown = nodes.astype(np.int64).T.tolist()
     return Draft(
         token_ids=token_ids,
@@ -119,15 +117,15 @@ def draft_of(nodes: np.ndarray, span: Timed) -> Draft:
 
 
 def has_children(draft: Draft, path: Sequence[int]) -> bool:
-    """Whether the draft goes on behind `path`."""
+    """Whether the draft has a node below the last one of `path`, a path from the root."""
     return (path[-1] if path else ROOT) in draft.parents
 
 
 def likelihoods_of(draft: Draft | None, path: Sequence[int], count: int) -> list[float]:
-    """The probabilities it gave to `count` committed tokens, of which `path` were proposals."""
+    """The probabilities that the draft gave to `count` committed tokens, of which it proposed the
+    nodes `path`; 0 for the first token that it predicted wrongly, NaN after it."""
     if draft is None:
         return [math.nan] * count
     scores = [draft.scores[node] for node in path]
-    # No prediction after a wrong token.
     predicted = (scores + ([0.0] if has_children(draft, path) else []))[:count]
     return predicted + [math.nan] * (count - len(predicted))

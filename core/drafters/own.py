@@ -1,7 +1,7 @@
-"""Drafters of one's own: classes by import path, and the guard around what they do.
+"""A user's own drafters: classes by import path, and the guard around their calls.
 
-A class is called with its import path, which is the drafter's name. It is imported for whoever
-makes the engine (`--drafter`), never for a request.
+A class is instantiated with its import path, which is also the drafter's name. Classes are imported
+when the engine is made (`--drafter`), never for a request.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from core.trees.tree import ROOT, depths_of
 
 __all__ = ["GuardedDrafter", "check_drafts", "draft_fault", "import_drafters", "make_own_drafter"]
 
-# Code of one's own may raise anything, and end the program too.
+# A user's code may raise anything, and call sys.exit.
 DRAFTER_FAULTS = (*MODEL_FAULTS, SystemExit)
 STAGES = ("prefill", "catch_up", "draft")
-LARGEST_NUMBER = 1 << 31
+NUMBER_LIMIT = 1 << 31
 _PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _METHODS = ("open", "draft", "commit", "close", "temperature", "likelihoods")
 _ALLOWED = "package.module:Class, a class with the methods of core.drafters.base.Drafter"
 
 
 def import_drafters(paths: Iterable[str]) -> tuple[str, ...]:
-    """Imports the classes; the paths, each once. Raises ConfigError."""
+    """Imports the classes of these paths; returns each path once. Raises ConfigError."""
     distinct = tuple(dict.fromkeys(paths))
     for path in distinct:
         if not _PATH.fullmatch(path):
@@ -54,8 +54,7 @@ def import_drafters(paths: Iterable[str]) -> tuple[str, ...]:
 
 
 def make_own_drafter(path: str, vocab_size: int) -> Drafter:
-    """A new drafter of a class that was imported, for an LLM of so many tokens. Raises
-    ConfigError."""
+    """A new, guarded drafter of an imported class. `vocab_size`: the LLM's. Raises ConfigError."""
     try:
         drafter: Drafter = implementation_of(path)(path)
         name = drafter.name
@@ -73,9 +72,9 @@ def _refusal(path: str, reason: str = "") -> ConfigError:
 
 @dataclass(eq=False)
 class _SequenceCopy:
-    """The sequence that a drafter is given in place of the run's, so that it changes nothing of the
-    run's. `size`: the number of its tokens, as long as the drafter leaves them alone.
-    `num_likelihoods`: how many it has reported."""
+    """The copy of a run's sequence that a drafter gets, so that it cannot change the run's. `size`:
+    the number of tokens that it should have. `num_likelihoods`: how many the drafter has reported;
+    `temperature`: the last that it reported."""
 
     sequence: TokenSequence
     size: int = 0
@@ -83,6 +82,7 @@ class _SequenceCopy:
     temperature: float = 1.0
 
     def check(self) -> None:
+        """Raises ValueError if the drafter changed the number of tokens."""
         if len(self.sequence.tokens) != self.size:
             raise ValueError("it changed the tokens of the sequence")
 
@@ -95,8 +95,8 @@ class _SequenceCopy:
 
 
 class GuardedDrafter:
-    """See Drafter. Every call of a drafter of one's own goes through here: whatever it raises is a
-    DrafterError, what it returns is checked and copied."""
+    """See Drafter. Wraps a user's drafter: whatever it raises becomes a DrafterError, and what it
+    returns is checked and copied."""
 
     def __init__(self, drafter: Drafter, name: str, vocab_size: int) -> None:
         self._drafter = drafter
@@ -110,8 +110,8 @@ class GuardedDrafter:
 
     def open(self, sequence: TokenSequence) -> tuple[Timed, ...]:
         assert isinstance(sequence.noise, SeededNoise), "the noise of real runs"
-        # Neither statistics nor text of the run: only the engine adds to them. Noise of its own,
-        # since a Gumbel tensor that is changed in place would change what the LLM samples.
+        # Without the run's statistics and detokenizer, which only the engine updates. A copy of the
+        # noise, since changing a cached Gumbel tensor in place would change what the LLM samples.
         own = replace(
             sequence,
             noise=sequence.noise.copy(),
@@ -146,7 +146,7 @@ class GuardedDrafter:
         with self._guarded(sequence) as (copy,):
             own_draft = None if draft is None else _plain_copy(draft)
             self._drafter.commit(copy.sequence, own_draft, token_ids)
-            # Here, where it may fail: it is shown when the round is recorded.
+            # Read here, where an error drops the drafter, and not when the round is recorded.
             copy.temperature = temperature = self._drafter.temperature(copy.sequence)
             if not isinstance(temperature, (int, float)) or not 0 < temperature < math.inf:
                 raise ValueError(f"its temperature is {temperature!r}")
@@ -173,6 +173,7 @@ class GuardedDrafter:
 
     @contextmanager
     def _guarded(self, *sequences: TokenSequence) -> Iterator[list[_SequenceCopy]]:
+        """The sequences' copies, up to date. Whatever is raised within becomes a DrafterError."""
         try:
             copies = [self._copies[sequence.run_id] for sequence in sequences]
             for copy, sequence in zip(copies, sequences, strict=True):
@@ -184,7 +185,7 @@ class GuardedDrafter:
             raise DrafterError(self._name, error) from error
 
     def _checked_timings(self, timings: object, began: float) -> tuple[Timed, ...]:
-        """Raises ValueError for spans that are not of this drafter in this call."""
+        """The spans. Raises ValueError if one is not of this drafter, or not within this call."""
         ended = time.perf_counter()
         if type(timings) is not tuple or not all(type(one) is Timed for one in timings):
             raise ValueError("its timings are no tuple of Timed")
@@ -197,7 +198,7 @@ class GuardedDrafter:
 
 
 def _plain_copy(draft: Draft) -> Draft:
-    """A draft with the fields that any drafter has; the others are of SSMs."""
+    """A copy of a draft's fields but those that only SSMs fill in."""
     return Draft(
         token_ids=[*draft.token_ids],
         parents=[*draft.parents],
@@ -214,7 +215,7 @@ def _plain_copy(draft: Draft) -> Draft:
 def check_drafts(
     requests: Sequence[DraftRequest], drafts: Sequence[Draft], vocab_size: int
 ) -> None:
-    """Raises ValueError for drafts that the LLM's pass or the rules cannot take."""
+    """Raises ValueError for drafts that cannot be verified, see `draft_fault`."""
     if len(drafts) != len(requests):
         raise ValueError(f"{len(drafts)} drafts for {len(requests)} requests")
     for request, draft in zip(requests, drafts, strict=True):
@@ -231,14 +232,14 @@ def draft_fault(request: DraftRequest, draft: Draft, vocab_size: int) -> str:
         return "its lists are not of one length"
     if {len(draft.contexts), len(draft.shares)} - {0, count}:
         return "contexts or shares are not of its length"
-    # Also what JSON cannot hold, such as numpy's numbers: the log keeps every draft.
-    whole = (*draft.token_ids, *draft.parents, *draft.ranks, *draft.contexts, draft.passes)
-    if any(type(n) is not int for n in whole):
+    # Exact types, since the log keeps every draft: JSON cannot hold, for instance, numpy's numbers.
+    integers = (*draft.token_ids, *draft.parents, *draft.ranks, *draft.contexts, draft.passes)
+    if any(type(n) is not int for n in integers):
         return "a token id, parent, rank, context or the number of passes is no int"
     if any(type(score) not in (int, float) for score in (*draft.scores, *draft.qs, *draft.shares)):
         return "a score, q or share is no float"
-    if not all(0 <= n < LARGEST_NUMBER for n in (*draft.ranks, *draft.contexts, draft.passes)):
-        return f"a rank, context or the number of passes is not from 0 to {LARGEST_NUMBER - 1}"
+    if not all(0 <= n < NUMBER_LIMIT for n in (*draft.ranks, *draft.contexts, draft.passes)):
+        return f"a rank, context or the number of passes is not from 0 to {NUMBER_LIMIT - 1}"
     if count > request.budget:
         return f"{count} nodes, of at most {request.budget}"
     if any(not ROOT <= parent < node for node, parent in enumerate(draft.parents)):

@@ -1,9 +1,9 @@
 """SsmDrafter: a small speculative model (SSM) as a drafter.
 
 It follows the committed text without recomputing it: the KV of accepted nodes is kept, and missing
-tokens (after full acceptance its own last token, and tokens that only others proposed) are fed in
-one catch-up pass at the next draft. `begin_ahead` and `extend_ahead` draft ahead, after tokens that
-are not committed yet; the draft whose outcome comes true starts the next round's draft.
+tokens (its own last token after full acceptance, tokens that only others proposed, the LLM's own)
+are fed in one catch-up pass at the next draft. `begin_ahead` and `extend_ahead` draft ahead, after
+tokens that are not committed yet; the draft whose outcome comes true begins the next round's draft.
 """
 
 from __future__ import annotations
@@ -34,11 +34,14 @@ __all__ = ["AUDITION", "NO_TOKEN", "PREFILL_CHUNK", "SsmDrafter"]
 T = TypeVar("T")
 PREFILL_CHUNK = 512
 """Tokens of a prompt that one pass reads. The worker can cancel a run between two chunks."""
-# Weights decay by 0.95 a token: tokens further back count for less than 4 %.
-JUDGED_PROMPT = 64
-JUDGED_CHUNK = 32
+# Last tokens of a prompt whose likelihoods are recorded. Weights decay by 0.95 a token: earlier
+# tokens would count for less than 4 %.
+SCORED_PROMPT = 64
+# Tokens that one pass scores: it computes logits of all of them.
+SCORED_CHUNK = 32
 AUDITION = 24
-# The draft kind whose first child is what an SSM holds best: topk, above T = 0 coupled.
+"""Tokens of a text that an audition reads."""
+# The draft kind whose first child is an SSM's likeliest token, above temperature 0 a coupled draw.
 OWN_KIND = "best_first"
 NO_TOKEN = -1
 """In place of a token that a tree lacks."""
@@ -80,51 +83,51 @@ class SsmDrafter:
         self._states[sequence.run_id] = state
         start = time.perf_counter()
         tokens = sequence.tokens[:-1]
-        # A text longer than this SSM's context: `fit_context` leaves it nothing to draft.
+        # In a text longer than its context the SSM never drafts, see `fit_context`.
         if len(sequence.tokens) > self.context_length or not tokens:
             return ()
-        num_judged = JUDGED_PROMPT if needs_likelihoods(sequence.speculation) else 0
-        state.scored_until = max(0, len(tokens) - num_judged) + 1
-        for end in _ends(len(tokens), num_judged):
+        num_scored = SCORED_PROMPT if needs_likelihoods(sequence.speculation) else 0
+        state.scored_until = max(0, len(tokens) - num_scored) + 1
+        for end in _chunk_ends(len(tokens), num_scored):
             first = self._feeder.model.length(row) + 1
-            # The likelihoods of this chunk's tokens are not needed: logits of its last token alone.
-            skim = first < state.scored_until
-            feed = self._feeder.text_feed(state, tokens[:end], last_only=skim)
+            last_only = first < state.scored_until
+            feed = self._feeder.text_feed(state, tokens[:end], last_only=last_only)
             (logits,) = self._run_unbatched(self._feeder.feed_text([state], [feed]))
-            if not skim:
+            if not last_only:
                 state.record_likelihoods(logits, sequence.tokens, first)
         state.pending = PendingTrie()  # the last token, the root, is fed by the first draft
         return (Timed(self._name, "prefill", start, time.perf_counter()),)
 
     def audition(self, token_ids: Sequence[int], window: int = AUDITION) -> Steps[list[float]]:
-        """Log-probabilities of a text's last `window` tokens but the first; nothing is kept. 24
-        tokens find the domain of 50 of the 60 development prompts, 48 tokens that of 53."""
+        """Log-probabilities of a text's last `window` tokens without the first of them, computed in
+        a temporary row. 24 tokens find the domain of 50 of the 60 development prompts, 48 tokens
+        that of 53."""
         return self._feeder.score_tokens(token_ids[-window:])
 
     def own_tokens(
         self, sequence: TokenSequence, token_ids: Sequence[int], first: int
     ) -> Steps[list[int]]:
-        """The token that it would draft first at each place of a text from `first` on, with the
-        sampling and the noise of `sequence`; fewer where its context ends. Nothing is kept."""
-        fed: list[int] = []
+        """The token that it would draft first at each position of a text from `first` on, with the
+        sampling and the noise of `sequence`; fewer where its context ends. Uses a temporary row."""
+        tokens: list[int] = []
         sampling, noise = sequence.sampling, sequence.noise
-        rule = proposer(OWN_KIND, greedy=sampling.greedy)
+        own_proposer = proposer(OWN_KIND, greedy=sampling.greedy)
 
-        def judge(logits: torch.Tensor, place: int) -> None:
+        def propose(logits: torch.Tensor, start: int) -> None:
             if sampling.penalizes:
-                paths = [token_ids[place : place + i] for i in range(len(logits))]
+                paths = [token_ids[start : start + i] for i in range(len(logits))]
                 penalty = sampling.repetition_penalty
-                logits = penalize_repetition(logits, penalty, token_ids[:place], paths)
-            places = [
-                Frontier(logits[i : i + 1], place + i, (), sampling, noise, Calibration())
+                logits = penalize_repetition(logits, penalty, token_ids[:start], paths)
+            frontiers = [
+                Frontier(logits[i : i + 1], start + i, (), sampling, noise, Calibration())
                 for i in range(len(logits))
             ]
-            for one in rule.propose(places, [1] * len(places)):
-                (family,) = one.children
-                fed.append(family[0].token_id if family else NO_TOKEN)
+            for proposals in own_proposer.propose(frontiers, [1] * len(frontiers)):
+                (children,) = proposals.children
+                tokens.append(children[0].token_id if children else NO_TOKEN)
 
-        yield from self._feeder.read_text(token_ids[: self.context_length], first, judge)
-        return fed
+        yield from self._feeder.read_text(token_ids[: self.context_length], first, propose)
+        return tokens
 
     def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         return self._run_unbatched(self.draft_steps(requests))
@@ -135,18 +138,17 @@ class SsmDrafter:
         # By index into `requests`: one that is not worth starting keeps its empty draft.
         fitting = {i: self.fit_context(request) for i, request in enumerate(requests)}
         to_draft = {i: request for i, request in fitting.items() if request.worth_starting}
-        # `early` drafts were begun during the last verification; `fresh` ones start with the
-        # catch-up.
-        begun = {i: self._matching_guess(request) for i, request in to_draft.items()}
+        # `early` growths were begun during the last verification; `fresh` ones begin with the
+        # catch-up pass.
+        begun = {i: self._growth_ahead(request) for i, request in to_draft.items()}
         early = {i: growth for i, growth in begun.items() if growth is not None}
-        # Passes already made, as far as this round's shape uses them.
+        # Passes made ahead, as far as this round's shape uses them.
         ahead = {i: min(growth.passes, len(to_draft[i].shape)) for i, growth in early.items()}
         fresh = {i: self.new_growth(request) for i, request in to_draft.items() if i not in early}
         if fresh:
             logits = yield from self.catch_up_steps([to_draft[i] for i in fresh])
             absorb_all(list(fresh.values()), logits)
         caught_up = time.perf_counter()
-        # Early and fresh drafts share each further pass.
         passes = yield from self._grow(early | fresh, to_draft)
         catching_up = Timed(self._name, "catch_up", start, caught_up)
         drafting = Timed(self._name, "draft", caught_up, time.perf_counter())
@@ -176,7 +178,7 @@ class SsmDrafter:
         if draft.next_temperature is not None:
             state.calibration.temperature = draft.next_temperature
             return
-        _observe(state.calibration, draft, token_ids)
+        _update_calibration(state.calibration, draft, token_ids)
         self._feeder.commit(state, token_ids)
 
     def close(self, sequence: TokenSequence) -> None:
@@ -201,27 +203,28 @@ class SsmDrafter:
     # -- drafting ahead, before the round's tokens are committed --
 
     def is_caught_up(self, sequence: TokenSequence) -> bool:
-        """Whether it has read the whole text; an SSM that had nothing to draft has not."""
+        """Whether it has read the whole text: not if it did not draft in this round."""
         state = self._states.get(sequence.run_id)
         return state is not None and state.pending.root is not None
 
     def tree_logits(self, trees: Sequence[tuple[TokenSequence, TokenTree]]) -> list[torch.Tensor]:
-        """Logits after the root and every node of each tree, (1 + nodes, V)."""
+        """Logits after the root and every node of each tree, (1 + nodes, V), by one pass over the
+        nodes that are not pending yet."""
         states = [(self._states[one.run_id], tree) for one, tree in trees]
         return self._run_unbatched(self._feeder.feed_trees(states))
 
     def begin_ahead(
         self, plans: Sequence[tuple[TokenSequence, Sequence[tuple[tuple[int, ...], DraftRequest]]]]
     ) -> None:
-        """Begins a draft after each outcome (tokens that would be committed, draft request after
-        them), in one pass over those tokens that are not pending yet."""
+        """Begins a draft after each outcome (the tokens that would be committed, and the draft
+        request after them), in one pass over those tokens that are not pending yet."""
         to_begin, ends = [], []
         for sequence, outcomes in plans:
             state = self._states[sequence.run_id]
             ids, parents, places = state.pending.nodes_to_feed([tokens for tokens, _ in outcomes])
             to_begin.append((state, ids, parents))
             ends.append(places)
-        # Of an outcome usually the last token alone is missing: its path was fed with the tree.
+        # Usually only an outcome's last token is not pending: its path was fed with the tree.
         if fed := [one for one in to_begin if one[1]]:
             self._run_unbatched(self._feeder.feed_nodes(fed))
         for (state, _, _), (_, outcomes), places in zip(to_begin, plans, ends, strict=True):
@@ -271,14 +274,17 @@ class SsmDrafter:
         root, (1, V)."""
         if behind := [request for request in requests if self.state(request).pending.root is None]:
             states = [self.state(request) for request in behind]
-            yield from self._read(states, [request.sequence for request in behind])
+            yield from self._read_text(states, [request.sequence for request in behind])
         return [self.state(request).pending.logits[ROOT][None] for request in requests]
 
-    def _read(self, states: Sequence[SsmState], sequences: Sequence[TokenSequence]) -> Steps[None]:
+    def _read_text(
+        self, states: Sequence[SsmState], sequences: Sequence[TokenSequence]
+    ) -> Steps[None]:
+        """One pass over the committed tokens that the rows lack, with likelihoods where needed."""
         feeds = []
         for state, sequence in zip(states, sequences, strict=True):
-            skim = not needs_likelihoods(sequence.speculation)
-            feeds.append(self._feeder.text_feed(state, sequence.tokens, last_only=skim))
+            last_only = not needs_likelihoods(sequence.speculation)
+            feeds.append(self._feeder.text_feed(state, sequence.tokens, last_only=last_only))
         # Row 0 of the logits predicts the token after the first one fed.
         firsts = [self._feeder.model.length(state.row) + 1 for state in states]
         logits = yield from self._feeder.feed_text(states, feeds)
@@ -300,18 +306,18 @@ class SsmDrafter:
         return fed[0]
 
     def forget(self, request: DraftRequest) -> None:
-        """Drops the nodes fed since the last commit."""
+        """Drops the row's pending nodes."""
         self._feeder.drop_pending(self.state(request))
 
     def calibration(self, sequence: TokenSequence) -> Calibration:
         """The calibration of its scores for this sequence."""
         return self._states[sequence.run_id].calibration
 
-    def _matching_guess(self, request: DraftRequest) -> Growth | None:
+    def _growth_ahead(self, request: DraftRequest) -> Growth | None:
         """The draft made ahead for the outcome that came true, None without one. If it does not fit
         the request's shape, a new draft from the same root logits."""
         state = self.state(request)
-        # Taken either way: a draft made ahead is used in its round or never.
+        # Cleared in any case: a draft made ahead is valid in this round only.
         growth, state.ready = state.ready, None
         if growth is None or growth.adopt(request):
             return growth
@@ -325,10 +331,9 @@ class SsmDrafter:
     def _grow(
         self, growths: dict[int, Growth], requests: dict[int, DraftRequest]
     ) -> Steps[dict[int, int]]:
-        """Grows all drafts to their ends in lock-step; the passes of each, its root's included."""
+        """Grows all drafts to their ends, one pass a level for all; returns the passes of each, the
+        root's included."""
         passes = dict.fromkeys(growths, 1)
-        # All drafts of a level in one pass; the sooner a draft ends, the smaller the passes after
-        # it.
         while active := [i for i, growth in growths.items() if growth.frontier]:
             for i in active:
                 passes[i] += 1
@@ -341,7 +346,7 @@ class SsmDrafter:
         return new_growth(request, self.state(request).calibration, assumed)
 
     def pad_logits(self, logits: torch.Tensor) -> torch.Tensor:
-        """The model's logits (n, V), as many as the LLM has tokens."""
+        """The model's logits (n, its vocabulary), padded or cut to the LLM's: (n, V)."""
         return self._feeder.pad_logits(logits)
 
     def has_state(self, sequence: TokenSequence) -> bool:
@@ -353,15 +358,16 @@ class SsmDrafter:
         return self._states[request.sequence.run_id]
 
 
-def _observe(calibration: Calibration, draft: Draft, token_ids: tuple[int, ...]) -> None:
+def _update_calibration(calibration: Calibration, draft: Draft, token_ids: tuple[int, ...]) -> None:
+    """Updates the calibration by the committed tokens at the nodes of the draft that they pass."""
     utilities = draft.utilities if draft.utilities is not None else draft.logits
-    # Each committed token with the node before it, as far as the draft's path goes and one further.
+    # The nodes on the committed path that have logits, each with the token committed after it.
     nodes = zip((ROOT, *draft.walk(token_ids)), token_ids, strict=False)
-    fed = [(draft.rows[node], token_id) for node, token_id in nodes if node in draft.rows]
-    if utilities is None or not fed:
+    observed = [(draft.rows[node], token_id) for node, token_id in nodes if node in draft.rows]
+    if utilities is None or not observed:
         return
-    rows, tokens = (list(part) for part in zip(*fed, strict=True))
-    # The native kernel has computed them with the scores.
+    rows, tokens = (list(part) for part in zip(*observed, strict=True))
+    # The native kernel computes moments together with scores.
     by_kernel = draft.moments
     moments = [
         calibration.moments(utilities[r]) if by_kernel is None else by_kernel[r] for r in rows
@@ -369,11 +375,11 @@ def _observe(calibration: Calibration, draft: Draft, token_ids: tuple[int, ...])
     calibration.observe(utilities[rows, tokens].tolist(), moments)
 
 
-def _ends(length: int, judged: int) -> list[int]:
-    """Ends of the prefill chunks of a prompt; the last `judged` tokens come in small chunks, since
-    the logits of all of them are kept."""
-    first = max(0, length - judged)
+def _chunk_ends(length: int, num_scored: int) -> list[int]:
+    """Ends of the chunks in which a prompt is read; the last `num_scored` tokens come in small
+    ones, see SCORED_CHUNK."""
+    first = max(0, length - num_scored)
     large = [min(end, first) for end in range(PREFILL_CHUNK, first + PREFILL_CHUNK, PREFILL_CHUNK)]
     return large + [
-        min(end, length) for end in range(first + JUDGED_CHUNK, length + JUDGED_CHUNK, JUDGED_CHUNK)
+        min(end, length) for end in range(first + SCORED_CHUNK, length + SCORED_CHUNK, SCORED_CHUNK)
     ]

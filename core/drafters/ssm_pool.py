@@ -20,21 +20,21 @@ from core.trees.draft import Draft
 
 __all__ = ["MIN_TOKENS", "BatchedDrafting", "SsmPool"]
 
-# A shorter text says too little about which SSM suits it.
 MIN_TOKENS = 9
+"""A shorter text is no evidence of which SSM predicts it best."""
 
 
 class BatchedDrafting(Protocol):
     """Drafts of several SSMs without Python between two passes."""
 
     def draft(self, by_ssm: Mapping[str, Sequence[DraftRequest]]) -> Mapping[str, Drafts]:
-        """Drafts by SSM; SSMs that are not served are left out, with nothing changed."""
+        """Drafts by SSM. SSMs that it does not support are left out, their state unchanged."""
         ...
 
 
 class SsmPool:
-    """One SsmDrafter per loaded SSM. `vocab_size` is the LLM's. `batched` drafts what it
-    serves; it can be replaced before the first draft."""
+    """One SsmDrafter per loaded SSM. `vocab_size` is the LLM's. `batched` is tried first for every
+    draft, and can be replaced before the first one."""
 
     def __init__(self, models: Mapping[str, LanguageModel], vocab_size: int) -> None:
         self.ssms = {name: SsmDrafter(name, model, vocab_size) for name, model in models.items()}
@@ -45,11 +45,13 @@ class SsmPool:
     def draft(self, by_ssm: Mapping[str, Sequence[DraftRequest]]) -> dict[str, Drafts]:
         """Drafts of several SSMs, by name: batched where possible, else pass by pass, in lock-step
         where the models are stacked."""
-        # Three ways, fastest first; what one does not serve is left to the next.
         drafts = {**self.batched.draft(by_ssm)}
-        left = {name: requests for name, requests in by_ssm.items() if name not in drafts}
-        each = {n: (self.ssms[n].model, self.ssms[n].draft_steps(a)) for n, a in left.items()}
-        return drafts | {name: _with_shares(work) for name, work in run_all(each).items()}
+        steps = {
+            name: (self.ssms[name].model, self.ssms[name].draft_steps(requests))
+            for name, requests in by_ssm.items()
+            if name not in drafts
+        }
+        return drafts | {name: _drafts_or_error(work) for name, work in run_all(steps).items()}
 
     def draft_pooled(self, request: PooledRequest) -> list[Draft]:
         """One tree drafted by several SSMs together; see PooledDrafting."""
@@ -68,8 +70,9 @@ class SsmPool:
         window: int = AUDITION,
     ) -> tuple[dict[str, list[float]], list[Timed]]:
         """Log-probabilities that each SSM gives the last tokens of a text (see
-        `SsmDrafter.audition`), and the time spent. A text shorter than MIN_TOKENS says too little;
-        an SSM whose pass fails is left out here, its error is reported when it drafts."""
+        `SsmDrafter.audition`), by name, and the spans of its passes, named `stage`. Nothing for a
+        text shorter than MIN_TOKENS. An SSM whose pass fails is left out here; its error is
+        reported when it drafts."""
         scored = names if len(token_ids) >= MIN_TOKENS else ()
         # The same tokens for all, also where one SSM's context is shorter than the window.
         window = min([window, *(self.ssms[name].context_length for name in scored)])
@@ -86,8 +89,8 @@ class SsmPool:
     def own_tokens(
         self, sequence: TokenSequence, names: Sequence[str], token_ids: Sequence[int], first: int
     ) -> dict[str, list[int]]:
-        """What each SSM would have drafted at each place of a text (see `SsmDrafter.own_tokens`);
-        an SSM whose pass fails is left out."""
+        """The token that each SSM would have drafted first at each position of a text, by name, see
+        `SsmDrafter.own_tokens`. An SSM whose pass fails is left out."""
         works = run_all(
             {
                 n: (self.ssms[n].model, self.ssms[n].own_tokens(sequence, token_ids, first))
@@ -99,15 +102,15 @@ class SsmPool:
     def draft_ahead(
         self, plans: Sequence[AheadPlan], pass_ended: PassEnded
     ) -> tuple[list[AheadDraftsByName], dict[str, BaseException]]:
-        """Drafts for the next round until `pass_ended`; see AheadDrafting. The drafts of each plan,
-        and the errors of SSMs that failed."""
+        """Drafts for the next round until `pass_ended`; see AheadDrafting. Returns the drafts of
+        each plan, and by name the errors of SSMs that failed."""
         drafting = AheadDrafting(self.ssms, plans)
         drafting.run(pass_ended)
         return drafting.results, drafting.failed
 
 
-def _with_shares(work: StepsRun[list[Draft]]) -> Drafts:
-    """The drafts with the share of each span that was spent on this SSM, or its error."""
+def _drafts_or_error(work: StepsRun[list[Draft]]) -> Drafts:
+    """The drafts, each span with the share of it that was spent on this SSM; or its error."""
     if work.error is not None:
         return work.error
     drafts = []

@@ -1,11 +1,11 @@
-"""SuffixDrafter: what followed earlier occurrences of the text's end, as a tree; `ngram` looks in
-this text alone (prompt lookup), `suffix` in earlier ones of the same models too.
+"""SuffixDrafter: drafts what followed earlier occurrences of the text's end, as a tree; `ngram`
+searches this text alone (prompt lookup), `suffix` also earlier ones of the same models.
 
-Costs no model pass. Of the latest occurrences each counts the more the longer it matches; a node's
-score is the acceptance rate measured behind matches of that length, times its share of its
-siblings' counts. Proposals are deterministic, so their q is one-hot.
+Costs no model pass. An occurrence weighs more the longer it matches; a node's score is the
+acceptance rate measured after matches of that length, times its share of its parent's weight.
+Proposals are deterministic, so their q is one-hot.
 
-As SuffixDecoding (arXiv 2411.04975), which keeps suffix trees; see `text_index` for why not here.
+As SuffixDecoding (arXiv 2411.04975), but without suffix trees, see `text_index`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from core.drafters.lookup import LookupDrafter, LookupState, has_children
 from core.drafters.text_index import (
     LONGEST_MATCH,
     MATCH_CLASSES,
-    NOTHING,
+    MAX_CANDIDATES,
+    NO_POSITIONS,
     SEPARATOR,
-    WALK,
     TextIndex,
     add_tokens,
     find_tree,
@@ -34,11 +34,11 @@ from core.trees.draft import Draft
 
 __all__ = ["EARLIER_TOKENS", "SuffixDrafter"]
 
-# Tokens of earlier texts that are kept.
 EARLIER_TOKENS = 1 << 18
-# A match of one token more counts so many times as much, up to BOUND tokens.
+"""Tokens of earlier texts that `suffix` keeps."""
+# The weight of a match grows by this factor with each of its tokens, up to BOUND tokens.
 GROWTH, BOUND = 2.0, 12
-# Nodes found before the likeliest are chosen.
+# Nodes of a tree before its likeliest ones are chosen.
 MOST_NODES = 256
 # Prior of the acceptance rates: so many tokens, half of them accepted.
 PRIOR_TOKENS = 2.0
@@ -46,8 +46,9 @@ PRIOR_TOKENS = 2.0
 
 @dataclass(kw_only=True)
 class _SuffixState(LookupState):
-    """`own`: this text. `prompt`: a hash. `match`: tokens of the last draft's longest match.
-    `hits`, `tries`: tokens accepted and tried, by class of match length."""
+    """`own`: the index of this text, of which `indexed` tokens are in it. `ends`: end-of-text
+    tokens. `prompt`: a hash. `match`: tokens of the last draft's longest match. `hits`, `tries`:
+    tokens accepted and tried, by `match_class`."""
 
     own: TextIndex
     ends: np.ndarray
@@ -58,31 +59,31 @@ class _SuffixState(LookupState):
     tries: np.ndarray = field(default_factory=lambda: np.full(MATCH_CLASSES, PRIOR_TOKENS))
 
     def count_tried(self, depth: int, *, hit: bool) -> None:
-        """A level of the draft that was verified: behind its parent the match was `depth` longer
-        than at the root."""
-        place = match_class(self.match + depth)
-        self.tries[place] += 1
-        self.hits[place] += hit
+        """Counts a verified token of the draft; its parent, at `depth`, ends a match that is
+        `depth` tokens longer than the root's."""
+        length_class = match_class(self.match + depth)
+        self.tries[length_class] += 1
+        self.hits[length_class] += hit
 
 
 class SuffixDrafter(LookupDrafter[_SuffixState]):
-    """See Drafter. `earlier_tokens`: of earlier texts, the oldest are forgotten; 0 keeps none. Of
-    a prompt the first text is kept.
+    """See Drafter. `earlier_tokens`: capacity for earlier texts, the oldest are dropped; 0 keeps
+    none. For each prompt the first text is kept.
 
-    A text with the very same prompt is not read: a run that is repeated, to be compared or shown
-    again, would draft from its own result.
+    Matches in a text of the very same prompt are skipped: a run that is repeated, to be compared or
+    shown again, would draft from its own result.
     """
 
     def __init__(self, name: str, earlier_tokens: int = 0) -> None:
         super().__init__(name, learns=earlier_tokens > 0)
-        self._room = earlier_tokens
+        self._capacity = earlier_tokens
         self._earlier = new_index(max(1, earlier_tokens))
-        # By hash of the prompt the first position and that behind the last, oldest text first.
+        # The positions [first, end) of each text, by the hash of its prompt; the oldest text first.
         self._texts: dict[int, tuple[int, int]] = {}
         bounded = np.minimum(np.arange(LONGEST_MATCH + 1), BOUND)
         self._weights = GROWTH ** bounded.astype(np.float64)
         # Scratch of the compiled functions.
-        self._matches = np.zeros((2, 2 * WALK), np.int64)
+        self._matches = np.zeros((2, 2 * MAX_CANDIDATES), np.int64)
         self._nodes = np.zeros((MOST_NODES, 3))
         self._scratch = np.zeros((3, MOST_NODES + 1), np.int64), np.zeros((2, MOST_NODES))
 
@@ -95,22 +96,23 @@ class SuffixDrafter(LookupDrafter[_SuffixState]):
     def nodes_for(self, request: DraftRequest) -> np.ndarray:
         state = self._states[request.sequence.run_id]
         tokens = request.sequence.tokens
-        # Indexed at the draft, not at the commit: a round that does not draft pays nothing.
+        # Indexed here and not at the commit: a round that does not draft costs nothing.
         add_tokens(state.own, np.array(tokens[state.indexed :], np.int64))
         state.indexed = len(tokens)
         tail = np.array(tokens[-LONGEST_MATCH:], np.int64)
         depth = min(len(request.shape), request.budget)
-        # At each draft: a run of the same prompt may have ended beside this one.
-        same = self._texts.get(state.prompt, NOTHING)
+        # Looked up at each draft: another run of this prompt may have ended meanwhile.
+        same_prompt = self._texts.get(state.prompt, NO_POSITIONS)
         count, state.match, total = find_tree(
-            state.own, self._earlier, tail, same, depth, self._weights, self._matches, self._nodes
-        )
-        found = np.empty((request.budget, 6))
+            state.own, self._earlier, tail, same_prompt,
+            depth, self._weights, self._matches, self._nodes,
+        )  # fmt: skip
+        rows = np.empty((request.budget, 6))
         rates, chain = state.hits / state.tries, max(request.shape) == 1
         size = likeliest_nodes(
-            self._nodes, count, total, state.match, rates, state.ends, chain, *self._scratch, found
+            self._nodes, count, total, state.match, rates, state.ends, chain, *self._scratch, rows
         )
-        return found[:size]
+        return rows[:size]
 
     def commit(
         self, sequence: TokenSequence, draft: Draft | None, token_ids: tuple[int, ...]
@@ -123,7 +125,7 @@ class SuffixDrafter(LookupDrafter[_SuffixState]):
             return
         for depth in range(len(path)):
             state.count_tried(depth, hit=True)
-        # The first rejected level was tried too; those behind it were not.
+        # The first rejected level was tried too; deeper ones were not.
         if has_children(draft, path) and len(path) < len(token_ids):
             state.count_tried(len(path), hit=False)
 
@@ -131,10 +133,10 @@ class SuffixDrafter(LookupDrafter[_SuffixState]):
         prompt = hash(sequence.prompt_ids)
         if prompt in self._texts:
             return
-        text = [*sequence.tokens[1 - self._room :], SEPARATOR]
+        text = [*sequence.tokens[1 - self._capacity :], SEPARATOR]
         first = int(self._earlier.written[0])
         add_tokens(self._earlier, np.array(text, np.int64))
         self._texts[prompt] = (first, first + len(text))
-        overwritten = first + len(text) - self._room
+        overwritten = first + len(text) - self._capacity
         while (oldest := next(iter(self._texts.items())))[1][1] <= overwritten:
             del self._texts[oldest[0]]

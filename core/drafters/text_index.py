@@ -1,10 +1,10 @@
 """Texts as flat arrays, and where a text's end has occurred in them before.
 
-Chains of equal hashes, as in LZ77 compressors: each position knows the last one before it whose
-tokens have the same hash. Constant memory, since texts lie in a ring and the oldest tokens are
-overwritten; and a match is as long as it is, since candidates are compared token by token. A
-suffix automaton would count all occurrences, not the latest WALK only, but takes ten times the
-memory for a token and cannot forget the oldest ones.
+Chains of equal hashes, as in LZ77 compressors: each position links to the last one before it whose
+tokens have the same hash. Memory is constant, since texts are in a ring buffer that overwrites its
+oldest tokens; matches are exact, since candidates are compared token by token. A suffix automaton
+would count all occurrences, not the latest MAX_CANDIDATES only, but takes ten times the memory for
+a token and cannot drop the oldest ones.
 
 Plain loops over arrays: compiled by numba where it is installed.
 """
@@ -20,9 +20,9 @@ from core.drafters.compiling import jit
 __all__ = [
     "LONGEST_MATCH",
     "MATCH_CLASSES",
-    "NOTHING",
+    "NO_POSITIONS",
     "SEPARATOR",
-    "WALK",
+    "MAX_CANDIDATES",
     "TextIndex",
     "add_tokens",
     "find_tree",
@@ -31,24 +31,25 @@ __all__ = [
     "new_index",
 ]
 
-# Tokens that are hashed together; looked for in this order.
+# Lengths of the n-grams that are hashed; the second is searched where the first has no match.
 ORDERS = (3, 1)
-# Matches are compared up to this length, and so many latest candidates of an order.
 LONGEST_MATCH = 32
-WALK = 64
-# Between two texts: equals no token.
+"""Tokens up to which a match is compared."""
+MAX_CANDIDATES = 64
+"""Positions of one hash that are compared, the latest first."""
 SEPARATOR = -1
+"""Between two texts: equals no token."""
 BUCKETS = 1 << 15
 FACTOR, PRIME = 8191, 2147483647
 # Nodes less probable than this are left out.
 MIN_NODE_PROBABILITY = 0.01
-NOTHING = (0, 0)
+NO_POSITIONS = (0, 0)
 
 
 class TextIndex(NamedTuple):
-    """A ring of token ids (capacity). `previous` (orders, capacity): the last position before it
-    with the same hash, `heads` (orders, buckets) the latest position of a hash; -1 is none.
-    `written` (1): tokens so far, which is the next position."""
+    """`tokens` (capacity): a ring of token ids. `previous` (orders, capacity): of each position the
+    last one before it in the same hash bucket; `heads` (orders, buckets): the latest position of a
+    bucket; -1: none. `written` (1): tokens so far, which is the next position."""
 
     tokens: np.ndarray
     previous: np.ndarray
@@ -57,7 +58,7 @@ class TextIndex(NamedTuple):
 
 
 def new_index(capacity: int, buckets: int = BUCKETS) -> TextIndex:
-    """`buckets`: a power of two."""
+    """An empty index of the last `capacity` tokens. `buckets`: a power of two."""
     return TextIndex(
         np.full(capacity, SEPARATOR, np.int64),
         np.full((len(ORDERS), capacity), -1, np.int64),
@@ -68,7 +69,7 @@ def new_index(capacity: int, buckets: int = BUCKETS) -> TextIndex:
 
 @jit
 def _hash_of(tokens: np.ndarray, last: int, count: int) -> int:
-    """Of the `count` tokens of a ring that end at the position `last`."""
+    """The hash of the `count` tokens of a ring that end at the position `last`."""
     code = 0
     for back in range(count):
         # SEPARATOR counts as a token of its own.
@@ -78,7 +79,7 @@ def _hash_of(tokens: np.ndarray, last: int, count: int) -> int:
 
 @jit
 def add_tokens(index: TextIndex, token_ids: np.ndarray) -> None:
-    """Writes tokens behind the last ones."""
+    """Appends tokens; the oldest are overwritten where the ring is full."""
     capacity, mask = index.tokens.shape[0], index.heads.shape[1] - 1
     for token in token_ids:
         at = index.written[0]
@@ -101,16 +102,16 @@ def _find_matches(
     lengths: np.ndarray,
     found: int,
 ) -> int:
-    """Appends the latest positions behind which `tail` occurs, as `ends` and the `lengths` of the
-    matches, at `found`; returns the new number. `tail` is the end of a text; `skipped`: positions
-    from the first up to the second are left out."""
+    """Finds the latest positions where the end of `tail`, the last tokens of a text, occurs. Writes
+    `ends`, the position of each match's last token, and `lengths` from index `found` on; returns
+    their new number. `skipped`: matches that end in [first, second) are left out."""
     capacity, mask, count = index.tokens.shape[0], index.heads.shape[1] - 1, index.written[0]
     size, before = tail.shape[0], found
     for order in range(len(ORDERS)):
         if size < ORDERS[order]:
             continue
         at = index.heads[order, _hash_of(tail, size - 1, ORDERS[order]) & mask]
-        for _ in range(WALK):
+        for _ in range(MAX_CANDIDATES):
             if at < 0 or at < count - capacity or found == ends.shape[0]:
                 break
             length = 0
@@ -120,7 +121,7 @@ def _find_matches(
                 and index.tokens[(at - length) % capacity] == tail[size - 1 - length]
             ):
                 length += 1
-            # The text's own end is no occurrence that says how it goes on.
+            # Nothing follows the last token written.
             left_out = at + 1 >= count or skipped[0] <= at < skipped[1]
             if length >= ORDERS[order] and not left_out:
                 ends[found], lengths[found] = at, length
@@ -142,29 +143,29 @@ def find_tree(
     matches: np.ndarray,
     nodes: np.ndarray,
 ) -> tuple[int, int, float]:
-    """The tree of what followed earlier occurrences of `tail`, in `own` (the index of the text
-    itself, which `tail` ends) and `earlier` ones, there but for the positions `skipped`.
+    """The tree of what followed earlier occurrences of `tail`: in its own text (`own`) and in
+    `earlier` ones, there without the positions `skipped`.
 
-    A match counts as `weights[its length]`. Fills `nodes` (rows of token, parent, weight), at most
-    as many as it has rows; returns their number, the longest match, and the sum of weights.
-    `matches` (2, most) is scratch.
+    A match counts as `weights[its length]`. Fills `nodes` (rows of token, parent, weight) up to its
+    size; returns the number of nodes, the longest match, and the sum of the matches' weights.
+    `matches` (2, n) is scratch, and n the most matches that are used.
     """
     ends, lengths = matches[0], matches[1]
-    mine = _find_matches(own, tail, NOTHING, ends, lengths, 0)
-    found = _find_matches(earlier, tail, skipped, ends, lengths, mine)
+    num_own = _find_matches(own, tail, NO_POSITIONS, ends, lengths, 0)
+    num_matches = _find_matches(earlier, tail, skipped, ends, lengths, num_own)
     count, longest, total = 0, 0, 0.0
-    for match in range(found):
+    for match in range(num_matches):
         longest = max(longest, lengths[match])
-    for match in range(found):
-        index = own if match < mine else earlier
+    for match in range(num_matches):
+        index = own if match < num_own else earlier
         capacity, last = index.tokens.shape[0], index.written[0]
         weight = weights[lengths[match]]
         total += weight
         parent, first = -1, ends[match] + 1
         for step in range(depth):
             at = first + step
-            if match < mine:
-                # Behind the text's end it is taken to be periodic.
+            if match < num_own:
+                # A match near the text's end: the text is assumed to repeat what follows it.
                 at = first + step % (last - first)
             elif at >= last or index.tokens[at % capacity] == SEPARATOR:
                 break
@@ -189,7 +190,7 @@ MATCH_CLASSES = 8
 
 @jit
 def match_class(length: int) -> int:
-    """Match lengths 0, 1, 2, 3, 4, 5-8, 9-16, 17 and more."""
+    """The class of a match length: 0, 1, 2, 3, 4, 5-8, 9-16, 17 and more tokens."""
     if length <= 4:
         return length
     return 5 if length <= 8 else 6 if length <= 16 else 7
@@ -204,19 +205,20 @@ def likeliest_nodes(
     rates: np.ndarray,
     ends: np.ndarray,
     chain: bool,
-    whole: np.ndarray,
-    real: np.ndarray,
-    found: np.ndarray,
+    int_scratch: np.ndarray,
+    float_scratch: np.ndarray,
+    rows: np.ndarray,
 ) -> int:
-    """The likeliest nodes of a tree, parents first, at most as many as `found` has rows.
+    """The likeliest of the `count` nodes that `find_tree` found, parents first. `total`, `match`:
+    its sum of weights and its longest match.
 
-    A node's score is `rates[class of the match that its parent ends]` times its share of its
-    parent's weight. Behind a token of `ends` nothing follows; `chain`: at most one child each.
-    Fills rows of token, parent, score, rank, match, share; returns their number. `whole`
-    (3, nodes + 1) and `real` (2, nodes) are scratch.
+    A node's score is `rates[match_class]` of the match that its parent ends, times its share of its
+    parent's weight. A token of `ends` gets no children; `chain`: every node at most one.
+    Fills `rows` (token, parent, score, rank, match, share) up to its size; returns their number.
+    `int_scratch` (3, nodes + 1) and `float_scratch` (2, nodes) are scratch.
     """
-    depths, places, children = whole[0], whole[1], whole[2]
-    chances, scores = real[0], real[1]
+    depths, places, children = int_scratch[0], int_scratch[1], int_scratch[2]
+    chances, scores = float_scratch[0], float_scratch[1]
     children[0] = 0
     for node in range(count):
         depths[node], places[node], children[node + 1] = 0, -1, 0
@@ -232,7 +234,7 @@ def likeliest_nodes(
         scores[node] = rate * nodes[node, 2] / above
         chances[node] = chance * scores[node]
     size = 0
-    while size < found.shape[0]:
+    while size < rows.shape[0]:
         best = -1
         for node in range(count):
             parent = int(nodes[node, 1])
@@ -245,12 +247,12 @@ def likeliest_nodes(
         if best < 0:
             break
         parent = int(nodes[best, 1])
-        found[size, 0] = nodes[best, 0]
-        found[size, 1] = places[parent] if parent >= 0 else -1
-        found[size, 2] = scores[best]
-        found[size, 3] = children[parent + 1]
-        found[size, 4] = match + depths[best]
-        found[size, 5] = nodes[best, 2] / (nodes[parent, 2] if parent >= 0 else total)
+        rows[size, 0] = nodes[best, 0]
+        rows[size, 1] = places[parent] if parent >= 0 else -1
+        rows[size, 2] = scores[best]
+        rows[size, 3] = children[parent + 1]
+        rows[size, 4] = match + depths[best]
+        rows[size, 5] = nodes[best, 2] / (nodes[parent, 2] if parent >= 0 else total)
         children[parent + 1] += 1
         places[best] = size
         size += 1

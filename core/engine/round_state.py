@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from core.config import SpeculationConfig
-from core.config.budget import longest, shares
+from core.config.budget import max_draft_depth, node_shares
 from core.config.mechanisms import is_model_free, length_policy, verify_rule
 from core.drafters.ahead import AheadDraftsByName
 from core.drafters.base import Drafter, DraftRequest
@@ -43,8 +43,8 @@ NOTHING_GRANTED = Choice(0, "the batch grants no draft")
 
 @dataclass(frozen=True, slots=True)
 class AheadDrafts:
-    """Drafts for a request's next round, made during `passes` of the LLM. The round starts after
-    the `committed` tokens."""
+    """Drafts for a request's next round, made during `passes` of the LLM; `committed`: the tokens
+    that the round before committed."""
 
     by_drafter: AheadDraftsByName
     passes: tuple[Timed, ...]
@@ -63,17 +63,18 @@ class ActiveRequest:
     max_tree_nodes: int | None  # None: uncut
     open_drafters: set[int] = field(default_factory=set)
     lost: set[int] = field(default_factory=set)  # drafters that failed
-    # For the next round: the time of prefill and auditions, sentences for its event, its drafts.
+    # For the next round: spans of prefill and auditions, sentences for its event, its drafts.
     timings: list[Timed] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     ahead_drafts: AheadDrafts | None = None
-    # The token likelihoods that `weights` have seen.
+    # The token likelihoods that `weights` have observed.
     likelihood_history: LikelihoodHistory = field(default_factory=LikelihoodHistory)
     router: Router | None = None  # chooses among `routed_ssms`; None: all of them draft
     routed_ssms: frozenset[str] = frozenset()
     auditioned: bool = False  # its SSMs have been scored for the first draft
-    # The scheduler's: what it allows, the load of the shared pass, rounds since the request was
-    # last verified, mean nodes of its trees by depth, and a decision that no draft has followed.
+    # The scheduler's: its grant, the load of the shared pass, rounds since the request was last
+    # verified, mean nodes of its trees per token of depth, and a decision that no draft has
+    # followed yet.
     grant: Grant = FREE
     load: BatchLoad | None = None
     waited: int = 0
@@ -82,7 +83,7 @@ class ActiveRequest:
     shares_pass: SharesPass | None = field(init=False)
 
     def __post_init__(self) -> None:
-        # Looked up once: to ask for a protocol takes longer than what it is asked for.
+        # Once: isinstance of a protocol takes longer than the calls that it guards.
         self.shares_pass = self.policy if isinstance(self.policy, SharesPass) else None
 
     def drop_drafter(self, index: int, error: BaseException) -> None:
@@ -92,7 +93,7 @@ class ActiveRequest:
         if self.router is not None:
             self.router.drop(drafter.name)
         self.open_drafters.discard(index)
-        # A shared pass may fail for one SSM with an error that names it already.
+        # The error of a batched pass may name the SSM already.
         error = error if isinstance(error, DrafterError) else DrafterError(drafter.name, error)
         self.notes.append(f"{error}; {WITHOUT_IT}")
         with contextlib.suppress(*MODEL_FAULTS):  # the drafter may be too broken to close
@@ -110,16 +111,16 @@ class ActiveRequest:
         return replace(choice, length=most, reason=reason, predicted_ms=0.0)
 
     def drafters_for(self, choice: Choice) -> list[int]:
-        """Indices of the drafters that a choice uses, without the lost ones and those that the
-        router or the scheduler leaves out."""
-        chosen, route = choice.drafters, self.route()
+        """Indices of the drafters that a choice uses, without failed ones and those that the router
+        or the scheduler leaves out."""
+        names, route = choice.drafters, self.route()
         waiting = self.routed_ssms - {*route.drafters} if route else frozenset()
         indices = [
             index
             for index, drafter in enumerate(self.drafters)
             if index not in self.lost
             and drafter.name not in waiting
-            and (chosen is None or drafter.name in chosen)
+            and (names is None or drafter.name in names)
         ]
         if route is None and self.grant.drafters is not None:
             ssms = [index for index in indices if not is_model_free(self.drafters[index].name)]
@@ -138,24 +139,24 @@ class ActiveRequest:
         return within_grant(route, self.router.drafter_scores(), max(1, most))
 
     def budgets(self, full: int, indices: Sequence[int]) -> list[int]:
-        """`max_tree_nodes` divided among drafters, see `shares`; `full` for each if uncut."""
-        # `full` is what the shape itself comes to: uncut, each drafter may draft all of it.
+        """`max_tree_nodes` divided among drafters, see `node_shares`; without that limit each has
+        `full`, the nodes of the whole shape."""
         if self.max_tree_nodes is None:
             return [full] * len(indices)
         names = [self.drafters[index].name for index in indices]
         speculation = self.sequence.speculation
-        return shares(speculation.combine, self.max_tree_nodes, names, speculation.draft)
+        return node_shares(speculation.combine, self.max_tree_nodes, names, speculation.draft)
 
     def effective_choice(self, choice: Choice) -> Choice:
-        """A choice with its length cut to how deep the coming drafts can be; a length that the user
-        gave is kept. The reason names the limit."""
+        """The choice with its length cut to the depth that the coming drafts can have, and a reason
+        that names the limit. A length that the user gave is not cut, only explained."""
         if not choice.length or self.sequence.finish_reason:  # no draft, or no next round
             return choice
         config, room = self.sequence.speculation, self.sequence.room
         names = [self.drafters[index].name for index in self.drafters_for(choice)]
-        # Two bounds: the node budget's share of a drafter, and the tokens left (the LLM's own comes
-        # on top).
-        fits = longest(config, names, choice.length)
+        # Two bounds: a drafter's share of the node budget, and the tokens left without the LLM's
+        # own.
+        fits = max_draft_depth(config, names, choice.length)
         if min(fits, room) == choice.length:
             return choice
         if not names:
@@ -166,8 +167,6 @@ class ActiveRequest:
             by = f"for {len(names)} drafters" if len(names) > 1 else "for one drafter"
             why = f"max_tree_nodes is {config.max_tree_nodes}, {by}"
         reasons = (choice.reason, f"drafts are at most {min(fits, room)} deep ({why})")
-        # A length that the user typed is shown as typed; one that a policy found is shown as it
-        # will be.
         is_given = length_policy(config.length).given
         length = choice.length if is_given else min(fits, room)
         return replace(choice, length=length, reason="; ".join(filter(None, reasons)))
@@ -177,7 +176,7 @@ class ActiveRequest:
 class RoundState:
     """One request's data in one round; each step of the engine fills in its part."""
 
-    # Planned. `grant` and `decision` are the scheduler's of then, which may be a round ago.
+    # Planned. `grant` and `decision`: the scheduler's at that time, which may be a round ago.
     request: ActiveRequest
     choice: Choice
     root_position: int
@@ -185,30 +184,30 @@ class RoundState:
     route: Route | None = None  # the SSMs that draft; None: no router
     grant: Grant = FREE
     decision: Plan | None = None
-    # Drafted: what was asked for, and the drafts by drafter index, none of an SSM on a node that is
-    # late; log-probabilities of the text's tokens by name, since the last.
+    # Drafted. `drafts`: by drafter index, without SSMs on nodes that are late. `log_probs`: of the
+    # text's tokens since the last round's, by SSM.
     draft_requests: tuple[DraftRequest, ...] = ()
     drafts: dict[int, Draft] = field(default_factory=dict)
     log_probs: Mapping[str, Sequence[float]] = field(default_factory=dict)
     node_trips: tuple[NodeTrip, ...] = ()  # to machines that were asked for drafts
     requests_ahead: tuple[DraftRequest, ...] = ()  # of SSMs there that had drafted ahead
-    # Drafted early: for this round, for the next one, hits and misses, and the time of it that ran
-    # during the pass for another request.
+    # Drafted ahead: for this round, for the next one, hits and misses; `hidden_ms`: drafting during
+    # another request's pass.
     ahead_drafts: AheadDrafts | None = None
     next_drafts: AheadDraftsByName = field(default_factory=dict)
     ahead: tuple[Ahead, ...] = ()
     hidden_ms: float = 0.0
     # Combined and verified.
     combined: CombinedTree = field(default_factory=lambda: CombinedTree(TokenTree()))
-    scheduled: Scheduled | None = None  # its part of the batch
+    scheduled: Scheduled | None = None  # the request's part of its batch
     target: Target = field(init=False)
-    target_tokens: TargetTokens | None = None  # the LLM's at all nodes, if computed in one batch
+    target_tokens: TargetTokens | None = None  # at all nodes, if computed in one batch
     verdict: Verdict = field(init=False)
     error: BaseException | None = None  # why the request ends here
-    # Committed. `kv_committed`: the accepted path already is, in the LLM's row.
+    # Committed. `kv_committed`: the LLM's row has the accepted path already.
     kv_committed: bool = False
     num_tokens: int = 0
-    # Measured: stages, reads of an offloaded LLM's layers, traffic of ranks, and `idle_time`'s.
+    # Measured: stages, reads of an offloaded LLM's layers, traffic of ranks, time between stages.
     timings: list[Timed] = field(default_factory=list)
     loads: list[Timed] = field(default_factory=list)
     traffic: tuple[RankTraffic, ...] = ()
@@ -226,15 +225,14 @@ class RoundState:
     def vote_weights(self) -> VoteWeights:
         """The weights of the drafters by index, and the node limit of `vote_tree`."""
         weights = self.request.weights.values()
-        # By index, since trees name drafters by their index; by name only where runs share weights.
         by_index = {i: weights[drafter.name] for i, drafter in enumerate(self.request.drafters)}
         num_nodes, most = self.speculation.vote_nodes, self.request.max_tree_nodes
         return VoteWeights(by_index, num_nodes if most is None else min(num_nodes, most))
 
     @property
     def keep_node(self) -> KeepNode | None:
-        """Which nodes the length policy keeps; None: all. Drawn nodes are always kept: to drop one
-        after looking at it would bias `mss` and `traversal`."""
+        """Which nodes the length policy keeps; None: all. Under rules that read q all are kept: to
+        drop a node after its token was drawn would bias the text."""
         stop = self.choice.stop
         if stop is None or verify_rule(self.speculation.verify).reads_q:
             return None
@@ -253,8 +251,8 @@ class RoundState:
 
 
 def next_round(request: ActiveRequest) -> RoundState:
-    """Plans a request's next round: its length policy chooses how far to draft. Takes the drafts
-    made ahead for it."""
+    """Plans a request's next round: its length policy chooses how far to draft. Moves the drafts
+    made ahead, and the scheduler's decision, from the request to the round."""
     drafts, request.ahead_drafts = request.ahead_drafts, None
     decision, request.decision = request.decision, None
     return RoundState(
@@ -273,12 +271,10 @@ def update_weights(states: Sequence[RoundState]) -> None:
     batches: dict[int, tuple[DrafterWeights, list[tuple[str, float]]]] = {}
     for state in states:
         if state.winner and len(state.tree):
-            # With a vote the tree is one drafter's sequence, so this is the accepted share of its
-            # tokens.
+            # After a vote the tree is the winner's sequence.
             share = len(state.verdict.path) / len(state.tree)
             weights = state.request.weights
-            # By identity: runs with `carry_over` share one object, equal weights of two runs do not
-            # count.
+            # By identity: runs with `carry_over` share one object.
             batches.setdefault(id(weights), (weights, []))[1].append((state.winner, share))
     for weights, wins in batches.values():
         weights.observe_wins(wins)
@@ -298,8 +294,8 @@ def round_outcome(state: RoundState, committed: tuple[int, ...], num_in_pass: in
         num_tokens=len(committed),
         num_nodes=len(state.tree),
         verify_ms=(forward.end - forward.start) * 1000,
-        # A `share` below 1 makes spans of one batched pass add up to its time. `ahead` ran beside
-        # the LLM's pass and lengthened nothing.
+        # Each span counts by its `share`, so that those of one batched pass add up to its time.
+        # Drafting ahead runs during the LLM's pass and does not lengthen the round.
         round_ms=_ms(t for t in state.timings if t.name != "ahead")
         - state.hidden_ms
         + state.between_ms,
@@ -321,7 +317,7 @@ def _outcome(
     draft = state.drafts[index]
     return DraftOutcome(
         ms=_ms(draft.timings),
-        # The first pass is the catch-up's, which also gives the logits of the first step.
+        # The first pass, the catch-up, also gives the logits of the first level.
         steps=max(0, draft.passes - 1),
         depths=draft.depths,
         chances=cumulative_scores(draft),

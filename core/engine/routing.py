@@ -1,6 +1,6 @@
-"""Routing in a round: what a router learns of it, and its record in the events.
+"""Routing in a round: the evidence that a router observes, and its record in the events.
 
-The rules themselves are `core.routing`, and know no engine.
+The routers themselves are in `core.routing`, and know no engine.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ Similarity = Callable[[Sequence[int], Sequence[int]], tuple[float, ...]]
 
 
 def embedding_similarity(llm: LanguageModel) -> Similarity:
-    """The cosine of the LLM's input embeddings of two tokens (CoSine's accuracy of a draft); of a
-    model without embeddings 1 for equal tokens, else 0."""
+    """The cosine of the LLM's input embeddings of two tokens (CoSine's accuracy of a draft);
+    without access to embeddings 1 for equal tokens, else 0."""
 
     @torch.inference_mode()
     def cosine(drafted: Sequence[int], committed: Sequence[int]) -> tuple[float, ...]:
@@ -40,16 +40,16 @@ def embedding_similarity(llm: LanguageModel) -> Similarity:
 def observe_route(
     state: RoundState, committed: tuple[int, ...], round_ms: float, similarity: Similarity
 ) -> None:
-    """Gives a request's router, if there is one, the outcome of a round."""
+    """Reports the outcome of a round to its request's router, if there is one."""
     router = state.request.router
     if router is None:
         return
     drafts, route = {}, state.route.drafters if state.route else ()
     if router.reads_drafts:
         drafters = state.request.drafters
-        names = {drafters[index].name: draft for index, draft in state.drafts.items() if len(draft)}
-        routed = state.request.routed_ssms & names.keys()
-        drafts = {name: _evidence(names[name], committed, similarity) for name in routed}
+        by_name = {drafters[i].name: draft for i, draft in state.drafts.items() if len(draft)}
+        routed = state.request.routed_ssms & by_name.keys()
+        drafts = {name: _evidence(by_name[name], committed, similarity) for name in routed}
     router.observe(
         RoundEvidence(
             num_accepted=len(state.verdict.path),
@@ -63,7 +63,7 @@ def observe_route(
 
 
 def _evidence(draft: Draft, committed: tuple[int, ...], similarity: Similarity) -> DraftEvidence:
-    """Of the draft's best path: its first child at every depth."""
+    """The evidence of the draft's best path: its first child at every depth."""
     path: list[int] = []
     for node, parent in enumerate(draft.parents):
         if draft.ranks[node] == 0 and parent == (path[-1] if path else -1):
@@ -86,6 +86,7 @@ def routing_record(state: RoundState) -> tuple[RoutedDrafter, ...]:
 
 
 def _role(request: ActiveRequest, index: int, name: str, state: RoundState) -> str:
+    """See `RoutedDrafter.role`."""
     assert state.route is not None, "checked by routing_record"
     if index in request.lost:
         return "lost"

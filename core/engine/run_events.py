@@ -24,7 +24,8 @@ VERSIONED = ("torch", "transformers", "tokenizers")
 def run_started(
     sequence: TokenSequence, models: LoadedModels, prompt_texts: tuple[str, ...], queue_ms: float
 ) -> RunStarted:
-    """The request as it will be run, every `auto` resolved, and what it runs on."""
+    """The request as it will be run, every `auto` resolved, and the models that serve it.
+    `prompt_texts`: of each prompt token; `queue_ms`: its time in the queue."""
     info, stream = models.llm.info, stream_of(models.llm)
     run = dataclasses.replace(
         sequence.request, sampling=sequence.sampling, speculation=sequence.speculation
@@ -66,7 +67,7 @@ def run_completed(sequence: TokenSequence) -> RunCompleted:
 
 
 def run_cancelled(sequence: TokenSequence) -> RunCancelled:
-    """The event of a run stopped by its caller."""
+    """The event of a run that its caller cancelled."""
     now = sequence.ms()
     tail = sequence.detokenizer.flush()
     stats = sequence.fold.stats(now)
@@ -74,7 +75,7 @@ def run_cancelled(sequence: TokenSequence) -> RunCancelled:
 
 
 def run_failed(sequence: TokenSequence, error: BaseException) -> RunFailed:
-    """Ends a run by an error; returns its event, and never raises an error itself."""
+    """Ends a run by an error and returns its event. Raises nothing itself."""
     sequence.finish_reason = "failed"
     now = sequence.ms()
     try:
@@ -93,6 +94,7 @@ def run_failed(sequence: TokenSequence, error: BaseException) -> RunFailed:
 
 
 def _warnings(sequence: TokenSequence, dtype: str) -> tuple[str, ...]:
+    speculation = sequence.speculation
     warnings = [*sequence.warnings]
     if dtype != "float32":
         warnings.append(
@@ -100,9 +102,8 @@ def _warnings(sequence: TokenSequence, dtype: str) -> tuple[str, ...]:
             "two tokens are nearly equal the text may differ from plain decoding's; in float32 it "
             "is equal token for token"
         )
-    if not sequence.speculation.drafters:
+    if not speculation.drafters:
         warnings.append("no drafters: this is plain decoding")
-    speculation = sequence.speculation
     draft, combine = speculation.draft, speculation.combine
     if speculation.pipeline == "ahead" and not can_begin_ahead(draft, combine):
         by = f"draft={draft}" if draft_kind(draft).fused else f"combine={combine}"
@@ -115,7 +116,7 @@ def _warnings(sequence: TokenSequence, dtype: str) -> tuple[str, ...]:
 
 @cache
 def _versions() -> dict[str, str]:
-    """The versions of this project and of its libraries. Cached: reading them takes
+    """The versions of Python and of the libraries in VERSIONED. Cached: reading them takes
     milliseconds."""
     versions = {name: importlib.metadata.version(name) for name in VERSIONED}
     return {"python": platform.python_version(), **versions}

@@ -1,4 +1,4 @@
-"""Snapshot: what a worker is doing now, as plain frozen values for a reader in another thread."""
+"""Snapshot: the present state of a worker, as plain frozen values for a reader in any thread."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ __all__ = [
     "live_run",
 ]
 
-# Rounds over which lanes are idle or busy.
 RECENT_ROUNDS = 16
+"""The last rounds, over which a lane's busy share is measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunRound:
-    """A run's part in a round. `started_ms`: of the run, on the clock of RoundFacts."""
+    """A run's part in a round: its event, the nodes of its tree, and when the run started, on the
+    clock of RoundFacts."""
 
     completed: RoundCompleted
     num_nodes: int
@@ -36,7 +37,7 @@ class RunRound:
 
 @dataclass(frozen=True, slots=True)
 class RoundFacts:
-    """One round of a worker, in milliseconds of the process's clock; `runs` by run id."""
+    """One round of a worker, in milliseconds of time.perf_counter; `runs` by run id."""
 
     start_ms: float
     end_ms: float
@@ -46,7 +47,8 @@ class RoundFacts:
     def of(
         start: float, end: float, events: Sequence[Event], started: dict[str, float]
     ) -> RoundFacts:
-        """A round's events; times, and those at which runs `started`, in seconds."""
+        """A round from `start` to `end` and its events. `started`: when each run started. All in
+        seconds of time.perf_counter."""
         nodes = {e.run_id: len(e.token_ids) for e in events if isinstance(e, Combined)}
         runs = {
             e.run_id: RunRound(e, nodes.get(e.run_id, 0), started[e.run_id] * 1000)
@@ -66,10 +68,13 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class LiveRun:
-    """A request that is being decoded. `round`: its last one, -1 before the first; of that round
-    are `num_verified` nodes, the `num_accepted` of them, the time of the LLM (`llm_ms`) and of the
-    drafters (`draft_ms`), and `scheduled`. `num_waited`: rounds of others since then.
-    `max_tree_nodes`: its own node budget, None for none."""
+    """A request that is being decoded. `num_tokens`: generated, of at most `max_tokens`.
+    `max_tree_nodes`: its node budget, None for none.
+
+    `round`: the number of its last round, -1 before the first. Of that round: the nodes verified
+    and accepted, the time of the LLM's pass and of the drafters, and the scheduler's part.
+    `num_waited`: rounds of others since then.
+    """
 
     run_id: str
     num_tokens: int
@@ -86,7 +91,7 @@ class LiveRun:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleDecision:
-    """What a scheduler decided last, `passes` of the LLM ago; see Scheduled."""
+    """A scheduler's last decision and its reason, see Scheduled; `passes` of the LLM ago."""
 
     decision: str
     reason: str
@@ -95,8 +100,9 @@ class ScheduleDecision:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A worker's queue, places and live requests; `lanes`: the LLM first, empty while idle;
-    `decision`: the latest of the present schedule."""
+    """`schedule`: its name; `num_waiting`: requests in the queue; `max_live`: requests decoded at
+    once; `runs`: those now; `lanes`: the LLM first, empty while idle; `decision`: the schedule's
+    last one."""
 
     schedule: str
     num_waiting: int
@@ -113,8 +119,8 @@ def live_run(
     rounds: Sequence[RoundFacts],
     max_tree_nodes: int | None = None,
 ) -> LiveRun:
-    """A run, as the worker's last `rounds` show it."""
-    for waited, facts in enumerate(reversed(rounds)):
+    """A run with the figures of its last round among the worker's last `rounds`."""
+    for num_waited, facts in enumerate(reversed(rounds)):
         if (part := facts.runs.get(run_id)) is not None:
             completed, by_model = part.completed, _by_model(part.completed.spans)
             return LiveRun(
@@ -126,7 +132,7 @@ def live_run(
                 num_accepted=completed.num_accepted,
                 llm_ms=_covered_ms(by_model.pop(LLM_LANE, ())),
                 draft_ms=_covered_ms(span for spans in by_model.values() for span in spans),
-                num_waited=waited,
+                num_waited=num_waited,
                 scheduled=completed.scheduled,
                 max_tree_nodes=max_tree_nodes,
             )
@@ -134,7 +140,8 @@ def live_run(
 
 
 def lanes_of(rounds: Sequence[RoundFacts]) -> tuple[Lane, ...]:
-    """The lanes of the LLM and of each drafter over these rounds, idle times between them too."""
+    """The lanes of the LLM and of each drafter, from the start of the first of these rounds to the
+    end of the last."""
     if not rounds:
         return ()
     start, end = rounds[0].start_ms, rounds[-1].end_ms

@@ -32,10 +32,10 @@ from core.sequence import TokenSequence
 __all__ = ["Run", "Tap", "Worker"]
 
 Tap = Callable[[Event], None]
-"""Called in the worker's thread with each event of a run, before the event can be read. One that
-fails is not called again; the run goes on and says why in `Run.tap_error`."""
+"""Called in the worker's thread with each event of a run, before the event can be read. A tap that
+raises is not called again; the run goes on, with the error in `Run.tap_error`."""
 
-# A run has exactly one of them, and it is its last event.
+# A run has exactly one event of these types, and it is the last one.
 LAST_EVENTS = (RunCompleted, RunCancelled, RunFailed)
 
 
@@ -47,29 +47,29 @@ class Run:
         self.request = sequence.request
         self.sequence = sequence
         self.submitted = time.perf_counter()
-        self.cancel_asked = False
+        self.cancel_requested = False
         self._worker = worker
         self._tap = tap
         self.tap_error: Exception | None = None
-        # Guarded by `_arrived`, a lock of the run's own: readers never wait for the worker's.
+        # Guarded by `_new_event`, a lock per run: readers never wait for the worker's lock.
         self._unread: deque[Event] = deque()
-        self._arrived = threading.Condition()
+        self._new_event = threading.Condition()
         self._ended = False
 
     @property
     def place(self) -> int:
-        """0: running or finished; n: the n-th in the queue."""
+        """In the queue, from 1; 0 for a run that is running or finished."""
         return self._worker.place(self)
 
     @property
     def done(self) -> bool:
-        """The last event has been handed out."""
+        """Whether the last event has been read."""
         return self._ended and not self._unread
 
     def poll(self, timeout: float) -> list[Event]:
-        """Every event that waits; waits up to `timeout` seconds for the first of them."""
-        with self._arrived:
-            self._arrived.wait_for(lambda: self._unread or self._ended, timeout)
+        """All unread events; waits up to `timeout` seconds for the first of them."""
+        with self._new_event:
+            self._new_event.wait_for(lambda: self._unread or self._ended, timeout)
             events = list(self._unread)
             self._unread.clear()
         return events
@@ -83,29 +83,30 @@ class Run:
             self.cancel()
 
     def cancel(self) -> None:
-        """Stops the run within one round; a finished run stays as it is."""
-        self.cancel_asked = True
+        """Stops the run within one round; does nothing for a finished one."""
+        self.cancel_requested = True
         self._worker.wake()
 
     def deliver(self, event: Event) -> None:
-        """For the worker's thread: hands an event to the tap, then to the reader."""
+        """For the worker's thread: passes an event to the tap, then to the reader."""
         if self._tap is not None and self.tap_error is None:
             try:
                 self._tap(event)
             except MODEL_FAULTS as error:
                 self.tap_error = error
-        with self._arrived:
+        with self._new_event:
             self._unread.append(event)
             self._ended = isinstance(event, LAST_EVENTS)
-            self._arrived.notify_all()
+            self._new_event.notify_all()
 
 
 class Worker:
     """Serves many callers on one engine. Raises EngineBusyError if the engine is in use.
 
-    `threads` of a CPU pass: by default one core is left to the readers of events. Threads that
-    share their cores wait for each other by spinning: with two other busy processes a pass of the
-    bundled LLM took 3.3 ms on one thread and hundreds on two.
+    `max_live`: requests decoded together. `threads` of a CPU pass: by default all cores but one,
+    which the readers of events need. Threads wait for each other by spinning, so a shared core is
+    expensive: with two other busy processes a pass of the bundled LLM took 3.3 ms on one thread and
+    hundreds of milliseconds on two.
     """
 
     def __init__(self, engine: Engine, max_live: int = 4, threads: int | None = None) -> None:
@@ -115,18 +116,18 @@ class Worker:
             raise EngineBusyError("engine is busy: a worker needs it for itself")
         self.engine = engine
         self._max_live = max_live
-        # `_changed` guards the queue, the flags and `_joining`; `_active` is changed by the
-        # worker's thread alone.
+        # `_changed` guards the queue, the flags and `_joining`; only the worker's thread changes
+        # `_active`.
         self._waiting: deque[Run] = deque()
         self._active: dict[str, tuple[Run, ActiveRequest]] = {}
         self._changed = threading.Condition()
         self._closed = False
         self._thread: threading.Thread | None = None
         self._serving = False
-        # Taken from the queue but not active yet: if the thread fails now, it still has to be
-        # failed.
+        # Out of the queue but not active yet: if the thread fails now, this run must fail too.
         self._joining: Run | None = None
-        # The last rounds; replaced as a whole by the worker's thread, so that it can be read.
+        # The last rounds. The worker's thread replaces the tuple as a whole, so that any thread can
+        # read it without a lock.
         self._rounds: tuple[RoundFacts, ...] = ()
 
     # -- for callers, in any thread --
@@ -135,7 +136,7 @@ class Worker:
         """Queues a request. Raises ConfigError or ContextLengthError at once, EngineClosedError
         after `close`."""
         self._refuse_if_closed()
-        refuse_oversized(self.engine.models, request)  # before others have to wait for it
+        refuse_oversized(self.engine.models, request)  # tokenizing it would delay other callers
         sequence = self.engine.prepare(request)
         run = Run(self, sequence, tap)
         with self._changed:
@@ -156,7 +157,8 @@ class Worker:
         check(self.engine.models, request)
 
     def chat_tokens(self, messages: tuple[Mapping[str, str], ...]) -> tuple[int, ...]:
-        """The messages in the LLM's chat template. Raises ConfigError or ContextLengthError."""
+        """Token ids of the messages in the LLM's chat template. Raises ConfigError or
+        ContextLengthError."""
         self._refuse_if_closed()
         text = "\n".join(message["content"] for message in messages)
         refuse_oversized(self.engine.models, Request(text))
@@ -201,12 +203,12 @@ class Worker:
             return self._waiting.index(run) + 1 if run in self._waiting else 0
 
     def wake(self) -> None:
-        """Wakes the worker's thread after a change."""
+        """Wakes the worker's thread, which checks for cancelled runs."""
         with self._changed:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Cancels every run, ends the thread and gives the engine back. Idempotent."""
+        """Cancels every run, ends the thread, and closes and releases the engine. Idempotent."""
         with self._changed:
             already, self._closed = self._closed, True
             self._changed.notify_all()
@@ -228,12 +230,12 @@ class Worker:
             self._shut_down(sys.exception())
 
     def _shut_down(self, error: BaseException | None) -> None:
-        """Ends the runs that an unforeseen error has left, and closes their rows."""
+        """Fails the runs that are left after an unforeseen error, and closes their rows."""
         # Callbacks run in reverse order: rows are closed first, then the readers get the failure.
-        with ExitStack() as leaving:
-            leaving.callback(self._fail_remaining, error or SpecScopeError("the worker stopped"))
+        with ExitStack() as cleanup:
+            cleanup.callback(self._fail_remaining, error or SpecScopeError("the worker stopped"))
             for _, active in self._active.values():
-                leaving.callback(self.engine.release, active)
+                cleanup.callback(self.engine.release, active)
 
     def _fail_remaining(self, error: BaseException) -> None:
         """Fails every remaining run, so that its reader does not wait for ever; the next request
@@ -248,25 +250,25 @@ class Worker:
             run.deliver(run_failed(run.sequence, error))
 
     def _admit_or_wait(self) -> bool:
+        """Waits for a request and admits as many as fit; False once closed with none left."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._waiting or self._active)
             if self._closed and not self._waiting and not self._active:
                 return False
-        # Joining happens between two rounds only (continuous batching).
-        while (run := self._next()) is not None:
+        while (run := self._next_waiting()) is not None:
             self._admit(run)
             self._joining = None
         return True
 
-    def _next(self) -> Run | None:
-        """The first in the queue, if fewer than `max_live` requests are active."""
+    def _next_waiting(self) -> Run | None:
+        """Takes the first run off the queue, if fewer than `max_live` requests are active."""
         with self._changed:
             if self._waiting and len(self._active) < self._max_live:
                 self._joining = self._waiting.popleft()
             return self._joining
 
     def _should_stop(self, run: Run) -> bool:
-        return run.cancel_asked or self._closed
+        return run.cancel_requested or self._closed
 
     def _admit(self, run: Run) -> None:
         if self._should_stop(run):
@@ -298,8 +300,7 @@ class Worker:
         start, events = time.perf_counter(), list[Event]()
         started = {run_id: run.sequence.started for run_id, (run, _) in self._active.items()}
         try:
-            # A failure of one request arrives as its RunFailed event; what is raised concerns all
-            # of them.
+            # A request that fails alone yields its RunFailed; an exception is a failure of all.
             active = [active for _, active in self._active.values()]
             for event in self.engine.round(active, len(self._waiting)):
                 run, _ = self._active[event.run_id]
@@ -311,14 +312,14 @@ class Worker:
         except MODEL_FAULTS as error:
             for run, _ in list(self._active.values()):
                 self._end(run, run_failed(run.sequence, error))
-        # What is kept are references to events that exist anyway; sums are the reader's.
+        # References to events that exist anyway: `snapshot` computes sums when it is called.
         facts = RoundFacts.of(start, time.perf_counter(), events, started)
         self._rounds = (*self._rounds[1 - RECENT_ROUNDS :], facts) if self._active else ()
 
     def _end(self, run: Run, event: Event) -> None:
         entry = self._active.pop(run.run_id, None)
-        with ExitStack() as leaving:
-            # Delivered last and in any case: by then the row is free, and no reader waits for ever.
-            leaving.callback(run.deliver, event)
+        with ExitStack() as cleanup:
+            # Delivered last, when the row is free, and even if that fails: its reader waits for it.
+            cleanup.callback(run.deliver, event)
             if entry is not None:
                 self.engine.release(entry[1])

@@ -2,9 +2,9 @@
 
 Every event carries `run_id`, `seq` (0, 1, 2, ... within the run) and `at_ms`, monotonic
 milliseconds since the run left the queue. Nodes are numbered as in TokenTree: parents first, -1 is
-the root (the last committed token). Probabilities are floats in [0, 1]. Drafters are named in the
-fixed order of `RunStarted.drafters`. The values in events are defined in
-core/events/parts.py and imported from here.
+the root (the last committed token). Probabilities are floats in [0, 1]. Drafters are listed in the
+fixed order of `RunStarted.drafters`. Types of fields are defined in core/events/parts.py and can be
+imported from here.
 
 Order within a run: RunStarted, then per round Drafted, Combined, Verified, RoundCompleted (a round
 of plain decoding has all four, with nothing drafted), then one of RunCompleted, RunCancelled,
@@ -73,9 +73,10 @@ __all__ = [
 class RunStarted:
     """The request as it will be run: `config` is the whole request, every `auto` resolved.
 
-    `asked` is the request as it was given. `warnings` are sentences for the reader (a fallback and
-    its reason, what bfloat16 means). `offload`: how the LLM's layers are streamed, None where all
-    are in memory. `ranks`: how it is divided among processes, None where it is in one.
+    `asked` is the request as it was given; `prompt_texts`: of each prompt token; `dtype`, `device`:
+    the LLM's; `queue_ms`: its time in the queue. `warnings` are sentences for the reader (a
+    fallback and its reason, what bfloat16 means). `offload`: how the LLM's layers are streamed,
+    None where all are in memory. `ranks`: how it is divided among processes, None for one process.
     """
 
     run_id: str
@@ -112,14 +113,14 @@ class Drafted:
 
 @dataclass(frozen=True, slots=True)
 class Combined:
-    """The tree that the LLM will verify; tuples run parallel, one entry a node.
+    """The tree that the LLM will verify; tuples have one entry per node.
 
     `dropped`: (drafter, index in its DraftRecord) of drafted tokens that are not in the tree.
-    `rule` is the combine rule. Where it weighs the drafters, `weights` are those it used (by
-    drafter), `masses` the weight behind each node, `dropped_masses` behind each dropped token, and
-    `winner` the drafter whose sequence a vote chose.
+    `rule` is the combine rule. If it is weighted, `weights` are the drafters' weights that it used,
+    `masses` the weight of each node, `dropped_masses` of each dropped token, and `winner` the
+    drafter whose sequence won a vote.
 
-    `origins`: of a tree with fused drafts, the drafter whose proposal each node is; else empty.
+    `origins`: in a tree with fused drafts, the drafter that proposed each node; else empty.
     """
 
     run_id: str
@@ -142,7 +143,7 @@ class Combined:
     origins: tuple[str, ...] = ()
 
     def drafters_of(self, node: int) -> tuple[str, ...]:
-        """Whose token a node is: of a fused tree one drafter's, else all that proposed it."""
+        """The drafters that proposed a node; in a fused tree the one of `origins`."""
         if self.origins:
             return (self.origins[node],)
         return tuple(dict.fromkeys(proposal.drafter for proposal in self.proposals[node]))
@@ -152,12 +153,12 @@ class Combined:
 class Verified:
     """The LLM's verdict on the tree.
 
-    `path`: accepted nodes from the root down. `outcomes`: `accepted`, `rejected` or `not_reached`,
-    one per node. `own_*`: the LLM's own token after the path; `own_kind` is `recovered` (after a
-    rejection), `bonus` (after an accepted leaf), `plain` (nothing was drafted) or `none` (the path
-    ends with EOS). `llm_probabilities`: the LLM's processed probability of each node's token at its
-    parent (at temperature 0, where that is one-hot, the plain softmax). `own_probability`: likewise
-    of the own token.
+    `rule`: the verify rule. `path`: accepted nodes from the root down. `outcomes`: `accepted`,
+    `rejected` or `not_reached`, one per node. `own_*`: the LLM's own token after the path;
+    `own_kind` is `recovered` (after a rejection), `bonus` (after an accepted leaf), `plain`
+    (nothing was drafted) or `none` (the path ends with EOS). `llm_probabilities`: of each node's
+    token after its parent, by the LLM's processed distribution (at temperature 0, where that is
+    one-hot, the plain softmax); `own_probability`: likewise of the own token.
     """
 
     run_id: str
@@ -180,35 +181,34 @@ class Verified:
 class RoundCompleted:
     """What the round committed, after EOS, stop string and limit were applied.
 
-    `token_ids` and `text_deltas` run parallel: a delta may be empty while a UTF-8 character is
-    incomplete. `texts` are the tokens by themselves, for display. `position` is the position of the
-    first new token. `num_accepted` counts the drafted tokens among them, `num_cut` levels of
-    the tree beyond the end of the text (EOS, a stop string). `spans` hold every stage of the
-    round, drafts included; round 0 also the prefill. `weights`: drafter weights after the round.
-    `temperatures`: each drafter's calibration.
+    `token_ids`, `texts` and `text_deltas` have one entry per token: `texts` are the tokens by
+    themselves, for display; a delta is empty while a UTF-8 character is incomplete. `position` is
+    the position of the first new token. `num_accepted` counts the drafted tokens among them,
+    `num_cut` levels of the tree beyond the end of the text (EOS, a stop string). `spans`: every
+    stage of the round, drafts included; round 0 also the prefill. `weights`: drafter weights after
+    the round. `temperatures`: each drafter's calibration temperature.
 
     `speculation_length` is the length chosen for this round's drafts, `next_speculation_length`
-    that of the next round's. A length policy that finds it is recorded with what can be drafted:
-    cut to what the node budget and the end of the text allow. A number that the user gave (`fixed`,
-    `confidence`) is recorded as it was given; drafts may be less deep, and where the budget or the
-    end of the text makes them so, `length_reason` says it.
+    that for the next round's. A length that the policy found is recorded cut to what the node
+    budget and the end of the text allow. A length that the user gave (`fixed`, `confidence`) is
+    recorded as given; if the budget or the end of the text makes drafts less deep, `length_reason`
+    says so.
 
-    `length_reason` says in a sentence why the next length is what it is, `estimates` what the
-    controller expects of each candidate. `predicted_ms`: its prediction of this round's time, 0
-    without one; it includes `between_ms`, the time between stages, measured for a lone request.
-    `ahead`: results of drafting early, at times two for one drafter. `notes`: sentences about what
-    happened (a drafter that failed, pipelining switched off).
+    `length_reason`: a sentence, why the next length was chosen; `estimates`: what the policy
+    expects of each candidate. `predicted_ms`: its prediction of this round's time, 0 without one;
+    it includes `between_ms`, the time between stages, measured for a lone request. `ahead`: results
+    of drafting ahead, sometimes two for one drafter. `notes`: sentences about what happened (a
+    drafter failed, pipelining was switched off).
 
-    `routing`: the run's SSMs, which of them drafted in this round and their scores after it, empty
-    where all draft; `routing_reason` says in a sentence why. What asking the others took stands in
-    the spans named `audition`.
+    `routing`: each SSM of the run, whether it drafted in this round and its score after it, empty
+    where all draft; `routing_reason`: a sentence, why. Spans named `audition` have the time of
+    scoring the other SSMs.
 
-    `scheduled`: what the engine granted it beside other requests; None where each request has its
-    own budget.
+    `scheduled`: the part of this request in its batch; None where each request has its own budget.
 
-    `loads`: when layers of an offloaded LLM were read in this round's time; no stage, since that
-    happens beside all of them. `nodes`: the nodes that were asked for drafts. `traffic`: what each
-    rank of an LLM over ranks exchanged in this round's pass.
+    `loads`: when layers of an offloaded LLM were read during this round, beside its stages.
+    `nodes`: the nodes that were asked for drafts. `traffic`: what each rank of an LLM over ranks
+    exchanged in this round's pass.
     """
 
     run_id: str
@@ -247,7 +247,7 @@ class RoundCompleted:
 class RunCompleted:
     """The end: `finish_reason` is `length`, `eos`, `stop` or `context`.
 
-    `text_tail`: text held back until now because a character was incomplete.
+    `text_tail`: text withheld until now because a character was incomplete.
     """
 
     run_id: str
@@ -260,7 +260,7 @@ class RunCompleted:
 
 @dataclass(frozen=True, slots=True)
 class RunCancelled:
-    """Stopped by the caller; `stats` tell what was produced until then."""
+    """Stopped by the caller; `stats`: of the run until then."""
 
     run_id: str
     seq: int
@@ -271,7 +271,7 @@ class RunCancelled:
 
 @dataclass(frozen=True, slots=True)
 class RunFailed:
-    """Ended by an error. `error` is its class name, `message` what it says."""
+    """Ended by an error: its class name and its message."""
 
     run_id: str
     seq: int
@@ -306,9 +306,9 @@ def event_to_plain(event: Event) -> dict[str, Any]:
 
 
 def event_from_plain(values: Mapping[str, Any]) -> Event:
-    """The inverse of `event_to_plain`, also after a trip through JSON (lists become tuples)."""
+    """The inverse of `event_to_plain`, also after a trip through JSON (lists become tuples). Raises
+    ConfigError."""
     fields = dict(values)
-    # A copy was made above: the caller's mapping stays whole.
     name = fields.pop("event", None)
     if name not in EVENT_TYPES:
         raise ConfigError.of("event", name, f"one of {', '.join(EVENT_TYPES)}")

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from core.config import SpeculationConfig
-from core.config.budget import longest
+from core.config.budget import max_draft_depth
 from core.config.mechanisms import combine_rule, draft_kind, is_model_free, routing_rule
 from core.length.base import BatchLoad, Choice, DraftOutcome, RoundOutcome, StopLimits
 from core.length.cost_model import Average, Costs, RunBackoffs
@@ -169,7 +169,7 @@ class Goodput:
     def _longest(self, groups: Sequence[_DrafterGroup]) -> int:
         """The longest draft that the node budget allows; 0 where nothing drafts."""
         names = [name for group in groups for name in group.names]
-        return longest(self._config, names, self._config.max_speculation_length)
+        return max_draft_depth(self._config, names, self._config.max_speculation_length)
 
     def _due(self, group: _DrafterGroup) -> bool:
         """Whether it may be probed: its wait is over, and all probes together cost at most 1 % of

@@ -1,7 +1,8 @@
-"""What a round of one request takes, with and without drafts, from the times this engine measured.
+"""RoundCosts: times of one request's rounds with and without drafts, from this engine's
+measurements.
 
-One price, committed tokens per millisecond, compares tokens with times. Where others share the
-LLM's pass, times and price are those of the batch (`BatchLoad`).
+A price, committed tokens per millisecond, compares tokens with times. Where other requests share
+the LLM's pass, times and price are those of the batch (`BatchLoad`).
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from core.length.cost_model import TINY_MS, Average, Costs, DraftCosts
 __all__ = ["DraftOutcomes", "RoundCosts"]
 
 DraftOutcomes = Mapping[str, DraftOutcome]
+"""By drafter."""
 
-# Nodes of a tree before the first is verified.
+# Nodes of a tree, assumed before the first was verified.
 USUAL_NODES = 4
 # If other work hides this share of the drafting, all of it counts as hidden.
 HIDDEN = 0.95
@@ -44,15 +46,15 @@ class RoundCosts:
         return self._rounds.weight
 
     def verify_ms(self, nodes: int) -> float:
-        """The LLM's pass; of a pass that others share, this request's part."""
+        """The LLM's pass over a tree; of a pass that others share, this request's part."""
         if self.load is not None:
             return self.load.plain_ms + nodes * self.load.node_ms
         return self._costs.verify_ms(nodes, self._context)
 
     @property
     def plain_ms(self) -> float:
-        """A round without drafts. Before there was one, its overhead counts as that of the others:
-        else it would be the drafts that pay for all of it."""
+        """A round without drafts. Until one was measured, its overhead is assumed to be that of
+        rounds with drafts; else all of that would be charged to the drafts."""
         if self.load is not None:
             return max(TINY_MS, self.load.plain_ms)
         drafted = self._costs.overhead[True].get()
@@ -68,8 +70,8 @@ class RoundCosts:
 
     @property
     def node_ms(self) -> float:
-        """Verification time of one more node: the cost table's slope between half the recent number
-        of nodes and all of it."""
+        """Verification time of one more node: the slope of `verify_ms` from half the recent number
+        of nodes to that number."""
         if self.load is not None:
             return self.load.node_ms
         # A slope over several nodes: t(n) has steps, and one more node is often free.
@@ -83,18 +85,17 @@ class RoundCosts:
         if self.load is not None:
             return max(self.load.price, 1 / self.plain_ms)
         rounds = self._rounds.get()
-        # Tokens over (plain rounds that would have taken as long) / ms of a plain round. Plain
-        # decoding commits one token a round, hence the 1.
+        # Recent tokens per plain round's time; plain decoding commits 1 in that time.
         return max(1.0, self._tokens.get() / rounds if rounds else 0.0) / self.plain_ms
 
     def restart_price(self) -> None:
-        """With no drafter on, the price restarts from plain decoding."""
+        """The price starts again from plain decoding: for when no drafter is on."""
         self._tokens, self._rounds = Average(), Average()
 
     def estimates(self, names: Iterable[str], rate: float, most: int) -> tuple[Estimate, ...]:
-        """Expected tokens and time of each length from 0 to `most` where `names` draft, for a
-        chain: one verified node per level (other nodes are rarely kept).
-        tokens(l) = 1 + r + ... + r^l, r the acceptance rate."""
+        """Expected tokens and time of each length from 0 to `most` if the drafters `names` draft.
+        As for a chain, one verified node per level: other nodes are rarely kept. tokens(l) = 1 + r
+        + ... + r^l with the acceptance rate r."""
         by_length = [Estimate(0, 0, 1.0, self.plain_ms)]
         costs = [self._costs.draft_costs(name) for name in names]
         # Only what is not hidden behind the LLM's pass makes a round longer.
@@ -111,8 +112,8 @@ class RoundCosts:
         return tuple(by_length)
 
     def predicted_ms(self, estimates: Sequence[Estimate], most: int) -> float:
-        """Of the coming round, if it takes as many passes as recent ones; 0 (no prediction) where
-        others share the pass."""
+        """Time of the coming round, if it has as many draft passes as recent ones; 0 (no
+        prediction) where others share the LLM's pass."""
         if self.load is not None:
             return 0.0
         return estimates[min(most, round(self._passes.get(1.0)))].ms
@@ -122,33 +123,33 @@ class RoundCosts:
     def measure(
         self, outcome: RoundOutcome, drafts: DraftOutcomes, probed: Collection[str]
     ) -> None:
-        """Adds the times of the LLM's pass, of each draft, and of the overhead between them.
+        """Records the times of the LLM's pass, of each draft, and of the overhead between them.
         `probed`: drafters that were tried again after a wait."""
         costs, self._context = self._costs, outcome.context
-        # The time of a shared pass says nothing of a pass of this request's nodes, whether or not
-        # the schedule gives a load for it.
+        # The time of a shared pass is not that of a pass over this request's nodes alone.
         if outcome.num_in_pass == 1:
             costs.observe_pass(outcome.num_nodes, outcome.context, outcome.verify_ms)
         drafted_ms = sum(draft.ms for draft in drafts.values())
-        # `round_ms` is without the hidden part, drafts' `ms` with it: added once, subtracted once.
+        # `round_ms` excludes the hidden part of the drafting, the drafts' `ms` include it.
         between_ms = outcome.round_ms + outcome.hidden_ms - outcome.verify_ms - drafted_ms
         costs.overhead[bool(drafts)].add(between_ms)
-        # During another request's pass a further step is free as long as the pass lasts; a draft
-        # begun ahead saves the part that was done early.
+        # During another request's pass a further step is free as long as that pass lasts; of a
+        # draft begun ahead the part done early is free.
         if 0 < HIDDEN * drafted_ms <= outcome.hidden_ms:
             self._exposed.add(0.0)
         elif drafts and math.isfinite(drafted_ms):
-            spared_ms = sum(self._spared_ms(name, draft) for name, draft in drafts.items())
-            self._exposed.add(drafted_ms / max(TINY_MS, drafted_ms + spared_ms))
+            saved_ms = sum(self._saved_ms(name, draft) for name, draft in drafts.items())
+            self._exposed.add(drafted_ms / max(TINY_MS, drafted_ms + saved_ms))
         for name, draft in outcome.drafts.items():
             measured = costs.draft_costs(name)
-            # A draft begun ahead shows only part of its time; it would make the meters too low.
+            # The time of a draft begun ahead lacks the part done early.
             if draft.ms > 0 and not draft.ahead:
                 rest_ms = draft.ms - draft.start_ms
                 measured.add(draft.start_ms, rest_ms, draft.steps, late=name in probed)
 
     def record(self, outcome: RoundOutcome, drafts: DraftOutcomes, rounds: float) -> None:
-        """A round with drafts that took as long as `rounds` plain ones."""
+        """Records the tokens of a round that took as long as `rounds` plain ones, and the size of
+        its drafts."""
         self._tokens.add(outcome.num_tokens)
         self._rounds.add(rounds)
         if drafts:
@@ -159,7 +160,7 @@ class RoundCosts:
         self, names: Iterable[str], outcome: RoundOutcome, drafts: DraftOutcomes, *, first: bool
     ) -> float:
         """Time that the drafts of `names` added to a round: drafting that was not hidden, their
-        share of the verification by nodes, and of the `first` the overhead."""
+        share of the verification by nodes, and for the `first` group the overhead."""
         own = {name: drafts[name] for name in names if name in drafts}
         if not own:
             return 0.0
@@ -181,14 +182,14 @@ class RoundCosts:
         costs = self._costs.draft_costs(name)
         return costs.start.get() + steps * _step_ms(costs)
 
-    def _spared_ms(self, name: str, draft: DraftOutcome) -> float:
+    def _saved_ms(self, name: str, draft: DraftOutcome) -> float:
         """Time saved by a draft that was begun during the last verification."""
-        # A chain: its passes after the first are its depth less one.
+        # One pass a level, the first included.
         usual_ms = self._usual_ms(name, max(draft.depths, default=1) - 1)
         return max(0.0, usual_ms - draft.ms) if draft.ahead else 0.0
 
 
 def _step_ms(costs: DraftCosts) -> float:
-    """Time of a further step, at most that of the first: both are one model pass. Otherwise a first
-    timing that was far too long would end all further steps, and with them their timing."""
+    """Time of a further step, at most that of the first: both are one model pass. Without the bound
+    one measurement that was far too long would stop all further steps, and be the last one."""
     return min(costs.step_ms, costs.start.get(costs.step_ms))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 
 from core.config import SpeculationConfig
-from core.config.budget import longest
+from core.config.budget import max_draft_depth
 from core.length.base import Choice, RoundOutcome
 from core.length.cost_model import Costs
 
@@ -32,7 +32,7 @@ class Trend:
     def __init__(self, config: SpeculationConfig, costs: Costs | None = None) -> None:
         most = config.max_speculation_length
         # Lengths beyond the node budget are never drafted, so no statistics may be kept for them.
-        self._most = max(1, min(most, longest(config, config.drafters, most)))
+        self._most = max(1, min(most, max_draft_depth(config, config.drafters, most)))
         start = min(max(1, config.speculation_length), self._most)
         self._points: deque[tuple[int, float]] = deque(maxlen=POINTS)
         self._choice = Choice(start, f"{start} to begin with")

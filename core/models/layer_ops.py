@@ -19,7 +19,7 @@ __all__ = [
     "row_major",
 ]
 
-# Entries of the largest head that is copied: 16 MiB in float32.
+# Elements of the largest output head that `row_major` copies: 16 MiB in float32.
 LARGEST_COPY = 1 << 22
 
 
@@ -42,18 +42,18 @@ class Projection:
 
 
 def row_major(head: torch.Tensor) -> torch.Tensor:
-    """A head (..., inputs, outputs) in row-major order, which halves the time of products with up
-    to three tokens. A tied, transposed head is copied, unless it is large, on a GPU or in half
-    precision."""
-    plain = head.device.type == "cpu" and head.dtype in (torch.float32, torch.float64)
-    return head.contiguous() if plain and head.numel() <= LARGEST_COPY else head
+    """An output head (..., inputs, outputs) in row-major order, which halves the time of products
+    with up to three tokens. A transposed (tied) head is copied; one that is large, on a GPU or in
+    half precision is returned as it is."""
+    gains = head.device.type == "cpu" and head.dtype in (torch.float32, torch.float64)
+    return head.contiguous() if gains and head.numel() <= LARGEST_COPY else head
 
 
 class Norm:
     """x -> weight x / sqrt(mean(x^2) + eps) over the last dimension.
 
-    In float32 and float64 by the vector's length, since |x|^2 = size mean(x^2): a third of the
-    calls. In half precision by `F.rms_norm`, which sums in float32.
+    In float32 and float64 from the vector norm, since |x|^2 = size mean(x^2): a third of the calls.
+    In half precision by `F.rms_norm`, which sums in float32.
     """
 
     def __init__(self, weight: torch.Tensor, eps: float) -> None:
@@ -71,8 +71,8 @@ class Norm:
         return torch.mul(x, self._scaled).div_(torch.hypot(length, self._floor))
 
 
-# Entries of a rotary table to begin with; grown by doubling.
 FIRST_POSITIONS = 1024
+"""Positions of a new rotary table; it grows by doubling."""
 
 
 class Rotation:
@@ -84,7 +84,7 @@ class Rotation:
         self._cos, self._sin = self._table(FIRST_POSITIONS)
 
     def reach(self, position: int) -> None:
-        """Makes sure that the table holds a position; growing allocates a new table."""
+        """Grows the table, if needed, to hold a position; a grown table is a new tensor."""
         if position >= len(self._cos):
             self._cos, self._sin = self._table(max(position + 1, 2 * len(self._cos)))
 
@@ -110,7 +110,7 @@ def cos_sin_table(
 def rotate(heads: torch.Tensor, cos_sin: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
     """Rotary embedding of heads (..., heads, head size)."""
     cos, sin = cos_sin
-    # (a, b) -> (a cos - b sin, b cos + a sin) of both halves: the sines' sign is in the table.
+    # (a, b) -> (a cos - b sin, b cos + a sin) of both halves; the table has the sign of the sines.
     return torch.addcmul(heads * cos, heads.roll(heads.shape[-1] // 2, -1), sin)
 
 
@@ -128,8 +128,8 @@ def attend(
 def grouped_attention(
     q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None
 ) -> torch.Tensor:
-    """`attend` for grouped queries: the heads that share a KV head become more queries of it. On a
-    GPU torch has no fused kernel that takes grouped queries and a mask."""
+    """`attend` for grouped queries on a GPU, where torch has no fused kernel for grouped queries
+    with a mask: heads that share a KV head become further queries of it."""
     rows, heads, width, size = q.shape
     kv_heads = keys.shape[1]
     folded = q.reshape(rows, kv_heads, -1, size)

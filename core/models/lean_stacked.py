@@ -1,4 +1,5 @@
-"""StackedForward: the lean pass of stacked models, whose weights have a leading dimension."""
+"""StackedForward: the lean pass of stacked models, whose weights have a leading dimension of
+members."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ __all__ = ["StackedForward"]
 
 @dataclass(frozen=True, slots=True)
 class _Norms:
-    """Of one layer: before its attention, of its heads if it has those, and after."""
+    """The norms of one layer: before attention, of query and key heads (None if it has none), and
+    before the MLP."""
 
     before: Norm
     q: Norm | None
@@ -37,8 +39,8 @@ def _norms(layer: LeanLayer, eps: float) -> _Norms:
 
 
 class StackedForward:
-    """See TensorForward. Rows are interleaved by member: row r is of member r modulo their number.
-    Tensors are (members, tokens, ...) within a pass."""
+    """See TensorForward. Members take turns in the batch: row r is of member r modulo their number.
+    Tensors are (members, tokens of a member, ...) within a pass."""
 
     def __init__(self, weights: LeanWeights) -> None:
         self._weights = weights
@@ -50,7 +52,7 @@ class StackedForward:
         shape = LayerShape(weights.kv_heads, weights.head_size, weights.head_size)
         self.shapes: Sequence[LayerShape] = [shape] * len(weights.layers)
         self._rotation = Rotation(weights.inverse, weights.rope_scale, self.dtype)
-        # Where each member's tokens begin among the embeddings of all.
+        # (members, 1): the row of each member's token 0 in the embeddings of all.
         self._first = torch.arange(self._members, device=self.device)[:, None]
         self._first *= weights.embedding.shape[1]
 
@@ -80,10 +82,10 @@ class StackedForward:
             self._by_member(part.view(rows, width, 1, -1))
             for part in self._rotation.at(positions.reshape(-1))
         )
-        # (members, tokens of a member, hidden): each product below is one batched one over members.
+        # Each product below is batched over members.
         x = w.embedding.view(-1, hidden)[self._by_member(tokens) + self._first]
         for i, (layer, norms) in enumerate(zip(w.layers, self._norms, strict=True)):
-            # Attention is by row again: a row's keys are in its own slots.
+            # Attention is by row: a row's keys are in its own slots.
             q, k, v = (self._by_row(p, rows) for p in self._heads(layer, norms, x, (cos, sin)))
             keys, values = write(i, k, v)
             attended = attend(q, keys, values, masks[0])
@@ -97,8 +99,8 @@ class StackedForward:
         # (members, tokens, V), then back to the order of rows.
         logits = torch.bmm(self._norm(x), w.head)
         vocab_size = logits.shape[-1]
-        apart = logits.view(members, rows // members, -1, vocab_size)
-        return apart.transpose(0, 1).reshape(rows, -1, vocab_size)
+        by_member = logits.view(members, rows // members, -1, vocab_size)
+        return by_member.transpose(0, 1).reshape(rows, -1, vocab_size)
 
     def _heads(
         self,
@@ -111,24 +113,23 @@ class StackedForward:
         w = self._weights
         qkv = _matmul(norms.before(x), layer.qkv, layer.qkv_bias)
         qkv = qkv.view(*x.shape[:2], -1, w.head_size)
-        both, last = qkv[:, :, : w.heads + w.kv_heads], qkv[:, :, w.heads + w.kv_heads :]
+        qk, v = qkv[:, :, : w.heads + w.kv_heads], qkv[:, :, w.heads + w.kv_heads :]
         if norms.q is not None and norms.k is not None:
-            q, k = norms.q(both[:, :, : w.heads]), norms.k(both[:, :, w.heads :])
-            both = torch.cat((q, k), 2)
-        both = rotate(both, cos_sin)
-        return both[:, :, : w.heads], both[:, :, w.heads :], last
+            qk = torch.cat((norms.q(qk[:, :, : w.heads]), norms.k(qk[:, :, w.heads :])), 2)
+        qk = rotate(qk, cos_sin)
+        return qk[:, :, : w.heads], qk[:, :, w.heads :], v
 
     def _by_member(self, part: torch.Tensor) -> torch.Tensor:
         """(rows, width, ...) to (members, tokens, ...)."""
         _, width, *rest = part.shape
-        apart = part.reshape(-1, self._members, width, *rest)
-        return apart.transpose(0, 1).reshape(self._members, -1, *rest)
+        by_row = part.reshape(-1, self._members, width, *rest)
+        return by_row.transpose(0, 1).reshape(self._members, -1, *rest)
 
     def _by_row(self, part: torch.Tensor, rows: int) -> torch.Tensor:
         """(members, tokens, heads, size) to (rows, heads, width, size)."""
         members, tokens, heads, size = part.shape
-        apart = part.reshape(members, rows // members, -1, heads, size)
-        return apart.permute(1, 0, 3, 2, 4).reshape(rows, heads, -1, size)
+        by_member = part.reshape(members, rows // members, -1, heads, size)
+        return by_member.permute(1, 0, 3, 2, 4).reshape(rows, heads, -1, size)
 
 
 def _matmul(x: torch.Tensor, matrix: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:

@@ -1,8 +1,8 @@
-"""LanguageModel: what the engine and the drafters need of a model, in token ids and plain values.
+"""LanguageModel: the interface of a model to engine and drafters, in token ids and plain values.
 
-A model keeps rows, one per active request. A row holds committed tokens (slot = position) and,
-after them, pending nodes: a tree of tokens that were fed but not committed. `forward` adds pending
-nodes, `commit` keeps one path of them and forgets the rest.
+A model has rows of its KV cache, one per active request. A row holds committed tokens (slot =
+position) and, after them, pending nodes: a tree of tokens that were fed but not committed.
+`forward` adds pending nodes, `commit` keeps one path of them and drops the rest.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ __all__ = ["Feed", "LanguageModel", "chain", "rank_traffic", "ranks_info"]
 class Feed:
     """Tokens to add to one row's pending nodes.
 
-    `parents[i]` is an index among the row's pending nodes, counting those of this feed after the
-    ones already there; ROOT (-1) hangs a node under the last token in the row's KV cache. With
-    `last_only` the logits of the last token alone are returned.
+    `parents[i]` is an index among the row's pending nodes, where those of this feed follow the ones
+    already there; ROOT (-1) is the last committed token of the row. With `last_only` only the
+    logits of the last token are returned.
     """
 
     row: int
@@ -36,7 +36,7 @@ class Feed:
 
 def chain(row: int, token_ids: Sequence[int], first: int = 0, *, last_only: bool = False) -> Feed:
     """A feed whose tokens follow one another; `first` is the number of nodes already pending."""
-    # The first token hangs under the last committed one, or under the last pending node.
+    # The first token's parent is the last committed token, or the last pending node.
     parents = [ROOT if i == 0 and first == 0 else first + i - 1 for i in range(len(token_ids))]
     return Feed(row, token_ids, parents, last_only)
 
@@ -49,12 +49,12 @@ class LanguageModel(Protocol):
 
     @property
     def vocab_size(self) -> int:
-        """Token ids that logits are over."""
+        """Tokens in the logits."""
         ...
 
     @property
     def num_embeddings(self) -> int:
-        """Token ids that may be fed: more than `vocab_size` where the head is narrow."""
+        """Tokens that may be fed: more than `vocab_size` where the head is narrow."""
         ...
 
     @property
@@ -67,7 +67,7 @@ class LanguageModel(Protocol):
 
     @property
     def slots(self) -> int:
-        """KV slots of a row now; `forward` makes more, up to the context length."""
+        """KV slots allocated per row; `forward` allocates more, up to the context length."""
         ...
 
     def open_row(self) -> int:
@@ -94,23 +94,24 @@ class LanguageModel(Protocol):
         ...
 
     def commit(self, row: int, nodes: Sequence[int], keep: Sequence[int] = ()) -> None:
-        """Keeps the KV of the pending `nodes` (indices of one path that starts under ROOT) and
-        drops every other pending node but `keep`. In the LLM's row the first of them is the token
-        tree's root: the last committed token, which had no KV yet.
+        """Keeps the KV of the pending `nodes` (indices of one path from ROOT down) and drops every
+        other pending node but `keep`. In the LLM's row the first of `nodes` is the token tree's
+        root: the last committed token, which had no KV yet.
 
-        `keep` (rising indices, closed under parents) hangs below the last of `nodes`; these stay
-        pending, numbered anew from 0 in their order.
+        `keep`: descendants of the last of `nodes` (rising indices, closed under parents) that stay
+        pending, renumbered from 0 in their order.
         """
         ...
 
 
 def ranks_info(model: object) -> RanksInfo | None:
-    """How a model over ranks is divided; None of any other."""
-    found: RanksInfo | None = getattr(model, "ranks", None)
-    return found
+    """How a model over ranks is divided; None for any other."""
+    info: RanksInfo | None = getattr(model, "ranks", None)
+    return info
 
 
 def rank_traffic(model: object) -> tuple[RankTraffic, ...]:
-    """What the ranks of a model exchanged in its last pass; nothing where it is in one process."""
-    last: Callable[[], tuple[RankTraffic, ...]] | None = getattr(model, "last_traffic", None)
-    return () if last is None else last()
+    """What the ranks of a model exchanged in its last pass; empty for a model in one process."""
+    last_traffic: Callable[[], tuple[RankTraffic, ...]] | None
+    last_traffic = getattr(model, "last_traffic", None)
+    return () if last_traffic is None else last_traffic()

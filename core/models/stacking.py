@@ -64,25 +64,25 @@ def batched_forward(by_model: Sequence[tuple[LanguageModel, Sequence[Feed]]]) ->
     if stack is None or not stack.fits([feeds for _, feeds in by_model]):
         return [_single_pass(model, feeds) for model, feeds in by_model]
     start = time.perf_counter()
-    # The pass wants the members' order, the caller gets its own back.
+    # `forward` needs the members' order; results are in the caller's.
     places = [stack.members.index(model) for model, _ in by_model]
     by_place = {place: feeds for place, (_, feeds) in zip(places, by_model, strict=True)}
     results: Sequence[LogitsOrError]
     try:
         results = stack.forward([by_place[place] for place in range(len(by_model))])
     except MODEL_FAULTS as error:
-        # One pass, one failure: which model is to blame is found when they run one by one.
+        # The pass fails for all; passes one by one show which model failed.
         results = [error] * len(by_model)
     end = time.perf_counter()
     return [PassResult(results[place], start, end, len(by_model)) for place in places]
 
 
 def common_stack(models: Sequence[LanguageModel]) -> Stack | None:
-    """The stack whose members these are, all of them in any order, else None."""
+    """The stack that has exactly these members, in any order; None if there is none."""
     stack = models[0].stack if models and isinstance(models[0], HfModel) else None
     if not isinstance(stack, Stack) or len(models) != len(stack.members):
         return None
-    # All of them: a pass over some members would multiply the others' weights for nothing.
+    # A pass over some of the members would multiply the others' weights too.
     return stack if {id(model) for model in models} == {id(one) for one in stack.members} else None
 
 
@@ -96,7 +96,7 @@ def _single_pass(model: LanguageModel, feeds: Sequence[Feed]) -> PassResult:
 
 
 class PassRunner(Protocol):
-    """A model or a stack."""
+    """A model or a stack, with a native drafting pass."""
 
     def drafts(self, draft_batch: DraftBatch, limits: DraftLimits, ready: Ready) -> DraftResult: ...
 
@@ -115,8 +115,8 @@ class BatchedModels:
 
 
 def batched_models_of(model: LanguageModel) -> BatchedModels | None:
-    """The models that a model shares its pass with, perhaps itself only; None if the pass is not
-    native code or attention has a window."""
+    """The models that share a pass with this one, itself included; None if the pass is not native
+    code or attention has a window."""
     # The native drafting kernel writes full masks only.
     if not isinstance(model, HfModel) or model.masks.window:
         return None
@@ -138,7 +138,7 @@ def stack_alike(models: Sequence[LanguageModel]) -> None:
 
 
 def has_shape_of(one: LanguageModel, other: LanguageModel) -> bool:
-    """Whether they are one model or members of one stack: their passes take equally long."""
+    """Whether the two are one model or members of one stack: their passes take equally long."""
     return one is other or (
         isinstance(one, HfModel)
         and isinstance(other, HfModel)
@@ -156,17 +156,18 @@ def are_stackable(one: HfModel, other: HfModel) -> bool:
 
 
 def build_stack(models: Sequence[HfModel]) -> Stack | None:
-    """Stacks models that differ in nothing but their weights; None if they do. Each can still run
-    by itself."""
+    """Stacks two or more models that differ only in the values of their weights; None for others.
+    Each can still run by itself."""
     if len(models) < 2 or not all(are_stackable(models[0], one) for one in models):
         return None
     weights = map_tensors([one.lean_weights for one in models if one.lean_weights], _stack_tensors)
-    # Before the members take their views, so that each one's head is a view of it.
+    # `row_major` may copy, so before the members get views of the stacked head.
     return Stack(models, replace(weights, head=row_major(weights.head)))
 
 
 class Stack:
-    """`weights`: those of the `members`, in order, with a leading dimension."""
+    """`weights`: those of the `members`, in order, with a leading dimension. The members' rows move
+    into one KV arena."""
 
     def __init__(self, members: Sequence[HfModel], weights: LeanWeights) -> None:
         self.members = tuple(members)
@@ -193,14 +194,14 @@ class Stack:
     @torch.inference_mode()
     def drafts(self, draft_batch: DraftBatch, limits: DraftLimits, ready: Ready) -> DraftResult:
         """See `HfModel.drafts`."""
-        # Rows alternate between members: the arena must reach the highest row of any of them.
+        # Rows alternate between members: the arena must include the highest row of any of them.
         held = max(member.rows_held for member in self.members)
         return run_drafts(self._forward, (draft_batch, limits, ready), (self.arena, held))
 
     def fits(self, by_member: Sequence[Sequence[Feed]]) -> bool:
-        """Whether these feeds, of each member in order, fit one pass: equally many of each, none
+        """Whether one pass can run these feeds of each member, in order: equally many of each, none
         past its context."""
-        # The pass is a rectangle: row b of every member, for each b.
+        # The batch is rectangular: row b of every member, for each b.
         if len({len(feeds) for feeds in by_member}) != 1:
             return False
         try:
@@ -212,8 +213,8 @@ class Stack:
 
     @torch.inference_mode()
     def forward(self, by_member: Sequence[Sequence[Feed]]) -> list[list[torch.Tensor]]:
-        """One pass; see LanguageModel.forward, whose logits these are for each member."""
-        # `fits` has checked them: from here on rows change.
+        """One pass over feeds for which `fits` is true; the logits of each member, see
+        `LanguageModel.forward`."""
         entered = [m.enter(feeds) for m, feeds in zip(self.members, by_member, strict=True)]
         # In the arena the members' rows alternate, so a batch in this order reads adjacent rows.
         order = [(b, m) for b in range(len(by_member[0])) for m in range(len(by_member))]
@@ -254,16 +255,15 @@ def _shape(weights: LeanWeights) -> list[Any]:
 
 
 def _stack_tensors(parts: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Stacks along a new first dimension; transposed views stay transposed."""
-    # A matrix stored (outputs, inputs) is a transposed view and stays one: `_shape` compares
-    # strides.
+    """Stacks along a new first dimension. Transposed views (matrices stored as outputs by inputs)
+    stay transposed."""
     if parts[0].is_contiguous():
         return torch.stack(list(parts))
     return torch.stack([part.t() for part in parts]).transpose(1, 2)
 
 
 def _member_forward(forward: Forward, place: int, own: LeanWeights) -> Forward | None:
-    """One member's pass over views of the stack's, None if the pass cannot be divided."""
+    """One member's pass over views of the stack's weights; None if the pass has no such part."""
     part = getattr(forward, "member", None)
     member_forward: Forward | None = part(place, own) if part else None
     return member_forward

@@ -1,7 +1,7 @@
-"""NodeArrivals: takes what comes from the nodes, at any time, and updates what is known of them.
+"""NodeArrivals: receives what the nodes send, at any time, and updates links and drafters.
 
-An answer to the round under way goes into its PendingRound; introductions, refusals and answers
-that come too late change the links alone.
+Answers to the round under way are also put into its PendingRound; welcomes, refusals and late
+answers change the links alone.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ __all__ = ["NodeArrivals"]
 
 
 class NodeArrivals:
-    """`links` and `drafters` (by the engine's names) are those of the pool. `round`: the one under
-    way. `open_runs`: ids of runs that were asked for and have not ended."""
+    """`links` and `drafters` (by the engine's names) are shared with the pool. `round`: the one
+    under way. `open_runs`: ids of runs that have had a round here and have not ended."""
 
     def __init__(
         self,
@@ -48,83 +48,85 @@ class NodeArrivals:
         self.open_runs: set[str] = set()
 
     def poll(self, until: float | None = None, *, awaited: bool = False) -> None:
-        """Takes what is there, or waits for something until a time of the transport's clock.
-        `awaited`: it is taken when it comes, so that round trips are measured."""
+        """Handles what has arrived; waits for a first arrival until `until`, on the transport's
+        clock (None: not at all). `awaited`: arrivals are read as they come, so that their round
+        trips are measured."""
         until = self._transport.now() if until is None else until
         for arrival in self._transport.poll(until):
-            self._take(arrival, awaited)
+            self._handle(arrival, awaited)
 
-    def introduce(self, node: int) -> None:
-        """Says to a node which LLM it would draft for; its welcome comes some time later."""
+    def send_hello(self, node: int) -> None:
+        """Sends a node the hello with the LLM's tokenizer; its welcome comes later."""
         self._links[node].hello_at = self._transport.now()
         self._transport.send(node, encode(self._hello))
 
-    def _take(self, arrival: Arrival, awaited: bool) -> None:
+    def _handle(self, arrival: Arrival, awaited: bool) -> None:
         node, link = arrival.node, self._links[arrival.node]
         if arrival.change == "up":
-            link.connected()
-            self.introduce(node)
+            link.on_connect()
+            self.send_hello(node)
         elif arrival.change == "down":
-            link.disconnected()
+            link.on_disconnect()
             self.ahead.forget(node)
         elif arrival.change == "refused":
-            link.lose("it has another key: --node-key-file is to be the file it started with")
+            link.mark_lost("it has another key: --node-key-file is to be the file it started with")
         elif arrival.frame is not None:
-            self._take_frame(node, link, arrival.frame, awaited)
+            self._handle_frame(node, link, arrival.frame, awaited)
 
-    def _take_frame(self, node: int, link: NodeLink, frame: bytes, awaited: bool) -> None:
+    def _handle_frame(self, node: int, link: NodeLink, frame: bytes, awaited: bool) -> None:
         try:
             message = from_node(frame)
         except MessageError as error:
-            link.lose(str(error))
+            link.mark_lost(str(error))
             return
         if isinstance(message, WelcomeMessage):
-            self._take_welcome(link, message)
+            self._handle_welcome(link, message)
         elif isinstance(message, RefusedMessage):
-            self._take_refusal(node, link, message)
+            self._handle_refusal(node, link, message)
         elif isinstance(message, AheadDraftsMessage):
-            self._take_ahead(node, link, message)
+            self._handle_ahead(node, link, message)
         else:
-            self._take_drafts(node, link, message, awaited)
+            self._handle_drafts(node, link, message, awaited)
 
-    def _take_welcome(self, link: NodeLink, message: WelcomeMessage) -> None:
+    def _handle_welcome(self, link: NodeLink, message: WelcomeMessage) -> None:
         for other in self._links:
             if other is not link and other.started == message.started:
-                link.lose(f"the same node as {other.address}, name each node once")
+                link.mark_lost(f"the same node as {other.address}, name each node once")
                 return
         link.wire_s = self._transport.now() - link.hello_at
-        link.welcome(message)
+        link.on_welcome(message)
 
-    def _take_refusal(self, node: int, link: NodeLink, message: RefusedMessage) -> None:
+    def _handle_refusal(self, node: int, link: NodeLink, message: RefusedMessage) -> None:
         if not message.number:
-            link.lose(message.reason)
+            link.mark_lost(message.reason)
             return
-        # It has forgotten this engine, or refuses this round: it is introduced anew.
-        if link.asked == message.number:
-            link.lose()
-            self.introduce(node)
+        # The node lacks a hello, as after a restart, or refuses this round: it gets a new one.
+        if link.pending_number == message.number:
+            link.mark_lost()
+            self.send_hello(node)
         if self.round is not None and message.number == self.round.number:
             self.round.refusals[node] = f"refused the round ({message.reason})"
 
-    def _take_drafts(
+    def _handle_drafts(
         self, node: int, link: NodeLink, message: DraftsMessage, awaited: bool
     ) -> None:
         pending, now = self.round, self._transport.now()
         late = pending is None or message.number != pending.number
-        busy_s, awaited = message.busy_ms / 1000, awaited and not late
-        if not link.take_answer(message.number, now, busy_s, awaited=awaited, late=late):
+        busy_s = message.busy_ms / 1000
+        awaited = awaited and not late
+        if not link.accept_answer(message.number, now, busy_s, awaited=awaited, late=late):
             return
         for reply in message.runs:
-            link.take_text(reply, is_open=reply.run in self.open_runs)
+            link.update_held(reply, is_open=reply.run in self.open_runs)
         if pending is not None and not late:
             pending.clocks[node].stop(busy_s, None if awaited else link.trips[-1])
             pending.messages[node] = message
 
-    def _take_ahead(self, node: int, link: NodeLink, message: AheadDraftsMessage) -> None:
+    def _handle_ahead(self, node: int, link: NodeLink, message: AheadDraftsMessage) -> None:
         in_round, now = self.round is not None, self._transport.now()
         replies = self.ahead.take(node, message, now, link.wire_s, link.ssms, in_round=in_round)
         for reply in replies:
-            link.take_text(reply, is_open=reply.run in self.open_runs)
+            link.update_held(reply, is_open=reply.run in self.open_runs)
             for one in reply.verified:
                 if one.ssm in link.ssms and not one.error and are_probabilities(one.likelihoods):
                     drafter = self._drafters[link.ssms[one.ssm]]

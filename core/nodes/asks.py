@@ -88,7 +88,7 @@ def _text_ask(
     link: NodeLink, sequence: TokenSequence, drafts: list[DraftAsk], top_k: int
 ) -> RunAsk:
     """The part of a run's text that the node may lack, and its draft requests."""
-    start = link.held.get(sequence.run_id, 0)
+    start = link.held_tokens.get(sequence.run_id, 0)
     opened = None if start else open_message(sequence)
     return RunAsk(sequence.run_id, start, sequence.tokens[start:], opened, drafts, 0, [], top_k)
 

@@ -92,10 +92,10 @@ class RemotePool:
             now = self._transport.now()
             first = waiting[0]
             if now >= until:
-                said = TURNED_AWAY if first.turned_away else NOT_THERE
+                said = TURNED_AWAY if first.handshake_failed else NOT_THERE
                 raise NodeError(f"node is {first.address!r}: {said.format(wait_s)}")
             if say is not None:
-                perhaps = " (another key?)" if first.turned_away else ""
+                perhaps = " (another key?)" if first.handshake_failed else ""
                 say(f"Waiting for node {first.address}{perhaps}")
             self._arrivals.poll(min(until, now + SHOWN_S))
         self._name_drafters(taken)
@@ -122,8 +122,8 @@ class RemotePool:
         """Ends the connections; the next round opens them again."""
         self._transport.close()
         for link in self.links:
-            link.is_up = False
-            link.lose()
+            link.is_connected = False
+            link.mark_lost()
 
     # -- one round --
 
@@ -139,18 +139,18 @@ class RemotePool:
             link.longest_deadline_s = longest_s
             link.give_up(self._transport.now())
             if link.needs_hello(self._transport.now()):
-                arrivals.introduce(node)
+                arrivals.send_hello(node)
             ready = pending.ready[node] = self._ready(node, runs) if link.ready else []
             answered = {run.sequence.run_id for run, _ in ready}
             others = [run for run in runs if run.sequence.run_id not in answered]
             asked, asks = asks_of(link, others, run_ask)
             if not asks:
                 continue
-            pending.asked[node] = tuple(asked)
+            pending.asked_runs[node] = tuple(asked)
             if link.free:
                 arrivals.ahead.overtake(node)
-                link.ask(self._number, self._transport.now())
-                pending.deadlines[node] = link.asked_at + link.waited_s
+                link.begin_round(self._number, self._transport.now())
+                pending.deadlines[node] = link.sent_at + link.round_deadline_s
                 pending.clocks[node] = DraftClock()
                 self._transport.send(node, encode(RoundMessage(self._number, asks)))
         arrivals.round = pending
@@ -162,7 +162,8 @@ class RemotePool:
         # What came while SSMs here drafted was not waited for.
         self._arrivals.poll()
         deadlines = pending.deadlines
-        while awaited := [node for node in deadlines if self.links[node].asked == pending.number]:
+        number = pending.number
+        while awaited := [n for n in deadlines if self.links[n].pending_number == number]:
             self._arrivals.poll(min(deadlines[node] for node in awaited), awaited=True)
             now = self._transport.now()
             for node in awaited:
@@ -193,8 +194,8 @@ class RemotePool:
         self._arrivals.open_runs.discard(sequence.run_id)
         self._arrivals.ahead.free(sequence.run_id)
         for node, link in enumerate(self.links):
-            link.held.pop(sequence.run_id, None)
-            link.told.discard(sequence.run_id)
+            link.held_tokens.pop(sequence.run_id, None)
+            link.notified_runs.discard(sequence.run_id)
             if link.ready:
                 self._transport.send(node, encode(FreeMessage([sequence.run_id])))
 

@@ -1,4 +1,4 @@
-"""NodeLink: what an engine knows of one node: its SSMs, its round trips, the texts it holds.
+"""NodeLink: an engine's state of one node: connection, SSMs, round trips, the texts that it holds.
 
 Numbers and names; sends and receives nothing.
 """
@@ -16,25 +16,33 @@ __all__ = ["LEAST_DEADLINE_S", "LONGEST_DEADLINE_S", "NodeLink"]
 
 LEAST_DEADLINE_S, LONGEST_DEADLINE_S = 0.05, 1.0
 """A round waits for a node DEADLINE_TRIPS of its median round trips, within these bounds; an engine
-gives each round a longest deadline of its own. A node whose median is longer has the least."""
+may set a lower upper bound for each round. See `NodeLink.deadline_s`."""
 DEADLINE_TRIPS = 3.0
 RETRY_S = 1.0
-"""A node that was refused is introduced again after so long."""
+"""Time between two hellos to a node that was refused."""
 GIVE_UP_S = 60.0
-"""An answer that has not come after so long never will: the node is introduced anew."""
+"""After so long an answer is no longer expected, and the node gets a new hello."""
 KEPT_TRIPS = 32
+"""Round trips in the median."""
 
 
 @dataclass(eq=False)
 class NodeLink:
-    """`ssms`: the engine's name of each of its SSMs, by the node's. `held`: tokens of each run's
-    text that it has confirmed. `asked`: the number of the round that it is answering, 0: none,
-    `asked_at` when it was sent, `waited_s` its deadline. `is_up`: whether it is connected;
-    `turned_away`: the last connection was ended before it was one. `hello_at`: when this engine
-    last introduced itself; `wire_s`: the last measured time on the wire, there and back.
-    `missing_since`: when it was last found late or absent, None while it answers; `away_s`: how
-    long it was missing the last time; `told`: ids of open runs that were told it is missing;
-    `refusal`: why it may not draft. `counts`: rounds by `NodeTrip.state`."""
+    """Times are seconds; `_at` and `_since` on the transport's clock.
+
+    `ssms`: the engine's names of the node's SSMs, by the node's names; `served`: these SSMs.
+    `is_connected`: the connection is up, `ready`: the node may be sent rounds; `refusal`: why it
+    may not draft; `handshake_failed`: the last connection ended before its handshake did.
+    `hello_at`: when it was last sent a hello. `started`: the identity of its process, `starts`: the
+    number of its processes so far.
+
+    `held_tokens`: by run id, tokens of the text that the node has confirmed. `pending_number`: the
+    round that it is answering, 0: none; `sent_at`: when that was sent, `round_deadline_s`: how long
+    it is waited for. `trips`: the last round trips, `wire_s`: the last measured time on the wire,
+    there and back. `missing_since`: when it first did not answer in time, None while it does;
+    `away_s`: how long it was last missing; `notified_runs`: ids of open runs with a note that it is
+    missing. `counts`: rounds by `NodeTrip.state`.
+    """
 
     address: str
     least_deadline_s: float = LEAST_DEADLINE_S
@@ -42,20 +50,20 @@ class NodeLink:
     ssms: dict[str, str] = field(default_factory=dict)
     served: tuple[ServedSsm, ...] = ()
     ready: bool = False
-    is_up: bool = False
-    turned_away: bool = False
+    is_connected: bool = False
+    handshake_failed: bool = False
     refusal: str = ""
     started: str = ""
     starts: int = 0
-    held: dict[str, int] = field(default_factory=dict)
-    asked: int = 0
-    asked_at: float = 0.0
-    waited_s: float = 0.0
+    held_tokens: dict[str, int] = field(default_factory=dict)
+    pending_number: int = 0
+    sent_at: float = 0.0
+    round_deadline_s: float = 0.0
     hello_at: float = 0.0
     wire_s: float = 0.0
     missing_since: float | None = None
     away_s: float = 0.0
-    told: set[str] = field(default_factory=set)
+    notified_runs: set[str] = field(default_factory=set)
     counts: Counter[str] = field(default_factory=Counter)
     trips: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT_TRIPS))
 
@@ -66,25 +74,25 @@ class NodeLink:
 
     @property
     def median_s(self) -> float:
-        """Of the last round trips; 0 before the first."""
+        """The median of the last round trips; 0 before the first."""
         return statistics.median(self.trips) if self.trips else 0.0
 
     @property
     def deadline_s(self) -> float:
-        """How long a round waits for this node. Where it usually takes longer than the longest
-        deadline no waiting helps: its drafts are used only if they are quick by chance."""
+        """How long a round waits for this node. If it usually takes longer than the longest
+        deadline, the least one: waiting would rarely help."""
         if self.median_s > self.longest_deadline_s:
             return self.least_deadline_s
-        wanted = max(self.least_deadline_s, DEADLINE_TRIPS * self.median_s)
-        return min(wanted, self.longest_deadline_s)
+        deadline_s = max(self.least_deadline_s, DEADLINE_TRIPS * self.median_s)
+        return min(deadline_s, self.longest_deadline_s)
 
     @property
     def free(self) -> bool:
-        """Whether it can be asked: it is there, and answers nothing else."""
-        return self.ready and not self.asked
+        """Whether it can be sent a round: it is ready, and answers no other."""
+        return self.ready and not self.pending_number
 
-    def welcome(self, message: WelcomeMessage) -> None:
-        """Takes an introduction. A node that comes back with other SSMs is refused."""
+    def on_welcome(self, message: WelcomeMessage) -> None:
+        """Its answer to the hello. A node that comes back with other SSMs is refused."""
         known = {one.name: one for one in self.served}
         if known and known != {one.name: one for one in message.ssms}:
             self.refusal = f"it came back with other SSMs: {_names(message.ssms)}"
@@ -94,64 +102,68 @@ class NodeLink:
             self.started = message.started
             self.starts += 1
             # Another process: it holds no text.
-            self.held.clear()
+            self.held_tokens.clear()
         self.ready, self.refusal = True, ""
 
-    def ask(self, number: int, now: float) -> None:
-        """A round is sent to it."""
-        self.asked, self.asked_at, self.waited_s = number, now, self.deadline_s
+    def begin_round(self, number: int, now: float) -> None:
+        """A round is about to be sent."""
+        self.pending_number, self.sent_at, self.round_deadline_s = number, now, self.deadline_s
 
-    def connected(self) -> None:
-        """Both ends have shaken hands."""
-        self.is_up, self.turned_away = True, False
+    def on_connect(self) -> None:
+        """The handshake has succeeded."""
+        self.is_connected, self.handshake_failed = True, False
 
-    def disconnected(self) -> None:
-        """The connection has ended, maybe before it was one."""
-        self.turned_away, self.is_up = not self.is_up, False
-        self.lose()
+    def on_disconnect(self) -> None:
+        """The connection has ended, perhaps within its handshake."""
+        self.handshake_failed, self.is_connected = not self.is_connected, False
+        self.mark_lost()
 
-    def lose(self, reason: str = "") -> None:
-        """The connection is gone, and the answer with it; `reason`: why it is refused."""
-        self.ready, self.asked = False, 0
+    def mark_lost(self, reason: str = "") -> None:
+        """It can be sent nothing until its next welcome, and no answer is expected; `reason`: why
+        it is refused."""
+        self.ready, self.pending_number = False, 0
         self.refusal = reason or self.refusal
 
     def give_up(self, now: float) -> None:
-        """Waits no longer for an answer that never came."""
-        if self.asked and now - self.asked_at > GIVE_UP_S:
-            self.lose(f"it did not answer for {GIVE_UP_S:g} s")
+        """Marks the node lost if its answer is overdue by GIVE_UP_S."""
+        if self.pending_number and now - self.sent_at > GIVE_UP_S:
+            self.mark_lost(f"it did not answer for {GIVE_UP_S:g} s")
 
     def needs_hello(self, now: float) -> bool:
-        """Whether it is to be introduced again, after a refusal."""
+        """Whether it is to be sent another hello after a refusal."""
         return not self.ready and bool(self.refusal) and now - self.hello_at >= RETRY_S
 
-    def take_answer(
+    def accept_answer(
         self, number: int, now: float, busy_s: float, *, awaited: bool, late: bool = False
     ) -> bool:
-        """Takes an answer's arrival; whether it is to the round that was asked last. `busy_s`: what
-        the node worked on it. Its round trip is measured where it was `awaited`. One that is `late`
-        came between two rounds, and the median forgives what passed until it was read. Any other
-        was read after SSMs here had drafted: its trip is the work and the last time on the wire."""
-        if not number or number != self.asked:
+        """Records the round trip of an answer; False if it is not to the pending round. `busy_s`:
+        the time that the node worked on it.
+
+        `awaited`: it was read when it came, so its trip is measured exactly. `late`: it was read in
+        a later round; the median tolerates that its trip is too long. Any other was read after SSMs
+        here had drafted: its trip is at most the work and the last time on the wire.
+        """
+        if not number or number != self.pending_number:
             return False
-        trip = now - self.asked_at
+        trip = now - self.sent_at
         if awaited:
             self.wire_s = max(0.0, trip - busy_s)
         elif not late:
             trip = min(trip, busy_s + self.wire_s)
         self.trips.append(trip)
-        self.asked = 0
+        self.pending_number = 0
         return True
 
-    def take_text(self, reply: RunReply | AheadReply, *, is_open: bool) -> None:
-        """How much of a run's text the node holds by its reply. `is_open`: the run has not ended;
-        a late answer may name one that has."""
+    def update_held(self, reply: RunReply | AheadReply, *, is_open: bool) -> None:
+        """Records how much of a run's text the node holds. `is_open`: the run has not ended; a late
+        answer may name one that has."""
         if reply.need >= 0:
-            self.held.pop(reply.run, None)
+            self.held_tokens.pop(reply.run, None)
         elif is_open:
-            self.held[reply.run] = reply.length
+            self.held_tokens[reply.run] = reply.length
 
     def begin_absence(self, now: float) -> None:
-        """A round goes without its answer."""
+        """A round went on without its answer."""
         if self.missing_since is None:
             self.missing_since = now
 
@@ -161,21 +173,23 @@ class NodeLink:
             self.away_s, self.missing_since = now - self.missing_since, None
 
     def missing_reason(self, *, late: bool, why: str = "") -> str:
-        """Why a round goes without its answer; `why`: it refused the round."""
+        """Why a round went on without its answer; `why`: the node's reason to refuse the round."""
         if late:
-            return f"did not answer within {self.waited_s * 1000:.0f} ms"
-        busy = "has not answered an earlier round yet"
-        return why or self.refusal or (busy if self.ready and self.asked else "is not there")
+            return f"did not answer within {self.round_deadline_s * 1000:.0f} ms"
+        if why or self.refusal:
+            return why or self.refusal
+        is_busy = self.ready and self.pending_number
+        return "has not answered an earlier round yet" if is_busy else "is not there"
 
-    def tell(self, run_id: str, missing: str) -> list[str]:
-        """What a run is told, in a round that asked for its drafts: once that the node is missing,
-        and once that it is there again. `missing`: why, empty if it answered."""
-        if missing and run_id not in self.told:
-            self.told.add(run_id)
+    def notes_for(self, run_id: str, missing: str) -> list[str]:
+        """The notes for a run whose round wanted drafts of this node: one when it goes missing, and
+        one when it is back. `missing`: why it did not answer, empty if it did."""
+        if missing and run_id not in self.notified_runs:
+            self.notified_runs.add(run_id)
             rest = "rounds go on without its drafts until it answers"
             return [f"node {self.address} {missing}: {rest}"]
-        if not missing and run_id in self.told:
-            self.told.discard(run_id)
+        if not missing and run_id in self.notified_runs:
+            self.notified_runs.discard(run_id)
             return [f"node {self.address} drafts again, after {self.away_s:.1f} s"]
         return []
 

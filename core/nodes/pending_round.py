@@ -1,6 +1,6 @@
-"""PendingRound: a round under way on the nodes, and what comes of it for each run.
+"""PendingRound: a round under way on the nodes; NodeAnswers: its results for one run.
 
-`PendingRound.answers` puts each node's part into the runs' answers. Sends and receives nothing.
+Sends and receives nothing.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ __all__ = ["NodeAnswers", "PendingRound"]
 
 @dataclass(slots=True)
 class NodeAnswers:
-    """What came of one run's part: drafts and errors by drafter index, log-probabilities by SSM,
-    each asked node's trip, and sentences for the reader. `ahead`: the requests whose drafts had
-    been made before the round."""
+    """A run's results from all nodes: drafts and errors by drafter index; `auditions`:
+    log-probabilities by SSM, and the time they took; the trip of each node that was asked; `notes`:
+    sentences for the reader. `ahead`: requests whose drafts had been made before the round."""
 
     drafts: dict[int, Draft] = field(default_factory=dict)
     errors: dict[int, NodeError] = field(default_factory=dict)
@@ -39,12 +39,13 @@ class NodeAnswers:
 
 @dataclass(slots=True)
 class PendingRound:
-    """What each node was asked, when, and what it answered; `ready`: drafts that were there
-    before."""
+    """By node: `asked_runs`, those that want something of it; `deadlines`, on the transport's
+    clock; `clocks` of messages; `ready`, drafts that had arrived before the round; `messages`, its
+    answer; `refusals`, why it refused the round."""
 
     number: int
     runs: tuple[RemoteRun, ...]
-    asked: dict[int, tuple[RemoteRun, ...]] = field(default_factory=dict)
+    asked_runs: dict[int, tuple[RemoteRun, ...]] = field(default_factory=dict)
     deadlines: dict[int, float] = field(default_factory=dict)
     clocks: dict[int, DraftClock] = field(default_factory=dict)
     ready: dict[int, list[tuple[RemoteRun, ReadyDrafts]]] = field(default_factory=dict)
@@ -58,18 +59,18 @@ class PendingRound:
         vocab_size: int,
         now: float,
     ) -> dict[str, NodeAnswers]:
-        """By run id. What the nodes report of their SSMs goes to `drafters`. `now`: on the clock of
-        the transport."""
+        """The results by run id. Temperatures and likelihoods that the nodes report are recorded in
+        `drafters`. `now`: on the transport's clock."""
         answers = {run.sequence.run_id: NodeAnswers() for run in self.runs}
         _share_time([self.clocks[node] for node in self.messages])
         for node, ready in self.ready.items():
             _add_ready(links[node], ready, answers)
-        for node, runs in self.asked.items():
+        for node, runs in self.asked_runs.items():
             link = links[node]
             state, missing = self._outcome(node, link, now)
             for run in runs:
                 answer = answers[run.sequence.run_id]
-                answer.notes += link.tell(run.sequence.run_id, missing)
+                answer.notes += link.notes_for(run.sequence.run_id, missing)
                 answer.trips.append(self._trip(node, link, state, run))
                 reply = self._reply(node, run)
                 if reply is not None:
@@ -77,19 +78,22 @@ class PendingRound:
         return answers
 
     def _outcome(self, node: int, link: NodeLink, now: float) -> tuple[str, str]:
-        """`NodeTrip.state` of a node; why it is missing, empty if it answered in time."""
+        """`NodeTrip.state` of a node, and why it is missing, empty if it answered in time. Counts
+        the state in its link."""
         if node in self.messages:
             link.counts["in_time"] += 1
             link.end_absence(now)
             return "in_time", ""
-        state = "late" if link.asked == self.number else "absent"
+        state = "late" if link.pending_number == self.number else "absent"
         link.counts[state] += 1
         link.begin_absence(now)
         return state, link.missing_reason(late=state == "late", why=self.refusals.get(node, ""))
 
     def _trip(self, node: int, link: NodeLink, state: str, run: RemoteRun) -> NodeTrip:
         trip_ms = link.trips[-1] * 1000 if node in self.messages else 0.0
-        trip = NodeTrip(link.address, state, trip_ms, link.waited_s * 1000, starts=link.starts)
+        trip = NodeTrip(
+            link.address, state, trip_ms, link.round_deadline_s * 1000, starts=link.starts
+        )
         if (clock := self.clocks.get(node)) is not None:
             start_ms, end_ms = run.sequence.ms(clock.sent), run.sequence.ms(clock.came or None)
             trip = replace(trip, start_ms=start_ms, end_ms=end_ms)
@@ -102,9 +106,9 @@ class PendingRound:
         message = self.messages.get(node)
         if message is None:
             return None
-        # A node that names a run twice: its last word counts.
-        named = (one for one in reversed(message.runs) if one.run == run.sequence.run_id)
-        return next(named, None)
+        # Of several replies to one run, which no correct node sends, the last.
+        replies = (one for one in reversed(message.runs) if one.run == run.sequence.run_id)
+        return next(replies, None)
 
 
 def _add_ready(
@@ -112,13 +116,13 @@ def _add_ready(
     ready: Sequence[tuple[RemoteRun, ReadyDrafts]],
     answers: Mapping[str, NodeAnswers],
 ) -> None:
-    """The part of the answers that needed no message of this round."""
+    """Adds a node's drafts that had arrived before the round."""
     link.counts["ahead"] += bool(ready)
-    for run, made in ready:
+    for run, of_run in ready:
         answer = answers[run.sequence.run_id]
-        answer.drafts |= made.drafts
-        answer.ahead += made.requests
-        clock = made.clock
+        answer.drafts |= of_run.drafts
+        answer.ahead += of_run.requests
+        clock = of_run.clock
         answer.trips.append(
             NodeTrip(
                 link.address,
@@ -126,7 +130,7 @@ def _add_ready(
                 (clock.came - clock.sent) * 1000,
                 link.deadline_s * 1000,
                 busy_ms=clock.busy_s * 1000,
-                drafts=len(made.drafts),
+                drafts=len(of_run.drafts),
                 starts=link.starts,
                 start_ms=run.sequence.ms(clock.sent),
                 end_ms=run.sequence.ms(clock.came),
@@ -143,7 +147,8 @@ def _add_reply(
     drafters: Mapping[str, RemoteSsm],
     vocab_size: int,
 ) -> None:
-    """A node's drafts and auditions of one run."""
+    """Adds a node's drafts and auditions to the run's `answer`; drafts that were not requested are
+    ignored, faulty ones become errors."""
     requests = {one.index: one for one in run.requests if one.name in link.engine_names}
     for one in reply.drafts:
         name = link.ssms.get(one.ssm, "")
@@ -164,9 +169,10 @@ def _add_reply(
 
 
 def _share_time(clocks: Sequence[DraftClock]) -> None:
-    """Nodes that work side by side: their times add up to that of the slowest."""
+    """Sets the clocks' shares: the times of nodes that work side by side add up to the time from
+    the first message to the last answer."""
     total = sum(clock.came - clock.sent for clock in clocks)
     if total > 0:
-        longest = max(clock.came for clock in clocks) - min(clock.sent for clock in clocks)
+        elapsed = max(clock.came for clock in clocks) - min(clock.sent for clock in clocks)
         for clock in clocks:
-            clock.share = min(1.0, longest / total)
+            clock.share = min(1.0, elapsed / total)

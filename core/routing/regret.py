@@ -1,12 +1,12 @@
-"""Regret: what a choice of drafters cost, beside choices that are known only afterwards.
+"""Regret: LLM passes that a choice of drafters cost, beside choices that are known only afterwards.
 
-Counted on a text that is written: each SSM has read it once and said, at every place, which token
-it would have drafted there. A draft is then a chain of at most `depth` tokens, as long as the SSM's
-tokens are the text's; a round commits that chain and one more token. Every choice walks the text
-with its own rounds. Plain numbers: no model, no time.
+Counted on a finished text: each SSM has read it once, and given the token that it would have
+drafted at every position. A draft is then a chain of at most `depth` tokens, as long as the SSM's
+tokens equal the text's; a round commits that chain and one more token. Every choice goes through
+the text in rounds of its own. Plain numbers: no model, no time.
 
-The best choice for a round alone, the longest chain, is also the best for the whole text: a round
-that begins earlier never ends later than one that begins behind it.
+The best choice for one round, the longest chain, is also the best for the whole text: of two rounds
+the one that begins earlier never ends later.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from math import comb
 
 __all__ = ["RoutingTrial", "Regret", "chain_lengths", "regret_of"]
 
-# More groups than this are not tried one by one.
+# Groups of SSMs that are compared at most.
 MOST_GROUPS = 5000
 
 
 @dataclass(frozen=True, slots=True)
 class RoutingTrial:
-    """One way to choose drafters: `passes` of the LLM that the text takes with it."""
+    """One choice of drafters: the text of `tokens` takes `passes` of the LLM with it."""
 
     drafters: tuple[str, ...]
     passes: int
@@ -37,10 +37,9 @@ class RoutingTrial:
 
 @dataclass(frozen=True, slots=True)
 class Regret:
-    """`routed`: the choice that was made. `alone`: each SSM in every round, in their order.
-    `fixed`: the best of these; `group`: the best that keeps as many SSMs as were routed, None where
-    that is one or there are too many groups. `oracle`: the best choice anew in each round. Passes
-    beyond another choice's, over that choice's, are the regret against it."""
+    """`routed`: the choice that was made. `alone`: each SSM by itself in every round, in order;
+    `fixed`: the best of these. `group`: the best fixed group of as many SSMs as were routed, None
+    where that is one or there are more than MOST_GROUPS. `oracle`: the best SSM in each round."""
 
     depth: int
     routed: RoutingTrial
@@ -50,43 +49,46 @@ class Regret:
     oracle: RoutingTrial
 
     def against(self, other: RoutingTrial) -> float:
-        """As a share; below 0 where the routed choice did better."""
+        """The regret against another choice: extra passes as a share of that choice's; below 0
+        where the routed choice needed fewer."""
         return self.routed.passes / other.passes - 1 if other.passes else 0.0
 
 
 def chain_lengths(hits: Sequence[bool], depth: int) -> list[int]:
-    """How many tokens of a draft that begins at each place are the text's; at most `depth`."""
+    """By position, the tokens of a draft from there on that equal the text's, at most `depth`."""
     lengths = [0] * len(hits)
     following = 0
-    for place in range(len(hits) - 1, -1, -1):
-        following = following + 1 if hits[place] else 0
-        lengths[place] = min(following, depth)
+    for position in range(len(hits) - 1, -1, -1):
+        following = following + 1 if hits[position] else 0
+        lengths[position] = min(following, depth)
     return lengths
 
 
 def regret_of(
     hits: Mapping[str, Sequence[bool]], routes: Sequence[Collection[str]], depth: int
 ) -> Regret:
-    """`hits`: of each SSM, whether its token at a place is the text's; `routes`: the SSMs that were
-    routed there. All of the text's length, which is at least 1; at least one SSM."""
+    """`hits`: by SSM, whether its token at each position is the text's; `routes`: the SSMs that
+    were routed at each position. One entry per token, at least one token and one SSM."""
     chains = {name: chain_lengths(own, depth) for name, own in hits.items()}
     size = len(routes)
 
-    def choice(
+    def trial(
         drafters: tuple[str, ...], drafters_at: Callable[[int], Collection[str]]
     ) -> RoutingTrial:
-        def chain(place: int) -> int:
+        def chain(position: int) -> int:
             return max(
-                (chains[name][place] for name in drafters_at(place) if name in chains), default=0
+                (chains[name][position] for name in drafters_at(position) if name in chains),
+                default=0,
             )
 
         return RoutingTrial(drafters, _passes(size, chain), size)
 
     def always(names: tuple[str, ...]) -> RoutingTrial:
-        return choice(names, lambda _: names)
+        return trial(names, lambda _: names)
 
     alone = tuple(always((name,)) for name in hits)
-    routed = choice(tuple(name for name in hits if any(name in r for r in routes)), _of(routes))
+    routed_names = tuple(name for name in hits if any(name in route for route in routes))
+    routed = trial(routed_names, lambda position: routes[position])
     count = max((len([name for name in route if name in hits]) for route in routes), default=1)
     group = None
     if 1 < count <= len(hits) and comb(len(hits), count) <= MOST_GROUPS:
@@ -95,13 +97,9 @@ def regret_of(
     return Regret(depth, routed, alone, fixed, group, always(tuple(hits)))
 
 
-def _of(routes: Sequence[Collection[str]]) -> Callable[[int], Collection[str]]:
-    return lambda place: routes[place]
-
-
 def _passes(size: int, chain: Callable[[int], int]) -> int:
-    place = passes = 0
-    while place < size:
-        place += chain(place) + 1
+    position = passes = 0
+    while position < size:
+        position += chain(position) + 1
         passes += 1
     return passes

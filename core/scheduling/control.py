@@ -11,12 +11,12 @@ from core.scheduling.base import count_noun
 
 __all__ = ["SpeculationControl", "SpeculationLimit"]
 
-# Rounds with the same signal before a step is made; doubled, up to LONGEST, after a step that takes
-# the last one back, so that a load on the edge between two limits does not flap.
+# Rounds with the same signal before a step; doubled, up to LONGEST, after a step that reverses the
+# last one, so that a load between two limits does not make them alternate.
 PATIENCE, LONGEST = 4, 64
 # The LLM counts as idle if it is busy for less than this share of a round.
 IDLE = 0.6
-# Rounds without a queue after which a limit is taken back, however busy the LLM is.
+# Rounds without a queue after which the limit is raised, however busy the LLM is.
 QUIET = 64
 
 
@@ -31,13 +31,11 @@ class SpeculationLimit:
 class SpeculationControl:
     """Steps one limit up and down, between plain decoding and what the requests ask for.
 
-    In the paper an idle LLM is answered with one token or drafter more, from wherever the system
-    has begun. Here it begins at the most that a live request asks for, and ends there: `fixed`
-    promises always `speculation_length` tokens, other policies found that more do not pay, and
-    `routed_drafters` is the user's number of SSMs. So `more` takes back `fewer`, and goes no
-    further; nor is one request given more because another asks for it, since a grant is a limit.
-    It also does once no request has waited for QUIET rounds: a lone request whose LLM is busy would
-    else keep the limit of a queue that is long gone.
+    In the paper an idle LLM gets one token or drafter more, without a bound. Here the limit starts
+    at the most that a live request asks for, and never exceeds it: `fixed` promises always
+    `speculation_length` tokens, other policies found that more do not pay, and `routed_drafters` is
+    the user's number of SSMs. So `more` only reverses `fewer`. It also follows QUIET rounds without
+    a queue: else a lone request that keeps the LLM busy would keep the limit of a queue long gone.
     """
 
     def __init__(self) -> None:
@@ -53,26 +51,27 @@ class SpeculationControl:
             return SpeculationLimit(length, drafters)
         return SpeculationLimit(min(self.limit.length, length), min(self.limit.drafters, drafters))
 
-    def observe(self, busy: float, queue: int, granted: SpeculationLimit) -> str:
-        """One round: the LLM's share of it, the requests that wait, and what the live ones ask for.
-        The decision: `more`, `fewer` or empty."""
+    def observe(self, busy: float, queue: int, requested: SpeculationLimit) -> str:
+        """Observes one round and returns the decision: `more`, `fewer` or empty. `busy`: the share
+        of the round in which the LLM worked; `queue`: requests that wait; `requested`: the most
+        that a live request asks for."""
         grows = queue > 0 and queue >= self._queue
         self._queue, self._quiet = queue, 0 if queue else self._quiet + 1
-        # In plain decoding the LLM waits for no draft, so how busy it is tells nothing.
-        idle = busy < IDLE or not self.limit_within(granted.length, granted.drafters).length
+        limit = self.limit_within(requested.length, requested.drafters)
+        # Plain decoding counts as idle: the LLM waits for no drafts then, so it is always busy.
+        idle = busy < IDLE or not limit.length
         signal = -1 if grows else int(queue == 0 and (idle or self._quiet > QUIET))
         if signal != self._signal:
             self._signal, self._rounds = signal, 0
         self._rounds += 1
         if not signal or self._rounds < self._patience:
             return ""
-        limit = self.limit_within(granted.length, granted.drafters)
-        after = _fewer(limit) if signal < 0 else _more(limit, granted)
+        after = _fewer(limit) if signal < 0 else _more(limit, requested)
         self._rounds = 0
         if after == limit:
             return ""
-        back = self._last_step == -signal
-        self._patience = min(LONGEST, 2 * self._patience) if back else self._patience
+        if self._last_step == -signal:
+            self._patience = min(LONGEST, 2 * self._patience)
         self.limit, self._last_step = after, signal
         self.reason = _reason(after, limit, queue, busy if idle else None)
         return "fewer" if signal < 0 else "more"
@@ -81,8 +80,8 @@ class SpeculationControl:
 def _reason(
     after: SpeculationLimit, before: SpeculationLimit, queue: int, busy: float | None
 ) -> str:
-    """Why the limit has become what it is after the step. `busy`: the share of a round in which
-    the LLM worked, None where it was not idle."""
+    """Why the limit was stepped from `before` to `after`. `busy`: as in `observe`, None where the
+    LLM was not idle."""
     drafts = f"a draft has at most {count_noun(after.length, 'token')}"
     drafts += f" by {count_noun(after.drafters, 'SSM')}"
     if queue:
@@ -105,7 +104,7 @@ def _fewer(limit: SpeculationLimit) -> SpeculationLimit:
     return SpeculationLimit(max(0, limit.length - 1), limit.drafters)
 
 
-def _more(limit: SpeculationLimit, granted: SpeculationLimit) -> SpeculationLimit:
-    if limit.length < granted.length:
+def _more(limit: SpeculationLimit, requested: SpeculationLimit) -> SpeculationLimit:
+    if limit.length < requested.length:
         return SpeculationLimit(limit.length + 1, limit.drafters)
-    return SpeculationLimit(limit.length, min(granted.drafters, limit.drafters + 1))
+    return SpeculationLimit(limit.length, min(requested.drafters, limit.drafters + 1))

@@ -1,10 +1,10 @@
 """`cosine`: CoSine's batch scheduler (arXiv 2503.10325) with its adaptive speculation control.
 
 It minimises the paper's objective for one group of requests after another; parameters that the
-paper leaves open are the constants below. Its gamma, the tokens of a request that are verified, is
-the length of its draft, as its length policy chose it and only reduced here, times the nodes that
-its trees had for each token of depth. There is no memory limit, since KV rows are reserved at
-admission. Nothing here prevents a batch slower than plain decoding; `shared` does that.
+paper leaves open are the constants below. The paper's gamma, a request's tokens that are verified,
+is here the length of its draft (its length policy's choice, only reduced here) times the nodes that
+its trees had per token of depth. There is no memory limit, since KV rows are reserved at admission.
+Nothing here prevents a batch that is slower than plain decoding; `shared` does.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ from core.scheduling.control import SpeculationControl, SpeculationLimit
 
 __all__ = ["Cosine", "PassGroup", "best_group", "trim_lengths"]
 
-# Assumed; the paper names the limits and gives no values. Nodes of all drafts in one pass:
+# Assumed values: the paper names these limits without values.
+# Nodes of all drafts in one pass, at most.
 MOST_NODES = 64
-# A round may take so many times as long as a pass over one token per live request.
+# Time of a round, at most, in passes over one token of every live request.
 MOST_TIME = 8.0
-# Weight of the verified nodes in the objective, in passes of one request per node.
+# Weight of a verified node in the objective, in passes of one request.
 NODE_WEIGHT = 0.007
 
 
 @dataclass(frozen=True, slots=True)
 class PassGroup:
-    """Requests (indices) of one LLM pass, the length of each one's draft, the nodes of all drafts
-    (Gamma), and the objective."""
+    """Requests of one LLM pass by index, the length of each one's draft, the nodes of all drafts
+    (Gamma), and the objective's value in ms per request."""
 
     members: tuple[int, ...]
     lengths: tuple[int, ...]
@@ -40,13 +41,13 @@ class PassGroup:
 def trim_lengths(
     group: Sequence[LiveRequest], lengths: Sequence[int], most: int
 ) -> tuple[int, ...]:
-    """Lengths whose drafts have at most `most` nodes together: the draft of most nodes is shortened
-    first, the last of equals. Drafts that are made already stay as they are."""
+    """Lengths whose drafts have at most `most` nodes together: the draft of the most nodes is
+    shortened first, the last among equals. Drafts that are ready are not shortened."""
     cut = list(lengths)
-    free = [i for i, one in enumerate(group) if not one.ready]
-    while _nodes(group, cut) > most and any(cut[i] for i in free):
-        longest = max(free, key=lambda i: (cut[i] * group[i].width, i))
-        cut[longest] -= 1
+    undrafted = [i for i, one in enumerate(group) if not one.ready]
+    while _nodes(group, cut) > most and any(cut[i] for i in undrafted):
+        largest = max(undrafted, key=lambda i: (cut[i] * group[i].width, i))
+        cut[largest] -= 1
     return tuple(cut)
 
 
@@ -61,11 +62,11 @@ def best_group(
     costs: BatchCosts,
     among: Sequence[int] | None = None,
 ) -> PassGroup:
-    """The group that minimises
+    """The group of at most `largest` requests that minimises
 
         (t_draft + t_verify) / |B| + weight x Gamma
 
-    (their maximum instead of the sum where drafts are made during other requests' passes), among
+    (the maximum instead of the sum where all drafts are made during other requests' passes), among
     requests of like context length, since a batch is as slow as its longest. The request that has
     waited longest is in it, so that none waits for ever. `among`: the indices to choose from.
     """
@@ -102,32 +103,31 @@ class Cosine:
     def __init__(self, times: BatchTimes) -> None:
         self._times = times
         self._control = SpeculationControl()
-        self._asked = SpeculationLimit(0, 1)
+        self._requested = SpeculationLimit(0, 1)  # the most that a live request asks for
         self._decision = ""
 
     def plan(self, live: Sequence[LiveRequest], num_queued: int) -> Plan:
         """See Scheduler."""
-        self._asked = SpeculationLimit(
-            max(one.length for one in live), max(one.drafters for one in live)
-        )
-        limit = self._control.limit_within(self._asked.length, self._asked.drafters)
+        length, drafters = max(one.length for one in live), max(one.drafters for one in live)
+        self._requested = SpeculationLimit(length, drafters)
+        limit = self._control.limit_within(length, drafters)
         lengths = [one.length if one.ready else min(one.length, limit.length) for one in live]
         # Drafts are made for one half while the LLM verifies the other.
-        overlapped = sum(one.overlapped for one in live)
-        largest = (len(live) + 1) // 2 if overlapped > 1 else len(live)
+        num_overlapped = sum(one.overlapped for one in live)
+        largest = (len(live) + 1) // 2 if num_overlapped > 1 else len(live)
         every, ready = range(len(live)), [i for i, one in enumerate(live) if one.ready]
-        # What was drafted as a group is verified next: a draft before the pass would let the LLM
-        # wait. Requests that are not pipelined may join.
+        # Ready drafts are verified next: making others before the pass would keep the LLM waiting.
+        # Requests that are not pipelined may join.
         among = [i for i in every if live[i].ready or not live[i].overlapped] if ready else every
         group = best_group(live, lengths, largest, self._times, among)
         granted = dict(zip(group.members, group.lengths, strict=True))
         left = [i for i in every if live[i].overlapped and i not in {*ready, *group.members}]
-        room = (overlapped + 1) // 2 - len({*ready} - {*group.members})
+        room = (num_overlapped + 1) // 2 - len({*ready} - {*group.members})
         following: tuple[int, ...] = ()
-        if overlapped > 1 and left and room > 0:
-            after = best_group(live, lengths, room, self._times, left)
-            following = after.members
-            granted |= dict(zip(after.members, after.lengths, strict=True))
+        if num_overlapped > 1 and left and room > 0:
+            next_group = best_group(live, lengths, room, self._times, left)
+            following = next_group.members
+            granted |= dict(zip(next_group.members, next_group.lengths, strict=True))
         decision, self._decision = self._decision, ""
         return Plan(
             group.members,
@@ -145,18 +145,18 @@ class Cosine:
         """See Scheduler."""
         self._times.observe(outcome)
         busy = outcome.llm_ms / outcome.wall_ms if outcome.wall_ms > 0 else 1.0
-        self._decision = self._control.observe(busy, outcome.num_queued, self._asked)
+        self._decision = self._control.observe(busy, outcome.num_queued, self._requested)
 
 
-def _reason(live: Sequence[LiveRequest], group: PassGroup, choice: int) -> str:
-    """Why this group of `choice` requests that could be verified now."""
+def _reason(live: Sequence[LiveRequest], group: PassGroup, num_candidates: int) -> str:
+    """Why this group was chosen of `num_candidates` requests."""
     size, tokens = len(group.members), count_noun(group.lengths[0], "token")
     if len(live) == 1:
         return f"one request is decoded: every pass is its own, and it may draft {tokens}"
     if size == 1:
         why = (
             "no other has its draft ready"
-            if choice == 1
+            if num_candidates == 1
             else "to share it was expected to take more time a request"
         )
         return f"1 of {len(live)} requests has this pass for itself, and may draft {tokens}: {why}"

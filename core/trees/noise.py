@@ -1,4 +1,4 @@
-"""Noise: the only source of randomness, a protocol, so that a test can enumerate every branch.
+"""Noise: the only source of randomness. A protocol, so that a test can enumerate every branch.
 
 `SeededNoise` is counter-based: every value is a pure function of (seed, key), the same on every
 device and in any order of calls. Knows nothing of trees or models.
@@ -32,17 +32,17 @@ Key = tuple[object, ...]
 GOLDEN = 0x9E3779B97F4A7C15
 MIX_1 = 0xBF58476D1CE4E5B9
 MIX_2 = 0x94D049BB133111EB
-# All of a float64's mantissa.
+# Random bits of a uniform number: all that a float64's mantissa can hold.
 BITS = 53
 # Drafts and their verification read the same few positions; (V,) float64 each.
-KEPT_POSITIONS = 64
-AHEAD = 4
+CACHED_POSITIONS = 64
+POSITIONS_PER_CALL = 4
 """Positions whose noise is computed in one call: four take 2.5 times as long as one."""
 
 
 class Noise(Protocol):
-    """All randomness of a run. `coin` and `choose` take each key only once; `gumbel` may be read
-    any number of times (a coupled draft and the verification of its position share it)."""
+    """All randomness of a run. `coin` and `choose` are called once with each key; `gumbel` may be
+    read any number of times (a coupled draft and the verification of its position share it)."""
 
     def coin(self, prob: float, key: Key) -> bool:
         """True with probability `prob`: u < prob, strictly, u uniform in [0, 1)."""
@@ -67,7 +67,7 @@ class SeededNoise:
         self._gumbels: OrderedDict[int, torch.Tensor] = OrderedDict()
 
     def copy(self) -> SeededNoise:
-        """The same noise in tensors of its own, which a caller may change."""
+        """The same noise with a separate cache, whose tensors the caller may change."""
         return SeededNoise(self.seed, self._vocab_size, self._device)
 
     def coin(self, prob: float, key: Key) -> bool:
@@ -78,41 +78,40 @@ class SeededNoise:
         # Inverse of the cumulative sum, scaled by the total: weights need not be normalized.
         target = self._uniform(key) * cumulative[-1]
         index = int(torch.searchsorted(cumulative, target, right=True))
-        # Rounding in the last sum may point past the end or at a weight of 0 after it.
+        # Rounding may give an index past the last positive weight.
         return min(index, int(weights.nonzero()[-1]))
 
     def gumbel(self, position: int) -> torch.Tensor:
-        # With drafting ahead two threads may call this: the cache is looked up only once.
+        # One look-up: with drafting ahead another thread may change the cache between two.
         noise = self._gumbels.get(position)
         if noise is None:
-            bases = [self.base(position + step) for step in range(AHEAD)]
+            bases = [self.base(position + step) for step in range(POSITIONS_PER_CALL)]
             noise, *others = _gumbel_rows(bases, self._vocab_size, self._device)
             self._gumbels[position] = noise
             for step, other in enumerate(others, 1):
                 self._gumbels.setdefault(position + step, other)
-            while len(self._gumbels) > KEPT_POSITIONS:
+            while len(self._gumbels) > CACHED_POSITIONS:
                 self._gumbels.popitem(last=False)
         return noise
 
     def base(self, position: int) -> int:
-        """The 64-bit hash base of `gumbel` at a position; a device kernel needs nothing else."""
+        """The 64-bit hash base of `gumbel` at a position: all that a device kernel needs."""
         return _digest((self.seed, "target", position))
 
     def _uniform(self, key: Key) -> float:
-        # In [0, 1): with u < p a coin of p = 1 always falls, one of p = 0 never.
+        # In [0, 1): u < p is always true for p = 1 and never for p = 0.
         return (_digest((self.seed, *key)) >> (64 - BITS)) * 2.0**-BITS
 
 
 def choose_distinct(noise: Noise, weights: torch.Tensor, count: int, key: Key) -> list[int]:
     """Up to `count` different indices, drawn one after another without replacement.
 
-    The sorted order of Gumbel-top-k is this very distribution (Kool et al., arXiv 1903.06059);
-    drawing in sequence keeps one key a draw. Stops early where fewer have a positive weight.
+    The same distribution as the sorted order of Gumbel-top-k (Kool et al., arXiv 1903.06059), with
+    one key per draw. Stops early where fewer have a positive weight (under top-k or top-p).
     """
     weights = weights.clone()
     drawn: list[int] = []
     for attempt in range(count):
-        # Fewer tokens than draws are possible where top-k or top-p leave few.
         if float(weights.sum()) <= 0.0:
             break
         drawn.append(noise.choose(weights, (*key, attempt)))
@@ -121,23 +120,23 @@ def choose_distinct(noise: Noise, weights: torch.Tensor, count: int, key: Key) -
 
 
 def gumbel_vector(base: int, size: int, device: torch.device | str = "cpu") -> torch.Tensor:
-    """-log(-log u_i) for i < size, float64; u_i hashes (base, i), so a prefix is a prefix."""
+    """-log(-log u_i) for i < size, float64 (size,). u_i is a hash of (base, i): the values do not
+    depend on `size`."""
     return _gumbel_rows([base], size, device)[0]
 
 
 def _gumbel_rows(
     bases: Sequence[int], size: int, device: torch.device | str = "cpu"
 ) -> torch.Tensor:
-    """`gumbel_vector` of each, (bases, size)."""
+    """`gumbel_vector` of each base: (bases, size)."""
     if torch.device(device).type != "cpu":
         return gumbel_vectors(torch.tensor([to_int64(base) for base in bases], device=device), size)
     # Same values as gumbel_vectors, in a quarter of the time: NumPy has unsigned integers and works
     # in place (4,096 tokens: 127 us, and 23 as one of four rows).
-    # (bases, size); a token's number is its own counter, whatever the vocabulary's size.
     x = np.arange(1, size + 1, dtype=np.uint64) * np.uint64(GOLDEN)
     x = x + np.array(bases, np.uint64)[:, None]
     shifted = np.empty_like(x)
-    # Overflow is meant: arithmetic modulo 2^64.
+    # Overflow is intended: arithmetic modulo 2^64.
     for bits, factor in ((30, MIX_1), (27, MIX_2), (31, 1)):
         x ^= np.right_shift(x, np.uint64(bits), out=shifted)
         x *= np.uint64(factor)
@@ -147,9 +146,10 @@ def _gumbel_rows(
 
 
 def gumbel_vectors(bases: torch.Tensor, size: int) -> torch.Tensor:
-    """`gumbel_vector` of each of `bases` (...), int64 by their bits: (..., size)."""
+    """`gumbel_vector` of each of `bases` (...), the bits of unsigned integers in int64:
+    (..., size)."""
     counter = torch.arange(1, size + 1, dtype=torch.int64, device=bases.device)
-    # int64 arithmetic wraps, as the hash needs
+    # int64 arithmetic wraps modulo 2^64, as the hash needs.
     x = counter * to_int64(GOLDEN) + bases[..., None]
     x = (x ^ _logical_shift(x, 30)) * to_int64(MIX_1)
     x = (x ^ _logical_shift(x, 27)) * to_int64(MIX_2)
@@ -160,7 +160,7 @@ def gumbel_vectors(bases: torch.Tensor, size: int) -> torch.Tensor:
 
 
 def bases_of(noise: Noise, position: int, count: int) -> list[int]:
-    """The hash bases of `count` positions from `position` on, as int64."""
+    """The hash bases of `count` positions from `position` on, as int64. `noise`: a SeededNoise."""
     assert isinstance(noise, SeededNoise), "only SeededNoise has hash bases"
     return [to_int64(noise.base(position + step)) for step in range(count)]
 

@@ -27,7 +27,7 @@ class GatedModel(TableModel):
         self.open.set()
         self.failure: BaseException | None = None
         self.fails_at: tuple[int, Exception] | None = None  # a root token, and what it raises
-        self.narrow_at: int | None = None  # a root token whose logits are too few
+        self.narrow_at: int | None = None  # a root token that gets too few logits, once
 
     def forward(self, feeds: Sequence[Feed]) -> list[torch.Tensor]:
         if not self.open.is_set():
@@ -41,6 +41,8 @@ class GatedModel(TableModel):
                 raise error
         logits = super().forward(feeds)
         narrow = [feed.token_ids[0] == self.narrow_at for feed in feeds]
+        if any(narrow):
+            self.narrow_at = None
         return [rows[:, :3] if cut else rows for rows, cut in zip(logits, narrow, strict=True)]
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from core import Engine, SamplingParams, SpeculationConfig
 from core.config import COMBINES
-from core.config.budget import longest, shares
+from core.config.budget import max_draft_depth, node_shares
 from core.config.mechanisms import combine_rule
 from core.events import Combined, Drafted, Event
 from core.length import Choice, LengthPolicy, RoundOutcome
@@ -72,7 +72,7 @@ def deepest(events: list[Event]) -> list[int]:
     ],
 )
 def test_each_rule_divides_it_by_what_it_verifies(combine, nodes, names, divided):
-    assert shares(combine, nodes, names) == divided
+    assert node_shares(combine, nodes, names) == divided
 
 
 @LAW
@@ -117,7 +117,7 @@ def test_the_budget_is_used_where_there_is_enough_to_draft(combine: str) -> None
     )
     events = run(config)
     drafted = [[len(d.token_ids) for d in e.drafts] for e in events if isinstance(e, Drafted)]
-    assert drafted[0] == shares(combine, 6, ("ssm-1", "ssm-2", "ssm-3")), "all that they may"
+    assert drafted[0] == node_shares(combine, 6, ("ssm-1", "ssm-2", "ssm-3")), "all that they may"
     sizes = [len(e.token_ids) for e in events if isinstance(e, Combined)]
     # A union's drafts have nodes in common; a rule that is not named here may keep fewer.
     assert max(sizes) >= {"union": 4, "vote": 6, "vote_tree": 6, "log_pool": 6}.get(combine, 1)
@@ -140,7 +140,7 @@ def test_the_budget_is_used_where_there_is_enough_to_draft(combine: str) -> None
 )
 def test_the_longest_draft_that_fits(fields: dict[str, object], names: int, most: int) -> None:
     config = SpeculationConfig(**{"expansion": (1,), **fields})  # type: ignore[arg-type]
-    assert longest(config, ("a", "b", "c")[:names], 16) == most
+    assert max_draft_depth(config, ("a", "b", "c")[:names], 16) == most
 
 
 @pytest.mark.parametrize("combine", COMBINES)

@@ -6,7 +6,7 @@ import pytest
 
 from core import SpeculationConfig
 from core.config import COMBINES, Request, mechanisms
-from core.config.budget import shares
+from core.config.budget import node_shares
 from core.config.mechanisms import (
     COMBINE_RULES,
     LENGTH_POLICIES,
@@ -95,7 +95,7 @@ def test_a_new_rule_and_a_new_policy_run_by_their_records() -> None:
 
 @pytest.mark.usefixtures("registered")
 def test_budget_and_validity_follow_the_record() -> None:
-    assert shares("deepest", 6, ("a", "b")) == [6, 6]
+    assert node_shares("deepest", 6, ("a", "b")) == [6, 6]
     lossless = lossless_rules("sampled", 0.8, "deepest")
     assert "match" in lossless and not any(verify_rule(rule).reads_q for rule in lossless)
     with pytest.raises(ConfigError, match="the lossless choices are auto, match"):

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 import torch
 
-from core.trees.noise import KEPT_POSITIONS, SeededNoise, choose_distinct, gumbel_vector
+from core.trees.noise import CACHED_POSITIONS, SeededNoise, choose_distinct, gumbel_vector
 from tests.laws.chi_square import pooled_chi_square
 from tests.laws.enumeration import WalkNoise, every_walk
 
@@ -49,7 +49,7 @@ def test_a_smaller_vocabulary_sees_a_prefix() -> None:
 def test_asking_again_gives_the_same_also_after_many_positions() -> None:
     noise = SeededNoise(5, 16)
     first = noise.gumbel(0).clone()
-    for position in range(1, KEPT_POSITIONS + 5):
+    for position in range(1, CACHED_POSITIONS + 5):
         noise.gumbel(position)
     assert torch.equal(noise.gumbel(0), first)
     assert torch.equal(SeededNoise(5, 16).gumbel(0), first)

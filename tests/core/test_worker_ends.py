@@ -149,7 +149,6 @@ def test_what_else_fails_for_one_request_ends_it_alone(worker, llm, place, tempe
         guilty.sequence.detokenizer = None  # an AttributeError
     release(llm)
     last = all_of(guilty)[-1]
-    llm.narrow_at = None
     assert isinstance(last, RunFailed) and last.message
     assert ids(all_of(innocent)) == alone
     assert llm.open_rows == ()

@@ -88,7 +88,7 @@ def test_guesses_come_true_in_these_cases() -> None:
 
 def test_control_a_guess_changed_for_what_it_drew_is_noticed(monkeypatch: pytest.MonkeyPatch):
     """A draft made ahead whose first token is exchanged for one that is liked better."""
-    begun = SsmDrafter._matching_guess
+    begun = SsmDrafter._growth_ahead
 
     def picky(drafter: SsmDrafter, ask: Any) -> Growth | None:
         grown = begun(drafter, ask)
@@ -97,7 +97,7 @@ def test_control_a_guess_changed_for_what_it_drew_is_noticed(monkeypatch: pytest
             grown.out.scores[0] = 1.0
         return grown
 
-    monkeypatch.setattr(SsmDrafter, "_matching_guess", picky)
+    monkeypatch.setattr(SsmDrafter, "_growth_ahead", picky)
     found = deviation(ahead("a chain, mss"))
     print(round(found, 4))
     assert found > NOTICED

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from core.config import SpeculationConfig
-from core.config.budget import longest
+from core.config.budget import max_draft_depth
 from tests.synthetic import Mechanisms, synthetic_run
 from ui.run.frame import Baseline, Frame
 from ui.run.times import stage_times
@@ -92,12 +92,12 @@ def test_the_node_budget_bounds_the_depths_that_are_recommended() -> None:
         )
         frame = Frame(view=replace(view, started=started), ended=True, at_end=True)
         value = what_if_value(frame, None)
-        assert value["most"] == longest(narrow, view.drafters, 16) < 16
+        assert value["most"] == max_draft_depth(narrow, view.drafters, 16) < 16
         assert list(value["takes"]) == [str(k) for k in range(value["most"] + 1, 17)]
         for depth, least in value["takes"].items():
             for budget, reached in ((least, True), (least - 1, False)):
                 wider = replace(narrow, max_tree_nodes=budget)
-                assert (longest(wider, view.drafters, 16) >= int(depth)) == reached
+                assert (max_draft_depth(wider, view.drafters, 16) >= int(depth)) == reached
 
 
 def test_drafting_ahead_and_the_prefill_are_no_drafting_of_the_round() -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from core.config import SpeculationConfig
-from core.config.budget import longest, shares
+from core.config.budget import max_draft_depth, node_shares
 from core.config.checks import MAX_TREE_NODES
 from core.config.mechanisms import combine_rule, length_policy
 from core.errors import ConfigError
@@ -30,7 +30,7 @@ def with_budget_bounds(lengths: dict[str, Any], view: View) -> dict[str, Any]:
     config = _config(view)
     if config is None or not length_policy(config.length).given:
         return {**lengths, "budget": budget_words(view)}
-    most = longest(config, _budget_drafters(view, config), config.speculation_length)
+    most = max_draft_depth(config, _budget_drafters(view, config), config.speculation_length)
     rounds = {
         # A drafter that failed leaves its nodes to the others: what was drafted, was allowed.
         number: {**lengths_of_round, "m": max(most, lengths_of_round["d"])}
@@ -58,11 +58,11 @@ def depth_bounds(view: View, most: int) -> tuple[int, dict[int, int]]:
     names = _budget_drafters(view, config)
     if length_policy(config.length).chooses_drafters:  # a round may be a single drafter's
         names = names[:1]
-    here = depth = longest(config, names, most)
+    here = depth = max_draft_depth(config, names, most)
     takes: dict[int, int] = {}
     if isinstance(config.max_tree_nodes, int):
         for nodes in range(config.max_tree_nodes + 1, MAX_TREE_NODES + 1):
-            deep = longest(replace(config, max_tree_nodes=nodes), names, most)
+            deep = max_draft_depth(replace(config, max_tree_nodes=nodes), names, most)
             takes |= dict.fromkeys(range(depth + 1, deep + 1), nodes)
             depth = max(depth, deep)
             if depth >= most:
@@ -78,7 +78,7 @@ def nodeless(view: View) -> tuple[str, ...]:
         return ()
     if not isinstance(config.max_tree_nodes, int):
         return ()
-    divided = shares(config.combine, config.max_tree_nodes, view.drafters, config.draft)
+    divided = node_shares(config.combine, config.max_tree_nodes, view.drafters, config.draft)
     return tuple(name for name, share in zip(view.drafters, divided, strict=True) if not share)
 
 
@@ -120,7 +120,7 @@ def _lets(view: View, config: SpeculationConfig) -> str:
         return ""
     most_tokens = config.speculation_length
     names = _budget_drafters(view, config)
-    most = longest(config, names, most_tokens)
+    most = max_draft_depth(config, names, most_tokens)
     if most >= most_tokens:
         return ""
     nodes = number_of(int(config.max_tree_nodes), "node")

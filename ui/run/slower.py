@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from core.config import SpeculationConfig
-from core.config.budget import longest
+from core.config.budget import max_draft_depth
 from core.config.checks import MAX_TREE_NODES
 from core.config.mechanisms import combine_rule, is_model_free, length_policy
 from core.errors import ConfigError
@@ -222,7 +222,7 @@ def _deep(fields: Mapping[str, Any], length: int) -> int:
     # The budget is divided among the drafters of a round, which may be a single one.
     alone = length_policy(config.length).chooses_drafters
     names = config.drafters[:1] if alone else config.drafters
-    return longest(config, names, length)
+    return max_draft_depth(config, names, length)
 
 
 def _asked_by(fields: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""How the drafts of several drafters become one token tree."""
+"""The combine rules by name: how the drafts of several drafters become one token tree."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ __all__ = ["COMBINE_RULES", "CombineRule", "PictureWords"]
 
 @dataclass(frozen=True, slots=True)
 class PictureWords:
-    """What the page's pictures write of a combine rule.
+    """Texts of the page's pictures about a combine rule.
 
-    `dropped`: why a node is not in the tree; `dropped_short`: the same in two or three words;
-    `unverified`: the same of one proposal. `legend`: what the marks mean. `mass`: what the number
-    of a node is, in the tree; `proposal_mass` among the proposals; `mass_symbol` and `mass_meaning`
-    say how it is made.
+    `dropped`: why a node is not in the tree; `dropped_short`: that in two or three words;
+    `unverified`: why a proposal was not verified. `legend`: what the marks mean. `mass`: what the
+    number at a node of the tree is; `proposal_mass`: that at a proposal; `mass_symbol`,
+    `mass_meaning`: how the number is computed.
     """
 
     dropped: str = "Dropped: not worth the time of verifying it"
@@ -35,12 +35,13 @@ class PictureWords:
 class CombineRule:
     """How the drafts of several drafters become one token tree.
 
-    `implementation`: a `Combiner` of core.trees.combine. `node_budget`: each drafter has a share of
-    `max_tree_nodes` (`divided`), all of it (`each`), or the SSMs have one share together (`pooled`:
-    they draft one tree in lock-step). `weighted`: reads the drafters' weights. `chains`: drafts are
-    sequences, of which one wins. `keeps_all`: nothing that was drafted is dropped, so draws stay
-    draws and `mss` and `traversal` are lossless. `ahead`: its drafts may begin before the previous
-    verdict. `fields`: of SpeculationConfig, read by it alone.
+    `label`: in menus. `implementation`: a `Combiner` of core.trees.combine. `node_budget`: each
+    drafter has a share of `max_tree_nodes` (`divided`), all of it (`each`), or the SSMs have one
+    share together (`pooled`: they draft one tree in lock-step). `weighted`: reads the drafters'
+    weights. `chains`: drafts are sequences, of which one wins. `keeps_all`: no drafted node is
+    dropped, so `mss` and `traversal` are lossless. `ahead`: its drafts may begin before the
+    previous verdict. `fields`: of SpeculationConfig, those that only this rule reads. `meaning`:
+    one line for guide and menus. `words`: texts of its pictures.
     """
 
     name: str
@@ -57,12 +58,12 @@ class CombineRule:
 
     @property
     def pooled(self) -> bool:
-        """The SSMs draft one tree together, token by token."""
+        """Whether the SSMs draft one tree together, token by token."""
         return self.node_budget == "pooled"
 
     @property
     def one_draft(self) -> bool:
-        """All drafters together yield one draft: none can be left out by itself."""
+        """Whether one draft comes of all drafters: none can be left out by itself."""
         return self.chains or self.pooled
 
 

@@ -1,4 +1,4 @@
-"""The weights of an LLM's files by name, for what reads them without making the whole model."""
+"""Checkpoint: an LLM's weights by name from its files, read without making the whole model."""
 
 from __future__ import annotations
 
@@ -19,24 +19,25 @@ __all__ = ["Checkpoint", "checkpoint_files", "fingerprint_of_files", "module_wit
 
 
 class Checkpoint:
-    """The weights of safetensors files by name. A file is mapped only while it is read: what was
-    read of a mapping counts as the process's memory."""
+    """The weights of safetensors files by name, converted to `dtype`. A file is mapped only while
+    it is read, since pages read of a mapping count as the process's memory."""
 
     def __init__(self, files: list[Path], dtype: torch.dtype) -> None:
         self.files, self._dtype = files, dtype
         self._file_of: dict[str, Path] = {}
         for file in files:
-            with safe_open(file, framework="pt") as kept:
-                self._file_of |= dict.fromkeys(kept.keys(), file)
+            with safe_open(file, framework="pt") as opened:
+                self._file_of |= dict.fromkeys(opened.keys(), file)
 
     def __contains__(self, name: str) -> bool:
         return name in self._file_of
 
     def read(self, names: Mapping[str, str]) -> dict[str, torch.Tensor]:
-        """The weights of these names, under the keys."""
+        """Reads weights: `names` maps a key of the result to a weight's name. Raises ValueError for
+        an unknown name, ModelLoadError for a file that cannot be read."""
         with ExitStack() as closing:
             opened: dict[Path, Any] = {}
-            found = {}
+            weights = {}
             for key, name in names.items():
                 if name not in self._file_of:
                     raise ValueError(f"weight {name} is missing")
@@ -44,16 +45,19 @@ class Checkpoint:
                 try:
                     if file not in opened:
                         opened[file] = closing.enter_context(safe_open(file, framework="pt"))
-                    # A copy in any case, no view of the mapping.
-                    found[key] = opened[file].get_tensor(name).to(self._dtype, copy=True)
-                except OSError as error:  # a layer file may be written meanwhile: not its fault
+                    # Always a copy: the mapping is closed below.
+                    weights[key] = opened[file].get_tensor(name).to(self._dtype, copy=True)
+                except OSError as error:
+                    # Else the caller that writes a layer file would take it for an error of that.
                     raise ModelLoadError(
                         f"weights file is {str(file)!r}: it cannot be read ({error})"
                     ) from error
-            return found
+            return weights
 
 
 def checkpoint_files(source: ModelSource, config: Any) -> list[Path]:
+    """The safetensors files of a model whose layers can be read one by one. Raises
+    UnsupportedModelError for quantized weights, ModelLoadError without such files."""
     if getattr(config, "quantization_config", None) is not None:
         raise UnsupportedModelError(
             f"model {source} has quantized weights: its layers cannot be streamed; whole weights "
@@ -69,7 +73,7 @@ def checkpoint_files(source: ModelSource, config: Any) -> list[Path]:
 
 
 def module_without_weights(config: Any) -> Any:
-    """The whole module on the device `meta`."""
+    """The whole module of a configuration, on the device `meta`."""
     from transformers import AutoModelForCausalLM
 
     kind: Any = AutoModelForCausalLM
@@ -79,8 +83,8 @@ def module_without_weights(config: Any) -> Any:
 
 def fingerprint_of_files(source: ModelSource, module: Any, whole: Any, dtype: torch.dtype) -> str:
     """The fingerprint of the whole model, one weight in memory at a time. `module`: any part of it,
-    for its configuration; `whole`: without weights. Empty where the files name weights otherwise,
-    or are no safetensors: then the model is known by its other fields."""
+    for its configuration; `whole`: `module_without_weights`. Empty where the files are not
+    safetensors or have other names of weights: then other fields must tell models apart."""
     files = weight_files(source.name)
     if not files or any(file.suffix != ".safetensors" for file in files):
         return ""

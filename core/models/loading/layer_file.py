@@ -1,10 +1,9 @@
 """A cache file of an LLM's layers, from which they are read again in every pass.
 
-`KEY.layers` holds the layers' matrices in the layout of the pass, one after another, each padded to
-whole blocks of 4 KiB, so that O_DIRECT reads one in one call and past the page cache. Beside it
-`KEY.safetensors` holds norms and biases, which stay in memory, and in its metadata sizes and
-SHA-256 of every layer, and a SHA-256 of all that. The key is a hash of the weights' files and of
-the layout.
+`KEY.layers` holds each layer's matrices in the layout of the pass, padded to whole blocks of 4 KiB,
+so that O_DIRECT reads a layer in one call and without the page cache. `KEY.safetensors` holds norms
+and biases, which stay in memory; its metadata is a record of the layers' size and SHA-256, and a
+SHA-256 of record, norms and biases. KEY is a hash of the weights' files and of the layout.
 """
 
 from __future__ import annotations
@@ -31,18 +30,18 @@ RECORD, DIGEST = "layers", "sha256"
 
 
 class FileLayers:
-    """A LayerSource over a file that `write_layers` has written. A file of another size is refused
-    at once, a layer with another hash when it is first read: loading makes one pass. `direct`: read
-    past the page cache."""
+    """A LayerSource over a file that `write_layers` has written. `record`: see `read_record`.
+    `direct`: whether it reads without the page cache. Raises ModelLoadError for a file of another
+    size, and for a layer with another hash when it is first read: in the pass that ends loading."""
 
     def __init__(self, file: Path, record: Mapping[str, Any]) -> None:
         self._path, self._hashes = file, list(record["sha256"])
         self.count, self.size = len(self._hashes), int(record["size"])
         self._unchecked = set(range(self.count))
         self._open(direct=True)
-        found, wanted = os.fstat(self._file).st_size, self.count * self.size
-        if found != wanted:
-            raise _refusal(file, f"it has {found} bytes, {wanted} were written")
+        size, written = os.fstat(self._file).st_size, self.count * self.size
+        if size != written:
+            raise _refusal(file, f"it has {size} bytes, {written} were written")
 
     def read(self, layer: int, into: torch.Tensor) -> None:
         bytes_ = memory_of(into)
@@ -61,7 +60,7 @@ class FileLayers:
         try:
             return os.preadv(self._file, [into], at)
         except OSError:
-            # Some file systems open with O_DIRECT, and refuse to read so.
+            # Some file systems accept O_DIRECT in `open` and refuse it in reads.
             if not self.direct:
                 raise
             self._open(direct=False)
@@ -88,32 +87,32 @@ def _refusal(file: Path, reason: str) -> ModelLoadError:
 
 
 def pad_to_blocks(layer: torch.Tensor) -> torch.Tensor:
-    """A layer's bytes in whole blocks."""
-    whole = page_aligned(-(-len(layer) // BLOCK_BYTES) * BLOCK_BYTES)
-    whole[: len(layer)] = layer
-    whole[len(layer) :] = 0
-    return whole
+    """A layer's bytes (uint8), with zeros up to whole blocks; page-aligned."""
+    padded = page_aligned(-(-len(layer) // BLOCK_BYTES) * BLOCK_BYTES)
+    padded[: len(layer)] = layer
+    padded[len(layer) :] = 0
+    return padded
 
 
 def read_record(file: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]] | None:
-    """What `write_layers` recorded beside the layer file, and norms and biases; None if there is
-    none."""
-    beside = file.with_suffix(".safetensors")
+    """The record that `write_layers` wrote for the layer file, and norms and biases by name; None
+    if there is none. Raises ModelLoadError for a file that is not as it was written."""
+    record_file = file.with_suffix(".safetensors")
     try:
-        with safe_open(beside, framework="pt") as kept:
-            text, digest = kept.metadata()[RECORD], kept.metadata()[DIGEST]
-            vectors = {name: kept.get_tensor(name) for name in list(kept.keys())}
+        with safe_open(record_file, framework="pt") as opened:
+            text, digest = opened.metadata()[RECORD], opened.metadata()[DIGEST]
+            vectors = {name: opened.get_tensor(name) for name in list(opened.keys())}
             if _digest(text, vectors) != digest:
-                raise _refusal(beside, "it is not what was written")
+                raise _refusal(record_file, "it is not what was written")
             return json.loads(text), vectors
     except FileNotFoundError:
         return None
     except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
-        raise _refusal(beside, f"it cannot be read ({error})") from error
+        raise _refusal(record_file, f"it cannot be read ({error})") from error
 
 
 def _digest(record: str, vectors: Mapping[str, torch.Tensor]) -> str:
-    """Of the record and of each vector's name, type, shape and bytes."""
+    """SHA-256 of the record and of each vector's name, type, shape and bytes."""
     digest = hashlib.sha256(record.encode())
     for name, vector in sorted(vectors.items()):
         digest.update(f"\n{name} {vector.dtype} {tuple(vector.shape)}\n".encode())
@@ -124,10 +123,11 @@ def _digest(record: str, vectors: Mapping[str, torch.Tensor]) -> str:
 def write_layers(
     file: Path,
     layers: Iterable[tuple[torch.Tensor, Mapping[str, torch.Tensor]]],
-    more: Callable[[], Mapping[str, Any]],
+    extra_record: Callable[[], Mapping[str, Any]],
 ) -> None:
-    """Writes layers, each padded, with their norms and biases by name; what `more` says after
-    the last one is recorded with them. One layer at a time is in memory. Raises OSError."""
+    """Writes layers (uint8, padded) with their norms and biases by name; one layer at a time is in
+    memory. `extra_record`: called after the last one, for further entries of the record. Raises
+    OSError."""
     partial, hashes, size = file.with_suffix(".part"), [], 0
     vectors: dict[str, torch.Tensor] = {}
     try:
@@ -139,13 +139,13 @@ def write_layers(
                 size = len(layer)
                 vectors |= own
             out.flush()
-            os.fsync(out.fileno())  # O_DIRECT reads what is on the disk
+            os.fsync(out.fileno())  # O_DIRECT reads the disk, not the page cache
         partial.rename(file)
-        # Last: a layer file without its record is written again.
-        text = json.dumps({"size": size, "sha256": hashes, **more()})
+        # The record last: a layer file without one is written again.
+        text = json.dumps({"size": size, "sha256": hashes, **extra_record()})
         save_file(vectors, partial, metadata={RECORD: text, DIGEST: _digest(text, vectors)})
         partial.rename(file.with_suffix(".safetensors"))
     except SafetensorError as error:  # the disk is full, among others
         raise OSError(str(error)) from error
-    finally:  # cancelled, or the disk is full: the room is needed for the next try
+    finally:  # after an error or a cancellation the next try needs the space
         partial.unlink(missing_ok=True)

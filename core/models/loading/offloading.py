@@ -1,8 +1,8 @@
-"""Loading an LLM whose layers do not fit: they are read one at a time, laid out for the pass, and
-written into a cache file (`disk`) or kept in host memory (`host`); a LayerStream reads them there.
+"""Loads an LLM whose layers do not fit in memory: they are read one at a time, packed for the pass,
+and written into a cache file (`disk`) or host memory (`host`), from which a LayerStream reads them.
 
-transformers reads a model of the first layer alone, with embedding and head; that model is checked
-like any other, and is the pattern of all layers.
+transformers reads a small model of the first layers alone, with embedding and head; it is checked
+like any other model, and its layer is the pattern of all.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -36,13 +36,14 @@ from core.models.loading.fingerprint import Fingerprint, identity_of
 from core.models.loading.gguf_cache import cache_folder, hold_lock, sha256_of
 from core.models.loading.layer_file import FileLayers, pad_to_blocks, read_record, write_layers
 from core.models.loading.reading import read_module, reading_model
+from core.models.loading.stages import Say
 from core.models.loading.tree_check import checked_model, layer_kinds
 from core.models.machine import format_bytes, trim_heap
 from core.models.protocol import chain
 
 __all__ = ["load_offloaded"]
 
-FORMAT = 2  # of layer files; another one makes them be written anew
+FORMAT = 2  # of layer files; files of another one are not used
 LAYERS = "model.layers."
 FULL = "full_attention"
 
@@ -50,11 +51,11 @@ FULL = "full_attention"
 def load_offloaded(
     source: ModelSource,
     config: Any,
-    info_of: Any,
+    info_of: Callable[[Any], ModelInfo],
     dtype: torch.dtype,
     device: torch.device,
     offload: Offload,
-    say: Any,
+    say: Say,
 ) -> HfModel:
     """The LLM with streamed layers. `info_of`: a module's ModelInfo.
 
@@ -62,42 +63,43 @@ def load_offloaded(
     files = checkpoint_files(source, config)
     say("weights of one layer")
     with reading_model(source):
-        module = read_module(source, _small(config), dtype).to(device).eval()
-        info: ModelInfo = info_of(module)
+        module = read_module(source, _small_config(config), dtype).to(device).eval()
         meta = module_without_weights(config)
-        info = replace(info, parameters=sum(p.numel() for p in meta.parameters()))
+        info = replace(info_of(module), parameters=sum(p.numel() for p in meta.parameters()))
     say("tree check")
     first = checked_model(module, info)
-    _restore(module, config)
+    _restore_config(module, config)
     if first.lean_weights is None:
         raise UnsupportedModelError(
             f"model {info.name} has architecture {info.architecture}: its layers cannot be "
             "streamed; without --offload, or a Llama, Mistral, Qwen 2 or Qwen 3 is allowed"
         )
     masks, kernels = first.masks, first.kernels
-    checkpoint, kinds = Checkpoint(files, dtype), _kinds(config)
-    model = _Model(info, module, meta, first.lean_weights, checkpoint, kinds, kernels is not None)
-    del first  # and the weights of its layers
+    checkpoint, kinds = Checkpoint(files, dtype), _attention_kinds(config)
+    packer = _LayerPacker(
+        info, module, meta, first.lean_weights, checkpoint, kinds, kernels is not None
+    )
+    del first  # frees the weights of its layers
     with reading_model(source):
-        layers, vectors = model.place_layers(offload, say)
+        layers, vectors = packer.place_layers(offload, say)
     stream = LayerStream(layers, offload.resident, offload.mbps, offload.mode, device)
-    weights = model.weights(vectors)
-    forward = streamed_forward(weights, masks, stream, (kernels, model.element))
+    weights = packer.weights(vectors)
+    forward = streamed_forward(weights, masks, stream, (kernels, packer.element))
     if kernels is not None and not weights.is_tied:  # the pass has a packed copy of the head
         weights = replace(weights, head=weights.head.to("meta"))
         module.lm_head.weight = torch.nn.Parameter(weights.head.t(), requires_grad=False)
-    info = replace(info, fingerprint=model.fingerprint)
+    info = replace(info, fingerprint=packer.fingerprint)
     offloaded = HfModel(module, info, masks, weights, forward)
     say("a pass over all layers")
     _check_pass(offloaded)
     return offloaded
 
 
-class _Model:
-    """The parts of an offloaded model. `module`: of the first layers, with embedding and head;
-    `meta`: the whole one without weights; `kinds`: each layer's kind of attention; `native`:
-    whether its pass is compiled. After `place_layers` the `fingerprint` and the `element` type of
-    packed matrices are known."""
+class _LayerPacker:
+    """Packs the layers of an offloaded model. `module`: the small model, `lean`: its weights;
+    `meta`: the whole module without weights; `kinds`: each layer's kind of attention; `native`:
+    whether the pass is compiled. `place_layers` sets `fingerprint` and, for a native pass,
+    `element`, the element type of packed matrices."""
 
     def __init__(
         self,
@@ -124,14 +126,15 @@ class _Model:
     def place_layers(
         self, offload: Offload, say: Any
     ) -> tuple[FileLayers | HostLayers, list[dict[str, torch.Tensor]]]:
-        """Where the layers are read from, and norms and biases of each."""
+        """Packs all layers into host memory, or into the cache file if it does not exist. Returns
+        the source that a LayerStream reads, and the norms and biases of each layer."""
         if offload.mode == "host":
-            kept: list[torch.Tensor] = []
+            layers: list[torch.Tensor] = []
             vectors: dict[str, torch.Tensor] = {}
             for layer, own in self._pack_layers(say):
-                kept.append(self._pin(layer))
+                layers.append(self._pin(layer))
                 vectors |= own
-            return HostLayers(kept), self._by_layer(vectors)
+            return HostLayers(layers), self._by_layer(vectors)
         say("hash of the weights")
         folder = cache_folder() / "layers"
         file = folder / f"{self._key()}.layers"
@@ -139,24 +142,24 @@ class _Model:
             folder.mkdir(parents=True, exist_ok=True)
             # Two processes may load one model: the first writes the file, the other reads it.
             with hold_lock(file.with_suffix(".lock"), say, "writes its layers"):
-                found = read_record(file) if file.exists() else None
-                if found is None:
+                written = read_record(file) if file.exists() else None
+                if written is None:
                     file.with_suffix(".part").unlink(missing_ok=True)  # of a killed process
                     self._check_disk(folder)
                     write_layers(file, self._pack_layers(say), self._record)
-                    found = read_record(file)
+                    written = read_record(file)
         except OSError as error:
             raise ModelLoadError(
                 f"layer file is {str(file)!r}: it cannot be written ({error})"
             ) from error
-        assert found is not None
-        record, vectors = found
+        assert written is not None
+        record, vectors = written
         self.fingerprint = record["fingerprint"]
         self.element = np.dtype(record["element"]).type if self._native else None
         return FileLayers(file, record), self._by_layer(vectors)
 
     def weights(self, vectors: list[dict[str, torch.Tensor]]) -> LeanWeights:
-        """With layers whose matrices are on the device `meta`."""
+        """The weights for the streamed pass: the layers' matrices are on the device `meta`."""
         device = self._lean.embedding.device
         layers = [
             replace(
@@ -171,11 +174,12 @@ class _Model:
     # -- parts --
 
     def _pack_layers(self, say: Any) -> Iterator[tuple[torch.Tensor, dict[str, torch.Tensor]]]:
-        """Each layer's bytes as the pass reads them, padded; its norms and biases by name.
-        Afterwards the fingerprint is known, that of the whole module."""
+        """Each layer's bytes as the pass reads them, padded; its norms and biases by name. Sets
+        `element` before the first and `fingerprint` after the last."""
         count = len(self._kinds)
         fingerprint, others = Fingerprint(self._module), iter(self._others.items())
         self.element = self._element() if self._native else None
+        # In the order of the whole module: weights before the layers, the layers, those after them.
         for name, weight in others:
             if name.startswith("model.norm"):
                 rest = [(name, weight), *others]
@@ -190,7 +194,7 @@ class _Model:
             del state
             yield pad_to_blocks(self._bytes(layer)), _vectors(i, layer)
             del layer
-            trim_heap()  # else 10 MB of each of 30 layers of 30 MB stayed
+            trim_heap()  # without it 10 MB of each 30 MB layer were not returned
         for name, weight in rest:
             fingerprint.add(name, weight)
         self.fingerprint = fingerprint.text
@@ -211,7 +215,7 @@ class _Model:
         return torch.from_numpy(packed.view(np.uint8))
 
     def _element(self) -> Any:
-        """Element type of all matrices: that which the resident model would have."""
+        """The element type of all matrices, the same as without offloading."""
         from core.models.native.packing import is_half, storage_type_of
 
         layers = (self._lean_layer(self._state(i)) for i in range(len(self._kinds)))
@@ -226,7 +230,7 @@ class _Model:
         return {"element": element, "fingerprint": self.fingerprint}
 
     def _key(self) -> str:
-        """Of the weights, of what the fingerprint digests besides them, and of the layout."""
+        """A hash of the weights' files, of the fingerprint's other inputs, and of the layout."""
         if self._native:
             from core.models.native.packing import storage_type_of
 
@@ -245,6 +249,7 @@ class _Model:
         return layers
 
     def _pin(self, layer: torch.Tensor) -> torch.Tensor:
+        """The layer in pinned memory if it is streamed to a GPU."""
         device = self._lean.embedding.device
         if device.type != "cuda":
             return layer
@@ -262,7 +267,7 @@ class _Model:
 
 
 def _vectors(index: int, layer: LeanLayer) -> dict[str, torch.Tensor]:
-    """A layer's norms and biases by name."""
+    """A layer's norms and biases on the host, by `INDEX.name`."""
     parts = ((f.name, getattr(layer, f.name)) for f in fields(LeanLayer))
     return {
         f"{index}.{name}": part.detach().cpu().contiguous()
@@ -271,13 +276,14 @@ def _vectors(index: int, layer: LeanLayer) -> dict[str, torch.Tensor]:
     }
 
 
-def _kinds(config: Any) -> list[str]:
+def _attention_kinds(config: Any) -> list[str]:
+    """Each layer's kind of attention."""
     count = int(config.num_hidden_layers)
     return list(getattr(config, "layer_types", None) or [FULL] * count)
 
 
-def _small(config: Any) -> Any:
-    """The configuration of the first layers alone: one of each kind of attention."""
+def _small_config(config: Any) -> Any:
+    """The configuration of a model with one layer for each kind of attention."""
     small, kinds = copy.deepcopy(config), sorted(layer_kinds(config))
     small.num_hidden_layers = max(1, len(kinds))
     if getattr(config, "layer_types", None):
@@ -285,15 +291,16 @@ def _small(config: Any) -> Any:
     return small
 
 
-def _restore(module: Any, config: Any) -> None:
-    """The module says again what the whole model is."""
+def _restore_config(module: Any, config: Any) -> None:
+    """Sets the small module's configuration to that of the whole model."""
     module.config.num_hidden_layers = config.num_hidden_layers
     if getattr(config, "layer_types", None):
         module.config.layer_types = config.layer_types
 
 
 def _check_pass(model: HfModel) -> None:
-    """One pass, which reads every layer of a layer file for the first time, and so checks it."""
+    """Raises ModelLoadError unless a pass gives finite logits. It also is the first to read every
+    layer of a layer file, and so checks their hashes."""
     row = model.open_row()
     try:
         logits = model.forward([chain(row, [1, 2], last_only=True)])[0]

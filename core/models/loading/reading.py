@@ -1,4 +1,4 @@
-"""Configurations and modules as transformers reads them, and the one line that says why not."""
+"""Reads configurations and modules through transformers; errors become one line."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def read_module(
     source: ModelSource, config: Any, dtype: torch.dtype, distributed: Any = None
 ) -> Any:
     """The module of this configuration with its weights, on the CPU; with `distributed`
-    (transformers' DistributedConfig) this rank's part of it. Raises what transformers does: only
-    within `reading_model`."""
+    (transformers' DistributedConfig) this rank's part of it. To be called within `reading_model`:
+    raises whatever transformers does."""
     from transformers import AutoModelForCausalLM
 
     loaded: Any = AutoModelForCausalLM.from_pretrained(
@@ -73,10 +73,11 @@ def read_module(
 
 @contextmanager
 def reading_model(source: ModelSource) -> Iterator[None]:
-    """What is raised within becomes a ModelLoadError of one line."""
+    """Errors of transformers become a ModelLoadError of one line; other errors of this project are
+    raised as they are."""
     try:
         yield
-    except ConfigError as error:  # of a field in the model's own configuration
+    except ConfigError as error:  # a field of the model's own configuration
         raise ModelLoadError(unreadable("model", source, error)) from error
     except SpecScopeError:
         raise
@@ -90,7 +91,7 @@ def reading_model(source: ModelSource) -> Iterator[None]:
 
 
 def unreadable(what: str, source: ModelSource, error: Exception) -> str:
-    """Why a model or tokenizer cannot be read, in one line."""
+    """Why a model or tokenizer (`what`) cannot be read, in one line."""
     reason = one_line(error) or type(error).__name__
     if "ignore_mismatched_sizes" in reason:  # transformers' hint at a report that is not shown
         reason = "its weights have other shapes than its config.json says"
@@ -98,7 +99,7 @@ def unreadable(what: str, source: ModelSource, error: Exception) -> str:
 
 
 def architecture_of(config: Any) -> str:
-    """The name of the class that transformers makes of a configuration; empty for none."""
+    """The name of transformers' class for a configuration; empty for none."""
     return getattr(_class_of(config), "__name__", "")
 
 
@@ -111,7 +112,8 @@ def _class_of(config: Any) -> Any:
 def _attention_of(config: Any) -> str:
     """The attention implementation to ask transformers for: one that takes additive 4-D masks.
 
-    A folder may name another, whose package is missing or whose kernel crashes on such masks.
+    A model's folder may name another, whose package is missing or whose kernel crashes on such
+    masks.
     """
     kind = _class_of(config)
     return "sdpa" if getattr(kind, "_supports_sdpa", False) else "eager"
@@ -119,8 +121,8 @@ def _attention_of(config: Any) -> str:
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """No progress bars, which would cut through the text that `python -m core` streams, and no
-    reports: what is wrong with a model is said in our own error."""
+    """Turns off transformers' progress bars, which would interrupt the text that `python -m core`
+    streams, and its reports: errors of this project say what is wrong with a model."""
     from transformers.utils import logging
 
     quiet: Any = logging.disable_progress_bar

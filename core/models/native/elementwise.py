@@ -1,4 +1,4 @@
-"""RMSNorm, rotary embedding, attention, gates, and the threads' barrier.
+"""RMSNorm, rotary embedding, attention, gates, and the barrier of a pass's threads.
 
 The order of every sum is independent of the rest of the batch, so a node's logits are the same bits
 alone or in a tree, in one request or in many, on one thread or on several.
@@ -41,18 +41,17 @@ __all__ = [
 LOG2_E = 1.4426950408889634
 LN2_HIGH, LN2_LOW = 0.693359375, -2.12194440e-4
 LOWEST, HIGHEST = -87.0, 88.0
-# Slots of a tile of attention, processed for all tokens before the next tile: with 64 dimensions in
-# float32 it takes 16 KiB, half of the L1 cache.
+# KV slots of a tile of attention: with 64 dimensions in float32 it takes 16 KiB, half of the L1
+# cache.
 SLOTS = 64
 # Polls of the barrier before a thread yields its core.
-PATIENCE = 2000
+SPINS = 2000
 
 
 @inline
 def exp(x):
     """e^x to about two units in the last place."""
     x = min(max(x, np.float32(LOWEST)), np.float32(HIGHEST))
-    # Nearest whole number of ln 2s in x.
     n = np.floor(x * np.float32(LOG2_E) + np.float32(0.5))
     # ln 2 in two parts, the first with few bits, so that n times it is exact.
     r = x - n * np.float32(LN2_HIGH) - n * np.float32(LN2_LOW)
@@ -71,14 +70,14 @@ def rms_norm(x, weight, eps, y):
     for i in range(size):
         total += x[i] * x[i]
     # One division a vector instead of one an element.
-    by = np.float32(1) / np.sqrt(total / np.float32(size) + eps)
+    scale = np.float32(1) / np.sqrt(total / np.float32(size) + eps)
     for i in range(size):
-        y[i] = x[i] * by * weight[i]
+        y[i] = x[i] * scale * weight[i]
 
 
 @exact
 def rotate_head(head, cos, sin, to):
-    """Rotary embedding of a head (size,)."""
+    """Rotary embedding of a head (size,), written to `to`."""
     half = head.shape[0] // 2
     for i in range(half):
         # The first half of the sines is negative: (a, b) -> (a cos - b sin, b cos + a sin).
@@ -92,47 +91,48 @@ def attend(q, keys, values, bases, views, weights, to):
 
     q (tokens, size), flat; `bases` (tokens,): offset of each token's row of slots; `views`: the
     slots that each token attends to (tokens, extent), their counts, extent; `to`: (array, row
-    stride). Slots are tiled, so that their keys and values stay in the L1 cache for all tokens.
+    stride). Slots are processed in tiles, each for all tokens: its keys and values stay in the L1
+    cache.
     """
     seen, counts, extent = views
-    # `weights` (tokens, room): a vector more than slots, see `key_products`.
-    tokens, room, most = bases.shape[0], extent + vector(), np.int64(0)
+    # `weights` (tokens, stride): a vector more than slots, see `key_products`.
+    tokens, stride, most = bases.shape[0], extent + vector(), np.int64(0)
     size = q.shape[0] // tokens
     for t in range(tokens):
         most = max(most, counts[t])
     for begin in range(0, most, SLOTS):
         for t in range(tokens):
-            # Each token has its own list of slots: a tile of one may cover other slots than
-            # another's.
+            # Each token has its own list of slots, so the tiles of two may be different slots.
             slots = min(counts[t] - begin, SLOTS)
             if slots > 0:
-                seen_at, at = t * extent + begin, t * room + begin
+                seen_at, at = t * extent + begin, t * stride + begin
                 query, products = q[t * size : (t + 1) * size], weights[at : at + slots]
-                products_of(query, keys, bases[t], seen[seen_at : seen_at + slots], products)
+                query_key_products(query, keys, bases[t], seen[seen_at : seen_at + slots], products)
     scale = np.float32(1) / np.sqrt(np.float32(size))
     for t in range(tokens):
-        softmax_inplace(weights[t * room : t * room + counts[t]], scale)
-        # A padded query without slots: no softmax over nothing.
+        softmax_inplace(weights[t * stride : t * stride + counts[t]], scale)
+        # A padded query attends to no slot: its output is 0.
         if counts[t] == 0:
             to[0][t * to[1] : t * to[1] + size] = 0
     for begin in range(0, most, SLOTS):
         for t in range(tokens):
             slots = min(counts[t] - begin, SLOTS)
             if slots > 0:
-                seen_at, at = t * extent + begin, t * room + begin
+                seen_at, at = t * extent + begin, t * stride + begin
                 output, shares = to[0][t * to[1] : t * to[1] + size], weights[at : at + slots]
-                sums_of(output, values, bases[t], seen[seen_at : seen_at + slots], shares, begin)
+                seen_slots = seen[seen_at : seen_at + slots]
+                weighted_value_sum(output, values, bases[t], seen_slots, shares, begin)
 
 
 @reassociate
-def products_of(q, keys, base, seen, weights):
-    """weights[j] = q k of slot seen[j]; `weights` has room for a vector more."""
+def query_key_products(q, keys, base, seen, weights):
+    """weights[j] = q k of slot seen[j]; the memory after `weights` has room for a vector more."""
     size, lanes = q.shape[0], vector()
     # Whole vectors first, then the remaining dimensions one by one.
     whole, step = size // lanes * lanes, MAX_VECTORS * lanes
     for begin in range(0, whole, step):
         count = min(MAX_VECTORS, (whole - begin) // lanes)
-        # `onto` is `begin`: the first dimensions overwrite the weights, later ones add.
+        # The last argument, `begin`: dimensions from 0 on overwrite the weights, later ones add.
         key_products(count, SlotRange(base, size, begin, begin), seen, weights, keys, q)
     for i in range(whole, size):
         for j in range(seen.shape[0]):
@@ -142,15 +142,15 @@ def products_of(q, keys, base, seen, weights):
 
 
 @reassociate
-def sums_of(to, values, base, seen, weights, onto):
-    """to = sum over j of weights[j] v of slot seen[j]; += unless `onto` is 0."""
+def weighted_value_sum(to, values, base, seen, weights, onto):
+    """to = sum over j of weights[j] v of slot seen[j]; += unless `onto` is 0. `onto`: the tile's
+    first slot, 0 for the first tile."""
     size, lanes = to.shape[0], vector()
     whole, step = size // lanes * lanes, MAX_VECTORS * lanes
     for begin in range(0, whole, step):
         count = min(MAX_VECTORS, (whole - begin) // lanes)
         value_sums(count, SlotRange(base, size, begin, onto), seen, weights, values, to)
     for i in range(whole, size):
-        # `onto` is the tile's first slot: 0 for the first tile, which overwrites.
         to[i] = to[i] if onto else np.float32(0)
         for j in range(seen.shape[0]):
             to[i] += weights[j] * number(values[base + seen[j] * size + i])
@@ -161,16 +161,16 @@ def softmax_inplace(weights, scale):
     """weights = softmax(scale weights)."""
     most, total, slots = np.float32(-np.inf), np.float32(0), weights.shape[0]
     for j in range(slots):
-        # Before scaling: the scale is positive, so the largest stays the largest.
+        # Unscaled: the scale is positive, so the maximum is the same weight.
         most = max(most, weights[j])
     for j in range(slots):
         # At most e^0, so nothing overflows.
         weights[j] = exp((weights[j] - most) * scale)
     for j in range(slots):
         total += weights[j]
-    by = np.float32(1) / total
+    inverse = np.float32(1) / total
     for j in range(slots):
-        weights[j] *= by
+        weights[j] *= inverse
 
 
 @exact
@@ -178,27 +178,26 @@ def barrier_wait(arrived, workers, stage):
     """Waits until every thread has reached this stage; returns the number of the next."""
     if workers > 1:
         arrive(arrived)
-        looks = 0
-        # The count only grows: stage s is over when (s + 1) times all threads have arrived. Nothing
-        # is reset, so no thread can miss it.
+        polls = 0
+        # The count is never reset, so no thread can miss the end of a stage: stage s ends at
+        # (s + 1) * workers arrivals.
         while arrivals(arrived) < (stage + 1) * workers:
-            looks += 1
-            if looks > PATIENCE:  # another thread may need this core
+            polls += 1
+            if polls > SPINS:  # another thread may need this core
                 give_way()
     return stage + 1
 
 
 @exact
-def list_slots(mask, n, extent, room):
-    """Turns a mask (n, extent), flat, into ascending slots (n, extent) and counts (n,), both
-    written to `room`."""
-    seen, counts = room
+def list_slots(mask, n, extent, out):
+    """The slots of each token by a mask (n, extent), flat. `out`: arrays for the ascending slots
+    (n, extent) and their counts (n,). Returns both and the extent."""
+    seen, counts = out
     for t in range(n):
         count = 0
         for slot in range(extent):
             if mask[t * extent + slot]:
-                # Ascending, so sums over slots have one order; a list, so masked slots cost
-                # nothing.
+                # Ascending, so that sums over slots have one order.
                 seen[t * extent + count] = slot
                 count += 1
         counts[t] = count
@@ -223,7 +222,8 @@ def add_residual(x, back, bias):
 
 @exact
 def apply_gate(wide, bias, active, part):
-    """active = silu(gate) up, of one vector; a block of `wide` holds half a block of each."""
+    """active = silu(gate) up, of one vector; a block of `wide` is half a block of gates and half a
+    block of ups. `part`: (index, count) of the threads, which divide the blocks."""
     blocks = wide.shape[0] // BLOCK
     for b in range(blocks * part[0] // part[1], blocks * (part[0] + 1) // part[1]):
         at, middle, to = b * BLOCK, b * BLOCK + HALF_BLOCK, b * HALF_BLOCK

@@ -22,17 +22,18 @@ __all__ = [
 
 BLOCK = 32
 """Outputs of a matrix that are contiguous in memory: the width of a block of weights."""
-# Gate and up outputs alternate by half blocks, so one block holds both of 16 inner units.
 HALF_BLOCK = 16
+"""Gate and up outputs alternate by half blocks: a block has both of 16 MLP units."""
 
 
 class ModelSizes(NamedTuple):
-    """Sizes of one model, or of `members` models of one shape.
+    """Sizes of one model, or of `members` models of one shape. `size`: of a head; `inner`: MLP
+    units; `outputs`: of the output head; `normed_heads`: whether query and key heads have norms.
 
     A member's matrices are stored one after another: for each layer QKV, attention output, gate and
     up interleaved, down; then the head. So are its vectors: for each layer both norms, the norms of
-    query and key heads, the biases of the four matrices; then the last norm. Numbers of outputs are
-    padded to whole blocks.
+    query and key heads, the biases of the four matrices; then the last norm. Outputs are padded to
+    whole blocks, MLP units to half blocks.
     """
 
     members: int
@@ -48,10 +49,10 @@ class ModelSizes(NamedTuple):
 
 
 class PackedWeights(NamedTuple):
-    """A model's weights, each a flat array: `embedding` (members, vocabulary, hidden);
-    `matrices` in one of the formats of `weight_formats`;
-    `vectors`, `cos` and `sin` (positions, size), the first half of the sines negative, as float32;
-    `windowed` (layers,).
+    """A model's weights, each a flat array: `embedding` (members, vocabulary, hidden); `matrices`
+    in one of the formats of `weight_formats`; `vectors`; `cos` and `sin` (positions, size), the
+    first half of the sines negated; the last three as float32. `windowed` (layers,): whether a
+    layer has a sliding window. `eps`: of the norms.
     """
 
     embedding: Any
@@ -64,8 +65,9 @@ class PackedWeights(NamedTuple):
 
 
 class LayerOffsets(NamedTuple):
-    """Offsets of one layer's matrices (`w` to `w_end`) and vectors (`norm` to `v_end`), and padded
-    numbers of outputs: `width` of attention, `qkv` and `back`."""
+    """Offsets of one layer's matrices (`w` of QKV to `w_end`) and vectors (`norm` before attention,
+    `after` before the MLP, to `v_end`). Row lengths: `width` of attention's outputs; padded, `qkv`
+    of QKV and `back` of attention output and down."""
 
     width: int
     qkv: int
@@ -106,7 +108,9 @@ class BatchInputs(NamedTuple):
 
 
 class SharedBuffers(NamedTuple):
-    """Activations that a pass's threads share, n rows each; `arrived`: the barrier's count."""
+    """Activations that a pass's threads share, flat: `projected` (n, qkv), `attended` (n, width),
+    `back` (n, back), `wide` (n, 2 inner): gate and up outputs, `active` (n, inner); see
+    LayerOffsets. `arrived` (1,): the barrier's count."""
 
     projected: Any
     attended: Any
@@ -117,10 +121,10 @@ class SharedBuffers(NamedTuple):
 
 
 class Workspace(NamedTuple):
-    """One thread's private buffers, for up to n tokens that attend to `extent` slots: `x`, `h` (n,
+    """One thread's private buffers, for up to n tokens that attend to `extent` slots. `x`, `h` (n,
     hidden): residual stream and normed input; `halved`: activations as bfloat16, aligned to cache
-    lines; `head`, `q`, `bases`, `weights`: attention of one head for a block of tokens; `full`,
-    `near`: the slots that each token attends to, ascending (n, extent), and their counts (n,)."""
+    lines; `head` (size,), `q`, `bases`, `weights`: attention of one head for up to MAX_HEAD_TOKENS
+    tokens; `full`, `near`: (slots (n, extent), counts (n,)) of `list_slots`."""
 
     x: Any
     h: Any
@@ -136,8 +140,9 @@ class Workspace(NamedTuple):
 class ProductArgs(NamedTuple):
     """One step of y = x w: some rows of x times `inputs` rows of one block of w. `x`, `w`, `y`:
     offsets; `x_step`, `y_step`: row strides; `first`: 1 to overwrite y, 0 to add to it; `ahead`,
-    `pace`: offset of the weights to prefetch and how many for each input; `tile`: tokens that share
-    an AMX tile. All in elements, which hold several weights each in pairs and tiles."""
+    `pace`: offset of the weights to prefetch, and how many of them per input; `tile`: tokens that
+    share an AMX tile. Offsets and strides count elements, each several weights in pairs and
+    tiles."""
 
     x: int
     x_step: int
@@ -154,10 +159,10 @@ class ProductArgs(NamedTuple):
 class DraftBatch(NamedTuple):
     """n draft requests, grouped by member.
 
-    `requests` (n, 6): member; row of the KV arena; length of the text; how many of its tokens are
-    in the KV cache; offset in `text` of the tokens that are not; size of the vocabulary to propose
-    from. `widths` (n, levels): children of each node by level, 0 below the draft's depth. `ends_at`
-    (n + 1,): where each draft's end-of-text tokens begin in `ends`; such nodes get no children.
+    `requests` (n, 6): member; row of the KV arena; length of the text; number of its tokens in the
+    KV cache; offset in `text` of its other tokens; size of the vocabulary to propose from. `widths`
+    (n, levels): children of each node by level, 0 below the draft's depth. `ends_at` (n + 1,):
+    where each draft's end-of-text tokens begin in `ends`; such nodes get no children.
 
     Coupled drafts: `noise_at` (n, levels): offset of a level's Gumbel noise in `noise`, -1 for
     drafts without; `temperature` (n,): that of sampling. `calibration_temperature` (n,): scores are
@@ -179,15 +184,16 @@ class DraftBatch(NamedTuple):
 
 
 class DraftOutputs(NamedTuple):
-    """n drafts, filled in level by level. `nodes` (n, most, 3): token, parent, rank among siblings.
-    `fed` (n, most): the nodes that were fed, in order; `rows` (n, most + 1): the row of logits of
-    the root and of each fed node. `counts` (n, 3): nodes, fed nodes, passes.
+    """n drafts of at most `most` nodes, filled in level by level. `nodes` (n, most, 3): token,
+    parent, rank among siblings. `fed` (n, most): the nodes that were fed, in order; `rows` (n, most
+    + 1): the row of logits of the root and of each fed node. `counts` (n, 3): nodes, fed nodes,
+    passes.
 
     State between passes: `places`, `scores`, `path_scores` (n, most) by node; `frontier` (n, most)
     and its size `width` (n,): nodes to feed next, at first unread tokens of the text; `ids`,
-    `values`: the largest utilities of one choice. `utilities`, flat: for each row of logits (rows,
-    outputs) if a draft is coupled, else of the last one only. `moments` (rows, 3): the utilities'
-    mean and variance under the scores, and their sum, NaN if one of them is.
+    `values`: the largest utilities of one choice. `utilities`, flat: (rows of logits, outputs) if a
+    draft is coupled, else of the last row only. `moments` (rows, 3): the utilities' mean and
+    variance under the scores, and their sum, NaN if one of them is.
     """
 
     nodes: Any

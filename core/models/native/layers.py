@@ -1,5 +1,5 @@
-"""The native pass as one compiled function (`kernel`), layer by layer: attention half, gated half.
-numba compiles it when it is first needed, in some seconds, and caches it for the next start.
+"""The native pass as one compiled function (`kernel`), layer by layer: attention half, gated half
+(the MLP). numba compiles it at its first call, in some seconds, and caches it for the next start.
 """
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc, untyped-decorator"
 # mypy: disable-error-code="var-annotated"
@@ -105,8 +105,8 @@ def add_residual_rows(shape, w, bias_at, at, span, s, x):
 
 @inline
 def store_kv(shape, w, at, inputs, span, s, layer_row, store, head):
-    """Writes keys and values to their slots. Every thread writes all of them, the same bits, which
-    saves a barrier."""
+    """Writes keys and values to their slots. Every thread writes all of them: the bits are the
+    same, and it saves a barrier."""
     keys, values, slots = store
     size, normed_size = shape.size, shape.size if shape.normed_heads else 0
     norm, none = stretch(w.vectors, at.k_norm, normed_size), stretch(w.vectors, at.k_norm, 0)
@@ -183,7 +183,7 @@ def attention_half(shape, w, at, inputs, span, s, rows, store, views, workspace,
         h, np.int64(0), shape.hidden, w.matrices, at.w,
         s.projected, first * at.qkv, at.qkv, count, part, halved,
     )  # fmt: skip
-    # QKV is complete: keys and queries of all outputs are read by every thread.
+    # Every thread reads the QKV outputs of all.
     stage = barrier_wait(s.arrived, part[1], stage)
     store_kv(shape, w, at, inputs, span, s, rows, store, workspace.head)
     attend_heads(shape, w, at, inputs, span, s, rows, store, views, workspace, part)
@@ -205,8 +205,8 @@ def gated_half(shape, w, at, span, s, workspace, part, stage):
         h, np.int64(0), shape.hidden, w.matrices, at.up,
         s.wide, first * up, up, count, part, halved,
     )  # fmt: skip
-    # No barrier before: a thread gates the very blocks that it has multiplied, as gate and up of a
-    # unit are in one block.
+    # No barrier before: a thread gates the blocks that it has multiplied; gate and up of a unit are
+    # in one block.
     apply_gates(shape, w, at, span, s, part)
     stage = barrier_wait(s.arrived, part[1], stage)
     products(
@@ -229,7 +229,7 @@ def embed(shape, w, member, tokens, x):
 
 @inline
 def begin_residual(shape, w, inputs, member, span, s, x, steps, w_at, v_at):
-    """x = a member's embeddings, or x += what the call before has left in `s.back`."""
+    """x = a member's embeddings, or x += the product that the last call left in `s.back`."""
     zero = np.int64(0)
     if steps[0] == 0 and steps[2] != GATED_HALF:
         embed(shape, w, member, stretch(inputs.tokens, span[0], span[1]), x)
@@ -237,15 +237,16 @@ def begin_residual(shape, w, inputs, member, span, s, x, steps, w_at, v_at):
         at = layout(shape, w_at, v_at)
         add_residual_rows(shape, w, at.out_bias, at, span, s, x)
     elif steps[2] == ATTENTION_HALF:
-        # It was the layer before that ended with its MLP.
+        # The last call ended with the MLP of the layer before.
         at = layout(shape, w_at, v_at - layout(shape, zero, zero).v_end)
         add_residual_rows(shape, w, at.down_bias, at, span, s, x)
 
 
 @inline
 def run_layers(shape, w, inputs, span, s, store, views, workspace, part, steps, w_at, v_at, stage):
-    """The layers of `steps` for one member's tokens; the offsets after them, and the barrier's
-    stage. `views`: the slots that all layers see, and those with a window."""
+    """The layers of `steps` for one member's tokens; returns the offsets after them, and the
+    barrier's stage. `views`: the slots that tokens attend to in layers with full attention, and in
+    those with a window."""
     half = steps[2]
     for layer in range(steps[0], min(steps[1], shape.layers)):
         at, rows = layout(shape, w_at, v_at), layer * store[2][0]
@@ -266,10 +267,10 @@ def run_layers(shape, w, inputs, span, s, store, views, workspace, part, steps, 
 
 @inline
 def run_head(shape, w, inputs, span, logits, begin, workspace, part, w_at, v_at):
-    """One member's rows of `logits`, from row `begin` on; the row after them."""
+    """One member's rows of `logits`, from row `begin` on; returns the row after them."""
     hidden, end = shape.hidden, span[0] + span[1]
     norm = stretch(w.vectors, v_at, hidden)
-    # `wanted` is ascending, and tokens are grouped by member: this member's part begins here.
+    # `wanted` is ascending, and tokens are grouped by member: this member's begin at `begin`.
     row = begin
     while row < inputs.wanted.shape[0] and inputs.wanted[row] < end:
         x = stretch(workspace.x, (inputs.wanted[row] - span[0]) * hidden, hidden)
@@ -287,12 +288,12 @@ def run_members(shape, w, inputs, store, s, logits, steps, workspace, part):
     """See `run` below."""
     n = inputs.tokens.shape[0]
     extent = inputs.full.shape[0] // n
-    # By each thread for itself, once a pass: layers share the lists.
+    # Once a pass, since layers share the lists; in each thread, which saves a barrier.
     all_seen = near_seen = list_slots(inputs.full, n, extent, workspace.full)
     if inputs.near.shape[0]:
         near_seen = list_slots(inputs.near, n, extent, workspace.near)
     views = (all_seen, near_seen)
-    # All int64: for another type numba would compile every callee once more.
+    # int64 everywhere: for another type numba would compile every callee once more.
     zero = np.int64(0)
     stage, num_outputs, w_at = zero, zero, zero
     v_at = steps[0] * layout(shape, zero, zero).v_end
@@ -307,13 +308,14 @@ def run_members(shape, w, inputs, store, s, logits, steps, workspace, part):
                 shape, w, inputs, span, logits, num_outputs, workspace, part, w_at, v_at
             )
             w_at, v_at = w_at + shape.hidden * shape.outputs, v_at + shape.hidden
-    # Logits are complete when the first thread returns.
+    # No thread returns before the logits are complete.
     barrier_wait(s.arrived, part[1], stage)
 
 
 @cache
 def kernel(keep: bool) -> Callable[..., None]:
-    """The compiled pass; see `run` below. `keep`: cached on disk, which needs a writable folder."""
+    """The compiled pass; see `run` below. `keep`: cache it on disk, which needs a writable
+    folder."""
     compiled_kernel: Callable[..., None] = _compile_kernel(
         source_hash_of(Path(__file__).parent), cached_entry if keep else entry
     )
@@ -321,8 +323,8 @@ def kernel(keep: bool) -> Callable[..., None]:
 
 
 def source_hash_of(folder: Path) -> int:
-    """A hash of all compiled sources. numba's disk cache checks only the file of the cached
-    function, but also the values it closes over: closing over this hash covers the other files."""
+    """A hash of all compiled sources. numba's disk cache checks the file of the cached function and
+    the values that it closes over, but no other file: this hash, closed over, covers them."""
     return zlib.crc32(b"".join(file.read_bytes() for file in sorted(folder.glob("*.py"))))
 
 

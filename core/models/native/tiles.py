@@ -1,10 +1,10 @@
 """Products of a few vectors with a block of weights in AMX tiles, as LLVM IR: one instruction
 multiplies 16 rows of 32 bfloat16 with 32 x 16 weights and accumulates in float32.
 
-A float32 is the sum of three bfloat16 with 8 bits of mantissa each, whose products with a bfloat16
-are exact in float32: it takes three rows of a tile. (Subnormal numbers count as 0, and the first
-part of the largest float32 would be infinite.) Each row is summed in one order, whatever else is in
-its tile.
+A float32 input is the sum of three bfloat16 with 8 bits of mantissa each, whose products with a
+bfloat16 are exact in float32: its parts are three rows of a tile. (Subnormal numbers count as 0,
+and the first part of the largest float32 would be infinite.) The order in which a row is summed
+does not depend on the other rows of its tile.
 """
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc, untyped-decorator"
 # numba types these functions, by what they are called with.
@@ -24,12 +24,11 @@ from core.models.native.weight_formats import TILE, WeightFormat, kind_of
 
 __all__ = ["release_tiles", "configure_tiles", "multiply_tiles"]
 
-# Tiles by number: of sums those of the first rows, both halves of a block's outputs, then those of
-# the second rows; of x the first rows and the second; of weights both halves.
-# All eight tiles of a core are in use.
+# The eight tile registers of a core: sums by tile of tokens and half of a block's outputs; x by
+# tile of tokens; weights by half.
 SUM_REGISTERS, ROW_REGISTERS, HALF_REGISTERS = ((0, 1), (2, 3)), (4, 5), (6, 7)
 ROW = BLOCK * 4
-"""Bytes of a block's outputs, and of its weights for two inputs; half of one is a row of a tile."""
+"""Bytes of a block's outputs, and of its weights for two inputs; half of them is a tile's row."""
 
 
 @intrinsic
@@ -48,8 +47,8 @@ def configure_tiles(typing, w, tokens):
         tile = builder.select(fits, count, half)
         tile = builder.select(builder.icmp_signed(">", tile, one), tile, one)
         rows = builder.trunc(builder.mul(tile, _int64(kind.parts)), ir.IntType(8))
-        # The first byte says which form this has; then 16 bytes on each tile's bytes of a row, two
-        # of them, and 48 on its rows.
+        # Byte 0: the version of this layout; from byte 16 on each tile's bytes of a row, in two
+        # bytes; from byte 48 on its rows, in one.
         blank = ir.Constant(ir.ArrayType(ir.IntType(8), 64), [1] + [0] * 63)
         config = cgutils.alloca_once(builder, blank.type)
         builder.store(blank, config)
@@ -66,7 +65,8 @@ def configure_tiles(typing, w, tokens):
 
 @intrinsic
 def release_tiles(typing, w):
-    """Releases the tiles, if w is in tiles: else every context switch would save them."""
+    """Releases the tiles, if w is in tiles: while they are configured, every context switch saves
+    them."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         if kind_of(w.dtype).tiles:
@@ -80,19 +80,19 @@ def multiply_tiles(
     builder: Any, kind: WeightFormat, begins: list[Any], tokens: Any, at: ProductArgs
 ) -> None:
     """`multiply` for weights in tiles; `begins`: pointers to x, w, y."""
-    # One or two tiles of tokens share each load of weights.
     two = builder.icmp_signed(">", tokens, at.tile)
     arguments = [*begins, at.x_step, at.y_step, at.inputs, at.first, tokens, at.tile]
     with builder.if_else(two) as (then, otherwise):
         with then:
-            builder.call(_walk(builder.module, kind, 2), arguments)
+            builder.call(_product_of_tiles(builder.module, kind, 2), arguments)
         with otherwise:
-            builder.call(_walk(builder.module, kind, 1), arguments)
+            builder.call(_product_of_tiles(builder.module, kind, 1), arguments)
 
 
-def _walk(module: Any, kind: WeightFormat, many: int) -> Any:
-    """The loop over inputs with one or two tiles of rows (`many`), and the sums' way into y."""
-    name = f"tiles_{many}_{kind.name}"
+def _product_of_tiles(module: Any, kind: WeightFormat, num_tiles: int) -> Any:
+    """The function that multiplies one or two tiles of tokens (`num_tiles`), which share each load
+    of weights, and adds the products to y."""
+    name = f"tiles_{num_tiles}_{kind.name}"
     if name in module.globals:
         return module.globals[name]
     float32 = ir.FloatType()
@@ -107,12 +107,12 @@ def _walk(module: Any, kind: WeightFormat, many: int) -> Any:
     # Sums go through memory: tiles cannot be added to y in registers.
     buffer = builder.alloca(ir.ArrayType(float32, 2 * TILE * BLOCK))
     buffer.align = LINE
-    of_token = builder.mul(x_step, _int64(2 * kind.inputs))
-    # Bytes from one row of a tile to the next: a token's parts are rows of their own.
-    row = builder.udiv(of_token, _int64(kind.parts))
+    token_bytes = builder.mul(x_step, _int64(2 * kind.inputs))
+    # From one row of a tile to the next: each part of a token is a row.
+    row_bytes = builder.udiv(token_bytes, _int64(kind.parts))
     rows = [builder.bitcast(x, _byte_pointer())]
-    rows.append(builder.gep(rows[0], [builder.mul(of_token, tile)]))
-    sums = [number for pair in SUM_REGISTERS[:many] for number in pair]
+    rows.append(builder.gep(rows[0], [builder.mul(token_bytes, tile)]))
+    sums = [number for pair in SUM_REGISTERS[:num_tiles] for number in pair]
     for number in sums:
         builder.call(_intrinsic(module, "tilezero", ir.IntType(8)), [_byte(number)])
     load = _intrinsic(module, "tileloadd64", ir.IntType(8), _byte_pointer(), ir.IntType(64))
@@ -123,23 +123,23 @@ def _walk(module: Any, kind: WeightFormat, many: int) -> Any:
             builder.bitcast(w, _byte_pointer()),
             [builder.mul(loop.index, _int64(TILE * ROW))],
         )
-        here = builder.mul(loop.index, _int64(LINE))
+        offset = builder.mul(loop.index, _int64(LINE))
         for half, number in enumerate(HALF_REGISTERS):
             begin = builder.gep(weights, [_int64(half * LINE)])
             builder.call(load, [_byte(number), begin, _int64(ROW)])
             # Each weight tile is used for all tokens before the next is loaded.
-            for which in range(many):
+            for i in range(num_tiles):
                 if half == 0:
-                    begin = builder.gep(rows[which], [here])
-                    builder.call(load, [_byte(ROW_REGISTERS[which]), begin, row])
-                arg_types = [SUM_REGISTERS[which][half], ROW_REGISTERS[which], number]
-                builder.call(multiply, [_byte(one) for one in arg_types])
+                    begin = builder.gep(rows[i], [offset])
+                    builder.call(load, [_byte(ROW_REGISTERS[i]), begin, row_bytes])
+                operands = [SUM_REGISTERS[i][half], ROW_REGISTERS[i], number]
+                builder.call(multiply, [_byte(one) for one in operands])
     begin = builder.bitcast(buffer, _byte_pointer())
-    of_tile = builder.mul(tile, _int64(kind.parts * ROW))
+    tile_bytes = builder.mul(tile, _int64(kind.parts * ROW))
     store = _intrinsic(module, "tilestored64", ir.IntType(8), _byte_pointer(), ir.IntType(64))
     for number in sums:
         to = builder.gep(begin, [_int64(number % 2 * LINE)])
-        to = builder.gep(to, [of_tile]) if number in SUM_REGISTERS[1] else to
+        to = builder.gep(to, [tile_bytes]) if number in SUM_REGISTERS[1] else to
         builder.call(store, [_byte(number), to, _int64(ROW)])
     _sum_parts(builder, kind, begin, (y, y_step), tokens, first)
     builder.ret_void()
@@ -149,25 +149,25 @@ def _walk(module: Any, kind: WeightFormat, many: int) -> Any:
 def _sum_parts(
     builder: Any, kind: WeightFormat, begin: Any, to: Any, tokens: Any, first: Any
 ) -> None:
-    """Adds up each token's outputs over its bfloat16 parts, the largest part first."""
+    """Adds up each token's outputs over its bfloat16 parts, the largest part first, and writes them
+    (`first`), or adds them, to y."""
     y, y_step = to
     vector = ir.VectorType(ir.FloatType(), TILE)
     zero = ir.Constant(vector, [0.0] * TILE)
-    fresh = builder.icmp_signed("!=", first, _int64(0))
+    overwrites = builder.icmp_signed("!=", first, _int64(0))
     with cgutils.for_range(builder, tokens) as loop:
         token = builder.gep(begin, [builder.mul(loop.index, _int64(kind.parts * ROW))])
         for half in range(2):
-            place = builder.gep(y, [builder.mul(loop.index, y_step)])
-            place = builder.gep(place, [_int64(half * TILE)])
-            place = builder.bitcast(place, vector.as_pointer())
+            output = builder.gep(y, [builder.mul(loop.index, y_step)])
+            output = builder.gep(output, [_int64(half * TILE)])
+            output = builder.bitcast(output, vector.as_pointer())
             total = None
             for part in range(kind.parts):
-                own = builder.gep(token, [_int64(part * ROW + half * LINE)])
-                own = builder.load(builder.bitcast(own, vector.as_pointer()), align=LINE)
-                # high first, then middle and low, always.
-                total = own if total is None else builder.fadd(total, own)
-            before = builder.select(fresh, zero, builder.load(place, align=4))
-            builder.store(builder.fadd(before, total), place).align = 4
+                term = builder.gep(token, [_int64(part * ROW + half * LINE)])
+                term = builder.load(builder.bitcast(term, vector.as_pointer()), align=LINE)
+                total = term if total is None else builder.fadd(total, term)
+            before = builder.select(overwrites, zero, builder.load(output, align=4))
+            builder.store(builder.fadd(before, total), output).align = 4
 
 
 def _intrinsic(module: Any, name: str, *arg_types: Any) -> Any:

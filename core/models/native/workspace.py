@@ -1,5 +1,5 @@
 """Buffers of the native pass: its inputs, made from a batch of feeds, and the workspace of its
-threads. Allocated here, since compiled code that allocates nothing counts no references.
+threads. Compiled code allocates nothing, so that it counts no references.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ __all__ = [
 ]
 
 PassBuffers = tuple[tuple[Array, Array, tuple[int, int]], SharedBuffers, tuple[Workspace, ...]]
-"""KV arena (keys, values, (rows, slots)); buffers that threads share; a workspace a thread."""
+"""KV arena (keys, values, (rows, slots)); buffers that threads share; a workspace per thread."""
 
-# Buffers of passes of up to KEPT_TOKENS tokens are reused: allocating them takes a twentieth of a
+# Buffers of passes of up to CACHED_TOKENS tokens are reused: allocating them takes a twentieth of a
 # pass of one token. They grow in steps of STEP slots, since a text grows token by token.
-KEPT_TOKENS, STEP = 64, 512
+CACHED_TOKENS, STEP = 64, 512
 
 
 class DraftLimits(NamedTuple):
@@ -48,7 +48,7 @@ class BufferCache:
     """Reuses buffers between passes that run one at a time."""
 
     def __init__(self) -> None:
-        self._kept: tuple[SharedBuffers, tuple[Workspace, ...]] | None = None
+        self._buffers: tuple[SharedBuffers, tuple[Workspace, ...]] | None = None
         self._sizes = (0, 0, 0)
 
     def of(
@@ -56,21 +56,21 @@ class BufferCache:
     ) -> PassBuffers:
         """See `allocate_buffers`; `shape` and `parts` are the same in every call."""
         tokens, extent, workers = sizes
-        if tokens > KEPT_TOKENS:
+        if tokens > CACHED_TOKENS:
             return allocate_buffers(shape, parts, sizes, arena)
-        if self._kept is None or extent > self._sizes[1] or workers != self._sizes[2]:
-            # Always for KEPT_TOKENS tokens: only the extent makes the buffers grow.
-            capacity = KEPT_TOKENS, -(-extent // STEP) * STEP, workers
-            self._kept = allocate_buffers(shape, parts, capacity, arena)[1:]
-            self._sizes = capacity  # not before: there may be no memory for it
-        return (_kv_arrays(arena), *self._kept)
+        if self._buffers is None or extent > self._sizes[1] or workers != self._sizes[2]:
+            # Always for CACHED_TOKENS tokens: only the extent makes the buffers grow.
+            capacity = CACHED_TOKENS, -(-extent // STEP) * STEP, workers
+            self._buffers = allocate_buffers(shape, parts, capacity, arena)[1:]
+            self._sizes = capacity  # after the allocation, which may fail
+        return (_kv_arrays(arena), *self._buffers)
 
 
 def allocate_buffers(
     shape: ModelSizes, parts: int, sizes: tuple[int, int, int], arena: KVArena
 ) -> PassBuffers:
-    """`sizes`: tokens, slots attended to, threads. `parts`: bfloat16 values that an activation is
-    split into (see `WeightFormat`)."""
+    """Uninitialized buffers of a pass over `arena`. `sizes`: tokens, slots attended to, threads.
+    `parts`: bfloat16 values that an activation is split into (see `WeightFormat`)."""
     tokens, extent, workers = sizes
     workspaces = tuple(_workspace(shape, parts, tokens, extent) for _ in range(workers))
     return _kv_arrays(arena), _shared_buffers(shape, tokens), workspaces
@@ -87,7 +87,6 @@ def _shared_buffers(shape: ModelSizes, tokens: int) -> SharedBuffers:
     back = -(-shape.hidden // BLOCK) * BLOCK
     projected = -(-(attended + 2 * shape.kv_heads * shape.size) // BLOCK) * BLOCK
     sizes = projected, attended, back, 2 * shape.inner, shape.inner
-    # Uninitialized: each is written whole before it is read.
     arrays = (np.empty(tokens * size, np.float32) for size in sizes)
     return SharedBuffers._make((*arrays, np.zeros(1, np.int64)))
 
@@ -96,16 +95,17 @@ def _workspace(shape: ModelSizes, parts: int, tokens: int, extent: int) -> Works
     widest = max(shape.hidden, shape.heads * shape.size, shape.inner)
     # Tiles are loaded whole, also past the last token.
     halved = empty_aligned((tokens + TILE) * widest * parts, np.uint16)
-    # Attention weights have room for a vector more than slots: `key_products` writes whole vectors.
-    together = min(MAX_HEAD_TOKENS, tokens)
+    # `key_products` writes whole vectors, hence a vector more attention weights than slots.
+    head_tokens = min(MAX_HEAD_TOKENS, tokens)
     full, near = (
         (np.empty(tokens * extent, np.int32), np.empty(tokens, np.int64)) for _ in range(2)
     )
     return Workspace(
         np.empty(tokens * shape.hidden, np.float32), np.empty(tokens * shape.hidden, np.float32),
         halved,
-        np.empty(shape.size, np.float32), np.empty(together * shape.size, np.float32),
-        np.empty(together, np.int64), np.empty(together * (extent + registers()[0]), np.float32),
+        np.empty(shape.size, np.float32), np.empty(head_tokens * shape.size, np.float32),
+        np.empty(head_tokens, np.int64),
+        np.empty(head_tokens * (extent + registers()[0]), np.float32),
         full, near,
     )  # fmt: skip
 
@@ -122,8 +122,8 @@ def empty_inputs(limits: DraftLimits, members: int) -> BatchInputs:
 
 
 def pack_inputs(batch: Batch, members: int) -> tuple[BatchInputs, torch.Tensor | None]:
-    """A batch without padding, grouped by member; and the index of its tokens in the batch (rows x
-    width), flat, None if it is the identity."""
+    """The inputs of a batch, without its padding and grouped by member; and the index of each token
+    in the flat batch (rows x width), None if it is the identity."""
     rows, width = batch.tokens.shape
     if rows == 1:
         return _pack_single(batch), None
@@ -134,17 +134,16 @@ def pack_inputs(batch: Batch, members: int) -> tuple[BatchInputs, torch.Tensor |
     # Index of each token within its row: 0, 1, ..., for each row anew.
     nodes = np.arange(ends[-1]) - np.repeat(ends - counts, counts)
     places = np.repeat(np.array(order) * width, counts) + nodes
-    # No padding, and the rows are grouped already: then nothing is gathered.
-    asis = len(places) == rows * width and (members == 1 or rows == members)
+    # No padding, and the rows are grouped already.
+    is_identity = len(places) == rows * width and (members == 1 or rows == members)
 
     def gather(part: Array) -> Array:
         flat = part.reshape(rows * width, *part.shape[2:])
-        return flat if asis else flat[places]
+        return flat if is_identity else flat[places]
 
     slots = np.repeat(np.array([batch.plan.starts[row] for row in order]), counts) + nodes
     windowed = batch.near is not batch.full
     per_member = counts.reshape(members, -1).sum(1)
-    # Logits of every token; native code computes them for these alone.
     wanted = np.arange(ends[-1])
     inputs = BatchInputs(
         tokens=gather(batch.tokens),
@@ -156,11 +155,11 @@ def pack_inputs(batch: Batch, members: int) -> tuple[BatchInputs, torch.Tensor |
         near=gather(batch.near).reshape(-1) if windowed else np.zeros(0, np.bool_),
         wanted=wanted[-1:] if batch.last_only else wanted,
     )
-    return inputs, None if asis else torch.from_numpy(places)
+    return inputs, None if is_identity else torch.from_numpy(places)
 
 
 def _pack_single(batch: Batch) -> BatchInputs:
-    """A single row, the usual case, in few calls."""
+    """`pack_inputs` of a single row, the usual case, in few calls."""
     (row,), (start,), count = batch.plan.rows, batch.plan.starts, batch.plan.width
     return BatchInputs(
         tokens=batch.tokens[0],

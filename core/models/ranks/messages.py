@@ -1,6 +1,7 @@
-"""What the leader tells followers, and what they answer: msgspec, a tagged union of arrays.
+"""Messages between the leader of a model's ranks and its followers: msgspec, tagged unions of
+arrays.
 
-Tensors never travel here. Messages come from processes of one user or one trusted network; still
+No message holds a tensor. They come from processes of one user or one trusted network; still
 nothing in them is executed, and a message of unknown form is refused.
 """
 
@@ -34,9 +35,9 @@ __all__ = [
 ]
 
 FORMAT = 1
-"""Of these messages. Another one is another program: its follower is refused."""
+"""Version of these messages; a follower of another one is refused."""
 LONGEST = 1 << 26
-"""Bytes of a message; a longer one is not read."""
+"""Bytes of a message, at most; a longer one is refused."""
 
 
 class _RankMessage(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -44,7 +45,8 @@ class _RankMessage(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 
 
 class LoadShard(_RankMessage, tag="load"):
-    """Read this rank's part of a model. `name`, `local`, `file`: its ModelSource."""
+    """Read this rank's part of a model. `name`, `local`, `file`: its ModelSource; `split`, `count`:
+    its RankSplit; `threads` of this rank; `timeout_s` of its collectives."""
 
     name: str
     local: bool
@@ -62,15 +64,17 @@ class MeetRanks(_RankMessage, tag="meet"):
 
 
 class OpenRow(_RankMessage, tag="open"):
-    pass
+    """See `LanguageModel.open_row`; row numbers agree on all ranks."""
 
 
 class CloseRow(_RankMessage, tag="close"):
+    """See `LanguageModel.close_row`."""
+
     row: int
 
 
 class PassFeed(_RankMessage):
-    """A Feed."""
+    """See Feed."""
 
     row: int
     token_ids: list[int]
@@ -79,27 +83,29 @@ class PassFeed(_RankMessage):
 
 
 class RunPass(_RankMessage, tag="pass"):
-    """`number`: counts the passes, so that an answer is matched to its pass."""
+    """Run a pass. `number`: of the pass, which its PassDone repeats."""
 
     number: int
     feeds: list[PassFeed]
 
 
 class CommitRow(_RankMessage, tag="commit"):
+    """See `LanguageModel.commit`."""
+
     row: int
     nodes: list[int]
     keep: list[int]
 
 
 class EndRank(_RankMessage, tag="end"):
-    pass
+    """End the process."""
 
 
 ToFollower = LoadShard | MeetRanks | OpenRow | CloseRow | RunPass | CommitRow | EndRank
 
 
 class RankJoined(_RankMessage, tag="joined"):
-    """A follower is there. `format`: FORMAT."""
+    """The first message of a follower. `format`: its FORMAT."""
 
     rank: int
     format: int
@@ -107,17 +113,17 @@ class RankJoined(_RankMessage, tag="joined"):
 
 
 class RankArrived(_RankMessage, tag="arrived"):
-    """At the next step of loading: it waits for MeetRanks."""
+    """The rank is at the next step of loading, and waits for MeetRanks."""
 
 
 class ShardReady(_RankMessage, tag="ready"):
-    """Its passes are checked. `weight_bytes`: what its part of the weights takes."""
+    """The rank's passes are checked. `weight_bytes`: of its part of the weights."""
 
     weight_bytes: int
 
 
 class PassDone(_RankMessage, tag="done"):
-    """Collectives of one pass: how many, bytes of their tensors, seconds in them."""
+    """A pass has ended. Its collectives: their number, bytes of their tensors, seconds in them."""
 
     number: int
     collectives: int
@@ -139,13 +145,13 @@ def encode(message: ToFollower | FromFollower) -> bytes:
 
 
 def decode_call(data: bytes) -> ToFollower:
-    """What a follower is told. Raises ValueError for anything else."""
+    """A message to a follower. Raises ValueError for anything else."""
     call: ToFollower = _decode(data, ToFollower)
     return call
 
 
 def decode_reply(data: bytes) -> FromFollower:
-    """What a follower answers. Raises ValueError for anything else."""
+    """A message from a follower. Raises ValueError for anything else."""
     reply: FromFollower = _decode(data, FromFollower)
     return reply
 

@@ -1,11 +1,10 @@
-"""One rank's part of an LLM. transformers reads and divides the weights; its own passes through the
+"""One rank's part of an LLM. transformers reads and divides the weights; its passes through the
 module are the reference of the check at load.
 
-Tensor parallel: each rank has some heads and some of the MLP's units of every layer, and the pass
-is this project's own (compiled, else in torch calls) over those parts; the residual stream is on
-every rank, and after each half of a layer the ranks add up their products. The embedding is on
-every rank, the head's outputs are divided. Pipeline stages: transformers' pass, each rank has some
-layers.
+Tensor parallel: each rank has some heads and some MLP units of every layer, and runs this project's
+pass (compiled, else in torch calls) over them; the residual stream is on every rank, and after each
+half of a layer an all-reduce adds up the products. The embedding is on every rank, the head's
+outputs are divided. Pipeline parallel: each rank has some layers, and runs transformers' pass.
 """
 
 from __future__ import annotations
@@ -49,8 +48,9 @@ __all__ = ["RankForward", "check_split", "checked_shard", "info_of", "read_shard
 
 
 def check_split(config: Any, name: str, split: RankSplit) -> None:
-    """Whether a model can be divided so, by its configuration alone. Raises ConfigError for a
-    number that does not divide it, UnsupportedModelError for a kind that cannot be divided."""
+    """Checks by its configuration alone that a model can be divided so. Raises ConfigError for a
+    number of ranks that does not divide it, UnsupportedModelError for a model that cannot be
+    divided."""
     kind = architecture_of(config)
     if getattr(config, "quantization_config", None) is not None:
         raise UnsupportedModelError(
@@ -88,7 +88,7 @@ def check_split(config: Any, name: str, split: RankSplit) -> None:
 def info_of(
     whole: Any, source: ModelSource, dtype: torch.dtype, device: torch.device, fingerprint: str
 ) -> ModelInfo:
-    """Of the whole model. `whole`: without weights."""
+    """The ModelInfo of the whole model. `whole`: `module_without_weights`."""
     return ModelInfo(
         name=source.title,
         role="llm",
@@ -112,7 +112,7 @@ def read_shard(source: ModelSource, config: Any, dtype: torch.dtype, split: Rank
     )
     with reading_model(source):
         module = read_module(source, config, dtype, sizes).eval()
-    # Else it would be part of what tells models apart.
+    # Else the fingerprint would depend on the ranks.
     vars(module.config).pop("distributed_config", None)
     return module
 
@@ -120,9 +120,9 @@ def read_shard(source: ModelSource, config: Any, dtype: torch.dtype, split: Rank
 def checked_shard(
     module: Any, info: ModelInfo, split: RankSplit, group: RankGroup, meet: Callable[[], None]
 ) -> HfModel:
-    """The model behind LanguageModel, on every rank at once: each makes the same passes in the same
-    order. `meet` returns when all ranks have called it, however long that takes: a collective has a
-    timeout, and ranks read and compile at their own pace. Raises what `checked_model` does."""
+    """The model behind LanguageModel; to be called on every rank, since each makes the same passes
+    in the same order. `meet` returns when all ranks have called it, without a timeout as
+    collectives have: ranks read and compile at their own pace. Raises what `checked_model` does."""
     meet()
     if split.split == "pp":
         stage = module._pp_stage
@@ -133,15 +133,16 @@ def checked_shard(
 
 
 def _with_traffic(communicate: Any, group: RankGroup) -> Any:
-    """A stage's communication, with its traffic. Bytes are those that this rank gets."""
+    """A pipeline stage's communication, counted as traffic: the bytes of its result, else of its
+    argument."""
 
     def timed_call(*args: Any, **options: Any) -> Any:
         began = time.perf_counter()
-        found = communicate(*args, **options)
-        passed = (found, options.get("tensor"), *args)
-        num_bytes = next((part.nbytes for part in passed if isinstance(part, torch.Tensor)), 0)
+        result = communicate(*args, **options)
+        tensors = (result, options.get("tensor"), *args)
+        num_bytes = next((part.nbytes for part in tensors if isinstance(part, torch.Tensor)), 0)
         group.count_one(num_bytes, began)
-        return found
+        return result
 
     return timed_call
 
@@ -149,8 +150,8 @@ def _with_traffic(communicate: Any, group: RankGroup) -> Any:
 def _sharded_model(
     model: HfModel, module: Any, group: RankGroup, meet: Callable[[], None]
 ) -> HfModel:
-    """The same rank by this project's pass over its own part, which must give what transformers'
-    passes give. Rank 0 has the logits, and decides for all."""
+    """This rank's model with this project's pass. Raises UnsupportedModelError if its logits differ
+    from those of transformers' passes; rank 0 has the logits, and decides for all."""
     paths = tree_logits(model)
     plain = [plain_logits(module, model.device, path) for _, path in paths]
     weights = _local_weights(module, group)
@@ -158,17 +159,17 @@ def _sharded_model(
     meet()
     forward = _forward(weights, model.masks, model.vocab_size, group, compiled)
     divided = HfModel(module, model.info, model.masks, None, forward)
-    found = [got for got, _ in tree_logits(divided)]
+    tree = [logits for logits, _ in tree_logits(divided)]
     worst = 0.0
     if group.rank == 0:
-        worst = max(difference(p, g) for p, g in zip(plain, found, strict=True))
+        worst = max(difference(p, t) for p, t in zip(plain, tree, strict=True))
     if (worst := group.of_leader(worst)) > tolerance(model.dtype):
         raise UnsupportedModelError(
             f"model {model.info.name} has architecture {model.info.architecture} (a pass over "
             f"ranks and one through transformers differ by {worst:.2g}): without --llm-ranks it "
             "may be allowed"
         )
-    # The pass has what it needs of the layers.
+    # A compiled pass has packed copies of the weights: these are freed.
     if compiled_of(forward.inner):
         module.model.layers = torch.nn.ModuleList()
         module.lm_head.weight = torch.nn.Parameter(weights.head.to("meta").t(), requires_grad=False)
@@ -177,8 +178,8 @@ def _sharded_model(
 
 @torch.no_grad()
 def _local_weights(module: Any, group: RankGroup) -> LeanWeights:
-    """This rank's heads, MLP units and outputs of the head. The module's divided parameters become
-    plain ones of this rank's part."""
+    """This rank's weights: its heads, MLP units and outputs of the head. Replaces the module's
+    distributed parameters by plain ones of this rank's part."""
     from torch.distributed.tensor import DTensor
 
     embedding, head = module.get_input_embeddings(), module.get_output_embeddings()
@@ -189,7 +190,7 @@ def _local_weights(module: Any, group: RankGroup) -> LeanWeights:
         for name, parameter in list(part.named_parameters(recurse=False)):
             if isinstance(parameter, DTensor):
                 _set(part, name, parameter.to_local())
-    # transformers leaves some heads whole: then it is divided here.
+    # transformers does not divide a tied head, nor some others.
     if tied or len(head.weight) == len(embedding.weight):
         whole = embedding.weight if tied else head.weight
         first, end = outputs_of(len(whole), group.count, group.rank)
@@ -206,13 +207,13 @@ def _local_weights(module: Any, group: RankGroup) -> LeanWeights:
 
 
 def _set(part: Any, name: str, value: torch.Tensor) -> None:
-    # In `_parameters` directly: hooks that divide the module are gone from here on.
+    # In `_parameters` directly, past the hooks with which transformers divides modules.
     part._parameters[name] = torch.nn.Parameter(value.detach(), requires_grad=False)
 
 
 def outputs_of(total: int, count: int, rank: int) -> tuple[int, int]:
-    """First and end of a rank's outputs of the head, as torch divides tensors: the last ranks may
-    have fewer."""
+    """The range [first, end) of a rank's outputs of the head, as torch divides tensors: the last
+    ranks may have fewer."""
     each = -(-total // count)
     return min(total, rank * each), min(total, (rank + 1) * each)
 
@@ -224,11 +225,12 @@ def _forward(
     group: RankGroup,
     compiled: CompiledForward | None,
 ) -> RankForward:
-    """The fastest pass that every rank has."""
-    # All ranks or none: the two ways make different collectives, and a rank that waits for another
-    # one's would wait for ever.
-    everywhere = group.all_reduce(torch.tensor([float(compiled is not None)], device=group.device))
-    if compiled is not None and int(everywhere) == group.count:
+    """The compiled pass if every rank has one, else that of torch calls."""
+    # The two make different collectives: ranks with different passes would wait for ever.
+    num_compiled = group.all_reduce(
+        torch.tensor([float(compiled is not None)], device=group.device)
+    )
+    if compiled is not None and int(num_compiled) == group.count:
         return RankForward(compiled.over_ranks(group.all_reduce), vocabulary, group)
 
     def summed_projection(matrix: torch.Tensor, bias: torch.Tensor | None) -> Projection:
@@ -238,7 +240,8 @@ def _forward(
 
 
 class SummedProjection(Projection):
-    """Of inputs that are divided among ranks: `matrix` has this rank's rows; `bias` is on all."""
+    """A Projection whose inputs are divided among ranks: `matrix` has this rank's rows, `bias` is
+    the same on all; `residual` adds up the ranks' products."""
 
     def __init__(self, matrix: torch.Tensor, bias: torch.Tensor | None, group: RankGroup) -> None:
         super().__init__(matrix, bias)
@@ -250,8 +253,8 @@ class SummedProjection(Projection):
 
 
 class RankForward:
-    """See Forward. `inner` computes this rank's part of the logits; rank 0 gets those of all, the
-    others keep their own. `vocabulary`: outputs of the whole head."""
+    """See Forward. `inner` computes this rank's part of the logits. `logits` returns those of all
+    ranks on rank 0, on others their part. `vocabulary`: outputs of the whole head."""
 
     def __init__(self, inner: Forward, vocabulary: int, group: RankGroup) -> None:
         self.inner, self._group, self._vocabulary = inner, group, vocabulary
@@ -265,7 +268,7 @@ class RankForward:
 
     def logits(self, batch: Batch, arena: KVArena) -> torch.Tensor:
         part = self.inner.logits(batch, arena)
-        # Ranks with fewer outputs pad theirs: what is gathered has one shape.
+        # A gather needs equal shapes, and the last ranks may have fewer outputs.
         padded = F.pad(part, (0, self._outputs - part.shape[-1])).contiguous()
         parts = self._group.to_leader(padded)
         return part if parts is None else torch.cat(parts, -1)[..., : self._vocabulary]

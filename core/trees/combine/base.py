@@ -1,8 +1,8 @@
 """Common part of the combine rules: merges all drafts into one trie and applies a rule's selection.
 
-A node keeps all of its proposals: under `mss` and `traversal` a token that two drafters proposed is
-tried twice. To try it once would lose the second one's q from the residual, and the text would not
-be the LLM's.
+A node keeps all of its proposals: `mss` and `traversal` try a token that two drafters proposed
+twice. Tried once, the second q would be missing in the residual, and the text would not have the
+LLM's distribution.
 """
 
 from __future__ import annotations
@@ -86,33 +86,33 @@ class CombinedTree:
 
 
 Combiner = Callable[[MergedTree, VoteWeights], Selection]
+"""A combine rule: chooses the nodes to verify."""
 
 
 def merge_drafts(drafts: Mapping[int, Draft]) -> MergedTree:
-    """The trie of drafts, given by drafter index in drafter order."""
+    """The trie of drafts by drafter index. `drafts` is in the run's order of drafters, and so are a
+    node's proposals."""
     token_ids: list[int] = []
     parents: list[int] = []
     proposals: list[list[Proposal]] = []
     sources: list[list[tuple[int, int]]] = []
     # (parent in the trie, token) -> node: paths with equal tokens become one.
-    number: dict[tuple[int, int], int] = {}
-    # In drafter order, so a node's first proposal is that of the first drafter in the run's order.
+    children: dict[tuple[int, int], int] = {}
     for drafter, draft in drafts.items():
         # From the draft's nodes to the trie's.
-        place = {ROOT: ROOT}
+        merged = {ROOT: ROOT}
         for node, token_id in enumerate(draft.token_ids):
-            parent = place[draft.parents[node]]
-            key = (parent, token_id)
-            if key not in number:
-                number[key] = len(token_ids)
+            parent = merged[draft.parents[node]]
+            child = children.setdefault((parent, token_id), len(token_ids))
+            if child == len(token_ids):
                 token_ids.append(token_id)
                 parents.append(parent)
                 proposals.append([])
                 sources.append([])
-            place[node] = number[key]
-            # Never merged, not even two draws of one drafter: each is a trial of its own.
-            proposals[number[key]].append(_proposal(drafter, draft, node))
-            sources[number[key]].append((drafter, node))
+            merged[node] = child
+            # Proposals are never merged, not even two draws of one drafter: each is a trial.
+            proposals[child].append(_proposal(drafter, draft, node))
+            sources[child].append((drafter, node))
     tree = TokenTree(
         tuple(token_ids), tuple(parents), depths_of(parents), tuple(map(tuple, proposals))
     )
@@ -121,16 +121,15 @@ def merge_drafts(drafts: Mapping[int, Draft]) -> MergedTree:
 
 
 def _proposal(drafter: int, draft: Draft, node: int) -> Proposal:
-    # q belongs to the parent's row: the distribution that the node was drawn from.
+    # The parent's row: the distribution that the node was drawn from.
     row = draft.rows[draft.parents[node]] if draft.q is not None else None
     return Proposal(drafter, draft.scores[node], draft.ranks[node], draft.qs[node], row)
 
 
 def node_chances(whole: MergedTree, nodes: Sequence[int]) -> list[float]:
-    """Each node's probability of being accepted: the product of the best scores on its path.
-
-    A product of scores and not the best drafter's own chance: two drafters may take turns on a
-    path. So a child is at most as likely as its parent, also where `nodes` are several drafters'.
+    """Estimates of the probability that each of `nodes` is accepted: the product of the best scores
+    on its path. Not one drafter's `chance`, since several may have proposed the path; so a child is
+    at most as likely as its parent.
     """
     chances: dict[int, float] = {ROOT: 1.0}
     tree = whole.tree
@@ -145,9 +144,9 @@ def select(whole: MergedTree, selection: Selection, keep: KeepNode | None = None
     nodes = selection.nodes if keep is None else _worth_verifying(whole, selection.nodes, keep)
     node_weights = selection.node_weights
     selected = set(nodes)
-    left = [node for node in range(len(whole.tree)) if node not in selected]
-    dropped = [(source, node) for node in left for source in whole.sources[node]]
-    tree = whole.tree if not left else _subtree(whole.tree, nodes)
+    left_out = [node for node in range(len(whole.tree)) if node not in selected]
+    dropped = [(source, node) for node in left_out for source in whole.sources[node]]
+    tree = whole.tree if not left_out else _subtree(whole.tree, nodes)
     return CombinedTree(
         tree,
         tuple(source for source, _ in dropped),
@@ -163,9 +162,8 @@ def _worth_verifying(whole: MergedTree, nodes: tuple[int, ...], keep: KeepNode) 
     selected: set[int] = {ROOT}
     for node in nodes:
         depth = whole.tree.depths[node]
-        by = whole.drafters(node)
         if whole.tree.parents[node] in selected and any(
-            keep(drafter, depth, whole.chance(node, drafter)) for drafter in by
+            keep(drafter, depth, whole.chance(node, drafter)) for drafter in whole.drafters(node)
         ):
             selected.add(node)
     return tuple(node for node in nodes if node in selected)

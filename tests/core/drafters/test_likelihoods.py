@@ -80,8 +80,8 @@ def test_each_token_is_told_once_and_truly(heard, settings: dict[str, object], t
 
 
 def test_of_a_long_prompt_only_the_end_is_told(heard, monkeypatch):
-    monkeypatch.setattr(ssm_module, "JUDGED_PROMPT", 7)
-    monkeypatch.setattr(ssm_module, "JUDGED_CHUNK", 3)
+    monkeypatch.setattr(ssm_module, "SCORED_PROMPT", 7)
+    monkeypatch.setattr(ssm_module, "SCORED_CHUNK", 3)
     monkeypatch.setattr(ssm_module, "PREFILL_CHUNK", 5)
     llm, ssms = tables()
     ids = [(3 * i + i // 4) % VOCAB for i in range(30)]

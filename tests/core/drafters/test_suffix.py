@@ -16,9 +16,9 @@ from core.drafters.base import DraftRequest
 from core.drafters.suffix import BOUND, GROWTH, SuffixDrafter
 from core.drafters.text_index import (
     LONGEST_MATCH,
+    MAX_CANDIDATES,
     ORDERS,
     SEPARATOR,
-    WALK,
     add_tokens,
     find_tree,
     new_index,
@@ -51,14 +51,14 @@ def draft(
 
 
 def by_hand(own: Sequence[int], earlier: Sequence[int], depth: int) -> Paths:
-    """Of every path behind a match its weight. Of the latest WALK matches of three tokens in each
-    text, or where there are none of one."""
+    """Of every path behind a match its weight. Of the latest MAX_CANDIDATES matches of three tokens
+    in each text, or where there are none of one."""
     weights: Counter[tuple[int, ...]] = Counter()
     for text, is_own in ((own, True), (earlier, False)):
         for order in ORDERS:
             lengths = [(end, match_length(text, end, own)) for end in range(len(text) - 1)]
             matches = [(end, length) for end, length in lengths if length >= order]
-            for end, length in matches[-WALK:]:
+            for end, length in matches[-MAX_CANDIDATES:]:
                 followed = list(text[end + 1 :])
                 if is_own:
                     followed = (followed * depth)[:depth]
@@ -82,7 +82,7 @@ def found_paths(own: Sequence[int], earlier: Sequence[int], depth: int, buckets:
     indices = [new_index(max(1, len(text)), buckets) for text in (own, earlier)]
     for index, text in zip(indices, (own, earlier), strict=True):
         add_tokens(index, np.array(text, np.int64))
-    nodes, matches = np.zeros((4096, 3)), np.zeros((2, 2 * WALK), np.int64)
+    nodes, matches = np.zeros((4096, 3)), np.zeros((2, 2 * MAX_CANDIDATES), np.int64)
     tail = np.array(own[-LONGEST_MATCH:], np.int64)
     count, _, _ = find_tree(*indices, tail, (0, 0), depth, WEIGHTS, matches, nodes)
     paths: dict[int, tuple[int, ...]] = {ROOT: ()}
@@ -99,7 +99,8 @@ texts = st.lists(st.integers(0, 3), min_size=1, max_size=60)
 def test_the_tree_is_what_followed_every_match(
     own: list[int], one: list[int], other: list[int], depth: int, buckets: int
 ) -> None:
-    # With few buckets chains hold other tokens too, and WALK ends them sooner: short texts only.
+    # With few buckets chains hold other tokens too, and MAX_CANDIDATES ends them sooner: short
+    # texts only.
     earlier = [*one[:15], SEPARATOR, *other[:15]] if buckets == 1 else [*one, SEPARATOR, *other]
     own = own[:30] if buckets == 1 else own
     expected = by_hand(own, earlier, depth)
@@ -112,7 +113,7 @@ def test_the_ring_forgets_the_oldest_and_never_reads_what_was_overwritten() -> N
     own = new_index(8, 8)
     tail = np.array([1, 2, 3], np.int64)
     add_tokens(own, tail)
-    nodes, matches = np.zeros((64, 3)), np.zeros((2, 2 * WALK), np.int64)
+    nodes, matches = np.zeros((64, 3)), np.zeros((2, 2 * MAX_CANDIDATES), np.int64)
     count, longest, _ = find_tree(own, index, tail, (0, 0), 4, WEIGHTS, matches, nodes)
     assert (nodes[:count, 0].tolist(), longest) == ([4, 5], 3)
     add_tokens(index, np.array([9] * 40, np.int64))

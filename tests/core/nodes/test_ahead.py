@@ -203,7 +203,7 @@ def test_a_run_that_ended_before_its_answer_came_is_forgotten(models: LoadedMode
     assert exchange._asked  # no pass takes time here: the last answer is under way
     transport.pass_time(1.0)
     pool._arrivals.poll()
-    assert not (exchange._stored or exchange._asked or link.held)
+    assert not (exchange._stored or exchange._asked or link.held_tokens)
 
 
 class Interrupting(FakeTransport):

@@ -180,10 +180,10 @@ def test_an_actor_that_serves_no_more_ends() -> None:
     """Ray starts only processes again that have ended."""
     code = """
 import threading, time
-from core.nodes.cluster import _end_with
+from core.nodes.cluster import _exit_after
 serve = threading.Thread(target=lambda: 1 / 0)
 serve.start()
-threading.Thread(target=_end_with, args=(serve,), daemon=True).start()
+threading.Thread(target=_exit_after, args=(serve,), daemon=True).start()
 time.sleep(60)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

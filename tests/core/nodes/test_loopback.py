@@ -133,7 +133,7 @@ def test_keys_that_were_made_apart_are_said_to_be_so(models: LoadedModels, keys:
         with pytest.raises(NodeError, match="no node answered there within 0.3 s"):
             pool.connect((), wait_s=0.3)
         with listening(server_of(models), keys, address):
-            assert pool.connect(()).links[0].is_up
+            assert pool.connect(()).links[0].is_connected
 
 
 @pytest.mark.parametrize("has_key", [True, False])

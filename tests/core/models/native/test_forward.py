@@ -217,7 +217,7 @@ def test_a_pass_works_where_the_one_before_did_until_there_is_too_little_room(mo
         return allocate_buffers(shape, parts, sizes, arena)
 
     monkeypatch.setattr(scratch, "allocate_buffers", noted)
-    monkeypatch.setattr(scratch, "KEPT_TOKENS", 4)
+    monkeypatch.setattr(scratch, "CACHED_TOKENS", 4)
     monkeypatch.setattr(scratch, "STEP", 16)
     compiled, general = both("llama")
     rows = compiled.open_row(), general.open_row()
