@@ -36,7 +36,7 @@ export function create(panel) {
   listen(flow, panel, state);
   // Whoever scrolls up stays there; at the end one stays at the end.
   scroll.addEventListener("scroll", () => {
-    state.atEnd = scroll.scrollHeight - scroll.scrollTop - scroll.clientHeight < NEAR_END;
+    state.atEnd = nearEnd(scroll);
   }, { passive: true });
 
   return {
@@ -92,9 +92,14 @@ function placeCaret(text, writing, at = "") {
   if (writing) text.append(h("span", { class: "ss-caret", "data-at": at, "aria-hidden": "true" }));
 }
 
+const nearEnd = (scroll) => scroll.scrollHeight - scroll.scrollTop - scroll.clientHeight < NEAR_END;
+
 function settle(scroll, state) {
-  if (state.reveal && (state.value?.done || !state.atEnd)) reveal(scroll, state.reveal);
-  else if (state.atEnd) scroll.scrollTop = scroll.scrollHeight;
+  if (state.reveal && (state.value?.done || !state.atEnd)) {
+    reveal(scroll, state.reveal);
+    // A round that was in sight already scrolls nothing: no event tells that this is not the end.
+    state.atEnd = nearEnd(scroll);
+  } else if (state.atEnd) scroll.scrollTop = scroll.scrollHeight;
   state.reveal = null;
 }
 
