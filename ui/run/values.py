@@ -196,13 +196,23 @@ def figures_value(
     values["max_new_tokens"] = config.get("sampling", {}).get("max_new_tokens")
     values["finish_reason"] = "" if frame.run_id == OPENING else view.finish_reason
     # Plain decoding has no speed-up over itself.
-    compared = baseline if any_yet and view.drafters else None
+    compared = (
+        baseline if any_yet and view.drafters and not _is_unmeasured(frame, baseline) else None
+    )
     ratio = compared.speed_up(stats.tokens_per_second) if compared else None
     values["speedup"] = ratio.value if ratio else None
     values["slower"] = ratio is not None and is_slower(ratio)
     # Without its speed-up: one sample of the run before says nothing beside blocks of this one.
     values["before"] = {name: getattr(before.stats, name) for name in FIGURES} if before else {}
     return {**values, **race_value(frame, baseline)}
+
+
+def _is_unmeasured(frame: Frame, baseline: Baseline | None) -> bool:
+    """Whether a speed-up would be one of some seconds of a run that goes on, or of the first of
+    its blocks."""
+    blocks = baseline.blocks if baseline else ()
+    under_way = frame.view.state == "running" and not frame.is_complete
+    return frame.measuring or (under_way and not blocks)
 
 
 def _state(frame: Frame) -> str:
