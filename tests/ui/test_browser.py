@@ -158,6 +158,10 @@ def test_stop_keeps_what_was_written_and_is_never_lost(
     page.evaluate("() => document.querySelector('#live-stop').click()")
     sites.until(page, lambda: stopped(worker) > before and desk.side is None)
     sites.wait_notice(page, "Plain decoding did not finish")
+    runs = len(worker.runs)
+    for key in ("r", "s"):  # before Stop has taken the place of Run
+        page.keyboard.press(key)
+    sites.until(page, lambda: stopped(worker) == runs + 1)
 
 
 # The event that tells an opened page where its run went, by what it does in the browser.

@@ -241,14 +241,21 @@ def test_a_link_of_live_opens_what_is_seen_and_history_goes_through_runs(
     stage.clear()
     stage.play(recorded(ROUNDS))
     page = sites.wait_ready(browser_page(stage.url))
-    sites.ran(page)
+    page.locator("#prompt textarea").fill("Another prompt")
+    sites.choose(page, "preset", "minions")
+    sites.number_box(page, "sampling-temperature").fill("0.8")
+    sites.ran(sites.wait_form_settled(page))
     first = sites.desk_of(stage.context).frame().run_id
+    form, chips = page.evaluate(FORM), page.evaluate(CHIPS)
     page.locator("#live-strip [data-r='4']").first.click()
     page.locator("#live-tree [data-stage=verify]").click()
     at(page, 5, "verify")
     wanted = {"__theme": "light", "tab": "live", "run": first, "round": "5", "stage": "verify"}
     becomes(page, ADDRESS, wanted)
     link = page.evaluate("() => location.href")
+    page.locator("#prompt textarea").fill("A third prompt")
+    sites.choose(page, "preset", "sequence")
+    sites.wait_form_settled(page)
     sites.ran_again(page, stage.context)
     second = sites.desk_of(stage.context).frame().run_id
     page.wait_for_function("(run) => location.search.includes(run)", arg=second)
@@ -260,14 +267,27 @@ def test_a_link_of_live_opens_what_is_seen_and_history_goes_through_runs(
     page.go_back()
     page.wait_for_function("(run) => location.search.includes(run)", arg=first)
     sites.until(page, lambda: sites.desk_of(stage.context).frame().run_id == first)
+    becomes(page, FORM, form)
     page.go_forward()
     sites.until(page, lambda: sites.desk_of(stage.context).frame().run_id == second)
+    becomes(page, FORM, ["A third prompt", "sequence", "0.8"])
     other = browser_page(stage.url)
     other.goto(link)
     at(other, 5, "verify")
+    becomes(other, FORM, form)
+    becomes(other, CHIPS, chips)
+    sites.wait_form_settled(other)
+    assert not other.evaluate("() => document.documentElement.hasAttribute('data-changed')")
+    seed = sites.text_box(sites.open_drawer(other), "sampling-seed").input_value()
+    assert seed == str(stage.context.store.run(first).seed)
     assert other.locator("#live-strip .ss-tok").count()
 
 
+FORM = """() => [document.querySelector("#prompt textarea").value,
+  document.querySelector("#preset input").value.split(" ")[0],
+  document.querySelector("#sampling-temperature input").value]"""
+CHIPS = """() => [...document.querySelectorAll("#header .sp-score b")]
+  .map((one) => one.textContent)"""
 INSIDE = """() => [...document.querySelectorAll("#live-mask .ss-mask-on")]
   .map((cell) => [Number(cell.dataset.row), Number(cell.dataset.column)]).sort()"""
 SLOTS = """() => [...document.querySelectorAll("#live-mask .ss-slots")].map((strip) =>

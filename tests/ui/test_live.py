@@ -36,6 +36,7 @@ from ui.live.handlers import (
     check_form,
     clear_trouble,
     left_notice,
+    live_values,
     open_alive,
     record_opening,
     run_on_change,
@@ -396,8 +397,17 @@ def test_the_page_opens_with_a_run_that_plays_until_one_of_ones_own(store: RunSt
     frames = open_alive(live, desk)
     assert "This is a recorded run" in notice_of(next(frames))
     assert desk.opening and desk.frame().view.stats.num_rounds == 0
+    refused = list(start_run(live, desk, press(prompt="")))[-1]
+    said = notice_of(refused)
+    assert "prompt is ''" in said and "This is a recorded run" in said
+    assert refused[2]["state"] == "recording"
+    assert desk.player is not None
+    desk.player.seek(10_000)
+    said = notice_of(live_values(live, desk, live.board.values(desk)))
+    assert "A recording, no run of yours. Finished: " in said
     last = run(live, desk)
-    assert "Finished" in notice_of(last) and "recorded run" not in notice_of(last)
+    assert "Finished" in notice_of(last) and "record" not in notice_of(last)
+    assert last[2]["state"] == "completed"
     assert list(frames) == [] and not desk.opening
     assert store.runs(RunQuery()).total == 1, "the opening run is in no log"
     assert list(open_alive(live, desk)) == [], "a tab that has shown a run goes on with it"

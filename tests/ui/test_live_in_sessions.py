@@ -19,7 +19,9 @@ from core.events import RunCancelled, RunCompleted
 from storage import RunStore
 from storage.process import start_mark
 from tests.synthetic import synthetic_run
-from tests.ui.boards import ALL, context, notice_of, sessions_of
+from tests.ui.boards import ALL, context, live_of, notice_of, sessions_of
+from ui.live.handlers import stop_run
+from ui.run.player import Player
 from ui.run.source import LiveSource
 from ui.server.context import Context
 from ui.server.session import TabSession
@@ -29,6 +31,7 @@ from ui.sessions.live_runs import follow_run
 from ui.sessions.repeat import repeat_run, stop_again
 from ui.sessions.retention import about_run
 from ui.sessions.tab import choose_run, delete_run, opened_run
+from ui.shared.links import follow_linked
 
 ROUNDS = 40
 
@@ -71,6 +74,23 @@ def test_it_is_followed_to_its_end(made: Context) -> None:
     fresh = TabSession()
     opened_run(sessions, fresh, ALL, source.run_id)
     assert fresh.frame().view == desk.frame().view, "as the log has it"
+
+
+def test_a_link_follows_it_on_live_to_its_end_and_stop_ends_it(made: Context) -> None:
+    live, desk = live_of(made), TabSession()
+    source = going(made, 3.0)
+    opened_run(live, desk, ALL, source.run_id)
+    said = [notice_of(one) for one in follow_linked(live, desk, source.run_id)]
+    assert "Finished: " in said[-1] and any("Writing: " in one for one in said)
+    (only,) = follow_linked(live, desk, source.run_id)
+    assert all(value == only[0] for value in only), "one that has ended sends nothing"
+    source = going(made, 20.0)
+    opened_run(live, desk, ALL, source.run_id)
+    assert "Stopped: " in notice_of(stop_run(live, desk))
+    assert isinstance(source.events(0, source.count)[-1], RunCancelled)
+    desk.look_at(Player(going(made, 20.0)))  # a run of this tab, which Run plays already
+    (only,) = follow_linked(live, desk, desk.frame().run_id)
+    assert desk.player is not None and desk.player.turn == 0
 
 
 def test_whoever_looks_on_stops_nothing_by_leaving(made: Context) -> None:

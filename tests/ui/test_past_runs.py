@@ -26,6 +26,7 @@ from ui.sessions.retention import about_run, keep_note, kept_runs, retention_vie
 from ui.sessions.tab import choose_run, delete_run, opened_run, toggle_comparing
 from ui.sessions.two_runs import select_round
 from ui.shared.into_live import fill_form, form_values_of, preset_of
+from ui.shared.links import fill_linked
 from ui.shared.steering import move, play_on
 
 MINE = Asker("a", False)
@@ -384,3 +385,27 @@ def test_the_form_is_filled_nothing_runs_and_a_refusal_changes_nothing(store: Ru
     assert "that run is gone" in str(beside) and "gone" not in str(rest)
     tabs, *_, said, _ = fill_form(live, desk, gone)
     assert tabs.selected == "live" and "that run is gone" in str(said)
+
+
+def test_a_link_fills_the_form_so_that_run_repeats_the_run(store: RunStore) -> None:
+    made = context(store)
+    live, desk = live_of(made), TabSession()
+    for temperature, on_change in ((0.8, True), (0.0, False)):
+        sampling = SamplingParams(max_new_tokens=33, temperature=temperature)
+        config = preset_config("minions", temperature)
+        source = made.hub.start(Request("Once", sampling, config), "a")
+        source.wait_done(20.0)
+        opened_run(live, desk, ALL, source.run_id)
+        (switch, chosen, menu, *values), refused = fill_linked(
+            live, desk, ALL, source.run_id, on_change
+        )
+        seed = store.run(source.run_id).seed if temperature else None
+        wanted = Request("Once", replace(sampling, seed=seed), config)
+        assert request_of(values) == with_names(wanted) and not refused
+        assert chosen == menu == "minions" and (switch is False) == on_change
+        assert desk.asked == request_of(values) and not desk.changed
+        assert ("switched off" in desk.doing) == on_change
+    other = made.hub.start(Request("Once", speculation=SpeculationConfig(("nobody",))), "a")
+    other.wait_done(20.0)
+    filled, refused = fill_linked(live, desk, ALL, other.run_id, False)
+    assert "nobody" in refused and all(value == filled[0] for value in filled), "nothing is filled"

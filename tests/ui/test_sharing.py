@@ -12,7 +12,7 @@ from storage import RunQuery, RunStore
 from tests.laws.runs import bundled_engine
 from tests.ui.boards import notice_of
 from tests.ui.test_learn import FULL, ended, learn_of, rows_of
-from ui.learn.handlers import run_example
+from ui.learn.handlers import past_requests, run_example, show_run
 from ui.learn.layout import Learn
 from ui.learn.lessons import LESSONS
 from ui.learn.lessons.fitting import FITTING, IN_MEMORY, MBPS, STREAMED
@@ -56,6 +56,15 @@ def test_requests_run_at_once_and_their_grants_are_counted(learn: Learn, store: 
     assert rows[SHARED].drafted == sum(part.num_drafted for part in parts) / len(done)
     assert rows[SHARED].granted == sum(part.num_granted for part in parts) / len(done)
     assert store.runs(RunQuery(owner="me")).total == 8
+    for label, schedule in ((SHARED, "shared"), (EACH, "each")):
+        show_run(learn, desk, NUMBER, label)
+        shown = past_requests(desk)
+        assert shown is not None and shown["schedule"] == schedule
+        own = [row for row in shown["rows"].values() if row["run"] == rows[label].run_id]
+        granted = [e for e in store.events(rows[label].run_id) if isinstance(e, RoundCompleted)]
+        assert len(shown["rows"]) == 4 and shown["most"] > 0
+        assert own[0]["accepted"] == granted[own[0]["round"] - 1].num_accepted
+        assert f"The run shown, as it was in its round {own[0]['round']}: 4 of" in shown["pool"]
 
 
 def test_who_may_not_choose_is_told(learn: Learn) -> None:

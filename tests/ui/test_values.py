@@ -218,6 +218,12 @@ def test_a_speed_up_is_shown_only_when_measured_and_figures_go_unrounded() -> No
     baseline = Baseline(view.stats.tokens_per_second / 2, "other", "note")
     assert picture_values(frame, baseline)["figures"]["speedup"] == pytest.approx(2, abs=1e-3)
     assert picture_values(Frame(), baseline)["figures"]["speedup"] is None
+    measuring = picture_values(replace(frame, measuring=True), baseline)["figures"]
+    assert (measuring["speedup"], measuring["slower"], measuring["speed"]) == (None, False, "")
+    running = replace(frame, view=replace(view, state="running"))
+    assert picture_values(running, baseline)["figures"]["speedup"] is None
+    blocks = replace(baseline, blocks=((2.0, 4.0),))  # a replay at its fifth round
+    assert picture_values(running, blocks)["figures"]["speedup"] == 2.0
     view = reduce_all(synthetic_run(30, seed=4))
     value = figures_value(Frame(view=view, known=1, run_id="x"), Baseline(3.0, "plain", "measured"))
     for name in ("mean_acceptance_length", "tokens_per_second", "draft_acceptance_rate"):

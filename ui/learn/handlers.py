@@ -35,6 +35,7 @@ __all__ = [
     "stop_runs",
     "try_lesson",
     "open_lesson",
+    "past_requests",
 ]
 
 GOES_ON = "a run goes on: this one can be shown once it has ended, or press Stop"
@@ -159,6 +160,16 @@ def show_run(learn: Learn, session: TabSession, number: float | None, label: str
                 raise StoreError(GONE)
 
     return [*learn.board.once(session, work), *_runs_and_question(session, lesson)]
+
+
+def past_requests(session: TabSession) -> dict[str, Any] | None:
+    """The view of all requests of the run shown, as it was kept, once that run has ended."""
+    source = session.player.source if session.player else None
+    kept = session.lecture.requests.get(source.run_id) if source and source.done else None
+    if source is None or kept is None:
+        return None
+    number = next(row["round"] for row in kept["rows"].values() if row["run"] == source.run_id)
+    return {**kept, "pool": f"The run shown, as it was in its round {number}: {kept['pool']}"}
 
 
 def _removed_words(rows: int) -> str:

@@ -13,13 +13,13 @@ from ui.learn.lessons import Lesson, missing_reason, request_of
 from ui.learn.lessons.lesson import Setup
 from ui.learn.lessons.measured import measured_row
 from ui.run.baselines import keep_baseline, key_of_run, still_valid
-from ui.run.frame import Baseline
+from ui.run.frame import Baseline, Frame
 from ui.run.player import Pace, Player
 from ui.run.source import LiveSource
 from ui.run.view import View, reduce_all
 from ui.server.context import StoreApi
 from ui.server.session import TabSession, play
-from ui.shared.all_requests import choose_schedule
+from ui.shared.all_requests import choose_schedule, requests_value
 
 __all__ = ["follow", "runs"]
 
@@ -89,7 +89,8 @@ def runs(
         table = _Table(learn.board.context.store, session, lesson, follow(learn, session))
         with _environment(learn, session, setup, owner):
             player = _begin(learn, session, setup, owner, pace if last else Pace())
-            any_stored = yield from _play(table, setup, player)
+            watched = _watched(learn, session, player, owner) if setup.beside else play(session)
+            any_stored = yield from _play(table, setup, player, watched)
         if session.player is not player or not any_stored:
             return
         yield None  # with its row in the table
@@ -123,13 +124,24 @@ def _environment(learn: Learn, session: TabSession, setup: Setup, owner: str) ->
             host.schedule = before
 
 
-def _play(table: _Table, setup: Setup, player: Player) -> Generator[object, None, bool]:
+def _watched(learn: Learn, session: TabSession, player: Player, owner: str) -> Iterator[Frame]:
+    """Plays a run, and keeps what its requests were granted, which ends with them."""
+    for frame in play(session):
+        if not player.source.done:
+            value = requests_value(learn.board.context, owner)
+            session.lecture.watch(player.source.run_id, value)
+        yield frame
+
+
+def _play(
+    table: _Table, setup: Setup, player: Player, frames: Iterator[Frame]
+) -> Generator[object, None, bool]:
     """Shows a run; returns whether it was completed. It is added to the table as soon as the engine
     has finished: the pictures may be far behind, and a visitor need not wait for them."""
     session, stored = table.session, False
     if length_policy(setup.speculation.length).predicts:
         session.doing = MEASURING
-    for frame in play(session):
+    for frame in frames:
         if session.player is player and player.source.count:
             session.doing = ""
         stored = stored or (player.source.done and table.keep(setup, player))

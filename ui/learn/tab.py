@@ -13,6 +13,7 @@ from ui.learn.handlers import (
     judge_answer,
     lesson_values,
     open_lesson,
+    past_requests,
     request_on_board,
     run_example,
     show_run,
@@ -42,7 +43,11 @@ def wire_learn(
     progress = gr.BrowserState({}, storage_key="specscope-lessons", secret="specscope")
     wire_board(learn.board)
     _wire_runs(learn, visitor)
-    wire_requests_view(learn.requests, learn.board.context, visitor)
+
+    def past(request: gr.Request) -> dict[str, Any] | None:
+        return past_requests(learn.board.session(request))
+
+    wire_requests_view(learn.requests, learn.board.context, visitor, past)
     turn: dict[str, Any] = {
         "inputs": [learn.at, progress],
         "outputs": [progress, *learn.lesson_outputs],

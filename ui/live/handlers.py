@@ -24,6 +24,7 @@ from ui.run.opening import ROUNDS_A_SECOND
 from ui.run.player import Pace, Player
 from ui.server.context import Context
 from ui.server.session import STOP_WAIT_S, Hub, TabSession, play
+from ui.server.under_way import stop
 from ui.shared.board import Values
 from ui.shared.parts import header_value, notice_value
 from ui.words.messages import Line
@@ -211,6 +212,7 @@ def stop_run(live: Live, session: TabSession, stops: int = 0) -> Values:
         session.cancel()
         if player is None:
             return
+        stop(player.source)  # also a run of another tab, which a link has opened here
         player.source.wait_done(STOP_WAIT_S)
         if player.pace.mode == "full":
             player.to_end()

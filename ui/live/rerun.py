@@ -45,7 +45,12 @@ from, and runs nothing."""
 def build_rerun() -> tuple[gr.Checkbox, gr.Button]:
     """The switch, and the hidden button that the browser clicks."""
     switch = gr.Checkbox(
-        False, label="Run on change", container=False, min_width=130, elem_id="live-onchange"
+        False,
+        label="Run on change",
+        info="Off, only a preset runs at once: chosen in the row above, after a run of the prompt.",
+        container=False,
+        min_width=130,
+        elem_id="live-onchange",
     )
     return switch, gr.Button("Run again", elem_id="live-rerun", elem_classes="sp-unseen")
 

@@ -43,7 +43,8 @@ def race_value(frame: Frame, baseline: Baseline | None) -> Value:
         "plain": frame.plain_so_far,
         "drafts": bool(view.drafters),
         "verdict": verdict(frame),
-        "speed": speed_sentence(view, baseline),
+        # One block is a sample of seconds: nothing is said before all are measured.
+        "speed": "" if frame.measuring else speed_sentence(view, baseline),
         "text": _text_answer(frame),
         "text_why": frame.answer.sentence if frame.answer else "",
         "blocks": len(baseline.blocks) if baseline else 0,

@@ -16,6 +16,7 @@ from ui.run.budget import with_budget_bounds
 from ui.run.charts import drafters_value, lengths_value, timeline_value
 from ui.run.explain import bars, explain
 from ui.run.frame import Baseline, Before, Frame
+from ui.run.opening import OPENING
 from ui.run.probabilities import probability_words
 from ui.run.race import place_value, race_value
 from ui.run.routes import drafting_ssms, route_in_short, routing_value
@@ -193,9 +194,11 @@ def figures_value(
         values[name] = getattr(stats, name) if any_yet else None
     config = view.started.config if view.started else {}
     values["max_new_tokens"] = config.get("sampling", {}).get("max_new_tokens")
-    values["finish_reason"] = view.finish_reason
+    values["finish_reason"] = "" if frame.run_id == OPENING else view.finish_reason
     # Plain decoding has no speed-up over itself.
-    compared = baseline if any_yet and view.drafters else None
+    compared = (
+        baseline if any_yet and view.drafters and not _is_unmeasured(frame, baseline) else None
+    )
     ratio = compared.speed_up(stats.tokens_per_second) if compared else None
     values["speedup"] = ratio.value if ratio else None
     values["slower"] = ratio is not None and is_slower(ratio)
@@ -204,8 +207,18 @@ def figures_value(
     return {**values, **race_value(frame, baseline)}
 
 
+def _is_unmeasured(frame: Frame, baseline: Baseline | None) -> bool:
+    """Whether a speed-up would be one of some seconds of a run that goes on, or of the first of
+    its blocks."""
+    blocks = baseline.blocks if baseline else ()
+    under_way = frame.view.state == "running" and not frame.is_complete
+    return frame.measuring or (under_way and not blocks)
+
+
 def _state(frame: Frame) -> str:
     """The state to show; the picture may be behind an engine that has finished."""
+    if frame.run_id == OPENING:
+        return "recording"
     state = frame.view.state
     if not state:
         return "queued" if frame.place else ""

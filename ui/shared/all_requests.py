@@ -191,11 +191,18 @@ def wire_all_requests(panel: AllRequests, visitor: gr.BrowserState) -> None:
     panel.schedule.input(_choose_handler(panel), inputs, outputs, **LATEST)
 
 
-def wire_requests_view(view: gr.HTML, context: Context, visitor: gr.BrowserState) -> None:
-    """Connect a view without the choice."""
+def wire_requests_view(
+    view: gr.HTML,
+    context: Context,
+    visitor: gr.BrowserState,
+    past: Callable[[gr.Request], dict[str, Any] | None],
+) -> None:
+    """Connect a view without the choice. `past`: the value of a run that has ended and is shown."""
 
     def tick(request: gr.Request, key: str) -> dict[str, Any]:
-        return requests_value(context, context.access.key(request, key or ""))
+        now = requests_value(context, context.access.key(request, key or ""))
+        kept = past(request)
+        return {**kept, "n": now["n"], "ask_ms": REST_MS} if kept else now
 
     view.tick(tick, visitor, view, **LATEST)
 

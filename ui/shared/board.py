@@ -86,8 +86,10 @@ class Board:
         first, *rest = run_lines(frame, session.baseline, session.answer)
         if not frame.run_id:
             first = Line("info", session.why_no_run or self.welcome)
-        if session.opening and session.moving:
-            first = Line("info", session.doing)
+        if session.opening:
+            # To its end: under a refused prompt it would else pass for that prompt's run.
+            still = f"A recording, no run of yours. {first.text}"
+            first = Line("info", session.doing if session.moving else still)
         # The box has a fixed height: what is short and new comes before what explains at length.
         log = log_line(self.context.store.status())
         doing = "" if session.opening else session.doing

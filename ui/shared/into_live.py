@@ -91,9 +91,11 @@ def fill_form(
     ask: Callable[[], Request],
     on_change: bool = False,
     beside: bool = False,
+    words: str = FILLED,
 ) -> list[Any]:
     """The tab to open, "Run on change", the preset's name twice, the form, and the notices of Live
-    and beside the trigger. An error opens Live unless it can be shown `beside` the trigger."""
+    and beside the trigger; Live's says `words`. An error opens Live unless it can be shown `beside`
+    the trigger."""
     board, form = live.board, live.form
 
     def work() -> list[Any]:
@@ -103,7 +105,7 @@ def fill_form(
         values = values if name == OWN else _recorded_here(values)
         session.trouble = ""
         # A changed control would run at once; the visitor wants to look first.
-        session.doing = FILLED + (SWITCHED if on_change else "")
+        session.doing = words + (SWITCHED if on_change else "")
         switch = False if on_change else gr.skip()
         opened = gr.Tabs(selected="live")
         return [

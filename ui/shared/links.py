@@ -6,25 +6,41 @@ A link opens its tab, lesson or recorded run; while the page is used, the addres
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
 
+from core.config import Request
+from ui.form.form import request_of
 from ui.learn.lessons import LESSONS
+from ui.live.handlers import live_values
 from ui.live.layout import Live
+from ui.run.source import LiveSource
 from ui.server.context import Context
-from ui.server.session import TabSession
+from ui.server.session import TabSession, play
 from ui.sessions.handlers import about_handler
 from ui.sessions.history import Asker, asker_of
 from ui.sessions.live_runs import follow_opened
+from ui.sessions.repeat import asked_of
 from ui.sessions.tab import Sessions, opened_run
-from ui.shared.event_options import EACH, QUICK
+from ui.shared.event_options import EACH, QUICK, QUIET
+from ui.shared.into_live import fill_form
 from ui.shared.parts import notice_value, part
 from ui.shared.steering import select_node
 from ui.words.messages import Line
 
-__all__ = ["linked_run", "wanted_lesson", "wanted_tab", "wire_links"]
+__all__ = [
+    "fill_linked",
+    "follow_linked",
+    "linked_run",
+    "wanted_lesson",
+    "wanted_tab",
+    "wire_links",
+]
+
+REPEATED = "The form has this run's request: Run repeats it."
 
 
 def wanted_lesson(query: Mapping[str, str]) -> int:
@@ -69,6 +85,26 @@ def linked_run(
     return [*select_node(at.board, session, data), *at.board.place(session), shown[-1]], ""
 
 
+def fill_linked(
+    live: Live, session: TabSession, asker: Asker, run_id: str, on_change: bool
+) -> tuple[list[Any], str]:
+    """The request of the run that a link has opened on Live, in the form, so that Run repeats it:
+    "Run on change", the preset's name twice, the form's values; and why the form cannot hold it."""
+
+    def ask() -> Request:
+        # At temperature 0 the seed changes nothing, and a form that fixes it would surprise later.
+        request = asked_of(live.board.context, asker, run_id)
+        drawn = request.sampling.temperature > 0
+        return asked_of(live.board.context, asker, run_id, seed=True) if drawn else request
+
+    _, *filled, _, refused = fill_form(live, session, ask, on_change, beside=True, words=REPEATED)
+    lines = refused.get("lines", {}).values()
+    if lines:
+        return filled, " ".join(line["text"] for line in lines)
+    session.asked = session.form = request_of(filled[3:])
+    return filled, ""
+
+
 def _node(text: str) -> int | None:
     return -1 if text == "-1" else _number_or_zero(text) if text[:1].isdigit() else None
 
@@ -90,53 +126,96 @@ def wire_links(
     message_box, tabs, blocks = page
     copy = sessions.on.copy
     place = part("links.js", "link-place")
-    shown = [tabs, message_box, place, *sessions.opened_outputs, *live.board.outputs]
-    come = blocks.load(_open_handler(live, sessions, tabs), visitor, shown, **QUICK)
+    shown = [
+        *(tabs, message_box, place, live.on_change, live.chosen, live.form.preset),
+        *(*live.form.inputs, *sessions.opened_outputs, *live.outputs),
+    ]
+    given = [visitor, live.on_change]
+    come = blocks.load(_open_handler(live, sessions, tabs), given, shown, **QUICK)
     inputs = [visitor, sessions.opened]
     come.then(about_handler(context), inputs, sessions.on.about_outputs, **QUICK)
     # Asked for by a page with such a link alone: any other would wait for nothing.
     follow_opened(sessions, place.select, visitor)
-    place.submit(_history_handler(live, sessions, tabs), visitor, shown, **EACH)
+    place.select(_follow_handler(live), place, live.outputs, **QUIET, concurrency_limit=None)
+    place.submit(_history_handler(live, sessions, tabs), given, shown, **EACH)
     come.then(None, None, None, js="() => { window.specscopeLink?.ready(); }")
     tabs.change(None, None, None, js="() => { window.specscopeLink?.turned(); }")
     copy.click(None, None, None, js="() => { window.specscopeLink?.copy('sessions-copy'); }")
 
 
+def follow_linked(live: Live, session: TabSession, run_id: str) -> Iterator[list[Any]]:
+    """The header and the board while the run that a link has opened on Live goes on elsewhere."""
+    player = session.player
+    # A run that was started here is played already.
+    followed = player is not None and not isinstance(player.source, LiveSource)
+    if player is None or not followed or player.source.run_id != run_id or player.source.done:
+        yield [gr.skip() for _ in live.outputs]
+        return
+    for values in live.board.stream(session, play(session)):
+        yield live_values(live, session, values)
+
+
+def _follow_handler(live: Live) -> Callable[..., Iterator[list[Any]]]:
+    def follow(request: gr.Request, place: dict[str, str] | None) -> Iterator[list[Any]]:
+        run_id = (place or {}).get("run", "")
+        yield from follow_linked(live, live.board.session(request), run_id)
+
+    return follow
+
+
 def _open_handler(live: Live, sessions: Sessions, tabs: gr.Tabs) -> Callable[..., list[Any]]:
-    def open_link(request: gr.Request, visitor: str) -> list[Any]:
-        return _opened(live, sessions, tabs, (request, visitor, dict(request.query_params)))
+    def open_link(request: gr.Request, visitor: str, on_change: bool) -> list[Any]:
+        asker = asker_of(live.board.context, request, visitor)
+        query = dict(request.query_params)
+        return _opened(live, sessions, tabs, _Link(request, asker, query, on_change))
 
     return open_link
 
 
 def _history_handler(live: Live, sessions: Sessions, tabs: gr.Tabs) -> Callable[..., list[Any]]:
-    def go(request: gr.Request, event: gr.EventData, visitor: str) -> list[Any]:
+    def go(request: gr.Request, event: gr.EventData, visitor: str, on_change: bool) -> list[Any]:
+        asker = asker_of(live.board.context, request, visitor)
         query = {str(key): str(value) for key, value in (event._data or {}).items()}
-        return _opened(live, sessions, tabs, (request, visitor, query))
+        return _opened(live, sessions, tabs, _Link(request, asker, query, on_change))
 
     return go
 
 
-def _opened(
-    live: Live, sessions: Sessions, tabs: gr.Tabs, asked: tuple[gr.Request, str, dict[str, str]]
-) -> list[Any]:
-    """The tab, the notice, and the boards of the run that a query names."""
-    request, visitor, query = asked
+@dataclass(frozen=True, slots=True)
+class _Link:
+    """A link that is to be opened. `on_change`: whether "Run on change" is on."""
+
+    request: gr.Request
+    asker: Asker
+    query: dict[str, str]
+    on_change: bool
+
+
+def _opened(live: Live, sessions: Sessions, tabs: gr.Tabs, link: _Link) -> list[Any]:
+    """The tab, the notice, Live's form, and the boards of the run that a link names."""
+    query = link.query
     names = [str(child.id) for child in tabs.children if isinstance(child, gr.Tab)]
     tab, wrong = wanted_tab(query, names)
     place: Any = gr.skip()
+    filled = [gr.skip() for _ in (live.on_change, live.chosen, live.form.preset)]
+    filled += [gr.skip() for _ in live.form.inputs]
     past = [gr.skip() for _ in sessions.opened_outputs]
-    now = [gr.skip() for _ in live.board.outputs]
+    now = [gr.skip() for _ in live.outputs]
     if query.get("run") and tab in ("live", "sessions"):
         at = live if tab == "live" else sessions
-        session = at.board.session(request)
-        asker = asker_of(at.board.context, request, visitor)
-        opened, wrong = linked_run(at, session, asker, query)
+        session = at.board.session(link.request)
+        opened, wrong = linked_run(at, session, link.asker, query)
         place = {"run": opened[-1]}
         wrong = wrong if opened[-1] else session.trouble
-        if tab == "live":
-            now = opened[: len(now)]
-        else:
+        if tab == "sessions":
             past = opened
+        else:
+            if opened[-1]:
+                filled, refused = fill_linked(live, session, link.asker, opened[-1], link.on_change)
+                session.trouble = f"The form cannot hold this run's request: {refused}" * bool(
+                    refused
+                )
+            now = live_values(live, session, live.board.values(session))
     line = Line("warn", f"This link leads nowhere: {wrong.rstrip('.')}." if wrong else "")
-    return [gr.Tabs(selected=tab) if tab else gr.skip(), notice_value([line]), place, *past, *now]
+    where = [gr.Tabs(selected=tab) if tab else gr.skip(), notice_value([line]), place]
+    return [*where, *filled, *past, *now]

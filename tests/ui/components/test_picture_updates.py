@@ -44,6 +44,21 @@ def test_a_live_run_only_adds_tokens_and_moves_nothing(pictures: Pictures) -> No
     }
 
 
+SCROLLED = """() => { const scroll = document.querySelector(".ss-strip .ss-scroll");
+  return [scroll.scrollTop, scroll.scrollHeight > 1.5 * scroll.clientHeight]; }"""
+
+
+def test_a_chosen_round_stays_in_sight_in_further_updates(pictures: Pictures) -> None:
+    *_, whole = frames(rounds=60, seed=7)
+    strip = {**whole["strip"], "sel": 1, "pinned": True, "done": True}
+    page = pictures.show("empty", "strip")
+    for number in range(3):
+        pictures.give({**whole, "strip": {**strip, "said": f"Update {number}"}})
+        page.locator(".ss-strip").get_by_text(f"Update {number}").wait_for()
+        pictures.rest()
+        assert page.evaluate(SCROLLED) == [0, True]
+
+
 OWN_PLACE = """() => { const v = document.querySelector(".ss-viewport");
   const node = document.querySelector(".ss-node[data-key='0']");
   return [v.dataset.zoom, v.scrollLeft, v.scrollTop, node.mark] }"""

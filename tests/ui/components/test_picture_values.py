@@ -191,6 +191,91 @@ COPIED = """() => { getSelection().selectAllChildren(document.querySelector(".ss
   const copied = getSelection().toString(); getSelection().empty(); return copied; }"""
 
 
+# Of each line's end within a word, the word; and the tokens that are drawn in several parts.
+TORN = """() => { const flow = document.querySelector("#picture-strip .ss-flow");
+  const tops = [], torn = [];
+  for (const node of flow.querySelectorAll(".ss-tok[data-i]")) {
+    const parts = [...node.getClientRects()].filter((box) => box.width > 0);
+    if (parts.length > 1 && node.textContent !== "\\n") torn.push(node.textContent);
+    const text = node.firstChild;
+    for (let i = 0; text?.nodeType === 3 && i < text.length; i += 1) {
+      const range = document.createRange();
+      range.setStart(text, i);
+      range.setEnd(text, i + 1);
+      tops.push([text.data[i], range.getClientRects()[0]?.top]);
+    }
+  }
+  let word = "";
+  tops.forEach(([char, top], i) => {
+    const [before, above] = tops[i - 1] ?? [" "];
+    const within = /\\S/.test(char) && /\\S/.test(before);
+    if (within && Math.abs(top - above) > 9) torn.push(word + char);
+    word = /\\S/.test(char) ? word + char : "";
+  });
+  return torn; }"""
+WORDS = (
+    " ve",
+    "getables",
+    " and",
+    " The",
+    " G",
+    "eral",
+    "d",
+    "'s",
+    " are",
+    " with",
+    " t",
+    "r",
+    "ees",
+)
+
+
+def test_no_token_and_no_word_is_torn_at_a_lines_end(pictures: Pictures) -> None:
+    whole = values_of("verify")
+    tokens = {
+        str(i): {
+            "t": WORDS[i % len(WORDS)],
+            "r": i // 2,
+            "k": ("accepted", "bonus")[i % 2],
+            "by": "0",
+        }
+        for i in range(104)
+    }
+    page = pictures.show("verify", "strip")
+    for width in range(280, 440, 9):
+        page.set_viewport_size({"width": width, "height": 900})
+        pictures.give({**whole, "strip": {**whole["strip"], "run": str(width), "tokens": tokens}})
+        pictures.rest()
+        assert page.evaluate(TORN) == [], width
+    giant = {"0": {"t": " short", "r": 0, "k": "plain", "by": ""}}
+    giant |= {str(i): {"t": "x" * 7, "r": i, "k": "bonus", "by": ""} for i in range(1, 90)}
+    giant["90"] = {"t": "y" * 500, "r": 90, "k": "bonus", "by": ""}
+    pictures.give({**whole, "strip": {**whole["strip"], "run": "giant", "tokens": giant}})
+    pictures.rest()
+    inside = "(one) => one.scrollWidth <= one.clientWidth"
+    assert page.locator("#picture-strip .ss-scroll").evaluate(inside), "what no line holds is torn"
+
+
+SIDES = """() => [...document.querySelectorAll("#picture-strip .ss-tok")].map((node) =>
+  Math.round(node.getBoundingClientRect().left))"""
+
+
+def test_text_is_laid_out_in_its_own_direction_whatever_the_prompts_is(pictures: Pictures) -> None:
+    whole = values_of("verify")
+    page = pictures.page
+    for prompt, before in (("שלום עולם.", ""), ("שלום עולם.", "."), ("Hello.", "")):
+        words = [before, "\n", "The", " answer", " is", " 36", "."] if before else []
+        words = words or ["The", " answer", " is", " 36", "."]
+        tokens = {
+            str(i): {"t": word, "r": i, "k": "bonus", "by": ""} for i, word in enumerate(words)
+        }
+        value = {**whole["strip"], "run": prompt + before, "prompt": prompt, "tokens": tokens}
+        pictures.give({**whole, "strip": value})
+        pictures.rest()
+        sides = page.evaluate(SIDES)[-5:]
+        assert sides == sorted(sides), (prompt, before)
+
+
 def test_the_strip_is_the_text_and_copies_as_it_is(pictures: Pictures) -> None:
     value = values_of("verify")["strip"]
     tokens = [value["tokens"][key] for key in sorted(value["tokens"], key=int)]

@@ -14,6 +14,7 @@ export const KINDS = {
 };
 
 const PROMPT_SHOWN = 1500, NEAR_END = 48;
+const WHOLE = 20;  // characters of the longest token that is never torn at a line's end
 
 export function create(panel) {
   const prompt = h("span", { class: "ss-prompt" });
@@ -36,7 +37,7 @@ export function create(panel) {
   listen(flow, panel, state);
   // Whoever scrolls up stays there; at the end one stays at the end.
   scroll.addEventListener("scroll", () => {
-    state.atEnd = scroll.scrollHeight - scroll.scrollTop - scroll.clientHeight < NEAR_END;
+    state.atEnd = nearEnd(scroll);
   }, { passive: true });
 
   return {
@@ -92,9 +93,14 @@ function placeCaret(text, writing, at = "") {
   if (writing) text.append(h("span", { class: "ss-caret", "data-at": at, "aria-hidden": "true" }));
 }
 
+const nearEnd = (scroll) => scroll.scrollHeight - scroll.scrollTop - scroll.clientHeight < NEAR_END;
+
 function settle(scroll, state) {
-  if (state.reveal && (state.value?.done || !state.atEnd)) reveal(scroll, state.reveal);
-  else if (state.atEnd) scroll.scrollTop = scroll.scrollHeight;
+  if (state.reveal && (state.value?.done || !state.atEnd)) {
+    reveal(scroll, state.reveal);
+    // A round that was in sight already scrolls nothing: no event tells that this is not the end.
+    state.atEnd = nearEnd(scroll);
+  } else if (state.atEnd) scroll.scrollTop = scroll.scrollHeight;
   state.reveal = null;
 }
 
@@ -107,11 +113,21 @@ function reset(value, { state, flow, text }) {
   text.style.setProperty("--ss-lanes", Math.max(1, Object.keys(value.drafters ?? {}).length));
 }
 
-function drawSurroundings(value, { prompt, around, old, panel, state }) {
+// Of the first letter that has one: "rtl" or "ltr"; empty without letters.
+function direction(text) {
+  const letter = text.match(/\p{L}/u)?.[0] ?? "";
+  return letter && (/[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/.test(letter) ? "rtl" : "ltr");
+}
+
+function drawSurroundings(value, { prompt, around, old, text, panel, state }) {
   const full = value.prompt ?? "";
   for (const span of around) setText(span, prose(value.template?.[span.dataset.side] ?? ""));
   setText(prompt, prose(full.length > PROMPT_SHOWN ? `… ${full.slice(-PROMPT_SHOWN)}` : full));
   setText(old, entries(value.old).map(([, chunk]) => chunk).join(""));
+  // What is written in the other direction is a paragraph of its own, else its full stop would be at the line's start.
+  const written = old.textContent || entries(value.tokens).map(([, token]) => token.t).join("");
+  const [asks, writes] = [direction(full.split("\n").at(-1)), direction(written)];
+  set(text, "data-turned", Boolean(asks && writes && asks !== writes));
   const count = Object.keys(value.tokens ?? {}).length;
   const empty = !value.run;
   panel.say(empty ? "The text will appear here, coloured by who drafted it." : value.said || "Click a token to see its round everywhere.");
@@ -120,15 +136,14 @@ function drawSurroundings(value, { prompt, around, old, panel, state }) {
   state.empty = empty;
 }
 
-// Tokens in order, gathered by round: [{round, tokens: [[index, token, whole], ...]}]; `whole`: a word with its blank.
+// Tokens in order, gathered by round: [{round, tokens: [[index, token], ...]}].
 function groups(tokens) {
-  const found = [], all = entries(tokens);
-  all.forEach(([index, token], place) => {
-    const tail = found.at(-1), next = all[place + 1]?.[1].t ?? "";
-    const one = [index, token, /^ \S+$/.test(token.t ?? "") && /^\s/.test(next)];
-    if (tail && tail.round === String(token.r)) tail.tokens.push(one);
-    else found.push({ round: String(token.r), tokens: [one] });
-  });
+  const found = [];
+  for (const [index, token] of entries(tokens)) {
+    const tail = found.at(-1);
+    if (tail && tail.round === String(token.r)) tail.tokens.push([index, token]);
+    else found.push({ round: String(token.r), tokens: [[index, token]] });
+  }
   return found;
 }
 
@@ -137,7 +152,7 @@ function updateRound(node, group, state) {
   keyed(node, node.ssTokens, group.tokens, {
     key: ([index]) => index,
     make: ([index]) => h("span", { class: "ss-tok", "data-i": index }),
-    update: (token, [, values, whole]) => updateToken(token, values, state).classList.toggle("ss-word", whole),
+    update: (token, [, values]) => updateToken(token, values, state),
   });
   // A round of half a character or of white space has no text to be called by.
   set(node, "aria-label", node.textContent.trim() ? null : roundName(group.round));
@@ -146,14 +161,16 @@ function updateRound(node, group, state) {
 
 function updateToken(node, token, state) {
   const signature = `${token.k}|${token.by}|${token.t}`;
-  if (node.ssSignature === signature) return node;
+  if (node.ssSignature === signature) return;
   node.ssSignature = signature;
   node.ssText = token.t ?? "";
   node.className = `ss-tok ss-k-${token.k in KINDS ? token.k : "plain"}`;
+  // Whole within a line, where any line can hold it; a line may end before its blank.
+  node.classList.toggle("ss-whole", node.ssText.length <= WHOLE);
+  node.classList.toggle("ss-blank-led", /^[^\S\r\n]/.test(node.ssText));
   const lanes = String(token.by ?? "").split(",").filter(Boolean).map((key) => state.drafters.get(key)).filter(Boolean);
   stripes(node, lanes, state.drafters);
   writeText(node, state.marks);
-  return node;
 }
 
 // One stripe a proposing drafter, in that drafter's own lane: position says who, colour says it again.

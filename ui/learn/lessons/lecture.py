@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Any
 
 from ui.learn.lessons.measured import Evidence, Measured
 
 __all__ = ["Lecture"]
+
+MOST_WATCHED = 16
 
 
 @dataclass(slots=True)
@@ -26,11 +29,14 @@ class Lecture:
 
     Only runs with the models that `follow` named last are visible, since runs of different models
     cannot be compared. `models`: any value that identifies a set of models. `may_schedule`: whether
-    this visitor may choose the schedule of all requests.
+    this visitor may choose the schedule of all requests. `requests`: by run id, the view of all
+    requests while that run was decoded beside others, in the last round seen in which all were
+    there and one had drafted.
     """
 
     models: Hashable = None
     may_schedule: bool = True
+    requests: dict[str, dict[str, Any]] = field(default_factory=dict)
     _runs: dict[tuple[str, Hashable], Runs] = field(default_factory=dict)
 
     def follow(self, models: Hashable) -> bool:
@@ -52,6 +58,17 @@ class Lecture:
             for (key, models), runs in self._runs.items()
             if key == lesson and models != self.models
         )
+
+    def watch(self, run_id: str, value: dict[str, Any]) -> None:
+        """The view of all requests (`requests_value`) in a round of a run that goes on."""
+        rows = value["rows"].values()
+        begun = any(row["run"] == run_id and row["round"] for row in rows)
+        before = self.requests.get(run_id, {"rows": {}})
+        if begun and any(row["drafted"] for row in rows) and len(rows) >= len(before["rows"]):
+            self.requests.pop(run_id, None)
+            self.requests[run_id] = value
+        for old in list(self.requests)[:-MOST_WATCHED]:
+            del self.requests[old]
 
     def look(self, lesson: str, label: str) -> bool:
         """Make that row the displayed run; returns whether there is such a row."""

@@ -13,7 +13,15 @@
   // the arrows would do nothing, so they go to the rounds. In a group of several they choose.
   const alone = ({ type, name }) => type === "radio"
     && document.querySelectorAll(`input[type=radio][name="${CSS.escape(name)}"]`).length === 1;
+  // Stop takes the place of Run once the server has answered: pressed before, its key is meant for that run.
+  const ANSWERED_MS = 5000;
+  let ran = -Infinity;
+  document.addEventListener("click", (event) => {
+    if (event.target.closest?.("#live-run")) ran = performance.now();
+  }, true);
   function button(name) {
+    const waits = document.querySelector("#live-run")?.offsetParent && performance.now() - ran < ANSWERED_MS;
+    if (name === "stop" && waits) return document.querySelector("#live-stop");
     if (name === "large") return document.querySelector(".sp-large");
     for (const page of ["live", "sessions", "learn"]) {
       const found = document.querySelector("#" + page + "-" + name);

@@ -93,8 +93,8 @@ window.specscopeLink = {
   ready() {
     ready = true;
     follow();
-    if (!asked.get("run") || tab() !== "sessions" || !(props.value || {}).run) return;
-    intoSight();
+    if (!asked.get("run") || !(props.value || {}).run) return;
+    if (tab() === "sessions") intoSight();
     trigger("select"); // where it is under way, it is followed
   },
   turned: follow,
