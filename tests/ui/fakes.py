@@ -9,7 +9,7 @@ from bench.page.playback import PlaybackWorker, Script, as_asked
 from core.config import Request, SpeculationConfig
 from core.errors import StoreError
 from core.events import Event, RoundCompleted
-from tests.synthetic import synthetic_run
+from tests.synthetic import Mechanisms, synthetic_run
 from tests.synthetic.run import model_infos, plain_twin
 from ui.run.frame import Frame
 from ui.run.values import picture_values
@@ -21,11 +21,15 @@ INFOS = model_infos()
 
 
 def script_of(
-    rounds: int = 12, seed: int = 0, hostile: bool = False, end: str = "completed"
+    rounds: int = 12,
+    seed: int = 0,
+    hostile: bool = False,
+    end: str = "completed",
+    mechanisms: Mechanisms | None = None,
 ) -> Script:
     """Every request gets the same SYNTHETIC text, made beforehand so that this takes no time while
     it is played; one without drafters gets it plainly."""
-    drafted = synthetic_run(rounds, seed=seed, hostile=hostile, end=end)
+    drafted = synthetic_run(rounds, seed, hostile=hostile, end=end, mechanisms=mechanisms)
     tokens = sum(len(e.token_ids) for e in drafted if isinstance(e, RoundCompleted))
     plain = synthetic_run(tokens, seed=seed, hostile=hostile, drafters=())
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from core.events import RoundCompleted
+from tests.synthetic import MINIONS
 from tests.ui import sites
 from tests.ui.browser import looks
 from tests.ui.browser.looks import turn_to
@@ -73,6 +74,61 @@ def test_live_is_one_screen_before_and_after_a_run(live: Stage, browser_page: Op
             becomes(page, SEEN, wanted, list(PARTS))
             for faults in (looks.overlaps, looks.tiny_texts, looks.covered):
                 assert faults(page) == [], (width, name)
+
+
+# Of each pane the parts that answer its question.
+ANSWERS = {
+    "who": ("#live-proposals .ss-votes th:last-child", "#live-proposals .ss-words"),
+    "when": (
+        "#live-timeline .ss-plot",
+        "#live-timeline .ss-words",
+        "#live-timeline .ss-share-words",
+    ),
+    "length": (
+        "#live-lengths .ss-plot",
+        "#live-lengths .ss-choice-said",
+        "#live-lengths .ss-choice > .ss-mini",
+    ),
+    "inside": ("#live-mask .ss-mask-svg", "#live-mask .ss-mask-said"),
+    "whatif": ("#live-what_if .ss-what-if-plot", "#live-what_if .ss-what-if-said"),
+    "why": ("#live-inspector .ss-sentence", "#live-inspector .ss-meant"),
+}
+# Which of them are not whole in sight.
+HIDDEN = """([name, parts]) => {
+  const pane = document.querySelector(`#live-dock .sp-pane-${name}`).getBoundingClientRect();
+  return parts.filter((part) => {
+    const found = document.querySelector(part);
+    const box = found?.getBoundingClientRect();
+    const cut = found?.closest(".ss-scroll")?.getBoundingClientRect() ?? pane;
+    return !(box && box.height > 5 && box.top >= pane.top - 1 && box.bottom <= pane.bottom + 1
+      && box.left >= cut.left - 1 && box.right <= cut.right + 1);
+  });
+}"""
+ROWS = """() => {
+  const table = document.querySelector("#live-timeline .ss-table").getBoundingClientRect();
+  return [...document.querySelectorAll("#live-timeline .ss-table tbody tr")]
+    .filter((row) => row.getBoundingClientRect().bottom <= table.bottom).length;
+}"""
+
+
+def test_every_pane_answers_in_sight_at_the_smaller_size(
+    live: Stage, browser_page: OpenPage
+) -> None:
+    live.play(recorded(ROUNDS, mechanisms=MINIONS))
+    page = raced(sites.wait_ready(browser_page(live.url)))
+    for width, height in SIZES:
+        page.set_viewport_size({"width": width, "height": height})
+        for name, parts in ANSWERS.items():
+            sites.dock(page, name)
+            looks.at_rest(page)
+            becomes(page, HIDDEN, [], [name, list(parts)])
+    page.set_viewport_size({"width": 1280, "height": 800})
+    sites.dock(page, "when")
+    tools = page.locator("#live-timeline .ss-tools")
+    tools.hover()
+    tools.get_by_text("Table").click()
+    looks.at_rest(page)
+    assert page.evaluate(ROWS) >= 2
 
 
 # Which of these boxes are not whole in the window, and whether the page scrolls.
@@ -196,6 +252,53 @@ def test_one_place_for_tokens_stages_keys_columns_and_the_link(
     at(page, ROUNDS, "draft")
     page.click("#live-step-back")
     at(page, ROUNDS - 1, "commit")
+
+
+# How a round's tree is drawn: the places of all nodes, the scale, and whether nodes have numbers.
+DRAWN = """() => {
+  const svg = document.querySelector("#live-tree .ss-tree-svg");
+  const numbers = [...svg.querySelectorAll(".ss-node-p")].some((one) => one.textContent);
+  return [
+    svg.getAttribute("viewBox"), svg.parentElement.dataset.zoom, numbers,
+    !numbers || !document.querySelector("#live-tree .ss-numbers-meant").hidden,
+    [...svg.querySelectorAll(".ss-node")].map((node) => node.getAttribute("transform")).sort(),
+  ];
+}"""
+# Of a tree with several levels the share of the panel's width that it takes.
+WIDE = """() => {
+  const panel = document.querySelector("#live-tree .ss-viewport").getBoundingClientRect();
+  const nodes = [...document.querySelectorAll("#live-tree .ss-node")]
+    .map((one) => one.getBoundingClientRect());
+  const lefts = new Set(nodes.map((one) => Math.round(one.left)));
+  return [lefts.size, (Math.max(...nodes.map((one) => one.right)) - panel.left) / panel.width];
+}"""
+
+
+def test_a_rounds_tree_is_drawn_alike_whatever_was_seen_before(
+    live: Stage, browser_page: OpenPage
+) -> None:
+    page = sites.wait_ready(browser_page(live.url, still=True))
+    page.set_viewport_size({"width": 1280, "height": 800})
+    sites.ran(page)
+    for number in (3, 6, 9):
+        drawn = []
+        for before in (number - 1, number + 1):
+            page.locator(f"#live-scrubber [data-r='{before - 1}']").click()
+            at(page, before, "commit")
+            page.locator(f"#live-scrubber [data-r='{number - 1}']").click()
+            at(page, number, "commit")
+            looks.at_rest(page)
+            drawn.append(page.evaluate(DRAWN))
+            page.locator("#live-tree [data-stage=draft]").click()
+            at(page, number, "draft")
+            page.locator("#live-tree [data-stage=commit]").click()
+            at(page, number, "commit")
+            looks.at_rest(page)
+            drawn.append(page.evaluate(DRAWN))
+        assert drawn == [drawn[0]] * 4, number
+        assert drawn[0][3], "what the numbers are is said beside them"
+        levels, share = page.evaluate(WIDE)
+        assert levels < 4 or share > 0.7, (number, levels, share)
 
 
 ADDRESS = "() => Object.fromEntries(new URLSearchParams(location.search))"

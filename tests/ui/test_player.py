@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from core.errors import ConfigError
-from core.events import Combined, Event, RoundCompleted
+from core.events import Combined, Event, ProposalRecord, RoundCompleted, Verified
 from tests.synthetic import synthetic_run
 from tests.ui.fakes import FakeStore
 from ui.run.player import Pace, Player
 from ui.run.source import KEPT_EVENTS, LiveSource, StoredSource
-from ui.run.view import STAGES, RoundView, reduce_all
+from ui.run.view import STAGES, RoundView, _is_split, detail_of, reduce_all
 from ui.words.messages import run_lines
 
 
@@ -167,10 +167,43 @@ def test_a_completed_run_ends_with_the_round_that_has_most_to_tell() -> None:
 
 
 def test_a_story_is_a_readable_tree_with_an_acceptance_a_rejection_and_a_split() -> None:
-    line = RoundView(0, 2, 3, 4, 7, 4, (), {}, struck=1, split=True)
-    assert line.story == 5 and replace(line, nodes=0).story == 0
-    for less in ({"depth": 7}, {"accepted": 1}, {"struck": 0}, {"split": False}):
-        assert replace(line, **less).story == 4
+    line = RoundView(0, 2, 3, 4, 7, 4, (), {}, struck=1, split=True, stopped=True)
+    assert line.story == 6 and replace(line, nodes=0).story == 0
+    for less in ({"depth": 7}, {"nodes": 25}, {"accepted": 0}, {"struck": 0}, {"split": False}):
+        assert replace(line, **less).story == 5
+    assert replace(line, stopped=False).story == 5
+
+
+def test_drafters_disagree_where_their_first_choices_differ_and_the_llm_chose() -> None:
+    """Beside a token that all put first a second choice is no dispute, nor what is not reached."""
+    events = synthetic_run(1, seed=2)
+
+    def split(path: tuple[int, ...]) -> bool:
+        """Of a tree in which a and b agree on node 0, b has node 1 as well, and both differ after
+        node 0."""
+        ranks: tuple[dict[str, int], ...] = ({"a": 0, "b": 0}, {"b": 1}, {"a": 0}, {"b": 0})
+        changes: dict[type, dict[str, object]] = {
+            Combined: {
+                "token_ids": (1, 2, 3, 4),
+                "texts": ("p", "q", "r", "s"),
+                "parents": (-1, -1, 0, 0),
+                "depths": (1, 1, 2, 2),
+                "proposals": tuple(
+                    tuple(ProposalRecord(name, 0.5, 1.0, rank) for name, rank in of_node.items())
+                    for of_node in ranks
+                ),
+                "dropped": (),
+                "winner": "",
+            },
+            Verified: {"path": path},
+        }
+        shown = [replace(one, **changes.get(type(one), {})) for one in events[:4]]
+        detail = detail_of(shown, 0)
+        assert detail is not None
+        return _is_split(detail)
+
+    assert split((0,)) and split((0, 2))
+    assert not split(()) and not split((1,))
 
 
 def test_the_latest_round_is_the_last_though_a_stopped_run_ends_with_the_last_tree() -> None:

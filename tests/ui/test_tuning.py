@@ -191,7 +191,7 @@ def test_a_point_has_its_figures_and_runs() -> None:
     value = point_value(study, results, found, 2)
     assert value["name"] == "speculation length 4, expansion 1" and value["mark"] == "best"
     figures = {one["name"]: one["text"] for one in value["figures"].values()}
-    assert figures["speed-up"] == "2.00x" and figures["time in drafting"] == "40%"
+    assert figures["speed-up"] == "2.00x" and figures["time in drafting"] == "40 %"
     runs = list(value["runs"].values())
     wanted = [(f"p{i}", repeat) for repeat in "12" for i in range(3)]
     assert [(run["prompt"], run["repeat"]) for run in runs] == wanted
@@ -228,7 +228,7 @@ def test_the_best_is_named_with_what_is_as_good_and_the_noise_is_shown() -> None
     alike = grid_results(study, steady).items()
     told = words(study, {cell: replace(one, accepted_per_round=(3,)) for cell, one in alike})
     assert "Alike: speculation length 2, expansion 1; " in told and "and 1 more drafted" in told
-    assert "Their speeds differ by 300%." in told
+    assert "Their speeds differ by 300 %." in told
 
 
 def test_a_point_that_drafted_as_the_best_did_counts_as_good() -> None:
@@ -262,7 +262,7 @@ def test_a_slower_grid_is_said_plainly() -> None:
     many = grid_study(prompts=6)
     told = words(many, grid_results(many, lambda name, *_: 10.0 if name[0] == "p" else 8.0))
     assert "No point was faster than plain decoding here: the best is 0.80x" in told
-    assert "drafting took 40%" in told
+    assert "drafting took 40 %" in told
     unsure = lambda name, prompt, _: 10.0 if name[0] == "p" else 9.5 + prompt  # noqa: E731
     told = words(study, grid_results(study, unsure))
     assert told.startswith("No difference from plain decoding is shown. Best: ")
@@ -328,7 +328,7 @@ def test_what_the_temperature_does_to_acceptance_is_told() -> None:
         told = words(study, results)
         rates = [row.draft_acceptance_rate for row in tuning_result(study, results).rows[:2]]
         assert [rate > 0 for rate in rates] == [True, hot > 0]
-        each = f"{rates[0]:.0%} at temperature 0, {rates[1]:.0%} at temperature 0.8"
+        each = f"{100 * rates[0]:.0f} % at temperature 0, {100 * rates[1]:.0f} % at temperature 0.8"
         assert f"Accepted draft tokens: {each}." in told
         assert ("the more often an unlikely token is drawn" in told) == (hot < cold)
     assert "Best at each temperature: speculation length 2, temperature 0: 1.00x; " in told

@@ -53,6 +53,15 @@ def frames_of(events: list[Any], every: int = 3) -> list[Frame]:
     return [*frames, last]
 
 
+def test_a_draft_grows_from_the_text_before_its_round_however_long_ago_that_was() -> None:
+    events = synthetic_run(60, seed=2)
+    view = reduce_all(events)
+    drafted = [one for one in events if isinstance(one, Drafted) and one.round == 3]
+    root = tree_value(Frame(view=view, detail=detail_of(drafted, 3)))["root"]
+    last = [token for token in view.tokens if token.round < 3][-1]
+    assert (root["t"], root["id"]) == (last.token, last.token_id)
+
+
 def streamed(values: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """What a browser holds after each diff."""
     held = copy.deepcopy(values[0])

@@ -15,11 +15,13 @@ from core.config.mechanisms import verify_rule
 from core.events import Combined, TopK, Verified
 from ui.run.fused import own_proposals, provenance
 from ui.run.looked_up import lookup_reasons
+from ui.run.probabilities import rounded_probability
 from ui.run.view import Detail
 
 __all__ = ["RECORD_TOP_K", "Explanation", "bars", "explain", "quote"]
 
 MAX_QUOTED = 40
+SMALLEST, SMALL = 0.0001, 0.0005
 RECORD_TOP_K = 5
 """The `record_top_k` of runs made on the page: alternatives of a node that the inspector shows."""
 
@@ -101,7 +103,7 @@ def bars(
         llm[str(len(llm))] = {
             "t": explanation.token,
             "id": explanation.token_id,
-            "p": round(explanation.llm_probability, 4),
+            "p": rounded_probability(explanation.llm_probability),
             "hit": True,
         }
     for name in _proposers(detail.combined, explanation):
@@ -129,7 +131,7 @@ def _bar(top: TopK, token_id: int) -> dict[str, Any]:
         str(i): {
             "t": text,
             "id": top.token_ids[i],
-            "p": round(top.probabilities[i], 4),
+            "p": rounded_probability(top.probabilities[i]),
             "hit": top.token_ids[i] == token_id,
         }
         for i, text in enumerate(top.texts)
@@ -238,7 +240,11 @@ def _is_drawn(verdict: Verified, sampling: Mapping[str, Any]) -> bool:
 
 
 def percent(probability: float) -> str:
-    """A probability as text: 0.412 as 41.2 %."""
+    """A probability as text: 0.412 as 41.2 %; what is nearly 0 or 1 as less or more than that."""
+    if 0 < probability < SMALLEST:
+        return f"<{100 * SMALLEST:g} %"
+    if 1 - SMALL < probability < 1:
+        return f">{100 * (1 - SMALL):g} %"
     return f"{100 * probability:.3g} %" if probability < 1 else "100 %"
 
 

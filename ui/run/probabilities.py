@@ -12,7 +12,17 @@ from typing import Any
 
 from core.config.mechanisms import draft_kind, verify_rule
 
-__all__ = ["probability_words", "warper_words"]
+__all__ = ["probability_words", "rounded_probability", "warper_words"]
+
+DIGITS = 4
+
+
+def rounded_probability(probability: float) -> float:
+    """To four digits, but 0 and 1 only for what is exactly that: the pictures write what is neither
+    as "<0.001" and ">0.999"."""
+    least = 10.0**-DIGITS
+    near = round(probability, DIGITS)
+    return min(max(near, least), 1 - least) if 0 < probability < 1 else near
 
 
 def probability_words(config: Mapping[str, Any]) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 from core.events import Combined, DraftRecord, ProposalRecord, Verified
 from ui.run.fused import trunk_of
+from ui.run.probabilities import rounded_probability
 from ui.run.view import Detail
 
 __all__ = ["drafts_apart", "dropped_values", "places", "tree_nodes"]
@@ -34,7 +35,7 @@ def _node_values(tree: Combined, verdict: Verified | None, index: dict[str, str]
             "parent": tree.parents[n],
             "depth": tree.depths[n],
             "outcome": verdict.outcomes[n] if verdict else "pending",
-            "lp": round(verdict.llm_probabilities[n], 4) if verdict else None,
+            "lp": rounded_probability(verdict.llm_probabilities[n]) if verdict else None,
             "by": _proposers(tree.proposals[n], index),
             "mass": round(tree.masses[n], 4) if tree.masses else None,
         }
@@ -59,8 +60,8 @@ def _proposers(proposals: tuple[ProposalRecord, ...], index: dict[str, str]) -> 
             by[key]["n"] += 1
             continue
         by[key] = {
-            "score": round(proposal.score, 4),
-            "q": round(proposal.q, 4),
+            "score": rounded_probability(proposal.score),
+            "q": rounded_probability(proposal.q),
             "rank": proposal.rank,
             "n": 1,
         }
@@ -131,7 +132,7 @@ def drafts_apart(detail: Detail, drafters: tuple[str, ...]) -> dict[str, Any]:
                 "id": draft.token_ids[j],
                 "parent": draft.parents[j],
                 "depth": draft.depths[j],
-                "score": round(draft.scores[j], 4),
+                "score": rounded_probability(draft.scores[j]),
             }
             for j in range(len(draft.token_ids))
         }
@@ -184,4 +185,8 @@ def _dropped_value(
 
 
 def _proposal_value(draft: DraftRecord, j: int) -> dict[str, Any]:
-    return {"score": round(draft.scores[j], 4), "q": round(draft.qs[j], 4), "n": 1}
+    return {
+        "score": rounded_probability(draft.scores[j]),
+        "q": rounded_probability(draft.qs[j]),
+        "n": 1,
+    }

@@ -17,7 +17,7 @@ from ui.run.charts import drafters_value, lengths_value, timeline_value
 from ui.run.explain import bars, explain
 from ui.run.frame import Baseline, Before, Frame
 from ui.run.opening import OPENING
-from ui.run.probabilities import probability_words
+from ui.run.probabilities import probability_words, rounded_probability
 from ui.run.race import place_value, race_value
 from ui.run.routes import drafting_ssms, route_in_short, routing_value
 from ui.run.switching import is_fault
@@ -168,8 +168,8 @@ def _token(token: TokenView, tail: str) -> Value:
         "r": token.round,
         "k": token.kind,
         "by": ",".join(str(i) for i, _ in token.scores),
-        "s": {str(i): round(score, 4) for i, score in token.scores},
-        "p": round(token.probability, 4),
+        "s": {str(i): rounded_probability(score) for i, score in token.scores},
+        "p": rounded_probability(token.probability),
     }
 
 
@@ -263,7 +263,7 @@ def tree_value(frame: Frame) -> Value:
         "node": frame.node,
         "committed": None,
         "why": "",
-        "rest": frame.is_complete or frame.mode == "step",
+        "rest": frame.is_complete or frame.mode != "full",
     }
     if detail is None:
         return value
@@ -283,7 +283,7 @@ def tree_value(frame: Frame) -> Value:
             "id": verdict.own_token_id,
             "kind": verdict.own_kind,
             "drew": verdict.rule != "greedy",
-            "p": round(verdict.own_probability, 4),
+            "p": rounded_probability(verdict.own_probability),
             "after": verdict.path[-1] if verdict.path else -1,
         }
     return value
@@ -299,9 +299,9 @@ def _root(view: View, detail: Detail | None) -> Value:
     if detail and detail.combined:
         return {"t": detail.combined.root_text, "id": detail.combined.root_token_id}
     here = detail.round if detail else 0
-    before = [token for token in view.tokens[-64:] if token.round < here]
+    before = next((token for token in reversed(view.tokens) if token.round < here), None)
     if before:
-        return {"t": before[-1].token, "id": before[-1].token_id}
+        return {"t": before.token, "id": before.token_id}
     started = view.started
     if started and started.prompt_token_ids:
         return {"t": started.prompt_texts[-1], "id": started.prompt_token_ids[-1]}

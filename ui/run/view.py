@@ -9,7 +9,6 @@ run's data, and older ones are read again from the events on demand (ui/run/sour
 from __future__ import annotations
 
 import copy
-import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -49,6 +48,7 @@ __all__ = [
 ]
 
 READABLE_DEPTH = 6
+READABLE_NODES = 24
 STAGES = ("draft", "combine", "verify", "commit")
 
 
@@ -80,8 +80,8 @@ class RoundView:
     that were asked; `traffic`: what the ranks of an LLM over ranks exchanged. `routing`: each SSM's
     part if a rule chose who drafts; `asking_ms`: the time of auditions. `at_ms`: the round's end.
     `tally`: of each drafter that drafted, how many of its tokens were accepted, and how many it
-    drafted. `struck`: rejected nodes; `split`: of one node's children some are one drafter's
-    alone, some another's.
+    drafted. `struck`: rejected nodes; `split`: where the LLM chose, drafters put different tokens
+    first; `stopped`: the LLM wrote another token than any drafted one.
     """
 
     number: int
@@ -112,15 +112,17 @@ class RoundView:
     tally: tuple[tuple[str, int, int], ...] = ()
     struck: int = 0
     split: bool = False
+    stopped: bool = False
 
     @property
     def story(self) -> int:
         """How much there is to tell of the round's tree, 0 without one: that it can be read at a
-        glance, that a draft was accepted and another one rejected, that the SSMs disagreed."""
+        glance, that a draft was accepted and another one rejected, that the drafters disagreed, and
+        that the LLM wanted another token than they."""
         if not self.nodes:
             return 0
-        parts = (self.depth <= READABLE_DEPTH, self.accepted >= 2, self.struck > 0, self.split)
-        return 1 + sum(parts)
+        readable = self.depth <= READABLE_DEPTH and self.nodes <= READABLE_NODES
+        return 1 + sum((readable, self.accepted > 0, self.struck > 0, self.split, self.stopped))
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,6 +316,7 @@ class _ViewBuilder:
                 tally=_tally(detail, event),
                 struck=detail.verified.outcomes.count("rejected") if detail.verified else 0,
                 split=_is_split(detail),
+                stopped=detail.verified is not None and detail.verified.own_kind == "recovered",
                 **_vote(before, detail),
             )
         )
@@ -336,17 +339,19 @@ def _tally(detail: Detail, event: RoundCompleted) -> tuple[tuple[str, int, int],
 
 
 def _is_split(detail: Detail) -> bool:
-    """Whether two drafters proposed different tokens after the same node."""
-    tree = detail.combined
-    by_parent: dict[int, list[set[str]]] = {}
-    for node in range(len(tree.token_ids)) if tree else ():
-        assert tree is not None
-        by_parent.setdefault(tree.parents[node], []).append(set(tree.drafters_of(node)))
-    return any(
-        one.isdisjoint(other)
-        for sets in by_parent.values()
-        for one, other in itertools.combinations(sets, 2)
-    )
+    """Whether two drafters' first choices differ after the root or an accepted node, where the LLM
+    chose between them; of a vote, whether it dropped a draft."""
+    tree, verdict = detail.combined, detail.verified
+    if tree is None or verdict is None:
+        return False
+    if tree.winner:
+        return bool(tree.dropped)
+    firsts: dict[int, dict[str, int]] = {-1: {}} | {node: {} for node in verdict.path}
+    for node, parent in enumerate(tree.parents):
+        for proposal in tree.proposals[node] if parent in firsts else ():
+            if proposal.rank == 0:
+                firsts[parent].setdefault(proposal.drafter, node)
+    return any(len(set(nodes.values())) > 1 for nodes in firsts.values())
 
 
 def _vote(last: RoundView | None, detail: Detail) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from ui.run.decided import (
 from ui.run.explain import percent
 from ui.run.frame import Frame
 from ui.run.listed import join_names
+from ui.run.probabilities import rounded_probability
 from ui.run.trees import places
 from ui.run.view import Detail, RoundView, View
 
@@ -137,8 +138,8 @@ def _row(draft: DraftRecord, detail: Detail, means: Mapping[tuple[int, ...], flo
             "id": draft.token_ids[j],
             "depth": draft.depths[j],
             "parent": draft.parents[j],
-            "score": round(draft.scores[j], 4),
-            "q": round(draft.qs[j], 4),
+            "score": rounded_probability(draft.scores[j]),
+            "q": rounded_probability(draft.qs[j]),
             "rank": draft.ranks[j],
             "accepted": verdict is not None and j in nodes and _is_accepted(verdict, nodes[j]),
             "in_tree": j in nodes or tree is None,

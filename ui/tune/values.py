@@ -201,7 +201,7 @@ def _row(point: int, values: list[Any], row: ConfigurationRow) -> dict[str, Any]
         else _cell("–"),
         _number(row.speed, "{:.1f}"),
         _number(row.mean_acceptance_length, "{:.2f}"),
-        _number(row.draft_acceptance_rate, "{:.0%}"),
+        _cell(_share(row.draft_acceptance_rate), row.draft_acceptance_rate),
         _cell(ANSWERS[row.same.kind]),
         _number(row.cells, "{}"),
     ]
@@ -221,6 +221,10 @@ def _refused_row(number: int, grid: Grid, one: Refused) -> dict[str, Any]:
 
 def _number(value: float | None, form: str) -> dict[str, Any]:
     return _cell("–") if value is None else _cell(form.format(value), value)
+
+
+def _share(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.0f} %"
 
 
 def _cell(text: str, value: Any = None) -> dict[str, Any]:
@@ -245,10 +249,10 @@ def point_value(study: Study, results: Results, tuned: Tuned, point: int) -> dic
         "speed-up": f"{row.ratio.value:.2f}x" if row.ratio else "–",
         "tokens / s": f"{row.speed:.1f}" if row.speed is not None else "–",
         "tokens / pass": _text(row.mean_acceptance_length, "{:.2f}"),
-        "accepted": _text(row.draft_acceptance_rate, "{:.0%}"),
+        "accepted": _share(row.draft_acceptance_rate),
         "rounds a run": _text(row.rounds, "{:.0f}"),
         "first token": _text(row.ttft_ms, "{:.0f} ms"),
-        "time in drafting": _text(row.draft_share, "{:.0%}"),
+        "time in drafting": _share(row.draft_share),
     }
     return {
         "study": study.study_id,

@@ -168,7 +168,11 @@ def _alike_lines(tuned: Tuned) -> list[Line]:
     lines = []
     for group in sorted(tuned.alike, key=len, reverse=True)[:MAX_NAMED]:
         speeds = [row.speed for i in group if (row := tuned.rows[i]).speed]
-        apart = f" Their speeds differ by {max(speeds) / min(speeds) - 1:.0%}." if speeds else ""
+        apart = (
+            f" Their speeds differ by {100 * (max(speeds) / min(speeds) - 1):.0f} %."
+            if speeds
+            else ""
+        )
         names = _names([tuned.rows[i].name for i in group])
         words = (
             "drafted nothing at all"
@@ -200,7 +204,7 @@ def _temperature_lines(tuned: Tuned) -> list[Line]:
     means = [(heat, sum(each) / len(each)) for heat, each in sorted(rates.items())]
     if len(means) < 2:
         return []
-    each = ", ".join(f"{rate:.0%} at temperature {heat:g}" for heat, rate in means)
+    each = ", ".join(f"{100 * rate:.0f} % at temperature {heat:g}" for heat, rate in means)
     falls = all(later < before for (_, before), (_, later) in pairwise(means))
     why = f" {TEMPERATURE_MEANS}" if falls else ""
     lines = [Line("info", f"Accepted draft tokens: {each}.{why}")]
@@ -243,7 +247,7 @@ def _slower_words(tuned: Tuned, row: ConfigurationRow, best: Estimate) -> str:
             f"1.00x lies in the interval of {_names(reaching)}: these measurements cannot tell "
             "which is faster."
         )
-    share = "" if row.draft_share is None else f" (drafting took {row.draft_share:.0%})"
+    share = "" if row.draft_share is None else f" (drafting took {100 * row.draft_share:.0f} %)"
     return (
         f"No point was faster than plain decoding {where_words(best, tuned.over)}: {measured}, "
         f"drafting costs more than it saves{share}. "

@@ -34,8 +34,8 @@ SAID = (
     (
         "alone",
         "sums",
-        "Nothing of this run was drafted while the LLM verified another request: with one request, "
-        "across has none to draft for. Run in a second tab at the same time, or choose "
+        "Nothing of this run was drafted ahead: pipeline=across drafts while the LLM verifies "
+        "another request, and there was none. Run in a second tab at the same time, or choose "
         "pipeline=ahead.",
     ),
     ("alone", "predicted", "Only length=goodput predicts how long a round will take."),

@@ -16,8 +16,8 @@ const WHAT = "A hit: the LLM wrote one of the continuations that a drafter had p
 const BRACKETS = " In brackets: how many continuations were prepared for, and how likely the SSM that looked ahead held "
   + "it that the LLM writes one of them.";
 // Events tell of drafts made beside another request's pass, not of requests that ran beside this one.
-const ALONE = "Nothing of this run was drafted while the LLM verified another request: with one request, across has none "
-  + "to draft for. Run in a second tab at the same time, or choose pipeline=ahead.";
+const ALONE = "Nothing of this run was drafted ahead: pipeline=across drafts while the LLM verifies another request, and there was none. "
+  + "Run in a second tab at the same time, or choose pipeline=ahead.";
 const ALONE_YET = "So far nothing of this run was drafted while the LLM verified another request.";
 const never = (rule) => `Nothing is drafted ahead: the SSMs choose every token of ${rule}'s tree together, which is not `
   + "begun behind a guess.";

@@ -43,7 +43,7 @@ export function createChart(panel, { figure, label, clicked, ready = () => {} })
     if (!state.api || !state.value) return;
     if (size.width < 50) return;
     state.look ??= lookOf(panel.section);
-    const look = { ...state.look, narrow: size.width < 660 * state.look.scale, low: size.height < 200 * state.look.scale };
+    const look = { ...state.look, width: size.width, narrow: size.width < 660 * state.look.scale, low: size.height < 200 * state.look.scale };
     const { data, layout } = figure(state.value, look);
     const full = { ...baseLayout(look), ...layout, ...size };
     const drawing = state.api.react(plot, data, full, { displayModeBar: false, displaylogo: false, responsive: false });

@@ -38,9 +38,8 @@ export function createChoice(panel) {
 }
 
 // The columns and the choice answer different questions.
-const MEANT = "A column is a round in which every draft goes that far. Real drafts end early where their drafter is "
-  + "unsure: ▸ marks the longest allowed, and dashed: recent measured average. The least score is a step's time over a "
-  + "token's, over the share of drafted tokens that are accepted.";
+const MEANT = "A column is a round in which every draft goes that far. Real drafts end where their drafter is unsure, so ▸, the longest "
+  + "allowed, need not be the tallest. Dashed: recent measured average. The least score: a step's time over a token's, over the share accepted.";
 
 const MARKED = "▼ marks rounds from which on the scheduler allowed longer or shorter drafts, or none: hover for its reason.";
 

@@ -64,7 +64,17 @@ function figure(value, look) {
     ...earlier(value, look),
     ...decided(value, look),
   ];
+  if (isShort(look)) return { data: data.filter(({ xaxis }) => xaxis !== "x2"), layout: beside(value, look) };
   return { data, layout: look.narrow ? stacked(value, look) : sideBySide(value, look) };
+}
+
+// Low and not as wide as a page, as beside the chart of the candidates: there is no room for the histogram.
+const isShort = (look) => look.narrow && look.low && look.width > 360 * look.scale;
+
+function beside(value, look) {
+  const { xaxis2, yaxis2, ...all } = axes(value, { ...look, narrow: false }, [[0, 0.66], [0, 1], [0.8, 1]], [[0, 1], [0, 1], [0, 1]]);
+  const [rounds, , ...rest] = titles(value, { ...look, narrow: true }, [[0, 1.03], [0, 1.03], [0.76, 1.03]]);
+  return { ...all, annotations: [rounds, ...rest], margin: { l: 30 * look.scale, r: 10, t: 22 * look.scale, b: below(look) } };
 }
 
 // Bars side by side without a gap look like one shape, which is drawn many times as fast.
@@ -182,8 +192,14 @@ function axes(value, look, xs, ys) {
     xaxis2: axis(look, { domain: xs[1], anchor: "y2", title: "accepted", ...steps }),
     yaxis2: axis(look, { domain: ys[1], anchor: "x2", ...count(often, look.low ? 3 : 6) }),
     xaxis3: axis(look, { domain: xs[2], anchor: "y3", title: "position", ...steps, visible: !noRates(value) }),
-    yaxis3: axis(look, { visible: !noRates(value), domain: ys[2], anchor: "x3", range: [0, 1.02], tickformat: ".0%", nticks: look.low ? 3 : 5 }),
+    yaxis3: axis(look, { visible: !noRates(value), domain: ys[2], anchor: "x3", range: [0, 1.02], ...shareTicks(look.low ? 2 : 5) }),
   };
+}
+
+// Written as everywhere on the page, with a space before the sign.
+function shareTicks(steps) {
+  const shares = Array.from({ length: steps + 1 }, (_, i) => i / steps);
+  return { tickvals: shares, ticktext: shares.map((share) => percent(share)) };
 }
 
 function tallestOf(value) {

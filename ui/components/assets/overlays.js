@@ -4,16 +4,17 @@
 import { h, s, entries } from "./dom.js";
 import { intervalBars, stackedBars } from "./hbars.js";
 import { dash, lineChart } from "./minichart.js";
-import { color } from "./palette.js";
 import { fixed, percent, plural, prose, spreads } from "./text.js";
 import { STAGES } from "./timeline_bars.js";
 
 const number = (key) => String(Number(key) + 1);
-// Plain decoding is ink; the others have the palette's colours in their order.
-const paint = (key, one) => (one?.plain ? "var(--ss-ink)" : color(Number(key) - 1));
+// Plain decoding is ink; the others have colours of their own in their order, none of them a drafter's.
+const CONFIGS = 5;
+const config = (key) => (Number(key) + CONFIGS - 1) % CONFIGS;
+const paint = (key, one) => (one?.plain ? "var(--ss-ink)" : `var(--ss-config-${config(key)})`);
 
 export function mark(key, one) {
-  const made = h("span", { class: "ss-badge ss-compared-mark", "data-slot": one?.plain ? null : Number(key) - 1 }, number(key));
+  const made = h("span", { class: "ss-badge ss-compared-mark", "data-config": one?.plain ? null : config(key) }, number(key));
   if (one?.plain) made.classList.add("ss-badge-llm");
   return made;
 }

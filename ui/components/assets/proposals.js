@@ -157,6 +157,7 @@ function updateChip(chip, token, drafter, value) {
   set(chip, "data-accepted", Boolean(token.accepted));
   set(chip, "data-dropped", token.in_tree === false);
   set(chip, "data-fed", Boolean(token.fed));
+  set(chip, "data-same", token.mass != null && token.mass === value.rows[drafter.key][token.parent]?.mass);
   set(chip, "data-agreed", token.mass != null && agreed(token, value));
 }
 

@@ -7,7 +7,7 @@ import { textWidth } from "./measure.js";
 import { createNodes, nodesTable } from "./nodes.js";
 import { drafters } from "./palette.js";
 import { fixed, ms, percent, prose, shorten } from "./text.js";
-import { STAGES, TOGETHER, markerOf, marksOf, remarksOn, shares, told } from "./timeline_bars.js";
+import { STAGES, TOGETHER, markerOf, marksOf, nameOf, remarksOn, shares, told } from "./timeline_bars.js";
 
 // Events tell where nobody worked for this request, and not for whom else.
 const OTHER = "no model worked for this request: other requests' turns, bookkeeping, the machine's other programs";
@@ -88,7 +88,7 @@ function sentence(value) {
   const name = STAGES.get(busiest[0]) ?? busiest[0];
   const most = busiest[0] === "other";
   const what = most ? `: ${besideOthers(value) ? MEANWHILE : "no model worked for this request"}` : "";
-  const meanwhile = besideOthers(value) ? MEANWHILE : "no model worked (bookkeeping, the machine's other programs)";
+  const meanwhile = besideOthers(value) ? MEANWHILE : "no model worked (bookkeeping, other programs)";
   const told = !most && value.share.other >= 0.1 * sum ? ` Between stages: ${meanwhile}.` : "";
   const moves = [value.took, value.moves].filter(Boolean).map((one) => `${one} `).join("");
   return `${moves}${lapped(value)}The run: ${timed(value, sum)}; largest share: ${name}, ${percent(busiest[1] / sum)}${what}.${told}`;
@@ -170,7 +170,7 @@ function layoutOf(value, look, view, lanes, slots) {
 
 function laneName(name, slots) {
   if (slots.has(name)) return `${slots.get(name).letter}  ${name}`;
-  return name === "llm" ? "LLM" : name;
+  return name === "llm" ? "LLM" : STAGES.get(name) ?? name;
 }
 
 // Plotly reads a little markup in labels; a model's name is a name.
@@ -229,7 +229,7 @@ function table(value) {
   const bars = barsOf(value);
   const shared = shares(bars);
   const rows = bars.map((bar) => [
-    bar.round + 1, value.lanes?.[bar.lane] ?? bar.lane, bar.name.replace("_", " "), fixed(bar.start, 2),
+    bar.round + 1, laneName(value.lanes?.[bar.lane] ?? bar.lane, new Map()), nameOf(bar.name), fixed(bar.start, 2),
     fixed(bar.end - bar.start, 2), ...(shared ? [fixed(bar.own ?? bar.end - bar.start, 2)] : []),
     bar.a === "open" ? "not used" : bar.a ?? "",
   ]);

@@ -6,7 +6,7 @@ import { ms, prose } from "./text.js";
 // Names of the stages by their keys, in the order in which they are drawn.
 export const STAGES = new Map([
   ["draft", "drafting"], ["ahead", "drafting ahead"], ["llm", "LLM pass"], ["prefill", "prefill"],
-  ["combine", "combine"], ["verify", "verify"], ["commit", "commit"], ["other", "between stages"],
+  ["combine", "combine"], ["verify", "verdict"], ["commit", "commit"], ["other", "between stages"],
 ]);
 
 const PATTERNS = { draft: "", catch_up: "/", forward: "", prefill: "|", combine: "", verify: "", commit: "", load: "", wire: ".", late: "x" };
@@ -56,11 +56,13 @@ export function markerOf(bars, { value, look, many, ahead, colors }) {
   };
 }
 
+// A bar's name is its stage's, except what is made only of a model's passes.
+export const nameOf = (name) => (name === "verify" ? STAGES.get(name) : name.replace("_", " "));
+
 // What a bar says on hover.
 export function told(bar, value) {
-  const name = prose(bar.name).replace("_", " ");
   return [
-    bar.round, name, ms(bar.end - bar.start), bar.start, prose(value.lanes[bar.lane]), bar.round + 1,
+    bar.round, nameOf(prose(bar.name)), ms(bar.end - bar.start), bar.start, prose(STAGES.get(value.lanes[bar.lane]) ?? value.lanes[bar.lane]), bar.round + 1,
     `${FATES[bar.a] ?? ""}${sharing(bar)}`,
   ];
 }
@@ -70,6 +72,6 @@ export const TOGETHER = "SSMs that drafted together share that time: each is cou
 // Of how lanes are drawn and counted: below the shares, which are looked for first.
 export function remarksOn(value) {
   const spans = Object.values(value.bars ?? {}).flatMap((own) => Object.values(own));
-  const behind = spans.some((span) => span.name === "catch_up") ? "Hatched: a drafter catching up with the text." : "";
+  const behind = spans.some((span) => span.name === "catch_up") ? "Hatched: catching up with the text." : "";
   return [behind, shares(spans) ? TOGETHER : ""].filter(Boolean).join(" ");
 }

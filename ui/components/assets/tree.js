@@ -17,9 +17,16 @@ const ROOMY_AT_MOST = 48;
 const ROOMY_DRAFTS_AT_MOST = 24;  // drafts stand one below the other: all of them are to be seen
 const STEPPED_AFTER = 400;
 const END_RIM = 12;
-// [compact, tight, least], the roomiest first.
-const FORMS = [[false, false], [false, true], [true, false], [true, true], [true, true, true]];
+// [compact, tight, flat, least], the roomiest first.
+const FORMS = [
+  [false, false], [false, true], [true, false], [true, true], [true, true, true], [true, true, false, true], [true, true, true, true],
+];
 const COMPACT = 2;
+const WIDEST_GAP = 90;  // farther apart two nodes no longer look like one and the next
+const NUMBERS = {
+  draft: ["0.5 = drafter's score", "How sure the drafter is of the token at its place, calibrated on committed tokens"],
+  verify: ["0.5 = LLM's probability", "How probable the LLM holds the token at its place; at temperature 0 it writes the most probable one"],
+};
 const STRONG = new Set(["accepted", "recovered", "bonus", "plain"]);
 
 export function create(panel) {
@@ -34,17 +41,20 @@ export function create(panel) {
   const rims = createRims();
   const fused = h("p", { class: "ss-meant ss-fused-meant", hidden: true }, FUSED);
   panel.body.append(stages.node, empty, h("div", { class: "ss-window" }, viewport, rims.fades), fused);
-  stages.node.append(rims.said);
+  const numbers = h("span", { class: "ss-numbers-meant", hidden: true });
+  stages.node.append(numbers, rims.said);
 
   const view = {
     panel, stages, rails, fused, edges, headings, nodes, svg, viewport, empty, list: [], byKey: new Map(), value: null,
     shown: { round: null, stage: null, at: 0, places: new Map() }, glide: glider(),
-    caches: { rails: new Map(), edges: new Map(), headings: new Map(), nodes: new Map() }, scene: null, least: 0,
-    rims, places: new Map(),
+    caches: { rails: new Map(), edges: new Map(), headings: new Map(), nodes: new Map() }, scene: null, least: 0, sized: 0,
+    rims, numbers, places: new Map(),
   };
-  const resized = () => {
-    view.least = 0;
-    if (view.value) draw(view.value, view);
+  // In a run at full speed the sentence below grows and shrinks with every round: there the height does not count.
+  const resized = ({ wider }) => {
+    if (!view.value || !(wider || view.value.rest)) return;
+    view.sized += 1;
+    draw(view.value, view);
   };
   view.zoom = zoomable(panel, viewport, svg, { resized, seen: (...part) => rims.say(view.places, ...part) });
   panel.finishTools({ tableForm: true });
@@ -83,16 +93,18 @@ function draw(value, view) {
   panel.say(words(value, list));
   drawStage(value, view);
   if (!list.length) {
+    sayNumbers(value, view, false);
     view.places = new Map();
     view.rims.say(view.places, 0, Infinity);
     return;
   }
   view.scale ??= scaleOf(panel.section);
-  // A run at full speed is one scene; whoever looks at a round at rest has it at its own size, and
+  // A run at full speed is one scene; a round at rest has its own size at each stage, whatever was drawn before, and
   // larger type is another drawing.
-  const scene = `${value.run} ${value.rest ? value.round : ""} ${view.scale}`;
+  const scene = `${value.run} ${value.rest ? `${value.round} ${value.stage}` : ""} ${view.scale} ${view.sized}`;
   const { size, measured, drawn } = laidOut(value, view, scene);
   view.places = drawn.places;
+  sayNumbers(value, view, !size.compact && list.some((item) => item.p != null));
   set(svg, "data-stage", value.stage);
   set(svg, "aria-label", `Token tree, ${heading(value)}: ${prose(words(value, list))}`);
   zoom.resize(drawn, size.legible, { scene, run: value.run, end: value.rest ? endOf(measured, drawn) : 0 });
@@ -108,6 +120,14 @@ function draw(value, view) {
   view.shown = { run: value.run, round: value.round, stage: value.stage, at: performance.now(), places: drawn.places };
 }
 
+// What the numbers in the nodes are, where the nodes have some.
+function sayNumbers({ stage }, { numbers }, shown) {
+  const [words, meaning] = NUMBERS[stage === "draft" ? "draft" : "verify"];
+  numbers.hidden = !shown;
+  setText(numbers, words);
+  set(numbers, "title", meaning);
+}
+
 // The roomiest form in which the whole is legible, else the tightest. Within a scene it only
 // grows tighter: a live tree must not change its form to and fro.
 function laidOut(value, view, scene) {
@@ -116,12 +136,22 @@ function laidOut(value, view, scene) {
   if (scene !== view.scene) Object.assign(view, { scene, least: 0 });
   for (let at = Math.max(view.least, list.length > most ? COMPACT : 0); ; at += 1) {
     const size = sizes(view.scale, ...FORMS[at]);
-    const measured = list.map((item) => ({ ...item, width: nodeWidth(item, size) }));
+    const flat = (item) => size.flat && !STRONG.has(item.kind) && !item.heading && !item.trunk;
+    const measured = list.map((item) => ({ ...item, width: nodeWidth(item, size), flat: flat(item) }));
+    size.across = zoom.across(size.legible);
     const drawn = layout(measured, size);
     if (at < FORMS.length - 1 && !zoom.holds(drawn, size.legible)) continue;
     view.least = Math.max(view.least, at);
-    return { size, measured, drawn };
+    return { size, measured, drawn: spread(measured, size, drawn, zoom) };
   }
+}
+
+// Levels as far apart as the panel is wide.
+function spread(measured, size, drawn, zoom) {
+  const more = Math.min(zoom.spare(drawn, size.legible) / Math.max(1, drawn.levels - 1), WIDEST_GAP - size.gap);
+  if (more < 1) return drawn;
+  size.gap += more;
+  return layout(measured, size);
 }
 
 // Where the accepted path ends, with the LLM's own token behind it.
@@ -156,8 +186,9 @@ function drawEdges(view, list, places, size) {
     key: (item) => item.key,
     make: () => s("path"),
     update: (path, item) => {
+      const place = places.get(item.key);
       set(path, "class", `ss-edge ss-e-${item.kind}`);
-      set(path, "d", edgePath(places.get(item.parent), places.get(item.key), size.gap));
+      set(path, "d", edgePath(places.get(item.parent), place, size, places.get(place.head)));
     },
   });
 }

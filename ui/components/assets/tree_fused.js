@@ -15,7 +15,7 @@ export function drawRails(view, list, places, size) {
       const [line, box] = rail.childNodes;
       const { x, y, width } = places.get(item.key);
       set(rail, "data-key", item.key);
-      set(line, "d", edgePath(places.get(item.parent), places.get(item.key), size.gap));
+      set(line, "d", edgePath(places.get(item.parent), places.get(item.key), size));
       for (const [name, value] of Object.entries({ x: x - out, y: y - size.height / 2 - out, width: width + 2 * out, height: size.height + 2 * out })) set(box, name, value);
     },
   });

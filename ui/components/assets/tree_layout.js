@@ -1,11 +1,12 @@
 // Our own tidy layout: x is depth, y is leaf order. A node stands on the row of its first child, so
 // a branch reads as a straight line of text and its alternatives hang below. Pure: no DOM.
 
-// items: [{key, parent: key or null, width, lead}] with parents first; `lead` leaves that many rows
-// free above the item. Returns {places: Map key -> {x, y, width, right}, width, height}; `right` is
-// where the item's column ends, y the middle of its row.
-export function layout(items, { row, gap, pad, column = 0 }) {
-  const tree = new Map(items.map((item) => [item.key, { item, children: [], depth: 0, line: 0 }]));
+// items: [{key, parent: key or null, width, lead, flat}] with parents first; `lead` leaves that many rows free above
+// the item; `flat`: siblings next to each other that are, and have no children, stand side by side in one row, in rows
+// of `across` at most. Returns {places: Map key -> {x, y, width, right, head}, width, height, levels}; `right` is where
+// the item's column ends, y the middle of its row, `head` the key of the first in its row of siblings.
+export function layout(items, { row, gap, pad, column = 0, apart = 0, across = Infinity }) {
+  const tree = new Map(items.map((item) => [item.key, { item, children: [], depth: 0, line: 0, head: null, after: 0, inRow: false }]));
   const roots = [];
   for (const node of tree.values()) {
     const parent = tree.get(node.item.parent);
@@ -15,29 +16,71 @@ export function layout(items, { row, gap, pad, column = 0 }) {
       node.depth = parent.depth + 1;
     }
   }
-  const lines = roots.reduce((line, root) => descend(root, line), 0);
+  for (const { children } of tree.values()) markRows(children);
   const columns = columnEdges(tree, { gap, pad, column });
+  const room = { apart: apart + gap / 2, across, columns };
+  const lines = roots.reduce((line, root) => descend(root, line, room), 0);
   const places = new Map();
-  for (const [key, { item, depth, line }] of tree) {
+  let width = columns.length ? columns[columns.length - 1].right : pad;
+  for (const [key, { item, depth, line, head, after }] of tree) {
     const { left, right } = columns[depth];
-    places.set(key, { x: left, y: pad + (line + 0.5) * row, width: item.width, right });
+    places.set(key, { x: left + after, y: pad + (line + 0.5) * row, width: item.width, right, head });
+    width = Math.max(width, left + after + item.width);
   }
-  const width = columns.length ? columns[columns.length - 1].right + pad : 2 * pad;
-  return { places, width, height: 2 * pad + Math.max(1, lines) * row };
+  return { places, width: width + pad, height: 2 * pad + Math.max(1, lines) * row, levels: columns.length };
 }
 
 // Gives every node under `node` its line, depth first; returns the next free line.
-function descend(node, line) {
+function descend(node, line, room) {
   const from = line + (node.item.lead ?? 0);
   let next = from;
-  for (const child of node.children) next = descend(child, next);
+  for (const group of groupsOf(node.children, room)) {
+    if (group.length === 1) next = descend(group[0], next, room);
+    else {
+      let after = 0;
+      for (const leaf of group) {
+        Object.assign(leaf, { line: next, head: group[0].item.key, after });
+        after += leaf.item.width + room.apart;
+      }
+      next += 1;
+    }
+  }
   node.line = node.children.length ? node.children[0].line : from;
   return node.children.length ? next : from + 1;
 }
 
+const isFlatLeaf = (node) => Boolean(node?.item.flat) && !node.children.length;
+
+// Whether a node stands in a row with a sibling, or might if the row is not full.
+function markRows(children) {
+  children.forEach((child, i) => {
+    child.inRow = isFlatLeaf(child) && (isFlatLeaf(children[i - 1]) || isFlatLeaf(children[i + 1]));
+  });
+}
+
+// Children in rows: flat ones next to each other share one as far as it is wide.
+function groupsOf(children, { apart, across, columns }) {
+  const groups = [];
+  let end = 0;
+  for (const child of children) {
+    const before = groups.at(-1);
+    const fits = before && child.inRow && before[0].inRow && end + child.item.width <= across;
+    if (fits) before.push(child);
+    else {
+      groups.push([child]);
+      end = columns[child.depth].left;
+    }
+    end += child.item.width + apart;
+  }
+  return groups;
+}
+
 function columnEdges(tree, { gap, pad, column }) {
   const widths = [];
-  for (const { item, depth } of tree.values()) widths[depth] = Math.max(widths[depth] ?? column, item.width);
+  for (const node of tree.values()) {
+    const { item, depth } = node;
+    widths[depth] = Math.max(widths[depth] ?? column, node.inRow ? 0 : item.width);
+  }
   let left = pad;
   return widths.map((width) => {
     const edges = { left, right: left + width };
@@ -46,10 +89,15 @@ function columnEdges(tree, { gap, pad, column }) {
   });
 }
 
-// From a parent's right edge along its row, then a smooth bend into the child.
-export function edgePath(parent, child, gap) {
+// From a parent's right edge along its row, then a smooth bend into the child; into a further one of a row of siblings
+// from above, since a line through the others would say that each follows the one before.
+export function edgePath(parent, child, { gap, height }, head = child) {
   const x1 = parent.x + parent.width;
-  if (Math.abs(parent.y - child.y) < 0.5) return `M${x1} ${parent.y}H${child.x}`;
   const bend = gap / 2;
+  if (head !== child) {
+    const [turn, over] = [head.x - Math.min(bend, 6), head.y - height / 2 - 3];
+    return `M${turn} ${head.y}V${over}H${child.x + 9}V${child.y - height / 2}`;
+  }
+  if (Math.abs(parent.y - child.y) < 0.5) return `M${x1} ${parent.y}H${child.x}`;
   return `M${x1} ${parent.y}H${parent.right}C${parent.right + bend} ${parent.y} ${child.x - bend} ${child.y} ${child.x} ${child.y}`;
 }

@@ -11,19 +11,19 @@ const BADGES_SHOWN = 6;
 // Sizes in pixels: the roomy ones have a second line for who proposed it and how probable it was.
 // `legible` is how far the drawing may shrink of itself to fit: to tokens of twelve pixels, in the
 // last form of ten; large type is not shrunk.
-// `tight` gives up the columns' least width and most of the room between them, `least` whatever the
-// words and letters can do without.
-export function sizes(scale, compact, tight = false, least = false) {
+// `tight` gives up the columns' least width and most of the room between them, `flat` the row of its own of each leaf,
+// `least` whatever the words and letters can do without.
+export function sizes(scale, compact, tight = false, flat = false, least = false) {
   const k = scale;
   const [loose, type] = compact
     ? [{ height: 26, row: 32, column: 70, gap: 30, pad: 14, inset: 8, space: 6, apart: 2 }, least ? { font: 13, small: 10, badge: 13 } : { font: 14, small: 11.5, badge: 14 }]
     : [{ height: 46, row: 54, column: 92, gap: 38, pad: 16, inset: 10, space: 6, apart: 2 }, { font: 15.5, small: 13, badge: 15 }];
   const box = {
-    ...loose, ...(tight ? { column: 0, gap: 14 } : {}), ...(least ? { gap: 8, pad: 6, inset: 5, space: 4, apart: 1 } : {}),
+    ...loose, ...(tight ? { column: 0, gap: 14 } : {}), ...(least ? { height: 23, row: 29, gap: 8, pad: 6, inset: 5, space: 4, apart: 1 } : {}),
   };
   const scaled = Object.entries({ ...box, ...type }).map(([name, pixels]) => [name, pixels * k]);
   const legible = k > 1.1 ? 1 : compact && !least ? 0.86 : 0.78;
-  return { ...Object.fromEntries(scaled), legible, compact };
+  return { ...Object.fromEntries(scaled), legible, compact, flat };
 }
 
 const families = { mono: "'IBM Plex Mono', ui-monospace, monospace", sans: "'IBM Plex Sans', system-ui, sans-serif" };

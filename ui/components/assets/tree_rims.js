@@ -7,6 +7,13 @@ const CUT = 4;
 const HALF = 10;  // of a node, at least
 const GUTTER = 20;  // kept for a scrollbar at the right: where there is none, the drawing shows there
 
+// The word goes where large type leaves no room for it.
+function tell(pill, before, count, after) {
+  if (!pill.firstChild) pill.append(h("span"), h("span", { class: "ss-more-word" }, " more"), h("span"));
+  setText(pill.firstChild, `${before}${count}`);
+  setText(pill.lastChild, after);
+}
+
 export function createRims() {
   const [before, after, below] = ["before", "after", "below"].map(() => h("span", { class: "ss-more", hidden: true }));
   const fades = ["before", "after"].map((side) => h("div", { class: `ss-fade ss-${side}`, hidden: true }));
@@ -16,16 +23,16 @@ export function createRims() {
     // `places` of the nodes, of which the stretch between two x is in sight, down to a y.
     say(places, from, to, bottom = Infinity) {
       const [left, right, under] = [new Set(), new Set(), new Set()];
-      for (const { x, y, width } of places.values()) {
-        if (x < from - CUT) left.add(x);
-        if (x + width > to + GUTTER) right.add(x);
+      for (const { x, y, width, right: level } of places.values()) {
+        if (x < from - CUT) left.add(level);
+        if (x + width > to + GUTTER) right.add(level);
         if (y + HALF > bottom) under.add(y);
       }
       [before.hidden, after.hidden, below.hidden] = [!left.size, !right.size, !under.size];
       [fades[0].hidden, fades[1].hidden] = [!left.size, !right.size];
-      setText(before, `← ${left.size} more`);
-      setText(after, `${right.size} more →`);
-      setText(below, `${under.size} more ↓`);
+      tell(before, "← ", left.size, "");
+      tell(after, "", right.size, " →");
+      tell(below, "", under.size, " ↓");
     },
   };
 }

@@ -9,21 +9,23 @@ const LEAST = 0.25;
 const MOST = 4;
 const GROWN = 1.7;  // a small tree fills its panel as far as it still looks like one of ours
 
-// `resized` is called once the panel has another width: the drawing may want another form for it;
+// `resized` is called once the panel has another size, `wider` if its width is another: the drawing may want another
+// form for it;
 // `seen` with the stretch that is in sight, in the drawing's own pixels from left to right, and its lower end.
 export function zoomable(panel, viewport, svg, { resized, seen }) {
   const state = {
     width: 0, height: 0, legible: 1, own: null, fitted: 1, scene: null, run: null, end: 0, whole: false,
-    moved: false, put: null, at: [0, 0], across: 0,
+    moved: false, put: null, at: [0, 0], across: 0, high: 0,
   };
   const room = sizeOf(viewport, () => {
     if (!state.width || !room.width) return;
     state.fitted = fitting(state, room);
     apply();
     look();
-    if (room.width === state.across) return;
-    Object.assign(state, { scene: null, across: room.width });
-    resized();
+    const wider = room.width !== state.across;
+    if (!wider && (room.height === state.high || state.own !== null)) return;
+    Object.assign(state, { scene: wider ? null : state.scene, across: room.width, high: room.height });
+    resized({ wider });
   });
   const scale = () => state.own ?? state.fitted;
   const apply = () => {
@@ -84,6 +86,12 @@ export function zoomable(panel, viewport, svg, { resized, seen }) {
     dragged: () => state.moved,
     // Whether a drawing of this size is legible without scrolling; unknown where the panel is closed.
     holds: ({ width, height }, legible) => !room.width || (width * legible <= room.width - 2 && height * legible <= room.height - 2),
+    // The width in the drawing's own pixels at its least legible scale.
+    across: (legible) => (room.width ? (room.width - 2) / legible : Infinity),
+    // How much of it a drawing of this size would leave empty.
+    spare: ({ width, height }, legible) => (
+      room.width ? (room.width - 2) / Math.min(GROWN, Math.max(legible, (room.height - 2) / height)) - width : 0
+    ),
     // Within a scene the fitted scale only shrinks: trees of changing size must not pump.
     // What does not fit shows its `end`, unless the visitor has zoomed himself, or scrolled in this run.
     resize({ width, height }, legible, { scene, run, end }) {
