@@ -66,6 +66,9 @@ class NodeListener:
         # of the node's own would write to a connection that is closed and still has frames to be
         # read, which libzmq 4.3.5 answers with an abort (`!_io_error` in stream_engine_base.cpp).
         router.heartbeat_ivl = 0
+        # No limit, for the same abort: a heartbeat of an engine's that waits behind a frame for
+        # which there is no room is answered later, maybe on a connection that is closed by then.
+        router.rcvhwm = 0
         if keys is not None:
             self._gate.bind(ZAP_ADDRESS)  # first: without it every key would be let in
             router.curve_server = True

@@ -70,6 +70,8 @@ MOST_OUTCOMES = 16
 Count = Annotated[int, Meta(ge=0, le=1 << 40)]
 TokenId = Annotated[int, Meta(ge=0, le=MAX_TOKEN_ID)]
 Position = Annotated[int, Meta(ge=0, le=MOST_TOKENS)]
+# Drafts are padded to an LLM's vocabulary; the largest of today's have 262,144 tokens.
+VocabularySize = Annotated[int, Meta(ge=0, le=1 << 20)]
 Index = Annotated[int, Meta(ge=0, le=255)]
 Nodes = Annotated[int, Meta(ge=1, le=MAX_TREE_NODES)]
 Name = Annotated[str, Meta(min_length=1, max_length=200)]
@@ -106,7 +108,7 @@ class HelloMessage(_Message, tag="hello"):
 
     version: Count
     tokenizer: Hash
-    vocab_size: Position
+    vocab_size: VocabularySize
 
 
 class Open(_Message):
@@ -178,7 +180,7 @@ class AheadAsk(_Message):
     token_ids: Annotated[list[TokenId], Meta(max_length=MAX_TREE_NODES)]
     parents: Integers
     asks: Annotated[list[DraftAsk], Meta(min_length=1, max_length=MOST_SSMS)]
-    room: Position
+    room: Count
 
 
 class AheadMessage(_Message, tag="ahead"):
@@ -204,8 +206,8 @@ class ServedSsm(_Message):
     name: Name
     parameters: Count
     architecture: Name
-    vocab_size: Position
-    context_length: Position
+    vocab_size: VocabularySize
+    context_length: Count
     dtype: Name
     device: Name
     fingerprint: Annotated[str, Meta(max_length=200)]

@@ -162,9 +162,12 @@ def _add_reply(
             continue
         answer.drafts[one.index] = draft
         drafters[name].observe(run.sequence.run_id, one.temperature, one.likelihoods)
+    scored = min(run.window, len(run.sequence.tokens)) - 1
     for audition in reply.auditions:
-        if audition.ssm in link.ssms:
-            answer.auditions[link.ssms[audition.ssm]] = audition.log_probs
+        name = link.ssms.get(audition.ssm, "")
+        # Routers compare what SSMs give to the same tokens.
+        if name in run.to_score and len(audition.log_probs) == scored:
+            answer.auditions[name] = audition.log_probs
             answer.audition_ms += audition.ms
 
 

@@ -76,6 +76,10 @@ class ZmqTransport:
         return arrivals
 
     def close(self) -> None:
+        # A monitor that is full, after an idle hour with a node that turns each connection away,
+        # stops ZeroMQ's thread, which holds what `disable_monitor` would wait for without end.
+        for node, monitor in enumerate(self._monitors):
+            self._changes(node, monitor)
         for socket in self._sockets:
             self._poller.unregister(socket)
             socket.disable_monitor()

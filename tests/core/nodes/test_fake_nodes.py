@@ -513,6 +513,35 @@ def test_numbers_that_are_none_are_no_message(models, field: str, value: float) 
         json.dumps(event_to_plain(event), allow_nan=False)
 
 
+@pytest.mark.parametrize("name", ["same", "ssm-3"])
+@pytest.mark.parametrize("tokens", [3, 500])
+def test_an_audition_of_other_tokens_ends_no_run(models, name: str, tokens: int) -> None:
+    """A router compares what SSMs give to the same tokens. `same` does not draft for the run."""
+    server = server_of(models)
+    honest, fits = server.handle, itertools.cycle([-6.0, 0.0])
+
+    def handle(client: bytes, frame: bytes) -> bytes | None:
+        answer = honest(client, frame)
+        message = None if answer is None else from_node(answer)
+        if not isinstance(message, DraftsMessage):
+            return answer
+        runs = []
+        for run in message.runs:
+            # Of no cost, so that they are asked for again and again.
+            found = [replace_fields(one, ms=0.0) for one in run.auditions]
+            lie = [Audition(name, [next(fits)] * tokens, 0.0)] if found else []
+            runs.append(replace_fields(run, auditions=[*found, *lie]))
+        return encode(replace_fields(message, runs=runs))
+
+    server.handle = handle
+    pool, _ = pool_over(models, [server])
+    engine = Engine(loaded_tables(models.llm, []), nodes=pool)
+    config = replace(SETTINGS["credit"], drafters=("ssm-2", "ssm-3"))
+    asked = Request("w1 w2 w3", SamplingParams(50, seed=1), config)
+    events = list(engine.generate(asked))
+    assert ids_of_events(events) == ids_of_events(Engine(models).generate(asked)), events[-1]
+
+
 def server_with_one_other_answer(models, number: int, frame: bytes | None) -> NodeServer:
     """A node whose answer to this round of drafts is `frame`; None: it never comes."""
     server = server_of(models, ["ssm-3"])

@@ -1,15 +1,26 @@
 """Nodes over real sockets on loopback: CURVE, wrong keys, processes that are killed and stopped."""
 
+import faulthandler
 import os
 import select
 import signal
+import struct
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
-from socket import create_connection, create_server
+from socket import (
+    IPPROTO_TCP,
+    MSG_WAITALL,
+    SO_LINGER,
+    SOL_SOCKET,
+    TCP_NODELAY,
+    create_connection,
+    create_server,
+)
+from typing import Any
 
 import pytest
 import zmq
@@ -27,7 +38,7 @@ from core.nodes import opening, zmq_transport
 from core.nodes.__main__ import main as node_main
 from core.nodes.client import RemotePool
 from core.nodes.keys import CurveKeys, read_keys, write_keys
-from core.nodes.listener import NodeListener
+from core.nodes.listener import QUEUED, NodeListener
 from core.nodes.messages import (
     LARGEST_FRAME,
     VERSION,
@@ -225,6 +236,60 @@ def test_a_node_that_floods_an_idle_engine_and_goes_does_not_end_it() -> None:
     time.sleep(0.3)
     assert transport.poll(transport.now() + 5)
     transport.close()
+
+
+def test_an_engine_that_fills_a_nodes_queue_and_goes_does_not_end_it(models: LoadedModels) -> None:
+    """A heartbeat behind a frame for which there is no room, on a connection that is reset: libzmq
+    would end the process."""
+    server, busy = server_of(models), threading.Event()
+    handle = server.handle
+
+    def handle_late(*message: Any) -> bytes | None:
+        busy.wait(10)
+        return handle(*message)
+
+    server.handle = handle_late  # type: ignore[method-assign]
+    with listening(server, None) as address, closing(pool_to([address], None)) as pool:
+        # Bytes by hand: which of them are read at once is left to chance by any other engine.
+        host, _, port = address.partition(":")
+        with create_connection((host, int(port))) as raw:
+            raw.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
+            raw.sendall(b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"NULL".ljust(52, b"\0"))
+            raw.sendall(b"\x04\x1c\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER")
+            assert raw.recv(64, MSG_WAITALL)[0] == 0xFF
+            frame, heartbeat = b"\x00\x04none", b"\x04\x07\x04PING\x00\x64"
+            for _ in range(QUEUED):
+                raw.sendall(frame)
+                time.sleep(0.003)
+            raw.sendall(3 * frame + heartbeat + frame)
+            time.sleep(0.2)
+            # Not the end of a stream but a reset, which is noticed also where nothing is read.
+            raw.setsockopt(SOL_SOCKET, SO_LINGER, struct.pack("ii", 1, 0))
+        time.sleep(0.2)
+        busy.set()
+        assert pool.connect(()).infos
+
+
+def test_an_engine_closes_after_a_node_has_turned_it_away_for_hours(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its events fill the monitor of the socket, and ZeroMQ's thread waits for room there."""
+    monkeypatch.setattr(zmq_transport, "RECONNECT_MS", 1)
+    monkeypatch.setattr(zmq_transport, "LONGEST_RECONNECT_MS", 1)
+    context = zmq.Context()
+    context.rcvhwm = 1  # of the monitor: half as many events fill it
+    monkeypatch.setattr(zmq_transport.zmq, "Context", lambda: context)
+    with create_server(("127.0.0.1", 0), backlog=128) as other:
+        other.settimeout(0.5)
+        transport = ZmqTransport([f"127.0.0.1:{other.getsockname()[1]}"], None)
+        transport.poll(transport.now())
+        with suppress(TimeoutError):  # no more connections: the thread waits
+            for _ in range(10_000):
+                other.accept()[0].close()
+        # No thread goes on where it waits: ends this process, as an abort of libzmq's would.
+        faulthandler.dump_traceback_later(10, exit=True)
+        transport.close()
+        faulthandler.cancel_dump_traceback_later()
 
 
 @pytest.mark.usefixtures("soon_silent")

@@ -326,6 +326,23 @@ def test_fields_out_of_bounds_are_no_message(change) -> None:
         to_node(encode(RoundMessage(1, [msgspec.structs.replace(ask(), **change)])))
 
 
+def test_large_vocabularies_and_contexts_are_taken(server: NodeServer) -> None:
+    """Qwen 2 has 151,936 tokens, some models contexts of a million."""
+    frame = server.handle(CLIENT, encode(HelloMessage(VERSION, HASH, 151_936)))
+    welcome = from_node(frame or b"")
+    assert isinstance(welcome, WelcomeMessage)
+    (draft,) = answer(server, ask()).runs[0].drafts
+    assert draft.token_ids and not draft.error
+    large = {"vocab_size": 262_144, "context_length": 1 << 20}
+    ssms = [msgspec.structs.replace(one, **large) for one in welcome.ssms]
+    welcome = msgspec.structs.replace(welcome, ssms=ssms)
+    assert from_node(encode(welcome)) == welcome
+    ahead = AheadMessage(8, [AheadAsk(ask(asks=[]), [4], [-1], [ASK], 1_000_000)])
+    assert to_node(encode(ahead)) == ahead
+    with pytest.raises(MessageError):
+        to_node(encode(HelloMessage(VERSION, HASH, 1 << 30)))
+
+
 def test_longer_structs_are_another_version() -> None:
     """A field more than this version knows is refused, not ignored."""
     fields = msgspec.msgpack.decode(encode(HelloMessage(VERSION, HASH, 8)))
