@@ -161,6 +161,20 @@ def test_a_race_in_blocks_measures_both_in_turns_and_lists_none_of_them(store: R
     assert past.answer == desk.answer and past.answer.kind == "identical", "Sessions knows it too"
 
 
+def test_no_speed_up_is_shown_before_all_blocks_are_measured(store: RunStore) -> None:
+    live, desk = live_of(context(store)), TabSession()
+    run(live, desk)
+    list(answer_question(live, desk, ME, race_plain))  # a baseline that holds for the next run too
+    frames = list(start_run(live, desk, replace(press(), race=True)))
+    shown = [values[2]["speedup"] for values in frames]
+    assert shown[-1] and not any(shown[:-1])
+    desk.player = None
+    stopped = start_run(live, desk, replace(press(stops=0), race=True))
+    stop_run(live, desk, 1)
+    list(stopped)
+    assert not desk.measuring, "after a run that was stopped nothing is measured"
+
+
 def test_a_speed_up_that_passes_cannot_explain_is_called_noise(store: RunStore) -> None:
     live, desk = live_of(context(store)), TabSession()
     run(live, desk)

@@ -141,11 +141,16 @@ def start_run(live: Live, session: TabSession, press: Press) -> Iterator[Values]
         session.look_at(player := Player(source, session.pace))
         session.asked, session.before, session.baseline = request, before, baseline
         session.form = request
+        racing = press.race and bool(request.speculation.drafters)
+        session.measuring = racing  # from here on: no speed-up of one sample is shown between
         # Only now: a Stop that comes later finds the player in the session.
         if press.overtaken(session):
             session.cancel()
         yield from play(session)
-        if press.race and request.speculation.drafters and _is_finished(session, player):
+        if racing and session.player is player and not _is_finished(session, player):
+            session.measuring = False
+            yield None
+        elif racing and session.player is player:
             yield from _seldom(race_plain(context.hub, session, press.owner, BLOCKS, False))
 
     for drawn in live.board.stream(session, frames()):

@@ -106,7 +106,8 @@ def _came_to(view: View, config: SpeculationConfig) -> str:
     nodes = config.max_tree_nodes
     came = f"max_tree_nodes=auto came to {number_of(nodes, 'node')} in this run"
     if not length_policy(config.length).given:
-        return f"{came}, the largest tree that was timed: {config.length} finds its own length."
+        chooses = f"within it {config.length} chooses the length"
+        return f"{came}, the largest tree that was timed: {chooses}."
     if nodes >= LARGEST_MEASURED:
         return f"{came}, the largest tree that was timed: it took at most 1.5 plain passes."
     return (

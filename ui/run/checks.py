@@ -40,11 +40,12 @@ def race_plain(
     speed is no single sample; those runs are in no log, nor is the first one without `log`. If the
     session looks at another run meanwhile, nothing is stored.
     """
-    session.measuring = True
+    player, session.measuring = session.player, True
     try:
         yield from _blocks_of(hub, session, owner, blocks, log)
     finally:
-        session.measuring = False
+        if session.player is player:
+            session.measuring = False
     yield
 
 

@@ -183,7 +183,9 @@ def _remedy(
     # Drafting beside the LLM's pass counts for both: such rounds are not compared.
     part = (mean.draft, mean.verify, mean.rest).index(largest)
     if len(rounds) > 1 and mean.hidden <= A_TRIFLE_MS and not _costs_most(rounds, part):
-        return "No part of a round costs clearly most: its rounds differ by more than that."
+        return (
+            "Which part of a round costs most is not clear: its rounds differ more than its parts."
+        )
     if mean.draft == largest or (mean.draft >= AS_MUCH_AS * mean.ms and not dear_pass):
         dearest = "the LLM pass" if mean.verify == largest else "the rest"
         what = "most" if mean.draft == largest else f"nearly as much as {dearest}"

@@ -164,6 +164,7 @@ class TabSession:
         self.player, self.plain, self.answer, self.regret = player, None, None, None
         self.asked = self.before = None
         self.trouble = self.doing = ""
+        self.measuring = False
 
     @property
     def trouble(self) -> str:

@@ -24,6 +24,9 @@ const CARDS = [
     means: "Time from leaving the queue to the first new token." },
 ];
 
+// Why a run was completed, as short as its place is.
+const ENDS = { length: "token limit", eos: "end of text", stop: "stop string", context: "context full" };
+
 export function create(panel) {
   const plain = createLane("plain", "LLM alone");
   const ours = createLane("ours", "with drafts", (round) => panel.select(round));
@@ -79,7 +82,7 @@ function draw(value, view) {
     set(node, "data-missing", shown === "–");
     set(node, "data-slower", spec.key === "speedup" && value.slower);
   }
-  const why = value.finish_reason === value.state ? "" : value.finish_reason;
+  const why = value.finish_reason === value.state ? "" : ENDS[value.finish_reason] ?? value.finish_reason;
   setText(view.state, [value.state, why].filter(Boolean).join(": "));
   set(view.state, "data-state", value.state || null);
   setText(view.verdict, value.verdict ? `${value.verdict}.` : "");

@@ -70,7 +70,7 @@ VOTE = Lesson(
         Setup("program code", CODE, ALL, VOTING),
     ),
     question=Question(
-        "Which SSM has the largest weight at the end of the run on the board?",
+        "Which SSM has the largest weight at the end of the run shown?",
         heaviest,
         told_of_weights,
         "In “Who” the chart “Weights over the rounds” has a line for each SSM, "
@@ -127,8 +127,7 @@ ACCEPTANCE = Lesson(
         "Compare the texts",
     ),
     question=Question(
-        "How many tokens of the text on the board did the LLM write itself, instead of accepting "
-        "them?",
+        "How many tokens of the text shown did the LLM write itself, instead of accepting them?",
         own_tokens,
         told_of_own,
         "Below the race, “accepted / pass” tells on hover how many tokens were accepted in all. "
@@ -202,7 +201,7 @@ LENGTH = Lesson(
         "token accepted?",
         third_place,
         told_of_places,
-        "With the run “always 8” on the board (press its name in the table of runs): the third bar "
+        "With the run “always 8” shown (press its name in the table of runs): the third bar "
         "of “Rate by position” in “Length”. Its table, behind the "
         "button “Table”, has the number.",
         point="lengths",

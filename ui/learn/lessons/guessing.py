@@ -144,8 +144,7 @@ ONE_SSM = Lesson(
         Setup("program code", CODE, ONE, DRAFT_5),
     ),
     question=Question(
-        "What is the largest number of drafted tokens that one round of the run on the board "
-        "accepted?",
+        "What is the largest number of drafted tokens that one round of the run shown accepted?",
         most_accepted,
         told_of_best_round,
         "The highest bar in “Length”.",

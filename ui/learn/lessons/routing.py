@@ -75,7 +75,7 @@ ROUTING = Lesson(
         Setup("a text that changes", CHANGING, ALL, CHOSEN, max_new_tokens=128),
     ),
     question=Question(
-        "Which SSM has the highest score in the last round of the run on the board?",
+        "Which SSM has the highest score in the last round of the run shown?",
         highest,
         told_of_scores,
         "Go to the last round, with the key l. In “Who” its scores stand at the right end of the "

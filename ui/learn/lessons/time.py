@@ -72,7 +72,7 @@ PIPELINE = Lesson(
         "With drafting ahead: how many hits were there?",
         hits,
         told_of_hits,
-        "With the run “draft ahead” on the board: the sentence “Drafted ahead: …” beside the lanes "
+        "With the run “draft ahead” shown: the sentence “Drafted ahead: …” beside the lanes "
         "of “When”.",
         point="timeline",
         needs="Do the thing to try first: it is the run that drafts ahead.",

@@ -26,7 +26,7 @@ function rowOf({ label, latest, cells }) {
   const button = node("button", "sp-again", (latest ? "▸ " : "") + label);
   button.type = "button";
   button.dataset.label = label;
-  button.title = "Put this run on the board";
+  button.title = "Show this run";
   button.setAttribute("aria-pressed", Boolean(latest));
   button.addEventListener("click", () => trigger("select", { label, press: performance.now() }));
   const name = cell("th", "row");
