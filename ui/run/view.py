@@ -346,7 +346,7 @@ def _is_split(detail: Detail) -> bool:
         return False
     if tree.winner:
         return bool(tree.dropped)
-    firsts: dict[int, dict[str, int]] = {-1: {}} | {node: {} for node in verdict.path}
+    firsts: dict[int, dict[str, int]] = {node: {} for node in (-1, *verdict.path)}
     for node, parent in enumerate(tree.parents):
         for proposal in tree.proposals[node] if parent in firsts else ():
             if proposal.rank == 0:
