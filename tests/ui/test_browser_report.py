@@ -44,6 +44,8 @@ AS_LARGE = """
 :is(#sessions-lengths, #sessions-timeline, #report-lengths, #report-timeline) .ss-plot {
   width: 560px !important; height: 300px !important; }
 :is(#sessions-lengths, #report-lengths) .ss-choice { width: 560px !important; }
+#sessions-lengths .ss-choice .ss-mini, #report-lengths .ss-choice .ss-mini {
+  position: static !important; width: 560px !important; height: 140px !important; }
 #sessions-tree#sessions-tree .ss-viewport, #report-tree .ss-viewport {
   width: 600px !important; height: 380px !important; flex: none !important; }"""
 TALL = {"width": 1280, "height": 5000}

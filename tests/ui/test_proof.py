@@ -25,7 +25,8 @@ from tests.ui.test_studies import ended, mine, study
 from ui.live.handlers import answer_question
 from ui.run.baselines import baseline_of, speed_key
 from ui.run.checks import check_same_llm, race_plain
-from ui.run.probabilities import probability_words
+from ui.run.explain import percent
+from ui.run.probabilities import probability_words, rounded_probability
 from ui.run.proof import compare, same_distribution, with_plain_decoding
 from ui.run.view import View, reduce_all
 from ui.server.context import Context
@@ -286,3 +287,9 @@ def test_a_studys_run_is_compared_with_its_own_plain_cell(context: Context) -> N
         assert found is not None and found.run_id == plain.run_id
     mine(context).delete(asked_for.study_id)
     assert replayed(context, kept.run_id)["speedup"] is None
+
+
+def test_only_what_is_0_or_1_is_shown_as_that() -> None:
+    given = (0.0, 1e-9, 0.41237, 0.99997, 1.0)
+    assert [rounded_probability(p) for p in given] == [0.0, 0.0001, 0.4124, 0.9999, 1.0]
+    assert [percent(p) for p in given] == ["0 %", "<0.01 %", "41.2 %", ">99.95 %", "100 %"]

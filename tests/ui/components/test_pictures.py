@@ -70,6 +70,18 @@ def test_palette_and_stylesheets_are_the_same_for_python_css_and_script():
     assert sheets == {*STYLESHEETS, PAGE}
 
 
+def test_a_configuration_has_no_colour_of_a_drafter():
+    css = (PICTURE_ASSETS / "base.css").read_text(encoding="utf-8")
+    for theme in css.split(".dark {", 1):
+        configs = re.findall(r"--ss-config-\d: (#\w+);", theme)
+        assert len(set(configs)) == 5 and not set(configs) & {*PALETTE}
+        assert not set(configs) & set(re.findall(r"--ss-slot-\d: (#\w+);", theme))
+    script = (PICTURE_ASSETS / "overlays.js").read_text(encoding="utf-8")
+    assert "ss-slot" not in script and "data-slot" not in script
+    legend = (PICTURE_ASSETS / "text.css").read_text(encoding="utf-8")
+    assert not re.search(r"\.ss-sample\.ss-k-accepted \{[^}]*slot", legend)
+
+
 def test_scripts_build_no_markup_ask_no_other_host_are_small_and_say_what_they_are():
     texts = {script.name: script.read_text(encoding="utf-8") for script in SCRIPTS}
     found = {name: FORBIDDEN.findall(text) for name, text in texts.items()}

@@ -4,6 +4,7 @@ import { h, set } from "./dom.js";
 import { computed } from "./palette.js";
 import { scaleOf, sizeOf } from "./measure.js";
 import { plotlyAddress } from "./place.js";
+import { percent } from "./text.js";
 
 // Milliseconds between two drawings of one chart: a Plotly.react takes 10 to 40 of them.
 // Two that differ, so that two charts seldom share a frame.
@@ -117,6 +118,12 @@ export function axis(look, extra = {}) {
     tickfont: { color: look.muted, size: 12 * look.scale }, fixedrange: false, ...extra,
     title: { text: look.low ? "" : extra.title ?? "", font: { color: look.muted, size: 12.5 * look.scale }, standoff: 8 },
   };
+}
+
+// Written as everywhere on the page, with a space before the sign.
+export function shareTicks(steps) {
+  const shares = Array.from({ length: steps + 1 }, (_, i) => i / steps);
+  return { tickvals: shares, ticktext: shares.map((share) => percent(share)) };
 }
 
 // Room below the plot; a low one has no axis title.

@@ -1,7 +1,7 @@
 // Accepted tokens per round with the speculation length, their histogram, the rate per position.
 
 import { entries } from "./dom.js";
-import { CHART_PACE, createChart, axis, below, heading } from "./charts.js";
+import { CHART_PACE, createChart, axis, below, heading, shareTicks } from "./charts.js";
 import { choiceTable, createChoice } from "./choice.js";
 import { fixed, percent, plural, prose } from "./text.js";
 
@@ -194,12 +194,6 @@ function axes(value, look, xs, ys) {
     xaxis3: axis(look, { domain: xs[2], anchor: "y3", title: "position", ...steps, visible: !noRates(value) }),
     yaxis3: axis(look, { visible: !noRates(value), domain: ys[2], anchor: "x3", range: [0, 1.02], ...shareTicks(look.low ? 2 : 5) }),
   };
-}
-
-// Written as everywhere on the page, with a space before the sign.
-function shareTicks(steps) {
-  const shares = Array.from({ length: steps + 1 }, (_, i) => i / steps);
-  return { tickvals: shares, ticktext: shares.map((share) => percent(share)) };
 }
 
 function tallestOf(value) {

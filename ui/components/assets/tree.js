@@ -5,29 +5,21 @@ import { badge } from "./palette.js";
 import { attach, card } from "./tip.js";
 import { tokenText, prob, prose, fixed } from "./text.js";
 import { scaleOf, forget } from "./measure.js";
-import { layout, edgePath } from "./tree_layout.js";
+import { STRONG, laidOut } from "./tree_forms.js";
+import { edgePath } from "./tree_layout.js";
 import { heading, isFused, items, offering, words, tableOf, spoken, MEANING, STAGES } from "./tree_model.js";
-import { makeNode, nodeWidth, sizes, updateNode } from "./tree_node.js";
+import { makeNode, updateNode } from "./tree_node.js";
 import { FUSED, drawRails, partOf } from "./tree_fused.js";
 import { createRims } from "./tree_rims.js";
 import { glider } from "./glide.js";
 import { zoomable } from "./zoom.js";
 
-const ROOMY_AT_MOST = 48;
-const ROOMY_DRAFTS_AT_MOST = 24;  // drafts stand one below the other: all of them are to be seen
 const STEPPED_AFTER = 400;
 const END_RIM = 12;
-// [compact, tight, flat, least], the roomiest first.
-const FORMS = [
-  [false, false], [false, true], [true, false], [true, true], [true, true, true], [true, true, false, true], [true, true, true, true],
-];
-const COMPACT = 2;
-const WIDEST_GAP = 90;  // farther apart two nodes no longer look like one and the next
 const NUMBERS = {
   draft: ["0.5 = drafter's score", "How sure the drafter is of the token at its place, calibrated on committed tokens"],
   verify: ["0.5 = LLM's probability", "How probable the LLM holds the token at its place; at temperature 0 it writes the most probable one"],
 };
-const STRONG = new Set(["accepted", "recovered", "bonus", "plain"]);
 
 export function create(panel) {
   const stages = stageBar((stage) => view.value?.round >= 0 && panel.tell({ stage }));
@@ -126,32 +118,6 @@ function sayNumbers({ stage }, { numbers }, shown) {
   numbers.hidden = !shown;
   setText(numbers, words);
   set(numbers, "title", meaning);
-}
-
-// The roomiest form in which the whole is legible, else the tightest. Within a scene it only
-// grows tighter: a live tree must not change its form to and fro.
-function laidOut(value, view, scene) {
-  const { list, zoom } = view;
-  const most = value.stage === "draft" ? ROOMY_DRAFTS_AT_MOST : ROOMY_AT_MOST;
-  if (scene !== view.scene) Object.assign(view, { scene, least: 0 });
-  for (let at = Math.max(view.least, list.length > most ? COMPACT : 0); ; at += 1) {
-    const size = sizes(view.scale, ...FORMS[at]);
-    const flat = (item) => size.flat && !STRONG.has(item.kind) && !item.heading && !item.trunk;
-    const measured = list.map((item) => ({ ...item, width: nodeWidth(item, size), flat: flat(item) }));
-    size.across = zoom.across(size.legible);
-    const drawn = layout(measured, size);
-    if (at < FORMS.length - 1 && !zoom.holds(drawn, size.legible)) continue;
-    view.least = Math.max(view.least, at);
-    return { size, measured, drawn: spread(measured, size, drawn, zoom) };
-  }
-}
-
-// Levels as far apart as the panel is wide.
-function spread(measured, size, drawn, zoom) {
-  const more = Math.min(zoom.spare(drawn, size.legible) / Math.max(1, drawn.levels - 1), WIDEST_GAP - size.gap);
-  if (more < 1) return drawn;
-  size.gap += more;
-  return layout(measured, size);
 }
 
 // Where the accepted path ends, with the LLM's own token behind it.

@@ -1,0 +1,41 @@
+// How roomy the tree is drawn: nodes on one line or two, leaves in rows of their own or side by side, levels near or far.
+
+import { layout } from "./tree_layout.js";
+import { nodeWidth, sizes } from "./tree_node.js";
+
+// The accepted path, with the LLM's own token.
+export const STRONG = new Set(["accepted", "recovered", "bonus", "plain"]);
+const ROOMY_AT_MOST = 48;
+const ROOMY_DRAFTS_AT_MOST = 24;  // drafts stand one below the other: all of them are to be seen
+// [compact, tight, flat, least], the roomiest first.
+const FORMS = [
+  [false, false], [false, true], [true, false], [true, true], [true, true, true], [true, true, false, true], [true, true, true, true],
+];
+const COMPACT = 2;
+const WIDEST_GAP = 90;  // farther apart two nodes no longer look like one and the next
+
+// The roomiest form in which the whole is legible, else the tightest. Within a scene it only
+// grows tighter: a live tree must not change its form to and fro.
+export function laidOut(value, view, scene) {
+  const { list, zoom } = view;
+  const most = value.stage === "draft" ? ROOMY_DRAFTS_AT_MOST : ROOMY_AT_MOST;
+  if (scene !== view.scene) Object.assign(view, { scene, least: 0 });
+  for (let at = Math.max(view.least, list.length > most ? COMPACT : 0); ; at += 1) {
+    const size = sizes(view.scale, ...FORMS[at]);
+    const flat = (item) => size.flat && !STRONG.has(item.kind) && !item.heading && !item.trunk;
+    const measured = list.map((item) => ({ ...item, width: nodeWidth(item, size), flat: flat(item) }));
+    size.across = zoom.across(size.legible);
+    const drawn = layout(measured, size);
+    if (at < FORMS.length - 1 && !zoom.holds(drawn, size.legible)) continue;
+    view.least = Math.max(view.least, at);
+    return { size, measured, drawn: spread(measured, size, drawn, zoom) };
+  }
+}
+
+// Levels as far apart as the panel is wide.
+function spread(measured, size, drawn, zoom) {
+  const more = Math.min(zoom.spare(drawn, size.legible) / Math.max(1, drawn.levels - 1), WIDEST_GAP - size.gap);
+  if (more < 1) return drawn;
+  size.gap += more;
+  return layout(measured, size);
+}
