@@ -60,7 +60,7 @@ class Followers:
         self._socket.maxmsgsize = LONGEST
         # A message to a rank that is not there is an error, not dropped.
         self._socket.router_mandatory = True
-        self._folder = Path(tempfile.mkdtemp(prefix="specscope-ranks-"))  # of this user alone
+        self._folder: Path | None = None  # of ranks on this machine, and of this user alone
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         # The latest of each kind: figures of passes come unasked.
         self._replies: dict[int, dict[type, FromFollower]] = {rank: {} for rank in self.ranks}
@@ -74,8 +74,9 @@ class Followers:
         given = given_place(split)
         self.local = given is None
         if given is None:
-            file = self._folder / "store"
-            self._socket.bind(f"ipc://{self._folder / 'leader'}")
+            self._folder = folder = Path(tempfile.mkdtemp(prefix="specscope-ranks-"))
+            file = folder / "store"
+            self._socket.bind(f"ipc://{folder / 'leader'}")
             self.place: RankPlace = file_place(file, 0, split.count)
             for rank in self.ranks:
                 self._processes[rank] = _start(rank, split.count, file)
@@ -171,7 +172,8 @@ class Followers:
                 process.stdin.close()
         # Messages to ranks on other machines are still on their way.
         self._context.destroy(0 if self.local else 1000)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     def kill(self) -> None:
         """Ends the processes at once, as after an error: a rank may be in a collective."""

@@ -211,11 +211,12 @@ def test_no_rank_outlives_the_leader(sent: int | None, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sent", [None, signal.SIGKILL])
-def test_ranks_that_a_person_starts_end_with_the_leader(sent: int | None) -> None:
+def test_ranks_that_a_person_starts_end_with_the_leader(sent: int | None, tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    place["TMPDIR"] = str(tmp_path)
     tokens = "8" if sent is None else "700"
     command = ["--llm-ranks", "tp=2", "--ssm", "ssm-stories", "--prompt", "Once", "--events"]
     begun = [
@@ -242,6 +243,7 @@ def test_ranks_that_a_person_starts_end_with_the_leader(sent: int | None) -> Non
             lead.send_signal(sent)
         lead.communicate(timeout=60)
         assert follower.wait(30) == (0 if sent is None else 1)
+        assert not list(tmp_path.glob("specscope-ranks-*"))
     finally:
         for process in begun:
             process.kill()
