@@ -271,6 +271,7 @@ def test_nobody_who_submits_is_overtaken_by_an_exchange() -> None:
             ended.append(whole(hub.start(request(preset="autoregressive")))[-1])
 
     threads = [threading.Thread(target=keep_submitting) for _ in range(3)]
+    model_host.begin(OTHER)  # however soon the runs end
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads):

@@ -48,8 +48,8 @@ def test_a_run_is_played_to_its_end_and_recorded() -> None:
     made = hub()
     frames = list(play(desk_with(made)))
     assert frames[-1].is_complete and frames[-1].view.state == "completed"
-    accepted = [line.accepted for line in frames[-1].view.rounds]
-    assert accepted[frames[-1].selected_round] == max(accepted), "the LLM accepted most in it"
+    stories = [line.story for line in frames[-1].view.rounds]
+    assert stories[frames[-1].selected_round] == max(stories), "its tree has most to tell"
     assert recorded(made, frames[-1].run_id)[-1].seq == frames[-1].view.seq
     lengths = [len(frame.view.tokens) for frame in frames]
     assert lengths == sorted(lengths)

@@ -332,7 +332,7 @@ def test_what_nobody_measures_is_interrupted_and_can_be_gone_on_with(context: Co
     assert bar["state"] == "interrupted" and bar["go"] and not bar["stop"]
     assert "server ended" in bar["state_words"]
     assert mine(context).rows()[0].state == "interrupted"
-    context.conductor.rest = lambda _: ("failed", "disk full")
+    context.conductor.unsaved_state = lambda _: ("failed", "disk full")
     bar, listed, _ = Tab(context).look(opening=True)
     assert (bar["state"], bar["more"], bar["go"]) == ("failed", "disk full", True)
     assert listed["rows"]["0"]["state"] == "failed"

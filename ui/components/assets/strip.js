@@ -4,17 +4,10 @@
 import { h, set, setText, keyed, entries } from "./dom.js";
 import { byKey, badge, llmBadge } from "./palette.js";
 import { attach, card } from "./tip.js";
-import { runs, isControl, tokenText, prob, plural, prose, roundName } from "./text.js";
-
-export const KINDS = {
-  accepted: "Drafted, and accepted by the LLM",
-  recovered: "The LLM's own token, where it rejected the drafts",
-  bonus: "The LLM's own token, a bonus after an accepted branch",
-  plain: "The LLM's own token; nothing had been drafted",
-};
+import { tokenText, prob, plural, prose, roundName } from "./text.js";
+import { KINDS, updateToken, writeText } from "./strip_token.js";
 
 const PROMPT_SHOWN = 1500, NEAR_END = 48;
-const WHOLE = 20;  // characters of the longest token that is never torn at a line's end
 
 export function create(panel) {
   const prompt = h("span", { class: "ss-prompt" });
@@ -157,43 +150,6 @@ function updateRound(node, group, state) {
   // A round of half a character or of white space has no text to be called by.
   set(node, "aria-label", node.textContent.trim() ? null : roundName(group.round));
   set(node, "data-noted", Boolean(state.value.notes?.[group.round]));
-}
-
-function updateToken(node, token, state) {
-  const signature = `${token.k}|${token.by}|${token.t}`;
-  if (node.ssSignature === signature) return;
-  node.ssSignature = signature;
-  node.ssText = token.t ?? "";
-  node.className = `ss-tok ss-k-${token.k in KINDS ? token.k : "plain"}`;
-  // Whole within a line, where any line can hold it; a line may end before its blank.
-  node.classList.toggle("ss-whole", node.ssText.length <= WHOLE);
-  node.classList.toggle("ss-blank-led", /^[^\S\r\n]/.test(node.ssText));
-  const lanes = String(token.by ?? "").split(",").filter(Boolean).map((key) => state.drafters.get(key)).filter(Boolean);
-  stripes(node, lanes, state.drafters);
-  writeText(node, state.marks);
-}
-
-// One stripe a proposing drafter, in that drafter's own lane: position says who, colour says it again.
-function stripes(node, lanes, all) {
-  const order = [...all.keys()];
-  node.dataset.lanes = lanes.map((drafter) => `${order.indexOf(drafter.key)}:${drafter.slot}`).join(" ");
-  node.style.backgroundImage = lanes.map((d) => `linear-gradient(${d.color},${d.color})`).join(",");
-  node.style.backgroundPosition = lanes
-    .map((d) => `0 calc(100% - (var(--ss-lanes) - 1 - ${order.indexOf(d.key)}) * var(--ss-lane))`).join(",");
-  // One proposer: its tint. Several: a neutral one, the stripes say who.
-  node.style.setProperty("--ss-tint", lanes.length === 1 ? lanes[0].color : "var(--ss-muted)");
-}
-
-// The text itself stays as it is (so it copies as it is); a glyph is drawn beside it by CSS.
-function writeText(node, marks) {
-  node.classList.toggle("ss-blank", node.ssText === "");
-  // Its frame would go on in the next line, around nothing.
-  node.classList.toggle("ss-line-end", node.ssText === "\n");
-  // A line end is a token like any other: unmarked it would be a gap that nobody can point at.
-  const wanted = marks ? () => true : (char) => isControl(char) || char === "\n";
-  const parts = runs(node.ssText, wanted).map((run) =>
-    run.glyph ? h("span", { class: "ss-mark", "data-glyph": run.glyph }, run.text) : run.text);
-  node.replaceChildren(...parts);
 }
 
 // A round that was chosen is shown; one that is followed while the text grows moves nobody. With a
