@@ -244,7 +244,7 @@ def check_lanes(page: Any, run: Recorded, number: int) -> None:
 
 
 def lane(span: Span) -> str:
-    return "LLM" if span.lane == "llm" else span.lane
+    return {"llm": "LLM", "verify": "verdict"}.get(span.lane, span.lane)
 
 
 def round_times(run: Recorded) -> list[tuple[int, float, float]]:

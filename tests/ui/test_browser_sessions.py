@@ -64,7 +64,7 @@ def test_a_past_run_goes_into_live_is_noted_and_rerun(
     worker: Any = context.hub.worker
     run_id = record_run(context)
     page = sites.wait_ready(browser_page(url))
-    sites.open_drawer(page).locator("#live-onchange").click()
+    sites.open_drawer(page).get_by_label("Run on change").check()
     sites.close_drawer(page)
     open_run(page, run_id)
     page.click("#sessions-into-live")
