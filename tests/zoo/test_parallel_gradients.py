@@ -22,7 +22,7 @@ WINDOWS = torch.randint(0, 64, (5, 17), generator=torch.Generator().manual_seed(
 @pytest.fixture(autouse=True)
 def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of two windows for one worker."""
-    monkeypatch.setattr("zoo.parallel_gradients.PART", 40)
+    monkeypatch.setattr("zoo.parallel_gradients.POSITIONS_PER_PART", 40)
 
 
 def fresh(seed: int) -> nn.Module:
