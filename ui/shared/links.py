@@ -212,9 +212,8 @@ def _opened(live: Live, sessions: Sessions, tabs: gr.Tabs, link: _Link) -> list[
         else:
             if opened[-1]:
                 filled, refused = fill_linked(live, session, link.asker, opened[-1], link.on_change)
-                session.trouble = f"The form cannot hold this run's request: {refused}" * bool(
-                    refused
-                )
+                why = f"The form cannot hold this run's request: {refused}"
+                session.trouble = why if refused else ""
             now = live_values(live, session, live.board.values(session))
     line = Line("warn", f"This link leads nowhere: {wrong.rstrip('.')}." if wrong else "")
     where = [gr.Tabs(selected=tab) if tab else gr.skip(), notice_value([line]), place]
