@@ -27,6 +27,7 @@ __all__ = [
     "LeanWeights",
     "layer_bytes",
     "map_tensors",
+    "member_weights",
     "with_matrices",
 ]
 
@@ -102,6 +103,11 @@ def map_tensors(
         layers.append(LeanLayer(**mapped))
     norm = how([one.norm for one in every])
     return replace(first, embedding=embedding, head=head, layers=tuple(layers), norm=norm)
+
+
+def member_weights(weights: LeanWeights, member: int) -> LeanWeights:
+    """One model's part of stacked weights, as views."""
+    return map_tensors([weights], lambda parts: parts[0][member])
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 
 from core.models.layer_ops import cos_sin_table
-from core.models.lean import LeanLayer, LeanWeights, map_tensors
+from core.models.lean import LeanLayer, LeanWeights, member_weights
 from core.models.native.compiling import (
     LINE,
     interleaves_weights,
@@ -164,10 +164,7 @@ def bits(tensor: torch.Tensor) -> Array:
 def _members(weights: LeanWeights) -> list[LeanWeights]:
     if weights.embedding.dim() == 2:
         return [weights]
-    return [
-        map_tensors([weights], lambda parts, m=m: parts[0][m])  # type: ignore[misc]
-        for m in range(len(weights.embedding))
-    ]
+    return [member_weights(weights, m) for m in range(len(weights.embedding))]
 
 
 def _matrices(weights: LeanWeights) -> list[torch.Tensor]:
