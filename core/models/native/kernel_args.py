@@ -122,13 +122,13 @@ class SharedBuffers(NamedTuple):
 
 class Workspace(NamedTuple):
     """One thread's private buffers, for up to n tokens that attend to `extent` slots. `x`, `h` (n,
-    hidden): residual stream and normed input; `halved`: activations as bfloat16, aligned to cache
+    hidden): residual stream and normed input; `x_bf16`: activations as bfloat16, aligned to cache
     lines; `head` (size,), `q`, `bases`, `weights`: attention of one head for up to MAX_HEAD_TOKENS
     tokens; `full`, `near`: (slots (n, extent), counts (n,)) of `list_slots`."""
 
     x: Any
     h: Any
-    halved: Any
+    x_bf16: Any
     head: Any
     q: Any
     bases: Any
