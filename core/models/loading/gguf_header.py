@@ -1,8 +1,8 @@
-"""A GGUF file's header, read with bounds, before transformers or anything large sees the file.
+"""A GGUF file's header, read with bounds before transformers reads the file.
 
 Every count and length is checked against the size of the file and against limits far above the
-largest models, so that no number in it decides how much memory or time is spent, here or by what
-reads the file next. What cannot be loaded is refused with the reason. Reads no weights.
+largest models, so that no number in the file determines how much memory or time is spent, here or
+in transformers. Reads no weights.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from core.errors import ModelLoadError, UnsupportedModelError, one_line
 __all__ = ["PACKAGES", "GgufHeader", "read_header"]
 
 PACKAGES = ("gguf", "accelerate")
-"""What transformers needs to read GGUF files; optional, and named where one is missing."""
+"""Optional packages that transformers needs to read GGUF files."""
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
@@ -38,16 +38,16 @@ FORMATS: Mapping[int, str] = MappingProxyType(
     | {12: "<d"}
 )
 U32, U64 = "<I", "<Q"
-SMALLEST_ENTRY, SMALLEST_TENSOR = 13, 33  # bytes that one takes at least
-# transformers makes some hundred bytes of Python objects for each item. The largest vocabularies,
-# of 262 thousand tokens, have 1.3 million with their scores, types and merges.
+SMALLEST_ENTRY, SMALLEST_TENSOR = 13, 33  # bytes
+# transformers makes about a hundred bytes of Python objects for each item. The largest
+# vocabularies, of 262 thousand tokens, have 1.3 million items with scores, types and merges.
 MOST_ITEMS = 2_000_000
 MOST_TENSORS, MOST_LAYERS = 16_384, 1_024
-# Real files have up to a hundred. The package `gguf` takes more for each entry the more there are:
-# 400 thousand took it a minute and a half.
+# Real files have up to a hundred. The package `gguf` takes quadratic time: a minute and a half for
+# 400 thousand.
 MOST_ENTRIES = 4_096
-# Of a vocabulary without merges transformers looks at every place where a token can be cut, so a
-# token costs the square of its length. Half a million merges of 10 bytes come to a twentieth.
+# For a vocabulary without merges transformers tries every split of a token, so a token costs the
+# square of its length. Half a million merges of 10 bytes have a twentieth of this.
 MOST_SQUARED_BYTES = 1 << 30
 LONGEST_NAME, LONGEST_TEXT = 255, 1 << 20
 MOST_DIMENSIONS, LARGEST_ALIGNMENT = 4, 1 << 16
@@ -56,8 +56,8 @@ LONGEST_IN_MESSAGE = 80  # characters of a name or text of the file in a message
 
 @dataclass(frozen=True, slots=True)
 class GgufHeader:
-    """What a GGUF file says of itself. `tensors`: their names; `types`: how many of them are stored
-    how; `parameters`: values in all of them together; `largest`: in the largest."""
+    """`tensors`: names; `types`: number of tensors by storage type; `parameters`: values in all
+    tensors; `largest`: values in the largest one."""
 
     architecture: str
     parameters: int
@@ -71,8 +71,8 @@ class GgufHeader:
 
 
 def read_header(file: Path) -> GgufHeader:
-    """The header of a whole, loadable file. Raises ModelLoadError, or UnsupportedModelError where
-    the file is whole and nothing here can dequantize it."""
+    """The header of a complete, loadable file. Raises ModelLoadError, or UnsupportedModelError for
+    a complete file that cannot be dequantized here."""
     try:
         return _read(file)
     except (struct.error, UnicodeDecodeError, OverflowError) as error:
@@ -82,7 +82,7 @@ def read_header(file: Path) -> GgufHeader:
 
 
 def _read(file: Path) -> GgufHeader:
-    # A pipe or a device would never end; opening one may already wait.
+    # Opening or reading a pipe or device may never return.
     status = file.stat()
     if not stat.S_ISREG(status.st_mode):
         _refuse(file, "it is no regular file")
@@ -161,7 +161,7 @@ class _HeaderReader:
     # -- metadata --
 
     def _metadata(self, entries: int) -> dict[str, Any]:
-        """Numbers and texts by name; of an array its length."""
+        """Numbers and texts by name; for an array its length."""
         metadata: dict[str, Any] = {}
         for _ in range(entries):
             name = self._text(LONGEST_NAME)
@@ -196,7 +196,7 @@ class _HeaderReader:
     def _tensors(
         self, count: int, metadata: Mapping[str, Any]
     ) -> tuple[list[int], Mapping[str, int], frozenset[str]]:
-        """The number of values in each, how many tensors are stored how, and the tensors' names."""
+        """The number of values in each tensor, the number of tensors by storage type, and names."""
         alignment = metadata.get("general.alignment", 32)
         if not isinstance(alignment, int) or not 0 < alignment <= LARGEST_ALIGNMENT:
             _refuse(self.file, f"general.alignment is {_shown(alignment)}")
@@ -211,14 +211,14 @@ class _HeaderReader:
                     self.file,
                     f"it ends within tensor {_shown(name)}: it was cut, or its sizes are wrong",
                 )
-        # Tensors that share their bytes would make a small file a large model.
+        # With overlapping tensors a small file could be a large model.
         if sum(size for *_, size in tensors) > self.size:
             _refuse(self.file, "its tensors overlap")
         types = Counter(kind for _, _, kind, _, _ in tensors)
         return [values for _, values, *_ in tensors], MappingProxyType(types), names
 
     def _tensor(self) -> tuple[str, int, str, int, int]:
-        """Name, number of values, type, place and size in bytes of the next one."""
+        """Name, number of values, storage type, offset and bytes of the next tensor."""
         name = self._text(LONGEST_NAME)
         dimensions = self._number(U32)
         if dimensions > MOST_DIMENSIONS:
@@ -279,12 +279,12 @@ class _HeaderReader:
 
 
 def _shown(value: object) -> str:
-    """A name or value of the file for a message: whatever it holds, in one short line."""
+    """A name or value of the file in one short line, for a message."""
     return one_line(repr(value)[1:-1] if isinstance(value, str) else value, LONGEST_IN_MESSAGE)
 
 
 def _package(file: Path) -> Any:
-    """The package `gguf`. ModelLoadError where what reads GGUF files is not installed."""
+    """The package `gguf`. Raises ModelLoadError if one of PACKAGES is not installed."""
     missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise ModelLoadError(
