@@ -35,7 +35,7 @@ class TemplateProcess:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[str] | None = None
-        self._kill: Callable[[], object] = _no_process
+        self._kill: Callable[[], object] = lambda: None
         self._ready = False
 
     def start(self) -> None:
@@ -116,10 +116,6 @@ class TemplateProcess:
             if not reply:
                 self._kill()
         return reply
-
-
-def _no_process() -> None:
-    """Nothing to kill."""
 
 
 def _kill(process: subprocess.Popen[str]) -> None:

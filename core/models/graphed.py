@@ -42,11 +42,11 @@ def tensors_of(forward: Forward | TensorForward) -> TensorForward | None:
 
 
 class GraphedForward:
-    """See Forward. `capture`: as CUDA graphs, else eagerly. A pass wider than the widest bucket, as
-    in prefill, is not captured."""
+    """See Forward. Runs `lean`; `capture`: as CUDA graphs, else eagerly. A pass wider than the
+    widest bucket, as in prefill, is not captured."""
 
     def __init__(self, lean: TensorForward, *, capture: bool) -> None:
-        self._lean = lean
+        self.lean = lean
         self._passes: dict[tuple[tuple[int, ...], int, int], _Pass] = {}
         self._arena_size = (0, 0)
         self._pool = GraphPool(capture=capture)
@@ -54,19 +54,14 @@ class GraphedForward:
         self.shapes = lean.shapes
 
     @property
-    def lean(self) -> TensorForward:
-        """The pass that is captured."""
-        return self._lean
-
-    @property
     def weight_bytes(self) -> int:
-        return self._lean.weight_bytes
+        return self.lean.weight_bytes
 
     def logits(self, batch: Batch, arena: KVArena) -> torch.Tensor:
         rows, width = batch.tokens.shape
         bucket = next((w for w in WIDTHS if w >= width), None)
         if bucket is None:
-            return self._lean.logits(batch, arena)
+            return self.lean.logits(batch, arena)
         # One slot more than any row uses, for padded queries.
         extent = -(-(batch.plan.extent + 1) // EXTENT) * EXTENT
         # Before the graph is looked up: growing the arena invalidates all graphs.
@@ -75,13 +70,13 @@ class GraphedForward:
             self._passes.clear()
             self._arena_size = arena.rows, arena.slots
         # To the arena's end: a rotary table that grows later would move too.
-        self._lean.reach(max(arena.slots, int(batch.positions.max())))
+        self.lean.reach(max(arena.slots, int(batch.positions.max())))
         # By rows: the views of the arena that a graph reads are fixed at capture.
         key = batch.plan.rows, bucket, extent
         if key not in self._passes:
             if len(self._passes) >= MAX_GRAPHS:
                 self._passes.clear()
-            self._passes[key] = _Pass(self._lean, arena, key, self._pool)
+            self._passes[key] = _Pass(self.lean, arena, key, self._pool)
         bucket_pass = self._passes[key]
         bucket_pass.fill(batch)
         logits = bucket_pass.run()

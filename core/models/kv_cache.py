@@ -129,9 +129,14 @@ class KVArena:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Stores new keys and values (batch, heads, width, size); returns all that the batch reads
         (batch, heads, extent, size)."""
-        stored = self._layers[layer]
         if len(plan.rows) == 1:
-            return self._write_one(stored, plan, keys, values)
+            # A single row has no padded queries, and its slots are contiguous: slices suffice.
+            row, start = plan.rows[0], plan.starts[0]
+            read = []
+            for store, new in zip(self._layers[layer], (keys, values), strict=True):
+                store[row, :, start : start + plan.width] = new[0]
+                read.append(store[row : row + 1, :, : plan.extent])
+            return read[0], read[1]
         return self.write_at(layer, plan.rows, self._places(plan), plan.extent, (keys, values))
 
     def write_at(
@@ -169,21 +174,6 @@ class KVArena:
             slots = torch.tensor(table, device=self._device)
             self._last_places = plan, rows, slots
         return self._last_places[1], self._last_places[2]
-
-    def _write_one(
-        self,
-        stored: tuple[torch.Tensor, torch.Tensor],
-        plan: SlotPlan,
-        keys: torch.Tensor,
-        values: torch.Tensor,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        row, start = plan.rows[0], plan.starts[0]
-        read = []
-        for store, new in zip(stored, (keys, values), strict=True):
-            # A single row has no padded queries, and its slots are contiguous: slices suffice.
-            store[row, :, start : start + plan.width] = new[0]
-            read.append(store[row : row + 1, :, : plan.extent])
-        return read[0], read[1]
 
     def compact(self, row: int, start: int, slots: Sequence[int]) -> None:
         """Moves `slots` of one row, in order, to `start`, `start` + 1, ...; all layers at once."""

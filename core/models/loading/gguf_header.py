@@ -105,12 +105,6 @@ def _refuse(file: Path, reason: str) -> NoReturn:
     )
 
 
-def _raise_unsupported(file: Path, reason: str) -> NoReturn:
-    raise UnsupportedModelError(
-        f"model is {str(file)!r}: {reason}; a GGUF file that transformers can dequantize is allowed"
-    )
-
-
 class _HeaderReader:
     """Walks the header; `at` is the next byte."""
 
@@ -126,28 +120,25 @@ class _HeaderReader:
         self._check_version()
         tensors, entries = self._number(U64), self._number(U64)
         if tensors > min(MOST_TENSORS, self.size // SMALLEST_TENSOR):
-            _refuse(
-                self.file,
-                f"it claims {tensors} tensors in {self.size} bytes, {MOST_TENSORS} at most "
-                "are read",
+            self._refuse(
+                f"it claims {tensors} tensors in {self.size} bytes, {MOST_TENSORS} at most are read"
             )
         if entries > min(MOST_ENTRIES, self.size // SMALLEST_ENTRY):
-            _refuse(
-                self.file,
+            self._refuse(
                 f"it claims {entries} metadata entries in {self.size} bytes, {MOST_ENTRIES} at "
-                "most are read",
+                "most are read"
             )
         metadata = self._metadata(entries)
         architecture = metadata.get("general.architecture")
         if not isinstance(architecture, str):
-            _refuse(self.file, "general.architecture is missing")
+            self._refuse("general.architecture is missing")
         if metadata.get("split.count", 0) not in (0, 1):
-            _raise_unsupported(
-                self.file, f"it is one of {_shown(metadata['split.count'])} files of a model"
+            self._raise_unsupported(
+                f"it is one of {_shown(metadata['split.count'])} files of a model"
             )
         layers = metadata.get(f"{architecture}.block_count")
         if not isinstance(layers, int) or not 0 < layers <= min(tensors, MOST_LAYERS):
-            _refuse(self.file, f"block_count is {_shown(layers)} with {tensors} tensors")
+            self._refuse(f"block_count is {_shown(layers)} with {tensors} tensors")
         values, types, names = self._tensors(tensors, metadata)
         self._check_types(types)
         return GgufHeader(architecture, sum(values), max(values), types, names)
@@ -156,7 +147,7 @@ class _HeaderReader:
         version = self._number(U32)
         if version not in VERSIONS:
             swapped = int.from_bytes(version.to_bytes(4, "little"), "big") in VERSIONS
-            _refuse(self.file, "it is big-endian" if swapped else f"it is of version {version}")
+            self._refuse("it is big-endian" if swapped else f"it is of version {version}")
 
     # -- metadata --
 
@@ -166,7 +157,7 @@ class _HeaderReader:
         for _ in range(entries):
             name = self._text(LONGEST_NAME)
             if name in metadata:
-                _refuse(self.file, f"its metadata has {_shown(name)} twice")
+                self._refuse(f"its metadata has {_shown(name)} twice")
             metadata[name] = self._value(name, self._number(U32))
         return metadata
 
@@ -176,19 +167,17 @@ class _HeaderReader:
         if kind == STRING:
             return self._text(LONGEST_TEXT)
         if kind != ARRAY:
-            _refuse(self.file, f"{_shown(name)} is of type {kind}")
+            self._refuse(f"{_shown(name)} is of type {kind}")
         kind, count = self._number(U32), self._number(U64)
         self.items += count
         if self.items > MOST_ITEMS:
-            _refuse(
-                self.file, f"its metadata holds more than {MOST_ITEMS} items, in {_shown(name)}"
-            )
+            self._refuse(f"its metadata holds more than {MOST_ITEMS} items, in {_shown(name)}")
         if kind in FORMATS:
             self._skip(count * struct.calcsize(FORMATS[kind]))
         elif kind == STRING:
             self._skip_texts(name, count)
         else:
-            _refuse(self.file, f"{_shown(name)} is an array of type {kind}")
+            self._refuse(f"{_shown(name)} is an array of type {kind}")
         return count
 
     # -- tensors --
@@ -199,21 +188,20 @@ class _HeaderReader:
         """The number of values in each tensor, the number of tensors by storage type, and names."""
         alignment = metadata.get("general.alignment", 32)
         if not isinstance(alignment, int) or not 0 < alignment <= LARGEST_ALIGNMENT:
-            _refuse(self.file, f"general.alignment is {_shown(alignment)}")
+            self._refuse(f"general.alignment is {_shown(alignment)}")
         tensors = [self._tensor() for _ in range(count)]
         begin = math.ceil(self.at / alignment) * alignment
         names = frozenset(name for name, *_ in tensors)
         if len(names) < count:
-            _refuse(self.file, "two of its tensors have one name")
+            self._refuse("two of its tensors have one name")
         for name, _, _, offset, size in tensors:
             if begin + offset + size > self.size:
-                _refuse(
-                    self.file,
-                    f"it ends within tensor {_shown(name)}: it was cut, or its sizes are wrong",
+                self._refuse(
+                    f"it ends within tensor {_shown(name)}: it was cut, or its sizes are wrong"
                 )
         # With overlapping tensors a small file could be a large model.
         if sum(size for *_, size in tensors) > self.size:
-            _refuse(self.file, "its tensors overlap")
+            self._refuse("its tensors overlap")
         types = Counter(kind for _, _, kind, _, _ in tensors)
         return [values for _, values, *_ in tensors], MappingProxyType(types), names
 
@@ -222,19 +210,19 @@ class _HeaderReader:
         name = self._text(LONGEST_NAME)
         dimensions = self._number(U32)
         if dimensions > MOST_DIMENSIONS:
-            _refuse(self.file, f"tensor {_shown(name)} has {dimensions} dimensions")
+            self._refuse(f"tensor {_shown(name)} has {dimensions} dimensions")
         shape = [self._number(U64) for _ in range(dimensions)]
         kind, offset = self._number(U32), self._number(U64)
         try:
             kind_of = self.gguf.GGMLQuantizationType(kind)
         except ValueError:
-            _raise_unsupported(
-                self.file, f"tensor {_shown(name)} is of type {kind}, which no package here knows"
+            self._raise_unsupported(
+                f"tensor {_shown(name)} is of type {kind}, which no package here knows"
             )
         block, size = self.gguf.GGML_QUANT_SIZES[kind_of]
         values = math.prod(shape)
         if not values or values > block * self.size or (shape or [1])[0] % block:
-            _refuse(self.file, f"tensor {_shown(name)} has shape {shape} as {kind_of.name}")
+            self._refuse(f"tensor {_shown(name)} has shape {shape} as {kind_of.name}")
         return name, values, kind_of.name, offset, values // block * size
 
     def _check_types(self, types: Mapping[str, int]) -> None:
@@ -244,7 +232,16 @@ class _HeaderReader:
             try:
                 self.gguf.dequantize(block, kind)
             except NotImplementedError:
-                _raise_unsupported(self.file, f"its tensors of type {name} cannot be dequantized")
+                self._raise_unsupported(f"its tensors of type {name} cannot be dequantized")
+
+    def _refuse(self, reason: str) -> NoReturn:
+        _refuse(self.file, reason)
+
+    def _raise_unsupported(self, reason: str) -> NoReturn:
+        raise UnsupportedModelError(
+            f"model is {str(self.file)!r}: {reason}; a GGUF file that transformers can dequantize "
+            "is allowed"
+        )
 
     # -- bytes --
 
@@ -256,7 +253,7 @@ class _HeaderReader:
     def _text(self, longest: int) -> str:
         length = self._number(U64)
         if length > longest:
-            _refuse(self.file, f"its header holds a text of {length} bytes")
+            self._refuse(f"its header holds a text of {length} bytes")
         self._skip(length)
         return self.data[self.at - length : self.at].decode("utf-8")
 
@@ -266,16 +263,15 @@ class _HeaderReader:
             self._skip(length)
             self.squared_bytes += length * length
             if self.squared_bytes > MOST_SQUARED_BYTES:
-                _refuse(
-                    self.file,
+                self._refuse(
                     f"its lists of texts are too long, in {_shown(name)}: the squares of their "
-                    f"lengths come to more than {MOST_SQUARED_BYTES}",
+                    f"lengths come to more than {MOST_SQUARED_BYTES}"
                 )
 
     def _skip(self, length: int) -> None:
         self.at += length
         if self.at > self.size:
-            _refuse(self.file, "it ends within its header: it was cut, or its sizes are wrong")
+            self._refuse("it ends within its header: it was cut, or its sizes are wrong")
 
 
 def _shown(value: object) -> str:

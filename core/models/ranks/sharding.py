@@ -214,11 +214,8 @@ def _forward(
     )
     if compiled is not None and int(num_compiled) == group.count:
         return RankForward(compiled.over_ranks(group.all_reduce), vocabulary, group)
-
-    def summed_projection(matrix: torch.Tensor, bias: torch.Tensor | None) -> Projection:
-        return SummedProjection(matrix, bias, group)
-
-    return RankForward(LeanForward(weights, masks, output=summed_projection), vocabulary, group)
+    lean = LeanForward(weights, masks, output=partial(SummedProjection, group=group))
+    return RankForward(lean, vocabulary, group)
 
 
 class SummedProjection(Projection):
