@@ -87,11 +87,6 @@ class RankedModel(HfModel):
         return self._running.info
 
     @property
-    def pids(self) -> Sequence[int]:
-        """Process ids of the followers on this machine, rank 1 first."""
-        return self._running.followers.pids()
-
-    @property
     def own_threads(self) -> bool:
         return bool(getattr(getattr(self._forward, "inner", None), "workers", 0))
 

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -178,10 +177,6 @@ class Followers:
         for process in self._processes.values():
             process.kill()
         self.end()
-
-    def pids(self) -> Sequence[int]:
-        """Process ids of the followers of this machine."""
-        return [process.pid for process in self._processes.values()]
 
     def _is_closed(self) -> bool:
         return bool(self._context.closed)

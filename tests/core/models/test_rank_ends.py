@@ -23,7 +23,7 @@ from core.models.ranks import leader, processes
 from core.models.ranks.leader import RankedModel
 from core.models.ranks.rendezvous import env_rendezvous
 from tests.core.engines import ids_of_events, texts_of
-from tests.core.models.over_ranks import all_end, is_running
+from tests.core.models.over_ranks import all_end, is_running, pids_of
 from tests.fakes import tiny_module, word_tokenizer
 from tests.interrupts import hear_interrupts
 
@@ -47,7 +47,7 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LoadedMode
     model: Any = models.llm
     yield models
     model.close()
-    assert all_end(list(model.pids), 1.0)
+    assert all_end(pids_of(model), 1.0)
 
 
 def request(tokens: int = 24) -> Request:
@@ -68,7 +68,7 @@ def test_a_rank_that_is_gone_ends_the_run_and_the_next_one_works(
     engine, model = Engine(tiny), tiny.llm
     assert isinstance(model, RankedModel)
     wanted = ids_of_events(engine.generate(request()))
-    (pid,) = model.pids
+    (pid,) = pids_of(model)
     events = engine.generate(request())
     for _ in range(9):  # the run's start, two rounds
         next(events)
@@ -79,7 +79,7 @@ def test_a_rank_that_is_gone_ends_the_run_and_the_next_one_works(
     assert time.monotonic() - began < within_s
     assert all_end([pid], 1.0)
     assert ids_of_events(engine.generate(request())) == wanted  # over new ranks
-    assert model.pids != [pid]
+    assert pids_of(model) != [pid]
 
 
 def test_of_several_requests_each_fails_and_the_next_one_works(tiny: LoadedModels) -> None:
@@ -88,7 +88,7 @@ def test_of_several_requests_each_fails_and_the_next_one_works(tiny: LoadedModel
     wanted = texts_of(engine.generate_many([request()]))
     events = engine.generate_many([request(), replace(request(), prompt_token_ids=(5, 6))])
     seen = [next(events) for _ in range(6)]
-    os.kill(model.pids[0], signal.SIGKILL)
+    os.kill(pids_of(model)[0], signal.SIGKILL)
     seen += list(events)
     failed = [event for event in seen if type(event).__name__ == "RunFailed"]
     assert len(failed) == 2 and all("rank 1" in e.message for e in failed)  # type: ignore[union-attr]
@@ -261,7 +261,7 @@ def test_ranks_that_a_person_starts_are_not_waited_for_again(
     monkeypatch.setattr(model._running.followers, "local", False)
     events = engine.generate(request())
     next(events)
-    os.kill(model.pids[0], signal.SIGKILL)
+    os.kill(pids_of(model)[0], signal.SIGKILL)
     with pytest.raises(RankError):
         list(events)
     with pytest.raises(RankError, match="end all ranks and start them anew"):
