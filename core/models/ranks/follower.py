@@ -69,7 +69,6 @@ class LeaderLink:
         import zmq
 
         self._rendezvous = rendezvous
-
         self._context: Any = zmq.Context()
         self._socket = self._context.socket(zmq.DEALER)
         self._socket.identity = str(rendezvous.rank).encode()
@@ -80,7 +79,7 @@ class LeaderLink:
     def receive(self) -> ToFollower:
         """The next message. Raises ValueError for one that cannot be read, RuntimeError if the
         leader has ended."""
-        # A leader that was killed closes no connection: its rendezvous is looked at now and then.
+        # A killed leader closes no connection: the rendezvous is checked at intervals.
         while not self._socket.poll(IDLE_MS):
             self._rendezvous.check()
         return decode_call(self._socket.recv())

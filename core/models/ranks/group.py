@@ -45,7 +45,7 @@ class RankGroup:
         and this call for all of them. Raises RuntimeError after that time."""
         self._dist = dist = torch_distributed()
         self.rank, self.count, self.device = rendezvous.rank, rendezvous.count, device
-        self._collectives, self._bytes, self._seconds = 0, 0, 0.0
+        self._traffic = PassTraffic()
         backend = "nccl" if device.type == "cuda" else "gloo"
         if device.type == "cuda":
             torch.cuda.set_device(device)
@@ -100,14 +100,14 @@ class RankGroup:
 
     def count_collective(self, num_bytes: int, began: float) -> None:
         """Counts a collective that began at `began`. On a GPU the time is that of its launch."""
-        self._seconds += time.perf_counter() - began
-        self._collectives += 1
-        self._bytes += num_bytes
+        seconds, before = time.perf_counter() - began, self._traffic
+        self._traffic = PassTraffic(
+            before.collectives + 1, before.bytes + num_bytes, before.seconds + seconds
+        )
 
     def take_traffic(self) -> PassTraffic:
         """Traffic since the last call."""
-        traffic = PassTraffic(self._collectives, self._bytes, self._seconds)
-        self._collectives, self._bytes, self._seconds = 0, 0, 0.0
+        traffic, self._traffic = self._traffic, PassTraffic()
         return traffic
 
     def end(self) -> None:

@@ -69,9 +69,9 @@ class Followers:
             undone.pop_all()
 
     def _open(self, split: RankSplit) -> None:
-        given = env_rendezvous(split)
-        self.local = given is None
-        if given is None:
+        rendezvous = env_rendezvous(split)
+        self.local = rendezvous is None
+        if rendezvous is None:
             self._folder = folder = Path(tempfile.mkdtemp(prefix="specscope-ranks-"))
             file = folder / "store"
             self._socket.bind(f"ipc://{folder / 'leader'}")
@@ -80,7 +80,7 @@ class Followers:
                 self._processes[rank] = _start(rank, split.count, file)
         else:
             self._socket.bind_to_random_port(f"tcp://{os.environ['MASTER_ADDR']}")
-            self.rendezvous = given
+            self.rendezvous = rendezvous
         address: Any = self._socket.last_endpoint
         self.rendezvous.publish(address.decode())
 
