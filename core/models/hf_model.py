@@ -157,7 +157,7 @@ class HfModel:
     def forward(self, feeds: Sequence[Feed]) -> list[torch.Tensor]:
         # Errors are raised before any row changes.
         self.check(feeds)
-        rows = self.enter(feeds)
+        rows = self.add_nodes(feeds)
         places = [self.place(feed.row) for feed in feeds]
         batch = batch_of(feeds, rows, places, self.masks.window)
         # Before the pass: growing the arena invalidates the views that a pass reads.
@@ -241,7 +241,7 @@ class HfModel:
         # Members alternate, so a pass of all members over one row each reads a contiguous view.
         return row * members + index
 
-    def enter(self, feeds: Sequence[Feed]) -> list[Row]:
+    def add_nodes(self, feeds: Sequence[Feed]) -> list[Row]:
         """Adds the feeds' nodes to their rows; returns these rows."""
         rows = [self._row(feed.row) for feed in feeds]
         for feed, row in zip(feeds, rows, strict=True):

@@ -208,11 +208,11 @@ class Stack:
     def forward(self, by_member: Sequence[Sequence[Feed]]) -> list[list[torch.Tensor]]:
         """One pass over feeds for which `fits` is true; the logits of each member, see
         `LanguageModel.forward`."""
-        entered = [m.enter(feeds) for m, feeds in zip(self.members, by_member, strict=True)]
+        member_rows = [m.add_nodes(feeds) for m, feeds in zip(self.members, by_member, strict=True)]
         # In the arena the members' rows alternate, so a batch in this order reads adjacent rows.
         order = [(b, m) for b in range(len(by_member[0])) for m in range(len(by_member))]
         feeds = [by_member[m][b] for b, m in order]
-        rows = [entered[m][b] for b, m in order]
+        rows = [member_rows[m][b] for b, m in order]
         places = [self.members[m].place(by_member[m][b].row) for b, m in order]
         batch = batch_of(feeds, rows, places, 0)
         self._reserve(batch.plan.extent)

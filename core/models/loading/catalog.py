@@ -47,7 +47,7 @@ __all__ = [
     "vocabulary_hash",
     "snapshot",
     "ssms_in",
-    "unreachable",
+    "hub_failures",
 ]
 
 # Of the request whether the hub has a model.
@@ -215,7 +215,7 @@ def _expand_user(name: str) -> str:
     return str(Path(name).expanduser()) if name.startswith("~") else name
 
 
-def unreachable() -> tuple[type[Exception], ...]:
+def hub_failures() -> tuple[type[Exception], ...]:
     """Errors of the hub's client if it gets no answer or there is no such model."""
     # Its errors derive from those of its HTTP library, which differs between versions.
     http_error: Any = vars(hub_errors)["HTTPError"]
@@ -239,7 +239,7 @@ def _must_use_cache(hub_id: str) -> bool:
         HfApi().model_info(hub_id, timeout=HUB_TIMEOUT_S)
     except hub_errors.HFValidationError as error:
         raise ModelLoadError(f"model is {hub_id!r}: no folder and no hub id; {ALLOWED}") from error
-    except unreachable() as error:
+    except hub_failures() as error:
         if snapshot(hub_id) is not None:
             return True
         reason = "the hub cannot be reached"

@@ -45,7 +45,7 @@ __all__ = [
     "recorded_warnings",
     "sha256_of",
     "sweep_parts",
-    "unwritable",
+    "write_error",
 ]
 
 CACHE_VARIABLE = "SPECSCOPE_CACHE"
@@ -90,7 +90,7 @@ def dequantize_file(file: Path, say: Say) -> Path:
             # Another process may have written it meanwhile.
             return _whole_folder(entry) or _write(file, header, entry, say)
     except OSError as error:
-        raise unwritable(str(file), "dequantized", error) from error
+        raise write_error(str(file), "dequantized", error) from error
 
 
 def _digest(file: Path) -> str:
@@ -102,7 +102,7 @@ def _digest(file: Path) -> str:
         ) from error
 
 
-def unwritable(model: str, done: str, error: OSError) -> ModelLoadError:
+def write_error(model: str, done: str, error: OSError) -> ModelLoadError:
     """The error for a model whose cache folder cannot be written."""
     return ModelLoadError(
         f"model is {model!r}: it cannot be {done} into {str(cache_folder())!r} "

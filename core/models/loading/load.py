@@ -55,9 +55,9 @@ from core.models.loading.reading import (
     info_of,
     quiet_transformers,
     read_config,
+    read_error,
     read_module,
     reading_model,
-    unreadable,
 )
 from core.models.loading.stages import Say
 from core.models.loading.tree_check import checked_model
@@ -123,17 +123,17 @@ def load_models(
     place, say = _check_choices(ssms, dtype, device), say or _ignore_stage
     with quiet_transformers():
         say("Looking for the models")
-        llm_source = find(llm, _about(say, "LLM", llm))
+        llm_source = find(llm, _with_role(say, "LLM", llm))
         ssm_names = [name for ssm in ssms for name in expand_bundled(ssm, llm)]
-        sources = [find(name, _about(say, "SSM", name)) for name in ssm_names]
+        sources = [find(name, _with_role(say, "SSM", name)) for name in ssm_names]
         say("Comparing the tokenizers")
         tokenizer = load_tokenizer(llm_source)
         for source in sources:
             check_same_vocabulary(tokenizer, load_tokenizer(source), str(llm_source), str(source))
         # Together: each of them alone may fit.
         needs = [need_of(source.name, dtype, place) for source in (llm_source, *sources)]
-        check_memory([_resident(needs[0], llm_source, offload, place, ranks), *needs[1:]], place)
-        about = _about(say, "LLM", str(llm_source))
+        check_memory([_device_need(needs[0], llm_source, offload, place, ranks), *needs[1:]], place)
+        about = _with_role(say, "LLM", str(llm_source))
         model = load_one(llm_source, "llm", dtype, place, about, offload, ranks)
         check_embedding(tokenizer, model)
         by_name = _load_sources(sources, tokenizer, dtype, place, say)
@@ -163,7 +163,7 @@ def load_ssms(
     place, say = _check_choices(ssms, dtype, device), say or _ignore_stage
     with quiet_transformers():
         ssm_names = [name for ssm in ssms for name in expand_bundled(ssm)]
-        sources = [find(name, _about(say, "SSM", name)) for name in ssm_names]
+        sources = [find(name, _with_role(say, "SSM", name)) for name in ssm_names]
         tokenizer = load_tokenizer(sources[0])
         for source in sources[1:]:
             first, other = str(sources[0]), str(source)
@@ -178,7 +178,7 @@ def _load_sources(
     """The SSMs by name; those of one shape are stacked."""
     by_name: dict[str, LanguageModel] = {}
     for number, source in enumerate(sources, start=1):
-        about = _about(say, f"SSM {number} of {len(sources)}", str(source))
+        about = _with_role(say, f"SSM {number} of {len(sources)}", str(source))
         model = load_one(source, "ssm", dtype, place, about)
         check_embedding(tokenizer, model)
         # A colon marks a custom drafter (`is_own`).
@@ -189,7 +189,7 @@ def _load_sources(
     return by_name
 
 
-def _about(say: Say, role: str, name: str) -> Say:
+def _with_role(say: Say, role: str, name: str) -> Say:
     return lambda stage: say(f"{role} {shown_name(name)}: {stage}")
 
 
@@ -202,7 +202,7 @@ def load_tokenizer(source: ModelSource) -> Any:
             source.name, local_files_only=source.local, trust_remote_code=False
         )
     except MODEL_FAULTS as error:
-        raise ModelLoadError(unreadable("tokenizer", source, error)) from error
+        raise read_error("tokenizer", source, error) from error
 
 
 def load_one(
@@ -223,7 +223,7 @@ def load_one(
         from core.models.ranks.sharding import check_split  # and torch.distributed
 
         check_split(config, source.title, ranks)
-    check_memory([_resident(need, source, offload, device, ranks)], device)
+    check_memory([_device_need(need, source, offload, device, ranks)], device)
     if ranks is not None:
         try:
             from core.models.ranks.leader import load_ranked
@@ -250,7 +250,7 @@ def load_one(
     return checked_model(module, info)
 
 
-def _resident(
+def _device_need(
     need: Need,
     source: ModelSource,
     offload: Offload | None,

@@ -30,7 +30,7 @@ __all__ = [
     "read_config",
     "read_module",
     "reading_model",
-    "unreadable",
+    "read_error",
 ]
 
 
@@ -80,7 +80,7 @@ def reading_model(source: ModelSource) -> Iterator[None]:
     try:
         yield
     except ConfigError as error:  # a field of the model's own configuration
-        raise ModelLoadError(unreadable("model", source, error)) from error
+        raise read_error("model", source, error) from error
     except SpecScopeError:
         raise
     except UnpicklingError as error:
@@ -89,7 +89,7 @@ def reading_model(source: ModelSource) -> Iterator[None]:
             "them was run; a folder with safetensors is allowed"
         ) from error
     except MODEL_FAULTS as error:
-        raise ModelLoadError(unreadable("model", source, error)) from error
+        raise read_error("model", source, error) from error
 
 
 def info_of(
@@ -114,12 +114,12 @@ def info_of(
     )
 
 
-def unreadable(what: str, source: ModelSource, error: Exception) -> str:
-    """Why a model or tokenizer (`what`) cannot be read, in one line."""
+def read_error(what: str, source: ModelSource, error: Exception) -> ModelLoadError:
+    """The error for a model or tokenizer (`what`) that cannot be read, in one line."""
     reason = one_line(error) or type(error).__name__
-    if "ignore_mismatched_sizes" in reason:  # transformers' hint at a report that is not shown
+    if "ignore_mismatched_sizes" in reason:  # refers to a report that is turned off
         reason = "its weights have other shapes than its config.json says"
-    return f"{what} is {str(source)!r}: it cannot be read ({reason}); {ALLOWED}"
+    return ModelLoadError(f"{what} is {str(source)!r}: it cannot be read ({reason}); {ALLOWED}")
 
 
 def architecture_of(config: Any) -> str:

