@@ -372,7 +372,7 @@ class Engine:
             if not self._admitted:
                 # Callbacks run in reverse order, and all of them even if one raises: no row may
                 # leak.
-                leaving.callback(self._torch_alone.give_back)
+                leaving.callback(self._torch_alone.release)
                 leaving.callback(self._draft_thread.close)
             leaving.callback(self._drafting.close, active)
             leaving.callback(self._draft_pool.forget, active)

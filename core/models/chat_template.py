@@ -1,8 +1,8 @@
-"""Chat templates are programs that come with a model: they are rendered in a process of their own,
-which is killed after a time limit.
+"""Renders chat templates, which are programs that come with a model, in a separate process that is
+killed after a time limit.
 
-transformers' sandbox keeps a template from files and from Python's internals, not from time and
-memory: `{{ 9**9**9 }}` holds the interpreter's lock for hours, and so everything in its process.
+transformers' sandbox protects files and Python's internals from a template, not time and memory:
+`{{ 9**9**9 }}` holds the GIL for hours.
 """
 
 from __future__ import annotations
@@ -24,24 +24,23 @@ __all__ = ["TemplateProcess"]
 PROGRAM = Path(__file__).with_name("template_program.py")
 PATIENCE_S = 2.0
 START_PATIENCE_S = 60.0
-# Beyond its own time limit, which not every system has.
+# Beyond the process's own time limit, which not every system has.
 GRACE_S = 1.0
 
 
 class TemplateProcess:
-    """Started by the first conversation or before, and anew after one that it was killed for; ends
-    with this object, and with our process or a few seconds later. For many threads, one at a
-    time."""
+    """Started at the first conversation at the latest, and again after it was killed; ends with
+    this object or, at most a few seconds later, with this process. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[str] | None = None
-        self._kill: Callable[[], object] = _no_process
+        self._kill: Callable[[], object] = lambda: None
         self._ready = False
 
     def start(self) -> None:
-        """Begins to start it, where it is not running; returns at once."""
-        with self._lock, contextlib.suppress(OSError):  # whoever needs it is told
+        """Starts the process unless it runs, without waiting for it."""
+        with self._lock, contextlib.suppress(OSError):  # `render` raises it
             self._ensure_started()
 
     def render(
@@ -51,9 +50,9 @@ class TemplateProcess:
         special_tokens: Mapping[str, Any],
         longest: int,
     ) -> str:
-        """The conversation in the template, and the beginning of an answer. Raises ModelError with
-        the reason where it fails or does not end, ContextLengthError where the text has more than
-        `longest` characters."""
+        """The conversation in the template, with the beginning of an answer. Raises ModelError if
+        the template fails or does not end, ContextLengthError if the text has more than `longest`
+        characters."""
         question = {
             "template": template,
             "messages": [dict(message) for message in messages],
@@ -84,7 +83,7 @@ class TemplateProcess:
     def _ensure_started(self) -> None:
         if self._process is None or self._process.poll() is not None:
             self._kill()
-            # -P: what lies beside the program is not to be imported in place of a library.
+            # -P: files beside the program must not shadow libraries.
             self._process = subprocess.Popen(
                 [sys.executable, "-P", str(PROGRAM)],
                 stdin=subprocess.PIPE,
@@ -96,7 +95,7 @@ class TemplateProcess:
             self._kill = weakref.finalize(self, _kill, self._process)
 
     def _exchange(self, question: Mapping[str, Any] | None, patience_s: float) -> dict[str, Any]:
-        """The program's answer; empty where it ended or was killed."""
+        """The program's reply; empty if it has ended or was killed."""
         process, reply = self._process, {}
         assert process is not None and process.stdin is not None and process.stdout is not None
         timer = threading.Timer(patience_s, process.kill)
@@ -109,18 +108,14 @@ class TemplateProcess:
             line = process.stdout.readline()
             if line.endswith("\n"):
                 reply = json.loads(line)
-        except OSError:  # it ended meanwhile
+        except OSError:  # it has ended
             pass
         finally:
             timer.cancel()
-            # Also after an interrupt: a late answer would be taken for the next conversation's.
+            # Also after an interrupt: a late reply would be read as that of the next conversation.
             if not reply:
                 self._kill()
         return reply
-
-
-def _no_process() -> None:
-    """Nothing to kill."""
 
 
 def _kill(process: subprocess.Popen[str]) -> None:
@@ -128,5 +123,5 @@ def _kill(process: subprocess.Popen[str]) -> None:
     process.wait()
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
-            with contextlib.suppress(OSError):  # closing flushes what nobody will read
+            with contextlib.suppress(OSError):  # closing flushes a pipe without a reader
                 pipe.close()

@@ -1,9 +1,9 @@
-"""Token ids to text as they come, never splitting a UTF-8 character.
+"""Streaming detokenization that never splits a UTF-8 character.
 
-The deltas joined, tail included, are the text that `tokenizer.decode` gives for the continuation:
-decode(prompt + new) without decode(prompt), special tokens skipped. One exception: where tokens
-are single bytes, `decode` spoils a whole run of them for one that does not fit; characters of the
-run that were already shown stay, and each byte after them is U+FFFD.
+The deltas, concatenated with the tail, are the text of `tokenizer.decode` for the continuation:
+decode(prompt + new) without decode(prompt), special tokens skipped. One exception: for tokens of
+single bytes, `decode` replaces a whole run of bytes if one is invalid; characters of the run that
+were already shown stay, and each byte after them is U+FFFD.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ __all__ = ["Detokenizer", "control_tokens_in", "longest_token", "special_texts",
 
 REPLACEMENT = "�"
 CONTEXT_TOKENS = 6
-# A character has at most so many tokens, of a byte at least each.
+# Most tokens of a character: four bytes in UTF-8.
 CHARACTER_TOKENS = 4
 
 
 class Detokenizer:
-    """Keeps a short window: decoding starts at a token boundary where the text was complete.
+    """Decodes a short window that begins at a token boundary between complete characters.
 
-    The window must have text of its own: many tokenizers strip the space of a text's first word.
+    The window must not be empty text: many tokenizers strip the space of a text's first word.
     """
 
     def __init__(self, tokenizer: Any, prompt_ids: Sequence[int]) -> None:
@@ -32,25 +32,25 @@ class Detokenizer:
         self.special_texts = special_texts(tokenizer)
         ids = [token_id for token_id in prompt_ids if token_id not in self.special_texts]
         whole, size = self._decode(ids), CONTEXT_TOKENS
-        # Larger where the window has no text, or begins within a run of bytes that do not fit.
+        # Larger if the window has no text, or begins within a run of invalid bytes.
         while size < len(ids) and not _is_end(self._decode(ids[-size:]), whole):
             size *= 2
-        # The first `_shown_tokens` of the window have the text `_shown`.
+        # The text of the window's first `_shown_tokens` tokens is `_shown`.
         self._ids = ids[-size:]
         self._shown_tokens = len(self._ids)
         self._shown = self._decode(self._ids)
-        # Tokens that spoil a run of bytes, as long as it goes on.
-        self._spoiling = [*self._ids] if self._shown.endswith(REPLACEMENT) else []
+        # Tokens that make the current run of bytes invalid.
+        self._invalid_run = [*self._ids] if self._shown.endswith(REPLACEMENT) else []
 
     def push(self, token_id: int) -> str:
         """The text this token completes; empty while a character is incomplete."""
         if token_id in self.special_texts:
-            return ""  # it changes nothing of what follows, be it within a character
+            return ""  # skipped by `decode`, even within a character
         self._ids.append(token_id)
         text = self._decode(self._ids)
         if not text.endswith(REPLACEMENT):
             if text and text == self._shown:
-                self._ids.pop()  # no text of its own
+                self._ids.pop()  # a token without text
                 return ""
             return self._advance(text)
         # Only the last character may be incomplete.
@@ -59,22 +59,22 @@ class Detokenizer:
         return self._advance(text, len(REPLACEMENT))
 
     def flush(self) -> str:
-        """What is still held back, incomplete characters as U+FFFD; once, at the end."""
+        """The rest of the text, incomplete characters as U+FFFD; called once, at the end."""
         return self._advance(self._decode(self._ids))
 
     def _advance(self, text: str, held_back: int = 0) -> str:
-        """The text behind what was shown, but its last `held_back` characters."""
+        """The text after the shown part, without its last `held_back` characters."""
         newest = self._ids[self._shown_tokens :]
-        # Another beginning: a run of bytes, shown in part, was spoiled by one that does not fit.
-        goes_on = text.startswith(self._shown)
-        delta = text[len(self._shown) :] if goes_on else self._decode(newest)
-        # The newest tokens become the window; behind those that spoil the run they belong to, for
-        # alone they may be a character.
+        # Else an invalid byte has changed the text of a run of bytes that was shown in part.
+        continues = text.startswith(self._shown)
+        delta = text[len(self._shown) :] if continues else self._decode(newest)
+        # The newest tokens become the window, after those that make their run of bytes invalid:
+        # alone they might decode to a character.
         if held_back:
-            self._ids = self._spoiling + newest
-            self._spoiling = self._spoiling or newest
+            self._ids = self._invalid_run + newest
+            self._invalid_run = self._invalid_run or newest
         else:
-            self._ids, self._spoiling = newest, []
+            self._ids, self._invalid_run = newest, []
         window = self._decode(self._ids)
         self._shown_tokens = len(self._ids)
         self._shown = window[: len(window) - held_back]
@@ -96,9 +96,8 @@ _LONGEST: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
 
 def longest_token(tokenizer: Any) -> int:
-    """At most so many characters of a text become one token: those of the longest entry of a
-    vocabulary that spells the text. Where words and blanks may be of any length: a number beyond
-    all texts."""
+    """Most characters of a text in one token: those of the longest vocabulary entry for BPE and
+    Unigram; sys.maxsize for tokenizers whose tokens may be of any length."""
     if tokenizer not in _LONGEST:
         model = getattr(getattr(tokenizer, "backend_tokenizer", None), "model", None)
         spells = type(model).__name__ in SPELLING
@@ -107,7 +106,8 @@ def longest_token(tokenizer: Any) -> int:
 
 
 def special_texts(tokenizer: Any) -> dict[int, str]:
-    """The texts of the tokens that decoding skips, by id: not only those with a role."""
+    """The texts of the tokens that decoding skips, by id: special added tokens and those with a
+    role."""
     added = getattr(tokenizer, "added_tokens_decoder", {}).items()
     texts = {token_id: str(token) for token_id, token in added if token.special}
     ids = getattr(tokenizer, "all_special_ids", ())
@@ -120,14 +120,14 @@ def special_texts(tokenizer: Any) -> dict[int, str]:
 
 
 def control_tokens_in(tokenizer: Any, text: str) -> list[str]:
-    """The control tokens that a text spells: special added tokens and those with a role."""
+    """The control tokens that occur in a text: special added tokens and those with a role."""
     added = getattr(tokenizer, "added_tokens_decoder", {}).values()
     special = {str(token) for token in added if token.special} | {*tokenizer.all_special_tokens}
     return sorted(token for token in special if token and token in text)
 
 
 def token_texts(tokenizer: Any, token_ids: Sequence[int]) -> tuple[str, ...]:
-    """Every token by itself, special tokens included, for display; one call for all of them."""
+    """The text of each token alone, special tokens included, for display."""
     if not token_ids:
         return ()
     texts: list[str] = tokenizer.batch_decode(

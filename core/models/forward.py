@@ -69,15 +69,15 @@ class Forward(Protocol):
 KeysValues = tuple[torch.Tensor, torch.Tensor]
 """Keys and values (rows, heads, extent, head size) that a pass attends to."""
 Write = Callable[[int, torch.Tensor, torch.Tensor], KeysValues]
-"""Stores a layer's new keys and values (rows, heads, width, head size) and returns what is seen."""
+"""Stores a layer's new keys and values (rows, heads, width, head size); returns KeysValues."""
 Masks = tuple[torch.Tensor | None, torch.Tensor | None]
-"""Added to the scores (see `additive`), in layers that see everything and in those with a window;
-None where every slot is seen."""
+"""Added to the attention scores (see `additive`), in layers with full attention and with a sliding
+window; None if every slot is attended to."""
 
 
 @runtime_checkable
 class TensorForward(Forward, Protocol):
-    """A pass over tensors alone, with no host decision in it, so that it can be captured."""
+    """A pass over tensors without host decisions, so that it can be captured as a CUDA graph."""
 
     def reach(self, position: int) -> None:
         """Grows the rotary tables to hold this position."""
@@ -103,7 +103,7 @@ def over_batch(forward: TensorForward, batch: Batch, arena: KVArena) -> torch.Te
     def write(layer: int, k: torch.Tensor, v: torch.Tensor) -> KeysValues:
         return arena.write(layer, batch.plan, k, v)
 
-    # A host decision, kept out of `over`.
+    # A host decision, hence outside `over`.
     forward.reach(int(batch.positions.max()))
     tokens, positions = (
         torch.from_numpy(part).to(forward.device) for part in (batch.tokens, batch.positions)
@@ -114,7 +114,7 @@ def over_batch(forward: TensorForward, batch: Batch, arena: KVArena) -> torch.Te
 
 def _masks(batch: Batch, dtype: torch.dtype, device: torch.device) -> Masks:
     if batch.full.all() and batch.near.all():
-        # Attention without a mask takes a faster kernel: usual for a single token.
+        # Attention without a mask has a faster kernel; usual for a single token.
         return None, None
     full = additive(batch.full, dtype, device)
     return full, full if batch.near is batch.full else additive(batch.near, dtype, device)
@@ -133,7 +133,7 @@ class GeneralForward:
         self._keep_argument = "logits_to_keep" in inspect.signature(module.forward).parameters
         self._cache_argument = cache_argument(module)
         shapes = self._probe()
-        # Layers that share another's cache are not in it.
+        # Layers that share another layer's cache are missing.
         self._layers = sorted(shapes)
         self.shapes = [shapes[layer] for layer in self._layers]
         self._cache: ArenaCache | None = None
@@ -145,7 +145,7 @@ class GeneralForward:
     def logits(self, batch: Batch, arena: KVArena) -> torch.Tensor:
         if self._cache is None or self._cache.arena is not arena:
             self._cache = ArenaCache(arena, self._layers)
-        # The cache object is the same from pass to pass; its plan says which slots this one writes.
+        # One cache object for all passes; the plan has the slots of this one.
         self._cache.plan = batch.plan
         optional: dict[str, Any] = {}
         if self._keep_argument and batch.last_only:
@@ -174,7 +174,7 @@ class GeneralForward:
         probe = ShapeProbe()
         self._module(
             input_ids=torch.zeros((1, 1), dtype=torch.long, device=self.device),
-            # One token that sees itself.
+            # One token that attends to itself.
             attention_mask=self._mask(*(2 * (np.ones((1, 1, 1), np.bool_),))),
             position_ids=torch.zeros((1, 1), dtype=torch.long, device=self.device),
             use_cache=True,
@@ -194,5 +194,5 @@ def additive(visible: BoolArray, dtype: torch.dtype, device: torch.device) -> to
     form that every attention implementation of transformers takes."""
     hidden = torch.from_numpy(~visible[:, None]).to(device)
     mask = torch.zeros(hidden.shape, dtype=dtype, device=device)
-    # Not -inf: a row without any visible slot would become NaN.
+    # Not -inf: softmax of a row without visible slots would be NaN.
     return mask.masked_fill_(hidden, torch.finfo(dtype).min)

@@ -1,5 +1,5 @@
-"""LeanWeights from a Llama-like transformers module, if it is supported. Matrices are fused; the
-module's own parameters become views of them, so that no weight is stored twice.
+"""LeanWeights from a Llama-like transformers module. Matrices are fused; the module's parameters
+become views of them, so that no weight is stored twice.
 """
 
 from __future__ import annotations
@@ -13,21 +13,19 @@ from core.models.lean import LeanLayer, LeanWeights
 
 __all__ = ["ARCHITECTURES", "adopt", "lean_layer", "lean_weights", "stored_wide"]
 
-# Their layers are those that core/models/lean.py computes; the checks below and a comparison of
-# logits decide, not the name alone.
+# Candidates for the lean pass: the checks below and a comparison of logits decide.
 ARCHITECTURES = frozenset(
     {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}
 )
 ATTENTION = frozenset({"q_proj", "k_proj", "v_proj", "o_proj"})
 HEAD_NORMS = frozenset({"q_norm", "k_norm"})
 MLP = frozenset({"gate_proj", "up_proj", "down_proj", "act_fn"})
-# Rotations that depend on how long the text is.
-UNSTEADY = frozenset({"dynamic", "longrope"})
+# Rotary embeddings that depend on the length of the text.
+LENGTH_DEPENDENT_ROPE = frozenset({"dynamic", "longrope"})
 
 
 def lean_weights(module: Any) -> LeanWeights | None:
-    """The module's weights, fused; None if it is not supported. The module still works: its
-    parameters become views of the fused matrices."""
+    """The module's weights, fused; None if it is not supported. The module still works."""
     if type(module).__name__ not in ARCHITECTURES or not _has_known_parts(module):
         return None
     body, config = module.model, module.config
@@ -40,7 +38,7 @@ def lean_weights(module: Any) -> LeanWeights | None:
             lean_layer(layer, kind, wide) for layer, kind in zip(body.layers, kinds, strict=True)
         ),
         norm=body.norm.weight.detach(),
-        # A view: a tied head shares the embedding's memory, and stays tied.
+        # A view, so that a tied head stays tied.
         head=module.lm_head.weight.detach().t(),
         inverse=body.rotary_emb.inv_freq.detach().float(),
         rope_scale=float(getattr(body.rotary_emb, "attention_scaling", 1.0)),
@@ -52,16 +50,15 @@ def lean_weights(module: Any) -> LeanWeights | None:
 
 
 def _has_known_parts(module: Any) -> bool:
-    """Whether the module has no part that the lean pass does not compute."""
+    """Whether the lean pass computes every part of the module."""
     body, config = module.model, module.config
-    # Names of the architecture are not enough: a fine-tuned or patched model may have further
-    # modules.
+    # The architecture's name is not enough: a patched model may have further modules.
     parts = {"embed_tokens", "layers", "norm", "rotary_emb"}
     if set(body._modules) != parts or module.lm_head.bias is not None:
         return False
     if config.hidden_act not in ("silu", "swish"):
         return False
-    if getattr(body.rotary_emb, "rope_type", "default") in UNSTEADY:
+    if getattr(body.rotary_emb, "rope_type", "default") in LENGTH_DEPENDENT_ROPE:
         return False
     names = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
     return all(
@@ -85,7 +82,8 @@ def stored_wide(weight: torch.Tensor) -> bool:
 
 
 def lean_layer(layer: Any, kind: str, wide: bool) -> LeanLayer:
-    """A layer's weights, fused; the module's become views of them."""
+    """A layer's weights, fused; the module's parameters become views of them. `wide`: see
+    `stored_wide`."""
     attention, mlp = layer.self_attn, layer.mlp
     qkv, qkv_bias = _fuse([attention.q_proj, attention.k_proj, attention.v_proj], wide)
     out, out_bias = _fuse([attention.o_proj], wide)
@@ -127,33 +125,33 @@ def adopt(module: Any, weights: LeanWeights) -> None:
 
 
 def _divide(matrix: torch.Tensor, linears: Sequence[Any]) -> None:
-    """Each linear's own weight becomes a view of the matrix of all."""
+    """Each linear's weight becomes a view of the fused matrix."""
     first = 0
     for linear in linears:
         count = len(linear.weight)
-        # `data`: the Parameter object stays the same, so the module's state dict still has it.
+        # `data` keeps the Parameter object, which the module's state dict refers to.
         linear.weight.data = matrix[:, first : first + count].t()
         first += count
 
 
 @torch.no_grad()
 def _fuse(linears: Sequence[Any], wide: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """One matrix (inputs, all outputs) for several that take the same inputs, and their biases;
-    each linear's own weight becomes a view of it. `wide`: row-major as (inputs, outputs)."""
+    """One matrix (inputs, all outputs) for several linears of the same inputs, and their biases;
+    each linear's weight becomes a view of it. `wide`: row-major as (inputs, outputs)."""
     stacked = torch.cat([linear.weight for linear in linears])
     # (inputs, outputs) in either case; only the order in memory differs.
     matrix = stacked.t().contiguous() if wide else stacked.t()
-    # At once, layer by layer: the originals are freed, so loading needs one layer more, not a
-    # second model.
+    # Frees the originals layer by layer: loading needs memory for one more layer, not for a second
+    # model.
     _divide(matrix, linears)
     biases = [linear.bias for linear in linears]
     if all(bias is None for bias in biases):
         return matrix, None
-    whole = [
-        # Qwen 2 has biases on queries, keys and values; where only some have, the others' are 0.
+    padded = [
+        # 0 for linears without one.
         torch.zeros(len(linear.weight), dtype=matrix.dtype, device=matrix.device)
         if bias is None
         else bias.detach()
         for linear, bias in zip(linears, biases, strict=True)
     ]
-    return matrix, torch.cat(whole)
+    return matrix, torch.cat(padded)

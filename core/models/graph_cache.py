@@ -1,4 +1,4 @@
-"""CachedGraph: work of fixed shapes on a GPU, captured once as a CUDA graph and then replayed."""
+"""CachedGraph: a function of fixed shapes on a GPU, captured once as a CUDA graph and replayed."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch
 
 __all__ = ["MAX_GRAPHS", "CachedGraph", "GraphPool"]
 
-# Graphs that a cache keeps, one for each shape, set of rows and extent of the KV cache. When it is
-# full all are dropped: a text that grows never needs its old extents again.
+# Graphs in a cache, one for each shape, set of rows and extent of the KV cache. A full cache is
+# cleared: a growing text does not return to its old extents.
 MAX_GRAPHS = 48
 
 T = TypeVar("T")
@@ -25,8 +25,8 @@ class GraphPool:
 
     def __init__(self, *, capture: bool) -> None:
         self.captures = capture
-        # Kept for good: with the last of its graphs the memory would be released, and a capture
-        # into released memory fails.
+        # Never dropped: the pool's memory is released with its last graph, and a capture into
+        # released memory fails.
         self._first: Any = None
 
     def capture(self, work: Callable[[], T]) -> tuple[Any, T]:
@@ -34,25 +34,24 @@ class GraphPool:
         cuda: Any = torch.cuda
         graph = cuda.CUDAGraph()
         memory = None if self._first is None else self._first.pool()
-        # Thread-local, because another thread may be drafting on the device meanwhile.
+        # Thread-local: another thread may be drafting on the device.
         with cuda.graph(graph, pool=memory, capture_error_mode="thread_local"):
             output = work()
         self._first = self._first or graph
         return graph, output
 
     def disable(self, error: RuntimeError) -> None:
-        """Ends capturing with a warning: the next capture would fail in the same way."""
+        """Ends capturing with a warning: later captures would fail too."""
         self.captures = False
         reason = (str(error).splitlines() or [repr(error)])[0]
         warnings.warn(f"CUDA graphs are off, rounds are slower: {reason}", stacklevel=3)
 
 
 class CachedGraph(Generic[T]):
-    """`work`, captured once: each call runs it exactly once, so it may change its own inputs.
+    """`work`, captured once. Each call runs it exactly once, so it may change its own inputs.
 
-    The first call runs it eagerly, as a warm-up. The second captures it, if the pool captures; from
-    then on it is replayed and returns the same tensors every time. Work that cannot be captured
-    stays eager: slower, not wrong.
+    The first call runs it eagerly, as a warm-up. The second captures it, if the pool captures;
+    later calls replay it and return the same tensors. Work that cannot be captured stays eager.
     """
 
     def __init__(self, work: Callable[[], T], pool: GraphPool) -> None:
@@ -70,8 +69,8 @@ class CachedGraph(Generic[T]):
             try:
                 self._captured = self._pool.capture(self._work)
             except torch.cuda.OutOfMemoryError:
-                pass  # tried again at the next call, when there may be room
-            except RuntimeError as error:  # this device or driver cannot capture it
+                pass  # tried again at the next call, when there may be memory
+            except RuntimeError as error:  # the device or driver cannot capture it
                 self._pool.disable(error)
         self._warm = True
         if self._captured is None:

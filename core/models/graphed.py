@@ -1,8 +1,8 @@
-"""GraphedForward: the lean pass in few fixed shapes, which a GPU replays as one captured graph.
+"""GraphedForward: the lean pass in few fixed shapes, each replayed as a CUDA graph.
 
 A pass is padded to a bucket of queries and of slots, and its inputs are copied into tensors with
-fixed addresses. On CUDA a bucket is captured at its second pass and then replayed: one launch,
-whatever the number of layers. On a CPU, where this is tested, the same code runs eagerly.
+fixed addresses. On CUDA a bucket is captured at its second pass and then replayed: one launch for
+all layers. On a CPU, for tests, the same code runs eagerly.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from core.models.rows import Batch, BoolArray
 
 __all__ = ["EXTENT", "WIDTHS", "GraphedForward", "in_few_launches", "tensors_of"]
 
-# Queries of a request in one pass: a root, and the trees that are worth verifying.
+# Queries of a row in one pass: a root, or a token tree.
 WIDTHS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)
-# Slots are rounded up to it: one graph for many lengths of a text.
+# Slots are rounded up to a multiple, so that one graph serves many lengths of a text.
 EXTENT = 256
 
 
@@ -32,8 +32,8 @@ def in_few_launches(forward: TensorForward) -> Forward:
 
 
 def tensors_of(forward: Forward | TensorForward) -> TensorForward | None:
-    """The tensor-only pass that a pass wraps or is; None if there is none, or if the host reads its
-    layers meanwhile."""
+    """The TensorForward that a pass wraps or is; None if there is none, or if its layers are
+    streamed."""
     if getattr(forward, "stream", None) is not None:
         return None
     if isinstance(forward, GraphedForward):
@@ -42,11 +42,11 @@ def tensors_of(forward: Forward | TensorForward) -> TensorForward | None:
 
 
 class GraphedForward:
-    """See Forward. `capture`: as CUDA graphs; else eagerly. A pass that is wider than the widest
-    bucket, as over a prompt, is not captured."""
+    """See Forward. Runs `lean`; `capture`: as CUDA graphs, else eagerly. A pass wider than the
+    widest bucket, as in prefill, is not captured."""
 
     def __init__(self, lean: TensorForward, *, capture: bool) -> None:
-        self._lean = lean
+        self.lean = lean
         self._passes: dict[tuple[tuple[int, ...], int, int], _Pass] = {}
         self._arena_size = (0, 0)
         self._pool = GraphPool(capture=capture)
@@ -54,48 +54,39 @@ class GraphedForward:
         self.shapes = lean.shapes
 
     @property
-    def lean(self) -> TensorForward:
-        """The pass that is captured."""
-        return self._lean
-
-    @property
     def weight_bytes(self) -> int:
-        return self._lean.weight_bytes
+        return self.lean.weight_bytes
 
     def logits(self, batch: Batch, arena: KVArena) -> torch.Tensor:
         rows, width = batch.tokens.shape
         bucket = next((w for w in WIDTHS if w >= width), None)
         if bucket is None:
-            return self._lean.logits(batch, arena)
-        # One slot more than any row uses takes what padded queries write.
+            return self.lean.logits(batch, arena)
+        # One slot more than any row uses, for padded queries.
         extent = -(-(batch.plan.extent + 1) // EXTENT) * EXTENT
-        # Before the graph is looked up: growing the arena makes all of them invalid.
+        # Before the graph is looked up: growing the arena invalidates all graphs.
         arena.reserve(max(batch.plan.rows) + 1, extent)
-        self._forget_moved(arena)
-        # As far as the arena goes: a rotary table that grows later would move as well.
-        self._lean.reach(max(arena.slots, int(batch.positions.max())))
-        # The rows are part of a graph: which views of the arena it reads is decided in capture.
+        if self._arena_size != (arena.rows, arena.slots):
+            self._passes.clear()
+            self._arena_size = arena.rows, arena.slots
+        # To the arena's end: a rotary table that grows later would move too.
+        self.lean.reach(max(arena.slots, int(batch.positions.max())))
+        # By rows: the views of the arena that a graph reads are fixed at capture.
         key = batch.plan.rows, bucket, extent
         if key not in self._passes:
             if len(self._passes) >= MAX_GRAPHS:
                 self._passes.clear()
-            self._passes[key] = _Pass(self._lean, arena, key, self._pool)
-        one = self._passes[key]
-        one.fill(batch)
-        logits = one.run()
-        # A copy: the next pass of this shape writes where this one did.
+            self._passes[key] = _Pass(self.lean, arena, key, self._pool)
+        bucket_pass = self._passes[key]
+        bucket_pass.fill(batch)
+        logits = bucket_pass.run()
+        # A copy: the next pass of this shape overwrites the logits.
         return logits[:, :width].clone()
 
     @property
     def captures(self) -> bool:
-        """Whether passes are replayed; False where they never were, or could not be captured."""
+        """Whether passes are captured; False after a failed capture."""
         return self._pool.captures
-
-    def _forget_moved(self, arena: KVArena) -> None:
-        """Captured passes hold addresses in the arena, which moves when it grows."""
-        if self._arena_size != (arena.rows, arena.slots):
-            self._passes.clear()
-            self._arena_size = arena.rows, arena.slots
 
 
 @dataclass
@@ -124,15 +115,15 @@ class _Pass:
         self._at = torch.tensor(rows, device=lean.device)[:, None]
         self._host = _inputs(len(rows), width, extent, torch.device("cpu"))
         on_cpu = lean.device.type == "cpu"
-        self._here = self._host if on_cpu else _inputs(len(rows), width, extent, lean.device)
+        self._device = self._host if on_cpu else _inputs(len(rows), width, extent, lean.device)
         self.run = CachedGraph(self.compute, pool)
         cuda: Any = torch.cuda
         self._copied = None if on_cpu else cuda.Event()
 
     def fill(self, batch: Batch) -> None:
-        """Copies a batch into the pass's inputs; padded queries see and write the last slot."""
+        """Copies a batch into the pass's inputs; padded queries read and write the last slot."""
         if self._copied is not None:
-            self._copied.synchronize()  # the last batch may be on its way yet
+            self._copied.synchronize()  # until the last batch has left the pinned memory
         width = batch.tokens.shape[1]
         numbers = self._host.numbers.numpy()
         # Padding: token 0 at position 0, written to the last slot.
@@ -145,20 +136,20 @@ class _Pass:
             _hide(hidden.numpy(), seen, plan.counts)
         if self._copied is not None:
             for name in ("numbers", "full", "near"):
-                getattr(self._here, name).copy_(getattr(self._host, name), non_blocking=True)
+                getattr(self._device, name).copy_(getattr(self._host, name), non_blocking=True)
             self._copied.record()
 
     def compute(self) -> torch.Tensor:
         """Logits (rows, width, V) for the batch of the last `fill`."""
-        tokens, positions, slots = self._here.numbers
+        tokens, positions, slots = self._device.numbers
         lean = self._lean
         least = torch.finfo(lean.dtype).min
         masks = tuple(
-            # Built on the device within the graph: one byte a slot is copied instead of a number.
+            # Built within the graph, so that one byte per slot is copied to the device.
             torch.zeros(hidden.shape, dtype=lean.dtype, device=lean.device).masked_fill_(
                 hidden, least
             )
-            for hidden in (self._here.full, self._here.near)
+            for hidden in (self._device.full, self._device.near)
         )
 
         def write(layer: int, k: torch.Tensor, v: torch.Tensor) -> KeysValues:
@@ -178,7 +169,8 @@ def _inputs(rows: int, width: int, extent: int, device: torch.device) -> _Inputs
 
 
 def _hide(hidden: BoolArray, seen: BoolArray, counts: tuple[int, ...]) -> None:
-    """Marks what each query does not attend to; a padded one attends to the last slot alone."""
+    """Marks the slots that a query does not attend to; a padded one attends to the last slot
+    only."""
     hidden[:] = True
     for i, real in enumerate(counts):
         hidden[i, 0, :real, : seen.shape[2]] = ~seen[i, :real]

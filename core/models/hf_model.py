@@ -1,7 +1,7 @@
 """HfModel: a decoder-only transformers model with softmax attention, behind LanguageModel.
 
-Tree attention: a node sees the committed prefix, itself and its ancestors; its position is
-committed length + depth. Sliding layers see by position. Knows nothing of drafts or verification.
+Tree attention: a node attends to the committed tokens, its ancestors and itself; its position is
+committed length - 1 + depth. Sliding windows are over positions, not KV slots.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from core.errors import ContextLengthError, EngineError
+from core.errors import ContextLengthError, EngineError, UnsupportedModelError
 from core.events import ModelInfo
-from core.models.fastest import compiled_of, fastest, kernels_of, run_drafts, stream_from_host
+from core.models.fastest import compiled_of, fastest
 from core.models.forward import Forward, GeneralForward, MaskKind, TensorForward
 from core.models.fusing import adopt
 from core.models.graphed import tensors_of
@@ -34,9 +34,8 @@ __all__ = ["HfModel", "feed_rows"]
 
 
 class HfModel:
-    """See LanguageModel. `module` is in eval mode on its device; with `lean` weights the fastest
-    pass of core/models/fastest.py runs, and `module` may be None; `forward`: the pass to run
-    instead. The KV arena grows on demand."""
+    """See LanguageModel. `module` is in eval mode on its device; with `lean` weights the pass is
+    that of `core.models.fastest`, and `module` may be None. `forward`: the pass to run instead."""
 
     def __init__(
         self,
@@ -53,12 +52,12 @@ class HfModel:
         self._forward: Forward = forward or (
             GeneralForward(module, masks) if lean is None else fastest(lean, masks)
         )
-        # While layers are streamed from memory, the pass as it was loaded.
+        # The pass as it was loaded, while layers are streamed from memory instead.
         self._resident_forward: Forward | None = None
         self.dtype = self._forward.dtype
         self.arena = KVArena(self._forward.shapes, self.dtype, self._forward.device)
         self._rows: list[Row | None] = []
-        # (index among the members of its stack, their number).
+        # (index in its stack, members of the stack).
         self._placement = (0, 1)
         self.stack: object | None = None
 
@@ -95,32 +94,35 @@ class HfModel:
         return table
 
     @property
-    def lean(self) -> bool:
-        """Whether the pass runs on LeanWeights, not through the transformers module."""
-        return self._lean is not None
-
-    @property
     def own_threads(self) -> bool:
         """Whether the pass runs on threads of its own instead of torch's."""
         return bool(getattr(self._forward, "workers", 0))
 
     def stream_from_host(self, mbps: float) -> None:
         """From the next pass on layers are copied from memory at this rate, as if they did not fit;
-        0: as the model was loaded. Raises UnsupportedModelError."""
+        0: as the model was loaded. Raises UnsupportedModelError unless the pass is compiled and not
+        streamed already."""
         resident = self._resident_forward or self._forward
-        self._forward = stream_from_host(resident, mbps) if mbps else resident
+        compiled = compiled_of(resident)
+        if mbps and (compiled is None or compiled.stream is not None):
+            raise UnsupportedModelError(
+                "the LLM's layers cannot be streamed from memory here: a compiled pass on a CPU, "
+                "loaded without --offload, is allowed"
+            )
+        self._forward = compiled.with_streamed_layers(mbps) if mbps and compiled else resident
         self._resident_forward = resident if mbps else None
 
     @property
     def kernels(self) -> Any:
-        """See `kernels_of`."""
-        return kernels_of(self._forward)
+        """The kernels of a compiled pass, else None."""
+        compiled = compiled_of(self._forward)
+        return None if compiled is None else compiled.kernels
 
     @property
     def stream(self) -> LayerStream | None:
-        """Of an offloaded model the stream of its layers."""
-        found: LayerStream | None = getattr(self._forward, "stream", None)
-        return found
+        """The stream of an offloaded model's layers, else None."""
+        stream: LayerStream | None = getattr(self._forward, "stream", None)
+        return stream
 
     @property
     def weight_bytes(self) -> int:
@@ -133,7 +135,7 @@ class HfModel:
         return self
 
     def open_row(self) -> int:
-        # Numbers of closed rows are used again: the arena has a row for each number.
+        # The lowest free number: the arena has a row for each number in use.
         if None not in self._rows:
             self._rows.append(None)
         row = self._rows.index(None)
@@ -141,28 +143,27 @@ class HfModel:
         return row
 
     def close_row(self, row: int) -> None:
-        # The slots keep their contents; the next row of this number starts with length 0 and hides
-        # them.
+        # The slots keep their contents: the next row of this number has length 0, and masks hide
+        # what lies past its length.
         self._rows[row] = None
 
     def length(self, row: int) -> int:
         return self._row(row).length
 
     def pending(self, row: int) -> int:
-        """See LanguageModel."""
         return self._row(row).pending
 
     @torch.inference_mode()
     def forward(self, feeds: Sequence[Feed]) -> list[torch.Tensor]:
-        # Everything that can be refused is refused before any row changes.
+        # Errors are raised before any row changes.
         self.check(feeds)
-        rows = self.enter(feeds)
+        rows = self.add_nodes(feeds)
         places = [self.place(feed.row) for feed in feeds]
         batch = batch_of(feeds, rows, places, self.masks.window)
-        # Before the pass, which reads views of the arena.
+        # Before the pass: growing the arena invalidates the views that a pass reads.
         self.arena.reserve(self.rows_held, batch.plan.extent)
         logits = self._forward.logits(batch, self.arena)
-        if logits.shape[1] != batch.plan.width:  # only the last token's logits were computed
+        if logits.shape[1] != batch.plan.width:  # the pass has computed the last logits only
             return [logits[0].float()]
         return [logits[i, feed_rows(feed)].float() for i, feed in enumerate(feeds)]
 
@@ -173,7 +174,6 @@ class HfModel:
         if any(not 0 <= node < state.pending for node in moved):
             raise EngineError(f"commit nodes are {moved}: 0 to {state.pending - 1} are pending")
         self.arena.compact(self.place(row), state.length, [state.length + node for node in moved])
-        # The KV has moved; now the bookkeeping follows.
         state.keep(len(nodes), keep)
 
     # -- for passes that run outside `forward`: native drafting and CUDA graphs --
@@ -192,11 +192,14 @@ class HfModel:
     def drafts(self, draft_batch: DraftBatch, limits: DraftLimits, ready: Ready) -> DraftResult:
         """See `CompiledForward.drafts`, for a model that is not stacked. Rows do not change: `note`
         records what was fed."""
-        return run_drafts(self._forward, (draft_batch, limits, ready), (self.arena, self.rows_held))
+        compiled = compiled_of(self._forward)
+        assert compiled is not None, "only a compiled pass drafts in native code"
+        self.arena.reserve(self.rows_held, limits.slots)
+        return compiled.drafts(draft_batch, limits, ready, self.arena)
 
     def note(self, row: int, committed: int, parents: Sequence[int] = ()) -> None:
         """Records what a pass outside `forward` wrote to the row's slots: `committed` more tokens,
-        then pending nodes with these parents. Nothing may be pending before."""
+        then pending nodes with these parents. Raises EngineError if nodes are pending already."""
         state = self._row(row)
         if state.pending:
             raise EngineError(f"pending nodes are {state.pending}: none may be left behind")
@@ -212,7 +215,7 @@ class HfModel:
 
     @property
     def rows_held(self) -> int:
-        """Rows of the arena that its rows take, with those of the other members of its stack."""
+        """Rows of the arena up to this model's last one, those of other members included."""
         return len(self._rows) * self._placement[1]
 
     def join(
@@ -222,23 +225,23 @@ class HfModel:
         placement: tuple[int, int],
         own: tuple[LeanWeights, Forward],
     ) -> None:
-        """Switches to `own`, views of the stack's weights and a pass over them, and to the stack's
-        arena. `placement`: (index, number of members). No row may be open."""
+        """Switches to the stack's arena and to `own`: views of the stack's weights, and a pass over
+        them. `placement`: (index, number of members). Raises EngineError if a row is open."""
         if any(row is not None for row in self._rows):
             raise EngineError(f"{self._info.name} has open rows: it cannot join a stack now")
         self.stack, self.arena, self._placement, self._rows = stack, arena, placement, []
         self._lean, self._forward = own
         if self._module is not None:
-            # Else the module would keep the member's weights alive beside the stack's.
+            # Else the module would keep a second copy of the weights alive.
             adopt(self._module, self._lean)
 
     def place(self, row: int) -> int:
-        """The arena's row of one of its rows: members alternate."""
-        which, members = self._placement
-        # Rows of one number are adjacent: a pass of all members reads a contiguous view.
-        return row * members + which
+        """The arena's row of one of this model's rows."""
+        index, members = self._placement
+        # Members alternate, so a pass of all members over one row each reads a contiguous view.
+        return row * members + index
 
-    def enter(self, feeds: Sequence[Feed]) -> list[Row]:
+    def add_nodes(self, feeds: Sequence[Feed]) -> list[Row]:
         """Adds the feeds' nodes to their rows; returns these rows."""
         rows = [self._row(feed.row) for feed in feeds]
         for feed, row in zip(feeds, rows, strict=True):
@@ -246,31 +249,28 @@ class HfModel:
         return rows
 
     def check(self, feeds: Sequence[Feed]) -> None:
-        """Raises the errors that `forward` would; changes nothing."""
+        """Raises the errors of `forward`; changes nothing."""
         for feed in feeds:
-            self._check(feed)
+            row = self._row(feed.row)
+            for node, parent in enumerate(feed.parents, start=row.pending):
+                if not ROOT <= parent < node:
+                    raise EngineError(
+                        f"parent of node {node} is {parent}: -1 to {node - 1} are there"
+                    )
+            # The cheap bound first, as if all nodes were one chain; siblings share a position.
+            if row.length + row.pending + len(feed.token_ids) <= self.context_length:
+                continue
+            if (deepest := row.deepest(feed.parents)) > self.context_length:
+                raise ContextLengthError(
+                    f"context of {self._info.name} is {self.context_length} tokens: "
+                    f"{deepest} were asked for"
+                )
 
     def _row(self, row: int) -> Row:
         state = self._rows[row] if 0 <= row < len(self._rows) else None
         if state is None:
             raise EngineError(f"row is {row}: it is not open")
         return state
-
-    def _check(self, feed: Feed) -> None:
-        row = self._row(feed.row)
-        for node, parent in enumerate(feed.parents, start=row.pending):
-            if not ROOT <= parent < node:
-                raise EngineError(f"parent of node {node} is {parent}: -1 to {node - 1} are there")
-        # A bound without walking the tree: if all nodes were one chain.
-        if row.length + row.pending + len(feed.token_ids) <= self.context_length:
-            return
-        # Nodes share positions: only now is the exact depth worth computing.
-        deepest = row.deepest(feed.parents)
-        if deepest > self.context_length:
-            raise ContextLengthError(
-                f"context of {self._info.name} is {self.context_length} tokens: "
-                f"{deepest} were asked for"
-            )
 
 
 def feed_rows(feed: Feed) -> slice:

@@ -2,7 +2,7 @@
 
 A slot is not a position: committed tokens have slot = position, and pending tree nodes follow in
 one slot each, although siblings share a position. Committing a path is one gather for all layers.
-Rejected nodes are not zeroed: the attention mask of later passes hides them.
+Rejected nodes are not zeroed: masks of later passes hide them.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from transformers.cache_utils import Cache
 from core.errors import OutOfMemoryError
 from core.models.machine import available_bytes, format_bytes
 
-# Bytes.
-ALWAYS_FITS = 1 << 26
+# Bytes. Below, free memory is not checked: reading it is a system call.
+UNCHECKED_BYTES = 1 << 26
 
 __all__ = ["ArenaCache", "KVArena", "LayerShape", "ShapeProbe", "SlotPlan"]
 
@@ -37,7 +37,7 @@ class SlotPlan:
 
     For each batch entry: `rows` its arena row; `starts` the first slot it writes; `counts` how many
     of the `width` queries are real. Slots 0 to `extent` - 1 are read. Padded queries write to the
-    last of them, which no real query attends to.
+    last one, which no real query attends to.
     """
 
     rows: tuple[int, ...]
@@ -63,7 +63,7 @@ class KVArena:
         self._dtype, self._device = dtype, device
         self._stacks: list[torch.Tensor] = []
         self._layers: list[tuple[torch.Tensor, torch.Tensor]] = []
-        # Of the last plan only: all layers of a pass ask with the same one.
+        # Of the last plan only: all layers of a pass have the same one.
         self._last_places: tuple[SlotPlan, torch.Tensor, torch.Tensor] | None = None
         self.rows = self.slots = 0
 
@@ -80,7 +80,8 @@ class KVArena:
         return keys, values
 
     def reserve(self, rows: int, slots: int) -> None:
-        """Grows to at least `rows` rows of `slots` slots, doubling the slots; contents stay."""
+        """Grows to at least `rows` rows of `slots` slots; contents stay. Raises
+        OutOfMemoryError."""
         if rows <= self.rows and slots <= self.slots:
             return
         rows = max(self.rows, rows)
@@ -89,7 +90,7 @@ class KVArena:
         self._check_room(rows * slots)
         stacks: list[torch.Tensor] = []
         layers: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-        # Keys, then values of each group, in `_stacks`; a layer's tensors are views (rows, heads,
+        # `_stacks`: keys, then values of each group; a layer's tensors are views (rows, heads,
         # slots, size).
         for shape, members in self._groups.items():
             pair = []
@@ -105,19 +106,18 @@ class KVArena:
                 stacks.append(new)
                 pair.append(new)
             layers.update({m: (pair[0][i], pair[1][i]) for i, m in enumerate(members)})
-        # Only now, so that an arena whose allocation fails stays as it was.
+        # Last, so that an arena whose allocation fails is unchanged.
         self._stacks = stacks
         self._layers = [layers[i] for i in sorted(layers)]
         self.rows, self.slots = rows, slots
 
     def _check_room(self, cells: int) -> None:
-        # Reading free memory is a system call; small arenas always fit.
         size = sum(
             len(members) * shape.heads * (shape.key_size + shape.value_size)
             for shape, members in self._groups.items()
         )
         needed = cells * size * self._dtype.itemsize
-        free = available_bytes(self._device) if needed > ALWAYS_FITS else None
+        free = available_bytes(self._device) if needed > UNCHECKED_BYTES else None
         if free is not None and needed > free:
             raise OutOfMemoryError(
                 f"cache of {cells} slots needs {format_bytes(needed)}: {format_bytes(free)} are "
@@ -129,9 +129,14 @@ class KVArena:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Stores new keys and values (batch, heads, width, size); returns all that the batch reads
         (batch, heads, extent, size)."""
-        stored = self._layers[layer]
         if len(plan.rows) == 1:
-            return self._write_one(stored, plan, keys, values)
+            # A single row has no padded queries, and its slots are contiguous: slices suffice.
+            row, start = plan.rows[0], plan.starts[0]
+            read = []
+            for store, new in zip(self._layers[layer], (keys, values), strict=True):
+                store[row, :, start : start + plan.width] = new[0]
+                read.append(store[row : row + 1, :, : plan.extent])
+            return read[0], read[1]
         return self.write_at(layer, plan.rows, self._places(plan), plan.extent, (keys, values))
 
     def write_at(
@@ -161,29 +166,18 @@ class KVArena:
         for all layers."""
         if self._last_places is None or self._last_places[0] is not plan:
             rows = torch.tensor(plan.rows, device=self._device)[:, None]
-            slots = torch.tensor(_slot_table(plan), device=self._device)
+            scratch = plan.extent - 1
+            table = [
+                [start + i if i < count else scratch for i in range(plan.width)]
+                for start, count in zip(plan.starts, plan.counts, strict=True)
+            ]
+            slots = torch.tensor(table, device=self._device)
             self._last_places = plan, rows, slots
         return self._last_places[1], self._last_places[2]
 
-    def _write_one(
-        self,
-        stored: tuple[torch.Tensor, torch.Tensor],
-        plan: SlotPlan,
-        keys: torch.Tensor,
-        values: torch.Tensor,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        row, start = plan.rows[0], plan.starts[0]
-        read = []
-        for store, new in zip(stored, (keys, values), strict=True):
-            # A single row has no padded queries, and its slots are contiguous: slices instead of
-            # indices.
-            store[row, :, start : start + plan.width] = new[0]
-            read.append(store[row : row + 1, :, : plan.extent])
-        return read[0], read[1]
-
     def compact(self, row: int, start: int, slots: Sequence[int]) -> None:
         """Moves `slots` of one row, in order, to `start`, `start` + 1, ...; all layers at once."""
-        # A chain that was accepted from its first node on is in place already.
+        # A chain that was accepted from its first node on is already there.
         if list(slots) == list(range(start, start + len(slots))):
             return
         index = torch.tensor(slots, device=self._device)
@@ -198,22 +192,26 @@ class KVArena:
             stack[:, at, :, to] = stack[:, at, :, slots]
 
 
-def _slot_table(plan: SlotPlan) -> list[list[int]]:
-    scratch = plan.extent - 1
-    return [
-        [start + i if i < count else scratch for i in range(plan.width)]
-        for start, count in zip(plan.starts, plan.counts, strict=True)
-    ]
+class _PassCache(Cache):
+    """A cache argument of transformers' models, which call `update` once a layer. Positions and
+    masks are arguments of each pass: the length and the kinds of layers decide nothing."""
+
+    def __init__(self) -> None:
+        super().__init__(layers=[])
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        return 0
+
+    @property
+    def is_sliding(self) -> list[bool]:
+        return [False]
 
 
-class ArenaCache(Cache):
-    """The arena as the cache object that transformers' models take.
-
-    `plan` is set before each pass; the models call `update` once a layer.
-    """
+class ArenaCache(_PassCache):
+    """The arena as the cache of a module; `plan` is set before each pass."""
 
     def __init__(self, arena: KVArena, layers: Sequence[int]) -> None:
-        super().__init__(layers=[])
+        super().__init__()
         self.arena = arena
         self.plan: SlotPlan | None = None
         # Layers that share another's cache never call `update`: model index -> arena index.
@@ -231,19 +229,14 @@ class ArenaCache(Cache):
         return self.arena.write(self._index[layer_idx], self.plan, key_states, value_states)
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        # Models that ask use it for positions and masks, both of which they are given.
         return self.plan.starts[0] if self.plan is not None else 0
 
-    @property
-    def is_sliding(self) -> list[bool]:
-        return [False]
 
-
-class ShapeProbe(Cache):
-    """Records each layer's shape in one pass, so that no configuration field is relied on."""
+class ShapeProbe(_PassCache):
+    """Records each layer's shape in one pass, independently of configuration fields."""
 
     def __init__(self) -> None:
-        super().__init__(layers=[])
+        super().__init__()
         self.shapes: dict[int, LayerShape] = {}
 
     def update(
@@ -258,10 +251,3 @@ class ShapeProbe(Cache):
             key_states.shape[1], key_states.shape[3], value_states.shape[3]
         )
         return key_states, value_states
-
-    def get_seq_length(self, layer_idx: int = 0) -> int:
-        return 0
-
-    @property
-    def is_sliding(self) -> list[bool]:
-        return [False]

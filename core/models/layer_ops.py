@@ -43,10 +43,10 @@ class Projection:
 
 def row_major(head: torch.Tensor) -> torch.Tensor:
     """An output head (..., inputs, outputs) in row-major order, which halves the time of products
-    with up to three tokens. A transposed (tied) head is copied; one that is large, on a GPU or in
-    half precision is returned as it is."""
-    gains = head.device.type == "cpu" and head.dtype in (torch.float32, torch.float64)
-    return head.contiguous() if gains and head.numel() <= LARGEST_COPY else head
+    with up to three tokens. A transposed (tied) head is copied; a large one, or one on a GPU or in
+    half precision, is returned unchanged."""
+    faster = head.device.type == "cpu" and head.dtype in (torch.float32, torch.float64)
+    return head.contiguous() if faster and head.numel() <= LARGEST_COPY else head
 
 
 class Norm:
@@ -110,7 +110,8 @@ def cos_sin_table(
 def rotate(heads: torch.Tensor, cos_sin: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
     """Rotary embedding of heads (..., heads, head size)."""
     cos, sin = cos_sin
-    # (a, b) -> (a cos - b sin, b cos + a sin) of both halves; the table has the sign of the sines.
+    # (a, b) -> (a cos - b sin, b cos + a sin) for the two halves of a head; the table's sines are
+    # signed.
     return torch.addcmul(heads * cos, heads.roll(heads.shape[-1] // 2, -1), sin)
 
 
@@ -128,8 +129,8 @@ def attend(
 def grouped_attention(
     q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None
 ) -> torch.Tensor:
-    """`attend` for grouped queries on a GPU, where torch has no fused kernel for grouped queries
-    with a mask: heads that share a KV head become further queries of it."""
+    """`attend` for grouped queries on a GPU, where torch has no fused kernel for them with a mask:
+    query heads that share a KV head are treated as further queries of it."""
     rows, heads, width, size = q.shape
     kv_heads = keys.shape[1]
     folded = q.reshape(rows, kv_heads, -1, size)

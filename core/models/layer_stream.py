@@ -1,8 +1,8 @@
-"""LayerStream: the layers of a pass in order, where memory does not hold all of them.
+"""LayerStream: the layers of a pass in order, for a model that does not fit in memory.
 
-Some layers are resident; the others are read again in every pass, by one thread, into two buffers
-in turn: while a pass computes on one, the next layer is read into the other. The order is endless,
-so the first layers of the next pass are read between two passes.
+Some layers are resident; the others are read again in every pass, by one thread, into two
+alternating buffers: while the pass computes on one, the next layer is read into the other. Reading
+wraps around, so the first layers of the next pass are read between two passes.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ __all__ = [
 ]
 
 BUFFERS = 2
-# Reads further apart are reported as two.
+# Reads with a shorter gap between them are reported as one.
 GAP_S = 0.002
-MOST_TIMES = 4096
+MAX_TIMES = 4096
 PAGE = 4096
 
 
 class LayerSource(Protocol):
-    """Where layers are read from: `count` of them, each of `size` bytes."""
+    """A source of `count` layers, each of `size` bytes."""
 
     @property
     def count(self) -> int: ...
@@ -53,8 +53,8 @@ class LayerSource(Protocol):
 
 
 class HostLayers:
-    """Layers in host memory. On a GPU they are pinned, and copied from there at the bus's rate. On
-    a CPU reading is a copy that saves no memory: for lessons and tests of a limited rate."""
+    """Layers in host memory: pinned for copies to a GPU. On a CPU reading is a copy that saves no
+    memory, for lessons and tests with a limited rate."""
 
     def __init__(self, layers: Sequence[torch.Tensor]) -> None:
         self.layers = layers
@@ -65,24 +65,23 @@ class HostLayers:
 
 
 def memory_of(bytes_: torch.Tensor) -> memoryview:
-    """The memory of uint8 on the host, for reads and hashes."""
+    """The memory of a uint8 tensor on the host."""
     array: Any = bytes_.numpy()
     return memoryview(array)
 
 
 def page_aligned(size: int, device: torch.device | None = None) -> torch.Tensor:
-    """Uninitialized bytes at the beginning of a page, as O_DIRECT wants them; pinned for copies to
-    a GPU."""
+    """Uninitialized page-aligned bytes, as O_DIRECT needs them; pinned for copies to a GPU."""
     if device is not None and device.type == "cuda":
         return torch.empty(size, dtype=torch.uint8, pin_memory=True)
-    room = mmap.mmap(-1, max(1, -(-size // PAGE)) * PAGE)
+    memory = mmap.mmap(-1, max(1, -(-size // PAGE)) * PAGE)
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        room.madvise(mmap.MADV_HUGEPAGE)  # fewer page faults, and faster products
-    return torch.frombuffer(room, dtype=torch.uint8)[:size]
+        memory.madvise(mmap.MADV_HUGEPAGE)  # fewer page faults, and faster products
+    return torch.frombuffer(memory, dtype=torch.uint8)[:size]
 
 
 class HostBuffer:
-    """A buffer that the pass reads where the source has written it."""
+    """A buffer in host memory, which the pass reads directly."""
 
     def __init__(self, size: int) -> None:
         self._data = page_aligned(size)
@@ -91,18 +90,18 @@ class HostBuffer:
         source.read(layer, self._data)
 
     def wait(self) -> None:
-        """Returns when it is filled; `fill` itself was synchronous."""
+        """`fill` is synchronous."""
 
     def use(self) -> torch.Tensor:
         return self._data
 
     def release(self) -> None:
-        """The pass has read it."""
+        """The reader may fill the buffer again; `_LayerReader` counts that."""
 
 
 class CudaBuffer:
-    """A buffer on a GPU, filled on a copy stream while the compute stream works on the other one;
-    events order both. Layers of a file come through pinned staging."""
+    """A buffer on a GPU, filled on a copy stream while the compute stream works on the other
+    buffer; events order the streams. Layers of a file pass through pinned staging memory."""
 
     def __init__(self, size: int, device: torch.device) -> None:
         self._data = torch.empty(size, dtype=torch.uint8, device=device)
@@ -120,7 +119,7 @@ class CudaBuffer:
             if self._staging is None:
                 self._staging = page_aligned(source.size, self._device)
             host = self._staging
-            self._filled.synchronize()  # the copy of what was staged before
+            self._filled.synchronize()  # until the last copy has left the staging memory
             source.read(layer, host)
         with torch.cuda.stream(self._copies):
             self._copies.wait_event(self._free)
@@ -139,28 +138,28 @@ class CudaBuffer:
 
 
 class LayerStream:
-    """Iterating is one pass: (layer, its bytes) in order. The bytes of a layer are valid until the
-    next one is asked for. A pass that ends early, by an error of its own or of the source, leaves
-    nothing behind: the next one begins with the first layer."""
+    """Iterating is one pass: (layer, bytes) in order; the bytes are valid until the next layer is
+    requested. After a pass that ends early, by an error of its own or of the source, the next pass
+    begins with the first layer again."""
 
     def __init__(
         self, source: LayerSource, resident: int, mbps: float, mode: str, device: torch.device
     ) -> None:
         """`resident`: bytes of layers that stay on the device."""
         count, size = source.count, source.size
-        kept = min(count, resident // size)
-        # Spread evenly, so that no run of them lets the reader wait for a buffer.
+        num_resident = min(count, resident // size)
+        # Spread evenly: the reader would wait for a buffer during a run of resident layers.
         self._resident = {
             layer: _load(source, layer, device)
             for layer in range(count)
-            if (layer + 1) * kept // count > layer * kept // count
+            if (layer + 1) * num_resident // count > layer * num_resident // count
         }
         self._count, self._bytes = count, count * size
         streamed = [layer for layer in range(count) if layer not in self._resident]
         self._reader = _LayerReader(source, streamed, 1e6 * mbps, device)
         self._end = weakref.finalize(self, self._reader.end)
         self.info = OffloadInfo(
-            mode, count, len(streamed), kept * size, len(streamed) * size, float(mbps)
+            mode, count, len(streamed), num_resident * size, len(streamed) * size, float(mbps)
         )
 
     def __iter__(self) -> Iterator[tuple[int, torch.Tensor]]:
@@ -177,23 +176,22 @@ class LayerStream:
 
     @property
     def bytes(self) -> int:
-        """Of all layers."""
+        """Size of all layers."""
         return self._bytes
 
     def take_times(self) -> list[tuple[float, float]]:
-        """Begins and ends of what was read since the last call, in seconds of
-        time.perf_counter."""
+        """(start, end) of the reads since the last call, in seconds of time.perf_counter."""
         return self._reader.take_times()
 
     def close(self) -> None:
-        """Ends the reading thread. Idempotent; so does the end of this object."""
+        """Ends the reading thread, as garbage collection of this object does. Idempotent."""
         self._end()
 
 
 def stream_of(model: object) -> LayerStream | None:
-    """The stream of an offloaded model's layers; None of any other."""
-    found: LayerStream | None = getattr(model, "stream", None)
-    return found
+    """The stream of an offloaded model's layers; None for any other."""
+    stream: LayerStream | None = getattr(model, "stream", None)
+    return stream
 
 
 def _load(source: LayerSource, layer: int, device: torch.device) -> torch.Tensor:
@@ -203,24 +201,24 @@ def _load(source: LayerSource, layer: int, device: torch.device) -> torch.Tensor
 
 
 class _LayerReader:
-    """The reading thread, and what it shares with the thread of the passes. Knows no LayerStream,
-    which may end first."""
+    """The reading thread and the state it shares with the thread of the passes. Has no reference to
+    the LayerStream, so that this can be collected while the thread runs."""
 
     def __init__(
         self, source: LayerSource, layers: Sequence[int], rate: float, device: torch.device
     ) -> None:
-        """`rate`: bytes a second at most; 0: no limit."""
+        """`rate`: limit in bytes/s, 0 for none."""
         self._source, self._layers, self._rate = source, layers, rate
         self._buffers = [
             HostBuffer(source.size) if device.type == "cpu" else CudaBuffer(source.size, device)
             for _ in range(min(BUFFERS, len(layers)))
         ]
         self._changed = threading.Condition()
-        # Layers read, taken by a pass and released by it since `epoch` began; layer n of these is
-        # in buffer n modulo their number.
+        # Counts of layers read, taken and released since `epoch` began; the n-th is in buffer n
+        # modulo the number of buffers. A new epoch begins after a pass that ended early.
         self._read = self._taken = self._released = self._epoch = 0
         self._error: Exception | None = None
-        self._times: deque[tuple[float, float]] = deque(maxlen=MOST_TIMES)
+        self._times: deque[tuple[float, float]] = deque(maxlen=MAX_TIMES)
         self._reading_since: float | None = None
         self._ended = False
         self._thread: threading.Thread | None = None
@@ -232,15 +230,15 @@ class _LayerReader:
             if self._thread is None and not self._ended:
                 self._thread = threading.Thread(target=self._run, name="layers", daemon=True)
                 self._thread.start()
-            whole = self._taken == self._released and self._released % len(self._layers) == 0
-            if self._error is not None or not whole:
+            complete = self._taken == self._released and self._released % len(self._layers) == 0
+            if self._error is not None or not complete:
                 self._read = self._taken = self._released = 0
                 self._epoch, self._error = self._epoch + 1, None
                 self._changed.notify_all()
 
     def take(self) -> HostBuffer | CudaBuffer:
-        """The next layer's buffer, as soon as it is read; on a GPU once its copy is queued and the
-        one before it is complete. Raises what reading it has raised."""
+        """The next layer's buffer, once it is read; on a GPU once its copy is queued and the one
+        before it is complete. Raises the error of reading it."""
         with self._changed:
             while self._read == self._taken and self._error is None and not self._ended:
                 self._changed.wait()
@@ -264,7 +262,7 @@ class _LayerReader:
             times = list(self._times)
             self._times.clear()
             if self._reading_since is not None:
-                # The rest of it is reported by the next call.
+                # The rest of this read is reported by the next call.
                 now = time.perf_counter()
                 times.append((self._reading_since, now))
                 self._reading_since = now
@@ -272,18 +270,18 @@ class _LayerReader:
 
     def _run(self) -> None:
         due = 0.0
-        while (ask := self._next()) is not None:
-            epoch, number, idle = ask
+        while (next_read := self._next()) is not None:
+            epoch, number, idle = next_read
             layer = self._layers[number % len(self._layers)]
             error = None
-            if idle:  # else a sleep that was too long is made up for by the next one
+            if idle:  # otherwise `due` stays, so that the next sleep corrects one that was too long
                 due = max(due, time.perf_counter())
             try:
                 self._buffers[number % len(self._buffers)].fill(self._source, layer)
-                # The copy before this one: the times are those of copies, not of their launches,
-                # and the next copy is in its stream's queue already.
+                # Waits for the copy before this one: times are those of copies, not of launches,
+                # and the copy stream always has the next one queued.
                 self._buffers[(number - 1) % len(self._buffers)].wait()
-            except MODEL_FAULTS as failure:  # what a file system raises is the pass's to raise
+            except MODEL_FAULTS as failure:  # raised again in the pass, see `take`
                 error = failure
             if self._rate:
                 due += self._source.size / self._rate
@@ -291,8 +289,8 @@ class _LayerReader:
             self._finish(epoch, error)
 
     def _next(self) -> tuple[int, int, bool] | None:
-        """Epoch and number of the layer to read next, once a buffer is free, and whether that had
-        to be waited for; None at the end."""
+        """Epoch and number of the layer to read next, and whether the reader was idle before; waits
+        for a free buffer. None at the end."""
         with self._changed:
             idle = self._read == 0
             while not self._ended and (
@@ -311,7 +309,7 @@ class _LayerReader:
             self._times.append((self._reading_since, time.perf_counter()))
             self._reading_since = None
             if epoch != self._epoch:
-                return  # of a pass that was given up
+                return  # belongs to a pass that ended early
             if error is None:
                 self._read += 1
             else:
@@ -320,7 +318,7 @@ class _LayerReader:
 
 
 def merge_intervals(times: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Ascending stretches, those without a gap between them as one."""
+    """Merges ascending intervals that are less than GAP_S apart."""
     joined: list[tuple[float, float]] = []
     for start, end in times:
         if joined and start - joined[-1][1] < GAP_S:

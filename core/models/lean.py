@@ -1,8 +1,8 @@
 """LeanForward: the pass of Llama-like models in torch calls, with fused projections.
 
-Through a transformers module half of a small model's pass is overhead between kernels. This pass
-computes the same with fewer calls: QKV in one product, gate and up in one, queries and keys rotated
-together, no mask where every slot is attended to.
+Half of a small model's pass through a transformers module is overhead between kernels. This pass
+makes fewer calls: one product for QKV, one for gate and up, one rotation of queries and keys, and
+no mask if every slot is attended to.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ __all__ = [
     "LeanWeights",
     "layer_bytes",
     "map_tensors",
+    "member_weights",
     "with_matrices",
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class LeanLayer:
-    """One layer's weights; matrices are (inputs, outputs), as a view where they are stored the
-    other way round. Norms of heads and biases are None where the model has none."""
+    """One layer's weights; matrices are (inputs, outputs), possibly as transposed views. Head norms
+    and biases are None if the model has none."""
 
     input_norm: torch.Tensor
     qkv: torch.Tensor
@@ -53,8 +54,9 @@ class LeanLayer:
 
 @dataclass(frozen=True, slots=True)
 class LeanWeights:
-    """A Llama-like model: `embedding` (V, hidden), `head` (hidden, V; narrow: fewer, the first
-    tokens'), rotation by `inverse` frequencies (float32, head size / 2) times `rope_scale`."""
+    """A Llama-like model: `embedding` (V, hidden); `head` (hidden, V), or a narrow one of the first
+    token ids; `inverse` (head size / 2,), float32: rotary frequencies; `rope_scale`: factor of
+    cosines and sines. Stacked models have a leading dimension of members."""
 
     embedding: torch.Tensor
     layers: tuple[LeanLayer, ...]
@@ -75,18 +77,19 @@ class LeanWeights:
     @property
     def bytes(self) -> int:
         """Bytes of the weights, a tied head counted once."""
-        # `inverse` is no parameter.
-        own = [self.embedding, self.norm, *([] if self.is_tied else [self.head])]
+        # Without `inverse`, which is no parameter.
+        tensors = [self.embedding, self.norm, *([] if self.is_tied else [self.head])]
         for layer in self.layers:
             parts = (getattr(layer, name) for name in layer.__slots__ if name != "sliding")
-            own += [part for part in parts if part is not None]
-        return sum(part.nbytes for part in own)
+            tensors += [part for part in parts if part is not None]
+        return sum(tensor.nbytes for tensor in tensors)
 
 
 def map_tensors(
     every: Sequence[LeanWeights], how: Callable[[list[torch.Tensor]], torch.Tensor]
 ) -> LeanWeights:
-    """Applies `how` to each tensor of several models of one shape; the rest is the first one's."""
+    """Applies `how` to each tensor of several models of one shape; other fields are those of the
+    first model."""
     first = every[0]
     embedding = how([one.embedding for one in every])
     # A tied head stays a view of the embedding, in a stack too.
@@ -102,6 +105,11 @@ def map_tensors(
         layers.append(LeanLayer(**mapped))
     norm = how([one.norm for one in every])
     return replace(first, embedding=embedding, head=head, layers=tuple(layers), norm=norm)
+
+
+def member_weights(weights: LeanWeights, member: int) -> LeanWeights:
+    """One model's part of stacked weights, as views."""
+    return map_tensors([weights], lambda parts: parts[0][member])
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +137,11 @@ class LeanForward:
         stream: LayerStream | None = None,
         output: Callable[[torch.Tensor, torch.Tensor | None], Projection] = Projection,
     ) -> None:
-        """`stream`: of an offloaded model its layers' matrices; those of `weights` are on the
-        device `meta`. `output`: makes the projections whose results join the residual stream."""
+        """`stream`: the matrices of an offloaded model's layers; those of `weights` are then on the
+        device `meta`. `output`: makes the projections into the residual stream."""
         self._weights, self._output = weights, output
         self.stream = stream
-        # Where the model takes one mask for all layers, its window holds in each of them.
+        # With one mask for all layers, every layer has the window.
         self._windowed = bool(masks.window) and not masks.by_layer_type
         self._layers: Iterable[_Layer] = (
             [self._layer(layer) for layer in weights.layers]
@@ -151,8 +159,8 @@ class LeanForward:
     @property
     def weight_bytes(self) -> int:
         # `row_major` may have copied the head.
-        own = self._head.matrix.data_ptr() == self._weights.head.data_ptr()
-        return self._weights.bytes + (0 if own else self._head.matrix.nbytes)
+        is_view = self._head.matrix.data_ptr() == self._weights.head.data_ptr()
+        return self._weights.bytes + (0 if is_view else self._head.matrix.nbytes)
 
     def logits(self, batch: Batch, arena: KVArena) -> torch.Tensor:
         return over_batch(self, batch, arena)
@@ -173,17 +181,15 @@ class LeanForward:
         rows, width = tokens.shape
         cos_sin = self._rotation.at(positions.reshape(-1))
         full, near = masks
-        # (rows width, hidden): all but attention works on tokens, whatever row they are of.
+        # (rows x width, hidden): only attention distinguishes rows.
         x = w.embedding[tokens.reshape(-1)]
         for i, layer in enumerate(self._layers):
             q, k, v = (
-                # (rows, heads, width, head size), as attention wants them.
+                # (rows, heads, width, head size), for attention.
                 part.view(rows, width, -1, w.head_size).transpose(1, 2)
                 for part in self._heads(layer, x, cos_sin)
             )
             keys, values = write(i, k, v)
-            # Keys and values are (rows, KV heads, extent, head size); with grouped queries a KV
-            # head serves heads / kv_heads query heads.
             mask = near if layer.windowed else full
             attended = attend(q, keys, values, mask)
             x = layer.out.residual(x, attended.transpose(1, 2).reshape(len(x), -1))
@@ -201,13 +207,12 @@ class LeanForward:
         """Queries, keys and values (tokens, heads, head size), rotated by position."""
         w = self._weights
         qkv = layer.qkv.times(layer.input_norm(x)).view(len(x), -1, w.head_size)
-        both = qkv[:, : w.heads + w.kv_heads]
+        qk = qkv[:, : w.heads + w.kv_heads]
         if layer.q_norm is not None and layer.k_norm is not None:
             # Qwen 3 norms each head of queries and keys before the rotation.
-            q, k = layer.q_norm(both[:, : w.heads]), layer.k_norm(both[:, w.heads :])
-            both = torch.cat((q, k), 1)
-        both = rotate(both, cos_sin)
-        return both[:, : w.heads], both[:, w.heads :], qkv[:, w.heads + w.kv_heads :]
+            qk = torch.cat((layer.q_norm(qk[:, : w.heads]), layer.k_norm(qk[:, w.heads :])), 1)
+        qk = rotate(qk, cos_sin)
+        return qk[:, : w.heads], qk[:, w.heads :], qkv[:, w.heads + w.kv_heads :]
 
     def _layer(self, layer: LeanLayer) -> _Layer:
         eps = self._weights.eps
@@ -241,24 +246,20 @@ MATRICES = ("qkv", "out", "gate_up", "down")
 
 
 def layer_bytes(layer: LeanLayer) -> torch.Tensor:
-    """The matrices' memory, one after another, for `with_matrices`."""
-    # A matrix that is stored the other way round is a transposed view of a contiguous one.
-    return torch.cat([_stored(getattr(layer, name)).flatten() for name in MATRICES]).view(
-        torch.uint8
-    )
-
-
-def _stored(matrix: torch.Tensor) -> torch.Tensor:
-    return matrix if matrix.is_contiguous() else matrix.t()
+    """The matrices' memory (uint8), concatenated, for `with_matrices`."""
+    matrices = (getattr(layer, name) for name in MATRICES)
+    # Those stored as (outputs, inputs) are transposed views of contiguous matrices.
+    stored = [m.flatten() if m.is_contiguous() else m.t().flatten() for m in matrices]
+    return torch.cat(stored).view(torch.uint8)
 
 
 def with_matrices(layer: LeanLayer, data: torch.Tensor) -> LeanLayer:
-    """The layer with matrices that are views of `data`, in the strides of its own."""
+    """The layer with matrices that are views of `data`, with unchanged strides."""
     views: dict[str, Any] = {}
     at = 0
     for name in MATRICES:
-        own: torch.Tensor = getattr(layer, name)
-        part = data[at : at + own.nbytes].view(own.dtype)
-        views[name] = part.as_strided(own.shape, own.stride())
-        at += own.nbytes
+        matrix: torch.Tensor = getattr(layer, name)
+        part = data[at : at + matrix.nbytes].view(matrix.dtype)
+        views[name] = part.as_strided(matrix.shape, matrix.stride())
+        at += matrix.nbytes
     return replace(layer, **views)

@@ -20,8 +20,8 @@ __all__ = ["StackedForward"]
 
 @dataclass(frozen=True, slots=True)
 class _Norms:
-    """The norms of one layer: before attention, of query and key heads (None if it has none), and
-    before the MLP."""
+    """The norms of one layer: before attention, of query and key heads (or None), and before the
+    MLP."""
 
     before: Norm
     q: Norm | None
@@ -39,13 +39,13 @@ def _norms(layer: LeanLayer, eps: float) -> _Norms:
 
 
 class StackedForward:
-    """See TensorForward. Members take turns in the batch: row r is of member r modulo their number.
-    Tensors are (members, tokens of a member, ...) within a pass."""
+    """See TensorForward. Row r of the batch belongs to member r modulo the number of members.
+    Within a pass, tensors are (members, tokens of a member, ...)."""
 
     def __init__(self, weights: LeanWeights) -> None:
         self._weights = weights
         self._members = len(weights.embedding)
-        # Weights get dimensions to broadcast over the tokens of their member.
+        # Norms broadcast over the tokens of their member.
         self._norms = [_norms(layer, weights.eps) for layer in weights.layers]
         self._norm = Norm(weights.norm[:, None], weights.eps)
         self.device, self.dtype = weights.norm.device, weights.norm.dtype
@@ -85,7 +85,7 @@ class StackedForward:
         # Each product below is batched over members.
         x = w.embedding.view(-1, hidden)[self._by_member(tokens) + self._first]
         for i, (layer, norms) in enumerate(zip(w.layers, self._norms, strict=True)):
-            # Attention is by row: a row's keys are in its own slots.
+            # Attention is by row: rows have separate KV slots.
             q, k, v = (self._by_row(p, rows) for p in self._heads(layer, norms, x, (cos, sin)))
             keys, values = write(i, k, v)
             attended = attend(q, keys, values, masks[0])

@@ -1,12 +1,12 @@
 """Resources of the machine: cores for CPU passes, allocator arenas, free memory.
 
 Threads of a pass wait for each other by spinning. On two cores with two other busy processes a pass
-of the bundled LLM took 3.3 ms on one thread and hundreds of milliseconds on two; with both cores
-free two threads gave 2.6 ms. So one core is left free unless a number is given.
+of the bundled LLM took 3.3 ms on one thread and hundreds of milliseconds on two; on idle cores two
+threads took 2.6 ms. So one core is left free by default.
 
-glibc gives each allocating thread an arena of its own, and of any but the first `malloc_trim` never
-returns the free end: of a model of 85 MB that had gone, up to 47 MB stayed. With one arena all of
-it went back in every trial, at the same speed.
+glibc gives each allocating thread its own arena, and `malloc_trim` never returns the free end of
+any but the first: after unloading a model of 85 MB, up to 47 MB stayed allocated. With one arena
+all of it was returned in every trial, at the same speed.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from core.models.loading.catalog import snapshot
 __all__ = [
     "TorchAlone",
     "available_bytes",
-    "give_back",
+    "format_bytes",
     "one_arena",
     "parameter_count",
-    "format_bytes",
+    "release_memory",
     "shorten_switch_interval",
     "trim_heap",
     "use_threads",
@@ -49,9 +49,7 @@ SWITCH_INTERVAL_S = 0.001
 
 def use_threads(count: int | None = None) -> int:
     """Sets torch's threads for this process: `count`, or all cores but one; returns the number.
-
-    Raises ConfigError where it is out of range.
-    """
+    Raises ConfigError if it is out of range."""
     cores = os.cpu_count() or 1
     if count is not None:
         integer("threads", count, 1, cores)
@@ -61,10 +59,10 @@ def use_threads(count: int | None = None) -> int:
 
 
 def without_cudnn_attention() -> None:
-    """Takes cuDNN out of torch's choice of attention kernels, for this process.
+    """Excludes cuDNN from torch's attention kernels, for this process.
 
-    It compiles a plan for each new number of slots, so for each token of a text that grows: plain
-    decoding of the bundled LLM on an H200 made 27 tokens a second so, in passes of one shape 174.
+    It compiles a plan for each new number of slots, so for each token of a growing text: plain
+    decoding of the bundled LLM on an H200 made 27 tokens/s with it, and 174 in passes of one shape.
     """
     cuda: Any = torch.backends.cuda
     cuda.enable_cudnn_sdp(False)
@@ -73,34 +71,34 @@ def without_cudnn_attention() -> None:
 def shorten_switch_interval() -> None:
     """Shortens Python's switch interval: how long a thread may keep the GIL while another waits.
 
-    A pass releases the GIL, a page's thread takes it, and the next stage of the round waits.
-    Watched by a page, plain decoding had 0.83 of its speed headless with 1 ms, 0.73 with 5, 0.80
-    with 0.5 (medians of 10 runs each, interleaved, two cores; an hour later 0.77 with 1 ms).
+    During a pass, which releases the GIL, a thread of the page takes it, and the round's next stage
+    waits. With the page open, plain decoding had 0.83 of its headless speed with 1 ms, 0.73 with 5,
+    0.80 with 0.5 (medians of 10 runs each, interleaved, two cores; an hour later 0.77 with 1 ms).
     """
-    # Never longer than it was: a program around this one may have asked for less.
+    # Never longer than before: the program may have set less.
     sys.setswitchinterval(min(SWITCH_INTERVAL_S, sys.getswitchinterval()))
 
 
 class TorchAlone:
-    """Keeps torch to one thread while passes have threads of their own.
+    """Limits torch to one thread while passes run on their own threads.
 
-    Between its operations a thread of torch's spins on a core that a pass then waits for: on two
-    cores and two threads plain decoding of the bundled LLM at T = 0.8 made 170 tokens a second, 614
-    with this. Taken and given back by one thread, the engine's.
+    Between operations torch's threads spin on a core that a pass needs: on two cores with two
+    threads, plain decoding of the bundled LLM at T = 0.8 made 170 tokens/s, and 614 with this
+    limit. Used by one thread, the engine's.
     """
 
     def __init__(self, models: Iterable[object]) -> None:
         # A model whose passes run on torch's threads would be slowed down.
-        self._worth = all(getattr(model, "own_threads", False) for model in models)
+        self._useful = all(getattr(model, "own_threads", False) for model in models)
         self._before: int | None = None
 
     def take(self) -> None:
         """Limits torch to one thread; nothing if it has one already. Idempotent."""
-        if self._worth and self._before is None and torch.get_num_threads() > 1:
+        if self._useful and self._before is None and torch.get_num_threads() > 1:
             self._before = torch.get_num_threads()
             torch.set_num_threads(1)
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Restores the number of threads. Idempotent."""
         if self._before is not None:
             torch.set_num_threads(self._before)
@@ -118,9 +116,9 @@ def one_arena() -> None:
         mallopt(M_ARENA_MAX, 1)
 
 
-def give_back() -> None:
-    """Returns the memory of models without references to the system."""
-    # Reference cycles keep a model's tensors until the collector runs.
+def release_memory() -> None:
+    """Returns the memory of unreferenced models to the system."""
+    # Reference cycles keep a model's tensors alive until the collector runs.
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
@@ -128,20 +126,20 @@ def give_back() -> None:
 
 
 def trim_heap() -> None:
-    """Returns what was freed to the system."""
+    """Returns freed heap memory to the system: after unloading a 134 MB model 140 MB stayed in the
+    heap."""
     trim = _glibc("malloc_trim")
     if trim is not None:
-        # What was freed stays in the heap: 140 MB of a 134 MB model that had gone.
         trim(0)
 
 
 def _glibc(name: str) -> Any:
-    """A function of the C library; None where it has none of that name."""
+    """A function of glibc, or None."""
     return getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None
 
 
-# What transformers loads, in its order: one file, or those that an index names. Other files beside
-# them are not read.
+# The files that transformers loads, in its order: one file, or those of an index. Other files are
+# ignored.
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
 WEIGHT_PATTERNS = ("*.safetensors", "*.bin")
 
@@ -154,8 +152,8 @@ def weight_bytes(source: str, dtype: torch.dtype | None = None) -> int:
 
 
 def parameter_count(source: str) -> int:
-    """Number of parameters in a model's files, by their headers; of files without a header
-    estimated from their size. 0 if they are not local."""
+    """Number of parameters in a model's files, from their headers, else estimated from their size;
+    0 if they are not local."""
     return sum(map(_stored_parameters, weight_files(source)))
 
 
@@ -165,7 +163,7 @@ def weight_files(source: str) -> list[Path]:
     if not folder.is_dir():
         folder = snapshot(source) or folder
     if not folder.is_dir():
-        return []  # to be downloaded: nothing is known yet
+        return []  # not downloaded yet
     for name in WEIGHT_FILES:
         if (folder / name).is_file():
             return [folder / name]
@@ -175,8 +173,7 @@ def weight_files(source: str) -> list[Path]:
 
 
 def _indexed_files(index: Path) -> list[Path]:
-    """The files that an index names and that are there; an unreadable one is the loader's to
-    report."""
+    """The existing files of an index; none if it is unreadable, which the loader reports."""
     try:
         names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
         return sorted(file for name in names if (file := index.parent / name).is_file())
@@ -192,31 +189,32 @@ def _stored_parameters(file: Path) -> int:
                 names = stored.keys()
                 return sum(math.prod(stored.get_slice(name).get_shape()) for name in names)
         except (OSError, SafetensorError):
-            pass  # an unreadable header is the loader's to report
+            pass  # an unreadable header is reported by the loader
     elif (count := _pickled_parameters(file)) is not None:
         return count
     return _size(file) // 2
 
 
 def _pickled_parameters(file: Path) -> int | None:
-    """Of tensors without their data, weights that are tied once; None of other contents."""
+    """From a pickle of tensors, read without their data; tied weights count once. None for other
+    contents."""
     try:
         stored = torch.load(file, map_location="meta", weights_only=True)
         sizes: dict[int, int] = {t.untyped_storage()._cdata: t.numel() for t in stored.values()}
         return sum(sizes.values())
-    except MODEL_FAULTS:  # whatever is wrong with the file is the loader's to report
+    except MODEL_FAULTS:  # reported by the loader
         return None
 
 
 def _size(file: Path) -> int:
     try:
         return file.stat().st_size
-    except OSError:  # a link into a cache that was emptied: the loader's to report
+    except OSError:  # a link into a cache that was emptied; reported by the loader
         return 0
 
 
 def available_bytes(device: torch.device) -> int | None:
-    """Free memory of the device; None where the system does not tell."""
+    """Free memory of the device; None if unknown."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     meminfo = Path("/proc/meminfo")
@@ -231,7 +229,7 @@ def available_bytes(device: torch.device) -> int | None:
 
 
 def format_bytes(size: int) -> str:
-    """Bytes as a person reads them."""
+    """Bytes with a binary unit, such as 3 KiB or 1.5 GiB."""
     value = float(size)
     for unit in ("B", "KiB", "MiB"):
         if value < 1024:

@@ -23,9 +23,9 @@ __all__ = ["Feed", "LanguageModel", "chain", "rank_traffic", "ranks_info"]
 class Feed:
     """Tokens to add to one row's pending nodes.
 
-    `parents[i]` is an index among the row's pending nodes, where those of this feed follow the ones
-    already there; ROOT (-1) is the last committed token of the row. With `last_only` only the
-    logits of the last token are returned.
+    `parents[i]` is an index among the row's pending nodes, in which this feed's nodes follow those
+    pending before; ROOT (-1) is the row's last committed token. With `last_only` only the logits of
+    the last token are returned.
     """
 
     row: int
@@ -35,7 +35,7 @@ class Feed:
 
 
 def chain(row: int, token_ids: Sequence[int], first: int = 0, *, last_only: bool = False) -> Feed:
-    """A feed whose tokens follow one another; `first` is the number of nodes already pending."""
+    """A feed of consecutive tokens; `first`: the number of nodes already pending."""
     # The first token's parent is the last committed token, or the last pending node.
     parents = [ROOT if i == 0 and first == 0 else first + i - 1 for i in range(len(token_ids))]
     return Feed(row, token_ids, parents, last_only)
@@ -49,12 +49,12 @@ class LanguageModel(Protocol):
 
     @property
     def vocab_size(self) -> int:
-        """Tokens in the logits."""
+        """Size of the logits."""
         ...
 
     @property
     def num_embeddings(self) -> int:
-        """Tokens that may be fed: more than `vocab_size` where the head is narrow."""
+        """Tokens that may be fed: more than `vocab_size` with a narrow head."""
         ...
 
     @property
@@ -67,7 +67,7 @@ class LanguageModel(Protocol):
 
     @property
     def slots(self) -> int:
-        """KV slots allocated per row; `forward` allocates more, up to the context length."""
+        """KV slots allocated per row; `forward` allocates more as needed."""
         ...
 
     def open_row(self) -> int:
@@ -94,24 +94,24 @@ class LanguageModel(Protocol):
         ...
 
     def commit(self, row: int, nodes: Sequence[int], keep: Sequence[int] = ()) -> None:
-        """Keeps the KV of the pending `nodes` (indices of one path from ROOT down) and drops every
-        other pending node but `keep`. In the LLM's row the first of `nodes` is the token tree's
-        root: the last committed token, which had no KV yet.
+        """Commits the KV of the pending `nodes` (indices of one path from ROOT down) and drops
+        every other pending node except `keep`. In the LLM's row the first of `nodes` is the token
+        tree's root: the last accepted token, whose KV was not in the cache before.
 
-        `keep`: descendants of the last of `nodes` (rising indices, closed under parents) that stay
-        pending, renumbered from 0 in their order.
+        `keep`: descendants of the last of `nodes` (ascending indices, closed under parents) that
+        stay pending, renumbered from 0 in their order.
         """
         ...
 
 
 def ranks_info(model: object) -> RanksInfo | None:
-    """How a model over ranks is divided; None for any other."""
+    """The division of a model over ranks; None for any other."""
     info: RanksInfo | None = getattr(model, "ranks", None)
     return info
 
 
 def rank_traffic(model: object) -> tuple[RankTraffic, ...]:
-    """What the ranks of a model exchanged in its last pass; empty for a model in one process."""
+    """Traffic of a model's ranks in its last pass; empty for a model in one process."""
     last_traffic: Callable[[], tuple[RankTraffic, ...]] | None
     last_traffic = getattr(model, "last_traffic", None)
     return () if last_traffic is None else last_traffic()

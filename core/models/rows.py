@@ -20,14 +20,15 @@ __all__ = ["Batch", "BoolArray", "IntArray", "Row", "batch_of"]
 
 BoolArray = npt.NDArray[np.bool_]
 IntArray = npt.NDArray[np.int64]
-# Nodes; grown by doubling.
+# Nodes with room in a new row; it grows by doubling.
 FIRST_PENDING = 32
 
 
 @dataclass
 class Row:
     """`length` committed tokens, then `pending` nodes. `depths` (pending,): 1 for children of the
-    root; `seen` (pending, pending): row i marks node i and its ancestors. Both have spare room."""
+    root; `seen` (pending, pending): row i marks node i and its ancestors. Both are allocated
+    larger."""
 
     length: int = 0
     pending: int = 0
@@ -53,13 +54,12 @@ class Row:
         self.pending = total
 
     def keep(self, path: int, nodes: Sequence[int]) -> None:
-        """Commits `path` nodes; of the others only `nodes` stay pending, numbered anew."""
+        """Commits `path` nodes; of the others only `nodes` stay pending, renumbered from 0."""
         self.length += path
         self.pending = count = len(nodes)
         if count:
             index = np.array(nodes, np.int64)
-            # The committed path is no longer part of the tree: its nodes' depths are counted from
-            # its end.
+            # Depths count from the new root, the end of the committed path.
             self.depths[:count] = self.depths[index] - path
             self.seen[:count, :count] = self.seen[np.ix_(index, index)]
 
@@ -71,7 +71,7 @@ class Row:
         self.depths, self.seen = depths, seen
 
     def deepest(self, parents: Sequence[int]) -> int:
-        """Length of the longest path in tokens if nodes with these `parents` were added."""
+        """Tokens up to the deepest node if nodes with these `parents` were added."""
         depths = [int(depth) for depth in self.depths[: self.pending]]
         for parent in parents:
             depths.append(1 if parent == ROOT else depths[parent] + 1)
@@ -80,16 +80,14 @@ class Row:
     def visible(self, mask: BoolArray) -> None:
         """Marks in `mask` (count, extent), all False, what the last `count` nodes attend to."""
         first = self.pending - len(mask)
-        # Every node attends to all committed tokens; of the pending ones to itself and its
-        # ancestors.
+        # A node attends to all committed tokens, its ancestors and itself.
         mask[:, : self.length] = True
         end = self.length + self.pending
         mask[:, self.length : end] = self.seen[first : self.pending, : self.pending]
 
     def positions(self, count: int) -> IntArray:
         """Positions of the last `count` nodes."""
-        # ROOT is the row's last committed token, at position length - 1; its children are one
-        # further.
+        # ROOT is the last committed token, at position length - 1 and depth 0.
         return self.length - 1 + self.depths[self.pending - count : self.pending]
 
     def all_positions(self) -> IntArray:
@@ -102,8 +100,8 @@ class Batch:
     """One pass over several rows, padded to `plan.width` queries.
 
     `tokens`, `positions` (batch, width); `full`, `near` (batch, width, extent): the slots that a
-    query attends to, in layers with full attention and with a sliding window (the same array if
-    there is no window). `last_only`: only the last query's logits are wanted, of a single feed.
+    query attends to, in layers with full attention and with a sliding window (the same array
+    without a window). `last_only`: only the logits of a single feed's last query are wanted.
     """
 
     tokens: IntArray
@@ -123,7 +121,7 @@ def batch_of(
     shape = (len(feeds), plan.width)
     tokens, positions = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
     full = np.zeros((*shape, plan.extent), np.bool_)
-    # One array where no layer has a window: `full` is still filled in below.
+    # The same array without a window; `full` is filled in below.
     near = full.copy() if window else full
     for i, (feed, row, count) in enumerate(zip(feeds, rows, plan.counts, strict=True)):
         tokens[i, :count] = feed.token_ids
@@ -131,7 +129,7 @@ def batch_of(
         row.visible(full[i, :count])
         full[i, count:, -1] = True  # a padded query attends to the scratch slot alone
         if window:
-            # The window is over positions, not slots: siblings are equally far away.
+            # The window is over positions, not slots: siblings are at the same distance.
             slots = row.all_positions()
             reach = slots[None, :] > positions[i, :count, None] - window
             near[i, :count, : len(slots)] = full[i, :count, : len(slots)] & reach
@@ -143,7 +141,7 @@ def batch_of(
 
 def _plan(feeds: Sequence[Feed], rows: Sequence[Row], places: Sequence[int]) -> SlotPlan:
     counts = tuple(len(feed.token_ids) for feed in feeds)
-    # The feeds' nodes are already in the rows, so they take the last `count` slots of each.
+    # The feeds' nodes are already in the rows: they have the last `count` slots of each.
     ends = [row.length + row.pending for row in rows]
     starts = tuple(end - count for end, count in zip(ends, counts, strict=True))
     # One slot past every row's end takes what padded queries write.

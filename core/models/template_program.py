@@ -1,6 +1,6 @@
-"""Renders chat templates: a conversation a line from standard input, its text a line to standard
-output. A program of its own for `core.models.chat_template`, which imports nothing of ours and so
-starts within a second."""
+"""Renders chat templates: reads conversations as JSON lines from standard input, writes their texts
+as JSON lines. The program of `core.models.chat_template`; it imports nothing of this project, so
+that it starts within a second."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from typing import Any
 __all__ = ["main"]
 
 ADDRESS_SPACE = 4 << 30  # bytes, most of which libraries reserve
-# Whatever a template raises is its answer: jinja's errors, and those of what it calls.
+# Any error of a template is a reply: jinja's, and those of functions that it calls.
 TEMPLATE_FAULTS = (Exception,)
 
 
 def main() -> None:
     """Answers until its input ends."""
-    # A terminal's Ctrl-C is for the program that asks.
+    # A terminal's Ctrl-C is for the parent process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _limit_memory()
     from transformers.utils.chat_template_utils import render_jinja_template
@@ -36,7 +36,7 @@ def main() -> None:
                     add_generation_prompt=True,
                     **question["special_tokens"],
                 )
-            text = rendered[0][0]  # of one conversation, without the places of its answers
+            text = rendered[0][0]  # of the only conversation, without the positions of answers
             fits = len(text) <= question["longest"]
             _answer({"text": text} if fits else {"length": len(text)})
         except TEMPLATE_FAULTS as error:
@@ -50,9 +50,9 @@ def _answer(value: dict[str, Any]) -> None:
 
 @contextlib.contextmanager
 def _time_limit(seconds: float) -> Iterator[None]:
-    """Ends this process where the block takes longer: by the kernel, whoever holds the
-    interpreter's lock, and also where no other process is left that would."""
-    if not hasattr(signal, "setitimer"):  # Windows: the other process kills this one
+    """Ends this process if the block takes longer. The kernel does so even while the GIL is held,
+    and after the parent process has ended."""
+    if not hasattr(signal, "setitimer"):  # Windows: the parent process kills this one
         yield
         return
     signal.setitimer(signal.ITIMER_REAL, seconds)
@@ -65,7 +65,7 @@ def _time_limit(seconds: float) -> Iterator[None]:
 def _limit_memory() -> None:
     try:
         import resource
-    except ImportError:  # not on Windows, where the time alone is limited
+    except ImportError:  # Windows, where only time is limited
         return
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     if hard == resource.RLIM_INFINITY or hard > ADDRESS_SPACE:

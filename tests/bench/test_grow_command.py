@@ -98,7 +98,7 @@ def test_it_writes_what_loads_and_says_what_it_is(
 
     models = load_models(str(llm), [str(ssm)], "float32", "cpu")
     assert [model.name for model in models.infos] == ["llm-grown-0.5M", "ssm-grown-0.1M"]
-    assert models.llm.lean  # type: ignore[attr-defined]
+    assert models.llm.lean_weights is not None  # type: ignore[attr-defined]
     assert rounds_of(llm, ssm) == rounds_of(pair / "llm", pair / "ssm")
 
 

@@ -59,7 +59,7 @@ def test_torch_is_kept_to_one_thread_only_beside_passes_with_their_own() -> None
             alone.take()
         assert torch.get_num_threads() == meanwhile
         for _ in range(2):
-            alone.give_back()
+            alone.release()
         assert torch.get_num_threads() == 2
 
 
@@ -83,15 +83,15 @@ def test_two_that_keep_torch_alone_leave_it_as_it_was() -> None:
     first, second = (TorchAlone([Passes(True)]) for _ in range(2))
     first.take()
     second.take()
-    first.give_back()
-    second.give_back()
+    first.release()
+    second.release()
     assert torch.get_num_threads() == 3
 
 
 FREED = """
 import re, sys, threading
 from pathlib import Path
-from core.models.machine import give_back, one_arena
+from core.models.machine import one_arena, release_memory
 
 def resident():
     return int(re.search(r"RssAnon:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])
@@ -108,7 +108,7 @@ peaks, before = [], resident()
 thread = threading.Thread(target=fill)
 thread.start()
 thread.join()
-give_back()
+release_memory()
 print(peaks[0] - before, resident() - before)
 """
 

@@ -239,11 +239,11 @@ class ModelHost:
         finally:
             reason = reason or _unforeseen(sys.exception())
             self._end(reason)
-            _give_back()
+            _release_memory()
         if old is not None:
             self._see_off(old)
             del old
-            _give_back()
+            _release_memory()
 
     def _load_pair(self, pair: ModelPair) -> WorkerLike:
         assert self._load is not None
@@ -294,7 +294,7 @@ def _unforeseen(error: BaseException | None) -> str:
     return f"internal error ({type(error).__name__}): {error}" if error else ""
 
 
-def _give_back() -> None:
-    from core.models.machine import give_back
+def _release_memory() -> None:
+    from core.models.machine import release_memory
 
-    give_back()
+    release_memory()

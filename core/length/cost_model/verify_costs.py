@@ -91,7 +91,7 @@ def measure_verify_costs(llm: LanguageModel) -> VerifyCosts:
     try:
         return _measure_contexts(llm)
     finally:
-        alone.give_back()
+        alone.release()
 
 
 def _measure_contexts(llm: LanguageModel) -> VerifyCosts:

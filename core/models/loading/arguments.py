@@ -1,5 +1,4 @@
-"""The arguments of a command line that say which models to load, where, and in what form. Loads
-nothing."""
+"""Command line arguments for the models to load, their device and form. Loads nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ MODEL_NAMES = f"{BUNDLED}, {SMOLLM2}, a folder, a GGUF file or a hub id"
 
 
 def add_model_arguments(p: Parser) -> None:
-    """All but `--ssm`, which each command line writes in its own way."""
+    """Adds all but `--ssm`, which differs between command lines."""
     p.add_argument("--llm", default=BUNDLED, help=MODEL_NAMES)
     p.add_argument(
         "--drafter",
@@ -57,8 +56,8 @@ def add_model_arguments(p: Parser) -> None:
 
 
 def ssms_of(args: argparse.Namespace) -> list[str]:
-    """The SSMs to load here: those of `--ssm`; by default those that come with the LLM, or with
-    nodes none."""
+    """The SSMs to load in this process: those of `--ssm`; by default those that come with the LLM,
+    or none with nodes."""
     if args.ssm is not None:
         return list(args.ssm)
     return [BUNDLED] if args.llm in (BUNDLED, SMOLLM2) and not (args.node or args.cluster) else []

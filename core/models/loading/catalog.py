@@ -1,8 +1,8 @@
-"""Where models are: the bundled family, folders, the hub and its local cache, and whether their
-vocabularies agree. Reads no weights.
+"""Locations of models: the bundled family, folders, the hub and its local cache; comparison of
+their vocabularies. Reads no weights.
 
-The hub's client tries five times, 23 s in all, for every file of every model; one short request
-beforehand spares that where there is no network.
+The hub's client retries for 23 s for every file of every model; one short request beforehand avoids
+that without a network.
 """
 
 from __future__ import annotations
@@ -47,23 +47,23 @@ __all__ = [
     "vocabulary_hash",
     "snapshot",
     "ssms_in",
-    "unreachable",
+    "hub_failures",
 ]
 
-# For the hub's one answer to whether it has a model.
+# Of the request whether the hub has a model.
 HUB_TIMEOUT_S = 10.0
 GGUF_SUFFIX = ".gguf"
 BUNDLED = "bundled"
 SMOLLM2 = "smollm2"
 SMOLLM2_ID = "HuggingFaceTB/SmolLM2-135M-Instruct"
 ALLOWED = f"{BUNDLED}, {SMOLLM2}, a folder, a GGUF file or a hub id is allowed"
-"""The end of a message that refuses a name."""
+"""The end of an error message about a name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Hub ids of an LLM and SSMs of one tokenizer that are known to work together. `note`: the
-    paper that measured them, or what they are for."""
+    """Hub ids of an LLM and SSMs with one tokenizer that work together. `note`: the paper that
+    measured them, or their use."""
 
     llm: str
     ssms: tuple[str, ...]
@@ -82,7 +82,7 @@ FAMILIES = (
     Family("EleutherAI/pythia-6.9b", ("EleutherAI/pythia-70m", "EleutherAI/pythia-160m"), "base"),
 )
 
-# Approximate numbers of parameters, to show for models that are not on this machine yet.
+# Approximate numbers of parameters, for models that are not downloaded yet.
 PARAMETERS = MappingProxyType(
     {
         "huggyllama/llama-7b": 6_740_000_000,
@@ -119,23 +119,23 @@ def bundled_llm() -> Path:
 
 
 def family_folder(llm: str) -> Path:
-    """SSMs and counts that come with SpecScope for this LLM: those of SmolLM2 by its name, for any
-    other the bundled ones."""
+    """The folder of SSMs and counts that come with SpecScope for this LLM: SmolLM2's for its name,
+    else the bundled family's."""
     return bundled_folder() / SMOLLM2 if llm == SMOLLM2 else bundled_folder()
 
 
 def bundled_ssms(llm: str = BUNDLED) -> tuple[Path, ...]:
-    """The folder of every SSM that comes with SpecScope for this LLM, by name."""
+    """The folders of the SSMs that come with SpecScope for this LLM, sorted by name."""
     return ssms_in(family_folder(llm))
 
 
 def ssms_in(family: Path) -> tuple[Path, ...]:
-    """Every SSM's folder in a folder of models, by name."""
+    """The SSMs' folders in a folder of models, sorted by name."""
     return tuple(sorted(p.parent for p in family.glob("ssm-*/config.json")))
 
 
 def hub_cache() -> Path:
-    """Where the hub client keeps downloaded models, by its own environment variables."""
+    """The hub client's cache folder, by its environment variables."""
     if explicit := os.environ.get("HF_HUB_CACHE"):
         return Path(explicit)
     home = os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface"
@@ -161,8 +161,8 @@ def cached_models() -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ModelSource:
-    """`name`: a folder, a GGUF file or a hub id. `local`: it is read without asking the hub.
-    `file`: the GGUF file that the folder `name` was dequantized from."""
+    """`name`: a folder, a GGUF file or a hub id. `local`: it is read without a request to the hub.
+    `file`: the GGUF file from which the folder `name` was dequantized."""
 
     name: str
     local: bool
@@ -173,12 +173,12 @@ class ModelSource:
 
     @property
     def title(self) -> str:
-        """What its model is called."""
+        """The model's name."""
         return shown_name(str(self))
 
 
 def locate(name: str) -> ModelSource:
-    """The folder, file or hub id of this name. Raises ModelLoadError if it is nowhere."""
+    """The folder, file or hub id of this name. Raises ModelLoadError if there is none."""
     if not name.strip():
         raise ModelLoadError(f"model is {name!r}: {ALLOWED}")
     if is_path(name):
@@ -190,7 +190,7 @@ def locate(name: str) -> ModelSource:
 
 
 def is_path(name: str) -> bool:
-    """Whether a name is a folder's or a file's, existing or not, and not a hub id."""
+    """Whether a name is that of a folder or file, existing or not, rather than a hub id."""
     path = _expand_user(name)
     if path.startswith((".", "/")) or path.count("/") > 1 or path.endswith(GGUF_SUFFIX):
         return True
@@ -198,13 +198,13 @@ def is_path(name: str) -> bool:
 
 
 def is_gguf(name: str) -> bool:
-    """Whether a path is to be read as a GGUF file: any that is no folder, whatever it is called."""
+    """Whether a path is read as a GGUF file: any file is, and a missing one with its suffix."""
     path = Path(_expand_user(name))
     return not path.is_dir() and (path.exists() or path.suffix == GGUF_SUFFIX)
 
 
 def shown_name(name: str) -> str:
-    """A folder's or file's own name without the path to it; a hub id is itself."""
+    """A folder's or file's name without its path; a hub id unchanged."""
     if not is_path(name):
         return name
     path = Path(_expand_user(name))
@@ -215,9 +215,9 @@ def _expand_user(name: str) -> str:
     return str(Path(name).expanduser()) if name.startswith("~") else name
 
 
-def unreachable() -> tuple[type[Exception], ...]:
-    """What the hub's client raises if there is no answer or no such model."""
-    # Its HTTP library changed more than once; its own errors derive from that library's.
+def hub_failures() -> tuple[type[Exception], ...]:
+    """Errors of the hub's client if it gets no answer or there is no such model."""
+    # Its errors derive from those of its HTTP library, which differs between versions.
     http_error: Any = vars(hub_errors)["HTTPError"]
     return (http_error, OSError)
 
@@ -233,13 +233,13 @@ def _check_folder(folder: Path, name: str) -> None:
 
 
 def _must_use_cache(hub_id: str) -> bool:
-    """Asks the hub for an id: False if it has it, True if only the local cache does. Raises
-    ModelLoadError if neither does."""
+    """Whether only the local cache has a hub id, not the hub. Raises ModelLoadError if neither has
+    it."""
     try:
         HfApi().model_info(hub_id, timeout=HUB_TIMEOUT_S)
     except hub_errors.HFValidationError as error:
         raise ModelLoadError(f"model is {hub_id!r}: no folder and no hub id; {ALLOWED}") from error
-    except unreachable() as error:
+    except hub_failures() as error:
         if snapshot(hub_id) is not None:
             return True
         reason = "the hub cannot be reached"
@@ -254,7 +254,7 @@ def _must_use_cache(hub_id: str) -> bool:
 def check_same_vocabulary(llm: Any, ssm: Any, llm_name: str, ssm_name: str) -> None:
     """Raises VocabMismatchError if two tokenizers differ, naming the first id that does.
 
-    Models may pad their embeddings to different sizes; only ids that are tokens are compared.
+    Models may pad their embeddings differently: only ids of tokens are compared.
     """
     llm_tokens, ssm_tokens = _by_id(llm), _by_id(ssm)
     for token_id in sorted(llm_tokens.keys() | ssm_tokens.keys()):
@@ -275,16 +275,14 @@ def check_same_vocabulary(llm: Any, ssm: Any, llm_name: str, ssm_name: str) -> N
 
 
 def vocabulary_hash(tokenizer: Any) -> str:
-    """Equal for two tokenizers that `check_same_vocabulary` would pass, and for no others."""
+    """Equal for two tokenizers exactly if `check_same_vocabulary` accepts them."""
     vocabulary = [sorted(_by_id(tokenizer).items()), tokenizer.bos_token_id, tokenizer.eos_token_id]
     return hashlib.sha256(json.dumps(vocabulary).encode()).hexdigest()
 
 
 def check_embedding(tokenizer: Any, model: LanguageModel) -> None:
-    """Every token must have a row in the model's embedding; more rows are padding.
-
-    Raises VocabMismatchError naming both sizes.
-    """
+    """Raises VocabMismatchError if a token has no row in the model's embedding; further rows are
+    padding."""
     highest = max(tokenizer.get_vocab().values(), default=0)
     if highest >= model.num_embeddings:
         raise VocabMismatchError(

@@ -20,7 +20,7 @@ __all__ = ["Checkpoint", "checkpoint_files", "fingerprint_of_files", "module_wit
 
 class Checkpoint:
     """The weights of safetensors files by name, converted to `dtype`. A file is mapped only while
-    it is read, since pages read of a mapping count as the process's memory."""
+    it is read, since the mapped pages count as the process's memory."""
 
     def __init__(self, files: list[Path], dtype: torch.dtype) -> None:
         self.files, self._dtype = files, dtype
@@ -48,7 +48,7 @@ class Checkpoint:
                     # Always a copy: the mapping is closed below.
                     weights[key] = opened[file].get_tensor(name).to(self._dtype, copy=True)
                 except OSError as error:
-                    # Else the caller that writes a layer file would take it for an error of that.
+                    # Else the caller would report an OSError of the layer file that it writes.
                     raise ModelLoadError(
                         f"weights file is {str(file)!r}: it cannot be read ({error})"
                     ) from error
@@ -63,13 +63,18 @@ def checkpoint_files(source: ModelSource, config: Any) -> list[Path]:
             f"model {source} has quantized weights: its layers cannot be streamed; whole weights "
             "are allowed"
         )
-    files = weight_files(source.name)
-    if not files or any(file.suffix != ".safetensors" for file in files):
+    if not (files := _safetensors_files(source)):
         raise ModelLoadError(
             f"model is {str(source)!r}: its layers are not in safetensors files on this machine; "
             "to stream them, a folder or a cached hub id with such files is allowed"
         )
     return files
+
+
+def _safetensors_files(source: ModelSource) -> list[Path]:
+    """A model's weight files; none unless all of them are safetensors."""
+    files = weight_files(source.name)
+    return files if all(file.suffix == ".safetensors" for file in files) else []
 
 
 def module_without_weights(config: Any) -> Any:
@@ -83,10 +88,9 @@ def module_without_weights(config: Any) -> Any:
 
 def fingerprint_of_files(source: ModelSource, module: Any, whole: Any, dtype: torch.dtype) -> str:
     """The fingerprint of the whole model, one weight in memory at a time. `module`: any part of it,
-    for its configuration; `whole`: `module_without_weights`. Empty where the files are not
-    safetensors or have other names of weights: then other fields must tell models apart."""
-    files = weight_files(source.name)
-    if not files or any(file.suffix != ".safetensors" for file in files):
+    for its configuration; `whole`: `module_without_weights`. Empty if the files are not safetensors
+    or name the weights differently."""
+    if not (files := _safetensors_files(source)):
         return ""
     checkpoint, fingerprint = Checkpoint(files, dtype), Fingerprint(module)
     tied = {name: whole.all_tied_weights_keys.get(name, name) for name in whole.state_dict()}

@@ -1,5 +1,5 @@
-"""Counts that come with an LLM, for the drafter `table`: a file of rows as `core.drafters.table`
-keeps them. Made by `python -m zoo tables`; never written while serving.
+"""The file of counts that comes with an LLM, for the drafter `table` (`core.drafters.count_table`).
+Made by `python -m zoo tables`; never written while serving.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _LARGEST = 1 << 28
 
 
 def read_counts(folder: Path, vocab_size: int) -> np.ndarray | None:
-    """The rows (n, 16) int32 in `folder`, None where it has no such file. Raises ModelLoadError for
-    another file, or for token ids that the LLM does not have."""
+    """The rows (n, 16) int32 in `folder`, None without a file. Raises ModelLoadError for any other
+    file, and for token ids that the LLM does not have."""
     path = folder / FILE
     if not path.is_file():
         return None

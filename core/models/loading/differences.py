@@ -1,5 +1,5 @@
-"""Where a model as it is run here differs from transformers' `generate`: how many tokens it takes,
-and what its generation config asks for beyond end-of-text tokens.
+"""Differences from transformers' `generate`: context length, and fields of the generation config
+other than end-of-text tokens.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from torch import nn
 
 __all__ = ["context_length_of", "load_warnings"]
 
-# Where a configuration names no limit, and the largest that is believed.
+# Context length without a limit in the configuration, and the largest one accepted.
 UNLIMITED, LARGEST = 1 << 20, (1 << 31) - 1
-# What configurations call the number of positions; transformers maps other names to the first.
+# Configuration fields for the number of positions; transformers maps other names to the first.
 POSITION_FIELDS = (
     "max_position_embeddings",
     "max_target_positions",
@@ -26,11 +26,11 @@ POSITION_FIELDS = (
     "seq_length",
 )
 # Rotary frequencies that depend on the longest position of a pass: one token past the switch
-# changes the keys of all tokens, and of all rows in the pass. Those of `dynamic` change behind
+# changes the keys of all tokens of all rows. Those of `dynamic` change past
 # max_position_embeddings, where the context ends anyway.
 SWITCHING_ROPE = "longrope"
-# Fields of a generation config that change which tokens `generate` chooses, with the values that
-# change nothing. It is not followed here: a text is decided by what the request says.
+# Fields of a generation config that change the tokens of `generate`, with their neutral values.
+# They are ignored here: the request alone has the sampling parameters.
 GENERATION_FIELDS: Mapping[str, tuple[object, ...]] = MappingProxyType(
     {
         "bad_words_ids": (None,),
@@ -58,12 +58,12 @@ GENERATION_FIELDS: Mapping[str, tuple[object, ...]] = MappingProxyType(
     }
 )
 SETTABLE = ("repetition_penalty", "min_p")
-"""Of these, parameters of SamplingParams."""
+"""Those of them that SamplingParams has."""
 
 
 def context_length_of(module: Any) -> int:
-    """How many tokens a transformers module takes: by its configuration, its table of learned
-    positions, and where its rotary frequencies would switch."""
+    """Most tokens of a transformers module: the least of its configuration, its table of learned
+    positions, and the switch of its rotary frequencies."""
     whole, switch = _configured_context(module), switch_position(module.config.get_text_config())
     return whole if switch is None else min(whole, switch)
 
@@ -71,7 +71,7 @@ def context_length_of(module: Any) -> int:
 def _configured_context(module: Any) -> int:
     config = module.config.get_text_config()
     fields = (getattr(config, name, None) for name in POSITION_FIELDS)
-    # The first name that a configuration has; the smallest of it and of all position tables counts.
+    # The first field that the configuration has counts, and all position tables.
     lengths = [value for value in fields if isinstance(value, int) and value > 0][:1]
     tables = [
         part.num_embeddings
@@ -82,12 +82,12 @@ def _configured_context(module: Any) -> int:
 
 
 def _is_position_table(name: str) -> bool:
-    # A table of relative positions counts buckets of distances, and bounds no length.
+    # A table of relative positions has buckets of distances, which do not bound the length.
     return any(part in name for part in ("position", "pos_emb", "wpe")) and "relative" not in name
 
 
 def switch_position(config: Any) -> int | None:
-    """The number of tokens up to which rotary frequencies stay as they are; None: any."""
+    """The number of tokens from which on rotary frequencies change; None if they never do."""
     limits: list[int] = []
     for rope in _rope_parameters(config):
         # Older configurations say `type`.
@@ -104,7 +104,7 @@ def switch_position(config: Any) -> int | None:
 
 
 def _rope_parameters(config: Any) -> Iterator[dict[str, Any]]:
-    """Of all layers, or of each type of layers."""
+    """The rotary parameters of all layers, or of each type of layer."""
     for name in ("rope_parameters", "rope_scaling"):
         rope = getattr(config, name, None)
         if isinstance(rope, dict):
@@ -113,7 +113,7 @@ def _rope_parameters(config: Any) -> Iterator[dict[str, Any]]:
 
 
 def load_warnings(module: Any) -> tuple[str, ...]:
-    """What a user should know of a loaded LLM before comparing it with `generate`."""
+    """Differences between a loaded LLM here and in `generate`, for the user."""
     warnings = []
     whole, switch = _configured_context(module), switch_position(module.config.get_text_config())
     if switch is not None and switch < whole:
@@ -127,7 +127,9 @@ def load_warnings(module: Any) -> tuple[str, ...]:
         if (value := getattr(getattr(module, "generation_config", None), name, None)) not in neutral
     ]
     if fields:
-        settable = [name for name in SETTABLE if any(one.startswith(f"{name}=") for one in fields)]
+        settable = [
+            name for name in SETTABLE if any(field.startswith(f"{name}=") for field in fields)
+        ]
         hint = f"; {' and '.join(settable)} can be set for a request" if settable else ""
         warnings.append(
             f"the model's generation config asks for {', '.join(fields)}: transformers' generate "

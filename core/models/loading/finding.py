@@ -1,5 +1,5 @@
-"""From a name to what transformers reads: a folder or a hub id. Downloads `smollm2` and dequantizes
-GGUF files on the way, once.
+"""From a name to a folder or hub id, which transformers reads. Downloads `smollm2` and dequantizes
+GGUF files, once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A digest of what decides a model's texts: it tells models of one name apart."""
+"""A digest of a model's weights and configuration, to distinguish models of one name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Fingerprint", "fingerprint_of", "identity_of"]
 
 FINGERPRINT_VALUES = 256
 BITS = MappingProxyType({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64})
-# Fields of a configuration that do not decide a text, or are the device's and dtype's.
+# Configuration fields that do not change a text, or depend on device and dtype.
 NOT_IDENTITY = (
     "_name_or_path",
     "architectures",
@@ -36,16 +36,16 @@ def fingerprint_of(module: Any) -> str:
 
 
 def identity_of(module: Any) -> str:
-    """Of a module's configuration what is no default, and its end-of-text tokens, as JSON."""
+    """A module's non-default configuration fields and its end-of-text tokens, as JSON."""
     ends = getattr(getattr(module, "generation_config", None), "eos_token_id", None)
     config = [_identity(module.config.to_diff_dict()), ends]
     return json.dumps(config, sort_keys=True, default=str)
 
 
 class Fingerprint:
-    """The module's `identity_of` and, in the order of its state dict, of each stored weight some
-    hundred values and the sum of all bits. To digest whole weights would take seconds a
-    gigabyte."""
+    """A digest of the module's `identity_of` and, in the order of its state dict, of some hundred
+    values of each stored weight and the sum of its bits: digesting all values would take seconds
+    per gigabyte."""
 
     def __init__(self, module: Any) -> None:
         self._digest = hashlib.sha256(identity_of(module).encode())

@@ -1,9 +1,9 @@
-"""GGUF files as model folders: dequantized once by transformers, kept as safetensors.
+"""GGUF files as model folders: dequantized once by transformers, cached as safetensors.
 
-The cache is keyed by the file's hash. A folder is written beside its place and renamed when it is
-whole; one that is not whole, or of other versions of the packages, is written anew. Every tensor is
-kept in the narrowest of bfloat16, float16 and float32 that holds its values exactly, so a float32
-load gives the very values that transformers' own load of the file gives.
+The cache is keyed by the file's hash. A folder is written under a temporary name and renamed when
+complete; an incomplete one, or one of other package versions, is written again. Every tensor is
+stored in the narrowest of bfloat16, float16 and float32 that holds its values exactly, so a float32
+load gives the same values as transformers' own load of the file.
 """
 
 from __future__ import annotations
@@ -45,26 +45,26 @@ __all__ = [
     "recorded_warnings",
     "sha256_of",
     "sweep_parts",
-    "unwritable",
+    "write_error",
 ]
 
 CACHE_VARIABLE = "SPECSCOPE_CACHE"
-FORMAT = 1  # of what is kept; another one makes every folder be written anew
+FORMAT = 1  # of a cache folder; folders of another format are written again
 RECORD = "dequantized.json"
 WEIGHTS = "model.safetensors"
 # Files up to this size are compared by their hash as well.
 SMALL_FILE = 16 << 20
 EXACT_DTYPES = (torch.bfloat16, torch.float16)
 LARGEST_BUFFER = 1 << 26
-# Beside the float32 weights, for each value of the largest tensor: when it is dequantized and when
-# its narrower copies are compared with it.
+# Besides the float32 weights, for each value of the largest tensor: its dequantization and the
+# comparison with narrower copies.
 TEMPORARY_BYTES = 12
 SCALED_ROPE = "rope_freqs.weight"
 LOCK_PATIENCE_S = 0.5
 
 
 def cache_folder() -> Path:
-    """Where dequantized and downloaded models are kept."""
+    """The folder of dequantized and downloaded models."""
     if explicit := os.environ.get(CACHE_VARIABLE):
         return Path(explicit).expanduser()
     return platformdirs.user_cache_path("specscope", appauthor=False)
@@ -77,8 +77,8 @@ def sha256_of(file: Path) -> str:
 
 
 def dequantize_file(file: Path, say: Say) -> Path:
-    """The folder with this file's weights, tokenizer and chat template, written where it is not in
-    the cache yet. Raises ModelError where the file cannot be loaded or does not fit."""
+    """The folder with the file's weights, tokenizer and chat template, written unless it is in the
+    cache. Raises ModelError if the file cannot be loaded or does not fit."""
     header, digest = read_header(file), _digest(file)
     sweep_parts(cache_folder() / "gguf")
     try:
@@ -90,20 +90,20 @@ def dequantize_file(file: Path, say: Say) -> Path:
             # Another process may have written it meanwhile.
             return _whole_folder(entry) or _write(file, header, entry, say)
     except OSError as error:
-        raise unwritable(str(file), "dequantized", error) from error
+        raise write_error(str(file), "dequantized", error) from error
 
 
 def _digest(file: Path) -> str:
     try:
         return sha256_of(file)
-    except OSError as error:  # a disk's fault behind the header
+    except OSError as error:  # a disk error past the header
         raise ModelLoadError(
             f"model is {str(file)!r}: it cannot be read ({one_line(error)})"
         ) from error
 
 
-def unwritable(model: str, done: str, error: OSError) -> ModelLoadError:
-    """The refusal of a model for which the cache cannot be written."""
+def write_error(model: str, done: str, error: OSError) -> ModelLoadError:
+    """The error for a model whose cache folder cannot be written."""
     return ModelLoadError(
         f"model is {model!r}: it cannot be {done} into {str(cache_folder())!r} "
         f"({one_line(error)}); {CACHE_VARIABLE} names another folder"
@@ -111,33 +111,33 @@ def unwritable(model: str, done: str, error: OSError) -> ModelLoadError:
 
 
 def sweep_parts(folder: Path) -> None:
-    """Removes what processes that were killed left in this folder of the cache: parts, `NAME.part`,
-    whose lock, `NAME.lock`, is free. What cannot be removed stays."""
+    """Removes parts that killed processes left in a folder of the cache: each `NAME.part` whose
+    lock `NAME.lock` is free. Errors are ignored."""
     for part in folder.glob("*.part"):
         with contextlib.suppress(OSError, Timeout), FileLock(part.with_suffix(".lock"), timeout=0):
             _remove(part)
 
 
 def recorded_warnings(name: str) -> tuple[str, ...]:
-    """What was said of the file that the folder of this name was dequantized from; of any other
-    name nothing."""
+    """Warnings about the GGUF file of a dequantized folder; none for any other name."""
     return tuple(map(str, _record_of(Path(name)).get("warnings", ())))
 
 
 @contextlib.contextmanager
 def hold_lock(lock: Path, say: Say, doing: str) -> Iterator[None]:
-    """Holds the lock file; `say` is called while another process holds it, and may give up."""
-    held = FileLock(lock)
+    """Holds the lock file. `say` is called while another process holds it; its errors end the
+    wait."""
+    file_lock = FileLock(lock)
     while True:
         try:
-            held.acquire(timeout=LOCK_PATIENCE_S)
+            file_lock.acquire(timeout=LOCK_PATIENCE_S)
             break
         except Timeout:
             say(f"waiting for another process that {doing}")
     try:
         yield
     finally:
-        held.release()
+        file_lock.release()
 
 
 # -- what is in the cache --
@@ -152,12 +152,12 @@ def _record_of(folder: Path) -> dict[str, Any]:
 
 
 def _whole_folder(entry: Path) -> Path | None:
-    """An entry holds one folder, named like the file it was written from."""
+    """The complete folder of a cache entry, named after its GGUF file; None if there is none."""
     return next((path.parent for path in entry.glob(f"*/{RECORD}") if _is_whole(path.parent)), None)
 
 
 def _is_whole(folder: Path) -> bool:
-    """Whether every file is there as it was written, by the versions that are installed now."""
+    """Whether every file is as it was written, by the package versions that are installed now."""
     record = _record_of(folder)
     if record.get("versions") != _versions():
         return False
@@ -184,7 +184,7 @@ def _mark(file: Path) -> list[Any]:
 def _write(file: Path, header: GgufHeader, entry: Path, say: Say) -> Path:
     partial = entry.with_suffix(".part")
     folder = partial / file.name.removesuffix(GGUF_SUFFIX)
-    _remove(partial)  # a killed process left it: the lock is ours
+    _remove(partial)  # left by a killed process: this one holds the lock
     try:
         folder.mkdir(parents=True)
         warnings = _dequantize(file, header, folder, say)
@@ -195,7 +195,7 @@ def _write(file: Path, header: GgufHeader, entry: Path, say: Say) -> Path:
             "files": {path.name: _mark(path) for path in sorted(folder.iterdir())},
         }
         (folder / RECORD).write_text(json.dumps(record, indent=1), encoding="utf-8")
-        _remove(entry)  # one that is not whole
+        _remove(entry)  # incomplete
         partial.rename(entry)
     finally:
         _remove(partial)
@@ -208,8 +208,8 @@ def _remove(folder: Path) -> None:
 
 
 def _dequantize(file: Path, header: GgufHeader, folder: Path, say: Say) -> tuple[str, ...]:
-    """Writes the file's tokenizer, configuration and weights, as transformers reads them; returns
-    what a user should know of them."""
+    """Writes the file's tokenizer, configuration and weights as transformers reads them; returns
+    warnings for the user."""
     from safetensors.torch import save_file
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
@@ -228,7 +228,7 @@ def _dequantize(file: Path, header: GgufHeader, folder: Path, say: Say) -> tuple
         module, report = loaded
         check_complete(report)
     except MODEL_FAULTS as error:
-        if isinstance(error, SpecScopeError):  # our own, or what `say` ends the loading with
+        if isinstance(error, SpecScopeError):  # from here, or from `say`
             raise
         reason = one_line(error) or type(error).__name__
         raise UnsupportedModelError(
@@ -244,8 +244,8 @@ def _dequantize(file: Path, header: GgufHeader, folder: Path, say: Say) -> tuple
 
 @contextlib.contextmanager
 def _isolate_file(file: Path, folder: Path) -> Iterator[dict[str, Any]]:
-    """Names the file to transformers where no other file is beside it: what lies there, such as a
-    tokenizer's settings, would be read as well."""
+    """Arguments for transformers to read the file in a folder without other files, since it would
+    also read, for example, tokenizer settings beside the file."""
     with tempfile.TemporaryDirectory(dir=folder.parent) as place:
         (Path(place) / file.name).symlink_to(file.resolve())
         yield {
@@ -267,8 +267,8 @@ def _warnings(file: Path, header: GgufHeader, unread: int) -> tuple[str, ...]:
 
 
 def _check_room(file: Path, header: GgufHeader, folder: Path) -> None:
-    """Raises OutOfMemoryError where the bytes that dequantizing needs at its peak are not free in
-    memory, or those of the kept weights not on the disk."""
+    """Raises OutOfMemoryError if memory is too small for the peak of dequantizing, or the disk for
+    the float32 weights."""
     weights = 4 * header.parameters
     peak = weights + TEMPORARY_BYTES * header.largest
     memory = available_bytes(torch.device("cpu"))
@@ -285,8 +285,8 @@ def _check_room(file: Path, header: GgufHeader, folder: Path) -> None:
 
 
 def _parameters_described(file: Path, header: GgufHeader, config: Any) -> int:
-    """The number of weights in the model that the configuration describes: of any size, and so
-    refused where it is not that of the tensors."""
+    """The number of weights in the model that the metadata describe. Raises ModelLoadError if the
+    file has fewer, since metadata may claim any size."""
     from transformers import AutoModelForCausalLM
 
     model_class: Any = AutoModelForCausalLM
@@ -303,19 +303,18 @@ def _parameters_described(file: Path, header: GgufHeader, config: Any) -> int:
 
 
 def _exact_weights(module: Any) -> dict[str, torch.Tensor]:
-    """The module's weights by name, those that are tied once, each in the narrowest dtype that
-    holds its values; the module's own become those, one after another: there is not room for all
-    of them twice."""
+    """The module's weights by name, tied ones once, each in the narrowest dtype that holds its
+    values. Replaces the module's own one by one: memory may not suffice for a second copy."""
     weights: dict[str, torch.Tensor] = {}
-    for name, weight in module.named_parameters():  # tied ones by their first name
+    for name, weight in module.named_parameters():  # tied ones under their first name
         weight.data = weights[name] = narrow_exactly(weight.data)
     buffers = module.state_dict().keys() - dict(module.named_parameters(remove_duplicate=False))
     return weights | {name: narrow_exactly(module.get_buffer(name)) for name in sorted(buffers)}
 
 
 def check_complete(report: dict[str, Any]) -> None:
-    """Raises ValueError where weights were missing: transformers fills them with random numbers,
-    and only warns."""
+    """Raises ValueError if weights are missing or misshapen: transformers fills them with random
+    numbers and only warns."""
     missing = sorted(report.get("missing_keys") or ())
     mismatched = sorted(str(key) for key in report.get("mismatched_keys") or ())
     if missing or mismatched:
@@ -327,7 +326,7 @@ def check_complete(report: dict[str, Any]) -> None:
 
 
 def narrow_exactly(weight: torch.Tensor) -> torch.Tensor:
-    """The same values in two bytes each where that loses nothing; else the tensor itself."""
+    """The tensor in a two-byte dtype if that is exact, else unchanged."""
     for dtype in EXACT_DTYPES:
         narrow = weight.to(dtype)
         if torch.equal(narrow.to(weight.dtype), weight):
@@ -337,15 +336,15 @@ def narrow_exactly(weight: torch.Tensor) -> torch.Tensor:
 
 @contextlib.contextmanager
 def _report_shares(say: Say) -> Iterator[None]:
-    """Says which share of the tensors is dequantized, in the place of transformers' own bar."""
+    """Reports the share of dequantized tensors, instead of transformers' progress bar."""
     from transformers import modeling_gguf_pytorch_utils as reader
 
     def reporting_progress(tensors: Iterable[Any], **_: Any) -> Iterator[Any]:
-        listed = list(tensors)
-        shares = [100 * i // len(listed) for i in range(len(listed))]
-        for i, tensor in enumerate(listed):
-            if i == 0 or shares[i] > shares[i - 1]:
-                say(f"dequantizing {shares[i]} %")
+        all_tensors, last = list(tensors), -1
+        for i, tensor in enumerate(all_tensors):
+            if (share := 100 * i // len(all_tensors)) > last:
+                say(f"dequantizing {share} %")
+            last = share
             yield tensor
 
     before = vars(reader).get("tqdm")

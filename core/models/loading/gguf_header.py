@@ -1,8 +1,8 @@
-"""A GGUF file's header, read with bounds, before transformers or anything large sees the file.
+"""A GGUF file's header, read with bounds before transformers reads the file.
 
 Every count and length is checked against the size of the file and against limits far above the
-largest models, so that no number in it decides how much memory or time is spent, here or by what
-reads the file next. What cannot be loaded is refused with the reason. Reads no weights.
+largest models, so that no number in the file determines how much memory or time is spent, here or
+in transformers. Reads no weights.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from core.errors import ModelLoadError, UnsupportedModelError, one_line
 __all__ = ["PACKAGES", "GgufHeader", "read_header"]
 
 PACKAGES = ("gguf", "accelerate")
-"""What transformers needs to read GGUF files; optional, and named where one is missing."""
+"""Optional packages that transformers needs to read GGUF files."""
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
@@ -38,16 +38,16 @@ FORMATS: Mapping[int, str] = MappingProxyType(
     | {12: "<d"}
 )
 U32, U64 = "<I", "<Q"
-SMALLEST_ENTRY, SMALLEST_TENSOR = 13, 33  # bytes that one takes at least
-# transformers makes some hundred bytes of Python objects for each item. The largest vocabularies,
-# of 262 thousand tokens, have 1.3 million with their scores, types and merges.
+SMALLEST_ENTRY, SMALLEST_TENSOR = 13, 33  # bytes
+# transformers makes about a hundred bytes of Python objects for each item. The largest
+# vocabularies, of 262 thousand tokens, have 1.3 million items with scores, types and merges.
 MOST_ITEMS = 2_000_000
 MOST_TENSORS, MOST_LAYERS = 16_384, 1_024
-# Real files have up to a hundred. The package `gguf` takes more for each entry the more there are:
-# 400 thousand took it a minute and a half.
+# Real files have up to a hundred. The package `gguf` takes quadratic time: a minute and a half for
+# 400 thousand.
 MOST_ENTRIES = 4_096
-# Of a vocabulary without merges transformers looks at every place where a token can be cut, so a
-# token costs the square of its length. Half a million merges of 10 bytes come to a twentieth.
+# For a vocabulary without merges transformers tries every split of a token, so a token costs the
+# square of its length. Half a million merges of 10 bytes have a twentieth of this.
 MOST_SQUARED_BYTES = 1 << 30
 LONGEST_NAME, LONGEST_TEXT = 255, 1 << 20
 MOST_DIMENSIONS, LARGEST_ALIGNMENT = 4, 1 << 16
@@ -56,8 +56,8 @@ LONGEST_IN_MESSAGE = 80  # characters of a name or text of the file in a message
 
 @dataclass(frozen=True, slots=True)
 class GgufHeader:
-    """What a GGUF file says of itself. `tensors`: their names; `types`: how many of them are stored
-    how; `parameters`: values in all of them together; `largest`: in the largest."""
+    """`tensors`: names; `types`: number of tensors by storage type; `parameters`: values in all
+    tensors; `largest`: values in the largest one."""
 
     architecture: str
     parameters: int
@@ -71,8 +71,8 @@ class GgufHeader:
 
 
 def read_header(file: Path) -> GgufHeader:
-    """The header of a whole, loadable file. Raises ModelLoadError, or UnsupportedModelError where
-    the file is whole and nothing here can dequantize it."""
+    """The header of a complete, loadable file. Raises ModelLoadError, or UnsupportedModelError for
+    a complete file that cannot be dequantized here."""
     try:
         return _read(file)
     except (struct.error, UnicodeDecodeError, OverflowError) as error:
@@ -82,7 +82,7 @@ def read_header(file: Path) -> GgufHeader:
 
 
 def _read(file: Path) -> GgufHeader:
-    # A pipe or a device would never end; opening one may already wait.
+    # Opening or reading a pipe or device may never return.
     status = file.stat()
     if not stat.S_ISREG(status.st_mode):
         _refuse(file, "it is no regular file")
@@ -105,12 +105,6 @@ def _refuse(file: Path, reason: str) -> NoReturn:
     )
 
 
-def _raise_unsupported(file: Path, reason: str) -> NoReturn:
-    raise UnsupportedModelError(
-        f"model is {str(file)!r}: {reason}; a GGUF file that transformers can dequantize is allowed"
-    )
-
-
 class _HeaderReader:
     """Walks the header; `at` is the next byte."""
 
@@ -126,28 +120,25 @@ class _HeaderReader:
         self._check_version()
         tensors, entries = self._number(U64), self._number(U64)
         if tensors > min(MOST_TENSORS, self.size // SMALLEST_TENSOR):
-            _refuse(
-                self.file,
-                f"it claims {tensors} tensors in {self.size} bytes, {MOST_TENSORS} at most "
-                "are read",
+            self._refuse(
+                f"it claims {tensors} tensors in {self.size} bytes, {MOST_TENSORS} at most are read"
             )
         if entries > min(MOST_ENTRIES, self.size // SMALLEST_ENTRY):
-            _refuse(
-                self.file,
+            self._refuse(
                 f"it claims {entries} metadata entries in {self.size} bytes, {MOST_ENTRIES} at "
-                "most are read",
+                "most are read"
             )
         metadata = self._metadata(entries)
         architecture = metadata.get("general.architecture")
         if not isinstance(architecture, str):
-            _refuse(self.file, "general.architecture is missing")
+            self._refuse("general.architecture is missing")
         if metadata.get("split.count", 0) not in (0, 1):
-            _raise_unsupported(
-                self.file, f"it is one of {_shown(metadata['split.count'])} files of a model"
+            self._raise_unsupported(
+                f"it is one of {_shown(metadata['split.count'])} files of a model"
             )
         layers = metadata.get(f"{architecture}.block_count")
         if not isinstance(layers, int) or not 0 < layers <= min(tensors, MOST_LAYERS):
-            _refuse(self.file, f"block_count is {_shown(layers)} with {tensors} tensors")
+            self._refuse(f"block_count is {_shown(layers)} with {tensors} tensors")
         values, types, names = self._tensors(tensors, metadata)
         self._check_types(types)
         return GgufHeader(architecture, sum(values), max(values), types, names)
@@ -156,17 +147,17 @@ class _HeaderReader:
         version = self._number(U32)
         if version not in VERSIONS:
             swapped = int.from_bytes(version.to_bytes(4, "little"), "big") in VERSIONS
-            _refuse(self.file, "it is big-endian" if swapped else f"it is of version {version}")
+            self._refuse("it is big-endian" if swapped else f"it is of version {version}")
 
     # -- metadata --
 
     def _metadata(self, entries: int) -> dict[str, Any]:
-        """Numbers and texts by name; of an array its length."""
+        """Numbers and texts by name; for an array its length."""
         metadata: dict[str, Any] = {}
         for _ in range(entries):
             name = self._text(LONGEST_NAME)
             if name in metadata:
-                _refuse(self.file, f"its metadata has {_shown(name)} twice")
+                self._refuse(f"its metadata has {_shown(name)} twice")
             metadata[name] = self._value(name, self._number(U32))
         return metadata
 
@@ -176,19 +167,17 @@ class _HeaderReader:
         if kind == STRING:
             return self._text(LONGEST_TEXT)
         if kind != ARRAY:
-            _refuse(self.file, f"{_shown(name)} is of type {kind}")
+            self._refuse(f"{_shown(name)} is of type {kind}")
         kind, count = self._number(U32), self._number(U64)
         self.items += count
         if self.items > MOST_ITEMS:
-            _refuse(
-                self.file, f"its metadata holds more than {MOST_ITEMS} items, in {_shown(name)}"
-            )
+            self._refuse(f"its metadata holds more than {MOST_ITEMS} items, in {_shown(name)}")
         if kind in FORMATS:
             self._skip(count * struct.calcsize(FORMATS[kind]))
         elif kind == STRING:
             self._skip_texts(name, count)
         else:
-            _refuse(self.file, f"{_shown(name)} is an array of type {kind}")
+            self._refuse(f"{_shown(name)} is an array of type {kind}")
         return count
 
     # -- tensors --
@@ -196,45 +185,44 @@ class _HeaderReader:
     def _tensors(
         self, count: int, metadata: Mapping[str, Any]
     ) -> tuple[list[int], Mapping[str, int], frozenset[str]]:
-        """The number of values in each, how many tensors are stored how, and the tensors' names."""
+        """The number of values in each tensor, the number of tensors by storage type, and names."""
         alignment = metadata.get("general.alignment", 32)
         if not isinstance(alignment, int) or not 0 < alignment <= LARGEST_ALIGNMENT:
-            _refuse(self.file, f"general.alignment is {_shown(alignment)}")
+            self._refuse(f"general.alignment is {_shown(alignment)}")
         tensors = [self._tensor() for _ in range(count)]
         begin = math.ceil(self.at / alignment) * alignment
         names = frozenset(name for name, *_ in tensors)
         if len(names) < count:
-            _refuse(self.file, "two of its tensors have one name")
+            self._refuse("two of its tensors have one name")
         for name, _, _, offset, size in tensors:
             if begin + offset + size > self.size:
-                _refuse(
-                    self.file,
-                    f"it ends within tensor {_shown(name)}: it was cut, or its sizes are wrong",
+                self._refuse(
+                    f"it ends within tensor {_shown(name)}: it was cut, or its sizes are wrong"
                 )
-        # Tensors that share their bytes would make a small file a large model.
+        # With overlapping tensors a small file could be a large model.
         if sum(size for *_, size in tensors) > self.size:
-            _refuse(self.file, "its tensors overlap")
+            self._refuse("its tensors overlap")
         types = Counter(kind for _, _, kind, _, _ in tensors)
         return [values for _, values, *_ in tensors], MappingProxyType(types), names
 
     def _tensor(self) -> tuple[str, int, str, int, int]:
-        """Name, number of values, type, place and size in bytes of the next one."""
+        """Name, number of values, storage type, offset and bytes of the next tensor."""
         name = self._text(LONGEST_NAME)
         dimensions = self._number(U32)
         if dimensions > MOST_DIMENSIONS:
-            _refuse(self.file, f"tensor {_shown(name)} has {dimensions} dimensions")
+            self._refuse(f"tensor {_shown(name)} has {dimensions} dimensions")
         shape = [self._number(U64) for _ in range(dimensions)]
         kind, offset = self._number(U32), self._number(U64)
         try:
             kind_of = self.gguf.GGMLQuantizationType(kind)
         except ValueError:
-            _raise_unsupported(
-                self.file, f"tensor {_shown(name)} is of type {kind}, which no package here knows"
+            self._raise_unsupported(
+                f"tensor {_shown(name)} is of type {kind}, which no package here knows"
             )
         block, size = self.gguf.GGML_QUANT_SIZES[kind_of]
         values = math.prod(shape)
         if not values or values > block * self.size or (shape or [1])[0] % block:
-            _refuse(self.file, f"tensor {_shown(name)} has shape {shape} as {kind_of.name}")
+            self._refuse(f"tensor {_shown(name)} has shape {shape} as {kind_of.name}")
         return name, values, kind_of.name, offset, values // block * size
 
     def _check_types(self, types: Mapping[str, int]) -> None:
@@ -244,7 +232,16 @@ class _HeaderReader:
             try:
                 self.gguf.dequantize(block, kind)
             except NotImplementedError:
-                _raise_unsupported(self.file, f"its tensors of type {name} cannot be dequantized")
+                self._raise_unsupported(f"its tensors of type {name} cannot be dequantized")
+
+    def _refuse(self, reason: str) -> NoReturn:
+        _refuse(self.file, reason)
+
+    def _raise_unsupported(self, reason: str) -> NoReturn:
+        raise UnsupportedModelError(
+            f"model is {str(self.file)!r}: {reason}; a GGUF file that transformers can dequantize "
+            "is allowed"
+        )
 
     # -- bytes --
 
@@ -256,7 +253,7 @@ class _HeaderReader:
     def _text(self, longest: int) -> str:
         length = self._number(U64)
         if length > longest:
-            _refuse(self.file, f"its header holds a text of {length} bytes")
+            self._refuse(f"its header holds a text of {length} bytes")
         self._skip(length)
         return self.data[self.at - length : self.at].decode("utf-8")
 
@@ -266,25 +263,24 @@ class _HeaderReader:
             self._skip(length)
             self.squared_bytes += length * length
             if self.squared_bytes > MOST_SQUARED_BYTES:
-                _refuse(
-                    self.file,
+                self._refuse(
                     f"its lists of texts are too long, in {_shown(name)}: the squares of their "
-                    f"lengths come to more than {MOST_SQUARED_BYTES}",
+                    f"lengths come to more than {MOST_SQUARED_BYTES}"
                 )
 
     def _skip(self, length: int) -> None:
         self.at += length
         if self.at > self.size:
-            _refuse(self.file, "it ends within its header: it was cut, or its sizes are wrong")
+            self._refuse("it ends within its header: it was cut, or its sizes are wrong")
 
 
 def _shown(value: object) -> str:
-    """A name or value of the file for a message: whatever it holds, in one short line."""
+    """A name or value of the file in one short line, for a message."""
     return one_line(repr(value)[1:-1] if isinstance(value, str) else value, LONGEST_IN_MESSAGE)
 
 
 def _package(file: Path) -> Any:
-    """The package `gguf`. ModelLoadError where what reads GGUF files is not installed."""
+    """The package `gguf`. Raises ModelLoadError if one of PACKAGES is not installed."""
     missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise ModelLoadError(

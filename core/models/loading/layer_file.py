@@ -1,4 +1,4 @@
-"""A cache file of an LLM's layers, from which they are read again in every pass.
+"""A cache file of an LLM's layers, which are read again in every pass.
 
 `KEY.layers` holds each layer's matrices in the layout of the pass, padded to whole blocks of 4 KiB,
 so that O_DIRECT reads a layer in one call and without the page cache. `KEY.safetensors` holds norms
@@ -30,9 +30,9 @@ RECORD, DIGEST = "layers", "sha256"
 
 
 class FileLayers:
-    """A LayerSource over a file that `write_layers` has written. `record`: see `read_record`.
-    `direct`: whether it reads without the page cache. Raises ModelLoadError for a file of another
-    size, and for a layer with another hash when it is first read: in the pass that ends loading."""
+    """A LayerSource over a file of `write_layers`. `record`: see `read_record`. `direct`: whether
+    reads bypass the page cache. Raises ModelLoadError for a file of another size, and for a layer
+    with another hash at its first read, which is in the pass that ends loading."""
 
     def __init__(self, file: Path, record: Mapping[str, Any]) -> None:
         self._path, self._hashes = file, list(record["sha256"])
@@ -95,8 +95,8 @@ def pad_to_blocks(layer: torch.Tensor) -> torch.Tensor:
 
 
 def read_record(file: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]] | None:
-    """The record that `write_layers` wrote for the layer file, and norms and biases by name; None
-    if there is none. Raises ModelLoadError for a file that is not as it was written."""
+    """The record of a layer file, and norms and biases by name; None if there is none. Raises
+    ModelLoadError for a record file that has changed."""
     record_file = file.with_suffix(".safetensors")
     try:
         with safe_open(record_file, framework="pt") as opened:
@@ -125,27 +125,27 @@ def write_layers(
     layers: Iterable[tuple[torch.Tensor, Mapping[str, torch.Tensor]]],
     extra_record: Callable[[], Mapping[str, Any]],
 ) -> None:
-    """Writes layers (uint8, padded) with their norms and biases by name; one layer at a time is in
-    memory. `extra_record`: called after the last one, for further entries of the record. Raises
+    """Writes layers (uint8, padded) with their norms and biases by name, one at a time.
+    `extra_record` is called after the last layer for further entries of the record. Raises
     OSError."""
     partial, hashes, size = file.with_suffix(".part"), [], 0
     vectors: dict[str, torch.Tensor] = {}
     try:
         with partial.open("wb") as out:
-            for layer, own in layers:
+            for layer, layer_vectors in layers:
                 bytes_ = memory_of(layer)
                 hashes.append(hashlib.sha256(bytes_).hexdigest())
                 out.write(bytes_)
                 size = len(layer)
-                vectors |= own
+                vectors |= layer_vectors
             out.flush()
             os.fsync(out.fileno())  # O_DIRECT reads the disk, not the page cache
         partial.rename(file)
-        # The record last: a layer file without one is written again.
+        # The record comes last: a layer file without one is written again.
         text = json.dumps({"size": size, "sha256": hashes, **extra_record()})
         save_file(vectors, partial, metadata={RECORD: text, DIGEST: _digest(text, vectors)})
         partial.rename(file.with_suffix(".safetensors"))
     except SafetensorError as error:  # the disk is full, among others
         raise OSError(str(error)) from error
-    finally:  # after an error or a cancellation the next try needs the space
+    finally:  # after an error or a cancellation, frees the disk space
         partial.unlink(missing_ok=True)

@@ -1,8 +1,8 @@
-"""A head over the first token ids only: most of a small model's pass is its head, and token ids of
-a BPE are in the order of its merges, so that the first ones are most of any text.
+"""A head over the first token ids only: most of a small model's pass is its head, and BPE token ids
+are in the order of merges, so that the first ones are most of any text.
 
-`draft_vocab_size` in config.json names their number. The checkpoint is an ordinary one, which
-transformers opens with its whole head. To a drafter that has no logit for a token its q is 0, which
+`draft_vocab_size` in config.json is their number. The checkpoint is an ordinary one, which
+transformers loads with its whole head. For a token without a logit the drafter's q is 0, which
 every verification rule allows. After FR-Spec (arXiv 2502.14856), which takes the most frequent ids.
 """
 
@@ -22,8 +22,8 @@ FIELD = "draft_vocab_size"
 
 
 class NarrowHead(nn.Module):
-    """A tied head of the first `size` tokens: a view of the input `embeddings`, so that gradients
-    and later changes reach them."""
+    """A tied head of the first `size` tokens: a view of the input `embeddings`, which gradients and
+    later changes reach."""
 
     bias = None
 
@@ -44,8 +44,8 @@ class NarrowHead(nn.Module):
 
 
 def narrow_head(module: Any) -> None:
-    """Narrows the head of a model whose configuration asks for it. Raises ConfigError for a size
-    that its head does not have or that is no number."""
+    """Narrows the head to the `draft_vocab_size` of the configuration, if it has one. Raises
+    ConfigError for an invalid size."""
     size = getattr(module.config, FIELD, None)
     if size is None:
         return

@@ -1,8 +1,8 @@
 """Loads an LLM whose layers do not fit in memory: they are read one at a time, packed for the pass,
 and written into a cache file (`disk`) or host memory (`host`), from which a LayerStream reads them.
 
-transformers reads a small model of the first layers alone, with embedding and head; it is checked
-like any other model, and its layer is the pattern of all.
+transformers reads a small model: embedding, head and one layer for each kind of attention. It is
+checked like any other model, and its layer is the pattern of all layers.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -35,15 +35,15 @@ from core.models.loading.checkpoint import (
 from core.models.loading.fingerprint import Fingerprint, identity_of
 from core.models.loading.gguf_cache import cache_folder, hold_lock, sha256_of
 from core.models.loading.layer_file import FileLayers, pad_to_blocks, read_record, write_layers
-from core.models.loading.reading import read_module, reading_model
+from core.models.loading.reading import info_of, read_module, reading_model
 from core.models.loading.stages import Say
-from core.models.loading.tree_check import checked_model, layer_kinds
+from core.models.loading.tree_check import broken_weights, checked_model, layer_kinds
 from core.models.machine import format_bytes, trim_heap
 from core.models.protocol import chain
 
 __all__ = ["load_offloaded"]
 
-FORMAT = 2  # of layer files; files of another one are not used
+FORMAT = 2  # of layer files; files of another format are not used
 LAYERS = "model.layers."
 FULL = "full_attention"
 
@@ -51,21 +51,19 @@ FULL = "full_attention"
 def load_offloaded(
     source: ModelSource,
     config: Any,
-    info_of: Callable[[Any], ModelInfo],
     dtype: torch.dtype,
     device: torch.device,
     offload: Offload,
     say: Say,
 ) -> HfModel:
-    """The LLM with streamed layers. `info_of`: a module's ModelInfo.
-
-    Raises ModelLoadError, UnsupportedModelError, OutOfMemoryError."""
+    """The LLM with streamed layers. Raises ModelLoadError, UnsupportedModelError,
+    OutOfMemoryError."""
     files = checkpoint_files(source, config)
     say("weights of one layer")
     with reading_model(source):
         module = read_module(source, _small_config(config), dtype).to(device).eval()
         meta = module_without_weights(config)
-        info = replace(info_of(module), parameters=sum(p.numel() for p in meta.parameters()))
+        info = info_of(meta, source, "llm", dtype, device, "")
     say("tree check")
     first = checked_model(module, info)
     _restore_config(module, config)
@@ -85,7 +83,7 @@ def load_offloaded(
     stream = LayerStream(layers, offload.resident, offload.mbps, offload.mode, device)
     weights = packer.weights(vectors)
     forward = streamed_forward(weights, masks, stream, (kernels, packer.element))
-    if kernels is not None and not weights.is_tied:  # the pass has a packed copy of the head
+    if kernels is not None and not weights.is_tied:  # the pass reads its packed copy of the head
         weights = replace(weights, head=weights.head.to("meta"))
         module.lm_head.weight = torch.nn.Parameter(weights.head.t(), requires_grad=False)
     info = replace(info, fingerprint=packer.fingerprint)
@@ -99,7 +97,7 @@ class _LayerPacker:
     """Packs the layers of an offloaded model. `module`: the small model, `lean`: its weights;
     `meta`: the whole module without weights; `kinds`: each layer's kind of attention; `native`:
     whether the pass is compiled. `place_layers` sets `fingerprint` and, for a native pass,
-    `element`, the element type of packed matrices."""
+    `element`: the element type of packed matrices."""
 
     def __init__(
         self,
@@ -116,7 +114,7 @@ class _LayerPacker:
         self._pattern: Any = meta.model.layers[0]
         self._names = list(self._pattern.state_dict())
         state = module.state_dict()
-        self._others = {n: w for n, w in state.items() if not n.startswith(LAYERS)}
+        self._outside_layers = {n: w for n, w in state.items() if not n.startswith(LAYERS)}
         module.model.layers = torch.nn.ModuleList()
         first = lean.layers[0]
         matrices = {name: getattr(first, name).to("meta") for name in MATRICES}
@@ -126,14 +124,14 @@ class _LayerPacker:
     def place_layers(
         self, offload: Offload, say: Any
     ) -> tuple[FileLayers | HostLayers, list[dict[str, torch.Tensor]]]:
-        """Packs all layers into host memory, or into the cache file if it does not exist. Returns
-        the source that a LayerStream reads, and the norms and biases of each layer."""
+        """Packs all layers into host memory, or into the cache file unless it exists. Returns the
+        source for a LayerStream, and the norms and biases of each layer."""
         if offload.mode == "host":
             layers: list[torch.Tensor] = []
             vectors: dict[str, torch.Tensor] = {}
-            for layer, own in self._pack_layers(say):
+            for layer, layer_vectors in self._pack_layers(say):
                 layers.append(self._pin(layer))
-                vectors |= own
+                vectors |= layer_vectors
             return HostLayers(layers), self._by_layer(vectors)
         say("hash of the weights")
         folder = cache_folder() / "layers"
@@ -164,25 +162,25 @@ class _LayerPacker:
         layers = [
             replace(
                 self._lean.layers[0],
-                **{name: vector.to(device) for name, vector in own.items()},
+                **{name: vector.to(device) for name, vector in by_name.items()},
                 sliding=kind == "sliding_attention",
             )
-            for own, kind in zip(vectors, self._kinds, strict=True)
+            for by_name, kind in zip(vectors, self._kinds, strict=True)
         ]
         return replace(self._lean, layers=tuple(layers))
 
     # -- parts --
 
     def _pack_layers(self, say: Any) -> Iterator[tuple[torch.Tensor, dict[str, torch.Tensor]]]:
-        """Each layer's bytes as the pass reads them, padded; its norms and biases by name. Sets
-        `element` before the first and `fingerprint` after the last."""
+        """Each layer's packed bytes, padded, and its norms and biases by name. Sets `element`
+        before the first layer and `fingerprint` after the last."""
         count = len(self._kinds)
-        fingerprint, others = Fingerprint(self._module), iter(self._others.items())
+        fingerprint, outside = Fingerprint(self._module), iter(self._outside_layers.items())
         self.element = self._element() if self._native else None
         # In the order of the whole module: weights before the layers, the layers, those after them.
-        for name, weight in others:
+        for name, weight in outside:
             if name.startswith("model.norm"):
-                rest = [(name, weight), *others]
+                after_layers = [(name, weight), *outside]
                 break
             fingerprint.add(name, weight)
         for i in range(count):
@@ -195,7 +193,7 @@ class _LayerPacker:
             yield pad_to_blocks(self._bytes(layer)), _vectors(i, layer)
             del layer
             trim_heap()  # without it 10 MB of each 30 MB layer were not returned
-        for name, weight in rest:
+        for name, weight in after_layers:
             fingerprint.add(name, weight)
         self.fingerprint = fingerprint.text
 
@@ -215,7 +213,7 @@ class _LayerPacker:
         return torch.from_numpy(packed.view(np.uint8))
 
     def _element(self) -> Any:
-        """The element type of all matrices, the same as without offloading."""
+        """The element type of packed matrices, as without offloading."""
         from core.models.native.packing import is_half, storage_type_of
 
         layers = (self._lean_layer(self._state(i)) for i in range(len(self._kinds)))
@@ -299,15 +297,12 @@ def _restore_config(module: Any, config: Any) -> None:
 
 
 def _check_pass(model: HfModel) -> None:
-    """Raises ModelLoadError unless a pass gives finite logits. It also is the first to read every
-    layer of a layer file, and so checks their hashes."""
+    """Raises ModelLoadError unless a pass gives finite logits. It is also the first to read every
+    layer of a layer file, which checks their hashes."""
     row = model.open_row()
     try:
         logits = model.forward([chain(row, [1, 2], last_only=True)])[0]
     finally:
         model.close_row(row)
     if not bool(torch.isfinite(logits).all()):
-        raise ModelLoadError(
-            f"model {model.info.name} gives values that are no numbers (NaN or infinite): its "
-            "weights are broken, or too large for this dtype; whole weights are allowed"
-        )
+        raise broken_weights(model.info.name)

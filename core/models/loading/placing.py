@@ -1,6 +1,5 @@
-"""A model's device, dtype and memory, and free memory, before anything is loaded.
-
-Nothing here reads weights; for a model that is not downloaded yet the catalog's figures count.
+"""A model's device, dtype and memory, before anything is loaded. Reads no weights; for a model that
+is not downloaded yet the catalog has estimates.
 """
 
 from __future__ import annotations
@@ -54,11 +53,8 @@ SMALL_ENOUGH_FOR_FLOAT32 = 200_000_000
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What one model needs for its weights: `bytes` in memory as `dtype`.
-
-    `parameters` and `bytes` are estimates, 0 if unknown. `here`: its weights are on
-    this machine; else they are to be downloaded.
-    """
+    """Memory for a model's weights: `bytes` as `dtype`. `parameters` and `bytes` are estimates, 0
+    if unknown. `here`: whether the weights are on this machine."""
 
     name: str
     parameters: int
@@ -71,7 +67,7 @@ class Need:
 
 
 def device_of(name: str) -> torch.device:
-    """The device behind `auto`, `cpu` or `cuda`. Raises ModelLoadError where it is not there."""
+    """The device for `auto`, `cpu` or `cuda`. Raises ModelLoadError if there is none."""
     cuda = torch.cuda.is_available()
     if name == "cuda" and not cuda:
         raise ModelLoadError("device is 'cuda': no CUDA device is at hand; choose auto or cpu")
@@ -79,7 +75,7 @@ def device_of(name: str) -> torch.device:
 
 
 def dtype_of(name: str, source: str, device: torch.device) -> torch.dtype:
-    """The dtype behind a name; `auto` looks at the model and the device."""
+    """The dtype for a name; `auto` depends on the model and the device."""
     return DTYPES[name] if name != "auto" else _dtype_for(name, _parameters(source), device)
 
 
@@ -93,7 +89,7 @@ def _dtype_for(name: str, parameters: int, device: torch.device) -> torch.dtype:
 
 
 def auto_dtype_words() -> str:
-    """What `auto` comes to on this machine, in a sentence."""
+    """A sentence on the dtypes of `auto` on this machine."""
     large = f"above {SMALL_ENOUGH_FOR_FLOAT32 // 10**6}M parameters"
     if _cpu_has_bfloat16():
         cpu = f"float32 on the CPU, bfloat16 {large}"
@@ -120,8 +116,8 @@ def resolve_llm(llm: str) -> str:
 
 
 def expand_bundled(ssm: str, llm: str = BUNDLED) -> tuple[str, ...]:
-    """The folders of all SSMs that come with SpecScope for this LLM for `bundled`, one's for its
-    name; any other name unchanged."""
+    """For `bundled` the folders of all SSMs that come with SpecScope for this LLM, for the name of
+    one its folder; any other name unchanged."""
     if ssm == BUNDLED:
         return tuple(map(str, bundled_ssms(llm)))
     return (next((str(path) for path in bundled_ssms(llm) if path.name == ssm), ssm),)
@@ -131,8 +127,8 @@ def expand_bundled(ssm: str, llm: str = BUNDLED) -> tuple[str, ...]:
 
 
 def need_of(name: str, dtype: str, device: torch.device) -> Need:
-    """What a folder, a GGUF file or a hub id needs, without a network. ModelError if it is a path
-    with nothing to load."""
+    """The Need of a folder, GGUF file or hub id, without a network. Raises ModelError for a path
+    without a model."""
     if name == SMOLLM2:
         local = local_smollm2()
         need = need_of(local.name if local else SMOLLM2_ID, dtype, device)
@@ -148,7 +144,7 @@ def need_of(name: str, dtype: str, device: torch.device) -> Need:
         name=name,
         parameters=parameters,
         dtype=str(torch_dtype).removeprefix("torch."),
-        # Weights that are here count by their files' headers, others by the catalog.
+        # From the files' headers, else from the catalog.
         bytes=size or parameters * torch_dtype.itemsize,
         here=size > 0 or is_path(name) or snapshot(name) is not None,
     )
@@ -162,12 +158,12 @@ def _need_of_file(name: str, dtype: str, device: torch.device) -> Need:
 
 
 def free_bytes(device: torch.device) -> int | None:
-    """Free memory of the device now; None where the system does not tell."""
+    """Free memory of the device; None if unknown."""
     return available_bytes(device)
 
 
 def check_memory(needs: Sequence[Need], device: torch.device) -> None:
-    """Raises OutOfMemoryError where these models do not fit together in what is free now."""
+    """Raises OutOfMemoryError if these models together do not fit in free memory."""
     needed, free = sum(need.bytes for need in needs), free_bytes(device)
     if free is None or needed <= free:
         return

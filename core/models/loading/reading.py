@@ -18,16 +18,19 @@ from core.errors import (
     UnsupportedModelError,
     one_line,
 )
+from core.events import ModelInfo
 from core.models.loading.catalog import ALLOWED, ModelSource
+from core.models.loading.differences import context_length_of
 from core.models.loading.gguf_cache import check_complete
 
 __all__ = [
     "architecture_of",
+    "info_of",
     "quiet_transformers",
     "read_config",
     "read_module",
     "reading_model",
-    "unreadable",
+    "read_error",
 ]
 
 
@@ -43,7 +46,7 @@ def read_config(source: ModelSource) -> Any:
         raise UnsupportedModelError(
             f"model {source} is of type {config.model_type}: a decoder-only model is allowed"
         )
-    config.return_dict = True  # as `generate` asks for, whatever the folder says
+    config.return_dict = True  # as in `generate`, whatever the folder's config says
     return config
 
 
@@ -51,8 +54,8 @@ def read_module(
     source: ModelSource, config: Any, dtype: torch.dtype, distributed: Any = None
 ) -> Any:
     """The module of this configuration with its weights, on the CPU; with `distributed`
-    (transformers' DistributedConfig) this rank's part of it. To be called within `reading_model`:
-    raises whatever transformers does."""
+    (transformers' DistributedConfig) this rank's part of it. Called within `reading_model`: raises
+    any error of transformers."""
     from transformers import AutoModelForCausalLM
 
     loaded: Any = AutoModelForCausalLM.from_pretrained(
@@ -66,7 +69,6 @@ def read_module(
         **({} if distributed is None else {"distributed_config": distributed}),
     )
     module, report = loaded
-    # transformers would fill missing weights with random numbers and only warn.
     check_complete(report)
     return module
 
@@ -78,7 +80,7 @@ def reading_model(source: ModelSource) -> Iterator[None]:
     try:
         yield
     except ConfigError as error:  # a field of the model's own configuration
-        raise ModelLoadError(unreadable("model", source, error)) from error
+        raise read_error("model", source, error) from error
     except SpecScopeError:
         raise
     except UnpicklingError as error:
@@ -87,15 +89,37 @@ def reading_model(source: ModelSource) -> Iterator[None]:
             "them was run; a folder with safetensors is allowed"
         ) from error
     except MODEL_FAULTS as error:
-        raise ModelLoadError(unreadable("model", source, error)) from error
+        raise read_error("model", source, error) from error
 
 
-def unreadable(what: str, source: ModelSource, error: Exception) -> str:
-    """Why a model or tokenizer (`what`) cannot be read, in one line."""
+def info_of(
+    module: Any,
+    source: ModelSource,
+    role: str,
+    dtype: torch.dtype,
+    device: torch.device,
+    fingerprint: str,
+) -> ModelInfo:
+    """The ModelInfo of a whole module, with or without weights."""
+    return ModelInfo(
+        name=source.title,
+        role=role,
+        parameters=sum(p.numel() for p in module.parameters()),
+        architecture=type(module).__name__,
+        vocab_size=module.get_output_embeddings().weight.shape[0],
+        context_length=context_length_of(module),
+        dtype=str(dtype).removeprefix("torch."),
+        device=str(device),
+        fingerprint=fingerprint,
+    )
+
+
+def read_error(what: str, source: ModelSource, error: Exception) -> ModelLoadError:
+    """The error for a model or tokenizer (`what`) that cannot be read, in one line."""
     reason = one_line(error) or type(error).__name__
-    if "ignore_mismatched_sizes" in reason:  # transformers' hint at a report that is not shown
+    if "ignore_mismatched_sizes" in reason:  # refers to a report that is turned off
         reason = "its weights have other shapes than its config.json says"
-    return f"{what} is {str(source)!r}: it cannot be read ({reason}); {ALLOWED}"
+    return ModelLoadError(f"{what} is {str(source)!r}: it cannot be read ({reason}); {ALLOWED}")
 
 
 def architecture_of(config: Any) -> str:
@@ -110,11 +134,8 @@ def _class_of(config: Any) -> Any:
 
 
 def _attention_of(config: Any) -> str:
-    """The attention implementation to ask transformers for: one that takes additive 4-D masks.
-
-    A model's folder may name another, whose package is missing or whose kernel crashes on such
-    masks.
-    """
+    """transformers' name of an attention implementation that takes additive 4-D masks. The one in a
+    model's folder may not be installed, or may crash on such masks."""
     kind = _class_of(config)
     return "sdpa" if getattr(kind, "_supports_sdpa", False) else "eager"
 
@@ -122,7 +143,7 @@ def _attention_of(config: Any) -> str:
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
     """Turns off transformers' progress bars, which would interrupt the text that `python -m core`
-    streams, and its reports: errors of this project say what is wrong with a model."""
+    streams, and its reports, which this project's errors replace."""
     from transformers.utils import logging
 
     quiet: Any = logging.disable_progress_bar

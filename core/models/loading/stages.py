@@ -1,5 +1,5 @@
-"""Stages of a loading as lines of a terminal: only those that happen once for a model and take
-long. `load_models` says every stage; a page shows all of them."""
+"""Stages of loading. `load_models` reports every stage, and a page shows all; a terminal shows only
+the long ones, which happen once for a model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TextIO
 __all__ = ["LONG_STAGES", "Say", "StageLines", "same_stage"]
 
 Say = Callable[[str], None]
-"""Called with each stage of a loading before it begins; an exception from it ends the loading."""
+"""Called with each stage of loading before it begins; an exception from it ends loading."""
 
 LONG_STAGES = (
     "downloading", "dequantizing", "reading the GGUF", "writing", "waiting", "placing",
@@ -19,12 +19,12 @@ DIGITS = str.maketrans("", "", "0123456789")
 
 
 def same_stage(one: str, other: str) -> bool:
-    """Whether two stages differ in their numbers alone: how far one and the same stage is."""
+    """Whether two stages differ only in their numbers: the progress of one stage."""
     return one.translate(DIGITS) == other.translate(DIGITS)
 
 
 class StageLines:
-    """A `say` that writes long stages: on a terminal one line that is rewritten, else a line for
+    """A `Say` that writes long stages: one line that is rewritten on a terminal, else a line for
     each stage."""
 
     def __init__(self, out: TextIO) -> None:
@@ -42,7 +42,7 @@ class StageLines:
         self._last = stage
 
     def end(self) -> None:
-        """The terminal's line ends; what follows begins on one of its own."""
+        """Erases the terminal's line, so that other output begins at its start."""
         if self._terminal and _is_long(self._last):
             self._write(ERASE)
         self._last = ""

@@ -1,7 +1,7 @@
-"""The load-time check: a two-branch tree must give the logits that plain passes give.
+"""The load-time check: a two-branch tree must give the logits of plain passes.
 
-It finds architectures whose attention is not position- and mask-driven (state space, linear
-attention, ALiBi) whatever they are called, and the way a model wants its masks.
+It rejects architectures whose attention does not follow positions and masks (state space, linear
+attention, ALiBi), whatever their name, and finds the form in which a model takes its masks.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from core.models.protocol import Feed, chain
 from core.trees.tree import ROOT
 
 __all__ = [
+    "broken_weights",
     "checked_model",
     "difference",
     "layer_kinds",
@@ -41,53 +42,56 @@ KNOWN_LAYERS = frozenset({"full_attention", "sliding_attention", "attention", "g
 def checked_model(
     module: Any, info: ModelInfo, faster: Callable[[HfModel, Any], HfModel] | None = None
 ) -> HfModel:
-    """The model behind LanguageModel, with the first mask kind whose tree passes are exact.
+    """The module as a LanguageModel, with the first mask kind whose tree passes are exact.
 
-    `faster`: makes a model with a faster pass of the one through the module, by default on fused
-    weights. Raises UnsupportedModelError naming the architecture and what was seen; ModelLoadError
-    where the weights give no numbers.
+    `faster`: makes a model with a faster pass from the one through the module, by default over
+    fused weights. Raises UnsupportedModelError with the architecture and the reasons;
+    ModelLoadError if logits are not finite.
     """
-    unknown_layers = [
-        f"layers of {kind}" for kind in sorted(layer_kinds(module.config) - KNOWN_LAYERS)
-    ]
     # Chunked or local layers would pass the check, whose prefix is short, and fail past it.
-    # A wrong kind of mask shows as an error or as a difference; the next one is tried.
-    for masks in mask_kinds(module.config) if not unknown_layers else ():
+    reasons = [f"layers of {kind}" for kind in sorted(layer_kinds(module.config) - KNOWN_LAYERS)]
+    # A wrong mask kind gives an error or a difference; the next one is tried.
+    for masks in mask_kinds(module.config) if not reasons else ():
         try:
             model = HfModel(module, info, masks)
             error = tree_error(model, module)
-        except MODEL_FAULTS as failure:  # without our kind of cache, mask or position ids
-            unknown_layers.append(
+        except MODEL_FAULTS as failure:  # the module does not take the cache, mask or position ids
+            reasons.append(
                 f"{type(failure).__name__}: {(str(failure).splitlines() or [''])[0][:200]}"
             )
             continue
         if error <= tolerance(model.dtype):
-            return (faster or _leanest)(model, module)
+            return (faster or _lean_model)(model, module)
         if not math.isfinite(error):
-            raise ModelLoadError(
-                f"model {info.name} gives values that are no numbers (NaN or infinite): its "
-                "weights are broken, or too large for this dtype; whole weights are allowed"
-            )
-        unknown_layers.append(f"tree and plain passes differ by {error:.2g}")
+            raise broken_weights(info.name)
+        reasons.append(f"tree and plain passes differ by {error:.2g}")
     raise UnsupportedModelError(
-        f"model {info.name} has architecture {info.architecture} ({'; '.join(unknown_layers)}): "
+        f"model {info.name} has architecture {info.architecture} ({'; '.join(reasons)}): "
         "a decoder-only model with softmax attention, full or sliding, and rotary or learned "
         "positions is allowed"
     )
 
 
-def _leanest(model: HfModel, module: Any) -> HfModel:
-    """The same model by the lean pass, where its kind has one and its tree passes are exact too."""
+def broken_weights(name: str) -> ModelLoadError:
+    """The error for a model whose logits are not finite."""
+    return ModelLoadError(
+        f"model {name} gives values that are no numbers (NaN or infinite): its weights are broken, "
+        "or too large for this dtype; whole weights are allowed"
+    )
+
+
+def _lean_model(model: HfModel, module: Any) -> HfModel:
+    """The model with the lean pass, if its architecture has one whose tree passes are exact."""
+    # The module's weights become views of the fused ones: there is no second copy.
     weights = lean_weights(module)
     if weights is None:
         return model
-    # Making it has turned the module's weights into views: no second copy is in memory.
     lean = HfModel(module, model.info, model.masks, weights)
     return lean if tree_error(lean, module) <= tolerance(lean.dtype) else model
 
 
 def layer_kinds(config: Any) -> set[str]:
-    """What the configuration calls its layers' attention; empty where it does not say."""
+    """The configuration's names of its layers' attention; empty if it has none."""
     for field in ("layer_types", "attention_layers"):
         if kinds := getattr(config, field, None):
             return set(kinds)
@@ -95,7 +99,7 @@ def layer_kinds(config: Any) -> set[str]:
 
 
 def mask_kinds(config: Any) -> list[MaskKind]:
-    """The mask kinds to try, the likeliest first."""
+    """The mask kinds to try, the most likely first."""
     window = int(getattr(config, "sliding_window", None) or 0)
     kinds = layer_kinds(config)
     if kinds and "sliding_attention" not in kinds:
@@ -114,10 +118,8 @@ def tolerance(dtype: torch.dtype) -> float:
 
 
 def tree_error(model: HfModel, module: Any) -> float:
-    """Largest difference of logits between one tree pass and plain passes of its two branches.
-
-    Relative to the largest logit, where that is above 1. The prefix is longer than a short window.
-    """
+    """Largest `difference` between one tree pass and plain passes of its two branches. The prefix
+    is longer than a short window."""
     plain = partial(plain_logits, module, model.device)
     return max(difference(plain(path), got) for got, path in tree_logits(model))
 
@@ -137,8 +139,7 @@ def tree_logits(model: HfModel) -> list[tuple[torch.Tensor, list[int]]]:
         #      a ── b          a, c: children of the prefix
         #      c ── d ── e
         logits = model.forward([Feed(row, [a, c, b, d, e], [ROOT, ROOT, 0, 1, 3])])[0]
-        # The longer branch must also survive its commit.
-        # Node numbers of the feed above: c, d, e.
+        # The longer branch must also survive its commit: nodes c, d, e.
         model.commit(row, [1, 3, 4])
         after = model.forward([chain(row, [b])])[0]
     finally:
@@ -152,19 +153,20 @@ def tree_logits(model: HfModel) -> list[tuple[torch.Tensor, list[int]]]:
 
 @torch.inference_mode()
 def plain_logits(module: Any, device: torch.device, path: Sequence[int]) -> torch.Tensor:
-    """Logits (V,) after these tokens by the module itself. The plain pass makes its own mask and
-    positions: it shares nothing with the pass under test."""
+    """Logits (V,) after these tokens by the module itself, which makes its own mask and positions:
+    it shares no code with the pass under test."""
     logits: torch.Tensor = module(input_ids=torch.tensor([path], device=device)).logits[0, -1]
     return logits.float()
 
 
 def difference(plain: torch.Tensor, got: torch.Tensor) -> float:
-    """Relative to the largest logit, where that is above 1; infinite where one is no number."""
+    """Largest difference, relative to the largest logit if that is above 1; infinite if a logit is
+    not finite."""
     if not bool(torch.isfinite(plain).all() & torch.isfinite(got).all()):
         return float("inf")
     return float((got - plain).abs().max() / plain.abs().max().clamp(min=1.0))
 
 
 def _some_ids(vocab_size: int, count: int) -> list[int]:
-    # Spread over the vocabulary, none repeated, the first ids (special tokens) left out.
+    # Spread over the vocabulary, without repetition and without the first ids (special tokens).
     return [(7 + 37 * i) % max(1, vocab_size - 5) + min(5, vocab_size - 1) for i in range(count)]

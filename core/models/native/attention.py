@@ -2,10 +2,10 @@
 registers.
 
 Keys are processed a vector of slots at a time, values one slot (or two) at a time over vectors of
-the head's dimensions. The order of every sum is fixed, and no sum waits for memory.
+the head's dimensions. The order of every sum is fixed.
 """
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc, untyped-decorator"
-# numba types these functions, by what they are called with.
+# numba infers the types of these functions from their arguments.
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from core.models.native.compiling import registers
+from core.models.native.compiling import internal_function, registers
 from core.models.native.weight_formats import WeightFormat, broadcast, kind_of
 
 __all__ = ["MAX_VECTORS", "SlotRange", "key_products", "vector", "value_sums"]
 
 MAX_VECTORS = 8
-"""Vectors of a head's dimensions that one call processes at most."""
+"""Most vectors of a head's dimensions that one call processes."""
 
 
 class SlotRange(NamedTuple):
     """`base`: offset of a head's slot 0 in keys or values; `size`: dimensions of a slot; `begin`:
-    the first dimension to process; `onto`: not 0 to add to the output, 0 to overwrite it."""
+    the first dimension to process; `onto`: 0 to overwrite the output, else it is added to."""
 
     base: int
     size: int
@@ -38,7 +38,7 @@ class SlotRange(NamedTuple):
 
 @intrinsic
 def vector(typing):
-    """Numbers of a vector."""
+    """float32 lanes of a vector register."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return ir.IntType(64)(registers()[0])
@@ -48,8 +48,8 @@ def vector(typing):
 
 @intrinsic
 def key_products(typing, count, part, seen, weights, keys, q):
-    """weights[j] += q k of slot seen[j], over `count` vectors, 1 to MAX_VECTORS, from the part's
-    `begin` on; = instead of += unless it goes `onto` it. They have room for whole vectors."""
+    """weights[j] += q k of slot seen[j], over `count` vectors, 1 to MAX_VECTORS, from dimension
+    `part.begin` on; = instead of += if `part.onto` is 0. `weights` has room for whole vectors."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         _dispatch(_emit_key_products, context, builder, signature, arguments)
@@ -61,7 +61,7 @@ def key_products(typing, count, part, seen, weights, keys, q):
 @intrinsic
 def value_sums(typing, count, part, seen, weights, values, to):
     """to += the sum over j of weights[j] v of slot seen[j], in `count` vectors, 1 to MAX_VECTORS,
-    from the part's `begin` on; = instead of += unless it goes `onto` it."""
+    from dimension `part.begin` on; = instead of += if `part.onto` is 0."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         _dispatch(_emit_value_sums, context, builder, signature, arguments)
@@ -78,15 +78,13 @@ def _dispatch(
     arguments: Any,
 ) -> None:
     """Calls the function for this number of vectors: one is generated for each."""
-    seen, weights, kept, operand = (
+    seen, weights, keys_or_values, operand = (
         context.make_array(signature.args[i])(context, builder, arguments[i]) for i in (2, 3, 4, 5)
     )
-    part, kind = (
-        SlotRange(*cgutils.unpack_tuple(builder, arguments[1])),
-        kind_of(signature.args[4].dtype),
-    )
-    # Address of slot 0 in this head's keys or values, at the first dimension to process.
-    begin = builder.gep(kept.data, [builder.add(part.base, part.begin)])
+    part = SlotRange(*cgutils.unpack_tuple(builder, arguments[1]))
+    kind = kind_of(signature.args[4].dtype)
+    # Slot 0 of this head, at the first dimension to process.
+    begin = builder.gep(keys_or_values.data, [builder.add(part.base, part.begin)])
     slots = cgutils.unpack_tuple(builder, seen.shape)[0]
     operand_at = builder.gep(operand.data, [part.begin])
     call_args = [begin, part.size, seen.data, slots, weights.data, operand_at, part.onto]
@@ -103,17 +101,14 @@ def _dispatch(
 
 
 class _SlotLoop:
-    """An LLVM function that loops over a head's slots; callers write its blocks."""
+    """An LLVM function that loops over a head's slots; its blocks are emitted by the caller."""
 
     def __init__(self, module: Any, name: str, kind: WeightFormat, count: int) -> None:
         self.int64, self.float32 = int64, float32 = ir.IntType(64), ir.FloatType()
         numbers, slots = float32.as_pointer(), ir.IntType(32).as_pointer()
-        arg_types = [kind.kept.as_pointer(), int64, slots, int64, numbers, numbers, int64]
-        self.function = ir.Function(module, ir.FunctionType(ir.VoidType(), arg_types), name)
-        # Internal and not inlined: one copy serves all callers, or compiling takes seconds more.
-        self.function.linkage = "internal"
-        self.function.attributes.add("noinline")
-        self.kept, self.size, self.seen, self.slots, self.weights, self.operand, self.onto = (
+        arg_types = [kind.w_type.as_pointer(), int64, slots, int64, numbers, numbers, int64]
+        self.function = internal_function(module, name, arg_types)
+        self.slot_0, self.size, self.seen, self.slots, self.weights, self.operand, self.onto = (
             self.function.args
         )
         self.kind, self.count, self.lanes = kind, count, registers()[0]
@@ -127,7 +122,7 @@ class _SlotLoop:
         """Vectors of the j-th slot."""
         # `seen` is int32, half the memory of int64.
         slot = builder.sext(builder.load(builder.gep(self.seen, [j])), self.int64)
-        place = builder.gep(self.kept, [builder.mul(slot, self.size)])
+        place = builder.gep(self.slot_0, [builder.mul(slot, self.size)])
         return self.kind.vectors(builder, place, self.lanes, self.count)
 
     def operand_vectors(self, builder: Any) -> list[Any]:
@@ -145,10 +140,10 @@ class _SlotLoop:
 
 
 def _emit_key_products(module: Any, count: int, kind: WeightFormat) -> Any:
-    """A vector of slots at a time; past the end the last slot is repeated, and its weights there
-    are never read."""
-    name = f"matched_{count}_{kind.name}"
-    # Emitted once a module, however often it is called.
+    """A vector of slots at a time; past the end the last slot is repeated, whose weights there are
+    never read."""
+    name = f"key_products_{count}_{kind.name}"
+    # Emitted once for each module.
     if name in module.globals:
         return module.globals[name]
     loop = _SlotLoop(module, name, kind, count)
@@ -156,7 +151,7 @@ def _emit_key_products(module: Any, count: int, kind: WeightFormat) -> Any:
     int64, builder = loop.int64, ir.IRBuilder(entry)
     # The query stays in registers over all slots.
     query = [builder.load(place, align=4) for place in loop.operand_vectors(builder)]
-    # A select instead of a branch: the first part of a head overwrites what is in `weights`.
+    # A select instead of a branch: the first part of a head overwrites `weights`.
     fresh = builder.icmp_signed("==", loop.onto, int64(0))
     last = builder.sub(loop.slots, int64(1))
     builder.cbranch(builder.icmp_signed(">", loop.slots, int64(0)), body, end)
@@ -165,9 +160,9 @@ def _emit_key_products(module: Any, count: int, kind: WeightFormat) -> Any:
 
     def product(k: int) -> Any:
         """Partial sums of q k of one slot: a vector still to be reduced."""
-        mine = builder.add(j, int64(k))
-        mine = builder.select(builder.icmp_signed("<", mine, last), mine, last)
-        keys = loop.vectors(builder, mine)
+        index = builder.add(j, int64(k))
+        index = builder.select(builder.icmp_signed("<", index, last), index, last)
+        keys = loop.vectors(builder, index)
         # Two accumulators hide the latency of multiply-add.
         sums = [builder.fmul(query[v], keys[v]) for v in range(min(count, 2))]
         for v in range(2, count):
@@ -189,14 +184,13 @@ def _emit_key_products(module: Any, count: int, kind: WeightFormat) -> Any:
 
 def _sum_vectors(builder: Any, vector: Callable[[int], Any], of: range) -> Any:
     """Horizontal sums of `lanes` vectors as one vector: element j is the sum of vector j's
-    elements, each in the same order. Adds two vectors at a time, so that no lane of an addition is
-    idle."""
+    elements, each in the same order. Adds two vectors at a time, so that no lane is idle."""
     if len(of) == 1:
         return vector(of[0])
     each = len(of) // 2
     two = [_sum_vectors(builder, vector, half) for half in (of[:each], of[each:])]
-    # Both have blocks of one number of each of their vectors. Those of the same four are added
-    # first: to cross from one four to another takes a processor longer.
+    # Blocks of `each` partial sums of each vector. Blocks within 128 bits are added first: crossing
+    # them takes longer.
     apart = 2 if each == 1 else 1
     lanes = two[0].type.count
     lower = [block for block in range(lanes // each) if block // apart % 2 == 0]
@@ -205,16 +199,16 @@ def _sum_vectors(builder: Any, vector: Callable[[int], Any], of: range) -> Any:
 
 
 def _blocks(builder: Any, two: list[Any], blocks: list[int], each: int) -> Any:
-    """These blocks of two vectors, the first's and the second's in turns."""
+    """These blocks of two vectors, alternating between the two."""
     lanes = two[0].type.count
     at = [v * lanes + block * each + i for block in blocks for v in (0, 1) for i in range(each)]
     return builder.shuffle_vector(*two, ir.Constant(ir.VectorType(ir.IntType(32), lanes), at))
 
 
 def _emit_value_sums(module: Any, count: int, kind: WeightFormat) -> Any:
-    """With few vectors even and odd slots have accumulators of their own, so that a multiply-add
-    does not wait for the one before."""
-    name = f"weighed_{count}_{kind.name}"
+    """With few vectors even and odd slots have separate accumulators, so that a multiply-add does
+    not wait for the one before."""
+    name = f"value_sums_{count}_{kind.name}"
     if name in module.globals:
         return module.globals[name]
     loop = _SlotLoop(module, name, kind, count)
@@ -228,17 +222,17 @@ def _emit_value_sums(module: Any, count: int, kind: WeightFormat) -> Any:
     fresh = builder.icmp_signed("==", loop.onto, int64(0))
     before = [builder.select(fresh, loop.zero, builder.load(place, align=4)) for place in places]
 
-    def further(j: Any, sums: list[Any]) -> list[Any]:
+    def add_slot(j: Any, sums: list[Any]) -> list[Any]:
         weight = builder.load(builder.gep(loop.weights, [j]))
         one, values = broadcast(builder, weight, loop.lanes), loop.vectors(builder, j)
         return [kind.multiply_add(builder, sums[v], one, values[v]) for v in range(count)]
 
-    # Slots that the unrolled loop takes; with two sides an odd last one is left.
+    # Slots of the unrolled loop; with two sides an odd last one is left over.
     even = builder.and_(loop.slots, int64(-sides))
     builder.cbranch(builder.icmp_signed(">", even, int64(0)), body, left)
     builder.position_at_end(body)
     j, sums = builder.phi(int64), [loop.phis(builder) for _ in range(sides)]
-    totals = [further(builder.add(j, int64(side)), sums[side]) for side in range(sides)]
+    totals = [add_slot(builder.add(j, int64(side)), sums[side]) for side in range(sides)]
     following = builder.add(j, int64(sides))
     builder.cbranch(builder.icmp_signed("<", following, even), body, left)
     initial = [before, zeros][:sides]
@@ -251,11 +245,11 @@ def _emit_value_sums(module: Any, count: int, kind: WeightFormat) -> Any:
         _add_incoming(so_far[side], (initial[side], entry), (totals[side], body))
     builder.cbranch(builder.icmp_signed("<", even, loop.slots), last, end)
     builder.position_at_end(last)
-    one_more = further(even, so_far[0])
+    with_last = add_slot(even, so_far[0])
     builder.branch(end)
     builder.position_at_end(end)
     sums_out = loop.phis(builder)
-    _add_incoming(sums_out, (so_far[0], left), (one_more, last))
+    _add_incoming(sums_out, (so_far[0], left), (with_last, last))
     # Even and odd sums are added last, in one order.
     for other in so_far[1:]:
         sums_out = [builder.fadd(*two) for two in zip(sums_out, other, strict=True)]

@@ -7,7 +7,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pickle import PickleError
 from types import MappingProxyType
@@ -41,18 +41,20 @@ __all__ = [
     "registers",
     "round_like",
     "interleaves_weights",
+    "internal_function",
+    "llvm_intrinsic",
 ]
 
-# Allowed in all functions: fused multiply-add, no care for NaN and signed zeros. None of them
-# changes the order of a sum.
+# Allowed in all functions: fused multiply-add; NaN and signed zeros are ignored. The order of sums
+# does not change.
 IN_ORDER = ("contract", "nnan", "nsz")
-# Only compiled code calls them: without a way in from Python a sixth of the compiling is saved.
+# Only compiled code calls them: without wrappers for Python compiling takes a sixth less time.
 INNER = MappingProxyType({"no_cpython_wrapper": True, "no_cfunc_wrapper": True})
-# No compiled function allocates: reference counting of the arrays that are passed took a fifth of a
+# No compiled function allocates, so arguments need no reference counting, which took a fifth of a
 # pass of eight tokens.
 UNCOUNTED = MappingProxyType({"_nrt": False})
 
-# What numba raises, and what a broken or read-only cache folder does.
+# Errors of numba, and of a broken or read-only cache folder.
 COMPILER_FAULTS = (
     NumbaError,
     ArithmeticError,
@@ -104,16 +106,15 @@ def _compile(function: F, math: tuple[str, ...], **options: bool) -> F:
 
 LINE = 64
 """Bytes of a cache line."""
-# Linux on x86-64: arch_prctl, its request for permission to use a register set, and that set:
-# tiles.
+# Linux on x86-64: arch_prctl, its request for permission to use a register set, and the set's
+# number.
 SYS_ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, TILE_DATA = 158, 0x1023, 18
 
 
 @cache
 def cpu_features() -> frozenset[str]:
-    """CPU features that numba compiles for: fewer than the processor has if NUMBA_CPU_NAME,
-    NUMBA_CPU_FEATURES or NUMBA_ENABLE_AVX say so. LLVM aborts on an intrinsic without its feature.
-    """
+    """CPU features that numba compiles for, which NUMBA_CPU_NAME, NUMBA_CPU_FEATURES and
+    NUMBA_ENABLE_AVX may restrict. LLVM aborts on an intrinsic whose feature is missing."""
     _, _, features = cpu_target.target_context.codegen().magic_tuple()
     return frozenset(one[1:] for one in features.split(",") if one.startswith("+"))
 
@@ -138,9 +139,9 @@ def multiplies_pairs() -> bool:
 
 @cache
 def multiplies_tiles() -> bool:
-    """Whether compiled code may use AMX tiles of bfloat16. The kernel has to permit it to the
-    process, and refuses if a thread's alternate signal stack is too small for the tiles' state.
-    Other formats round sums differently; nothing else depends on it."""
+    """Whether compiled code may use AMX tiles of bfloat16. Linux grants a process permission on
+    request, unless a thread's alternate signal stack is too small for the tiles' state. Only the
+    rounding of sums depends on it."""
     if not {"amx-tile", "amx-bf16", "avx512f"} <= cpu_features() or sys.platform != "linux":
         return False
     status: int = ctypes.CDLL(None).syscall(SYS_ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, TILE_DATA)
@@ -155,15 +156,29 @@ def interleaves_weights() -> bool:
 
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc, untyped-decorator"
-# numba types these functions, by what they are called with.
+# numba infers the types of these functions from their arguments.
+
+
+def llvm_intrinsic(module: Any, name: str, result: Any, arg_types: Sequence[Any]) -> Any:
+    """Declares an intrinsic function of LLVM in a module, once."""
+    return cgutils.get_or_insert_function(module, ir.FunctionType(result, arg_types), name)
+
+
+def internal_function(module: Any, name: str, arg_types: Sequence[Any]) -> Any:
+    """A new LLVM function without a result. Not inlined: one copy serves all callers, since copies
+    take seconds more to compile."""
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), arg_types), name)
+    function.linkage = "internal"
+    function.attributes.add("noinline")
+    return function
 
 
 @intrinsic
 def number(typing, storage_type):
-    """A stored number as float32; 16 bits are the upper half of it (bfloat16)."""
+    """A stored number as float32; a bfloat16 (uint16) is its upper half."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        # float32 arrays need nothing; both branches are chosen while compiling.
+        # Decided at compile time: float32 needs no conversion.
         if storage_type != types.uint16:
             return arguments[0]
         bits = builder.zext(arguments[0], ir.IntType(32))
@@ -174,7 +189,7 @@ def number(typing, storage_type):
 
 @intrinsic
 def round_like(typing, like, x):
-    """A float32 as an array of this type stores it: as bfloat16 rounded to nearest, ties to
+    """A float32 in the element type of array `like`; bfloat16 is rounded to nearest, ties to
     even."""
     like_dtype = like.dtype
 
@@ -183,7 +198,7 @@ def round_like(typing, like, x):
             return arguments[1]
         bits, one = ir.IntType(32), ir.IntType(32)(1)
         value = builder.bitcast(arguments[1], bits)
-        # Ties to even: adding 0x7FFF + the last bit that stays carries exactly where it must.
+        # Adding 0x7FFF + the lowest remaining bit carries exactly where rounding goes up.
         odd = builder.and_(builder.lshr(value, bits(16)), one)
         nearest = builder.add(value, builder.add(odd, bits(0x7FFF)))
         return builder.trunc(builder.lshr(nearest, bits(16)), ir.IntType(16))

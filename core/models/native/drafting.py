@@ -1,6 +1,6 @@
 """The part of drafting between two forward passes, as native code: reads logits, adds children,
-decides whether to draft another level, writes the next pass's inputs. In Python this takes longer
-than a small model's pass.
+decides whether to draft another level, writes the next pass's inputs. In Python this would take
+longer than a small model's pass.
 """
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc, untyped-decorator"
 # numba infers the types of these functions from their arguments.
@@ -86,8 +86,7 @@ def compute_utilities(logits, noise, noise_at, temperature, utilities):
             utilities[i] = logits[i]
     else:
         for i in range(logits.shape[0]):
-            # Division in float32 and addition in float64, as in the torch path, so that ties are
-            # broken in the same way.
+            # Division in float32 and addition in float64 as in the torch path, for the same ties.
             utilities[i] = np.float64(logits[i] / temperature) + noise[noise_at + i]
 
 
@@ -116,7 +115,7 @@ def softmax_moments(utilities, most, calibration_temperature):
     variance under these weights; and the plain sum of the utilities."""
     total, first, second, whole = np.float64(0), np.float64(0), np.float64(0), np.float64(0)
     for i in range(utilities.shape[0]):
-        # NaN if any utility is: the comparisons below ignore NaN, so only this sum shows it.
+        # NaN if any utility is; the comparisons below would hide it.
         whole += utilities[i]
         # -inf would give 0 x inf = NaN in the moments.
         below = max(utilities[i] - most, MIN_UTILITY)
@@ -176,7 +175,7 @@ def next_pass(batch, g, inputs, level, row):
     n, members = batch.requests.shape[0], inputs.first.shape[0] - 1
     total, extent, wanted, t, i = 0, 0, 0, 0, 0
     for each in range(n):
-        # `width` 0: this draft has ended, and has no tokens in the pass.
+        # `width` 0: this draft has ended.
         if g.width[each]:
             total += g.width[each]
             fed = g.counts[each, FED] + g.width[each] if level else 0

@@ -5,7 +5,7 @@ alone or in a tree, in one request or in many, on one thread or on several.
 """
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc, var-annotated"
 # mypy: disable-error-code="untyped-decorator"
-# numba types these functions, by what they are called with.
+# numba infers the types of these functions from their arguments.
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def attend(q, keys, values, bases, views, weights, to):
 def query_key_products(q, keys, base, seen, weights):
     """weights[j] = q k of slot seen[j]; the memory after `weights` has room for a vector more."""
     size, lanes = q.shape[0], vector()
-    # Whole vectors first, then the remaining dimensions one by one.
+    # Whole vectors first, then the remaining dimensions one at a time.
     whole, step = size // lanes * lanes, MAX_VECTORS * lanes
     for begin in range(0, whole, step):
         count = min(MAX_VECTORS, (whole - begin) // lanes)
@@ -143,8 +143,8 @@ def query_key_products(q, keys, base, seen, weights):
 
 @reassociate
 def weighted_value_sum(to, values, base, seen, weights, onto):
-    """to = sum over j of weights[j] v of slot seen[j]; += unless `onto` is 0. `onto`: the tile's
-    first slot, 0 for the first tile."""
+    """to += sum over j of weights[j] v of slot seen[j]; = if `onto`, the tile's first slot, is
+    0."""
     size, lanes = to.shape[0], vector()
     whole, step = size // lanes * lanes, MAX_VECTORS * lanes
     for begin in range(0, whole, step):
@@ -183,7 +183,7 @@ def barrier_wait(arrived, workers, stage):
         # (s + 1) * workers arrivals.
         while arrivals(arrived) < (stage + 1) * workers:
             polls += 1
-            if polls > SPINS:  # another thread may need this core
+            if polls > SPINS:  # a thread that has not arrived may need this core
                 give_way()
     return stage + 1
 

@@ -37,14 +37,14 @@ from core.models.native.kernel_args import (
     Workspace,
 )
 from core.models.native.layers import ATTENTION_HALF, GATED_HALF, WHOLE_LAYERS, kernel
-from core.models.native.packing import Array, pack_weights, rotation_tables, shape_of
+from core.models.native.packing import Array, pack_weights, rotation_tables, round_up, shape_of
 from core.models.native.weight_formats import kind_of_array
 from core.models.native.workspace import BufferCache, DraftLimits, empty_inputs, pack_inputs
 from core.models.rows import Batch
 
 __all__ = ["CompiledForward", "DraftResult", "Ready"]
 
-# Bytes of weights for each thread: handing work to a thread costs as much as reading these.
+# Bytes of weights for each thread: starting a thread takes as long as reading these.
 WORTH_A_THREAD = 1 << 22
 # Written to the barrier's count when a thread fails: more arrivals than any thread waits for.
 ABANDONED = 1 << 62
@@ -56,8 +56,8 @@ Reduce = Callable[[torch.Tensor], object]
 
 
 class DraftResult(NamedTuple):
-    """Drafts; the logits (rows, V), float32, that their tokens were chosen from; and the start and
-    end of each pass in seconds of time.perf_counter, without the choice of children after it."""
+    """Drafts; the logits (rows, V), float32, from which their tokens were chosen; and the start and
+    end of each pass (time.perf_counter), without the choice of children after it."""
 
     outputs: DraftOutputs
     logits: torch.Tensor
@@ -78,9 +78,11 @@ class CompiledForward:
     ) -> None:
         """`layers`: of an offloaded model the stream of its layers' matrices, each packed in this
         element type; those of `weights` are on the device `meta`."""
-        # Where the model takes one mask for all layers, its window holds in each of them.
-        everywhere = bool(masks.window) and not masks.by_layer_type
-        windowed = [bool(masks.window) and (one.sliding or everywhere) for one in weights.layers]
+        # With one mask for all layers, every layer has the window.
+        windowed = [
+            bool(masks.window) and (layer.sliding or not masks.by_layer_type)
+            for layer in weights.layers
+        ]
         self._lean = weights
         self._shape = shape_of(weights)
         self._stream = layers[0] if layers else None
@@ -89,15 +91,15 @@ class CompiledForward:
             weights, windowed=windowed, positions=FIRST_POSITIONS, head_type=head_type
         )
         if self._stream is not None and not weights.is_tied:
-            self._lean = replace(weights, head=weights.head.to("meta"))  # it is packed
+            self._lean = replace(weights, head=weights.head.to("meta"))  # the packed copy is used
         self._vocabulary = weights.head.shape[-1]
         self.device, self.dtype = weights.embedding.device, weights.embedding.dtype
         shape = LayerShape(weights.kv_heads, weights.head_size, weights.head_size)
         self.shapes: Sequence[LayerShape] = [shape] * len(weights.layers)
-        # As many as torch has now, if there is work for them: later torch may be kept to one.
+        # As many as torch has now, if there is work for them; `TorchAlone` may limit torch later.
         most = self._packed_bytes // WORTH_A_THREAD + 1
         self._pool = _WorkerPool(min(torch.get_num_threads(), most))
-        # bfloat16 parts of an activation, which the workspace must have room for.
+        # bfloat16 parts of an activation, for the size of the workspace.
         self._parts = kind_of_array(self._weights.matrices.dtype.type).parts
         self._draft_step = draft_step(True)
         self._reduce: Reduce | None = None
@@ -109,7 +111,7 @@ class CompiledForward:
 
     @property
     def kernels(self) -> tuple[Callable[..., None] | None, Callable[..., Any]]:
-        """What a pass and a draft are compiled to."""
+        """The compiled functions of a pass and of a draft's step."""
         return self._pool.kernel, self._draft_step
 
     @kernels.setter
@@ -117,7 +119,7 @@ class CompiledForward:
         self._pool.kernel, self._draft_step = kernels
 
     def try_out(self) -> None:
-        """Compiles the kernels and runs them once, a token of each member, so that no later pass
+        """Compiles the kernels and runs them on one token of each member, so that no later pass
         waits for the compiler. Raises UnsupportedModelError if they do not compile."""
         try:
             self._compile_and_run(keep=True)
@@ -145,7 +147,6 @@ class CompiledForward:
 
     def member(self, place: int, lean: LeanWeights) -> CompiledForward:
         """The pass of one stacked model, over views of the same weights."""
-        # Shares everything but what is replaced here; weights stay the stack's.
         one = copy.copy(self)
         one._lean = lean
         own, count = self._weights, self._shape.members
@@ -165,8 +166,7 @@ class CompiledForward:
         """The same pass of one model with its layers copied from its own memory at a limited rate,
         as if they did not fit. Shares everything else."""
         one, packed, layers = copy.copy(self), self._weights.matrices, self._shape.layers
-        head = self._shape.hidden * self._shape.outputs // kind_of_array(packed.dtype.type).inputs
-        end = len(packed) - head
+        end = self._head_offset
         memory = torch.from_numpy(packed[:end].view(np.uint8)).view(layers, -1)
         one._stream = LayerStream(HostLayers(list(memory)), 0, mbps, "host", self.device)
         one._weights = self._weights._replace(matrices=packed[end:])
@@ -174,8 +174,8 @@ class CompiledForward:
 
     def over_ranks(self, reduce: Reduce) -> CompiledForward:
         """The same pass of a model whose layers are divided among ranks: `reduce` adds up the
-        products of all ranks after each half of a layer. Of the weights it was made from it keeps
-        the embedding alone. Shares everything else."""
+        products of all ranks after each half of a layer. Releases the unpacked weights except the
+        embedding; shares everything else."""
         one, lean = copy.copy(self), self._lean
         one._reduce = reduce
         one._lean = replace(lean, layers=(), head=lean.head.to("meta"))
@@ -183,14 +183,14 @@ class CompiledForward:
 
     @property
     def weight_bytes(self) -> int:
-        laid: int = self._packed_bytes + self._weights.vectors.nbytes
-        if self._reduce is not None:
-            return laid + self._lean.embedding.nbytes
-        return laid + (self._lean.bytes if self._stream is None else self._lean.embedding.nbytes)
+        packed: int = self._packed_bytes + self._weights.vectors.nbytes
+        if self._reduce is None and self._stream is None:
+            return packed + self._lean.bytes
+        return packed + self._lean.embedding.nbytes
 
     @property
     def stream(self) -> LayerStream | None:
-        """Of an offloaded model that of its layers."""
+        """The stream of an offloaded model's layers, else None."""
         return self._stream
 
     @property
@@ -198,9 +198,21 @@ class CompiledForward:
         layers = 0 if self._stream is None else self._stream.bytes
         return layers + int(self._weights.matrices.nbytes)
 
+    @property
+    def _head_offset(self) -> int:
+        """Offset of the head in the packed matrices of one model."""
+        matrices = self._weights.matrices
+        each = kind_of_array(matrices.dtype.type).inputs
+        return len(matrices) - self._shape.hidden * self._shape.outputs // each
+
     def logits(self, batch: Batch, arena: KVArena) -> torch.Tensor:
         inputs, places = pack_inputs(batch, self._shape.members)
-        logits = self._run_pass(inputs, arena)
+        self._check(inputs.tokens)
+        extent = len(inputs.full) // len(inputs.tokens)
+        self._reach(extent)  # no position is past its slot
+        padded = np.empty((len(inputs.wanted), self._shape.outputs), np.float32)
+        self._run(inputs, arena, padded)
+        logits = self._without_padding(padded)
         rows, width = batch.tokens.shape
         if batch.last_only:
             return logits[None]
@@ -214,8 +226,8 @@ class CompiledForward:
     def drafts(
         self, draft_batch: DraftBatch, limits: DraftLimits, ready: Ready, arena: KVArena
     ) -> DraftResult:
-        """Reads the text that is not in the KV cache yet and drafts level by level. Between passes
-        runs only native code (`core.models.native.drafting`) and `ready(level)`, called before the
+        """Prefills the text that is not in the KV cache yet and drafts level by level. Between two
+        passes only native code (`core.models.native.drafting`) runs, and `ready(level)` before the
         children of that level are chosen. The arena has `limits.slots` slots in each row."""
         self._check(draft_batch.text)
         self._reach(limits.slots)
@@ -225,8 +237,8 @@ class CompiledForward:
         inputs = empty_inputs(limits, self._shape.members)
         passes: list[tuple[float, float]] = []
         row = 0
-        # `draft_step` takes in the last pass's logits and writes the next one's inputs; 0 tokens
-        # end it.
+        # `draft_step` reads the last pass's logits and writes the next one's inputs; no tokens: all
+        # drafts have ended.
         while (
             sizes := self._draft_step(draft_batch, drafted, inputs, flat, outputs, len(passes), row)
         )[0]:
@@ -236,29 +248,20 @@ class CompiledForward:
             self._run(slice_inputs(inputs, sizes), arena, into)
             ended = time.perf_counter()
             row += wanted
-            # Between two passes: here the noise of the level's children is computed, if any draft
-            # is coupled.
+            # For coupled drafts the noise of the level's children is computed here.
             ready(len(passes))
             passes.append((began, ended))
         return DraftResult(drafted, self._without_padding(all_logits), tuple(passes))
 
-    def _run_pass(self, inputs: BatchInputs, arena: KVArena) -> torch.Tensor:
-        self._check(inputs.tokens)
-        extent = len(inputs.full) // len(inputs.tokens)
-        self._reach(extent)  # no position is past its slot
-        logits = np.empty((len(inputs.wanted), self._shape.outputs), np.float32)
-        self._run(inputs, arena, logits)
-        return self._without_padding(logits)
-
     def _run(self, inputs: BatchInputs, arena: KVArena, logits: Array) -> None:
-        # Closed at once after an error, so that a stream's next pass begins with the first layer.
+        # Closed after an error too, so that a stream's next pass begins with the first layer.
         with closing(self._segments()) as segments:
             task = self._shape, self._parts, segments, self._reduce
             self._pool.run(task, inputs, arena, logits)
 
     def _segments(self) -> Generator[Segment]:
-        """The calls of a pass; see `steps` of the kernel. A streamed layer is a call, and of a
-        divided model half a layer."""
+        """The calls of a pass; see `steps` of the kernel. One for all layers, one for each streamed
+        layer, or one for each half of a layer that is divided among ranks."""
         layers = self._shape.layers
         if self._reduce is not None:
             yield from self._halves()
@@ -266,7 +269,7 @@ class CompiledForward:
         if self._stream is None:
             yield self._weights, (0, layers + 1, WHOLE_LAYERS)
             return
-        # Replaced, not changed, by `_reach`: one table for the whole pass.
+        # A local reference: `_reach` replaces `self._weights`.
         weights, storage_type = self._weights, self._weights.matrices.dtype
         for layer, packed in self._stream:
             matrices = packed.numpy().view(storage_type)
@@ -275,24 +278,21 @@ class CompiledForward:
 
     def _halves(self) -> Iterator[Segment]:
         weights, layers = self._weights, self._shape.layers
-        head = self._shape.hidden * self._shape.outputs
-        head //= kind_of_array(weights.matrices.dtype.type).inputs
-        size = (len(weights.matrices) - head) // layers
-        for layer in range(layers):
-            own = weights._replace(matrices=weights.matrices[layer * size :])
-            yield own, (layer, layer + 1, ATTENTION_HALF)
-            yield own, (layer, layer + 1, GATED_HALF)
-        own = weights._replace(matrices=weights.matrices[layers * size :])
-        yield own, (layers, layers + 1, ATTENTION_HALF)
+        size = self._head_offset // layers
+        for step in range(layers + 1):
+            at_step = weights._replace(matrices=weights.matrices[step * size :])
+            yield at_step, (step, step + 1, ATTENTION_HALF)
+            if step < layers:  # the last step is the head
+                yield at_step, (step, step + 1, GATED_HALF)
 
     def _without_padding(self, padded: Array) -> torch.Tensor:
-        """The kernel's outputs are padded to whole blocks; only the vocabulary's logits."""
+        """The vocabulary's logits: the kernel's outputs are padded to whole blocks."""
         logits = torch.from_numpy(padded)
         return logits if self._shape.outputs == self._vocabulary else logits[:, : self._vocabulary]
 
     def _check(self, tokens: Array) -> None:
         """Raises IndexError for an id outside the vocabulary: native code checks no bounds."""
-        # As unsigned integers negative ids are the largest, so one comparison finds both kinds.
+        # As unsigned integers negative ids are large, so one comparison finds both errors.
         if tokens.view(np.uint64).max(initial=0) >= self._shape.vocabulary:
             raise IndexError(
                 f"token ids are {tokens.min()} to {tokens.max()}: "
@@ -301,10 +301,10 @@ class CompiledForward:
 
     def _reach(self, position: int) -> None:
         """Makes sure that the rotary tables hold this position."""
-        held = len(self._weights.cos) // self._shape.size
-        if position >= held:
-            # Replaced, not grown in place: a pass that runs now keeps its table.
-            cos, sin = rotation_tables(self._lean, max(position + 1, 2 * held))
+        positions = len(self._weights.cos) // self._shape.size
+        if position >= positions:
+            # Replaced, not grown in place: a running pass keeps its table.
+            cos, sin = rotation_tables(self._lean, max(position + 1, 2 * positions))
             self._weights = self._weights._replace(cos=cos, sin=sin)
 
 
@@ -326,11 +326,10 @@ class _WorkerPool:
         logits: Array,
     ) -> None:
         """One pass at a time: passes share buffers, and two at once would deadlock at a barrier.
-        `model`: shape, parts of an activation, calls, and what is done between them."""
+        `model`: shape, parts of an activation, calls, and the reduction between calls."""
         shape, parts, segments, reduce = model
-        tokens, back = len(inputs.tokens), -(-shape.hidden // BLOCK) * BLOCK
+        tokens, back = len(inputs.tokens), round_up(shape.hidden, BLOCK)
         sizes = tokens, len(inputs.full) // tokens, self.workers
-        # The LLM and an SSM have pools of their own, and run side by side.
         with self._busy:
             store, scratch, workspaces = self._buffers.of(shape, parts, sizes, arena)
             self.kernel = run_kernel = self.kernel or kernel(True)
@@ -340,7 +339,7 @@ class _WorkerPool:
                     task = (shape, weights, inputs, store, scratch, flat, steps)
                     run_kernel(*task, workspaces[0], (0, 1))
                 else:
-                    # A fresh barrier: a thread of the previous call may still poll its count.
+                    # A new barrier: a thread of the previous call may still poll the old count.
                     scratch = scratch._replace(arrived=np.zeros(1, np.int64))
                     task = (shape, weights, inputs, store, scratch, flat, steps)
                     self._run_parallel(run_kernel, task, workspaces, scratch.arrived)
@@ -354,7 +353,7 @@ class _WorkerPool:
         workspaces: Sequence[Workspace],
         arrived: Array,
     ) -> None:
-        """A thread that fails or is interrupted releases the barrier, so that the others end."""
+        """Runs the kernel on all threads. One that fails releases the others from the barrier."""
         if self._others is None:
             # The calling thread is the first worker.
             self._others = ThreadPoolExecutor(self.workers - 1, "pass")
@@ -370,7 +369,7 @@ class _WorkerPool:
             if not completed:
                 arrived[0] = ABANDONED
             if arrived[0] >= ABANDONED:
-                self._buffers = BufferCache()  # threads that still run write to the old ones
+                self._buffers = BufferCache()  # threads still write to the old buffers
                 wait(parts)
         if arrived[0] >= ABANDONED:
             for one in parts:

@@ -21,14 +21,15 @@ __all__ = [
 ]
 
 BLOCK = 32
-"""Outputs of a matrix that are contiguous in memory: the width of a block of weights."""
+"""Width of a block of weights: outputs that are contiguous in memory."""
 HALF_BLOCK = 16
 """Gate and up outputs alternate by half blocks: a block has both of 16 MLP units."""
 
 
 class ModelSizes(NamedTuple):
-    """Sizes of one model, or of `members` models of one shape. `size`: of a head; `inner`: MLP
-    units; `outputs`: of the output head; `normed_heads`: whether query and key heads have norms.
+    """Sizes of one model, or of `members` models of one shape. `size`: head size; `inner`: MLP
+    units; `outputs`: those of the output head; `normed_heads`: whether query and key heads have
+    norms.
 
     A member's matrices are stored one after another: for each layer QKV, attention output, gate and
     up interleaved, down; then the head. So are its vectors: for each layer both norms, the norms of
@@ -50,9 +51,9 @@ class ModelSizes(NamedTuple):
 
 class PackedWeights(NamedTuple):
     """A model's weights, each a flat array: `embedding` (members, vocabulary, hidden); `matrices`
-    in one of the formats of `weight_formats`; `vectors`; `cos` and `sin` (positions, size), the
-    first half of the sines negated; the last three as float32. `windowed` (layers,): whether a
-    layer has a sliding window. `eps`: of the norms.
+    in one of the formats of `weight_formats`; `vectors`, `cos` and `sin` (positions, size) as
+    float32, the first half of the sines negated. `windowed` (layers,): whether a layer has a
+    sliding window. `eps`: of the norms.
     """
 
     embedding: Any
@@ -65,9 +66,9 @@ class PackedWeights(NamedTuple):
 
 
 class LayerOffsets(NamedTuple):
-    """Offsets of one layer's matrices (`w` of QKV to `w_end`) and vectors (`norm` before attention,
-    `after` before the MLP, to `v_end`). Row lengths: `width` of attention's outputs; padded, `qkv`
-    of QKV and `back` of attention output and down."""
+    """Offsets of one layer's matrices (`w`, QKV, to `w_end`) and vectors (`norm` before attention,
+    `after` before the MLP, to `v_end`). Row lengths: `width` of attended values; padded to blocks,
+    `qkv` of QKV and `back` of attention output and down."""
 
     width: int
     qkv: int
@@ -108,7 +109,7 @@ class BatchInputs(NamedTuple):
 
 
 class SharedBuffers(NamedTuple):
-    """Activations that a pass's threads share, flat: `projected` (n, qkv), `attended` (n, width),
+    """Activations shared by a pass's threads, flat: `projected` (n, qkv), `attended` (n, width),
     `back` (n, back), `wide` (n, 2 inner): gate and up outputs, `active` (n, inner); see
     LayerOffsets. `arrived` (1,): the barrier's count."""
 
@@ -121,14 +122,14 @@ class SharedBuffers(NamedTuple):
 
 
 class Workspace(NamedTuple):
-    """One thread's private buffers, for up to n tokens that attend to `extent` slots. `x`, `h` (n,
-    hidden): residual stream and normed input; `halved`: activations as bfloat16, aligned to cache
-    lines; `head` (size,), `q`, `bases`, `weights`: attention of one head for up to MAX_HEAD_TOKENS
-    tokens; `full`, `near`: (slots (n, extent), counts (n,)) of `list_slots`."""
+    """One thread's buffers, for up to n tokens that attend to `extent` slots. `x`, `h` (n, hidden):
+    residual stream and normed input; `x_bf16`: activations as bfloat16, aligned to cache lines;
+    `head` (size,), `q`, `bases`, `weights`: attention of one head for up to MAX_HEAD_TOKENS tokens;
+    `full`, `near`: (slots (n, extent), counts (n,)) of `list_slots`."""
 
     x: Any
     h: Any
-    halved: Any
+    x_bf16: Any
     head: Any
     q: Any
     bases: Any
@@ -165,7 +166,7 @@ class DraftBatch(NamedTuple):
     where each draft's end-of-text tokens begin in `ends`; such nodes get no children.
 
     Coupled drafts: `noise_at` (n, levels): offset of a level's Gumbel noise in `noise`, -1 for
-    drafts without; `temperature` (n,): that of sampling. `calibration_temperature` (n,): scores are
+    other drafts; `temperature` (n,): that of sampling. `calibration_temperature` (n,): scores are
     softmax(utilities / it). `min_score` (n,): the least score of a node that may have children.
     `step_scores` (n, levels): `scores` of `core.length.base.StopLimits`, 0 to draft every level.
     """
@@ -184,7 +185,7 @@ class DraftBatch(NamedTuple):
 
 
 class DraftOutputs(NamedTuple):
-    """n drafts of at most `most` nodes, filled in level by level. `nodes` (n, most, 3): token,
+    """n drafts of at most `most` nodes, filled level by level. `nodes` (n, most, 3): token,
     parent, rank among siblings. `fed` (n, most): the nodes that were fed, in order; `rows` (n, most
     + 1): the row of logits of the root and of each fed node. `counts` (n, 3): nodes, fed nodes,
     passes.

@@ -3,7 +3,7 @@
 """
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc, untyped-decorator"
 # mypy: disable-error-code="var-annotated"
-# numba types these functions, by what they are called with.
+# numba infers the types of these functions from their arguments.
 
 from __future__ import annotations
 
@@ -105,8 +105,8 @@ def add_residual_rows(shape, w, bias_at, at, span, s, x):
 
 @inline
 def store_kv(shape, w, at, inputs, span, s, layer_row, store, head):
-    """Writes keys and values to their slots. Every thread writes all of them: the bits are the
-    same, and it saves a barrier."""
+    """Writes keys and values to their slots. Every thread writes all of them, the same bits, which
+    saves a barrier."""
     keys, values, slots = store
     size, normed_size = shape.size, shape.size if shape.normed_heads else 0
     norm, none = stretch(w.vectors, at.k_norm, normed_size), stretch(w.vectors, at.k_norm, 0)
@@ -125,9 +125,9 @@ def store_kv(shape, w, at, inputs, span, s, layer_row, store, head):
             rotate_head(head, cos, sin, stretch(keys, to, size))
             projected = stretch(s.projected, t * at.qkv + value, size)
             head_of(projected, stretch(w.vectors, at.qkv_bias + value, size), none, w.eps, head)
-            kept = stretch(values, to, size)
+            cached = stretch(values, to, size)
             for i in range(size):
-                kept[i] = round_like(kept, head[i])
+                cached[i] = round_like(cached, head[i])
 
 
 @inline
@@ -156,9 +156,9 @@ def attend_heads(shape, w, at, inputs, span, s, layer_row, store, views, workspa
             row = (layer_row + inputs.rows[t]) * shape.kv_heads
             # Grouped queries: heads / kv_heads query heads read one KV head.
             bases[i] = (row + j * shape.kv_heads // heads) * slots[1] * size
-        mine = (seen[first * extent :], counts[first:], extent)
+        token_views = (seen[first * extent :], counts[first:], extent)
         to = (s.attended[first * at.width + query :], at.width)
-        attend(q[: tokens * size], keys, values, bases[:tokens], mine, weights, to)
+        attend(q[: tokens * size], keys, values, bases[:tokens], token_views, weights, to)
         item += tokens
 
 
@@ -175,13 +175,13 @@ def apply_gates(shape, w, at, span, s, part):
 @inline
 def attention_half(shape, w, at, inputs, span, s, rows, store, views, workspace, part, stage):
     """s.back = attention(RMSNorm(x)); `rows`: the layer's first row in the arena."""
-    x, h, halved = workspace.x, workspace.h, workspace.halved
+    x, h, x_bf16 = workspace.x, workspace.h, workspace.x_bf16
     first, count = span
     # Every thread norms all rows into its own `h`, which saves a barrier.
     norm_rows(shape, w, at.norm, count, x, h)
     products(
         h, np.int64(0), shape.hidden, w.matrices, at.w,
-        s.projected, first * at.qkv, at.qkv, count, part, halved,
+        s.projected, first * at.qkv, at.qkv, count, part, x_bf16,
     )  # fmt: skip
     # Every thread reads the QKV outputs of all.
     stage = barrier_wait(s.arrived, part[1], stage)
@@ -190,7 +190,7 @@ def attention_half(shape, w, at, inputs, span, s, rows, store, views, workspace,
     stage = barrier_wait(s.arrived, part[1], stage)
     products(
         s.attended, first * at.width, at.width, w.matrices, at.out,
-        s.back, first * at.back, at.back, count, part, halved,
+        s.back, first * at.back, at.back, count, part, x_bf16,
     )  # fmt: skip
     return barrier_wait(s.arrived, part[1], stage)
 
@@ -198,20 +198,20 @@ def attention_half(shape, w, at, inputs, span, s, rows, store, views, workspace,
 @inline
 def gated_half(shape, w, at, span, s, workspace, part, stage):
     """s.back = MLP(RMSNorm(x))."""
-    x, h, halved = workspace.x, workspace.h, workspace.halved
+    x, h, x_bf16 = workspace.x, workspace.h, workspace.x_bf16
     (first, count), up = span, 2 * shape.inner
     norm_rows(shape, w, at.after, count, x, h)
     products(
         h, np.int64(0), shape.hidden, w.matrices, at.up,
-        s.wide, first * up, up, count, part, halved,
+        s.wide, first * up, up, count, part, x_bf16,
     )  # fmt: skip
-    # No barrier before: a thread gates the blocks that it has multiplied; gate and up of a unit are
-    # in one block.
+    # No barrier before: a thread gates the blocks that it has multiplied, and a block has both gate
+    # and up of its units.
     apply_gates(shape, w, at, span, s, part)
     stage = barrier_wait(s.arrived, part[1], stage)
     products(
         s.active, first * shape.inner, shape.inner, w.matrices, at.down,
-        s.back, first * at.back, at.back, count, part, halved,
+        s.back, first * at.back, at.back, count, part, x_bf16,
     )  # fmt: skip
     return barrier_wait(s.arrived, part[1], stage)
 
@@ -278,7 +278,7 @@ def run_head(shape, w, inputs, span, logits, begin, workspace, part, w_at, v_at)
         row += 1
     products(
         workspace.h, np.int64(0), hidden, w.matrices, w_at,
-        logits, begin * shape.outputs, shape.outputs, row - begin, part, workspace.halved,
+        logits, begin * shape.outputs, shape.outputs, row - begin, part, workspace.x_bf16,
     )  # fmt: skip
     return row
 
@@ -288,12 +288,12 @@ def run_members(shape, w, inputs, store, s, logits, steps, workspace, part):
     """See `run` below."""
     n = inputs.tokens.shape[0]
     extent = inputs.full.shape[0] // n
-    # Once a pass, since layers share the lists; in each thread, which saves a barrier.
+    # Once a pass, since layers share the lists, but in every thread, which saves a barrier.
     all_seen = near_seen = list_slots(inputs.full, n, extent, workspace.full)
     if inputs.near.shape[0]:
         near_seen = list_slots(inputs.near, n, extent, workspace.near)
     views = (all_seen, near_seen)
-    # int64 everywhere: for another type numba would compile every callee once more.
+    # Always int64: numba would compile every callee again for another type.
     zero = np.int64(0)
     stage, num_outputs, w_at = zero, zero, zero
     v_at = steps[0] * layout(shape, zero, zero).v_end
@@ -308,7 +308,7 @@ def run_members(shape, w, inputs, store, s, logits, steps, workspace, part):
                 shape, w, inputs, span, logits, num_outputs, workspace, part, w_at, v_at
             )
             w_at, v_at = w_at + shape.hidden * shape.outputs, v_at + shape.hidden
-    # No thread returns before the logits are complete.
+    # Logits are complete before any thread returns.
     barrier_wait(s.arrived, part[1], stage)
 
 

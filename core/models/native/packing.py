@@ -1,6 +1,6 @@
 """Packing: LeanWeights to the native pass's memory layout.
 
-Weights whose values are all bfloat16, whatever dtype they have, are kept in 16 bits: half the
+Weights whose values are all exact in bfloat16 are stored in 16 bits, whatever their dtype: half the
 memory traffic, no rounding. Where the processor multiplies pairs of bfloat16 (AVX512_BF16, AMX) the
 weights of two inputs are adjacent.
 """
@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 
 from core.models.layer_ops import cos_sin_table
-from core.models.lean import LeanLayer, LeanWeights, map_tensors
+from core.models.lean import MATRICES, LeanLayer, LeanWeights, member_weights
 from core.models.native.compiling import (
     LINE,
     interleaves_weights,
@@ -32,9 +32,9 @@ __all__ = [
     "empty_aligned",
     "is_half",
     "pack_layer",
-    "pack_matrix",
     "pack_weights",
     "rotation_tables",
+    "round_up",
     "shape_of",
     "storage_type_of",
 ]
@@ -54,8 +54,8 @@ def shape_of(weights: LeanWeights) -> ModelSizes:
         heads=one.heads,
         kv_heads=one.kv_heads,
         size=one.head_size,
-        inner=_round_up(layer.gate_up.shape[1] // 2, HALF_BLOCK),
-        outputs=_round_up(one.head.shape[1], BLOCK),
+        inner=round_up(layer.gate_up.shape[1] // 2, HALF_BLOCK),
+        outputs=round_up(one.head.shape[1], BLOCK),
         vocabulary=len(one.embedding),
         normed_heads=layer.q_norm is not None,
     )
@@ -74,10 +74,15 @@ def pack_weights(
     shape, members = shape_of(weights), _members(weights)
     cos, sin = rotation_tables(weights, positions)
     if head_type is not None:
-        matrices = pack_matrix(weights.head, head_type)
+        blocks = _blocks(weights.head, head_type)
+        matrices = empty_aligned(blocks.size, head_type)
+        matrices[:] = blocks.reshape(-1)
     else:
-        # All or none: one kernel has one format of weights.
-        half = all(is_half(matrix) for one in members for matrix in _matrices(one))
+        # All or none: a kernel is compiled for one format of weights.
+        layers = [layer for one in members for layer in one.layers]
+        half = all(is_half(one.head) for one in members) and all(
+            is_half(getattr(layer, name)) for layer in layers for name in MATRICES
+        )
         matrices = _pack_matrices(members, shape, storage_type_of(weights, half))
     return PackedWeights(
         embedding=bits(weights.embedding).reshape(-1),
@@ -91,9 +96,9 @@ def pack_weights(
 
 
 def storage_type_of(weights: LeanWeights, half: bool) -> type[Any]:
-    """Element type of weights; if all are bfloat16 (`half`) one of 16 bits (see `weight_formats`):
-    tiles or pairs if the processor has them and the numbers of inputs divide; pairs only for
-    bfloat16 models, whose passes round."""
+    """Element type of weights (see `weight_formats`). `half`: all are exact in bfloat16; then tiles
+    or pairs if the processor has them and the numbers of inputs are multiples, pairs only for
+    bfloat16 models, whose activations are rounded anyway."""
     if not half:
         return np.float32
     shape, rounded = shape_of(weights), weights.embedding.dtype == torch.bfloat16
@@ -109,8 +114,8 @@ def _pack_matrices(
     members: Sequence[LeanWeights], shape: ModelSizes, storage_type: type[Any]
 ) -> Array:
     """All matrices of all members; packed one at a time, to bound the memory of copies."""
-    qkv = _round_up((shape.heads + 2 * shape.kv_heads) * shape.size, BLOCK)
-    back = _round_up(shape.hidden, BLOCK)
+    qkv = round_up((shape.heads + 2 * shape.kv_heads) * shape.size, BLOCK)
+    back = round_up(shape.hidden, BLOCK)
     # Weights of a layer: inputs times padded outputs of QKV, gate and up, attention output, down.
     layer = shape.hidden * (qkv + 2 * shape.inner)
     layer += (shape.heads * shape.size + shape.inner) * back
@@ -127,17 +132,9 @@ def _pack_matrices(
 
 
 def pack_layer(layer: LeanLayer, shape: ModelSizes, storage_type: type[Any]) -> Array:
-    """A layer's matrices, as they follow one another in PackedWeights."""
+    """A layer's matrices in the order of PackedWeights, flat."""
     matrices = _matrices_of_layer(layer, shape)
     return np.concatenate([_blocks(one, storage_type).reshape(-1) for one in matrices])
-
-
-def pack_matrix(matrix: torch.Tensor, storage_type: type[Any]) -> Array:
-    """A single matrix, flat, aligned to cache lines."""
-    blocks = _blocks(matrix, storage_type)
-    packed = empty_aligned(blocks.size, storage_type)
-    packed[:] = blocks.reshape(-1)
-    return packed
 
 
 def empty_aligned(entries: int, storage_type: type[Any]) -> Array:
@@ -164,15 +161,7 @@ def bits(tensor: torch.Tensor) -> Array:
 def _members(weights: LeanWeights) -> list[LeanWeights]:
     if weights.embedding.dim() == 2:
         return [weights]
-    return [
-        map_tensors([weights], lambda parts, m=m: parts[0][m])  # type: ignore[misc]
-        for m in range(len(weights.embedding))
-    ]
-
-
-def _matrices(weights: LeanWeights) -> list[torch.Tensor]:
-    layers = [(one.qkv, one.out, one.gate_up, one.down) for one in weights.layers]
-    return [*(part for layer in layers for part in layer), weights.head]
+    return [member_weights(weights, m) for m in range(len(weights.embedding))]
 
 
 def _ordered_matrices(weights: LeanWeights, shape: ModelSizes) -> Iterator[torch.Tensor]:
@@ -186,33 +175,33 @@ def _matrices_of_layer(layer: LeanLayer, shape: ModelSizes) -> Iterator[torch.Te
     yield layer.qkv
     yield layer.out
     yield _interleave_gates(layer.gate_up, shape.inner)
-    # Padded inner units: their gates and ups are 0, and so is what `down` gets of them.
+    # Padded MLP units have gate and up 0, so the padded rows of `down` are multiplied by 0.
     pad = shape.inner - layer.down.shape[0]
     yield torch.nn.functional.pad(layer.down, (0, 0, 0, pad))
 
 
 def _vectors(weights: LeanWeights, shape: ModelSizes) -> list[Array]:
     """Norms and biases, in order; zeros where the model has none."""
-    # Keeps the layout alike for all models; the kernel skips norms of heads where there are none.
-    none = torch.zeros(shape.size)
+    # One layout for all models; the kernel skips head norms where the model has none.
+    zeros = torch.zeros(shape.size)
     vectors = []
     for layer in weights.layers:
         vectors += [_as_float32(layer.input_norm), _as_float32(layer.post_norm)]
-        vectors += [_as_float32(none if n is None else n) for n in (layer.q_norm, layer.k_norm)]
+        vectors += [_as_float32(zeros if n is None else n) for n in (layer.q_norm, layer.k_norm)]
         vectors += _biases(layer, shape)
     return [*vectors, _as_float32(weights.norm)]
 
 
 def _biases(layer: LeanLayer, shape: ModelSizes) -> list[Array]:
     up = layer.gate_up_bias
-    mixed = up if up is None else _interleave_gates(up, shape.inner)
+    interleaved = None if up is None else _interleave_gates(up, shape.inner)
     sizes = [
         (layer.qkv_bias, layer.qkv.shape[1]),
         (layer.out_bias, shape.hidden),
-        (mixed, 2 * shape.inner),
+        (interleaved, 2 * shape.inner),
         (layer.down_bias, shape.hidden),
     ]
-    return [_bias(bias, _round_up(size, BLOCK)) for bias, size in sizes]
+    return [_bias(bias, round_up(size, BLOCK)) for bias, size in sizes]
 
 
 def _bias(bias: torch.Tensor | None, size: int) -> Array:
@@ -236,7 +225,7 @@ def _blocks(matrix: torch.Tensor, storage_type: type[Any]) -> Array:
     half = storage_type is not np.float32
     padded = bits(matrix.detach().to(torch.bfloat16 if half else torch.float32).contiguous())
     inputs, outputs = padded.shape
-    wide = np.pad(padded, ((0, 0), (0, _round_up(outputs, BLOCK) - outputs)))
+    wide = np.pad(padded, ((0, 0), (0, round_up(outputs, BLOCK) - outputs)))
     blocks = wide.reshape(inputs, -1, BLOCK).swapaxes(0, 1)
     if kind_of_array(storage_type).inputs > 1:
         # (blocks, inputs / 2, BLOCK, 2): the two inputs of an output are adjacent, 32 bits.
@@ -250,7 +239,7 @@ def _blocks(matrix: torch.Tensor, storage_type: type[Any]) -> Array:
 
 
 def is_half(matrix: torch.Tensor) -> bool:
-    """Whether every weight is a bfloat16, however it is stored."""
+    """Whether every weight is exact in bfloat16."""
     if matrix.dtype == torch.bfloat16:
         return True
     return bool(torch.equal(matrix, matrix.bfloat16().float()))
@@ -261,5 +250,6 @@ def _as_float32(tensor: torch.Tensor) -> Array:
     return array
 
 
-def _round_up(size: int, to: int) -> int:
+def round_up(size: int, to: int) -> int:
+    """The next multiple of `to`."""
     return -(-size // to) * to

@@ -1,11 +1,11 @@
 """Products of a few vectors with a blocked matrix, bound by memory bandwidth.
 
-The matrix is read once for all vectors: block by block, each multiplied with all of them in
-registers, or in AMX tiles, while the next is prefetched. Every sum is in order of its inputs.
+The matrix is read once, block by block: each block is multiplied with all vectors in
+registers or AMX tiles while the next one is prefetched. Sums are in order of inputs.
 """
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc, var-annotated"
 # mypy: disable-error-code="untyped-decorator"
-# numba types these functions, by what they are called with.
+# numba infers the types of these functions from their arguments.
 
 from __future__ import annotations
 
@@ -17,7 +17,16 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from core.models.native.compiling import LINE, exact, inline, number, registers, round_like
+from core.models.native.compiling import (
+    LINE,
+    exact,
+    inline,
+    internal_function,
+    llvm_intrinsic,
+    number,
+    registers,
+    round_like,
+)
 from core.models.native.kernel_args import BLOCK, HALF_BLOCK, ProductArgs
 from core.models.native.tiles import configure_tiles, multiply_tiles, release_tiles
 from core.models.native.weight_formats import WeightFormat, broadcast, kind_of
@@ -35,29 +44,29 @@ __all__ = [
 
 
 STRETCH = 512
-"""Inputs of a block that are multiplied at a time: 32 KiB of them, if they are kept in 16 bits."""
+"""Inputs of a block that are multiplied at a time: 32 KiB of 16-bit weights."""
 
 
 @exact
-def products(x, x_at, inputs, w, w_at, y, y_at, step, n, part, halved):
+def products(x, x_at, inputs, w, w_at, y, y_at, step, n, part, x_bf16):
     """y (n, step) = x (n, inputs) times w (blocks, inputs, BLOCK), whose blocks are divided
-    among threads: `part` is (thread, threads). `w_at` counts weights. `halved`: buffer for x as
+    among threads: `part` is (thread, threads). `w_at` counts weights. `x_bf16`: buffer for x as
     bfloat16, used by pairs and tiles."""
-    # In elements of w from here on: an element holds `each` weights.
+    # Counts are in elements of w from here on; an element holds `each` weights.
     parts, each, begin, x_step = parts_of(w), inputs_of(w), x_at, inputs
     if parts:
         begin, x_step = np.int64(0), parts * inputs // each
-        split_bfloat16(x[x_at : x_at + n * inputs], inputs, parts, halved)
-    rows, inputs, w_at = select_operand(w, x, halved), inputs // each, w_at // each
+        split_bfloat16(x[x_at : x_at + n * inputs], inputs, parts, x_bf16)
+    rows, inputs, w_at = select_operand(w, x, x_bf16), inputs // each, w_at // each
     blocks, tile = step // BLOCK, configure_tiles(w, next_token_count(n, w))
-    # A thread's own blocks, so no two threads write the same outputs.
+    # Threads have disjoint blocks, so no two write the same outputs.
     for b in range(blocks * part[0] // part[1], blocks * (part[0] + 1) // part[1]):
         for i in range(0, inputs, STRETCH // each):
             size, from_w = min(STRETCH // each, inputs - i), w_at + (b * inputs + i) * BLOCK
-            # The next stretch is prefetched, a share in each walk over this one.
+            # The next stretch is prefetched in equal shares by the walks over this one.
             walks = (n + most(w) - 1) // most(w) * (BLOCK // width_of(next_token_count(n, w), w))
             ahead, pace = from_w + size * BLOCK, BLOCK // walks
-            # The first stretch overwrites y, the others add: sums are in order of inputs.
+            # The first stretch overwrites y, later ones add to it.
             to, first = y_at + b * BLOCK, int(i == 0)
             stretch = ProductArgs(
                 begin + i, x_step, from_w, to, step, size, first, ahead, pace, tile
@@ -68,8 +77,8 @@ def products(x, x_at, inputs, w, w_at, y, y_at, step, n, part, halved):
 
 @exact
 def split_bfloat16(x, inputs, parts, to):
-    """Rounds x (n, inputs), flat, to bfloat16, and with three parts its remainder and the rest of
-    that too, so that the parts sum to x; `to` (n, parts, inputs)."""
+    """Rounds x (n, inputs), flat, to bfloat16; with three parts also the remainder, twice, so that
+    the parts sum to x. `to` (n, parts, inputs)."""
     for begin in range(0, x.shape[0], inputs):
         whole, own = x[begin : begin + inputs], to[begin * parts : (begin + inputs) * parts]
         high, middle, low = own[:inputs], own[inputs : 2 * inputs], own[2 * inputs :]
@@ -103,10 +112,10 @@ def multiply_stretch(x, w, y, at, n):
 
 @inline
 def next_token_count(left, w):
-    """How many of the remaining tokens to multiply next, so that the last group is not small."""
+    """How many of the remaining tokens to multiply next."""
     if left <= most(w):
         return left
-    # Two groups of nearly equal size instead of a full one and a rest of few tokens.
+    # Two groups of nearly equal size instead of a full one and a small one.
     if left <= 2 * most(w):
         return (left + 1) // 2
     return most(w)
@@ -118,12 +127,12 @@ def width_of(count, w):
     return BLOCK if count <= broad(w) else HALF_BLOCK
 
 
-CROWDED = 16
-"""Accumulators beyond which two unrolled steps no longer fit the registers."""
+MAX_UNROLLED = 16
+"""Accumulators up to which two unrolled steps fit the registers."""
 
 
 def _format_field(name: str) -> Any:
-    """A function of w for compiled code: a number of its WeightFormat, constant once compiled."""
+    """A function of w for compiled code: a field of its WeightFormat, constant once compiled."""
 
     def field(typing, w):
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -139,29 +148,26 @@ most = _format_field("most")
 broad = _format_field("broad")
 """Up to this many tokens are multiplied with a whole block of outputs at once."""
 inputs_of = _format_field("inputs")
-"""How many weights an element of w holds: 1, unless they are kept in pairs or for tiles."""
+"""Weights that an element of w holds: 1 except in pairs and tiles."""
 parts_of = _format_field("parts")
 """bfloat16 parts that x is split into for w; 0: x stays float32."""
 
 
 @intrinsic
-def select_operand(typing, w, x, halved):
-    """The operand of w: x, or `halved` if w is multiplied with bfloat16."""
+def select_operand(typing, w, x, x_bf16):
+    """The operand of w: x, or `x_bf16` if w is multiplied with bfloat16."""
     place = 2 if kind_of(w.dtype).parts else 1
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return arguments[place]  # no reference counting: see `compiling`
+        return arguments[place]  # no reference counting: see UNCOUNTED
 
-    return (w, x, halved)[place](w, x, halved), generate
+    return (w, x, x_bf16)[place](w, x, x_bf16), generate
 
 
 @intrinsic
 def multiply(typing, tokens, x, w, y, at):
-    """y[t] = sum over i of x[t, i] w[i] for `tokens` rows, 1 to `most`, and a block's outputs,
-    above `broad` tokens half a block's; sums in registers, or in tiles.
-
-    `at` is a ProductArgs. The type of w gives the format of the weights, see `weight_formats`.
-    """
+    """y[t] = sum over i of x[t, i] w[i] for `tokens` rows, 1 to `most`, and a block's outputs, or
+    half a block's above `broad` tokens; sums in registers or tiles. `at`: a ProductArgs."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kind = kind_of(signature.args[2].dtype)
@@ -192,19 +198,18 @@ def multiply(typing, tokens, x, w, y, at):
 
 
 def _sums(module: Any, count: int, kind: WeightFormat) -> Any:
-    """The loop over inputs, in LLVM's words: so many tokens times vectors of outputs. A function of
-    its own, since a copy wherever it is called would take seconds to compile."""
+    """The loop over inputs as an LLVM function: `count` tokens times vectors of outputs."""
     lanes = registers()[0]
     wide = (BLOCK if count <= kind.broad else HALF_BLOCK) // lanes
     name = f"sums_{count}_{wide}_{kind.name}"
     if name in module.globals:
         return module.globals[name]
-    function = _declare_sums(module, name, kind, optsize=count * wide > CROWDED)
+    function = _declare_sums(module, name, kind, optsize=count * wide > MAX_UNROLLED)
     x, w, y, ahead, x_step, y_step, inputs, first, pace = function.args
     entry, int64 = function.append_basic_block("entry"), ir.IntType(64)
     builder = ir.IRBuilder(entry)
     vector = ir.VectorType(ir.FloatType(), lanes)
-    # Addresses of the tokens' inputs and outputs; `sums` has count x wide accumulators.
+    # Pointers to the tokens' inputs and outputs; `sums` has count x wide accumulators.
     rows = [builder.gep(x, [builder.mul(x_step, int64(t))]) for t in range(count)]
     places = [_places(builder, y, builder.mul(y_step, int64(t)), wide) for t in range(count)]
     fresh, zero = builder.icmp_signed("!=", first, int64(0)), ir.Constant(vector, [0.0] * lanes)
@@ -234,14 +239,12 @@ def _sums(module: Any, count: int, kind: WeightFormat) -> Any:
 
 
 def _declare_sums(module: Any, name: str, kind: WeightFormat, *, optsize: bool) -> Any:
-    pointers = (kind.x_type, kind.kept, ir.FloatType(), kind.kept)
+    pointers = (kind.x_type, kind.w_type, ir.FloatType(), kind.w_type)
     parameters = [*(one.as_pointer() for one in pointers), *[ir.IntType(64)] * 5]
-    function = ir.Function(module, ir.FunctionType(ir.VoidType(), parameters), name)
-    function.linkage = "internal"
-    function.attributes.add("noinline")
+    function = internal_function(module, name, parameters)
     if optsize:
-        # Else two steps are made of one, whose factors are not to be had in registers too: a pass
-        # over 11 tokens of a grown 0.5 B model took 67 ms that takes 36 so.
+        # Else LLVM unrolls the loop beyond the registers: a pass over 11 tokens of a 0.5 B model
+        # took 67 ms instead of 36.
         function.attributes.add("optsize")
     return function
 
@@ -263,7 +266,7 @@ def _add_products(
 
 
 def _fetch_share(builder: Any, kind: WeightFormat, ahead: Any, at: Any, outputs: int) -> None:
-    """One prefetch a cache line of what follows, spread over the loop."""
+    """Prefetches one share of the next stretch, a cache line at a time."""
     for step in range(0, outputs, LINE // kind.align):
         _fetch(builder, builder.gep(ahead, [builder.add(at, ir.IntType(64)(step))]))
 
@@ -277,10 +280,9 @@ def _places(builder: Any, y: Any, at: Any, wide: int) -> list[Any]:
 
 
 def _fetch(builder: Any, place: Any) -> Any:
-    """Prefetches into the L2 cache, since L1 is full. An invalid address does no harm."""
+    """Prefetches into the L2 cache, since L1 is full. An invalid address is ignored."""
     byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
-    fetch = cgutils.get_or_insert_function(
-        builder.module, ir.FunctionType(ir.VoidType(), [byte, *[flag] * 3]), "llvm.prefetch.p0"
-    )
+    arg_types = [byte, *[flag] * 3]
+    fetch = llvm_intrinsic(builder.module, "llvm.prefetch.p0", ir.VoidType(), arg_types)
     for_reading, second, data = flag(0), flag(2), flag(1)
     builder.call(fetch, [builder.bitcast(place, byte), for_reading, second, data])

@@ -1,13 +1,13 @@
 """Products of a few vectors with a block of weights in AMX tiles, as LLVM IR: one instruction
 multiplies 16 rows of 32 bfloat16 with 32 x 16 weights and accumulates in float32.
 
-A float32 input is the sum of three bfloat16 with 8 bits of mantissa each, whose products with a
-bfloat16 are exact in float32: its parts are three rows of a tile. (Subnormal numbers count as 0,
-and the first part of the largest float32 would be infinite.) The order in which a row is summed
-does not depend on the other rows of its tile.
+A float32 input is split into three bfloat16 with 8 bits of mantissa each, one row of a tile each;
+their products with a bfloat16 are exact in float32. (Subnormal numbers count as 0, and the first
+part of the largest float32 would be infinite.) A row's order of summation does not depend on the
+other rows of its tile.
 """
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc, untyped-decorator"
-# numba types these functions, by what they are called with.
+# numba infers the types of these functions from their arguments.
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from core.models.native.compiling import LINE
+from core.models.native.compiling import LINE, internal_function, llvm_intrinsic
 from core.models.native.kernel_args import BLOCK, ProductArgs
 from core.models.native.weight_formats import TILE, WeightFormat, kind_of
 
 __all__ = ["release_tiles", "configure_tiles", "multiply_tiles"]
 
-# The eight tile registers of a core: sums by tile of tokens and half of a block's outputs; x by
-# tile of tokens; weights by half.
+# The eight tile registers of a core: sums, by tile of tokens and half of a block's outputs; x, by
+# tile of tokens; weights, by half.
 SUM_REGISTERS, ROW_REGISTERS, HALF_REGISTERS = ((0, 1), (2, 3)), (4, 5), (6, 7)
 ROW = BLOCK * 4
 """Bytes of a block's outputs, and of its weights for two inputs; half of them is a tile's row."""
@@ -42,7 +42,7 @@ def configure_tiles(typing, w, tokens):
             return _int64(0)
         count, one = arguments[1], _int64(1)
         fits = builder.icmp_signed("<=", count, _int64(kind.most // 2))
-        # More tokens than one tile takes: divided evenly between two.
+        # More tokens than fit one tile are divided evenly between two.
         half = builder.lshr(builder.add(count, one), one)
         tile = builder.select(fits, count, half)
         tile = builder.select(builder.icmp_signed(">", tile, one), tile, one)
@@ -96,12 +96,8 @@ def _product_of_tiles(module: Any, kind: WeightFormat, num_tiles: int) -> Any:
     if name in module.globals:
         return module.globals[name]
     float32 = ir.FloatType()
-    pointers = [one.as_pointer() for one in (kind.x_type, kind.kept, float32)]
-    function = ir.Function(
-        module, ir.FunctionType(ir.VoidType(), [*pointers, *[ir.IntType(64)] * 6]), name
-    )
-    function.linkage = "internal"
-    function.attributes.add("noinline")
+    pointers = [one.as_pointer() for one in (kind.x_type, kind.w_type, float32)]
+    function = internal_function(module, name, [*pointers, *[ir.IntType(64)] * 6])
     x, w, y, x_step, y_step, inputs, first, tokens, tile = function.args
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     # Sums go through memory: tiles cannot be added to y in registers.
@@ -171,8 +167,7 @@ def _sum_parts(
 
 
 def _intrinsic(module: Any, name: str, *arg_types: Any) -> Any:
-    kind = ir.FunctionType(ir.VoidType(), arg_types)
-    return cgutils.get_or_insert_function(module, kind, f"llvm.x86.{name}")
+    return llvm_intrinsic(module, f"llvm.x86.{name}", ir.VoidType(), arg_types)
 
 
 def _int64(value: int) -> Any:
@@ -184,5 +179,4 @@ def _byte(value: int) -> Any:
 
 
 def _byte_pointer() -> Any:
-    """The type of a pointer to bytes."""
     return ir.IntType(8).as_pointer()

@@ -21,10 +21,9 @@ import numpy as np
 import numpy.typing as npt
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.np.numpy_support import from_dtype
 
-from core.models.native.compiling import registers
+from core.models.native.compiling import llvm_intrinsic, registers
 
 __all__ = ["TILE", "WeightFormat", "kind_of", "kind_of_array", "broadcast", "interleave"]
 
@@ -37,14 +36,14 @@ TILE = 16
 
 @dataclass(frozen=True, slots=True)
 class WeightFormat:
-    """`kept`, `x_type`: LLVM types of an element of w and of x; each holds `inputs` weights or
+    """`w_type`, `x_type`: LLVM types of an element of w and of x; each holds `inputs` weights or
     inputs. `align`: bytes. `parts`: the number of bfloat16 that x is split into, 0 if it stays
     float32. `most`: tokens multiplied together; with up to `broad` of them a whole block of
     outputs at once, with more half a block. `vectors` (builder, place, lanes, count) loads vectors
     of weights, `multiply_add` (builder, sums, x, w) accumulates; tiles have neither."""
 
     name: str
-    kept: Any
+    w_type: Any
     x_type: Any
     inputs: int
     align: int
@@ -62,6 +61,7 @@ class WeightFormat:
 def kind_of(element: Any) -> WeightFormat:
     """By numba's type of an element of w."""
     float32, bits, most = ir.FloatType(), ir.IntType(32), registers()[1]
+    sixteen_bits = ir.IntType(16), float32, 1, 2, 0, most, 2
     if element == types.int64:
         return _in_tiles("rounded", ir.IntType(64), 4, 1)
     if element == types.int32:
@@ -69,22 +69,9 @@ def kind_of(element: Any) -> WeightFormat:
     if element == types.uint32:
         return WeightFormat("pairs", bits, bits, 2, 4, 1, most, 12, _load_vectors, _dot_pairs)
     if element == types.int16:
-        return WeightFormat(
-            "interleaved",
-            ir.IntType(16),
-            float32,
-            1,
-            2,
-            0,
-            most,
-            2,
-            _load_interleaved,
-            _multiply_add,
-        )
+        return WeightFormat("interleaved", *sixteen_bits, _load_interleaved, _multiply_add)
     if element == types.uint16:
-        return WeightFormat(
-            "half", ir.IntType(16), float32, 1, 2, 0, most, 2, _load_widened, _multiply_add
-        )
+        return WeightFormat("half", *sixteen_bits, _load_widened, _multiply_add)
     return WeightFormat("whole", float32, float32, 1, 4, 0, most, 2, _load_vectors, _multiply_add)
 
 
@@ -102,18 +89,17 @@ def _in_tiles(name: str, element: Any, inputs: int, parts: int) -> WeightFormat:
 
 def broadcast(builder: Any, one: Any, lanes: int) -> Any:
     """Broadcasts a scalar to a vector."""
-    # LLVM's idiom for a broadcast: insert at 0, shuffle with zeros; one instruction in machine
-    # code.
-    nothing = ir.Constant(ir.VectorType(one.type, lanes), ir.Undefined)
+    # LLVM's idiom for a broadcast (insert at 0, shuffle with zeros) is one machine instruction.
+    undefined = ir.Constant(ir.VectorType(one.type, lanes), ir.Undefined)
     first = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
     return builder.shuffle_vector(
-        builder.insert_element(nothing, one, ir.IntType(32)(0)), nothing, first
+        builder.insert_element(undefined, one, ir.IntType(32)(0)), undefined, first
     )
 
 
 def interleave(upper: Array, lanes: int) -> Array:
-    """bfloat16 bits (..., outputs) for `_load_interleaved`, as int16: each pair of vectors of
-    `lanes` outputs is stored alternating, a0 b0 a1 b1 ..."""
+    """bfloat16 bits (..., outputs) as int16 for `_load_interleaved`: two vectors a and b of `lanes`
+    outputs are stored as a0 b0 a1 b1 ..."""
     twos = upper.reshape(*upper.shape[:-1], -1, 2, lanes)
     return np.ascontiguousarray(twos.swapaxes(-1, -2)).reshape(upper.shape).view(np.int16)
 
@@ -161,14 +147,10 @@ def _upper(builder: Any, vector: Any) -> Any:
 def _multiply_add(builder: Any, sums: Any, x: Any, w: Any) -> Any:
     # Fused: one rounding for product and sum, on every processor alike.
     name, arg_types = f"llvm.fma.v{sums.type.count}f32", [sums.type] * 3
-    return builder.call(_intrinsic(builder, name, sums.type, arg_types), [x, w, sums])
+    return builder.call(llvm_intrinsic(builder.module, name, sums.type, arg_types), [x, w, sums])
 
 
 def _dot_pairs(builder: Any, sums: Any, x: Any, w: Any) -> Any:
-    """The second input's product is added first. Numbers too small for a normal float32 are 0."""
+    """Adds the second input's product first. Subnormal float32 count as 0."""
     name, arg_types = "llvm.x86.avx512bf16.dpbf16ps.512", [sums.type, x.type, w.type]
-    return builder.call(_intrinsic(builder, name, sums.type, arg_types), [sums, x, w])
-
-
-def _intrinsic(builder: Any, name: str, result: Any, arg_types: list[Any]) -> Any:
-    return cgutils.get_or_insert_function(builder.module, ir.FunctionType(result, arg_types), name)
+    return builder.call(llvm_intrinsic(builder.module, name, sums.type, arg_types), [sums, x, w])

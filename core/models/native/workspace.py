@@ -1,5 +1,5 @@
-"""Buffers of the native pass: its inputs, made from a batch of feeds, and the workspace of its
-threads. Compiled code allocates nothing, so that it counts no references.
+"""Buffers of the native pass: its inputs, packed from a batch, and the workspace of its threads.
+Compiled code allocates nothing, so it needs no reference counting.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from core.models.kv_cache import KVArena
 from core.models.native.compiling import registers
 from core.models.native.kernel_args import BLOCK, BatchInputs, ModelSizes, SharedBuffers, Workspace
 from core.models.native.layers import MAX_HEAD_TOKENS
-from core.models.native.packing import Array, bits, empty_aligned
+from core.models.native.packing import Array, bits, empty_aligned, round_up
 from core.models.native.weight_formats import TILE
 from core.models.rows import Batch
 
@@ -29,8 +29,8 @@ __all__ = [
 PassBuffers = tuple[tuple[Array, Array, tuple[int, int]], SharedBuffers, tuple[Workspace, ...]]
 """KV arena (keys, values, (rows, slots)); buffers that threads share; a workspace per thread."""
 
-# Buffers of passes of up to CACHED_TOKENS tokens are reused: allocating them takes a twentieth of a
-# pass of one token. They grow in steps of STEP slots, since a text grows token by token.
+# Buffers for up to CACHED_TOKENS tokens are reused: allocating them takes a twentieth of a pass of
+# one token. They grow in steps of STEP slots, since a text grows token by token.
 CACHED_TOKENS, STEP = 64, 512
 
 
@@ -59,8 +59,8 @@ class BufferCache:
         if tokens > CACHED_TOKENS:
             return allocate_buffers(shape, parts, sizes, arena)
         if self._buffers is None or extent > self._sizes[1] or workers != self._sizes[2]:
-            # Always for CACHED_TOKENS tokens: only the extent makes the buffers grow.
-            capacity = CACHED_TOKENS, -(-extent // STEP) * STEP, workers
+            # Always for CACHED_TOKENS tokens: buffers grow with the extent alone.
+            capacity = CACHED_TOKENS, round_up(extent, STEP), workers
             self._buffers = allocate_buffers(shape, parts, capacity, arena)[1:]
             self._sizes = capacity  # after the allocation, which may fail
         return (_kv_arrays(arena), *self._buffers)
@@ -84,9 +84,8 @@ def _kv_arrays(arena: KVArena) -> tuple[Array, Array, tuple[int, int]]:
 
 def _shared_buffers(shape: ModelSizes, tokens: int) -> SharedBuffers:
     attended = shape.heads * shape.size
-    back = -(-shape.hidden // BLOCK) * BLOCK
-    projected = -(-(attended + 2 * shape.kv_heads * shape.size) // BLOCK) * BLOCK
-    sizes = projected, attended, back, 2 * shape.inner, shape.inner
+    projected = round_up(attended + 2 * shape.kv_heads * shape.size, BLOCK)
+    sizes = projected, attended, round_up(shape.hidden, BLOCK), 2 * shape.inner, shape.inner
     arrays = (np.empty(tokens * size, np.float32) for size in sizes)
     return SharedBuffers._make((*arrays, np.zeros(1, np.int64)))
 
@@ -94,7 +93,7 @@ def _shared_buffers(shape: ModelSizes, tokens: int) -> SharedBuffers:
 def _workspace(shape: ModelSizes, parts: int, tokens: int, extent: int) -> Workspace:
     widest = max(shape.hidden, shape.heads * shape.size, shape.inner)
     # Tiles are loaded whole, also past the last token.
-    halved = empty_aligned((tokens + TILE) * widest * parts, np.uint16)
+    x_bf16 = empty_aligned((tokens + TILE) * widest * parts, np.uint16)
     # `key_products` writes whole vectors, hence a vector more attention weights than slots.
     head_tokens = min(MAX_HEAD_TOKENS, tokens)
     full, near = (
@@ -102,7 +101,7 @@ def _workspace(shape: ModelSizes, parts: int, tokens: int, extent: int) -> Works
     )
     return Workspace(
         np.empty(tokens * shape.hidden, np.float32), np.empty(tokens * shape.hidden, np.float32),
-        halved,
+        x_bf16,
         np.empty(shape.size, np.float32), np.empty(head_tokens * shape.size, np.float32),
         np.empty(head_tokens, np.int64),
         np.empty(head_tokens * (extent + registers()[0]), np.float32),

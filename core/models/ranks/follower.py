@@ -1,8 +1,8 @@
-"""A follower: one rank of an LLM, which repeats on its part what the leader does on its own.
+"""A follower: one rank of an LLM, which repeats the leader's calls on its own shard.
 
-The leader starts it, or a person on another machine (`python -m core.models.ranks`, with torch's
-variables RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT). It ends when the leader says so, when the
-leader is gone, or by an error, which it reports.
+It is started by the leader, or by a person on another machine (`python -m core.models.ranks`, with
+torch's variables RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT). It ends at EndRank, when the leader
+has ended, or by an error, which it reports.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from core.models.hf_model import HfModel
 from core.models.loading.catalog import ModelSource
 from core.models.loading.checkpoint import module_without_weights
 from core.models.loading.placing import DTYPES
-from core.models.loading.reading import quiet_transformers, read_config
+from core.models.loading.reading import info_of, quiet_transformers, read_config
 from core.models.machine import use_threads
 from core.models.protocol import Feed
 from core.models.ranks.group import RankGroup
@@ -48,14 +48,14 @@ from core.models.ranks.messages import (
     decode_call,
     encode,
 )
-from core.models.ranks.sharding import checked_shard, info_of, read_shard
-from core.models.ranks.store import (
+from core.models.ranks.rendezvous import (
     ENDS_WITH_INPUT,
     STORE_VARIABLE,
-    RankPlace,
+    Rendezvous,
     device_of_rank,
-    given_place,
+    env_rendezvous,
 )
+from core.models.ranks.sharding import checked_shard, read_shard
 
 __all__ = ["LeaderLink", "follow"]
 
@@ -65,24 +65,23 @@ IDLE_MS = 2000
 class LeaderLink:
     """A follower's connection to the leader."""
 
-    def __init__(self, place: RankPlace) -> None:
+    def __init__(self, rendezvous: Rendezvous) -> None:
         import zmq
 
-        self._place = place
-
+        self._rendezvous = rendezvous
         self._context: Any = zmq.Context()
         self._socket = self._context.socket(zmq.DEALER)
-        self._socket.identity = str(place.rank).encode()
+        self._socket.identity = str(rendezvous.rank).encode()
         self._socket.linger = 1000
         self._socket.maxmsgsize = LONGEST
-        self._socket.connect(place.address())
+        self._socket.connect(rendezvous.address())
 
     def receive(self) -> ToFollower:
-        """The next message. Raises ValueError for one that cannot be read, and RuntimeError where
-        the leader is gone."""
-        # A leader that was killed closes no connection: its place is looked at now and then.
+        """The next message. Raises ValueError for one that cannot be read, RuntimeError if the
+        leader has ended."""
+        # A killed leader closes no connection: the rendezvous is checked at intervals.
         while not self._socket.poll(IDLE_MS):
-            self._place.check()
+            self._rendezvous.check()
         return decode_call(self._socket.recv())
 
     def send(self, message: FromFollower) -> None:
@@ -94,10 +93,10 @@ class LeaderLink:
 
 @dataclass
 class _Follower:
-    """What a follower holds: its place, and after loading its part of the model."""
+    """What a follower holds: its rendezvous, and after loading its part of the model."""
 
     leader: LeaderLink
-    place: RankPlace
+    rendezvous: Rendezvous
     group: RankGroup | None = None
     model: HfModel | None = None
 
@@ -134,16 +133,15 @@ class _Follower:
         dtype = DTYPES[message.dtype]
         local = int(os.environ.get("LOCAL_RANK", 0))
         device = device_of_rank(torch.device(message.device), local)
-        self.group = RankGroup(self.place, device, message.timeout_s)
+        self.group = RankGroup(self.rendezvous, device, message.timeout_s)
         config = read_config(source)
         module = read_shard(source, config, dtype, split)
-        info = info_of(module_without_weights(config), source, dtype, device, "")
-        self.model = checked_shard(module, info, split, self.group, self._meet)
-        # The passes of the check are none of the engine's.
-        self.group.take_traffic()
+        info = info_of(module_without_weights(config), source, "llm", dtype, device, "")
+        self.model = checked_shard(module, info, split, self.group, self._barrier)
+        self.group.take_traffic()  # discards that of the check
         self.leader.send(ShardReady(self.model.weight_bytes))
 
-    def _meet(self) -> None:
+    def _barrier(self) -> None:
         self.leader.send(RankArrived())
         if not isinstance(message := self.leader.receive(), MeetRanks):
             raise RankError(f"message is {type(message).__name__}: MeetRanks comes next")
@@ -153,19 +151,19 @@ def follow() -> int:
     """Runs one rank until its leader ends it; returns the process's exit code."""
     if os.environ.get(ENDS_WITH_INPUT):
         threading.Thread(target=_end_with_input, name="leader", daemon=True).start()
-    place = given_place()
-    if place is None:
+    rendezvous = env_rendezvous()
+    if rendezvous is None:
         raise ConfigError("RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT name a rank: set all four")
-    leader = LeaderLink(place)
-    follower = _Follower(leader, place)
-    leader.send(RankJoined(place.rank, FORMAT, platform.node()))
+    leader = LeaderLink(rendezvous)
+    follower = _Follower(leader, rendezvous)
+    leader.send(RankJoined(rendezvous.rank, FORMAT, platform.node()))
     try:
         with quiet_transformers():
             follower.run()
     except (*MODEL_FAULTS, KeyboardInterrupt) as error:
         leader.send(RankFailed(f"{type(error).__name__}: {error}"[:2000]))
-        if ENDS_WITH_INPUT not in os.environ:  # else the leader says it
-            print(f"rank {place.rank}: {type(error).__name__}: {error}", file=sys.stderr)
+        if ENDS_WITH_INPUT not in os.environ:  # else the leader reports it
+            print(f"rank {rendezvous.rank}: {type(error).__name__}: {error}", file=sys.stderr)
         return 1
     finally:
         leader.close()
@@ -173,8 +171,8 @@ def follow() -> int:
 
 
 def _end_with_input() -> None:
-    """The pipe ends however the leader's process does, also while this one is in a collective.
-    What a leader that was killed has left in the temporary folder goes too."""
+    """Ends this process, even in a collective, once the leader's process has ended and so closed
+    the pipe. Removes the temporary folder, which a killed leader leaves behind."""
     sys.stdin.buffer.read()
     shutil.rmtree(Path(os.environ[STORE_VARIABLE]).parent, ignore_errors=True)
     os._exit(0)

@@ -1,7 +1,7 @@
-"""RankGroup: this process's place among the ranks, and the collectives of a pass, which it counts.
+"""RankGroup: this process's rank, and the collectives of a pass, which are counted.
 
-torch has one default process group a process, and transformers divides a model over that one: so a
-process has at most one RankGroup at a time.
+transformers divides a model over torch's default process group, of which a process has one: so it
+has at most one RankGroup at a time.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from core.models.ranks.shared_memory import SharedMemory, is_ordered
 __all__ = ["GROUP_TIMEOUT_S", "PassTraffic", "RankGroup", "torch_distributed"]
 
 GROUP_TIMEOUT_S = 20.0
-"""How long a collective waits for another rank. Ranks that idle wait for a message, not in here."""
+"""How long a collective waits for another rank. Idle ranks wait for a message instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class PassTraffic:
-    """Collectives since the last report: how many, bytes of the tensors handed to them, and the
-    seconds in them, waiting for the other ranks included."""
+    """Collectives since the last report: their number, the bytes of their tensors, and the seconds
+    in them, waiting for other ranks included."""
 
     collectives: int = 0
     bytes: int = 0
@@ -40,29 +40,29 @@ class PassTraffic:
 class RankGroup:
     """Rank `rank` of `count`."""
 
-    def __init__(self, place: Any, device: torch.device, timeout_s: float) -> None:
-        """`place`: a RankPlace. `timeout_s`: how long a collective waits for another rank, and this
-        call for all of them. Raises RuntimeError where they do not come."""
+    def __init__(self, rendezvous: Any, device: torch.device, timeout_s: float) -> None:
+        """`rendezvous`: a Rendezvous. `timeout_s`: how long a collective waits for another rank,
+        and this call for all of them. Raises RuntimeError after that time."""
         self._dist = dist = torch_distributed()
-        self.rank, self.count, self.device = place.rank, place.count, device
-        self._collectives, self._bytes, self._seconds = 0, 0, 0.0
+        self.rank, self.count, self.device = rendezvous.rank, rendezvous.count, device
+        self._traffic = PassTraffic()
         backend = "nccl" if device.type == "cuda" else "gloo"
         if device.type == "cuda":
             torch.cuda.set_device(device)
         self._shared: SharedMemory | None = None
-        if place.folder is not None and device.type == "cpu" and is_ordered():
-            self._shared = SharedMemory(place.folder, self.rank, self.count, timeout_s)
-        with ExitStack() as on_failure, _loopback(local=place.folder is not None):
+        if rendezvous.folder is not None and device.type == "cpu" and is_ordered():
+            self._shared = SharedMemory(rendezvous.folder, self.rank, self.count, timeout_s)
+        with ExitStack() as on_failure, _loopback(local=rendezvous.folder is not None):
             on_failure.callback(self.end)
             dist.init_process_group(
                 backend,
-                store=place.store,
-                rank=place.rank,
-                world_size=place.count,
+                store=rendezvous.store,
+                rank=rendezvous.rank,
+                world_size=rendezvous.count,
                 timeout=timedelta(seconds=timeout_s),
             )
-            # gloo connects now, while the environment names the interface; and who has come this
-            # far has opened the shared memory.
+            # gloo connects now, while the environment names the interface; after it every rank has
+            # opened the shared memory.
             dist.all_reduce(torch.zeros(1, device=device))
             on_failure.pop_all()
         self.take_traffic()
@@ -70,48 +70,48 @@ class RankGroup:
     def all_reduce(self, part: torch.Tensor) -> torch.Tensor:
         """Adds up a tensor over all ranks, in place; returns it."""
         began = time.perf_counter()
-        if self._shared is not None and self._shared.takes(part):
+        if self._shared is not None and self._shared.fits(part):
             self._shared.all_reduce(part)
         else:
-            # Of a tensor with gaps gloo adds up what lies in memory from its first element on.
+            # gloo ignores strides: it reads memory contiguously from the first element on.
             whole = part.contiguous()
             self._dist.all_reduce(whole)
             if whole is not part:
                 part.copy_(whole)
-        self.count_one(part.nbytes, began)
+        self.count_collective(part.nbytes, began)
         return part
 
-    def to_leader(self, part: torch.Tensor) -> list[torch.Tensor] | None:
-        """Every rank's tensor of this one's shape on rank 0, None elsewhere."""
+    def gather(self, part: torch.Tensor) -> list[torch.Tensor] | None:
+        """The tensors of all ranks, of one shape, on rank 0; None on other ranks."""
         began = time.perf_counter()
-        if self._shared is not None and self._shared.takes(part):
+        if self._shared is not None and self._shared.fits(part):
             parts = self._shared.gather(part)
         else:
             parts = [torch.empty_like(part) for _ in range(self.count)] if not self.rank else None
             self._dist.gather(part, parts, dst=0)
-        self.count_one(part.nbytes, began)
+        self.count_collective(part.nbytes, began)
         return parts
 
-    def of_leader(self, value: float) -> float:
-        """Rank 0's number, on every rank."""
+    def broadcast(self, value: float) -> float:
+        """Rank 0's `value`, on every rank."""
         shared = torch.tensor([value], dtype=torch.float64, device=self.device)
         self._dist.broadcast(shared, src=0)
         return float(shared)
 
-    def count_one(self, num_bytes: int, began: float) -> None:
-        """Counts a collective that has ended. On a GPU the time is that of its launch."""
-        self._seconds += time.perf_counter() - began
-        self._collectives += 1
-        self._bytes += num_bytes
+    def count_collective(self, num_bytes: int, began: float) -> None:
+        """Counts a collective that began at `began`. On a GPU the time is that of its launch."""
+        seconds, before = time.perf_counter() - began, self._traffic
+        self._traffic = PassTraffic(
+            before.collectives + 1, before.bytes + num_bytes, before.seconds + seconds
+        )
 
     def take_traffic(self) -> PassTraffic:
-        """What was counted since the last call."""
-        traffic = PassTraffic(self._collectives, self._bytes, self._seconds)
-        self._collectives, self._bytes, self._seconds = 0, 0, 0.0
+        """Traffic since the last call."""
+        traffic, self._traffic = self._traffic, PassTraffic()
         return traffic
 
     def end(self) -> None:
-        """Leaves the group. Idempotent; another group may follow."""
+        """Leaves the group; another one may be made. Idempotent."""
         if self._shared is not None:
             self._shared.close()
             self._shared = None
@@ -120,7 +120,7 @@ class RankGroup:
 
 
 def torch_distributed() -> ModuleType:
-    """torch.distributed. Raises ConfigError where this build of torch has none."""
+    """torch.distributed. Raises ConfigError if this build of torch has none."""
     import torch.distributed as dist
 
     if not dist.is_available():
@@ -130,7 +130,7 @@ def torch_distributed() -> ModuleType:
 
 @contextmanager
 def _loopback(*, local: bool) -> Iterator[None]:
-    """Ranks of one machine listen on its loopback interface alone: gloo's connections are neither
+    """Restricts ranks of one machine to the loopback interface: gloo's connections are neither
     encrypted nor authenticated."""
     name, before = "GLOO_SOCKET_IFNAME", os.environ.get("GLOO_SOCKET_IFNAME")
     if local and before is None:

@@ -1,8 +1,8 @@
 """Messages between the leader of a model's ranks and its followers: msgspec, tagged unions of
 arrays.
 
-No message holds a tensor. They come from processes of one user or one trusted network; still
-nothing in them is executed, and a message of unknown form is refused.
+No message holds a tensor, nothing in one is executed, and one of unknown form is refused, although
+all processes are of one user or one trusted network.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ __all__ = [
 ]
 
 FORMAT = 1
-"""Version of these messages; a follower of another one is refused."""
+"""Version of these messages; a follower of another version is refused."""
 LONGEST = 1 << 26
-"""Bytes of a message, at most; a longer one is refused."""
+"""Most bytes of a message; a longer one is refused."""
 
 
 class _RankMessage(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """The base of all messages."""
+    pass
 
 
 class LoadShard(_RankMessage, tag="load"):
-    """Read this rank's part of a model. `name`, `local`, `file`: its ModelSource; `split`, `count`:
-    its RankSplit; `threads` of this rank; `timeout_s` of its collectives."""
+    """Read this rank's shard. `name`, `local`, `file`: the ModelSource; `split`, `count`: the
+    RankSplit; `threads` of this rank; `timeout_s` of its collectives."""
 
     name: str
     local: bool
@@ -60,7 +60,7 @@ class LoadShard(_RankMessage, tag="load"):
 
 
 class MeetRanks(_RankMessage, tag="meet"):
-    """All ranks have arrived at the next step of loading."""
+    """All ranks have reached the barrier."""
 
 
 class OpenRow(_RankMessage, tag="open"):
@@ -83,7 +83,7 @@ class PassFeed(_RankMessage):
 
 
 class RunPass(_RankMessage, tag="pass"):
-    """Run a pass. `number`: of the pass, which its PassDone repeats."""
+    """Run a pass. `number` is repeated in its PassDone."""
 
     number: int
     feeds: list[PassFeed]
@@ -113,17 +113,17 @@ class RankJoined(_RankMessage, tag="joined"):
 
 
 class RankArrived(_RankMessage, tag="arrived"):
-    """The rank is at the next step of loading, and waits for MeetRanks."""
+    """The rank has reached the barrier, and waits for MeetRanks."""
 
 
 class ShardReady(_RankMessage, tag="ready"):
-    """The rank's passes are checked. `weight_bytes`: of its part of the weights."""
+    """The shard is loaded and checked. `weight_bytes`: of the shard."""
 
     weight_bytes: int
 
 
 class PassDone(_RankMessage, tag="done"):
-    """A pass has ended. Its collectives: their number, bytes of their tensors, seconds in them."""
+    """A pass has ended. Its traffic: see PassTraffic."""
 
     number: int
     collectives: int

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,41 +27,40 @@ from core.models.ranks.messages import (
     decode_reply,
     encode,
 )
-from core.models.ranks.store import (
+from core.models.ranks.rendezvous import (
     ENDS_WITH_INPUT,
     STORE_VARIABLE,
-    RankPlace,
-    file_place,
-    given_place,
+    Rendezvous,
+    env_rendezvous,
+    file_rendezvous,
 )
 
 __all__ = ["Followers"]
 
-# How long a process that was told to end may take to, and how long its end is waited for when a
-# collective has failed.
+# Time for a process to end after EndRank, and for its end to be noticed after a failed collective.
 END_S, DYING_S = 3.0, 1.0
 POLL_MS = 200
 LOADING_S = 600.0
-"""Of a step of loading: a rank that takes longer is stopped, or its disk is."""
+"""Limit of one step of loading."""
 Reply = TypeVar("Reply", bound=FromFollower)
 
 
 class Followers:
-    """Ranks 1 and up. On this machine they are started here, one process each; where the
-    environment names ranks (`given_place`) they are waited for."""
+    """Ranks 1 and up: processes of this machine that are started here, or, if the environment names
+    ranks (`env_rendezvous`), processes that were started elsewhere."""
 
     def __init__(self, split: RankSplit) -> None:
-        """Starts them. Raises what starting a process or opening a socket raises."""
+        """Raises the errors of starting a process or opening a socket."""
         self.count, self._failed_send = split.count, zmq.ZMQError
         self._context: Any = zmq.Context()
         self._socket = self._context.socket(zmq.ROUTER)
         self._socket.linger = 0
         self._socket.maxmsgsize = LONGEST
-        # A message to a rank that is not there is an error, not dropped.
+        # A message to an unconnected rank is an error instead of being dropped.
         self._socket.router_mandatory = True
-        self._folder: Path | None = None  # of ranks on this machine, and of this user alone
+        self._folder: Path | None = None  # private to this user; None with ranks elsewhere
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
-        # The latest of each kind: figures of passes come unasked.
+        # The latest of each kind: reports of passes come at any time.
         self._replies: dict[int, dict[type, FromFollower]] = {rank: {} for rank in self.ranks}
         self.local = True
         with ExitStack() as undone:
@@ -71,28 +69,27 @@ class Followers:
             undone.pop_all()
 
     def _open(self, split: RankSplit) -> None:
-        given = given_place(split)
-        self.local = given is None
-        if given is None:
+        rendezvous = env_rendezvous(split)
+        self.local = rendezvous is None
+        if rendezvous is None:
             self._folder = folder = Path(tempfile.mkdtemp(prefix="specscope-ranks-"))
             file = folder / "store"
             self._socket.bind(f"ipc://{folder / 'leader'}")
-            self.place: RankPlace = file_place(file, 0, split.count)
+            self.rendezvous: Rendezvous = file_rendezvous(file, 0, split.count)
             for rank in self.ranks:
                 self._processes[rank] = _start(rank, split.count, file)
         else:
             self._socket.bind_to_random_port(f"tcp://{os.environ['MASTER_ADDR']}")
-            self.place = given
+            self.rendezvous = rendezvous
         address: Any = self._socket.last_endpoint
-        self.place.publish(address.decode())
+        self.rendezvous.publish(address.decode())
 
     @property
     def ranks(self) -> range:
-        """Of the followers."""
         return range(1, self.count)
 
-    def tell(self, message: ToFollower) -> None:
-        """To each follower, in order. Raises RankError where one has ended."""
+    def send_all(self, message: ToFollower) -> None:
+        """Sends a message to each follower. Raises RankError if one has ended."""
         self.check()
         data = encode(message)
         for rank in self.ranks:
@@ -101,9 +98,9 @@ class Followers:
             except self._failed_send as error:
                 raise self.error_of(error) from error
 
-    def await_all(self, kind: type[Reply]) -> dict[int, Reply]:
-        """A message of this kind from each follower, a step of loading. Raises RankError where one
-        has ended, says that it failed, or takes longer than LOADING_S."""
+    def wait_for_all(self, kind: type[Reply]) -> dict[int, Reply]:
+        """The message of this kind from each follower, in a step of loading. Raises RankError if
+        one has ended, has failed, or takes longer than LOADING_S."""
         found = self.collect(kind, LOADING_S)
         missing = [rank for rank in self.ranks if rank not in found]
         if missing:
@@ -113,8 +110,8 @@ class Followers:
         return found
 
     def collect(self, kind: type[Reply], wait_s: float) -> dict[int, Reply]:
-        """The latest message of this kind from each follower that has sent one within `wait_s`.
-        Raises RankError where one has ended or says that it failed."""
+        """The latest message of this kind from each follower that sends one within `wait_s`. Raises
+        RankError if one has ended or failed."""
         found: dict[int, Reply] = {}
         until = time.monotonic() + wait_s
         while True:
@@ -133,16 +130,16 @@ class Followers:
                 self.check()
 
     def check(self) -> None:
-        """Raises RankError where a process has ended."""
+        """Raises RankError if a process has ended."""
         if (words := self._exit_message()) or self._is_closed():
             raise RankError(words or "the ranks of the LLM have ended")
 
     def error_of(self, error: BaseException) -> RankError:
-        """What an error of a collective means: which rank has ended, or that none answers."""
+        """The cause of a failed collective: the rank that has failed or ended, else a timeout."""
         until = time.monotonic() + DYING_S
         while True:
             self.receive(0)
-            # What a rank says of its own end comes first.
+            # A rank's own report is more precise than its exit status.
             if failure := self._failure():
                 return failure
             if words := self._exit_message():
@@ -155,11 +152,11 @@ class Followers:
         return RankError(f"a rank of the LLM among {some} did not answer in time ({reason})")
 
     def end(self) -> None:
-        """Ends the processes, those that do not answer too. Idempotent."""
+        """Ends the processes; kills those that do not end within END_S. Idempotent."""
         if self._is_closed():
             return
         for rank in self.ranks:
-            with suppress(self._failed_send):  # it never came, or is gone
+            with suppress(self._failed_send):  # it never connected, or has ended
                 self._socket.send_multipart([str(rank).encode(), encode(EndRank())])
         until = time.monotonic() + END_S
         for process in self._processes.values():
@@ -170,20 +167,16 @@ class Followers:
                 process.wait()
             if process.stdin is not None:
                 process.stdin.close()
-        # Messages to ranks on other machines are still on their way.
+        # Gives messages to ranks on other machines time to leave.
         self._context.destroy(0 if self.local else 1000)
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def kill(self) -> None:
-        """Ends the processes at once, as after an error: a rank may be in a collective."""
+        """Ends the processes at once, for after an error: a rank may hang in a collective."""
         for process in self._processes.values():
             process.kill()
         self.end()
-
-    def pids(self) -> Sequence[int]:
-        """Process ids of the followers of this machine."""
-        return [process.pid for process in self._processes.values()]
 
     def _is_closed(self) -> bool:
         return bool(self._context.closed)
@@ -196,10 +189,10 @@ class Followers:
         return None
 
     def receive(self, wait_ms: int = 0) -> bool:
-        """Takes in what has come, waiting for a first message; whether one came."""
-        came = False
-        while self._socket.poll(0 if came else wait_ms):
-            came = True
+        """Reads all messages that have arrived, waiting for the first; whether there was one."""
+        received = False
+        while self._socket.poll(0 if received else wait_ms):
+            received = True
             parts = self._socket.recv_multipart()
             # Exactly "1", "2", ...: "01" would be another connection under a follower's number.
             ranks = [rank for rank in self.ranks if parts[0] == str(rank).encode()]
@@ -207,11 +200,11 @@ class Followers:
                 (rank,), (_, data) = ranks, parts
                 reply = decode_reply(data)
             except ValueError:
-                continue  # no follower's message
+                continue  # not from a follower
             if isinstance(reply, RankJoined) and reply.format != FORMAT:
                 reply = RankFailed(f"its messages have format {reply.format}, here {FORMAT}")
             self._replies[rank][type(reply)] = reply
-        return came
+        return received
 
     def _exit_message(self) -> str:
         for rank, process in self._processes.items():
@@ -233,12 +226,12 @@ def _start(rank: int, count: int, store: Path) -> subprocess.Popen[bytes]:
         ENDS_WITH_INPUT: "1",
         "PYTHONPATH": path,
     }
-    # `stdin`: see ENDS_WITH_INPUT. Nothing that a rank prints may be part of the leader's output.
+    # `stdin`: see ENDS_WITH_INPUT. A rank's prints must not mix with the leader's output.
     return subprocess.Popen(
         [sys.executable, "-m", "core.models.ranks"],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         env={**os.environ, **own},
-        # A terminal's interrupt is the leader's: it ends its followers itself.
+        # A terminal's interrupt reaches the leader alone, which ends its followers.
         start_new_session=True,
     )

@@ -1,10 +1,10 @@
-"""One rank's part of an LLM. transformers reads and divides the weights; its passes through the
-module are the reference of the check at load.
+"""One rank's shard of an LLM. transformers reads and divides the weights; its passes are the
+reference of the check at load.
 
 Tensor parallel: each rank has some heads and some MLP units of every layer, and runs this project's
-pass (compiled, else in torch calls) over them; the residual stream is on every rank, and after each
-half of a layer an all-reduce adds up the products. The embedding is on every rank, the head's
-outputs are divided. Pipeline parallel: each rank has some layers, and runs transformers' pass.
+pass (compiled, else in torch calls) over them. The residual stream and the embedding are
+replicated; an all-reduce after each half of a layer adds up the products; the head's outputs are
+divided. Pipeline parallel: each rank has some layers, and runs transformers' pass.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from core.models.kv_cache import KVArena
 from core.models.layer_ops import Projection
 from core.models.lean import LeanForward, LeanWeights
 from core.models.loading.catalog import ModelSource
-from core.models.loading.differences import context_length_of
 from core.models.loading.reading import architecture_of, read_module, reading_model
 from core.models.loading.tree_check import (
     checked_model,
@@ -44,11 +43,11 @@ from core.models.rows import Batch
 if TYPE_CHECKING:
     from core.models.native.forward import CompiledForward
 
-__all__ = ["RankForward", "check_split", "checked_shard", "info_of", "read_shard"]
+__all__ = ["RankForward", "check_split", "checked_shard", "read_shard"]
 
 
 def check_split(config: Any, name: str, split: RankSplit) -> None:
-    """Checks by its configuration alone that a model can be divided so. Raises ConfigError for a
+    """Checks by the configuration alone that a model can be divided. Raises ConfigError for a
     number of ranks that does not divide it, UnsupportedModelError for a model that cannot be
     divided."""
     kind = architecture_of(config)
@@ -85,23 +84,6 @@ def check_split(config: Any, name: str, split: RankSplit) -> None:
         )
 
 
-def info_of(
-    whole: Any, source: ModelSource, dtype: torch.dtype, device: torch.device, fingerprint: str
-) -> ModelInfo:
-    """The ModelInfo of the whole model. `whole`: `module_without_weights`."""
-    return ModelInfo(
-        name=source.title,
-        role="llm",
-        parameters=sum(p.numel() for p in whole.parameters()),
-        architecture=type(whole).__name__,
-        vocab_size=whole.get_output_embeddings().weight.shape[0],
-        context_length=context_length_of(whole),
-        dtype=str(dtype).removeprefix("torch."),
-        device=str(device),
-        fingerprint=fingerprint,
-    )
-
-
 def read_shard(source: ModelSource, config: Any, dtype: torch.dtype, split: RankSplit) -> Any:
     """This rank's module, in eval mode; every rank reads at once. Raises ModelLoadError."""
     from transformers.distributed.configuration_utils import DistributedConfig
@@ -118,37 +100,37 @@ def read_shard(source: ModelSource, config: Any, dtype: torch.dtype, split: Rank
 
 
 def checked_shard(
-    module: Any, info: ModelInfo, split: RankSplit, group: RankGroup, meet: Callable[[], None]
+    module: Any, info: ModelInfo, split: RankSplit, group: RankGroup, barrier: Callable[[], None]
 ) -> HfModel:
-    """The model behind LanguageModel; to be called on every rank, since each makes the same passes
-    in the same order. `meet` returns when all ranks have called it, without a timeout as
-    collectives have: ranks read and compile at their own pace. Raises what `checked_model` does."""
-    meet()
+    """The shard as a LanguageModel. Called on every rank: each makes the same passes in the same
+    order. `barrier` returns when all ranks have called it; unlike collectives it has no timeout,
+    since ranks take different times to read and compile. Raises the errors of `checked_model`."""
+    barrier()
     if split.split == "pp":
         stage = module._pp_stage
         stage.communicate = _with_traffic(stage.communicate, group)
         stage.broadcast_from_last = _with_traffic(stage.broadcast_from_last, group)
         return checked_model(module, info, lambda model, _: model)
-    return checked_model(module, info, partial(_sharded_model, group=group, meet=meet))
+    return checked_model(module, info, partial(_sharded_model, group=group, barrier=barrier))
 
 
 def _with_traffic(communicate: Any, group: RankGroup) -> Any:
-    """A pipeline stage's communication, counted as traffic: the bytes of its result, else of its
-    argument."""
+    """Wraps a pipeline stage's communication so that it counts as traffic: the bytes of its result,
+    else of its argument."""
 
     def timed_call(*args: Any, **options: Any) -> Any:
         began = time.perf_counter()
         result = communicate(*args, **options)
         tensors = (result, options.get("tensor"), *args)
         num_bytes = next((part.nbytes for part in tensors if isinstance(part, torch.Tensor)), 0)
-        group.count_one(num_bytes, began)
+        group.count_collective(num_bytes, began)
         return result
 
     return timed_call
 
 
 def _sharded_model(
-    model: HfModel, module: Any, group: RankGroup, meet: Callable[[], None]
+    model: HfModel, module: Any, group: RankGroup, barrier: Callable[[], None]
 ) -> HfModel:
     """This rank's model with this project's pass. Raises UnsupportedModelError if its logits differ
     from those of transformers' passes; rank 0 has the logits, and decides for all."""
@@ -156,20 +138,20 @@ def _sharded_model(
     plain = [plain_logits(module, model.device, path) for _, path in paths]
     weights = _local_weights(module, group)
     compiled = compile_forward(weights, model.masks)
-    meet()
+    barrier()
     forward = _forward(weights, model.masks, model.vocab_size, group, compiled)
     divided = HfModel(module, model.info, model.masks, None, forward)
     tree = [logits for logits, _ in tree_logits(divided)]
     worst = 0.0
     if group.rank == 0:
         worst = max(difference(p, t) for p, t in zip(plain, tree, strict=True))
-    if (worst := group.of_leader(worst)) > tolerance(model.dtype):
+    if (worst := group.broadcast(worst)) > tolerance(model.dtype):
         raise UnsupportedModelError(
             f"model {model.info.name} has architecture {model.info.architecture} (a pass over "
             f"ranks and one through transformers differ by {worst:.2g}): without --llm-ranks it "
             "may be allowed"
         )
-    # A compiled pass has packed copies of the weights: these are freed.
+    # A compiled pass has packed copies of the weights: free the originals.
     if compiled_of(forward.inner):
         module.model.layers = torch.nn.ModuleList()
         module.lm_head.weight = torch.nn.Parameter(weights.head.to("meta").t(), requires_grad=False)
@@ -178,8 +160,8 @@ def _sharded_model(
 
 @torch.no_grad()
 def _local_weights(module: Any, group: RankGroup) -> LeanWeights:
-    """This rank's weights: its heads, MLP units and outputs of the head. Replaces the module's
-    distributed parameters by plain ones of this rank's part."""
+    """This rank's heads, MLP units and outputs of the head. Replaces the module's distributed
+    parameters by plain ones."""
     from torch.distributed.tensor import DTensor
 
     embedding, head = module.get_input_embeddings(), module.get_output_embeddings()
@@ -207,13 +189,13 @@ def _local_weights(module: Any, group: RankGroup) -> LeanWeights:
 
 
 def _set(part: Any, name: str, value: torch.Tensor) -> None:
-    # In `_parameters` directly, past the hooks with which transformers divides modules.
+    # In `_parameters` directly: bypasses the hooks with which transformers divides modules.
     part._parameters[name] = torch.nn.Parameter(value.detach(), requires_grad=False)
 
 
 def outputs_of(total: int, count: int, rank: int) -> tuple[int, int]:
-    """The range [first, end) of a rank's outputs of the head, as torch divides tensors: the last
-    ranks may have fewer."""
+    """The range [first, end) of a rank's outputs of the head, divided as torch divides tensors: the
+    last ranks may have fewer."""
     each = -(-total // count)
     return min(total, rank * each), min(total, (rank + 1) * each)
 
@@ -226,17 +208,14 @@ def _forward(
     compiled: CompiledForward | None,
 ) -> RankForward:
     """The compiled pass if every rank has one, else that of torch calls."""
-    # The two make different collectives: ranks with different passes would wait for ever.
+    # The two make different collectives: ranks with different passes would deadlock.
     num_compiled = group.all_reduce(
         torch.tensor([float(compiled is not None)], device=group.device)
     )
     if compiled is not None and int(num_compiled) == group.count:
         return RankForward(compiled.over_ranks(group.all_reduce), vocabulary, group)
-
-    def summed_projection(matrix: torch.Tensor, bias: torch.Tensor | None) -> Projection:
-        return SummedProjection(matrix, bias, group)
-
-    return RankForward(LeanForward(weights, masks, output=summed_projection), vocabulary, group)
+    lean = LeanForward(weights, masks, output=partial(SummedProjection, group=group))
+    return RankForward(lean, vocabulary, group)
 
 
 class SummedProjection(Projection):
@@ -253,8 +232,8 @@ class SummedProjection(Projection):
 
 
 class RankForward:
-    """See Forward. `inner` computes this rank's part of the logits. `logits` returns those of all
-    ranks on rank 0, on others their part. `vocabulary`: outputs of the whole head."""
+    """See Forward. `inner` computes this rank's logits; `logits` returns those of all ranks on rank
+    0, on other ranks their own. `vocabulary`: outputs of the whole head."""
 
     def __init__(self, inner: Forward, vocabulary: int, group: RankGroup) -> None:
         self.inner, self._group, self._vocabulary = inner, group, vocabulary
@@ -268,7 +247,7 @@ class RankForward:
 
     def logits(self, batch: Batch, arena: KVArena) -> torch.Tensor:
         part = self.inner.logits(batch, arena)
-        # A gather needs equal shapes, and the last ranks may have fewer outputs.
+        # A gather needs equal shapes; the last ranks may have fewer outputs.
         padded = F.pad(part, (0, self._outputs - part.shape[-1])).contiguous()
-        parts = self._group.to_leader(padded)
+        parts = self._group.gather(padded)
         return part if parts is None else torch.cat(parts, -1)[..., : self._vocabulary]

@@ -1,8 +1,8 @@
-"""Collectives of ranks on one machine, in memory that they share.
+"""Collectives of ranks on one machine, in shared memory.
 
-A collective of gloo takes 0.4 ms between two processes, whatever its size: each wakes the other one
-through the kernel. A divided pass has two for each layer, so here the ranks look at each other's
-counters instead. Only where a processor shows its stores to the others in their order (x86-64).
+A collective of gloo takes 0.4 ms between two processes, whatever its size: they wake each other
+through the kernel. A divided pass has two for each layer, so here the ranks poll each other's
+counters instead. Needs a processor whose stores become visible in program order (x86-64).
 """
 
 from __future__ import annotations
@@ -23,49 +23,49 @@ CAPACITY = 1 << 22
 """Bytes of the largest tensor."""
 PADDING = 64  # a counter has a cache line of its own
 SPIN_S, NAP_S = 0.0005, 0.00005
-"""How long a rank looks without a pause; then it sleeps between two looks, so that other threads of
-its process go on."""
+"""How long a rank polls without a pause; then it sleeps between two polls, so that other threads of
+its process run."""
 ALIVE_S = 0.05
-"""How often it looks whether the other process is still there."""
+"""Interval of checks that the other process is alive."""
 
 
 def is_ordered() -> bool:
-    """Whether other processors see this one's stores in the order in which they were made."""
+    """Whether other processors see stores in program order."""
     return platform.machine() in ("x86_64", "AMD64")
 
 
 class SharedMemory:
-    """Rank `rank` of `count`, which all give the same `folder`, empty at first.
+    """Rank `rank` of `count`; all ranks are given the same `folder`, initially empty.
 
     In step n a rank writes its tensor into one of its two slots, by the parity of n, then n into
-    its counter. It writes only after all have reached step n - 1: then none reads the slot, which
-    was of step n - 2, any more.
+    its counter. It writes only after all ranks have reached step n - 1: no rank still reads the
+    slot, which was written in step n - 2.
     """
 
     def __init__(self, folder: Path, rank: int, count: int, timeout_s: float) -> None:
         self._rank, self._count, self._timeout_s = rank, count, timeout_s
         size = count * (PADDING + 2 * CAPACITY)
         file = os.open(folder / "exchange", os.O_RDWR | os.O_CREAT, 0o600)
-        # Not a sparse file: on a full disk, writing to one would end the process (SIGBUS).
+        # Not sparse: on a full disk, writing to a sparse file would end the process (SIGBUS).
         os.posix_fallocate(file, 0, size)
         self._memory = mmap.mmap(file, size)
         os.close(file)
         self._counters = memoryview(self._memory).cast("q")
         self._step = 0
         self._slots: dict[tuple[int, torch.dtype, torch.Size], list[torch.Tensor]] = {}
-        # A lock is given back when its process ends, however it ends.
+        # A lock is released when its process ends, however it ends.
         self._locks = [
             os.open(folder / f"rank-{one}", os.O_RDWR | os.O_CREAT, 0o600) for one in range(count)
         ]
         fcntl.flock(self._locks[rank], fcntl.LOCK_EX)
 
-    def takes(self, part: torch.Tensor) -> bool:
-        """Whether it can be exchanged here: all ranks find the same."""
+    def fits(self, part: torch.Tensor) -> bool:
+        """Whether the tensor can be exchanged here; the answer is the same on all ranks."""
         return part.is_contiguous() and 0 < part.nbytes <= CAPACITY
 
     def all_reduce(self, part: torch.Tensor) -> None:
         """Adds up a tensor over all ranks, in place, in the order of the ranks on each of them.
-        Raises RuntimeError where a rank does not come."""
+        Raises RuntimeError if a rank has ended or times out."""
         slots = self._write(part)
         self._await(self._step)
         torch.add(slots[0], slots[1], out=part)
@@ -73,7 +73,7 @@ class SharedMemory:
             part.add_(slot)
 
     def gather(self, part: torch.Tensor) -> list[torch.Tensor] | None:
-        """See RankGroup.to_leader."""
+        """See `RankGroup.gather`."""
         slots = self._write(part)
         if self._rank:
             return None
@@ -81,13 +81,13 @@ class SharedMemory:
         return [slot.clone() for slot in slots]
 
     def close(self) -> None:
-        """Gives back the lock; the memory goes with the last process that has it."""
+        """Releases the lock; the memory is freed with the last process that maps it."""
         for lock in self._locks:
             os.close(lock)
         self._locks = []
 
     def _write(self, part: torch.Tensor) -> Sequence[torch.Tensor]:
-        """Begins a step with this rank's tensor; the slots of all ranks."""
+        """Begins a step with this rank's tensor; returns the slots of all ranks."""
         self._await(self._step)
         self._step += 1
         slots = self._slots_of(part)
@@ -99,7 +99,7 @@ class SharedMemory:
         key = self._step % 2, part.dtype, part.shape
         if key not in self._slots:
             first = self._count * (PADDING + key[0] * CAPACITY)
-            # Kept for later passes: tensors of inference mode could not be written outside of it.
+            # Reused by later passes: inference tensors could not be written outside that mode.
             with torch.inference_mode(mode=False):
                 self._slots[key] = [
                     torch.frombuffer(
@@ -118,14 +118,13 @@ class SharedMemory:
                 self._await_rank(rank, step)
 
     def _await_rank(self, rank: int, step: int) -> None:
-        began = time.perf_counter()
-        looked = began
+        began = checked = time.perf_counter()
         while self._counters[rank * (PADDING // 8)] < step:
             now = time.perf_counter()
             if now - began > SPIN_S:
                 time.sleep(NAP_S)
-            if now - looked > ALIVE_S:
-                looked = now
+            if now - checked > ALIVE_S:
+                checked = now
                 if self._has_ended(rank):
                     raise RuntimeError(f"rank {rank} has ended")
                 if now - began > self._timeout_s:

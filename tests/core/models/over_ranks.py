@@ -42,6 +42,11 @@ def error_of(found: torch.Tensor, wanted: torch.Tensor) -> float:
     return float((found - wanted).abs().max() / wanted.abs().max())
 
 
+def pids_of(model: RankedModel) -> list[int]:
+    """Process ids of the followers, rank 1 first."""
+    return [process.pid for process in model._running.followers._processes.values()]
+
+
 def is_running(pid: int) -> bool:
     """Whether there is a process that is no zombie."""
     try:

@@ -35,7 +35,7 @@ def both(
     module = tiny_module(family, seed=3, dtype=dtype, **changes)
     untouched = copy.deepcopy(module)
     lean = checked_model(module, info_of(module, family))
-    assert lean.lean
+    assert lean.lean_weights is not None
     return lean, HfModel(untouched, lean.info, lean.masks)
 
 
@@ -58,7 +58,7 @@ def said(model: HfModel) -> list[torch.Tensor]:
 def test_the_kind_of_model_decides(family: str) -> None:
     module = tiny_module(family, seed=3, dtype=torch.float32)
     model = checked_model(module, info_of(module, family))
-    assert model.lean == (family in LEAN)
+    assert (model.lean_weights is not None) == (family in LEAN)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_control_a_pass_that_differs_is_not_taken(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(tree_check, "lean_weights", broken)
     module = tiny_module("llama", seed=3, dtype=torch.float32)
-    assert not checked_model(module, info_of(module, "llama")).lean
+    assert checked_model(module, info_of(module, "llama")).lean_weights is None
 
 
 @pytest.mark.parametrize(

@@ -21,9 +21,9 @@ from core.config.ranks import RankSplit, ranks_of
 from core.errors import ConfigError, RankError
 from core.models.ranks import leader, processes
 from core.models.ranks.leader import RankedModel
-from core.models.ranks.store import given_place
+from core.models.ranks.rendezvous import env_rendezvous
 from tests.core.engines import ids_of_events, texts_of
-from tests.core.models.over_ranks import all_end, is_running
+from tests.core.models.over_ranks import all_end, is_running, pids_of
 from tests.fakes import tiny_module, word_tokenizer
 from tests.interrupts import hear_interrupts
 
@@ -47,7 +47,7 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LoadedMode
     model: Any = models.llm
     yield models
     model.close()
-    assert all_end(list(model.pids), 1.0)
+    assert all_end(pids_of(model), 1.0)
 
 
 def request(tokens: int = 24) -> Request:
@@ -68,7 +68,7 @@ def test_a_rank_that_is_gone_ends_the_run_and_the_next_one_works(
     engine, model = Engine(tiny), tiny.llm
     assert isinstance(model, RankedModel)
     wanted = ids_of_events(engine.generate(request()))
-    (pid,) = model.pids
+    (pid,) = pids_of(model)
     events = engine.generate(request())
     for _ in range(9):  # the run's start, two rounds
         next(events)
@@ -79,7 +79,7 @@ def test_a_rank_that_is_gone_ends_the_run_and_the_next_one_works(
     assert time.monotonic() - began < within_s
     assert all_end([pid], 1.0)
     assert ids_of_events(engine.generate(request())) == wanted  # over new ranks
-    assert model.pids != [pid]
+    assert pids_of(model) != [pid]
 
 
 def test_of_several_requests_each_fails_and_the_next_one_works(tiny: LoadedModels) -> None:
@@ -88,7 +88,7 @@ def test_of_several_requests_each_fails_and_the_next_one_works(tiny: LoadedModel
     wanted = texts_of(engine.generate_many([request()]))
     events = engine.generate_many([request(), replace(request(), prompt_token_ids=(5, 6))])
     seen = [next(events) for _ in range(6)]
-    os.kill(model.pids[0], signal.SIGKILL)
+    os.kill(pids_of(model)[0], signal.SIGKILL)
     seen += list(events)
     failed = [event for event in seen if type(event).__name__ == "RunFailed"]
     assert len(failed) == 2 and all("rank 1" in e.message for e in failed)  # type: ignore[union-attr]
@@ -160,18 +160,20 @@ def test_an_interrupt_leaves_no_rank_behind_the_others(
 
     with monkeypatch.context() as patch:
         if call == "collective":
-            group: Any = model._started.group
-            count_one = group.count_one
-            patch.setattr(group, "count_one", lambda *told: (count_one(*told), interrupt()))
+            group: Any = model._running.group
+            count_collective = group.count_collective
+            patch.setattr(
+                group, "count_collective", lambda *args: (count_collective(*args), interrupt())
+            )
         else:
-            tell = model._tell
+            tell = model._send
 
             def telling(message: Any) -> None:
                 tell(message)
                 if type(message).__name__ == call:
                     interrupt()
 
-            patch.setattr(model, "_tell", telling)
+            patch.setattr(model, "_send", telling)
         with pytest.raises(KeyboardInterrupt):
             list(engine.generate(request()))
     for _ in range(2):
@@ -256,10 +258,10 @@ def test_ranks_that_a_person_starts_are_not_waited_for_again(
     """The engine does not start one that is gone, and says so at once."""
     engine, model = Engine(tiny), tiny.llm
     assert isinstance(model, RankedModel)
-    monkeypatch.setattr(model._started.followers, "local", False)
+    monkeypatch.setattr(model._running.followers, "local", False)
     events = engine.generate(request())
     next(events)
-    os.kill(model.pids[0], signal.SIGKILL)
+    os.kill(pids_of(model)[0], signal.SIGKILL)
     with pytest.raises(RankError):
         list(events)
     with pytest.raises(RankError, match="end all ranks and start them anew"):
@@ -271,7 +273,7 @@ def test_the_engine_is_rank_0(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in place.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(ConfigError, match="RANK is '1': 0 for the process with the engine"):
-        given_place(RankSplit("tp", 2))
+        env_rendezvous(RankSplit("tp", 2))
 
 
 RANKS_BY_HAND = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
@@ -294,7 +296,7 @@ def test_a_wrong_variable_of_a_rank_is_refused(
     for name, given in (RANKS_BY_HAND | {variable: value}).items():
         monkeypatch.setenv(name, given)
     with pytest.raises(ConfigError, match=f"{variable} is '{value}': {allowed}"):
-        given_place()
+        env_rendezvous()
 
 
 def test_a_port_that_is_taken_is_one_sentence() -> None:

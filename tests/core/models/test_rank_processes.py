@@ -39,7 +39,7 @@ def test_a_rank_that_misses_a_commit_is_noticed(
 ) -> None:
     """The negative control of the comparisons."""
     model: Any = ranked.llm
-    tell, seen = model._tell, []
+    tell, seen = model._send, []
 
     def tell_less(message: Any) -> None:
         if isinstance(message, CommitRow) and len(seen) < 2:
@@ -49,7 +49,7 @@ def test_a_rank_that_misses_a_commit_is_noticed(
         tell(message)
 
     one: Any = bundled_engine().models.llm
-    monkeypatch.setattr(model, "_tell", tell_less)
+    monkeypatch.setattr(model, "_send", tell_less)
     assert error_of(said(model), said(one)) > 1e-3
 
 

@@ -168,7 +168,7 @@ class _ThreadRank:
     def all_reduce(self, part: torch.Tensor) -> torch.Tensor:
         return part.copy_(sum(self._threads.exchange(self.rank, part)))  # type: ignore[arg-type]
 
-    def to_leader(self, part: torch.Tensor) -> list[torch.Tensor] | None:
+    def gather(self, part: torch.Tensor) -> list[torch.Tensor] | None:
         every = self._threads.exchange(self.rank, part)
         return every if self.rank == 0 else None
 

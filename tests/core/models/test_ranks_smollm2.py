@@ -8,7 +8,7 @@ import pytest
 from core import Engine, Request, SamplingParams, SpeculationConfig, load_models
 from core.models.loading.catalog import SMOLLM2
 from tests.core.engines import ids_of_events
-from tests.core.models.over_ranks import all_end, error_of, over_ranks, said
+from tests.core.models.over_ranks import all_end, error_of, over_ranks, pids_of, said
 from tests.smollm2 import chat_prompts, smollm2
 
 pytestmark = pytest.mark.nightly
@@ -30,5 +30,5 @@ def test_smollm2_over_three(split: str) -> None:
         assert error_of(said(model), logits) < 1e-4
         engine = Engine(replace(models, llm=model))
         assert [ids_of_events(engine.generate(r)) for r in requests] == texts
-        pids = list(model.pids)
+        pids = pids_of(model)
     assert all_end(pids, 1.0)

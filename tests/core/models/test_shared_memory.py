@@ -13,8 +13,8 @@ import torch
 
 from core.models.ranks import shared_memory
 from core.models.ranks.group import RankGroup
+from core.models.ranks.rendezvous import file_rendezvous
 from core.models.ranks.shared_memory import CAPACITY, SharedMemory
-from core.models.ranks.store import file_place
 
 SHAPES = ((1,), (16, 24), (3, 5, 7), (1000,))
 
@@ -129,9 +129,9 @@ def test_what_does_not_fit_is_left_to_the_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     memory = SharedMemory(tmp_path, 0, 1, 1.0)
-    assert memory.takes(torch.empty(CAPACITY // 4)) and memory.takes(torch.ones(1))
-    assert not memory.takes(torch.empty(CAPACITY // 4 + 1)) and not memory.takes(torch.empty(0))
-    assert not memory.takes(torch.empty(4, 4).t()[1:])
+    assert memory.fits(torch.empty(CAPACITY // 4)) and memory.fits(torch.ones(1))
+    assert not memory.fits(torch.empty(CAPACITY // 4 + 1)) and not memory.fits(torch.empty(0))
+    assert not memory.fits(torch.empty(4, 4).t()[1:])
     memory.close()
     for machine, ordered in (("x86_64", True), ("aarch64", False)):
         monkeypatch.setattr("platform.machine", lambda name=machine: name)
@@ -139,7 +139,7 @@ def test_what_does_not_fit_is_left_to_the_group(
 
 
 def test_a_tensor_with_gaps_is_added_up_whole(tmp_path: Path) -> None:
-    group = RankGroup(file_place(tmp_path / "store", 0, 1), torch.device("cpu"), 5.0)
+    group = RankGroup(file_rendezvous(tmp_path / "store", 0, 1), torch.device("cpu"), 5.0)
     added = []
 
     def doubled(whole: torch.Tensor) -> None:
@@ -159,6 +159,6 @@ def test_a_tensor_with_gaps_is_added_up_whole(tmp_path: Path) -> None:
 
 def test_a_group_that_does_not_start_gives_its_lock_back(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError):
-        RankGroup(file_place(tmp_path / "store", 0, 2), torch.device("cpu"), 0.5)
+        RankGroup(file_rendezvous(tmp_path / "store", 0, 2), torch.device("cpu"), 0.5)
     with (tmp_path / "rank-0").open("rb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -12,7 +12,7 @@ from huggingface_hub.errors import OfflineModeIsEnabled, RepositoryNotFoundError
 from core import load_models
 from core.errors import ModelLoadError
 from core.models.loading import catalog
-from core.models.loading.catalog import ModelSource, locate, unreachable
+from core.models.loading.catalog import ModelSource, hub_failures, locate
 from tests.core.models.folders import save_tiny_model
 
 
@@ -63,7 +63,7 @@ def test_an_id_that_the_hub_knows_is_read_from_there(monkeypatch: pytest.MonkeyP
     ("reply", "reason"),
     [
         (OfflineModeIsEnabled("offline"), "the hub cannot be reached"),
-        (unreachable()[0]("no route"), "the hub cannot be reached"),
+        (hub_failures()[0]("no route"), "the hub cannot be reached"),
         (TimeoutError("slow"), "the hub cannot be reached"),
         (unknown(), "the hub shows no model of this name"),
     ],

@@ -112,7 +112,7 @@ def test_only_what_is_alike_is_laid_on_one_another() -> None:
     general, qwen = small("gpt2", 4), [small("qwen3", 5), small("qwen3", 6)]
     windows = [small("mistral", 7), small("mistral", 8)]
     stack_alike([same[0], qwen[0], other, same[1], general, qwen[1], *windows])
-    assert windows[0].masks.window and windows[0].lean and common_stack(windows) is None
+    assert windows[0].masks.window and windows[0].lean_weights and common_stack(windows) is None
     assert common_stack(same) is not None and common_stack(qwen) is not None
     assert common_stack(same) is not common_stack(qwen)
     assert other.stack is None and general.stack is None

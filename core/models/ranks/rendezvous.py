@@ -1,7 +1,7 @@
-"""Where the ranks find each other: torch's store, and in it the leader's address for messages.
+"""Rendezvous of the ranks: torch's store, which also holds the leader's address for messages.
 
-On one machine the store is a file in a private folder. Where RANK, WORLD_SIZE, MASTER_ADDR and
-MASTER_PORT are set (by a person or by torchrun) the ranks may be on several machines.
+On one machine the store is a file in a private folder. With RANK, WORLD_SIZE, MASTER_ADDR and
+MASTER_PORT set (by a person or by torchrun) the ranks may be on several machines.
 """
 
 from __future__ import annotations
@@ -22,25 +22,24 @@ from core.models.ranks.group import torch_distributed
 
 __all__ = [
     "ENDS_WITH_INPUT",
-    "RankPlace",
+    "Rendezvous",
     "STORE_VARIABLE",
     "device_of_rank",
-    "file_place",
-    "given_place",
+    "file_rendezvous",
+    "env_rendezvous",
 ]
 
 STORE_VARIABLE = "SPECSCOPE_RANK_STORE"
 ENDS_WITH_INPUT = "SPECSCOPE_RANK_ENDS_WITH_INPUT"
-"""Set where standard input is a pipe that the leader's process alone holds open."""
+"""Set if standard input is a pipe that only the leader's process holds open."""
 ADDRESS_KEY = "specscope/leader"
 MEETING_S = 600.0
-"""How long ranks that were started by hand wait for each other."""
+"""How long ranks that were not started by the leader wait for each other."""
 
 
 @dataclass(frozen=True, slots=True)
-class RankPlace:
-    """Rank `rank` of `count`, which meet in `store`. `folder`: of ranks on one machine, theirs
-    alone."""
+class Rendezvous:
+    """Rank `rank` of `count`; `store` is torch's. `folder`: private to the ranks of one machine."""
 
     store: Any
     rank: int
@@ -48,31 +47,31 @@ class RankPlace:
     folder: Path | None = None
 
     def publish(self, address: str) -> None:
-        """The leader says where it listens."""
+        """Stores the leader's address."""
         self.store.set(ADDRESS_KEY, address)
 
     def check(self) -> None:
-        """Raises RuntimeError where the store is gone, and with it the leader."""
+        """Raises RuntimeError if the store is gone, and so the leader."""
         if not self.store.check([ADDRESS_KEY]):
             raise RuntimeError("the store of the ranks is empty")
 
     def address(self) -> str:
-        """Where the leader listens; waits for it. Raises RuntimeError after torch's timeout."""
+        """The leader's address; waits for it. Raises RuntimeError after torch's timeout."""
         return str(self.store.get(ADDRESS_KEY).decode())
 
 
-def file_place(file: Path, rank: int, count: int) -> RankPlace:
-    """Of ranks on this machine."""
-    return RankPlace(torch_distributed().FileStore(str(file), count), rank, count, file.parent)
+def file_rendezvous(file: Path, rank: int, count: int) -> Rendezvous:
+    """The rendezvous of ranks on this machine."""
+    return Rendezvous(torch_distributed().FileStore(str(file), count), rank, count, file.parent)
 
 
-def given_place(split: RankSplit | None = None) -> RankPlace | None:
-    """By the variables of the environment, None where they are not set; waits for all ranks. Raises
-    ConfigError where the variables are wrong or do not fit `split`, RankError where the ranks do
-    not meet."""
+def env_rendezvous(split: RankSplit | None = None) -> Rendezvous | None:
+    """The rendezvous that the environment describes, None if it describes none; waits for all
+    ranks. Raises ConfigError if the variables are wrong or contradict `split`, RankError if the
+    ranks do not meet."""
     if STORE_VARIABLE in os.environ:
         rank, count = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE"))
-        return file_place(Path(os.environ[STORE_VARIABLE]), rank, count)
+        return file_rendezvous(Path(os.environ[STORE_VARIABLE]), rank, count)
     if not {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= set(os.environ):
         return None
     count = _whole_number("WORLD_SIZE", 2)
@@ -91,13 +90,13 @@ def given_place(split: RankSplit | None = None) -> RankPlace | None:
     try:
         store, rank, count = next(torch_distributed().rendezvous("env://", timeout=limit))
     except RuntimeError as error:
-        # Behind the first line torch tells its own call stack.
+        # After the first line comes torch's call stack.
         reason = str(error).partition("\n")[0]
         raise RankError(
             f"MASTER_ADDR and MASTER_PORT are {os.environ['MASTER_ADDR']}:{port}: the {count} "
             f"ranks do not meet there ({reason})"
         ) from error
-    return RankPlace(store, rank, count)
+    return Rendezvous(store, rank, count)
 
 
 def _whole_number(variable: str, least: int, most: int | None = None) -> int:
@@ -109,7 +108,8 @@ def _whole_number(variable: str, least: int, most: int | None = None) -> int:
 
 
 def _check_own_address() -> None:
-    """Rank 0 listens at MASTER_ADDR; torch would wait there for itself."""
+    """Raises ConfigError unless MASTER_ADDR is this machine's: torch would wait until its
+    timeout."""
     address = os.environ["MASTER_ADDR"]
     try:
         family, kind, _, _, where = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM)[0]
