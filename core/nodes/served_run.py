@@ -11,6 +11,7 @@ from core.drafters.ahead import AheadPlan
 from core.drafters.base import DraftRequest
 from core.errors import ConfigError
 from core.length.base import StopLimits
+from core.length.stop_rule import StopRule
 from core.models.detokenize import Detokenizer
 from core.nodes.messages import AheadAsk, DraftAsk, Open, StopLimitsMessage
 from core.sequence import TokenSequence
@@ -19,7 +20,6 @@ from core.trees.noise import SeededNoise
 from core.trees.tree import ROOT, TokenTree, depths_of
 
 __all__ = [
-    "LimitsStop",
     "ServedRun",
     "ahead_plan",
     "draft_request",
@@ -45,37 +45,6 @@ class ServedRun:
         # They may overlap what is here: an engine sends again what it has no answer to.
         shared = own[start:]
         return start <= len(own) <= start + len(tokens) and shared == [*tokens[: len(shared)]]
-
-
-class LimitsStop:
-    """A stop rule that arrived as numbers; see Stop and StopLimits."""
-
-    def __init__(self, limits: StopLimits) -> None:
-        self._limits = limits
-
-    def grows(self, score: float) -> bool:
-        return score >= self._limits.least
-
-    def continues(self, drafter: str, depth: int, chances: Sequence[float]) -> bool:
-        limits = self._limits
-        if limits.longest is not None and depth > limits.longest:
-            return False
-        if limits.scores is None or depth > len(limits.scores):
-            return True
-        return min(1.0, sum(chances)) >= limits.scores[depth - 1]
-
-    def limits(self, drafter: str) -> StopLimits:
-        return self._limits
-
-    def keeps(self, drafter: str, depth: int, chance: float) -> bool:
-        """True: which nodes are verified is decided where the LLM is."""
-        return True
-
-    @classmethod
-    def of(cls, message: StopLimitsMessage) -> LimitsStop:
-        """The rule of a message."""
-        scores = None if message.scores is None else tuple(message.scores)
-        return cls(StopLimits(message.least, message.longest, scores))
 
 
 def limits_message(limits: StopLimits) -> StopLimitsMessage:
@@ -139,6 +108,10 @@ def sequence_from(
 
 def draft_request(ask: DraftAsk, sequence: TokenSequence) -> DraftRequest:
     """The request that an ask stands for."""
+    stop = None
+    if ask.stop is not None:
+        scores = None if ask.stop.scores is None else tuple(ask.stop.scores)
+        stop = StopRule({}, default=StopLimits(ask.stop.least, ask.stop.longest, scores))
     return DraftRequest(
         sequence,
         ask.index,
@@ -146,7 +119,7 @@ def draft_request(ask: DraftAsk, sequence: TokenSequence) -> DraftRequest:
         tuple(ask.shape),
         ask.budget,
         ask.ssm,
-        None if ask.stop is None else LimitsStop.of(ask.stop),
+        stop,
     )
 
 
