@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 
-from core.length.cost_model import Average, Costs, Meter
+from core.length.cost_model import Costs, Line, Meter
 from core.scheduling.base import BatchOutcome
 
 __all__ = ["BatchTimes", "size_class"]
 
+# Passes that a line remembers.
 HORIZON = 64.0
 # Up to so many nodes the engine's table of one request's passes is read; behind it a line goes on.
 TABLE = 64
@@ -31,7 +32,7 @@ class BatchTimes:
 
     def __init__(self, costs: Costs) -> None:
         self._costs = costs
-        self._lines: dict[int, _Line] = {}
+        self._lines: dict[int, Line] = {}
         # Milliseconds of one drafted step of one request.
         self._step = Meter()
 
@@ -52,10 +53,10 @@ class BatchTimes:
         if outcome.steps:
             self._step.add(outcome.draft_ms / (outcome.requests * outcome.steps))
 
-    def _line(self, requests: int, context: int) -> _Line:
+    def _line(self, requests: int, context: int) -> Line:
         size = size_class(requests)
         if size not in self._lines:
-            self._lines[size] = line = _Line()
+            self._lines[size] = line = Line(HORIZON)
             for nodes in (n * requests for n in PRIOR_NODES for _ in range(PRIOR)):
                 line.add(nodes + requests, self._table_ms(nodes + requests - 1, context))
         return self._lines[size]
@@ -67,24 +68,3 @@ class BatchTimes:
             return ms(nodes, context)
         last, half = ms(TABLE, context), ms(TABLE // 2, context)
         return last + (last - half) / (TABLE - TABLE // 2) * (nodes - TABLE)
-
-
-class _Line:
-    """Least squares of milliseconds against tokens, over recent passes; never falling, and never
-    steeper than a line through the origin."""
-
-    def __init__(self) -> None:
-        # Means of x, y, x y, x^2.
-        self._x, self._y, self._xy, self._xx = (Average(HORIZON) for _ in range(4))
-
-    def add(self, tokens: float, ms: float) -> None:
-        self._x.add(tokens)
-        self._y.add(ms)
-        self._xy.add(tokens * ms)
-        self._xx.add(tokens * tokens)
-
-    def at(self, tokens: float) -> float:
-        x, y = self._x.get(), self._y.get()
-        spread = self._xx.get() - x * x
-        slope = (self._xy.get() - x * y) / spread if spread > 1e-9 else 0.0
-        return y + max(0.0, min(slope, y / max(1e-9, x))) * (tokens - x)

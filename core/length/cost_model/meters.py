@@ -1,4 +1,4 @@
-"""Running figures that forget: a noisy cost, an average. Know nothing of what they measure."""
+"""Running statistics that forget: a noisy cost, a mean, a line."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import statistics
 from collections import deque
 
-__all__ = ["TINY_MS", "Average", "Meter"]
+__all__ = ["TINY_MS", "Average", "Line", "Meter"]
 
 # Timings in the median; weight of a new median.
 WINDOW = 5
@@ -57,3 +57,25 @@ class Average:
 
     def get(self, default: float = 0.0) -> float:
         return self._sum / self.weight if self.weight else default
+
+
+class Line:
+    """Least squares of y against x >= 0 over about the last `horizon` points; never falling, and
+    never steeper than a line through the origin. `mean`: of y."""
+
+    def __init__(self, horizon: float = HORIZON) -> None:
+        self._x, self.mean, self._xy, self._xx = (Average(horizon) for _ in range(4))
+
+    def add(self, x: float, y: float) -> None:
+        self._x.add(x)
+        self.mean.add(y)
+        self._xy.add(x * y)
+        self._xx.add(x * x)
+
+    def at(self, x: float) -> float:
+        mean_x, mean_y = self._x.get(), self.mean.get()
+        variance = self._xx.get() - mean_x * mean_x
+        if not variance > 1e-9:
+            return mean_y
+        slope = (self._xy.get() - mean_x * mean_y) / variance
+        return mean_y + max(0.0, min(slope, mean_y / max(1e-9, mean_x))) * (x - mean_x)
