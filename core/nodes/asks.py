@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from core.drafters.base import DraftRequest
-from core.drafters.draft_batch import stop_limits
 from core.nodes.ahead import AheadRun
 from core.nodes.messages import (
     MOST_MESSAGE_TOKENS,
@@ -99,7 +98,7 @@ def _draft_asks(
     asks = []
     for request in requests:
         if request.name in link.engine_names:
-            limits = stop_limits(request)
+            limits = None if request.stop is None else request.stop.limits(request.name)
             asks.append(
                 DraftAsk(
                     ssm=link.engine_names[request.name],
@@ -108,7 +107,7 @@ def _draft_asks(
                     shape=list(request.shape),
                     budget=request.budget,
                     weight=weights.get(request.index, 1.0),
-                    stop=None if limits is None or request.stop is None else limits_message(limits),
+                    stop=None if limits is None else limits_message(limits),
                 )
             )
     return asks

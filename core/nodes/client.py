@@ -116,7 +116,7 @@ class RemotePool:
                     one.context_length, one.dtype, f"{one.device}{ON_NODE}{link.address}",
                     one.fingerprint,
                 )  # fmt: skip
-                self.drafters[name] = RemoteSsm(name, info)
+                self.drafters[name] = RemoteSsm(info)
 
     def close(self) -> None:
         """Ends the connections; the next round opens them again."""

@@ -19,8 +19,7 @@ class RemoteSsm:
     """See Drafter. Its drafts are asked for by RemotePool, for all SSMs and runs in one message;
     the text that was committed goes along with the next one, so `commit` sends nothing."""
 
-    def __init__(self, name: str, info: ModelInfo) -> None:
-        self._name = name
+    def __init__(self, info: ModelInfo) -> None:
         self.info = info
         # By run.
         self._temperatures: dict[str, float] = {}
@@ -28,7 +27,7 @@ class RemoteSsm:
 
     @property
     def name(self) -> str:
-        return self._name
+        return self.info.name
 
     def open(self, sequence: TokenSequence) -> tuple[Timed, ...]:
         """Nothing yet: the node reads the text when it is first asked for a draft."""
@@ -37,9 +36,7 @@ class RemoteSsm:
 
     def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         """Never by itself: RemoteDrafting asks for all of a round's drafts at once."""
-        raise EngineError(
-            f"drafter {self._name} is on a node: RemotePool.begin asks for its drafts"
-        )
+        raise EngineError(f"drafter {self.name} is on a node: RemotePool.begin asks for its drafts")
 
     def commit(
         self, sequence: TokenSequence, draft: Draft | None, token_ids: tuple[int, ...]

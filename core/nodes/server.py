@@ -12,11 +12,10 @@ import threading
 import time
 from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 import torch
-from msgspec.structs import replace as replace_fields
+from msgspec.structs import replace
 
 from core.config.budget import shape_nodes
 from core.config.checks import MAX_TREE_NODES
@@ -26,6 +25,7 @@ from core.drafters.base import DraftRequest
 from core.drafters.pooled_drafting import PooledRequest
 from core.drafters.ssm_pool import SsmPool
 from core.errors import MODEL_FAULTS, ConfigError, DrafterError
+from core.events import ModelInfo
 from core.models.protocol import LanguageModel
 from core.nodes.messages import (
     MOST_RUNS,
@@ -172,7 +172,7 @@ class NodeServer:
             VERSION,
             self._tokenizer_hash,
             self._started,
-            [_ssm_message(*one) for one in self._models.items()],
+            [_ssm_message(name, model.info) for name, model in self._models.items()],
         )
 
     def _free_all(self, client: bytes) -> None:
@@ -210,7 +210,7 @@ class NodeServer:
         planned: list[tuple[ServedRun, AheadPlan]] = []
         for one, run in asked:
             try:
-                _check(replace_fields(one.text, asks=one.asks), pool)
+                _check(replace(one.text, asks=one.asks), pool)
                 planned.append((run, ahead_plan(one, run, self._clients[client])))
             except ConfigError:
                 continue  # proposals: nothing depends on them
@@ -434,9 +434,8 @@ def _close_ssm(run: ServedRun, pool: SsmPool, name: str) -> None:
     pool.ssms[name].close(run.sequence)
 
 
-def _ssm_message(name: str, model: LanguageModel) -> ServedSsm:
-    info = replace(model.info, name=name)
+def _ssm_message(name: str, info: ModelInfo) -> ServedSsm:
     return ServedSsm(
-        info.name, info.parameters, info.architecture, info.vocab_size, info.context_length,
+        name, info.parameters, info.architecture, info.vocab_size, info.context_length,
         info.dtype, info.device, info.fingerprint,
     )  # fmt: skip

@@ -28,7 +28,7 @@ class PlainGuard:
 
     def __init__(self) -> None:
         self._allowed = True
-        self._log, self._square = Average(), Average()
+        self._log = Average()
         self._drafted = self._plain = 0
         self._wait = FIRST_WAIT
 
@@ -52,15 +52,17 @@ class PlainGuard:
         if not (math.isfinite(relative) and relative > 0):
             return False
         bound = math.log(OUTLIER)
-        log = max(-bound, min(bound, math.log(relative)))
-        self._log.add(log)
-        self._square.add(log * log)
-        if self._log.weight < ENOUGH or self._log.get() <= self._error():
-            if self._log.weight >= ENOUGH and self._log.get() < -self._error():
-                self._wait = FIRST_WAIT  # it pays: a later loss is another load's
+        self._log.add(max(-bound, min(bound, math.log(relative))))
+        if self._log.weight < ENOUGH:
             return False
-        self.forbid()
-        return True
+        mean = self._log.get()
+        standard_error = math.sqrt(self._log.variance / max(1.0, self._log.weight))
+        if mean > standard_error:
+            self.forbid()
+            return True
+        if mean < -standard_error:
+            self._wait = FIRST_WAIT  # it pays: a later loss is another load's
+        return False
 
     def forbid(self) -> None:
         """No drafts until the next trial."""
@@ -75,10 +77,5 @@ class PlainGuard:
         if self._plain < self._wait:
             return False
         self._allowed, self._wait = True, min(MAX_WAIT, 2 * self._wait)
-        self._log, self._square = Average(), Average()
+        self._log = Average()
         return True
-
-    def _error(self) -> float:
-        """The standard error of the mean logarithm."""
-        variance = max(0.0, self._square.get() - self._log.get() ** 2)
-        return math.sqrt(variance / max(1.0, self._log.weight))

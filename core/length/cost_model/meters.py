@@ -43,20 +43,29 @@ class Meter:
 
 
 class Average:
-    """A mean over about the last `horizon` values; `weight` counts them, at most `horizon`."""
+    """Mean and variance of about the last `horizon` values; `weight` counts them, at most
+    `horizon`."""
 
     def __init__(self, horizon: float = HORIZON) -> None:
         self._keep = 1 - 1 / horizon
-        self._sum = 0.0
+        self._sum = self._square_sum = 0.0
         self.weight = 0.0
 
     def add(self, value: float) -> None:
-        # Sum and weight decay alike, so the mean is unbiased from the first value on.
+        # Sums and weight decay alike, so the mean is unbiased from the first value on.
         self._sum = self._sum * self._keep + value
+        self._square_sum = self._square_sum * self._keep + value * value
         self.weight = self.weight * self._keep + 1
 
     def get(self, default: float = 0.0) -> float:
+        """The mean, `default` before the first value."""
         return self._sum / self.weight if self.weight else default
+
+    @property
+    def variance(self) -> float:
+        """Of the population; 0 before the first value."""
+        mean = self.get()
+        return max(0.0, self._square_sum / self.weight - mean * mean) if self.weight else 0.0
 
 
 class Line:
@@ -64,18 +73,18 @@ class Line:
     never steeper than a line through the origin. `mean`: of y."""
 
     def __init__(self, horizon: float = HORIZON) -> None:
-        self._x, self.mean, self._xy, self._xx = (Average(horizon) for _ in range(4))
+        self._x, self.mean, self._product = (Average(horizon) for _ in range(3))
 
     def add(self, x: float, y: float) -> None:
         self._x.add(x)
         self.mean.add(y)
-        self._xy.add(x * y)
-        self._xx.add(x * x)
+        self._product.add(x * y)
 
     def at(self, x: float) -> float:
         mean_x, mean_y = self._x.get(), self.mean.get()
-        variance = self._xx.get() - mean_x * mean_x
+        variance = self._x.variance
         if not variance > 1e-9:
             return mean_y
-        slope = (self._xy.get() - mean_x * mean_y) / variance
+        # cov(x, y) / var(x)
+        slope = (self._product.get() - mean_x * mean_y) / variance
         return mean_y + max(0.0, min(slope, mean_y / max(1e-9, mean_x))) * (x - mean_x)

@@ -104,8 +104,8 @@ class _Baseline:
 
     def __init__(self) -> None:
         self._line = Line()
-        # Of the logarithms of measured over predicted times, and of their squares.
-        self._residual, self._residual2 = Average(), Average()
+        # Of the logarithm of a measured over the predicted time.
+        self._residual = Average()
 
     def add(self, ms: float, steps: float) -> None:
         """Adds a round; times are clipped to a factor of OUTLIER around the line."""
@@ -113,7 +113,6 @@ class _Baseline:
             # The clipped residual, measured before this round moves the line.
             residual = self._clipped_log_ratio(ms, steps)
             self._residual.add(residual)
-            self._residual2.add(residual * residual)
             ms = self._line_ms(steps) * math.exp(residual)
         self._line.add(steps, ms)
 
@@ -123,9 +122,9 @@ class _Baseline:
 
     def deviation(self, count: int) -> float:
         """The standard error of the mean log ratio of so many rounds."""
-        variance = max(0.0, self._residual2.get() - self._residual.get() ** 2)
         # The baseline's mean is an estimate too: both variances add.
-        return math.sqrt(variance * (1 / count + 1 / max(1.0, self._residual.weight)))
+        residual = self._residual
+        return math.sqrt(residual.variance * (1 / count + 1 / max(1.0, residual.weight)))
 
     def typical_ms(self, steps: list[float]) -> float:
         """The baseline's milliseconds for rounds of these steps (geometric mean)."""

@@ -265,7 +265,7 @@ def test_every_likelihood_is_reported_once_and_at_its_place(
 
 
 def test_a_node_that_reports_without_end_fills_no_memory(models: LoadedModels) -> None:
-    ssm, sequence = RemoteSsm("same", models.ssms["same"].info), sequence_of([1], SPECINFER)
+    ssm, sequence = RemoteSsm(models.ssms["same"].info), sequence_of([1], SPECINFER)
     ssm.open(sequence)
     for part in (0.25, 0.5):
         ssm.observe(sequence.run_id, 1.0, [part] * MOST_TOKENS)
