@@ -18,26 +18,18 @@ from core.length.base import (
     SharesPass,
     Stop,
 )
-from core.length.confidence import Confidence
 from core.length.cost_model import Costs
-from core.length.fixed import Fixed
-from core.length.goodput import Goodput
-from core.length.trend import Trend
 
 __all__ = [
     "Auditions",
     "BatchLoad",
     "Choice",
-    "Confidence",
     "DraftOutcome",
-    "Fixed",
-    "Goodput",
     "LengthPolicy",
     "RoundOutcome",
     "Routed",
     "SharesPass",
     "Stop",
-    "Trend",
     "make_policy",
 ]
 

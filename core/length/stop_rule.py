@@ -1,7 +1,7 @@
-"""The stop rule of `goodput`: a draft goes on while its score is worth the time of one more step.
+"""StopRule: ends drafts by limits on their scores and depth; `step_limits`: those of `goodput`,
+under which a draft goes on while its score is worth the time of one more step.
 
-After SmartSpec's goodput (arXiv 2406.14066), but decided within the draft, by its scores. Pure
-numbers: knows no drafter and no clock.
+After SmartSpec's goodput (arXiv 2406.14066), but decided within the draft, by its scores.
 """
 
 from __future__ import annotations
@@ -12,50 +12,60 @@ from core.length.base import StopLimits
 
 __all__ = ["StopRule", "step_limits"]
 
+OFF = StopLimits(longest=0)
+"""A drafter that does not draft."""
+
 
 def step_limits(rate: float, costs: Sequence[float], longest: int) -> StopLimits:
     """A step to depth d >= 2 is run where
 
         rate x min(1, sum of the frontier's cumulative scores) >= costs[d - 2]
 
-    `rate`: P(a token is accepted | its parent is). `costs`: committed tokens that the time of each
-    further step is worth. Depth 1 is not judged here: whether to draft at all is the back-off's
-    decision.
+    `rate`: P(a token is accepted | its parent is). `costs`: the time of each further step, in
+    committed tokens. Depth 1 always runs: the back-off decides whether to draft at all.
     """
-    # Solved for the score, so that a step costs one comparison. scores[0] = 0: depth 1 always runs.
+    # Solved for the score, so that a step costs one comparison.
     scores = (0.0, *(cost / rate if rate > 0 else float("inf") for cost in costs))
     return StopLimits(longest=longest, scores=scores[:longest])
 
 
 class StopRule:
-    """See Stop. `limits` by drafter; `min_chance`: the time of verifying one more node, in
-    committed tokens; a node that is likelier to be accepted than that is worth it.
+    """See Stop. `limits` by drafter, `default` for all others. `min_chance`: the time of verifying
+    one more node, in committed tokens; a node at least as likely to be accepted is verified.
 
     Lossless under `mss` and `traversal`: whether a step is run depends on earlier rounds and on the
     scores of tokens that are drawn already, never on what the step would draw. `keeps` looks at the
     drawn token itself, and is not called under these two.
     """
 
-    def __init__(self, limits: Mapping[str, StopLimits], min_chance: float) -> None:
+    def __init__(
+        self,
+        limits: Mapping[str, StopLimits],
+        min_chance: float = 0.0,
+        default: StopLimits = OFF,
+    ) -> None:
         self._limits = limits
         self._min_chance = min_chance
+        self._default = default
 
     def grows(self, score: float) -> bool:
-        """Always true: the rule decides on levels, in `continues`."""
-        return True
+        """Compared with the default limits: the call does not name its drafter."""
+        return score >= self._default.least
 
     def continues(self, drafter: str, depth: int, chances: Sequence[float]) -> bool:
-        """See `step_limits`; False for a drafter without limits, which is switched off."""
-        limits = self._limits.get(drafter)
-        if limits is None or depth > (limits.longest or 0):
+        """See StopLimits."""
+        limits = self.limits(drafter)
+        if limits.longest is not None and depth > limits.longest:
             return False
+        if limits.scores is None or depth > len(limits.scores):
+            return True
         # The sum: one pass serves the whole frontier. At most 1, as at most one of its nodes is
         # accepted.
-        return limits.scores is None or min(1.0, sum(chances)) >= limits.scores[depth - 1]
+        return min(1.0, sum(chances)) >= limits.scores[depth - 1]
 
-    def limits(self, drafter: str) -> StopLimits | None:
+    def limits(self, drafter: str) -> StopLimits:
         """For the native drafting kernel, which cannot call back."""
-        return self._limits.get(drafter, StopLimits(longest=0))
+        return self._limits.get(drafter, self._default)
 
     def keeps(self, drafter: str, depth: int, chance: float) -> bool:
         """Whether a node's cumulative score, P(it is accepted), is at least `min_chance`."""

@@ -8,6 +8,7 @@ drafting is not hidden behind the LLM's pass.
 from __future__ import annotations
 
 from collections import deque
+from statistics import linear_regression
 
 from core.config import SpeculationConfig
 from core.config.budget import max_draft_depth
@@ -24,10 +25,10 @@ STEP, PENALTY = 1, 2
 
 
 class Trend:
-    """rho(s) = LLM milliseconds per verified token. Each 16 verifications of drafts made with one s
-    close a point (s, sum t / sum v); the slope of rho against s over the last 4 points decides:
-    falling, or all at one s: s + 1; rising: s - 2; level: s stays. Bounds [1, max], max being
-    cut to how deep the budget of nodes lets a draft be."""
+    """rho(s) = LLM milliseconds per verified token at length s. Each 16 verifications at one s make
+    a point (s, sum t / sum v). The slope of rho against s over the last 4 points decides: negative
+    or only one s: s + 1; positive: s - 2; zero: s stays. s is at least 1, and at most
+    `max_speculation_length` and the depth that the node budget allows."""
 
     def __init__(self, config: SpeculationConfig, costs: Costs | None = None) -> None:
         most = config.max_speculation_length
@@ -64,7 +65,9 @@ class Trend:
 
     def _decide(self) -> Choice:
         length = self._choice.length
-        slope = _slope(self._points)
+        lengths, times = zip(*self._points, strict=True)
+        # In ms a token for one more step of length.
+        slope = linear_regression(lengths, times).slope if len({*lengths}) > 1 else None
         if slope is None:
             change, why = STEP, "nothing to compare with yet"
         elif slope == 0:
@@ -80,14 +83,3 @@ class Trend:
         if next_length < length + change:
             why_here += f"; {self._most} is the most"
         return Choice(next_length, f"{move}: {why_here}")
-
-
-def _slope(points: deque[tuple[int, float]]) -> float | None:
-    """Least squares of rho against s; None where all points have one s."""
-    mean_s = sum(s for s, _ in points) / len(points)
-    mean_rho = sum(rho for _, rho in points) / len(points)
-    spread = sum((s - mean_s) ** 2 for s, _ in points)
-    if spread == 0:
-        return None
-    # cov(s, rho) / var(s), in ms a token for one more step.
-    return sum((s - mean_s) * (rho - mean_rho) for s, rho in points) / spread

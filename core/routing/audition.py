@@ -13,21 +13,17 @@ __all__ = ["AuditionRouter"]
 
 
 class AuditionRouter:
-    """See Router. `names`: the run's SSMs in order; before the audition, and where none could be
-    scored, the first of them drafts."""
+    """See Router. `names`: the run's SSMs in order; the first one drafts before the audition, and
+    if none could be scored."""
 
     reads_drafts = False
 
     def __init__(self, names: Sequence[str], count: int, round_ms: Milliseconds) -> None:
         self._scores = dict.fromkeys(names, 0.0)
-        self._scored = False
-
-    @property
-    def wants_audition(self) -> bool:
-        return not self._scored
+        self.wants_audition = True
 
     def observe_audition(self, log_probs: Mapping[str, Sequence[float]], ms: float) -> None:
-        self._scored = True
+        self.wants_audition = False
         for name in self._scores:
             values = [value for value in log_probs.get(name, ()) if not math.isnan(value)]
             # The geometric mean of the tokens' probabilities.
@@ -41,8 +37,8 @@ class AuditionRouter:
         best = max(self._scores, key=lambda name: self._scores[name], default=None)
         if best is None:
             return Route((), reason="every SSM failed")
-        known = self._scores[best] > 0
-        reason = f"{best} predicted the text best" if known else f"{best} is the first"
+        is_scored = self._scores[best] > 0
+        reason = f"{best} predicted the text best" if is_scored else f"{best} is the first"
         return Route((best,), reason=reason)
 
     def observe(self, evidence: RoundEvidence) -> None:

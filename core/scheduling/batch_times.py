@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 
-from core.length.cost_model import Average, Costs, Meter
+from core.length.cost_model import Costs, Line, Meter
 from core.scheduling.base import BatchOutcome
 
 __all__ = ["BatchTimes", "size_class"]
 
+# Passes that a line remembers.
 HORIZON = 64.0
-# Up to so many nodes the engine's table of one request's passes is read; behind it a line goes on.
+# Nodes up to which the engine's table of one request's passes is used; beyond, it is extrapolated.
 TABLE = 64
-# The table counts as so many measurements of each of these sizes, in nodes per request.
+# A new line starts with so many table values for each of these sizes, in nodes per request.
 PRIOR, PRIOR_NODES = 2, (0, 2, 4)
 # A measured pass counts for at most so many times the predicted one.
 OUTLIER = 2.0
@@ -24,19 +25,19 @@ def size_class(requests: int) -> int:
 
 
 class BatchTimes:
-    """See BatchCosts. Passes: for batches of about one size a line in the number of nodes, begun
-    with the engine's table of one request's passes over as many tokens. Not that table alone, since
-    each further row of the KV cache costs attention of its own; and not its multiple, since that
-    belongs to the rows and not to the nodes."""
+    """See BatchCosts. A pass takes a linear time in its tokens, fitted for each size class of
+    batches and started with the engine's table of one request's passes. The table alone would leave
+    out that each further row of the KV cache costs attention of its own, and a multiple of it would
+    charge that to the nodes."""
 
     def __init__(self, costs: Costs) -> None:
         self._costs = costs
-        self._lines: dict[int, _Line] = {}
+        self._lines: dict[int, Line] = {}
         # Milliseconds of one drafted step of one request.
         self._step = Meter()
 
     def verify_ms(self, requests: int, nodes: int, context: int) -> float:
-        """See BatchCosts. `context` counts for the first pass of a size; then the line follows."""
+        """See BatchCosts. `context` matters for the first pass of a size class only."""
         return self._line(requests, context).at(nodes + requests)
 
     def draft_ms(self, requests: int, length: int) -> float:
@@ -52,10 +53,10 @@ class BatchTimes:
         if outcome.steps:
             self._step.add(outcome.draft_ms / (outcome.requests * outcome.steps))
 
-    def _line(self, requests: int, context: int) -> _Line:
+    def _line(self, requests: int, context: int) -> Line:
         size = size_class(requests)
         if size not in self._lines:
-            self._lines[size] = line = _Line()
+            self._lines[size] = line = Line(HORIZON)
             for nodes in (n * requests for n in PRIOR_NODES for _ in range(PRIOR)):
                 line.add(nodes + requests, self._table_ms(nodes + requests - 1, context))
         return self._lines[size]
@@ -67,24 +68,3 @@ class BatchTimes:
             return ms(nodes, context)
         last, half = ms(TABLE, context), ms(TABLE // 2, context)
         return last + (last - half) / (TABLE - TABLE // 2) * (nodes - TABLE)
-
-
-class _Line:
-    """Least squares of milliseconds against tokens, over recent passes; never falling, and never
-    steeper than a line through the origin."""
-
-    def __init__(self) -> None:
-        # Means of x, y, x y, x^2.
-        self._x, self._y, self._xy, self._xx = (Average(HORIZON) for _ in range(4))
-
-    def add(self, tokens: float, ms: float) -> None:
-        self._x.add(tokens)
-        self._y.add(ms)
-        self._xy.add(tokens * ms)
-        self._xx.add(tokens * tokens)
-
-    def at(self, tokens: float) -> float:
-        x, y = self._x.get(), self._y.get()
-        spread = self._xx.get() - x * x
-        slope = (self._xy.get() - x * y) / spread if spread > 1e-9 else 0.0
-        return y + max(0.0, min(slope, y / max(1e-9, x))) * (tokens - x)

@@ -1,7 +1,4 @@
-"""PlainGuard: whether any request drafts, by what drafting was measured to cost and bring.
-
-Pure numbers: the time of a token in rounds with drafts over that of a plain round's.
-"""
+"""PlainGuard: switches drafting off for all requests while plain rounds are faster."""
 
 from __future__ import annotations
 
@@ -11,74 +8,68 @@ from core.length.cost_model import Average
 
 __all__ = ["PlainGuard"]
 
-# Weight of the rounds with drafts that are judged: the average forgets, so it is the fifth round's.
+# Weight of the average before it is judged: it forgets, so this is reached in the fifth round.
 ENOUGH = 4
 # Rounds without drafts before the next trial: doubled by each trial that is lost.
 FIRST_WAIT, MAX_WAIT = 256, 4096
-# Of every so many rounds with drafts one is made plain, which costs far less than 1 %: so the time
-# of plain rounds stays measured.
+# One in so many rounds with drafts is made plain, at a cost far below 1 %, so that the measured
+# time of plain rounds stays recent.
 PROBE_EVERY = 64
 FIRST_PROBE = 4
-# A single round counts for at most this factor.
+# Factor to which the relative time of a single round is clipped.
 OUTLIER = 3.0
 
 
 class PlainGuard:
-    """`drafts`: whether the next round may have drafts. Off once they are measured not to pay."""
+    """`drafts`: whether the next round may have drafts. Off once a token takes longer in rounds
+    with drafts than in plain ones, by more than the standard error. `allows_drafts`: whether
+    drafting is on; true also in a probe of plain rounds."""
 
     def __init__(self) -> None:
-        self._allowed = True
-        self._log, self._square = Average(), Average()
+        self.allows_drafts = True
+        self._log = Average()
         self._drafted = self._plain = 0
         self._wait = FIRST_WAIT
 
     @property
-    def allows_drafts(self) -> bool:
-        """Whether drafts are not measured to lose; true also in a probe of plain rounds."""
-        return self._allowed
-
-    @property
     def drafts(self) -> bool:
-        return self._allowed and (self._drafted - FIRST_PROBE) % PROBE_EVERY != 0
+        return self.allows_drafts and (self._drafted - FIRST_PROBE) % PROBE_EVERY != 0
 
     @property
     def relative(self) -> float:
-        """The time of a token in rounds with drafts, in plain ones' (geometric mean)."""
+        """The time of a token in rounds with drafts over that in plain rounds (geometric mean)."""
         return math.exp(self._log.get())
 
     def observe_drafted(self, relative: float) -> bool:
-        """A round with drafts; whether drafting has been switched off by it."""
+        """Adds a round with drafts; returns whether it switched drafting off."""
         self._drafted += 1
         if not (math.isfinite(relative) and relative > 0):
             return False
         bound = math.log(OUTLIER)
-        log = max(-bound, min(bound, math.log(relative)))
-        self._log.add(log)
-        self._square.add(log * log)
-        if self._log.weight < ENOUGH or self._log.get() <= self._error():
-            if self._log.weight >= ENOUGH and self._log.get() < -self._error():
-                self._wait = FIRST_WAIT  # it pays: a later loss is another load's
+        self._log.add(max(-bound, min(bound, math.log(relative))))
+        if self._log.weight < ENOUGH:
             return False
-        self.forbid()
-        return True
+        mean = self._log.get()
+        standard_error = math.sqrt(self._log.variance / max(1.0, self._log.weight))
+        if mean > standard_error:
+            self.forbid()
+            return True
+        if mean < -standard_error:
+            self._wait = FIRST_WAIT  # it pays: a later loss is another load's
+        return False
 
     def forbid(self) -> None:
         """No drafts until the next trial."""
-        self._allowed, self._plain = False, 0
+        self.allows_drafts, self._plain = False, 0
 
     def observe_plain(self) -> bool:
-        """A round without drafts; whether drafting is tried again from now on."""
-        if self._allowed:
+        """Adds a round without drafts; returns whether drafting is tried again from now on."""
+        if self.allows_drafts:
             self._drafted += 1  # a probe
             return False
         self._plain += 1
         if self._plain < self._wait:
             return False
-        self._allowed, self._wait = True, min(MAX_WAIT, 2 * self._wait)
-        self._log, self._square = Average(), Average()
+        self.allows_drafts, self._wait = True, min(MAX_WAIT, 2 * self._wait)
+        self._log = Average()
         return True
-
-    def _error(self) -> float:
-        """The standard error of the mean logarithm."""
-        variance = max(0.0, self._square.get() - self._log.get() ** 2)
-        return math.sqrt(variance / max(1.0, self._log.weight))

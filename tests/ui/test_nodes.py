@@ -10,7 +10,6 @@ import pytest
 from core import Engine, SamplingParams, SpeculationConfig
 from core.errors import ConfigError
 from core.events import Drafted, Event, RoundCompleted, RunStarted
-from core.nodes.break_even import break_even_ms
 from storage import RunStore
 from storage.exports import chrome_trace
 from tests.core.engines import request, rounds_of, tables
@@ -122,12 +121,6 @@ def test_the_panel_counts_and_predicts(events: list[Event]) -> None:
     # As far as the run has come: nothing is known before the first round.
     before = nodes_value(reduce_all(events[:1]))["0"]
     assert before["state"] == "" and before["trip"] is before["even"] is None
-
-
-def test_break_even_is_where_a_token_takes_as_long_as_plain() -> None:
-    for tokens, plain, at_home in ((2.5, 4.0, 6.0), (1.5, 2.0, 5.0)):
-        wire = break_even_ms(tokens, plain, at_home + 3.0, 3.0)
-        assert (at_home + wire) / tokens == pytest.approx(plain)
 
 
 def test_a_run_without_nodes_has_no_panel() -> None:

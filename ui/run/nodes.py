@@ -7,7 +7,6 @@ import statistics
 from typing import Any
 
 from core.events import NodeTrip, Span
-from core.nodes.break_even import break_even_ms
 from ui.run.view import RoundView, View
 
 __all__ = ["nodes_of", "nodes_value", "trip_spans"]
@@ -73,8 +72,10 @@ def _figures(view: View, address: str) -> Value:
 
 
 def _break_even(answered: list[tuple[RoundView, NodeTrip]]) -> float | None:
-    """Predicted; the mean of the rounds, whose tokens and times vary together. A round whose drafts
-    were made ahead has waited for no wire."""
+    """Predicted time on the wire, in milliseconds, at which a round with the node takes as long for
+    each token as plain decoding: tokens x plain = round - wire + this; below 0 the node does not
+    pay over any wire. From the means of the rounds, whose tokens and times vary together. A round
+    whose drafts were made ahead has waited for no wire."""
     plain_ms = answered[-1][1].plain_ms if answered else 0.0
     if not plain_ms:
         return None
@@ -84,4 +85,4 @@ def _break_even(answered: list[tuple[RoundView, NodeTrip]]) -> float | None:
         trip.round_trip_ms - trip.busy_ms if trip.state == "in_time" else 0.0
         for _, trip in answered
     )
-    return round(break_even_ms(tokens, plain_ms, round_ms, wire_ms), 2)
+    return round(tokens * plain_ms - (round_ms - wire_ms), 2)

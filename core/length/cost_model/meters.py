@@ -1,4 +1,4 @@
-"""Running figures that forget: a noisy cost, an average. Know nothing of what they measure."""
+"""Running statistics that forget: a noisy cost, a mean, a line."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import statistics
 from collections import deque
 
-__all__ = ["TINY_MS", "Average", "Meter"]
+__all__ = ["TINY_MS", "Average", "Line", "Meter"]
 
 # Timings in the median; weight of a new median.
 WINDOW = 5
@@ -14,7 +14,7 @@ RATE = 0.3
 # Values that an average remembers.
 HORIZON = 32.0
 TINY_MS = 1e-6
-"""Stands for no time where it is divided by."""
+"""Replaces 0 in a division."""
 
 
 class Meter:
@@ -27,7 +27,7 @@ class Meter:
         self._recent: deque[float] = deque(maxlen=WINDOW)
 
     def add(self, value: float) -> None:
-        """One timing; what is not a number, or negative, is no timing."""
+        """Adds a timing; ignores one that is negative or not finite."""
         if not (math.isfinite(value) and value >= 0):
             return
         is_new = len(self._recent) < WINDOW
@@ -43,17 +43,48 @@ class Meter:
 
 
 class Average:
-    """A mean over about the last `horizon` values; `weight` counts them, at most `horizon`."""
+    """Mean and variance of about the last `horizon` values; `weight` counts them, at most
+    `horizon`."""
 
     def __init__(self, horizon: float = HORIZON) -> None:
         self._keep = 1 - 1 / horizon
-        self._sum = 0.0
+        self._sum = self._square_sum = 0.0
         self.weight = 0.0
 
     def add(self, value: float) -> None:
-        # Sum and weight decay alike, so the mean is unbiased from the first value on.
+        # Sums and weight decay alike, so the mean is unbiased from the first value on.
         self._sum = self._sum * self._keep + value
+        self._square_sum = self._square_sum * self._keep + value * value
         self.weight = self.weight * self._keep + 1
 
     def get(self, default: float = 0.0) -> float:
+        """The mean, `default` before the first value."""
         return self._sum / self.weight if self.weight else default
+
+    @property
+    def variance(self) -> float:
+        """Of the population; 0 before the first value."""
+        mean = self.get()
+        return max(0.0, self._square_sum / self.weight - mean * mean) if self.weight else 0.0
+
+
+class Line:
+    """Least squares of y against x >= 0 over about the last `horizon` points; never falling, and
+    never steeper than a line through the origin. `mean`: of y."""
+
+    def __init__(self, horizon: float = HORIZON) -> None:
+        self._x, self.mean, self._product = (Average(horizon) for _ in range(3))
+
+    def add(self, x: float, y: float) -> None:
+        self._x.add(x)
+        self.mean.add(y)
+        self._product.add(x * y)
+
+    def at(self, x: float) -> float:
+        mean_x, mean_y = self._x.get(), self.mean.get()
+        variance = self._x.variance
+        if not variance > 1e-9:
+            return mean_y
+        # cov(x, y) / var(x)
+        slope = (self._product.get() - mean_x * mean_y) / variance
+        return mean_y + max(0.0, min(slope, mean_y / max(1e-9, mean_x))) * (x - mean_x)

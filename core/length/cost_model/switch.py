@@ -1,8 +1,8 @@
 """Switch: keeps an optimization on or off by comparing the times of rounds with and without it.
 
 Used for pipelining. It compares milliseconds, which are far less noisy than tokens a second. A
-length policy may draft further where drafting is hidden, so a round is compared with the time that
-a round of as many drafted steps takes under the other setting. Knows nothing of requests or models.
+length policy may draft further if drafting is hidden, so a round is compared with the time of a
+round of as many drafted steps under the other setting.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import statistics
 
-from core.length.cost_model.meters import TINY_MS, Average
+from core.length.cost_model.meters import TINY_MS, Average, Line
 
 __all__ = ["Switch"]
 
@@ -99,28 +99,22 @@ class Switch:
 
 
 class _Baseline:
-    """Milliseconds of a round under the default setting as a function of its drafted steps: a
-    least-squares line through recent rounds, non-decreasing and at least 1 / OUTLIER of their mean;
-    and the spread around it."""
+    """Milliseconds of a round under the default setting as a function of its drafted steps: a line
+    through recent rounds, at least 1 / OUTLIER of their mean; and the spread around it."""
 
     def __init__(self) -> None:
-        # Means of y, x, x y, x^2 (y: ms, x: steps), of the log residual and of its square.
-        self._ms, self._steps, self._product, self._square, self._residual, self._residual2 = (
-            Average() for _ in range(6)
-        )
+        self._line = Line()
+        # Of the logarithm of a measured over the predicted time.
+        self._residual = Average()
 
     def add(self, ms: float, steps: float) -> None:
         """Adds a round; times are clipped to a factor of OUTLIER around the line."""
-        if self._ms.weight:
+        if self._line.mean.weight:
             # The clipped residual, measured before this round moves the line.
             residual = self._clipped_log_ratio(ms, steps)
             self._residual.add(residual)
-            self._residual2.add(residual * residual)
             ms = self._line_ms(steps) * math.exp(residual)
-        self._ms.add(ms)
-        self._steps.add(steps)
-        self._product.add(ms * steps)
-        self._square.add(steps * steps)
+        self._line.add(steps, ms)
 
     def log_ratio(self, ms: float, steps: float) -> float:
         """The logarithm of a round's time over the baseline."""
@@ -128,9 +122,9 @@ class _Baseline:
 
     def deviation(self, count: int) -> float:
         """The standard error of the mean log ratio of so many rounds."""
-        variance = max(0.0, self._residual2.get() - self._residual.get() ** 2)
         # The baseline's mean is an estimate too: both variances add.
-        return math.sqrt(variance * (1 / count + 1 / max(1.0, self._residual.weight)))
+        residual = self._residual
+        return math.sqrt(residual.variance * (1 / count + 1 / max(1.0, residual.weight)))
 
     def typical_ms(self, steps: list[float]) -> float:
         """The baseline's milliseconds for rounds of these steps (geometric mean)."""
@@ -141,11 +135,5 @@ class _Baseline:
         return max(-bound, min(bound, math.log(ms / self._line_ms(steps))))
 
     def _line_ms(self, steps: float) -> float:
-        ms, mean = self._ms.get(), self._steps.get()
-        spread = self._square.get() - mean * mean
-        if not spread > 1e-9:
-            return ms
-        # Least squares, cov(x, y) / var(x); between 0 and the slope of a line through the origin.
-        slope = (self._product.get() - ms * mean) / spread
-        line = ms + max(0.0, min(slope, ms / mean)) * (steps - mean)
-        return max(line, ms / OUTLIER)  # a round of no steps takes time too
+        # A round of no steps takes time too.
+        return max(self._line.at(steps), self._line.mean.get() / OUTLIER)

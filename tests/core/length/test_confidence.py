@@ -1,7 +1,8 @@
 """`confidence`: where a draft ends, and that the unsure token is kept."""
 
 from core.config import SpeculationConfig
-from core.length import Confidence, make_policy
+from core.length import make_policy
+from core.length.confidence import Confidence
 from tests.core.length.world import Simulated, World, config_of, constant, simulate
 
 

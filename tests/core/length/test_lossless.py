@@ -7,8 +7,9 @@ import pytest
 
 from core.config import SpeculationConfig
 from core.config.mechanisms import VerifyRule
-from core.length import Choice, Confidence, LengthPolicy, RoundOutcome, Stop
+from core.length import Choice, LengthPolicy, RoundOutcome, Stop
 from core.length.base import StopLimits
+from core.length.confidence import Confidence
 from core.length.cost_model import Costs
 from core.length.stop_rule import StopRule, step_limits
 from tests.laws.law3_cases import EXACT, NOTICED, case, deviation

@@ -5,7 +5,8 @@ from collections.abc import Iterable
 import pytest
 
 from core.config import SpeculationConfig
-from core.length import RoundOutcome, Trend, make_policy
+from core.length import RoundOutcome, make_policy
+from core.length.trend import Trend
 from tests.core.length.world import Simulated, World, best_fixed, config_of, constant, simulate
 
 
