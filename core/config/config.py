@@ -49,14 +49,11 @@ __all__ = [
     "LENGTHS",
     "MAX_TOKEN_ID",
     "PIPELINES",
-    "PRESETS",
     "ROUTINGS",
     "VERIFIES",
-    "WEIGHTS",
     "Request",
     "SamplingParams",
     "SpeculationConfig",
-    "lossless_rules",
     "recorded_sampling",
 ]
 

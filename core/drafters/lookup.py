@@ -61,8 +61,18 @@ class LookupDrafter(ABC, Generic[State]):
     def commit(
         self, sequence: TokenSequence, draft: Draft | None, token_ids: tuple[int, ...]
     ) -> None:
-        if sequence.run_id in self._states:
-            self._note_likelihoods(sequence, draft, token_ids)
+        state = self._states.get(sequence.run_id)
+        if state is None:
+            return
+        path = draft.walk(token_ids) if draft is not None else []
+        if needs_likelihoods(sequence.speculation):
+            state.likelihoods += likelihoods_of(draft, path, len(token_ids))
+        if draft is not None:
+            self._observe(state, draft, path, rejected=len(path) < len(token_ids))
+
+    def _observe(self, state: State, draft: Draft, path: Sequence[int], *, rejected: bool) -> None:
+        """Updates the acceptance statistics. `path`: the accepted nodes; `rejected`: the children
+        of the last of them were verified too, and none was accepted."""
 
     def close(self, sequence: TokenSequence) -> None:
         self._states.pop(sequence.run_id, None)
@@ -78,16 +88,6 @@ class LookupDrafter(ABC, Generic[State]):
             span = Timed(self._name, "draft", start, time.perf_counter())
             drafts.append(draft_of(nodes, span))
         return drafts
-
-    def _note_likelihoods(
-        self, sequence: TokenSequence, draft: Draft | None, token_ids: tuple[int, ...]
-    ) -> list[int]:
-        """Records the likelihoods of the committed tokens if the run needs them; returns the
-        draft's nodes along these tokens."""
-        path = draft.walk(token_ids) if draft is not None else []
-        if needs_likelihoods(sequence.speculation):
-            self._states[sequence.run_id].likelihoods += likelihoods_of(draft, path, len(token_ids))
-        return path
 
     def temperature(self, sequence: TokenSequence) -> float:
         return 1.0

@@ -165,11 +165,11 @@ class _Draft:
         rows = grown.rows[i, : fed + 1]
         contiguous = int(rows[-1]) - int(rows[0]) == fed  # then a view instead of a copy
         at = slice(int(rows[0]), int(rows[-1]) + 1) if contiguous else rows
-        logits = slot.ssm.pad_logits(result.logits[at])
+        logits = slot.ssm.feeder.pad_logits(result.logits[at])
         utilities = None
         if slot.is_coupled:
             outputs = grown.utilities.reshape(len(result.logits), -1)[at, : result.logits.shape[1]]
-            utilities = slot.ssm.pad_logits(torch.from_numpy(outputs))
+            utilities = slot.ssm.feeder.pad_logits(torch.from_numpy(outputs))
         return cls(
             slot, token_ids, parents, grown.scores[i, :count].tolist(), ranks,
             grown.fed[i, :fed].tolist(), logits, utilities, grown.moments[at].tolist(), passes,

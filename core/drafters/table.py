@@ -100,21 +100,10 @@ class TableDrafter(LookupDrafter[_TableState]):
         )  # fmt: skip
         return nodes[:size]
 
-    def commit(
-        self, sequence: TokenSequence, draft: Draft | None, token_ids: tuple[int, ...]
+    def _observe(
+        self, state: _TableState, draft: Draft, path: Sequence[int], *, rejected: bool
     ) -> None:
-        state = self._states.get(sequence.run_id)
-        if state is None:
-            return
-        path = self._note_likelihoods(sequence, draft, token_ids)
-        if draft is not None:
-            self._calibrate(state, draft, path, rejected=len(path) < len(token_ids))
-
-    @staticmethod
-    def _calibrate(
-        state: _TableState, draft: Draft, path: Sequence[int], *, rejected: bool
-    ) -> None:
-        """The children of each node on the path were verified; of the last one's none was right."""
+        # The children of these nodes were verified.
         parents = {ROOT, *(path if rejected else path[:-1])}
         rates = state.rates
         for node, parent in enumerate(draft.parents):

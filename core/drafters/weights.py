@@ -74,11 +74,10 @@ class DrafterWeights(Protocol):
         ...
 
     def observe_likelihoods(
-        self, probabilities: Mapping[str, Sequence[float]], history: LikelihoodHistory | None = None
+        self, probabilities: Mapping[str, Sequence[float]], history: LikelihoodHistory
     ) -> None:
         """The probabilities that each drafter gave to the tokens committed since its last report;
-        NaN without a prediction. `history`: the positions of these tokens; without it every
-        drafter's first one is the text's next token."""
+        NaN without a prediction. `history`: the positions of these tokens."""
         ...
 
 
@@ -130,7 +129,7 @@ class Paper:
         self._weights[name] *= factor
 
     def observe_likelihoods(
-        self, probabilities: Mapping[str, Sequence[float]], history: LikelihoodHistory | None = None
+        self, probabilities: Mapping[str, Sequence[float]], history: LikelihoodHistory
     ) -> None:
         """Minions' rule uses wins only."""
 
@@ -158,11 +157,8 @@ class FullInformation:
         """Wins are ignored: the probabilities contain them."""
 
     def observe_likelihoods(
-        self, probabilities: Mapping[str, Sequence[float]], history: LikelihoodHistory | None = None
+        self, probabilities: Mapping[str, Sequence[float]], history: LikelihoodHistory
     ) -> None:
-        history = history or LikelihoodHistory(
-            {name: len(likelihoods) for name, likelihoods in probabilities.items()}
-        )
         # Reports end where each drafter stands in the text; drafters that lag report older
         # positions.
         by_position: dict[int, dict[str, float]] = {}

@@ -254,15 +254,10 @@ class Drafting:
         speculation = state.speculation
         if not drafts_together(speculation.draft, speculation.combine) or not pooled:
             return requests
-        kind = draft_kind(speculation.draft)
         weights = state.vote_weights.weights
         shared = PooledRequest(tuple(pooled), tuple(weights[one.index] for one in pooled))
         try:
-            drafts = (
-                self.ssm_pool.draft_fused(shared, weighted=kind.by_credit)
-                if kind.fused
-                else self.ssm_pool.draft_pooled(shared)
-            )
+            drafts = self.ssm_pool.draft_together(shared)
             for draft_request, draft in zip(pooled, drafts, strict=True):
                 state.drafts[draft_request.index] = draft
         except MODEL_FAULTS as error:

@@ -33,7 +33,6 @@ from core.engine.overlap import (
     observe_switch,
     pipeline_modes,
     pipeline_switch,
-    run_id_of,
 )
 from core.engine.record import Recorder
 from core.engine.remote_drafting import RemoteDrafting
@@ -292,7 +291,7 @@ class Engine:
         jobs: list[Job] = []
         if batch.meanwhile:
             jobs.append(lambda _: self._drafting.draft(batch.meanwhile))
-        ahead = [state for state in batch.states if modes[run_id_of(state.request)] == "ahead"]
+        ahead = [state for state in batch.states if modes[state.request.run_id] == "ahead"]
         if ahead:
             jobs.append(lambda ended: self._drafting.draft_ahead(ahead, ended))
         self._drafting.begin_ahead_on_nodes(ahead)
@@ -367,7 +366,7 @@ class Engine:
 
     def release(self, active: ActiveRequest) -> None:
         """Closes the request's rows and drafters; safe to call in any state."""
-        self._admitted.discard(active.sequence.run_id)
+        self._admitted.discard(active.run_id)
         with ExitStack() as leaving:
             if not self._admitted:
                 # Callbacks run in reverse order, and all of them even if one raises: no row may

@@ -53,6 +53,6 @@ class IdleTime:
         """The round is over and its events are emitted."""
         state = self._state
         # The next round of another run must not inherit it.
-        self._run_id = "" if state is None else state.request.sequence.run_id
+        self._run_id = "" if state is None else state.request.run_id
         if state is not None:
             self._behind = max(0.0, time.perf_counter() - max(one.end for one in state.timings))

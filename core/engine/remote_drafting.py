@@ -69,16 +69,16 @@ class RemoteDrafting:
 
     def expects_audition(self, request: ActiveRequest) -> bool:
         """Whether its next message asks for one already."""
-        return request.sequence.run_id in self._auditions
+        return request.run_id in self._auditions
 
     def add_audition(self, request: ActiveRequest, audition: PartialAudition) -> None:
         """Asks for an audition with the request's next drafts: the message is the same one."""
-        self._auditions[request.sequence.run_id] = audition
+        self._auditions[request.run_id] = audition
 
     def forget(self, request: ActiveRequest) -> None:
         """Drops what is kept of a request that has ended, here and on the nodes."""
-        self._auditions.pop(request.sequence.run_id, None)
-        self._missed.pop(request.sequence.run_id, None)
+        self._auditions.pop(request.run_id, None)
+        self._missed.pop(request.run_id, None)
         self._pool.free(request.sequence)
 
     def begin(self, planned: PlannedDrafts) -> PlannedDrafts:
@@ -89,7 +89,7 @@ class RemoteDrafting:
             requests = self._within_budget(state, requests)
             here.append((state, [one for one in requests if one.name not in self.drafters]))
             there = tuple(one for one in requests if one.name in self.drafters)
-            audition = self._auditions.get(state.request.sequence.run_id)
+            audition = self._auditions.get(state.request.run_id)
             if there or audition:
                 runs.append(self._remote_run(state, there, audition))
                 self._states.append(state)
@@ -140,7 +140,7 @@ class RemoteDrafting:
         answers, plain_ms = self._pool.finish(), self._plain_ms()
         for state in states:
             request = state.request
-            answer = answers[request.sequence.run_id]
+            answer = answers[request.run_id]
             state.drafts |= answer.drafts
             state.node_trips = tuple(replace(trip, plain_ms=plain_ms) for trip in answer.trips)
             request.notes += answer.notes
@@ -150,7 +150,7 @@ class RemoteDrafting:
             self._finish_audition(request, answer)
 
     def _finish_audition(self, request: ActiveRequest, answer: NodeAnswers) -> None:
-        run_id = request.sequence.run_id
+        run_id = request.run_id
         audition = self._auditions.pop(run_id, None)
         if audition is None:
             return

@@ -86,6 +86,10 @@ class ActiveRequest:
         # Once: isinstance of a protocol takes longer than the calls that it guards.
         self.shares_pass = self.policy if isinstance(self.policy, SharesPass) else None
 
+    @property
+    def run_id(self) -> str:
+        return self.sequence.run_id
+
     def drop_drafter(self, index: int, error: BaseException) -> None:
         """Drops a failed drafter for the rest of the run and notes the error for its next event."""
         drafter = self.drafters[index]

@@ -79,7 +79,7 @@ class BatchSchedule:
         self._began = time.perf_counter()
         self._num_queued, self._num_live = num_queued, len(requests)
         self._plan = self._scheduler.plan(
-            [_live_request(one, modes, drafted.get(one.sequence.run_id)) for one in requests],
+            [_live_request(one, modes, drafted.get(one.run_id)) for one in requests],
             num_queued,
         )
         self._num_passes += 1
@@ -118,7 +118,7 @@ class BatchSchedule:
         ]
         chances = [node_chances(whole, selection.nodes) for whole, selection in merged]
         self._num_drafted = {
-            state.request.sequence.run_id: len(selection.nodes)
+            state.request.run_id: len(selection.nodes)
             for state, (_, selection) in zip(states, merged, strict=True)
         }
         # Rules that read q need every drawn node: dropping unlikely ones would bias the text.
@@ -154,7 +154,7 @@ class BatchSchedule:
                 num_waiting=self._num_queued,
                 length_limit=grant.length,
                 drafter_limit=grant.drafters,
-                num_drafted=self._num_drafted.get(state.request.sequence.run_id, 0),
+                num_drafted=self._num_drafted.get(state.request.run_id, 0),
                 num_granted=len(state.tree),
                 batch_drafted=drafted,
                 batch_granted=granted,
@@ -209,7 +209,7 @@ def _live_request(
         length=drafted.length if drafted else request.policy.choose().length,
         drafters=max(1, min(routed, len(ssms))),
         waited=request.waited,
-        overlapped=modes[request.sequence.run_id] == "across",
+        overlapped=modes[request.run_id] == "across",
         tokens=request.sequence.sampling.max_new_tokens,
         ready=drafted is not None,
         width=request.width,

@@ -350,13 +350,8 @@ class _RoundDrafting:
         """One tree of all SSMs of this node."""
         requests = tuple(request for _, request in asked)
         pooled = PooledRequest(requests, tuple(one.weight for one, _ in asked))
-        kind = draft_kind(requests[0].kind)
         try:
-            drafts = (
-                self._pool.draft_fused(pooled, weighted=kind.by_credit)
-                if kind.fused
-                else self._pool.draft_pooled(pooled)
-            )
+            drafts = self._pool.draft_together(pooled)
         except MODEL_FAULTS as error:
             culprit = error.name if isinstance(error, DrafterError) else None
             for request in requests:
