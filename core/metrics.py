@@ -95,7 +95,9 @@ class StatsFold:
             draft_acceptance_rate=self._accepted / self._drafted if self._drafted else 0.0,
             mean_acceptance_length=1 + self._accepted / rounds if rounds else 0.0,
             acceptance_histogram=tuple(self._histogram),
-            acceptance_rate_per_position=_per_position(self._histogram, rounds),
+            acceptance_rate_per_position=tuple(
+                sum(self._histogram[i + 1 :]) / rounds for i in range(len(self._histogram) - 1)
+            ),
             draft_ms=self._draft_ms,
             verify_ms=self._verify_ms,
             prefill_ms=self._prefill_ms,
@@ -119,12 +121,6 @@ class StatsFold:
         at_once = self._draft_busy / self._draft_ms if self._draft_ms else 0.0
         others = min(self._beside_others * at_once, self._draft_busy - self._both_busy)
         return min(1.0, (self._both_busy + max(0.0, others)) / self._llm_busy)
-
-
-def _per_position(histogram: list[int], rounds: int) -> tuple[float, ...]:
-    # Rounds that accepted more than i.
-    above = [sum(histogram[i + 1 :]) for i in range(max(0, len(histogram) - 1))]
-    return tuple(count / rounds for count in above)
 
 
 def union_ms(intervals: Iterable[tuple[float, float]]) -> float:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from core.config.checks import boolean
 from core.errors import ConfigError
 from core.events import RunStats
 
@@ -73,8 +74,7 @@ class RunQuery:
             if not isinstance(getattr(self, name), str):
                 raise ConfigError.of(name, getattr(self, name), "a name, or empty for all")
         for name in ("noted", "alone"):
-            if not isinstance(getattr(self, name), bool):
-                raise ConfigError.of(name, getattr(self, name), "true or false")
+            boolean(name, getattr(self, name))
         for name in ("since_utc", "until_utc"):
             object.__setattr__(self, name, _moment(name, getattr(self, name)))
 

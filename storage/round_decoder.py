@@ -166,6 +166,7 @@ def _top(row: Fields) -> TopK:
 
 def _decode_completed(of: _RoundRows) -> RoundCompleted:
     tokens, values = of.rows["tokens"], of.values
+    scheduled = values["scheduled_json"]
     return RoundCompleted(
         **of.head("completed"),
         token_ids=_column(tokens, "token_id"),
@@ -185,15 +186,11 @@ def _decode_completed(of: _RoundRows) -> RoundCompleted:
         ),
         **{name: values[name] for name in COMMIT_FIELDS},
         **(_length_fields(values) if values["length_reason"] is not None else {}),
-        scheduled=_decode_scheduled(values["scheduled_json"]),
+        scheduled=None if scheduled is None else Scheduled(*from_json(scheduled)),
         loads=tuple(Span(*entry) for entry in from_json(values["loads_json"] or "[]")),
         nodes=tuple(NodeTrip(*entry) for entry in from_json(values["nodes_json"] or "[]")),
         traffic=tuple(RankTraffic(*entry) for entry in from_json(values["traffic_json"] or "[]")),
     )
-
-
-def _decode_scheduled(stored: str | None) -> Scheduled | None:
-    return None if stored is None else Scheduled(*from_json(stored))
 
 
 def _length_fields(values: Fields) -> dict[str, Any]:

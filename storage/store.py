@@ -10,8 +10,10 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 
+from core.config.checks import integer
 from core.errors import ConfigError, StoreError, UnknownRunError
 from core.events import Event
 from storage.codec import text_in
@@ -32,13 +34,13 @@ from storage.selection import select_choices, select_run, select_runs
 from storage.sink import Sink
 from storage.studies import StudyLog, mark_studies_interrupted
 from storage.thinning import (
-    check_keep,
+    MOST_KEPT,
     give_back,
     read_retention,
     thin_some,
+    upkeep,
     write_retention,
 )
-from storage.upkeep import upkeep_of
 from storage.writer import LogStatus, LogWriter
 
 __all__ = ["RunStore"]
@@ -73,7 +75,7 @@ class RunStore:
         process = Process.current()
         self.studies = StudyLog(self.path, process)
         sink = Sink(self.path, process)
-        self._writer = LogWriter(sink, max_waiting, upkeep_of(self.path))
+        self._writer = LogWriter(sink, max_waiting, partial(upkeep, self.path))
 
     def __enter__(self) -> RunStore:
         return self
@@ -152,7 +154,7 @@ class RunStore:
         Older ones are thinned in the background, see `thin`. Raises ConfigError, StoreError.
         """
         if keep is not None:
-            check_keep(keep)
+            integer("keep", keep, 0, MOST_KEPT)
         with self._write_connection() as connection:
             write_retention(connection, keep)
         self._writer.tidy()
@@ -164,7 +166,7 @@ class RunStore:
         that are running or have no recorded end are skipped. Other writers may write in between.
         Raises ConfigError, StoreError.
         """
-        check_keep(keep)
+        integer("keep", keep, 0, MOST_KEPT)
         self._catch_up()
         total = 0
         with self._write_connection() as connection:

@@ -10,15 +10,25 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
 
-from core.errors import ConfigError
 from storage.codec import from_json, to_json
+from storage.database import connect
 from storage.tables import DRAFTS
 from storage.views_fused import OWN_PROPOSAL
 
-__all__ = ["check_keep", "give_back", "read_retention", "thin_some", "write_retention"]
+__all__ = [
+    "MOST_KEPT",
+    "give_back",
+    "read_retention",
+    "thin_some",
+    "upkeep",
+    "write_retention",
+]
 
 MOST_KEPT = 10**9
+"""The largest number of runs that `write_retention` may be called with."""
 # Seconds of a transaction: a recording writer waits for no more than this and ROUNDS_AT_ONCE.
 PORTION_S = 0.02
 ROUNDS_AT_ONCE = 32
@@ -26,13 +36,6 @@ PAGES_AT_ONCE = 256
 PAGES_LEFT = 256  # free pages that stay in the file, since new rounds need them soon
 INCREMENTAL = 2
 RETENTION = "retention"
-
-
-def check_keep(keep: object) -> None:
-    """Raises ConfigError if `keep` is not a number of runs."""
-    whole = isinstance(keep, int) and not isinstance(keep, bool)
-    if not whole or not 0 <= keep <= MOST_KEPT:  # type: ignore[operator]
-        raise ConfigError.of("keep", keep, f"a whole number from 0 to {MOST_KEPT}")
 
 
 # -- the setting --
@@ -171,7 +174,7 @@ def _masses(row: sqlite3.Row) -> str | None:
     return to_json([masses[node] for node in sorted(path) if node < len(masses)])
 
 
-# -- space --
+# -- space, and both while the log is idle --
 
 
 def give_back(connection: sqlite3.Connection) -> bool:
@@ -184,3 +187,15 @@ def give_back(connection: sqlite3.Connection) -> bool:
     # Not `execute`, which frees a single page: SQLite frees one for each step of the statement.
     connection.executescript(f"PRAGMA incremental_vacuum({pages})")
     return True
+
+
+def upkeep(path: Path) -> bool:
+    """A small part of the maintenance of the log at `path`: thinning by its setting, then returning
+    free pages to the disk. True if there is more to do. Raises sqlite3.Error if it must be retried.
+    """
+    # Other writers go first: nothing here is urgent.
+    with closing(connect(path, timeout=0)) as connection:
+        keep = read_retention(connection)
+        if keep is not None and thin_some(connection, keep) is not None:
+            return True
+        return give_back(connection)

@@ -12,13 +12,13 @@ import sqlite3
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from core.events import Event
 from storage.database import explain
 from storage.intake import BOUNDARIES, END_EVENTS, BaselineRecord, End, Intake, Unit
 from storage.sink import Sink
-from storage.upkeep import Upkeep
 
 __all__ = ["LogStatus", "LogWriter"]
 
@@ -45,9 +45,10 @@ class LogStatus:
 
 
 class LogWriter:
-    """A queue of events and the thread that empties it into a sink."""
+    """A queue of events and the thread that empties it into a sink. `upkeep`: see
+    `storage.thinning.upkeep`."""
 
-    def __init__(self, sink: Sink, max_waiting: int, upkeep: Upkeep) -> None:
+    def __init__(self, sink: Sink, max_waiting: int, upkeep: Callable[[], bool]) -> None:
         self._sink, self._max_waiting, self._upkeep = sink, max_waiting, upkeep
         self._changed = threading.Condition()
         # Guarded by `_changed`:

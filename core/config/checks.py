@@ -10,6 +10,7 @@ __all__ = [
     "MAX_EXPANSION",
     "MAX_SPECULATION_LENGTH",
     "MAX_TREE_NODES",
+    "boolean",
     "choice",
     "expansion",
     "integer",
@@ -46,6 +47,12 @@ def number(
     # NaN compares false with everything, so it is refused here too.
     if not low <= value <= high or (low_open and value == low):
         raise ConfigError.of(field, value, allowed)
+
+
+def boolean(field: str, value: object) -> None:
+    """True or False, not a number."""
+    if not isinstance(value, bool):
+        raise ConfigError.of(field, value, "true or false")
 
 
 def choice(field: str, value: object, allowed: Sequence[str]) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 from core.config.checks import (
     MAX_SPECULATION_LENGTH,
     MAX_TREE_NODES,
+    boolean,
     choice,
     expansion,
     integer,
@@ -104,8 +105,7 @@ class SamplingParams:
         object.__setattr__(self, "stop", names("stop", self.stop, at_most=16))
         for stop in self.stop:
             whole_characters("stop", stop)
-        if not isinstance(self.ignore_eos, bool):
-            raise ConfigError.of("ignore_eos", self.ignore_eos, "true or false")
+        boolean("ignore_eos", self.ignore_eos)
 
     @property
     def greedy(self) -> bool:
@@ -197,8 +197,7 @@ class SpeculationConfig:
         choice("verify", self.verify, choices_of("verify"))
         choice("pipeline", self.pipeline, choices_of("pipeline"))
         self._check_uncut()
-        if not isinstance(self.carry_over, bool):
-            raise ConfigError.of("carry_over", self.carry_over, "true or false")
+        boolean("carry_over", self.carry_over)
         integer("record_top_k", self.record_top_k, 0, 50)
 
     def _check_uncut(self) -> None:
@@ -326,8 +325,7 @@ class Request:
         object.__setattr__(self, "prompt_token_ids", tuple(self.prompt_token_ids))
         for token_id in self.prompt_token_ids:
             integer("prompt_token_ids", token_id, 0, MAX_TOKEN_ID)
-        if not isinstance(self.chat, bool):
-            raise ConfigError.of("chat", self.chat, "true or false")
+        boolean("chat", self.chat)
         # Only to check it: the request keeps each `auto`, which the engine resolves.
         self.speculation.resolved(self.sampling.temperature)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -63,7 +64,10 @@ class NativeDrafting:
         for numbered in stacks.values():
             # The kernel expects drafts in the order of the stacked weights.
             numbered.sort(key=lambda one: one[1].member)
-            drafts = _draft_slots([slot for _, slot in numbered])
+            drafts, slots = None, [slot for _, slot in numbered]
+            if can_batch(slots):
+                with suppress(*EXPECTED_ERRORS):
+                    drafts = native_drafts(slots)
             if drafts is None:
                 for _, slot in numbered:
                     by_name.pop(slot.ssm.name, None)
@@ -71,16 +75,6 @@ class NativeDrafting:
             for (number, slot), draft in zip(numbered, drafts, strict=True):
                 by_name[slot.ssm.name][number] = draft
         return by_name
-
-
-def _draft_slots(slots: Sequence[DraftSlot]) -> list[Draft] | None:
-    """The drafts of one stack's slots; None if they cannot be served, or a pass failed."""
-    if not can_batch(slots):
-        return None
-    try:
-        return native_drafts(slots)
-    except EXPECTED_ERRORS:
-        return None
 
 
 def _slots(ssm: SsmDrafter, requests: Sequence[DraftRequest]) -> list[tuple[int, DraftSlot]] | None:

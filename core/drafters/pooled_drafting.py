@@ -15,7 +15,7 @@ import torch
 from core.drafters.base import DraftRequest
 from core.drafters.calibration import Calibration
 from core.drafters.growth import Growth, new_growth
-from core.drafters.lockstep import Steps, StepsRun, run_all
+from core.drafters.lockstep import Steps, run_all
 from core.drafters.ssm import SsmDrafter
 from core.errors import DrafterError
 from core.events.parts import Timed
@@ -50,13 +50,6 @@ class _PooledSsm:
         else:
             state = self.drafter.state(self.request)
             (rows,) = yield from self.drafter.feeder.feed_frontiers([(state, [growth])])
-        return rows
-
-    def take_result(self, work: StepsRun[torch.Tensor], stage: str) -> torch.Tensor:
-        """The logits that the steps returned. Raises DrafterError if they failed."""
-        rows = work.take_result(self.drafter.name)
-        self.timings.append(work.timing(self.drafter.name, stage))
-        self.rows.append(rows)
         return rows
 
     def own_draft(self, common: Draft) -> Draft:
@@ -122,9 +115,12 @@ def _pooled_logits(members: list[_PooledSsm], growth: Growth | None) -> torch.Te
     stage = "catch_up" if growth is None else "draft"
     parts = []
     for member in members:
+        name = member.drafter.name
+        rows = works[name].take_result(name)
+        member.timings.append(works[name].timing(name, stage))
+        member.rows.append(rows)
         temperature = member.drafter.calibration(member.request.sequence).temperature
-        logits = member.take_result(works[member.drafter.name], stage) / temperature
         # log prod p_i^w_i, not normalized: the softmax of the scores does that.
-        parts.append(member.share * logits.log_softmax(dim=-1))
+        parts.append(member.share * (rows / temperature).log_softmax(dim=-1))
     # 0 x -inf is NaN: an SSM of weight 0 whose vocabulary lacks the token.
     return torch.stack(parts).sum(dim=0).nan_to_num(nan=float("-inf"))

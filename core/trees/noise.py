@@ -20,7 +20,7 @@ __all__ = [
     "SeededNoise",
     "bases_of",
     "choose_distinct",
-    "gumbel_vector",
+    "gumbel_rows",
     "gumbel_vectors",
     "to_int64",
 ]
@@ -86,7 +86,7 @@ class SeededNoise:
         noise = self._gumbels.get(position)
         if noise is None:
             bases = [self.base(position + step) for step in range(POSITIONS_PER_CALL)]
-            noise, *others = _gumbel_rows(bases, self._vocab_size, self._device)
+            noise, *others = gumbel_rows(bases, self._vocab_size, self._device)
             self._gumbels[position] = noise
             for step, other in enumerate(others, 1):
                 self._gumbels.setdefault(position + step, other)
@@ -119,16 +119,11 @@ def choose_distinct(noise: Noise, weights: torch.Tensor, count: int, key: Key) -
     return drawn
 
 
-def gumbel_vector(base: int, size: int, device: torch.device | str = "cpu") -> torch.Tensor:
-    """-log(-log u_i) for i < size, float64 (size,). u_i is a hash of (base, i): the values do not
-    depend on `size`."""
-    return _gumbel_rows([base], size, device)[0]
-
-
-def _gumbel_rows(
+def gumbel_rows(
     bases: Sequence[int], size: int, device: torch.device | str = "cpu"
 ) -> torch.Tensor:
-    """`gumbel_vector` of each base: (bases, size)."""
+    """-log(-log u_i) for i < size, float64 (bases, size). u_i is a hash of (base, i): the values do
+    not depend on `size`."""
     if torch.device(device).type != "cpu":
         return gumbel_vectors(torch.tensor([to_int64(base) for base in bases], device=device), size)
     # Same values as gumbel_vectors, in a quarter of the time: NumPy has unsigned integers and works
@@ -146,7 +141,7 @@ def _gumbel_rows(
 
 
 def gumbel_vectors(bases: torch.Tensor, size: int) -> torch.Tensor:
-    """`gumbel_vector` of each of `bases` (...), the bits of unsigned integers in int64:
+    """`gumbel_rows` of a tensor of `bases` (...), the bits of unsigned integers in int64:
     (..., size)."""
     counter = torch.arange(1, size + 1, dtype=torch.int64, device=bases.device)
     # int64 arithmetic wraps modulo 2^64, as the hash needs.

@@ -99,10 +99,9 @@ def to_probabilities(scores: torch.Tensor) -> torch.Tensor:
     return scores.double().softmax(dim=-1)
 
 
-def unprocessed_probabilities(logits: torch.Tensor, temperature: float = 1.0) -> torch.Tensor:
-    """The plain softmax, float32; `temperature` is a drafter's calibration, not the request's."""
-    scaled = logits.float() if temperature == 1.0 else logits.float() / temperature
-    return scaled.softmax(dim=-1)
+def unprocessed_probabilities(logits: torch.Tensor) -> torch.Tensor:
+    """The plain softmax, float32."""
+    return logits.float().softmax(dim=-1)
 
 
 def residual(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:

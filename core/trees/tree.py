@@ -56,10 +56,6 @@ class TokenTree:
         """Depth of the deepest node; children of the root have depth 1; 0 without nodes."""
         return max(self.depths, default=0)
 
-    def children(self, node: int) -> tuple[int, ...]:
-        """Children of `node` (ROOT for the root), in node order."""
-        return tuple(i for i, parent in enumerate(self.parents) if parent == node)
-
     def child_lists(self) -> list[list[int]]:
         """Children of every node; the last entry (index -1 == ROOT) holds the root's."""
         # One more than nodes: ROOT is -1, so a root's child is entered in the last list.
