@@ -56,7 +56,7 @@ def one_line(value: object, longest: int = LONGEST_SHOWN) -> str:
     """Text of a file or of another package, for a message: in one line, without anything that a
     terminal obeys, at most `longest` characters and three dots."""
     text = str(value)
-    # A character is at most ten in its escaped form; of a megabyte only the beginning is looked at.
+    # A character is at most ten in its escaped form; of a megabyte only the beginning is read.
     words = " ".join(text[: 4 * longest].split())
     shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in words)
     return shown if len(shown) <= longest and len(text) <= 4 * longest else f"{shown[:longest]}..."

@@ -1,6 +1,6 @@
 """TokenSequence: the mutable state of one request, and the rules that end it.
 
-Holds a run's tokens, text, counts and clock. Knows no model and no row of a KV cache.
+It has a run's tokens, text, counts and clock, but no model and no row of a KV cache.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def mark_interrupted(connection: sqlite3.Connection) -> None:
         if not owner.is_gone(run["last_heartbeat"]):
             continue
         with connection:
-            # The write lock first, then the look: another process may have ended the run meanwhile.
+            # Checked under the write lock: another process may have ended the run meanwhile.
             connection.execute("BEGIN IMMEDIATE")
             events = read_events(connection, text_back(run["run_id"]))
             if events and _still_running(connection, run["id"]):

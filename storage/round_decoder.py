@@ -111,7 +111,7 @@ def _decode_combined(of: _RoundRows) -> Combined:
         dropped=tuple((name, i) for name, i in from_json(values["dropped_json"])),
         root_token_id=values["root_token_id"],
         root_text=text_back(values["root_text"]),
-        # An event's own defaults stand where a round is older than the columns.
+        # A round that is older than the columns gets the event's defaults.
         **(_vote_fields(values) if values["combine_rule"] is not None else {}),
     )
 

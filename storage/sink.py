@@ -171,7 +171,7 @@ class Sink:
         if isinstance(unit, (RunStart, BaselineRecord)):  # a second run of the same name; no event
             return True
         run = self._runs.get(unit.run_id, -1)
-        if isinstance(unit, End):  # over, though how cannot be told
+        if isinstance(unit, End):  # it has ended, in an unknown way
             update_run(connection, run, {"status": "interrupted"})
         return lose(connection, run, unit.num_events)
 

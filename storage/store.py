@@ -1,7 +1,7 @@
 """RunStore: the log of all runs in one SQLite file; nothing else opens that file.
 
 Events are written by one thread with a queue; each read opens its own short-lived connection, in
-any thread. Knows no widget and no engine. Several processes may use one file.
+any thread. Several processes may use one file.
 """
 
 from __future__ import annotations

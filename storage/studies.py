@@ -1,7 +1,7 @@
 """Studies in the log's file: their definition, their state, and the results so far.
 
-Plain values in and out; the package lab knows their meaning. Each call opens its own connection and
-is on disk when it returns; several processes may use one file.
+Plain values in and out; their meaning is defined in the package lab. Each call opens its own
+connection and is on disk when it returns; several processes may use one file.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ RUNNING = "SELECT id, host, pid, process_start, seen_at FROM studies WHERE state
 
 @dataclass(frozen=True, slots=True)
 class StudyRow:
-    """A study in a line of a list: `done` of `total` cells are kept."""
+    """A study in a list: `done` of its `total` cells have results; `elsewhere`: another process
+    measures it."""
 
     study_id: str
     kind: str
@@ -46,7 +47,6 @@ class StudyRow:
     done: int
     total: int
     elsewhere: bool = False
-    """Another process measures it."""
 
 
 class StudyLog:

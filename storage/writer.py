@@ -120,7 +120,7 @@ class LogWriter:
         while self._wait():
             self._take()
             self._write()
-            self._look_after()
+            self._do_upkeep()
         self._sink.close()
 
     def _wait(self) -> bool:
@@ -168,7 +168,7 @@ class LogWriter:
                 self._units.popleft()
         self._resume()
 
-    def _look_after(self) -> None:
+    def _do_upkeep(self) -> None:
         with self._changed:
             too_early = time.monotonic() < self._upkeep_at
             if not self._untidy or too_early or self._closing or self._reason:

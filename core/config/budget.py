@@ -1,7 +1,7 @@
 """The node budget: its division among drafters and the depth that it allows.
 
-Decided before anything is drawn, so that sampled drafts stay lossless. Knows shapes, names and
-numbers; no drafter and no tree.
+Decided before anything is drawn, so that sampled drafts stay lossless. Computes with shapes, names
+and numbers only.
 """
 
 from __future__ import annotations

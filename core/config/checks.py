@@ -38,8 +38,8 @@ def number(
     low_open: bool = False,
     zero: bool = False,
 ) -> None:
-    """A finite number in [low, high], or (low, high] with `low_open`; `zero` is said to be allowed
-    too (the caller lets it pass)."""
+    """A finite number in [low, high], or (low, high] with `low_open`; with `zero` the message
+    allows 0 too (the caller accepts it)."""
     allowed = f"a number {'above' if low_open else 'from'} {low:g} to {high:g}"
     allowed = f"0 or {allowed}" if zero else allowed
     if isinstance(value, bool) or not isinstance(value, (int, float)):

@@ -1,7 +1,7 @@
 """Request and its configuration: frozen, validated values, presets and the validity matrix.
 
-Knows nothing of models or tensors. `auto` values stay `auto` here; the engine resolves them once
-the models and their measured costs are known, and records what they became.
+Independent of models and tensors. `auto` values stay `auto` here: the engine resolves them once the
+models are loaded and timed, and records the results.
 """
 
 from __future__ import annotations

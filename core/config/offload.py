@@ -1,4 +1,4 @@
-"""Offload: how an LLM whose layers do not fit in memory is run: layers are read again each pass."""
+"""Offload: running an LLM that does not fit in memory by streaming its layers in each pass."""
 
 from __future__ import annotations
 

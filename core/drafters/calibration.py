@@ -83,7 +83,7 @@ def _step(utilities: torch.Tensor, tokens: torch.Tensor, temperature: torch.Tens
     """The Newton step of beta (rows,) for one token of each row."""
     token_utilities = utilities.gather(1, tokens.clamp(min=0)[:, None])[:, 0].double()
     weights = (utilities / temperature[:, None].to(utilities.dtype)).softmax(-1)
-    # 0 x -inf would be NaN; here masked instead of clamped, since weights are at hand.
+    # 0 x -inf would be NaN; masked instead of clamped: the weights are computed already.
     finite = utilities.masked_fill(weights <= 0, 0.0)
     mean = (weights * finite).sum(-1)
     variance = (weights * (finite - mean[:, None]) ** 2).sum(-1).double()

@@ -91,7 +91,7 @@ def _is_packable(slot: DraftSlot) -> bool:
     request, sampling = slot.request, slot.request.sequence.sampling
     if request.kind not in COMPILED_KINDS or slot.limits is None or not slot.shape:
         return False
-    if sampling.penalizes:  # the kernel knows no text beyond the tokens it has to read
+    if sampling.penalizes:  # the kernel has only the tokens that it is to read
         return False
     if not slot.is_coupled:
         return True

@@ -5,7 +5,7 @@ the trunk, in one batched pass. The trunk goes on with the proposal of the highe
 (ties: drafter order), which every SSM is fed; what it did not choose stays as side leaves. Of all
 nodes the most probable paths are kept, within the node budget and K (m + 1) for m SSMs and K steps.
 
-No single SSM's q stands behind a fused token, so only `greedy` and `match` are lossless. `weighted`
+A fused token was not drawn from one SSM's q, so only `greedy` and `match` are lossless. `weighted`
 (ours): a score counts times the SSM's share of the highest weight, in the choice of the trunk and
 of the nodes that are kept, so that an SSM that is sure and wrong gets neither.
 """
@@ -153,7 +153,7 @@ class _FusedSsm:
             token_ids,
             [number[tree.parents[node]] for node in nodes],
             scores[rows, token_ids].tolist() if nodes else [],
-            # No q stands behind a fused token; rules that read q refuse these drafts.
+            # A fused token has no q; rules that read q refuse these drafts.
             [1.0] * len(nodes),
             # Rank 0: its own proposals; the rest of the trunk it was only fed.
             [0 if node in self.proposed else 1 for node in nodes],

@@ -1,7 +1,7 @@
 """Growth: builds one draft tree pass by pass, in layers (SpecInfer's expansion) or best first.
 
-From the logits of its frontier a growth adds children and sets the next frontier. Knows no model:
-`SsmDrafter` makes the passes, for the growths of many sequences in lock-step.
+From the logits of its frontier a growth adds children and sets the next frontier. Independent of
+the model: `SsmDrafter` makes the passes, for the growths of many sequences in lock-step.
 """
 
 from __future__ import annotations

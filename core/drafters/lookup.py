@@ -32,8 +32,8 @@ State = TypeVar("State", bound=LookupState)
 
 
 class LookupDrafter(ABC, Generic[State]):
-    """See Drafter. A subclass finds the nodes, and may extend LookupState. `learns`: whether it
-    wants the texts of finished runs, see `learn`."""
+    """See Drafter. A subclass finds the nodes, and may extend LookupState. `learns`: whether
+    `learn` uses the texts of finished runs."""
 
     def __init__(self, name: str, *, learns: bool = True) -> None:
         self._name = name

@@ -1,6 +1,6 @@
 """Drafter weights, by rule: how much each drafter counts in a vote or a pool.
 
-New for each run, unless `carry_over` is set. Plain numbers: knows no model and no tree.
+New for each run, unless `carry_over` is set. Plain numbers, independent of models and trees.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class FullInformation:
     def observe_likelihoods(
         self, probabilities: Mapping[str, Sequence[float]], history: LikelihoodHistory
     ) -> None:
-        # Reports end where each drafter stands in the text; drafters that lag report older
+        # A report ends at the position that its drafter has read to; one that lags reports older
         # positions.
         by_position: dict[int, dict[str, float]] = {}
         for name, likelihoods in probabilities.items():

@@ -1,6 +1,6 @@
 """The draft step of a round: plans the draft requests of all active requests and runs the drafters.
 
-Requests that use the same drafter share its passes. Knows no LLM and no verification.
+Requests that use the same drafter share its passes. Independent of the LLM and of verification.
 """
 
 from __future__ import annotations

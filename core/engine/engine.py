@@ -1,6 +1,6 @@
 """Engine: the round loop of speculative inference, for one request or many at once.
 
-Read `core/engine/round.py` first. Knows models and drafters by their protocols; no widget, no SQL.
+Read `core/engine/round.py` first. Uses models and drafters through their protocols only.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Engine:
 
     `on_device`: run whole rounds on the device, with one copy of the results to the host (see
     FusedRound). None: only on a GPU. `schedule`: how rounds are divided among live requests.
-    `drafters`: import paths of drafters of one's own, which requests may name. `nodes`: SSMs on
+    `drafters`: import paths of user-defined drafters, which requests may name. `nodes`: SSMs on
     other machines, connected (`core.nodes.connecting`).
     """
 
@@ -178,7 +178,7 @@ class Engine:
         return self.generate_many([request])
 
     def generate_many(self, requests: Sequence[Request]) -> Iterator[Event]:
-        """Several requests decoded together; events are told apart by `run_id`.
+        """Several requests decoded together; events are distinguished by `run_id`.
 
         Raises EngineBusyError if another call is running, ConfigError before any work.
         """
@@ -205,9 +205,9 @@ class Engine:
                 yield from self.round(running)
 
     def warm_up(self, say: Say | None = None) -> Engine:
-        """Does what the first request would wait for: times the LLM's passes, compiles what the
-        drafters without a model call, and starts what renders a chat template. Only before the
-        first request; returns itself. `say`: see `load_models`."""
+        """Times the LLM's passes, compiles the lookups and starts the process that renders chat
+        templates, so that the first request does not wait for it. Only before the first request;
+        returns itself. `say`: see `load_models`."""
         if say is not None:
             say("Timing the LLM's passes")
         if getattr(self.models.tokenizer, "chat_template", None):

@@ -1,8 +1,8 @@
-"""Idle time: the part of a lone request's round that lies between its stages.
+"""Idle time: the part of a lone request's round between its stages.
 
 Calling drafters, emitting events, bookkeeping: more in a round that drafts than in a plain one, so
-a length policy has to see it. Measured only for a request that runs alone: with several requests it
-cannot be attributed to one of them.
+a length policy has to count it. Measured only for a request that runs alone: with several requests
+it cannot be attributed to one of them.
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ class DraftThread:
         # Started late: a run without pipelining never has the thread.
         if self._executor is None:
             self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="drafting")
-        # Set when the LLM's pass has ended; a job looks at it between two passes of its own, and
+        # Set when the LLM's pass has ended; a job checks it between two passes of its own, and
         # stops.
         done = threading.Event()
         if self._stream is not None:  # the jobs read drafts made on this thread's stream

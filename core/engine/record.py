@@ -1,6 +1,6 @@
 """Recorder: builds the events of a round from its RoundState: plain values, token texts, top-k.
 
-The only place that turns tensors into numbers for readers. Knows nothing of Gradio or SQL.
+The only place that turns tensors into numbers for readers.
 """
 
 from __future__ import annotations

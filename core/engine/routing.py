@@ -1,6 +1,6 @@
 """Routing in a round: the evidence that a router observes, and its record in the events.
 
-The routers themselves are in `core.routing`, and know no engine.
+The routers themselves are in `core.routing`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """BatchSchedule: turns the engine's requests into a scheduler's inputs, and applies its plans.
 
-The schedulers themselves are in `core.scheduling`, and know no engine.
+The schedulers themselves are in `core.scheduling`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What events are made of: frozen, slotted values with plain fields, each a small table of its own.
+"""The values that events are made of: frozen, slotted, with plain fields.
 
-Knows no event and no run; nodes, drafters and times are numbered as in core/events/events.py; other
-modules import these names from `core.events`.
+Nodes, drafters and times are numbered as in core/events/events.py; other modules import these names
+from `core.events`.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class NodeTrip:
     before the round began; `late`, no answer before the deadline; `absent`, not asked: it was not
     there, or still at work on an earlier round.
     `round_trip_ms` of an answer in time, from the message to its drafts, `busy_ms` of them at work
-    there. `starts`: how often the node was started, as far as the engine knows. `plain_ms`:
+    there. `starts`: how often the node was started, as far as the engine has noticed. `plain_ms`:
     predicted time of a pass without a draft, 0 unknown. From `start_ms` to `end_ms` it was waited
     for, by the round or (`ahead`) beside the LLM's pass before it; both 0 where it was not
     asked."""
@@ -165,7 +165,7 @@ class DraftRecord:
     which each was drawn (1 for a deterministic proposal); `ranks`: draw order among siblings.
     `drafted_ahead`: the draft was made during the previous verification. Of a lookup `contexts`:
     the tokens before each node that had been found, and `shares`: the node's share of what was
-    counted behind them; the score is that times the acceptance measured so far.
+    counted after them; the score is that times the acceptance measured so far.
     """
 
     drafter: str

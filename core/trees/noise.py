@@ -1,7 +1,7 @@
 """Noise: the only source of randomness. A protocol, so that a test can enumerate every branch.
 
 `SeededNoise` is counter-based: every value is a pure function of (seed, key), the same on every
-device and in any order of calls. Knows nothing of trees or models.
+device and in any order of calls. Independent of trees and models.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class SeededNoise:
         return min(index, int(weights.nonzero()[-1]))
 
     def gumbel(self, position: int) -> torch.Tensor:
-        # One look-up: with drafting ahead another thread may change the cache between two.
+        # A single `get`: with drafting ahead another thread may change the cache between two.
         noise = self._gumbels.get(position)
         if noise is None:
             bases = [self.base(position + step) for step in range(POSITIONS_PER_CALL)]

@@ -154,7 +154,7 @@ class Target:
     def best(self, row: int, gumbel: torch.Tensor) -> int:
         """arg max(log p + G) at one row, with noise float64 (V,)."""
         # float32 scores plus float64 noise: the sum is float64. log p and the scores differ by a
-        # constant, which no arg max sees.
+        # constant, which changes no arg max.
         scores = self.scores
         if scores.device.type != "cpu":
             return int((scores[row] + gumbel).argmax())

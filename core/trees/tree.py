@@ -1,7 +1,7 @@
 """TokenTree: drafts merged into one tree, as parallel arrays.
 
 Node i has `token_ids[i]` and `parents[i]` < i, or ROOT (-1): the root is the last committed token,
-not a node. Knows no model and no probability rule; a node keeps the list of proposals behind it.
+not a node. Each node has the list of its proposals.
 """
 
 from __future__ import annotations
