@@ -90,7 +90,7 @@ def _lanes(events: Sequence[Event], drafters: tuple[str, ...]) -> dict[str, list
 
 
 def _trip_span(trip: NodeTrip) -> Span:
-    """A node's round trip on a lane of its own; of no length where it was not asked."""
+    """A node's round trip on a lane of its own; of no length where no request was sent."""
     name = {"in_time": "round trip", "ahead": "drafted ahead"}.get(trip.state, trip.state)
     return Span(trip.node, name, trip.start_ms, trip.end_ms)
 

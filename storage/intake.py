@@ -123,7 +123,7 @@ class Intake:
             return []
         units: list[Unit] = []
         if not run.has_hole and event.seq != run.next_seq:
-            self._lose(run)
+            self._open_hole(run)
             units.append(Hole(event.run_id, max(1, event.seq - run.unwritten_seq)))
         run.next_seq = event.seq + 1
         if isinstance(event, END_EVENTS):
@@ -142,7 +142,7 @@ class Intake:
         partial: list[Unit] = [RoundRecord(tuple(run.pending))] if run.pending else []
         return [*partial, End(event, max(1, event.seq - run.unwritten_seq) if run.has_hole else 0)]
 
-    def _lose(self, run: _Run) -> None:
+    def _open_hole(self, run: _Run) -> None:
         run.has_hole = True
         self.dropped += len(run.pending)
         run.pending = []
@@ -153,7 +153,7 @@ class Intake:
         run = self._runs.get(unit.run_id)
         # Later events would follow a gap, and a reader would take the run for complete.
         if run is not None and not run.has_hole and unit.num_events:
-            self._lose(run)
+            self._open_hole(run)
             if isinstance(unit, RoundRecord):
                 run.unwritten_seq = min(run.unwritten_seq, unit.events[0].seq)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from core.config.checks import integer
 from core.errors import ConfigError, StoreError, UnknownRunError
 from core.events import Event
-from storage.codec import text_in
+from storage.codec import encode_text
 from storage.database import (
     OPEN_TIMEOUT_S,
     connect,
@@ -35,8 +35,8 @@ from storage.sink import Sink
 from storage.studies import StudyLog, mark_studies_interrupted
 from storage.thinning import (
     MOST_KEPT,
-    give_back,
     read_retention,
+    release_pages,
     thin_some,
     upkeep,
     write_retention,
@@ -125,7 +125,7 @@ class RunStore:
         self._catch_up()
         with self._write_connection() as connection:
             query = "DELETE FROM runs WHERE run_id = ?"
-            num_deleted = connection.execute(query, (text_in(run_id),)).rowcount
+            num_deleted = connection.execute(query, (encode_text(run_id),)).rowcount
             # The index keeps the words of a deleted row until its segments are merged, the
             # write-ahead log until it is copied back and cut off.
             connection.execute("INSERT INTO runs_fts(runs_fts) VALUES ('optimize')")
@@ -144,7 +144,9 @@ class RunStore:
         self._catch_up()
         with self._write_connection() as connection:
             query = "UPDATE runs SET note = ? WHERE run_id = ?"
-            num_changed = connection.execute(query, (text_in(note), text_in(run_id))).rowcount
+            num_changed = connection.execute(
+                query, (encode_text(note), encode_text(run_id))
+            ).rowcount
         if not num_changed:
             raise self._unknown(run_id)
 
@@ -173,7 +175,7 @@ class RunStore:
             while (finished := thin_some(connection, keep)) is not None:
                 total += finished
                 time.sleep(REST_S)
-            while give_back(connection):
+            while release_pages(connection):
                 time.sleep(REST_S)
         return total
 

@@ -20,7 +20,7 @@ from storage.views_fused import OWN_PROPOSAL
 
 __all__ = [
     "MOST_KEPT",
-    "give_back",
+    "release_pages",
     "read_retention",
     "thin_some",
     "upkeep",
@@ -64,15 +64,15 @@ def thin_some(connection: sqlite3.Connection, keep: int) -> int | None:
     with connection:
         connection.execute("BEGIN IMMEDIATE")
         end = time.monotonic() + PORTION_S  # waiting for the lock does not count
-        if (run := _next(connection, keep)) is None:
+        if (run := _oldest_run(connection, keep)) is None:
             return None
         while run is not None:
             finished += _thin_rounds(connection, run)
-            run = _next(connection, keep) if time.monotonic() < end else None
+            run = _oldest_run(connection, keep) if time.monotonic() < end else None
     return finished
 
 
-def _next(connection: sqlite3.Connection, keep: int) -> int | None:
+def _oldest_run(connection: sqlite3.Connection, keep: int) -> int | None:
     """The key of the oldest run to thin."""
     older, values = "1", tuple[object, ...]()
     if keep:
@@ -101,19 +101,19 @@ def _thin_rounds(connection: sqlite3.Connection, run: int) -> bool:
     # If the number of rounds is a multiple of ROUNDS_AT_ONCE, the run comes again without rounds.
     all_thinned = len(rows) < ROUNDS_AT_ONCE
     if rows:
-        stretch = (run, rows[0]["round"], rows[-1]["round"])
-        _shorten(connection, stretch)
-        _remove(connection, stretch)
-        _empty(connection, run, rows)
+        rounds = (run, rows[0]["round"], rows[-1]["round"])
+        _replace_tokens_by_counts(connection, rounds)
+        _delete_nodes(connection, rounds)
+        _clear_node_data(connection, run, rows)
     connection.execute("UPDATE runs SET thinned = ? WHERE id = ?", (2 if all_thinned else 1, run))
     return all_thinned
 
 
-Stretch = tuple[int, int, int]  # run, first round, last round
+RoundRange = tuple[int, int, int]  # run, first round, last round
 WITHIN = "run = ? AND round BETWEEN ? AND ?"
 
 
-def _shorten(connection: sqlite3.Connection, stretch: Stretch) -> None:
+def _replace_tokens_by_counts(connection: sqlite3.Connection, rounds: RoundRange) -> None:
     """Replace each draft's tokens by counts: its nodes, those with a score, the sum of scores.
 
     The rows are deleted and inserted, since SQLite does not shrink the pages of updated rows.
@@ -124,45 +124,45 @@ def _shorten(connection: sqlite3.Connection, stretch: Stretch) -> None:
         " PARTITION BY round, node, model) AS place FROM proposals JOIN rounds USING (run, round)"
         f" WHERE {OWN_PROPOSAL.format(proposals='proposals')} AND {WITHIN}"
         ") WHERE place = 1 GROUP BY round, model",
-        stretch,
+        rounds,
     )
     counts = {(row[0], row[1]): tuple(row)[2:] for row in totals}
     drafts = connection.execute(
         f"SELECT {', '.join(DRAFTS.columns)} FROM drafts WHERE {WITHIN} ORDER BY round, ordinal",
-        stretch,
+        rounds,
     ).fetchall()
     rows = []
     for draft in drafts:
         short = [*draft]
         short[DRAFTS.columns.index("tokens_json")] = "{}"
         rows.append((*short, *counts.pop((draft["round"], draft["model"]), (0, 0, 0.0))))
-    connection.execute(f"DELETE FROM drafts WHERE {WITHIN}", stretch)
+    connection.execute(f"DELETE FROM drafts WHERE {WITHIN}", rounds)
     names = ", ".join((*DRAFTS.columns, "num_nodes", "num_scored", "sum_scores"))
     places = ", ".join("?" * (len(DRAFTS.columns) + 3))
     connection.executemany(f"INSERT INTO drafts ({names}) VALUES ({places})", rows)
 
 
-def _remove(connection: sqlite3.Connection, stretch: Stretch) -> None:
+def _delete_nodes(connection: sqlite3.Connection, rounds: RoundRange) -> None:
     for table in ("trials", "top_k"):
-        connection.execute(f"DELETE FROM {table} WHERE {WITHIN}", stretch)
+        connection.execute(f"DELETE FROM {table} WHERE {WITHIN}", rounds)
     path = f"SELECT round, value FROM rounds, json_each(path_json) WHERE {WITHIN}"
     # Proposals first: else the foreign key would delete each node's proposals one by one.
     for table in ("proposals", "nodes"):
         connection.execute(
             f"DELETE FROM {table} WHERE {WITHIN} AND (round, node) NOT IN ({path})",
-            (*stretch, *stretch),
+            (*rounds, *rounds),
         )
 
 
-def _empty(connection: sqlite3.Connection, run: int, rows: Sequence[sqlite3.Row]) -> None:
+def _clear_node_data(connection: sqlite3.Connection, run: int, rows: Sequence[sqlite3.Row]) -> None:
     """Removes data about removed nodes from the rows of `rounds`."""
     query = "UPDATE rounds SET thinned = 1, masses_json = ? WHERE run = ? AND round = ?"
     vote_rows = [(_masses(row), run, row["round"]) for row in rows]
     connection.executemany(query, vote_rows)
-    stretch = (run, rows[0]["round"], rows[-1]["round"])
+    rounds = (run, rows[0]["round"], rows[-1]["round"])
     for name in ("dropped_json", "dropped_masses_json"):
         connection.execute(
-            f"UPDATE rounds SET {name} = '[]' WHERE {WITHIN} AND {name} IS NOT NULL", stretch
+            f"UPDATE rounds SET {name} = '[]' WHERE {WITHIN} AND {name} IS NOT NULL", rounds
         )
 
 
@@ -177,7 +177,7 @@ def _masses(row: sqlite3.Row) -> str | None:
 # -- space, and both while the log is idle --
 
 
-def give_back(connection: sqlite3.Connection) -> bool:
+def release_pages(connection: sqlite3.Connection) -> bool:
     """Truncates some free pages of the file; False if there are few or the file cannot shrink."""
     (mode,) = connection.execute("PRAGMA auto_vacuum").fetchone()
     (free,) = connection.execute("PRAGMA freelist_count").fetchone()
@@ -198,4 +198,4 @@ def upkeep(path: Path) -> bool:
         keep = read_retention(connection)
         if keep is not None and thin_some(connection, keep) is not None:
             return True
-        return give_back(connection)
+        return release_pages(connection)

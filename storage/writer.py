@@ -129,16 +129,16 @@ class LogWriter:
         with self._changed:
             idle = max(0.0, self._upkeep_at - time.monotonic()) if self._untidy else None
             self._changed.wait_for(
-                lambda: self._is_hurried() or self._due or bool(self._units), idle
+                lambda: self._writes_now() or self._due or bool(self._units), idle
             )
             # What comes in during the pause goes into the same transaction.
             pause = max(0.0, self._next_at - time.monotonic())
-            self._changed.wait_for(self._is_hurried, pause)
+            self._changed.wait_for(self._writes_now, pause)
             nothing_left = not self._queue and not self._units
             self._due = self._urgent = False
             return not (self._closing and (nothing_left or self._reason))
 
-    def _is_hurried(self) -> bool:
+    def _writes_now(self) -> bool:
         return self._urgent or self._closing
 
     def _take(self) -> None:

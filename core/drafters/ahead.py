@@ -25,7 +25,7 @@ from core.trees.tree import TokenTree
 
 __all__ = ["PassEnded", "AheadDraft", "AheadDrafting", "AheadPlan", "AheadDraftsByName"]
 
-# More outcomes make every pass dearer and add little: the fifth is seldom 3 % probable.
+# More outcomes make every pass slower and add little: the fifth is seldom 3 % probable.
 OUTCOMES = 4
 
 
@@ -188,7 +188,7 @@ class AheadDrafting:
         span = Timed(name, "ahead", start, time.perf_counter())
         for i in members:
             draft = self._draft_of(i, name)
-            # Kept apart: drafting can be saved time, scoring the tree never is.
+            # Separate, since only drafting can save time in the next round.
             (draft.scoring_timings if scoring else draft.draft_timings).append(span)
 
 

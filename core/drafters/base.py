@@ -47,7 +47,7 @@ class DraftRequest:
 
     @property
     def worth_starting(self) -> bool:
-        """Whether there is a step to take, and the length policy wants it taken."""
+        """Whether there is a step to draft, and the length policy allows it."""
         return bool(self.shape) and self.continues(1, [1.0])
 
     def continues(self, depth: int, chances: Sequence[float]) -> bool:

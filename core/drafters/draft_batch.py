@@ -171,7 +171,7 @@ def pack(slots: Sequence[DraftSlot], noise: NoiseBuffer) -> DraftBatch:
 
 class NoiseBuffer:
     """The Gumbel noise of all positions that children may have, in one array. It is computed level
-    by level as the kernel asks for it, since a draft may end early."""
+    by level, before the kernel reads it, since a draft may end early."""
 
     def __init__(self) -> None:
         self._at: dict[tuple[str, int], int] = {}

@@ -199,7 +199,7 @@ def draft_fused(
 
 
 def _continues(tree: _Trie, request: DraftRequest, depth: int) -> bool:
-    """Whether the trunk has reached `depth` - 1, and the length policy wants another step."""
+    """Whether the trunk has reached `depth` - 1, and the length policy allows another step."""
     if len(tree.trunk) < depth - 1 or tree.token_ids[tree.trunk[-1]] in request.sequence.eos_ids:
         return False
     # As in a chain (`Growth`): a token's own score says whether it has children, its path's

@@ -115,8 +115,8 @@ def native_drafts(slots: Sequence[DraftSlot]) -> list[Draft]:
     began = time.perf_counter()
     models = slots[0].models
     noise = NoiseBuffer()
-    # One call for all levels; between two passes it asks for the noise of the level that is chosen
-    # next.
+    # One call for all levels; between two passes it calls `fill_level` for the noise of the next
+    # level.
     outputs = models.drafts(pack(slots, noise), workspace_for(slots), noise.fill_level)
     grown = [_Draft.of(slot, i, outputs) for i, slot in enumerate(slots)]
     # Checked before `write_back`: lock-step can still serve the requests, and finds which SSM is to

@@ -303,7 +303,7 @@ class Feeder:
             state.pending = PendingTrie()
             self.model.commit(state.row, path[: len(token_ids) - 1])
             return
-        # The draft made ahead hangs under the path's end: its KV stays, everything else goes.
+        # The draft made ahead continues the path: its KV stays, everything else is dropped.
         stay, number, state.pending = pending.subtree_after(path)
         placed = state.ready.places.items()
         state.ready.places = {node: number[place] for node, place in placed}

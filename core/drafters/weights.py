@@ -105,10 +105,9 @@ class Paper:
             by_winner.setdefault(name, []).append(share)
         if not by_winner:
             return
-        # Each winner is judged once a batch, by its mean share; then the running mean learns the
-        # shares.
+        # Each winner is rewarded once a batch, by its mean share; then the running mean is updated.
         for name, shares in by_winner.items():
-            self._judge(name, sum(shares) / len(shares))
+            self._reward(name, sum(shares) / len(shares))
         for shares in by_winner.values():
             for share in shares:
                 self._seen += 1
@@ -121,7 +120,7 @@ class Paper:
             for name, weight in self._weights.items()
         }
 
-    def _judge(self, name: str, share: float) -> None:
+    def _reward(self, name: str, share: float) -> None:
         # Equal shares differ from their mean by rounding only.
         if not self._seen or math.isclose(share, self._mean, abs_tol=1e-9):
             return

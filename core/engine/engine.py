@@ -104,20 +104,20 @@ class Engine:
         if on_device and nodes is not None:
             raise ConfigError.of("on_device", on_device, "not with SSMs on nodes")
         # A fused round has all drafts on the device, so none of a node.
-        wanted = on_gpu and in_one_process if on_device is None else on_device
-        if nodes is None and wanted:
+        fused = on_gpu and in_one_process if on_device is None else on_device
+        if nodes is None and fused:
             self._fused_round = FusedRound(models.llm, self._drafting, capture=on_gpu)
         # Weights that outlive their run (`carry_over`), by drafters and rule.
         self._carried: dict[tuple[object, ...], DrafterWeights] = {}
         self._draft_pool = DraftPool()
         self._draft_thread = DraftThread(models.llm.device)
         self._idle_time = IdleTime()
-        # Run ids. While there is one, torch is held to one thread (TorchAlone).
+        # Run ids. While there is one, torch runs on one thread (TorchAlone).
         self._admitted: set[str] = set()
         self._torch_alone = TorchAlone((models.llm, *models.ssms.values()))
         self._recorder = Recorder(models.tokenizer)
         self._schedule = BatchSchedule(schedule, self.costs)
-        # Kept with what they have learned: a schedule may be left and taken up again.
+        # With their measurements: a schedule may be changed and set again.
         self._schedules = {schedule: self._schedule}
         self._steps = RoundSteps(
             models.llm,
@@ -137,7 +137,7 @@ class Engine:
 
     @schedule.setter
     def schedule(self, name: str) -> None:
-        # Taken up by the next round: another thread may be in the middle of one.
+        # From the next round on: another thread may be running one.
         if name not in self._schedules:
             self._schedules[name] = BatchSchedule(name, self.costs)
         self._schedule = self._schedules[name]

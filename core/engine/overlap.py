@@ -97,7 +97,7 @@ class DraftPool:
         running = [one for one in across if one.run_id not in with_draft]
         # Nothing to verify yet: the first group is drafted before the pass, as in a serial round.
         first = [] if drafted else running[:batch]
-        # The pool holds at most one batch: then drafting pauses until the LLM has taken it.
+        # The pool has at most one batch: then drafting pauses until the LLM has verified it.
         room = max(0, batch - len(self._drafted))
         following = running[len(first) :][:room]
         return RoundBatch(
@@ -184,7 +184,7 @@ def pipeline_switch(requests: Sequence[ActiveRequest], costs: Costs) -> Pipeline
     kind = "across" if len(runs) > 1 else "ahead"
     if kind == "ahead":
         runs = [one for one in runs if _can_draft_ahead(one)]
-    # What is measured holds for these drafters: each set has a switch of its own.
+    # The measurements apply to these drafters: each set has its own switch.
     names = {drafter.name for one in runs for drafter in one.drafters}
     return PipelineSwitch(kind, tuple(runs), costs.pipeline_switch(kind, names))
 

@@ -126,10 +126,10 @@ class BatchSchedule:
         droppable = [each if cut else [] for each, cut in zip(chances, may_cut, strict=True)]
         context = sum(state.root_position for state in states) // max(1, len(states))
         budget = self._scheduler.budget(droppable, context)
-        kept = _likeliest(droppable, budget) if budget is not None else None
+        likeliest = _likeliest(droppable, budget) if budget is not None else None
         for index, (state, (whole, selection)) in enumerate(zip(states, merged, strict=True)):
-            if kept is not None and may_cut[index]:
-                nodes = tuple(selection.nodes[i] for i in kept[index])
+            if likeliest is not None and may_cut[index]:
+                nodes = tuple(selection.nodes[i] for i in likeliest[index])
                 state.combined = select(whole, replace(selection, nodes=nodes))
             else:
                 state.combined = select(whole, selection, state.keep_node)
@@ -228,7 +228,7 @@ def _likeliest(chances: Sequence[Sequence[float]], budget: int) -> list[list[int
         for request, own in enumerate(chances)
         for node, chance in enumerate(own)
     ]
-    kept: list[list[int]] = [[] for _ in chances]
+    likeliest: list[list[int]] = [[] for _ in chances]
     for _, request, node in sorted(nodes)[:budget]:
-        kept[request].append(node)
-    return [sorted(own) for own in kept]
+        likeliest[request].append(node)
+    return [sorted(own) for own in likeliest]

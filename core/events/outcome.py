@@ -14,7 +14,7 @@ __all__ = ["Outcome"]
 
 
 class Outcome:
-    """Observe every event of one run, then ask for `to_plain`."""
+    """Call `observe` with every event of one run, then `to_plain`."""
 
     def __init__(self) -> None:
         self.token_ids: list[int] = []

@@ -171,5 +171,5 @@ def to_int64(value: int) -> int:
 
 
 def _logical_shift(x: torch.Tensor, bits: int) -> torch.Tensor:
-    # torch's >> keeps the sign; the hash wants zeros.
+    # torch's >> keeps the sign; the hash needs zeros.
     return (x >> bits) & ((1 << (64 - bits)) - 1)

@@ -126,8 +126,8 @@ def one_hot_residual(p: torch.Tensor, token_id: int) -> torch.Tensor:
 class Target:
     """The LLM's distributions at the root and every node of one tree.
 
-    Row 0 belongs to the root, row i + 1 to node i. Each form is computed once, when first asked
-    for: greedy verification never pays for a softmax it does not read.
+    Row 0 belongs to the root, row i + 1 to node i. Each form is computed once, when first
+    read: greedy verification never computes a softmax.
     """
 
     def __init__(self, logits: torch.Tensor, sampling: SamplingParams) -> None:

@@ -16,10 +16,10 @@ def log_pool(whole: MergedTree, vote_weights: VoteWeights) -> Selection:
     node_weights = []
     for node in range(len(whole.tree)):
         weights = {drafter: vote_weights.weights[drafter] for drafter in whole.drafters(node)}
-        total, mass = sum(weights.values()), 1.0
+        total, node_weight = sum(weights.values()), 1.0
         for drafter, weight in weights.items():
             # The total is positive: `paper` bounds the weights, `full_information` each token's
             # logarithm.
-            mass *= whole.chance(node, drafter) ** (weight / total)
-        node_weights.append(mass)
+            node_weight *= whole.chance(node, drafter) ** (weight / total)
+        node_weights.append(node_weight)
     return Selection(tuple(range(len(whole.tree))), tuple(node_weights))
