@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 from core.events import (
+    EndEvent,
     Event,
     RunCancelled,
     RunCompleted,
@@ -26,7 +27,6 @@ from storage.tables import RUN_MODELS, RUNS, Row
 
 __all__ = [
     "END_STATUSES",
-    "EndEvent",
     "Fields",
     "decode_end",
     "decode_process",
@@ -42,8 +42,6 @@ __all__ = [
     "encode_text",
     "to_json",
 ]
-
-EndEvent = RunCompleted | RunCancelled | RunFailed
 
 END_STATUSES = {RunCompleted: "completed", RunCancelled: "cancelled", RunFailed: "failed"}
 ENDS: dict[str, type[EndEvent]] = {name: kind for kind, name in END_STATUSES.items()}

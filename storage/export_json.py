@@ -9,14 +9,7 @@ from collections.abc import Hashable, Sequence
 from functools import cache
 from typing import Any, cast
 
-from core.events import (
-    Event,
-    RoundCompleted,
-    RunCancelled,
-    RunCompleted,
-    RunFailed,
-    RunStarted,
-)
+from core.events import EndEvent, Event, RoundCompleted, RunCompleted, RunFailed, RunStarted
 from core.metrics import StatsFold
 from storage.codec import END_STATUSES
 from storage.thinned import THINNED
@@ -68,7 +61,7 @@ def summary_of(events: Sequence[Event], status: str = INTERRUPTED) -> dict[str, 
         models = [model.name for model in first.models if model.role == "llm"]
         summary |= {"prompt": first.prompt, "llm": models[0] if models else ""}
         summary |= {"created_utc": first.created_utc, "warnings": list(first.warnings)}
-    if isinstance(last, (RunCompleted, RunCancelled, RunFailed)):
+    if isinstance(last, EndEvent):
         text.append(last.text_tail)
         stats = last.stats
     else:

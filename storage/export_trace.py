@@ -15,12 +15,10 @@ from typing import Any
 
 from core.events import (
     Combined,
+    EndEvent,
     Event,
     NodeTrip,
     RoundCompleted,
-    RunCancelled,
-    RunCompleted,
-    RunFailed,
     RunStarted,
     Scheduled,
     Span,
@@ -204,7 +202,6 @@ def _counters(events: Sequence[Event]) -> Iterator[Entry]:
 def _marks(events: Sequence[Event]) -> Iterator[Entry]:
     for event in events:
         at = _ns(event.at_ms)
-        ends = (RunStarted, RunCompleted, RunCancelled, RunFailed)
-        if isinstance(event, ends) and at is not None:
+        if isinstance(event, RunStarted | EndEvent) and at is not None:
             name = type(event).__name__
             yield {"ph": "i", "pid": PID, "tid": 1, "name": name, "ts": at / 1000, "s": "p"}

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from core.events import Event, RoundCompleted, RunCancelled, RunCompleted, RunFailed, RunStarted
-from storage.codec import EndEvent
+from core.events import EndEvent, Event, RoundCompleted, RunStarted
 from storage.queries import PlainSpeed
 from storage.round_encoder import RoundEvent
 
@@ -23,8 +22,6 @@ __all__ = [
     "RunStart",
     "Unit",
 ]
-
-END_EVENTS = (RunCompleted, RunCancelled, RunFailed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +85,7 @@ class BaselineRecord:
 
 Unit = RunStart | RoundRecord | Hole | End | BaselineRecord
 # What completes a unit.
-BOUNDARIES = (RunStarted, RoundCompleted, *END_EVENTS, BaselineRecord)
+BOUNDARIES = RunStarted | RoundCompleted | EndEvent | BaselineRecord
 
 
 @dataclass(slots=True)
@@ -126,7 +123,7 @@ class Intake:
             self._open_hole(run)
             units.append(Hole(event.run_id, max(1, event.seq - run.unwritten_seq)))
         run.next_seq = event.seq + 1
-        if isinstance(event, END_EVENTS):
+        if isinstance(event, EndEvent):
             del self._runs[event.run_id]
             return [] if run.is_deleted else units + self._end(run, event)
         if run.has_hole:

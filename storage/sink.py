@@ -13,8 +13,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from core.events import EndEvent
 from storage.codec import (
-    EndEvent,
     decode_text,
     encode_end,
     encode_models,

@@ -15,9 +15,9 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from core.events import Event
+from core.events import EndEvent, Event
 from storage.database import explain
-from storage.intake import BOUNDARIES, END_EVENTS, BaselineRecord, End, Intake, Unit
+from storage.intake import BOUNDARIES, BaselineRecord, End, Intake, Unit
 from storage.sink import Sink
 
 __all__ = ["LogStatus", "LogWriter"]
@@ -73,7 +73,7 @@ class LogWriter:
         with self._changed:
             # A run's last event is always queued: without it the run's outcome would be lost.
             full = self._put - self._settled >= self._max_waiting
-            if self._closing or (full and not isinstance(event, (*END_EVENTS, BaselineRecord))):
+            if self._closing or (full and not isinstance(event, EndEvent | BaselineRecord)):
                 self._dropped += 1
                 return
             self._queue.append((event, owner))

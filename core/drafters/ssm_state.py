@@ -53,10 +53,6 @@ class PendingTrie:
         self.logits.update(zip(places, logits, strict=True))
         return places
 
-    def child(self, place: int, token_id: int) -> int | None:
-        """The place of `token_id` under `place`; None if it was not fed."""
-        return self._children.get((place, token_id))
-
     def walk(self, token_ids: Sequence[int]) -> list[int]:
         """The places along `token_ids` from the root down, as far as they were fed."""
         places = [ROOT]

@@ -6,16 +6,14 @@ New for each run, unless `carry_over` is set. Plain numbers, independent of mode
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Protocol
 
 from core.config import SpeculationConfig
 from core.config.mechanisms import combine_rule, draft_kind, routing_rule
 
 __all__ = [
-    "WEIGHT_RULES",
     "FullInformation",
     "LikelihoodHistory",
     "Paper",
@@ -141,7 +139,7 @@ class FullInformation:
     log-probability of that token; a later report replaces it.
     """
 
-    def __init__(self, config: SpeculationConfig, names: Iterable[str]) -> None:
+    def __init__(self, names: Iterable[str]) -> None:
         self._logs = dict.fromkeys(names, 0.0)
         self._tokens = 0
 
@@ -207,14 +205,9 @@ def _log(probability: float) -> float:
     return math.log(min(1.0, max(probability, FLOOR)))
 
 
-WEIGHT_RULES: Mapping[str, Callable[[SpeculationConfig, Iterable[str]], DrafterWeights]] = (
-    MappingProxyType({"full_information": FullInformation, "paper": Paper})
-)
-
-
 def make_weights(config: SpeculationConfig, names: Iterable[str]) -> DrafterWeights:
     """Equal weights for these drafters, updated by the configured rule."""
-    return WEIGHT_RULES[config.weights](config, names)
+    return Paper(config, names) if config.weights == "paper" else FullInformation(names)
 
 
 def needs_likelihoods(config: SpeculationConfig) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from core.events.events import (
     Combined,
     Drafted,
+    EndEvent,
     Event,
     RoundCompleted,
     RunCancelled,
@@ -38,6 +39,7 @@ __all__ = [
     "Combined",
     "DraftRecord",
     "Drafted",
+    "EndEvent",
     "Estimate",
     "Event",
     "ModelInfo",

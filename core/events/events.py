@@ -43,6 +43,7 @@ __all__ = [
     "EVENT_TYPES",
     "Combined",
     "Drafted",
+    "EndEvent",
     "Event",
     "RoundCompleted",
     "RunCancelled",
@@ -268,16 +269,9 @@ class RunFailed:
     stats: RunStats
 
 
-Event = (
-    RunStarted
-    | Drafted
-    | Combined
-    | Verified
-    | RoundCompleted
-    | RunCompleted
-    | RunCancelled
-    | RunFailed
-)
+EndEvent = RunCompleted | RunCancelled | RunFailed
+"""A run has exactly one of these, its last event."""
+Event = RunStarted | Drafted | Combined | Verified | RoundCompleted | EndEvent
 
 EVENT_TYPES: Mapping[str, type[Any]] = types.MappingProxyType(
     # The class name is the event's type in JSON and in the log: renaming a class would break old

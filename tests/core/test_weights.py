@@ -22,7 +22,7 @@ def paper(**fields: float) -> Paper:
 
 
 def full() -> FullInformation:
-    return FullInformation(SpeculationConfig(), NAMES)
+    return FullInformation(NAMES)
 
 
 def observe(weights: FullInformation, likelihoods: dict[str, list[float]]) -> None:
