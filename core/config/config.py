@@ -204,8 +204,8 @@ class SpeculationConfig:
         """Without a budget, an expansion with branches must be short: its tree grows
         exponentially."""
         # A policy that finds the length may choose any up to the maximum.
-        is_given = length_policy(self.length).given
-        longest = self.speculation_length if is_given else self.max_speculation_length
+        set_by_user = length_policy(self.length).set_by_user
+        longest = self.speculation_length if set_by_user else self.max_speculation_length
         nodes, width = 0, 1
         for children in self.shape(longest):
             width *= children
@@ -293,8 +293,8 @@ class SpeculationConfig:
     @property
     def never_drafts(self) -> bool:
         """Plain decoding: no drafters, or a fixed length of 0."""
-        is_given = length_policy(self.length).given
-        return not self.drafters or (is_given and self.speculation_length == 0)
+        set_by_user = length_policy(self.length).set_by_user
+        return not self.drafters or (set_by_user and self.speculation_length == 0)
 
     def to_plain(self) -> dict[str, Any]:
         """Only JSON's own types."""

@@ -417,5 +417,5 @@ class Engine:
         # A policy that finds the length by measured times weighs the cost of nodes itself, so only
         # the measured range bounds it: with an affordable budget `trend` could never learn that
         # longer drafts do not pay.
-        is_given = length_policy(config.length).given
-        return verify.affordable_nodes() if is_given else verify.largest_measured()
+        set_by_user = length_policy(config.length).set_by_user
+        return verify.affordable_nodes() if set_by_user else verify.largest_measured()
