@@ -18,7 +18,7 @@ from core.sequence import TokenSequence
 from core.trees.draft import Draft
 from core.trees.tree import ROOT
 
-__all__ = ["LookupDrafter", "LookupState", "draft_of", "has_children", "likelihoods_of"]
+__all__ = ["LookupDrafter", "LookupState", "has_children"]
 
 
 @dataclass(kw_only=True)
@@ -66,7 +66,7 @@ class LookupDrafter(ABC, Generic[State]):
             return
         path = draft.walk(token_ids) if draft is not None else []
         if needs_likelihoods(sequence.speculation):
-            state.likelihoods += likelihoods_of(draft, path, len(token_ids))
+            state.likelihoods += _likelihoods(draft, path, len(token_ids))
         if draft is not None:
             self._observe(state, draft, path, rejected=len(path) < len(token_ids))
 
@@ -85,8 +85,21 @@ class LookupDrafter(ABC, Generic[State]):
         for request in requests:
             start = time.perf_counter()
             nodes = self.nodes_for(request) if request.worth_starting else np.empty((0, 4))
-            span = Timed(self._name, "draft", start, time.perf_counter())
-            drafts.append(draft_of(nodes, span))
+            timing = Timed(self._name, "draft", start, time.perf_counter())
+            # All columns in one call: the call takes as long as converting a column.
+            token_ids, parents, _, ranks, *lookup = nodes.astype(np.int64).T.tolist()
+            drafts.append(
+                Draft(
+                    token_ids=token_ids,
+                    parents=parents,
+                    scores=nodes[:, 2].tolist(),
+                    qs=[1.0] * len(nodes),
+                    ranks=ranks,
+                    timings=(timing,),
+                    contexts=tuple(lookup[0]) if lookup else (),
+                    shares=tuple(nodes[:, 5].tolist()) if lookup else (),
+                )
+            )
         return drafts
 
     def temperature(self, sequence: TokenSequence) -> float:
@@ -100,28 +113,12 @@ class LookupDrafter(ABC, Generic[State]):
         return likelihoods
 
 
-def draft_of(nodes: np.ndarray, span: Timed) -> Draft:
-    """The draft of the rows `nodes`, see `LookupDrafter.nodes_for`."""
-    # All columns in one call: the call takes as long as converting a column.
-    token_ids, parents, _, ranks, *shown = nodes.astype(np.int64).T.tolist()
-    return Draft(
-        token_ids=token_ids,
-        parents=parents,
-        scores=nodes[:, 2].tolist(),
-        qs=[1.0] * len(nodes),
-        ranks=ranks,
-        timings=(span,),
-        contexts=tuple(shown[0]) if shown else (),
-        shares=tuple(nodes[:, 5].tolist()) if shown else (),
-    )
-
-
 def has_children(draft: Draft, path: Sequence[int]) -> bool:
     """Whether the draft has a node below the last one of `path`, a path from the root."""
     return (path[-1] if path else ROOT) in draft.parents
 
 
-def likelihoods_of(draft: Draft | None, path: Sequence[int], count: int) -> list[float]:
+def _likelihoods(draft: Draft | None, path: Sequence[int], count: int) -> list[float]:
     """The probabilities that the draft gave to `count` committed tokens, of which it proposed the
     nodes `path`; 0 for the first token that it predicted wrongly, NaN after it."""
     if draft is None:

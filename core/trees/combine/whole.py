@@ -1,10 +1,16 @@
-"""`log_pool`: the tree that SSMs drafted together, each node with its pooled probability."""
+"""The combine rules that verify all drafted nodes: `union`, SpecInfer's merge of all drafts
+(arXiv 2305.09781, section 3), and `log_pool`, of SSMs that drafted one tree together."""
 
 from __future__ import annotations
 
 from core.trees.combine.base import MergedTree, Selection, VoteWeights
 
-__all__ = ["log_pool"]
+__all__ = ["log_pool", "union"]
+
+
+def union(whole: MergedTree, vote_weights: VoteWeights) -> Selection:
+    """All drafted nodes, without weights."""
+    return Selection(tuple(range(len(whole.tree))))
 
 
 def log_pool(whole: MergedTree, vote_weights: VoteWeights) -> Selection:
