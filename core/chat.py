@@ -29,20 +29,22 @@ def converse(
     """Answers every line of `source` until it ends: texts to standard output, the rest to standard
     error. Raises ConfigError if the LLM has no chat template."""
     models = engine.models
-    chat_tokens(models, [_message("user", "hello")])  # raises before the first line is read
-    hint = HINT.format(name=models.llm.info.name, new=NEW)
-    print(hint, file=sys.stderr, flush=True)
     # User and assistant in turn, the user's first.
     messages: list[dict[str, str]] = []
+
+    def next_request(line: str) -> Request:
+        ids = chat_tokens(models, [*messages, _message("user", line)])
+        return Request(line, sampling, speculation, chat=True, prompt_token_ids=ids)
+
+    next_request("hello")  # raises before the first line is read
+    print(HINT.format(name=models.llm.info.name, new=NEW), file=sys.stderr, flush=True)
     for line in _lines(source):
         if line == NEW:
             messages.clear()
             continue
-        question = _message("user", line)
         try:
-            ids = chat_tokens(models, [*messages, question])
-            request = Request(line, sampling, speculation, chat=True, prompt_token_ids=ids)
-            messages += [question, _message("assistant", _answer(engine, request))]
+            answer = _answer(engine, next_request(line))
+            messages += [_message("user", line), _message("assistant", answer)]
         except ConfigError as error:  # a context that is full, say: the next line may be shorter
             print(f"error: {error}; {NEW} begins anew", file=sys.stderr, flush=True)
 
