@@ -40,13 +40,13 @@ class IdleTime:
         state = self._state
         if state is None:
             return
-        sequence, requests = state.request.sequence, state.request
-        stages = [one for one in (*requests.timings, *state.timings) if one.start >= self._began]
+        request = state.request
+        stages = [one for one in (*request.timings, *state.timings) if one.start >= self._began]
         gap = time.perf_counter() - self._began
         # The union: stages on the drafting thread overlap the LLM's pass.
         gap -= union_ms((one.start, one.end) for one in stages)
         # Of the previous round, from its commit to its last event, if it was this run's.
-        behind = self._behind if sequence.run_id == self._run_id else 0.0
+        behind = self._behind if request.run_id == self._run_id else 0.0
         state.between_ms = (max(0.0, gap) + behind) * 1000
 
     def end(self) -> None:
