@@ -24,10 +24,10 @@ from storage.codec import (
 )
 from storage.database import connect
 from storage.figures import figures_of, write_drafters
-from storage.intake import BaselineRecord, End, Hole, RoundRecord, RunStart, Unit
 from storage.process import Process
 from storage.round_encoder import encode_round
 from storage.tables import ROUND_TABLES, RUN_MODELS, RUNS, Row, TableColumns, merge_rows
+from storage.units import BaselineRecord, End, Hole, RoundRecord, RunStart, Unit
 
 __all__ = ["Sink", "run_output", "update_run"]
 

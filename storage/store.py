@@ -27,7 +27,6 @@ from storage.database import (
 )
 from storage.datasette import datasette_command
 from storage.history import mark_interrupted, read_events
-from storage.intake import BaselineRecord
 from storage.process import Process
 from storage.queries import PlainSpeed, RunChoices, RunPage, RunQuery, RunSummary
 from storage.selection import select_choices, select_run, select_runs
@@ -41,6 +40,7 @@ from storage.thinning import (
     upkeep,
     write_retention,
 )
+from storage.units import BaselineRecord
 from storage.writer import LogStatus, LogWriter
 
 __all__ = ["RunStore"]

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 from core.events import EndEvent, Event
 from storage.database import explain
-from storage.intake import BOUNDARIES, BaselineRecord, End, Intake, Unit
 from storage.sink import Sink
+from storage.units import BOUNDARIES, BaselineRecord, End, Unit, UnitBuilder
 
 __all__ = ["LogStatus", "LogWriter"]
 
@@ -58,7 +58,7 @@ class LogWriter:
         self._untidy = True
         self._reason = ""
         # The thread's own:
-        self._intake = Intake()
+        self._builder = UnitBuilder()
         self._units: deque[Unit] = deque()
         self._next_at = 0.0
         self._retry_s = FIRST_RETRY_S
@@ -104,7 +104,7 @@ class LogWriter:
             if not self._closing and not self._thread.is_alive():
                 reason = "the thread that writes the log has stopped"
             waiting = self._put - self._settled
-            return LogStatus(bool(reason), reason, waiting, self._dropped + self._intake.dropped)
+            return LogStatus(bool(reason), reason, waiting, self._dropped + self._builder.dropped)
 
     def close(self, timeout: float) -> None:
         """Writes queued events if that is possible within `timeout` (s), and ends the thread."""
@@ -146,7 +146,7 @@ class LogWriter:
             queue, self._queue = self._queue, deque()
             self._taken = self._put
         for event, owner in queue:
-            self._units += self._intake.take(event, owner)
+            self._units += self._builder.add(event, owner)
 
     def _write(self) -> None:
         # In portions, so that a long catching up keeps what it achieved and lets others write.
@@ -159,9 +159,9 @@ class LogWriter:
                 return
             for unit, run_exists in refused:
                 if run_exists:
-                    self._intake.spoil(unit)
+                    self._builder.mark_unwritten(unit)
                 else:
-                    self._intake.forget(unit.run_id)
+                    self._builder.ignore_run(unit.run_id)
             with self._changed:
                 self._untidy = self._untidy or any(isinstance(unit, End) for unit in chunk)
             for _ in chunk:

@@ -17,7 +17,7 @@ __all__ = [
     "BaselineRecord",
     "End",
     "Hole",
-    "Intake",
+    "UnitBuilder",
     "RoundRecord",
     "RunStart",
     "Unit",
@@ -100,14 +100,14 @@ class _Run:
     is_deleted: bool = False
 
 
-class Intake:
+class UnitBuilder:
     """Collects events by run. `dropped`: the number of events that will never be written."""
 
     def __init__(self) -> None:
         self.dropped = 0
         self._runs: dict[str, _Run] = {}
 
-    def take(self, event: Event | BaselineRecord, owner: str) -> list[Unit]:
+    def add(self, event: Event | BaselineRecord, owner: str) -> list[Unit]:
         """The units that this event completes, in the order of writing."""
         if isinstance(event, BaselineRecord):
             return [event]
@@ -144,7 +144,7 @@ class Intake:
         self.dropped += len(run.pending)
         run.pending = []
 
-    def spoil(self, unit: Unit) -> None:
+    def mark_unwritten(self, unit: Unit) -> None:
         """Marks a hole that begins with a unit that could not be written."""
         self.dropped += unit.num_events
         run = self._runs.get(unit.run_id)
@@ -154,7 +154,7 @@ class Intake:
             if isinstance(unit, RoundRecord):
                 run.unwritten_seq = min(run.unwritten_seq, unit.events[0].seq)
 
-    def forget(self, run_id: str) -> None:
+    def ignore_run(self, run_id: str) -> None:
         """The run was deleted: ignore the rest of its events without counting them as lost."""
         run = self._runs.get(run_id)
         if run is not None:
