@@ -166,7 +166,7 @@ class AheadDrafting:
         pass of a request is the k-th level of each of its drafts."""
         ssm, plans = self._ssms[name], self._plans
         begun = [i for i in self._members[name] if name in self.results[i]]
-        members = [i for i in begun if ssm.has_growing([plans[i].sequence])]
+        members = [i for i in begun if ssm.has_growing(plans[i].sequence)]
         if not members:
             return False
         with self._pass(name, members):

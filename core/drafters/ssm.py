@@ -236,19 +236,16 @@ class SsmDrafter:
                 growth.absorb(state.pending.logits[place][None])
                 state.drafts_by_outcome[tokens] = growth
 
-    def has_growing(self, sequences: Sequence[TokenSequence]) -> bool:
+    def has_growing(self, sequence: TokenSequence) -> bool:
         """Whether a draft made ahead needs another pass."""
-        states = [self._states[sequence.run_id] for sequence in sequences]
-        return any(
-            growth.frontier for state in states for growth in state.drafts_by_outcome.values()
-        )
+        growths = self._states[sequence.run_id].drafts_by_outcome.values()
+        return any(growth.frontier for growth in growths)
 
     def extend_ahead(self, sequences: Sequence[TokenSequence]) -> None:
-        """One more pass for all unfinished drafts made ahead."""
+        """One more pass for the unfinished drafts made ahead, of which each sequence has some."""
         states = [self._states[sequence.run_id] for sequence in sequences]
         groups = [(s, [g for g in s.drafts_by_outcome.values() if g.frontier]) for s in states]
-        to_extend = [(state, growing) for state, growing in groups if growing]
-        self._run_unbatched(self.feeder.extend_growths(to_extend))
+        self._run_unbatched(self.feeder.extend_growths(groups))
 
     def drafts_ahead(self, sequence: TokenSequence) -> dict[tuple[int, ...], Draft]:
         """The drafts made ahead so far, by outcome (the tokens that would be committed)."""
