@@ -10,6 +10,8 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
+from operator import mul
 from typing import Any
 
 from core.config.checks import (
@@ -206,10 +208,7 @@ class SpeculationConfig:
         # A policy that finds the length may choose any up to the maximum.
         set_by_user = length_policy(self.length).set_by_user
         longest = self.speculation_length if set_by_user else self.max_speculation_length
-        nodes, width = 0, 1
-        for children in self.shape(longest):
-            width *= children
-            nodes += width
+        nodes = sum(accumulate(self.shape(longest), mul))
         if self.max_tree_nodes == "uncut" and nodes > MAX_TREE_NODES:
             raise ConfigError.of(
                 "expansion",

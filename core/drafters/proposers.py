@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, islice
+from itertools import islice
 
 import torch
 
@@ -26,7 +26,6 @@ __all__ = [
     "proposer",
     "sampled",
     "sampled_iid",
-    "split_rows",
     "top_k",
 ]
 
@@ -90,7 +89,7 @@ def coupled(frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Propos
     ]
     utilities = log_q + _concat(noise)
     proposals = zip(
-        _top_children(utilities, frontiers, widths), split_rows(utilities, sizes), strict=True
+        _top_children(utilities, frontiers, widths), torch.split(utilities, sizes), strict=True
     )
     return [Proposals(children, utilities=own) for children, own in proposals]
 
@@ -143,12 +142,6 @@ def _draw(frontier: Frontier, width: int, *, distinct: bool) -> Proposals:
                 left = max(left - mass, mass * 1e-12)
         children.append(family)
     return Proposals(children, q=q)
-
-
-def split_rows(rows: torch.Tensor, counts: Sequence[int]) -> list[torch.Tensor]:
-    """Splits concatenated rows into parts of these lengths; views."""
-    ends = list(accumulate(counts))
-    return [rows[end - count : end] for count, end in zip(counts, ends, strict=True)]
 
 
 def _concat(parts: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -15,7 +15,6 @@ import torch
 from core.drafters.calibration import Calibration
 from core.drafters.growth import Growth, absorb_all
 from core.drafters.lockstep import Steps
-from core.drafters.proposers import split_rows
 from core.models.protocol import Feed, LanguageModel, chain
 from core.trees.tree import ROOT, TokenTree
 
@@ -224,9 +223,9 @@ class Feeder:
     def extend_growths(self, groups: Sequence[tuple[SsmState, Sequence[Growth]]]) -> Steps[None]:
         """One pass over the frontiers; the growths absorb the logits."""
         logits = yield from self.feed_frontiers(groups)
-        parts = []
+        parts: list[torch.Tensor] = []
         for (_, growths), rows in zip(groups, logits, strict=True):
-            parts += split_rows(rows, [len(growth.frontier) for growth in growths])
+            parts += torch.split(rows, [len(growth.frontier) for growth in growths])
         absorb_all([growth for _, growths in groups for growth in growths], parts)
 
     def feed_trees(self, trees: Sequence[tuple[SsmState, TokenTree]]) -> Steps[list[torch.Tensor]]:
