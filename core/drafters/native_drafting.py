@@ -64,10 +64,10 @@ class NativeDrafting:
         for numbered in stacks.values():
             # The kernel expects drafts in the order of the stacked weights.
             numbered.sort(key=lambda one: one[1].member)
-            drafts, slots = None, [slot for _, slot in numbered]
-            if can_batch(slots):
+            drafts, of_stack = None, [slot for _, slot in numbered]
+            if can_batch(of_stack):
                 with suppress(*EXPECTED_ERRORS):
-                    drafts = native_drafts(slots)
+                    drafts = native_drafts(of_stack)
             if drafts is None:
                 for _, slot in numbered:
                     by_name.pop(slot.ssm.name, None)
