@@ -5,7 +5,7 @@ The engine folds each event as it is emitted, a replay folds the same events aga
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from core.events import Combined, Event, RoundCompleted, RunStarted, RunStats, Span
 
@@ -16,6 +16,7 @@ __all__ = [
     "RunStats",
     "StatsFold",
     "audition_ms",
+    "stats_of",
     "union_ms",
 ]
 
@@ -121,6 +122,14 @@ class StatsFold:
         at_once = self._draft_busy / self._draft_ms if self._draft_ms else 0.0
         others = min(self._beside_others * at_once, self._draft_busy - self._both_busy)
         return min(1.0, (self._both_busy + max(0.0, others)) / self._llm_busy)
+
+
+def stats_of(events: Sequence[Event]) -> RunStats:
+    """The statistics of a run at its last event."""
+    fold = StatsFold()
+    for event in events:
+        fold.observe(event)
+    return fold.stats(events[-1].at_ms)
 
 
 def union_ms(intervals: Iterable[tuple[float, float]]) -> float:

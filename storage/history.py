@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from core.events import Event
-from core.metrics import StatsFold
+from core.metrics import stats_of
 from storage.codec import (
     Fields,
     contiguous,
@@ -89,10 +89,7 @@ def _still_running(connection: sqlite3.Connection, run: int) -> bool:
 def _interruption_values(
     connection: sqlite3.Connection, run: int, events: tuple[Event, ...]
 ) -> dict[str, Any]:
-    fold = StatsFold()
-    for event in events:
-        fold.observe(event)
-    stats = fold.stats(events[-1].at_ms)
+    stats = stats_of(events)
     return {
         "status": "interrupted",
         "output": encode_text(run_output(connection, run)),
