@@ -75,12 +75,6 @@ def _add_sampling_arguments(p: Parser) -> None:
     p.add_argument("--ignore-eos", action="store_true")
 
 
-def request_of(args: argparse.Namespace) -> Request:
-    """The request from the arguments. Raises ConfigError."""
-    sampling, speculation = settings_of(args)
-    return Request(prompt_of(args), sampling, speculation, chat=args.chat)
-
-
 def settings_of(args: argparse.Namespace) -> tuple[SamplingParams, SpeculationConfig]:
     """Sampling and speculation from the arguments. Raises ConfigError."""
     max_new_tokens = args.max_new_tokens
@@ -140,8 +134,11 @@ def prompt_of(args: argparse.Namespace) -> str:
 def run(args: argparse.Namespace) -> None:
     """Loads the models, generates, writes to standard output. Raises SpecScopeError."""
     # Wrong arguments are found before anything is loaded, torch included.
-    request = None if is_conversation(args) else request_of(args)
+    conversation = is_conversation(args)
     sampling, speculation = settings_of(args)
+    request = None
+    if not conversation:
+        request = Request(prompt_of(args), sampling, speculation, chat=args.chat)
     offload = offload_of(args.offload, args.resident, args.offload_mbps)
     settings = node_settings(args.node, args.node_key_file, args.cluster, args.node_ssm)
     ranks = ranks_of(args.llm_ranks, offload)

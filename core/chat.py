@@ -15,41 +15,12 @@ from core.engine.admission import chat_tokens
 from core.engine.engine import Engine
 from core.errors import ConfigError
 from core.events.outcome import Outcome
-from core.models.loading.load import LoadedModels
 
-__all__ = ["Conversation", "converse"]
+__all__ = ["converse"]
 
 NEW = "/new"
 HINT = "{name}: a line is a message; {new} forgets what was said, Ctrl-C ends an answer, Ctrl-D all"
 ASK = "> "
-
-
-class Conversation:
-    """Messages of user and assistant in turn, the user's first."""
-
-    def __init__(self, models: LoadedModels) -> None:
-        self._models = models
-        self._messages: list[dict[str, str]] = []
-
-    def request(
-        self, message: str, sampling: SamplingParams, speculation: SpeculationConfig
-    ) -> Request:
-        """A request with the conversation and this message, which is not appended. Raises
-        ConfigError without a chat template."""
-        messages = [*self._messages, {"role": "user", "content": message}]
-        ids = chat_tokens(self._models, messages)
-        return Request(message, sampling, speculation, chat=True, prompt_token_ids=ids)
-
-    def append(self, message: str, answer: str) -> None:
-        """Adds a message and its answer to the conversation."""
-        self._messages += [
-            {"role": "user", "content": message},
-            {"role": "assistant", "content": answer},
-        ]
-
-    def clear(self) -> None:
-        """Forgets everything."""
-        self._messages.clear()
 
 
 def converse(
@@ -57,22 +28,32 @@ def converse(
 ) -> None:
     """Answers every line of `source` until it ends: texts to standard output, the rest to standard
     error. Raises ConfigError if the LLM has no chat template."""
-    conversation = Conversation(engine.models)
-    conversation.request("hello", sampling, speculation)  # raises before the first message is read
-    hint = HINT.format(name=engine.models.llm.info.name, new=NEW)
-    print(hint, file=sys.stderr, flush=True)
-    for message in _messages(source):
-        if message == NEW:
-            conversation.clear()
+    models = engine.models
+    # User and assistant in turn, the user's first.
+    messages: list[dict[str, str]] = []
+
+    def next_request(line: str) -> Request:
+        ids = chat_tokens(models, [*messages, _message("user", line)])
+        return Request(line, sampling, speculation, chat=True, prompt_token_ids=ids)
+
+    next_request("hello")  # raises before the first line is read
+    print(HINT.format(name=models.llm.info.name, new=NEW), file=sys.stderr, flush=True)
+    for line in _lines(source):
+        if line == NEW:
+            messages.clear()
             continue
         try:
-            request = conversation.request(message, sampling, speculation)
-            conversation.append(message, _answer(engine, request))
-        except ConfigError as error:  # a context that is full, say: the next message may be shorter
+            answer = _answer(engine, next_request(line))
+            messages += [_message("user", line), _message("assistant", answer)]
+        except ConfigError as error:  # a context that is full, say: the next line may be shorter
             print(f"error: {error}; {NEW} begins anew", file=sys.stderr, flush=True)
 
 
-def _messages(source: TextIO) -> Iterator[str]:
+def _message(role: str, content: str) -> dict[str, str]:
+    return {"role": role, "content": content}
+
+
+def _lines(source: TextIO) -> Iterator[str]:
     """The lines of `source` that are not blank; a terminal shows `ASK` before each."""
     interactive = source is sys.stdin and source.isatty()
     if interactive:

@@ -1,24 +1,5 @@
-"""The exception tree. Every message names the field, its value and what is allowed.
-
-SpecScopeError
-├── ConfigError(ValueError)          a request or configuration that cannot be run as asked
-│   └── ContextLengthError           the prompt leaves no room for a token
-├── ModelError
-│   ├── ModelLoadError               a folder, file or id that is missing, incomplete or unreadable
-│   ├── UnsupportedModelError        an architecture whose tree pass differs from its plain pass
-│   ├── VocabMismatchError           an SSM whose tokenizer is not the LLM's
-│   ├── RankError                    a rank of the LLM that ended or does not answer
-│   ├── OutOfMemoryError             a model or arena that does not fit, with what is needed
-│   └── NodeError                    a node that cannot be reached, or whose SSMs cannot be used
-├── EngineError
-│   ├── EngineBusyError              `Engine.generate` called while another call is running
-│   ├── EngineClosedError            a request sent to a worker that was closed
-│   └── DrafterError                 a drafter that failed; its run goes on without it
-├── StoreError                       the run log cannot be opened, read or understood
-│   ├── UnknownRunError              a run that the log does not hold
-│   └── UnknownStudyError            a study that the log does not hold
-└── StudyError                       a study that cannot begin or go on
-    └── CellInterruptedError         a measurement that was cut short and has to be repeated
+"""The exception tree under SpecScopeError. Every message names the field, its value and what is
+allowed.
 """
 
 from __future__ import annotations
@@ -56,7 +37,7 @@ def one_line(value: object, longest: int = LONGEST_SHOWN) -> str:
     """Text of a file or of another package, for a message: in one line, without anything that a
     terminal obeys, at most `longest` characters and three dots."""
     text = str(value)
-    # A character is at most ten in its escaped form; of a megabyte only the beginning is looked at.
+    # A character is at most ten in its escaped form; of a megabyte only the beginning is read.
     words = " ".join(text[: 4 * longest].split())
     shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in words)
     return shown if len(shown) <= longest and len(text) <= 4 * longest else f"{shown[:longest]}..."

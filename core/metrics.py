@@ -1,11 +1,11 @@
 """RunStats as a fold over a run's events; names and definitions are vLLM's and llama.cpp's.
 
-Knows events and nothing else: the engine folds as it goes, a replay folds the same events again.
+The engine folds each event as it is emitted, a replay folds the same events again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from core.events import Combined, Event, RoundCompleted, RunStarted, RunStats, Span
 
@@ -16,6 +16,7 @@ __all__ = [
     "RunStats",
     "StatsFold",
     "audition_ms",
+    "stats_of",
     "union_ms",
 ]
 
@@ -44,7 +45,7 @@ class StatsFold:
         if isinstance(event, RunStarted):
             self._queue_ms = event.queue_ms
         elif isinstance(event, Combined):
-            # Counted with the round's last event, which knows where the text was cut.
+            # Counted with the round's last event, which says where the text was cut.
             self._tree_depth = max(event.depths, default=0)
             self._tree_nodes = len(event.depths)
         elif isinstance(event, RoundCompleted):
@@ -95,7 +96,9 @@ class StatsFold:
             draft_acceptance_rate=self._accepted / self._drafted if self._drafted else 0.0,
             mean_acceptance_length=1 + self._accepted / rounds if rounds else 0.0,
             acceptance_histogram=tuple(self._histogram),
-            acceptance_rate_per_position=_per_position(self._histogram, rounds),
+            acceptance_rate_per_position=tuple(
+                sum(self._histogram[i + 1 :]) / rounds for i in range(len(self._histogram) - 1)
+            ),
             draft_ms=self._draft_ms,
             verify_ms=self._verify_ms,
             prefill_ms=self._prefill_ms,
@@ -121,10 +124,12 @@ class StatsFold:
         return min(1.0, (self._both_busy + max(0.0, others)) / self._llm_busy)
 
 
-def _per_position(histogram: list[int], rounds: int) -> tuple[float, ...]:
-    # Rounds that accepted more than i.
-    above = [sum(histogram[i + 1 :]) for i in range(max(0, len(histogram) - 1))]
-    return tuple(count / rounds for count in above)
+def stats_of(events: Sequence[Event]) -> RunStats:
+    """The statistics of a run at its last event."""
+    fold = StatsFold()
+    for event in events:
+        fold.observe(event)
+    return fold.stats(events[-1].at_ms)
 
 
 def union_ms(intervals: Iterable[tuple[float, float]]) -> float:
@@ -138,16 +143,15 @@ def union_ms(intervals: Iterable[tuple[float, float]]) -> float:
 
 
 def audition_ms(event: RoundCompleted) -> float:
-    """Milliseconds of a routed round in which the SSMs were asked how well they predict the text;
-    in the first round that of the prompt."""
-    asked = sum(span.ms for span in event.spans if span.name == "audition")
-    # The prompt's audition is a part of the prefill, as it always was in logs. It is told from the
-    # SSMs' own reading of the prompt by its order, which comes after it, and by the SSMs that do
-    # not draft: they read the prompt for nothing else.
+    """Milliseconds of a routed round that auditions took: SSMs scoring the text's last tokens, in
+    the first round the prompt's."""
+    later_ms = sum(span.ms for span in event.spans if span.name == "audition")
+    # In logs the prompt's audition is a part of the prefill. An SSM that waits reads the prompt for
+    # nothing else; where one does, each SSM's first prefill span is its audition.
     waiting = {one.drafter for one in event.routing if one.role == "waiting"}
     ssms = {one.drafter for one in event.routing}
     first: dict[str, float] = {}
     for span in event.spans:
         if span.name == "prefill" and span.lane in ssms:
             first.setdefault(span.lane, span.ms)
-    return asked + (sum(first.values()) if waiting & first.keys() else 0.0)
+    return later_ms + (sum(first.values()) if waiting & first.keys() else 0.0)

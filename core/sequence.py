@@ -1,6 +1,6 @@
 """TokenSequence: the mutable state of one request, and the rules that end it.
 
-Holds a run's tokens, text, counts and clock. Knows no model and no row of a KV cache.
+It has a run's tokens, text, counts and clock, but no model and no row of a KV cache.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from core.metrics import StatsFold
 from core.models.detokenize import Detokenizer
 from core.trees.noise import Noise
 
-__all__ = ["CommitResult", "TokenSequence", "stop_in"]
+__all__ = ["CommitResult", "TokenSequence"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,15 +115,10 @@ class TokenSequence:
             longest = max(map(len, self.sampling.stop))
             # A special token is not shown, but a stop string may name it.
             text = self._tail + (delta or self.special_texts.get(token_id, ""))
-            if stop_in(text, self.sampling.stop):
+            if any(stop in text for stop in self.sampling.stop):
                 return "stop"
             # A stop string may span tokens: keep as many characters as it may have begun with.
             self._tail = text[-(longest - 1) :] if longest > 1 else ""
         if self.num_new >= self.sampling.max_new_tokens:
             return "length"
         return "context" if len(self.tokens) >= self.context_length else ""
-
-
-def stop_in(text: str, stops: tuple[str, ...]) -> bool:
-    """Whether any of the stop strings occurs in `text`."""
-    return any(stop in text for stop in stops)

@@ -21,7 +21,7 @@ def by_machine(speculation: SpeculationConfig) -> bool:
     """Whether its node budget depends on measured times. A policy that chooses the length while
     running considers the cost of nodes itself and always starts with the same bound."""
     auto = speculation.max_tree_nodes == "auto" and not speculation.never_drafts
-    return auto and length_policy(speculation.length).given
+    return auto and length_policy(speculation.length).set_by_user
 
 
 def with_nodes(request: Request, nodes: int | None) -> Request:

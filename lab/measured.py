@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from core.errors import CellInterruptedError, StudyError
@@ -24,7 +24,7 @@ from core.events import (
     Scheduled,
     Verified,
 )
-from core.events.plain import from_plain, to_plain
+from core.events.plain import from_plain
 
 __all__ = ["Measured", "measure_run"]
 
@@ -58,7 +58,7 @@ class Measured:
 
     def to_plain(self) -> dict[str, Any]:
         """JSON's own types plus tuples."""
-        return to_plain(self)
+        return asdict(self)
 
     @classmethod
     def from_plain(cls, values: dict[str, Any]) -> Measured:

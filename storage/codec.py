@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 from core.events import (
+    EndEvent,
     Event,
     RunCancelled,
     RunCompleted,
@@ -26,7 +27,6 @@ from storage.tables import RUN_MODELS, RUNS, Row
 
 __all__ = [
     "END_STATUSES",
-    "EndEvent",
     "Fields",
     "decode_end",
     "decode_process",
@@ -37,13 +37,11 @@ __all__ = [
     "encode_start",
     "encode_stats",
     "from_json",
-    "number_back",
-    "text_back",
-    "text_in",
+    "decode_number",
+    "decode_text",
+    "encode_text",
     "to_json",
 ]
-
-EndEvent = RunCompleted | RunCancelled | RunFailed
 
 END_STATUSES = {RunCompleted: "completed", RunCancelled: "cancelled", RunFailed: "failed"}
 ENDS: dict[str, type[EndEvent]] = {name: kind for kind, name in END_STATUSES.items()}
@@ -60,7 +58,7 @@ class Fields(Protocol):
 # -- values --
 
 
-def text_in(text: str) -> str:
+def encode_text(text: str) -> str:
     """`text` in a form that SQLite can store."""
     if text.isascii() and not text.startswith(ESCAPE):
         return text
@@ -71,15 +69,15 @@ def text_in(text: str) -> str:
     return ESCAPE + json.dumps(text) if text.startswith(ESCAPE) else text
 
 
-def text_back(stored: str) -> str:
-    """The inverse of `text_in`."""
+def decode_text(stored: str) -> str:
+    """The inverse of `encode_text`."""
     if stored.startswith(ESCAPE):
         text: str = json.loads(stored[len(ESCAPE) :])
         return text
     return stored
 
 
-def number_back(stored: float | None) -> float:
+def decode_number(stored: float | None) -> float:
     """A REAL column's value; NULL stands for NaN."""
     return math.nan if stored is None else stored
 
@@ -104,17 +102,17 @@ def encode_start(
     llm = next((info.name for info in event.models if info.role == "llm"), None)
     values = {
         "llm": None if llm is None else model_id(llm),
-        "run_id": text_in(event.run_id),
+        "run_id": encode_text(event.run_id),
         "status": "running",
-        "owner": text_in(owner),
+        "owner": encode_text(owner),
         "start_seq": event.seq,
         "start_at_ms": event.at_ms,
-        "host": text_in(process.host),
+        "host": encode_text(process.host),
         "pid": process.pid,
         "process_start": process.start,
     }
     for name in ("created_utc", "prompt", "dtype", "device"):
-        values[name] = text_in(getattr(event, name))
+        values[name] = encode_text(getattr(event, name))
     for name in ("seed", "queue_ms"):
         values[name] = getattr(event, name)
     for name in _START_JSON:
@@ -149,7 +147,7 @@ def encode_models(event: RunStarted, run: int, model_id: Callable[[str], int]) -
 
 
 def _plain_in(value: Any) -> Any:
-    return text_in(value) if isinstance(value, str) else value
+    return encode_text(value) if isinstance(value, str) else value
 
 
 def decode_start(
@@ -158,15 +156,15 @@ def decode_start(
     """The inverse of `encode_start` and `encode_models`."""
     plain: dict[str, Any] = {
         "event": "RunStarted",
-        "run_id": text_back(run["run_id"]),
+        "run_id": decode_text(run["run_id"]),
         "seq": run["start_seq"],
-        "at_ms": number_back(run["start_at_ms"]),
+        "at_ms": decode_number(run["start_at_ms"]),
         "seed": run["seed"],
-        "queue_ms": number_back(run["queue_ms"]),
+        "queue_ms": decode_number(run["queue_ms"]),
         "models": [_model(row, model_name(row["model"])) for row in models],
     }
     for name in ("created_utc", "prompt", "dtype", "device"):
-        plain[name] = text_back(run[name])
+        plain[name] = decode_text(run[name])
     for name in _START_JSON:
         plain[name] = from_json(run[f"{name}_json"])
     plain["offload"] = from_json(run["offload_json"] or "null")
@@ -181,7 +179,7 @@ def _model(row: Fields, name: str) -> dict[str, Any]:
     values = {column: row[column] for column in columns}
     return {
         "name": name,
-        **{key: text_back(v) if isinstance(v, str) else v for key, v in values.items()},
+        **{key: decode_text(v) if isinstance(v, str) else v for key, v in values.items()},
     }
 
 
@@ -194,10 +192,10 @@ def encode_end(event: EndEvent) -> dict[str, Any]:
         "status": END_STATUSES[type(event)],
         "end_seq": event.seq,
         "end_at_ms": event.at_ms,
-        "finish_reason": text_in(getattr(event, "finish_reason", "")),
-        "text_tail": text_in(event.text_tail),
-        "error": text_in(getattr(event, "error", "")),
-        "error_message": text_in(getattr(event, "message", "")),
+        "finish_reason": encode_text(getattr(event, "finish_reason", "")),
+        "text_tail": encode_text(event.text_tail),
+        "error": encode_text(getattr(event, "error", "")),
+        "error_message": encode_text(getattr(event, "message", "")),
         "stats_json": encode_stats(event.stats),
     }
 
@@ -208,17 +206,17 @@ def decode_end(run: Fields) -> EndEvent | None:
     if kind is None:
         return None
     plain = {
-        "run_id": text_back(run["run_id"]),
+        "run_id": decode_text(run["run_id"]),
         "seq": run["end_seq"],
-        "at_ms": number_back(run["end_at_ms"]),
-        "text_tail": text_back(run["text_tail"]),
+        "at_ms": decode_number(run["end_at_ms"]),
+        "text_tail": decode_text(run["text_tail"]),
         "stats": decode_stats(run["stats_json"]),
     }
     if kind is RunCompleted:
-        plain["finish_reason"] = text_back(run["finish_reason"])
+        plain["finish_reason"] = decode_text(run["finish_reason"])
     if kind is RunFailed:
-        plain["error"] = text_back(run["error"])
-        plain["message"] = text_back(run["error_message"])
+        plain["error"] = decode_text(run["error"])
+        plain["message"] = decode_text(run["error_message"])
     return kind(**plain)
 
 
@@ -229,7 +227,7 @@ def encode_stats(stats: RunStats) -> str:
 
 def decode_process(row: Fields) -> Process:
     """The process that records a run or measures a study."""
-    return Process(text_back(row["host"]), row["pid"], row["process_start"])
+    return Process(decode_text(row["host"]), row["pid"], row["process_start"])
 
 
 def decode_stats(stored: str) -> RunStats:

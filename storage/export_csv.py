@@ -23,7 +23,7 @@ from core.events import (
 )
 from storage.export_json import is_thinned
 
-__all__ = ["csv_cell", "rounds_csv"]
+__all__ = ["FinishedRound", "csv_cell", "finished_rounds", "fused_drafters", "rounds_csv"]
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")
 KEPT_CONTROLS = "\t\n"
@@ -50,7 +50,7 @@ def rounds_csv(events: Sequence[Event]) -> str:
     thinned = is_thinned(events)
     out = io.StringIO()
     writer = csv.writer(out)
-    rows = [_row(one, drafters, thinned) for one in _rounds(events)]
+    rows = [_row(one, drafters, thinned) for one in finished_rounds(events)]
     writer.writerow([csv_cell(head) for head in _row(_empty_round(), drafters, thinned)])
     for row in rows:
         writer.writerow([csv_cell(value) for value in row.values()])
@@ -58,7 +58,7 @@ def rounds_csv(events: Sequence[Event]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _FinishedRound:
+class FinishedRound:
     """The events of one finished round, and the end of the previous one (ms)."""
 
     drafted: Drafted | None
@@ -68,30 +68,31 @@ class _FinishedRound:
     begin_ms: float
 
 
-def _empty_round() -> _FinishedRound:
+def _empty_round() -> FinishedRound:
     """A round without data, for the column names of its row."""
     completed = RoundCompleted("", 0, 0.0, 0, 0, (), (), (), 0, 0, 0, 0, {}, {}, (), 0, 0)
-    return _FinishedRound(None, None, None, completed, 0.0)
+    return FinishedRound(None, None, None, completed, 0.0)
 
 
-def _rounds(events: Sequence[Event]) -> Iterator[_FinishedRound]:
+def finished_rounds(events: Sequence[Event]) -> Iterator[FinishedRound]:
+    """The rounds that have a RoundCompleted, in order."""
     drafted: Drafted | None = None
     combined: Combined | None = None
     verified: Verified | None = None
     begin = 0.0
     for event in events:
         if isinstance(event, Drafted):
-            drafted, combined, verified = event, None, None
+            drafted = event
         elif isinstance(event, Combined):
             combined = event
         elif isinstance(event, Verified):
             verified = event
         elif isinstance(event, RoundCompleted):
-            yield _FinishedRound(drafted, combined, verified, event, begin)
-            begin = event.at_ms
+            yield FinishedRound(drafted, combined, verified, event, begin)
+            begin, drafted, combined, verified = event.at_ms, None, None, None
 
 
-def _row(one: _FinishedRound, drafters: tuple[str, ...], thinned: bool) -> dict[str, Any]:
+def _row(one: FinishedRound, drafters: tuple[str, ...], thinned: bool) -> dict[str, Any]:
     """Column -> value; the columns are the same for all rounds of a run."""
     completed, tree = one.completed, one.combined
     values: dict[str, Any] = {
@@ -120,7 +121,7 @@ def _row(one: _FinishedRound, drafters: tuple[str, ...], thinned: bool) -> dict[
         "drafted_depth": "" if thinned or not tree else max(tree.depths, default=0),
         "rule": tree.rule if tree else "",
         "winner": tree.winner if tree else "",
-        "fused_from": _fused_from(one),
+        "fused_from": " ".join(fused_drafters(one) or ()),
         "verify_rule": one.verified.rule if one.verified else "",
         "kv_used": completed.kv_used,
         "ahead_hits": sum(entry.hit for entry in completed.ahead),
@@ -145,12 +146,12 @@ def _schedule(completed: RoundCompleted) -> dict[str, Any]:
     return {head: "" if value is None else value for head, value in columns.items()}
 
 
-def _fused_from(one: _FinishedRound) -> str:
-    """For fused drafts: the drafter of each drafted token that was emitted."""
+def fused_drafters(one: FinishedRound) -> list[str] | None:
+    """For fused drafts: the drafter of each drafted token that was emitted; None for others."""
     tree, verdict = one.combined, one.verified
     if tree is None or verdict is None or not tree.origins:
-        return ""
-    return " ".join(tree.origins[node] for node in verdict.path[: one.completed.num_accepted])
+        return None
+    return [tree.origins[node] for node in verdict.path[: one.completed.num_accepted]]
 
 
 def _stages(completed: RoundCompleted) -> dict[str, float]:
@@ -163,7 +164,7 @@ def _stages(completed: RoundCompleted) -> dict[str, float]:
     return {f"{name}_ms": value for name, value in sums.items()}
 
 
-def _by_drafter(one: _FinishedRound, drafters: tuple[str, ...], thinned: bool) -> dict[str, Any]:
+def _by_drafter(one: FinishedRound, drafters: tuple[str, ...], thinned: bool) -> dict[str, Any]:
     """For each drafter: tokens drafted, nodes of the tree that it proposed, those emitted, its vote
     weight, its score for the router, time."""
     drafted, proposed, accepted, spent = (Counter[str]() for _ in range(4))

@@ -9,15 +9,9 @@ from collections.abc import Hashable, Sequence
 from functools import cache
 from typing import Any, cast
 
-from core.events import (
-    Event,
-    RoundCompleted,
-    RunCancelled,
-    RunCompleted,
-    RunFailed,
-    RunStarted,
-)
-from core.metrics import StatsFold
+from core.events import EndEvent, Event, RunCompleted, RunFailed, RunStarted
+from core.events.outcome import Outcome
+from core.metrics import stats_of
 from storage.codec import END_STATUSES
 from storage.thinned import THINNED
 
@@ -58,38 +52,24 @@ def summary_of(events: Sequence[Event], status: str = INTERRUPTED) -> dict[str, 
     if not events:
         return {}
     first, last = events[0], events[-1]
-    text, token_ids = list[str](), list[int]()
+    outcome = Outcome()
     for event in events:
-        if isinstance(event, RoundCompleted):
-            text += event.text_deltas
-            token_ids += event.token_ids
+        outcome.observe(event)
     summary: dict[str, Any] = {"status": END_STATUSES.get(type(last), status)}
     if isinstance(first, RunStarted):
         models = [model.name for model in first.models if model.role == "llm"]
         summary |= {"prompt": first.prompt, "llm": models[0] if models else ""}
         summary |= {"created_utc": first.created_utc, "warnings": list(first.warnings)}
-    if isinstance(last, (RunCompleted, RunCancelled, RunFailed)):
-        text.append(last.text_tail)
-        stats = last.stats
-    else:
-        stats = _stats(events)
     if isinstance(last, RunCompleted):
         summary["finish_reason"] = last.finish_reason
     if isinstance(last, RunFailed):
         summary["error"] = f"{last.error}: {last.message}"
     return {
         **summary,
-        "text": "".join(text),
-        "token_ids": token_ids,
-        "stats": dataclasses.asdict(stats),
+        "text": outcome.text,
+        "token_ids": outcome.token_ids,
+        "stats": dataclasses.asdict(last.stats if isinstance(last, EndEvent) else stats_of(events)),
     }
-
-
-def _stats(events: Sequence[Event]) -> Any:
-    fold = StatsFold()
-    for event in events:
-        fold.observe(event)
-    return fold.stats(events[-1].at_ms)
 
 
 def safe_json(value: Any) -> str:

@@ -14,18 +14,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from core.events import (
-    Combined,
+    EndEvent,
     Event,
     NodeTrip,
     RoundCompleted,
-    RunCancelled,
-    RunCompleted,
-    RunFailed,
     RunStarted,
     Scheduled,
     Span,
-    Verified,
 )
+from storage.export_csv import FinishedRound, finished_rounds, fused_drafters
 from storage.export_json import INTERRUPTED, is_thinned, safe_json, summary_of
 from storage.thinned import THINNED
 
@@ -71,26 +68,20 @@ def chrome_trace(events: Sequence[Event], status: str = INTERRUPTED) -> str:
 def _lanes(events: Sequence[Event], drafters: tuple[str, ...]) -> dict[str, list[Slice]]:
     """Lane -> slices, the lanes in the order of display."""
     by_lane: dict[str, list[Slice]] = {name: [] for name in (ROUNDS, *drafters, *LAST_LANES)}
-    begin, tree, verdict = 0.0, None, None
     thinned = is_thinned(events)
-    for event in events:
-        if isinstance(event, Combined):
-            tree, verdict = event, None
-        elif isinstance(event, Verified):
-            verdict = event
-        elif isinstance(event, RoundCompleted):
-            whole = Span(ROUNDS, f"round {event.round + 1}", begin, event.at_ms)
-            nodes = len(tree.token_ids) if tree and not thinned else None
-            _append_slice(by_lane, whole, {**_round_args(event, tree, verdict), "nodes": nodes})
-            for span in (*event.spans, *event.loads, *map(_trip_span, event.nodes)):
-                shared = {"share": span.share} if span.share < 1 else {}
-                _append_slice(by_lane, span, {"round": event.round + 1, **shared})
-            begin, tree, verdict = event.at_ms, None, None
+    for one in finished_rounds(events):
+        completed, number = one.completed, one.completed.round + 1
+        whole = Span(ROUNDS, f"round {number}", one.begin_ms, completed.at_ms)
+        nodes = len(one.combined.token_ids) if one.combined and not thinned else None
+        _append_slice(by_lane, whole, {**_round_args(one), "nodes": nodes})
+        for span in (*completed.spans, *completed.loads, *map(_trip_span, completed.nodes)):
+            shared = {"share": span.share} if span.share < 1 else {}
+            _append_slice(by_lane, span, {"round": number, **shared})
     return {lane: slices for lane, slices in by_lane.items() if slices}
 
 
 def _trip_span(trip: NodeTrip) -> Span:
-    """A node's round trip on a lane of its own; of no length where it was not asked."""
+    """A node's round trip on a lane of its own; of no length where no request was sent."""
     name = {"in_time": "round trip", "ahead": "drafted ahead"}.get(trip.state, trip.state)
     return Span(trip.node, name, trip.start_ms, trip.end_ms)
 
@@ -107,41 +98,37 @@ def _ns(ms: float) -> int | None:
     return round(ms * NS_A_MS) if fits else None
 
 
-def _round_args(
-    completed: RoundCompleted, tree: Combined | None, verdict: Verified | None
-) -> dict[str, Any]:
+def _round_args(one: FinishedRound) -> dict[str, Any]:
+    completed = one.completed
     return {
         "text": "".join(completed.text_deltas),
         "accepted": completed.num_accepted,
         "tokens": len(completed.token_ids),
-        "own token": verdict.own_kind if verdict else "",
+        "own token": one.verified.own_kind if one.verified else "",
         "speculation length": completed.speculation_length,
         "next length": completed.next_speculation_length,
         "why": completed.length_reason,
-        "winner": tree.winner if tree else "",
+        "winner": one.combined.winner if one.combined else "",
         "weights": completed.weights,
-        **_routing_args(completed, tree, verdict),
+        **_routing_args(one),
         **_schedule_args(completed.scheduled),
         "drafted ahead": [
-            f"{one.drafter}: {'hit' if one.hit else one.reason or 'miss'}"
-            for one in completed.ahead
+            f"{ahead.drafter}: {'hit' if ahead.hit else ahead.reason or 'miss'}"
+            for ahead in completed.ahead
         ],
         "notes": list(completed.notes),
     }
 
 
-def _routing_args(
-    completed: RoundCompleted, tree: Combined | None, verdict: Verified | None
-) -> dict[str, Any]:
+def _routing_args(one: FinishedRound) -> dict[str, Any]:
     """Each SSM's role and score, the router's reason, and for a fused draft the drafter of each
     accepted token; empty without routing and fusion."""
     args: dict[str, Any] = {}
-    if completed.routing:
-        args["SSMs"] = {one.drafter: f"{one.role}, {one.score:.4g}" for one in completed.routing}
-        args["why these SSMs"] = completed.routing_reason
-    if tree is not None and verdict is not None and tree.origins:
-        emitted = verdict.path[: completed.num_accepted]
-        args["fused from"] = [tree.origins[node] for node in emitted]
+    if routing := one.completed.routing:
+        args["SSMs"] = {ssm.drafter: f"{ssm.role}, {ssm.score:.4g}" for ssm in routing}
+        args["why these SSMs"] = one.completed.routing_reason
+    if (fused_from := fused_drafters(one)) is not None:
+        args["fused from"] = fused_from
     return args
 
 
@@ -204,7 +191,6 @@ def _counters(events: Sequence[Event]) -> Iterator[Entry]:
 def _marks(events: Sequence[Event]) -> Iterator[Entry]:
     for event in events:
         at = _ns(event.at_ms)
-        ends = (RunStarted, RunCompleted, RunCancelled, RunFailed)
-        if isinstance(event, ends) and at is not None:
+        if isinstance(event, RunStarted | EndEvent) and at is not None:
             name = type(event).__name__
             yield {"ph": "i", "pid": PID, "tid": 1, "name": name, "ts": at / 1000, "s": "p"}

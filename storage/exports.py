@@ -6,10 +6,9 @@ format says if the run is thinned.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Protocol
 
 from core.events import Event
 from storage.export_csv import rounds_csv
@@ -19,24 +18,18 @@ from storage.export_trace import chrome_trace
 __all__ = ["EXPORTS", "Export", "chrome_trace", "events_json", "rounds_csv"]
 
 
-class Writer(Protocol):
-    """`status`: the status if the events have no end: `interrupted`, or `running`."""
-
-    def __call__(self, events: Sequence[Event], status: str = INTERRUPTED, /) -> str: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Export:
-    """One file format: the ending of the name (without a dot), the media type, the function that
-    writes it."""
+    """One file format: the ending of the name (without a dot), the media type, and the function
+    (events, status) -> text. `status`: that of events without an end, by default `interrupted`;
+    the table of rounds does not contain it."""
 
     extension: str
     media_type: str
-    write: Writer
+    write: Callable[..., str]
 
 
-def _rounds(events: Sequence[Event], status: str = INTERRUPTED, /) -> str:
-    """The table of rounds, which does not contain the status."""
+def _rounds(events: Sequence[Event], status: str = INTERRUPTED) -> str:
     return rounds_csv(events)
 
 

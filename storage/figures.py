@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from core.events import RunStats
-from storage.codec import decode_stats, from_json, text_in
+from storage.codec import decode_stats, encode_text, from_json
 from storage.tables import RUN_DRAFTERS
 
 __all__ = ["FIGURES", "figures_of", "fill", "write_drafters"]
@@ -40,7 +40,7 @@ def fill(connection: sqlite3.Connection) -> None:
             connection.execute(
                 f"UPDATE runs SET {assignments} WHERE id = ?", (*values.values(), run)
             )
-        names = [text_in(name) for name in from_json(drafters)]
+        names = [encode_text(name) for name in from_json(drafters)]
         for name in names:
             if name not in keys:
                 query = "INSERT INTO models (name) VALUES (?)"

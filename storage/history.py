@@ -8,15 +8,15 @@ from dataclasses import replace
 from typing import Any
 
 from core.events import Event
-from core.metrics import StatsFold
+from core.metrics import stats_of
 from storage.codec import (
     Fields,
     contiguous,
     decode_end,
     decode_start,
+    decode_text,
     encode_stats,
-    text_back,
-    text_in,
+    encode_text,
 )
 from storage.figures import figures_of
 from storage.process import Process
@@ -41,11 +41,11 @@ def read_events(connection: sqlite3.Connection, run_id: str) -> tuple[Event, ...
     warning says what is missing.
     """
     query = "SELECT * FROM runs WHERE run_id = ?"
-    run = connection.execute(query, (text_in(run_id),)).fetchone()
+    run = connection.execute(query, (encode_text(run_id),)).fetchone()
     if run is None:
         return ()
     names = dict(connection.execute("SELECT id, name FROM models").fetchall())
-    names = {key: text_back(name) for key, name in names.items()}
+    names = {key: decode_text(name) for key, name in names.items()}
     key = (run["id"],)
     models = connection.execute(RUN_MODELS.select, key)
     rows: Mapping[str, Iterable[Fields]] = {
@@ -68,13 +68,13 @@ def mark_interrupted(connection: sqlite3.Connection) -> None:
     If another process ends such a run in the meantime, its end stays.
     """
     for run in connection.execute(RUNNING).fetchall():
-        owner = Process(text_back(run["host"]), run["pid"], run["process_start"])
+        owner = Process(decode_text(run["host"]), run["pid"], run["process_start"])
         if not owner.is_gone(run["last_heartbeat"]):
             continue
         with connection:
-            # The write lock first, then the look: another process may have ended the run meanwhile.
+            # Checked under the write lock: another process may have ended the run meanwhile.
             connection.execute("BEGIN IMMEDIATE")
-            events = read_events(connection, text_back(run["run_id"]))
+            events = read_events(connection, decode_text(run["run_id"]))
             if events and _still_running(connection, run["id"]):
                 update_run(
                     connection, run["id"], _interruption_values(connection, run["id"], events)
@@ -89,13 +89,10 @@ def _still_running(connection: sqlite3.Connection, run: int) -> bool:
 def _interruption_values(
     connection: sqlite3.Connection, run: int, events: tuple[Event, ...]
 ) -> dict[str, Any]:
-    fold = StatsFold()
-    for event in events:
-        fold.observe(event)
-    stats = fold.stats(events[-1].at_ms)
+    stats = stats_of(events)
     return {
         "status": "interrupted",
-        "output": text_in(run_output(connection, run)),
+        "output": encode_text(run_output(connection, run)),
         "stats_json": encode_stats(stats),
         **figures_of(stats),
     }

@@ -1,4 +1,4 @@
-"""Identifies the process that records a run, and tells whether it still runs. Uses no database.
+"""Identifies the process that records a run, and finds whether it still runs. Uses no database.
 
 A process id alone is not enough, since ids are reused: the start time is compared too, and on Linux
 the boot id, since start times count from boot.
@@ -66,7 +66,7 @@ def _linux_mark(pid: int) -> str | None:
         return None
     except OSError:  # absent, or hidden because it is another user's (hidepid)
         return UNKNOWN if _exists(pid) else None
-    # The program's name stands in brackets and may itself hold brackets and blanks.
+    # The program's name is in brackets and may itself have brackets and blanks.
     fields = stat.rpartition(")")[2].split()
     return None if fields[0] in ENDED_STATES else f"{_boot()} {fields[START_FIELD]}"
 

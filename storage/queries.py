@@ -1,4 +1,4 @@
-"""Which past runs a reader asks for, and what a list shows of each: values with their checks."""
+"""Queries for past runs and their results: checked values, and a summary of each run."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from core.config.checks import boolean
 from core.errors import ConfigError
 from core.events import RunStats
 
@@ -73,8 +74,7 @@ class RunQuery:
             if not isinstance(getattr(self, name), str):
                 raise ConfigError.of(name, getattr(self, name), "a name, or empty for all")
         for name in ("noted", "alone"):
-            if not isinstance(getattr(self, name), bool):
-                raise ConfigError.of(name, getattr(self, name), "true or false")
+            boolean(name, getattr(self, name))
         for name in ("since_utc", "until_utc"):
             object.__setattr__(self, name, _moment(name, getattr(self, name)))
 
@@ -112,13 +112,13 @@ class PlainSpeed:
 class RunSummary:
     """One run without its rounds.
 
-    `config`: the whole request as it was run, `asked`: as it was made; `ssms`: the loaded ones in
-    order, whether they drafted or not. `stats`: None while it runs. `num_lost_events` above 0: the
-    log lacks events; the run can be read up to the first missing one. `thinned`: only the accepted
-    paths of its trees are stored; figures and texts are complete. `elsewhere`: it is running in
-    another process. `baseline`: what its speed-up was measured against, or None. `schedules`: the
-    rules that scheduled its rounds, empty if it had its own budget; `num_others`: the most requests
-    served at the same time.
+    `config`: the whole request as it was run, `asked`: as it was submitted; `ssms`: the loaded ones
+    in order, whether they drafted or not. `stats`: None while it runs. `num_lost_events` above 0:
+    the log lacks events; the run can be read up to the first missing one. `thinned`: only the
+    accepted paths of its trees are stored; figures and texts are complete. `elsewhere`: it is
+    running in another process. `baseline`: what its speed-up was measured against, or None.
+    `schedules`: the rules that scheduled its rounds, empty if it had its own budget; `num_others`:
+    the most requests served at the same time.
     """
 
     run_id: str

@@ -25,7 +25,7 @@ from core.events import (
     Trial,
     Verified,
 )
-from storage.codec import Fields, from_json, number_back, text_back
+from storage.codec import Fields, decode_number, decode_text, from_json
 from storage.round_encoder import COMMIT_FIELDS, LOOKUP_FIELDS, TOKEN_FIELDS, RoundEvent
 
 __all__ = ["decode_rounds"]
@@ -44,7 +44,7 @@ class _RoundRows:
         return {
             "run_id": self.run_id,
             "seq": self.values[f"{prefix}_seq"],
-            "at_ms": number_back(self.values[f"{prefix}_at_ms"]),
+            "at_ms": decode_number(self.values[f"{prefix}_at_ms"]),
             "round": self.values["round"],
         }
 
@@ -98,20 +98,20 @@ def _decode_combined(of: _RoundRows) -> Combined:
     nodes, values = of.rows["nodes"], of.values
     proposals: list[list[ProposalRecord]] = [[] for _ in nodes]
     for row in of.rows["proposals"]:
-        score, q = number_back(row["score"]), number_back(row["q"])
+        score, q = decode_number(row["score"]), decode_number(row["q"])
         name = of.model_name(row["model"])
         proposals[row["node"]].append(ProposalRecord(name, score, q, row["rank"]))
     return Combined(
         **of.head("combined"),
         token_ids=_column(nodes, "token_id"),
-        texts=tuple(text_back(row["text"]) for row in nodes),
+        texts=tuple(decode_text(row["text"]) for row in nodes),
         parents=_column(nodes, "parent"),
         depths=_column(nodes, "depth"),
         proposals=tuple(map(tuple, proposals)),
         dropped=tuple((name, i) for name, i in from_json(values["dropped_json"])),
         root_token_id=values["root_token_id"],
-        root_text=text_back(values["root_text"]),
-        # An event's own defaults stand where a round is older than the columns.
+        root_text=decode_text(values["root_text"]),
+        # A round that is older than the columns gets the event's defaults.
         **(_vote_fields(values) if values["combine_rule"] is not None else {}),
     )
 
@@ -119,11 +119,11 @@ def _decode_combined(of: _RoundRows) -> Combined:
 def _vote_fields(values: Fields) -> dict[str, Any]:
     """The combine rule's fields; older rounds do not have these columns."""
     return {
-        "rule": text_back(values["combine_rule"]),
+        "rule": decode_text(values["combine_rule"]),
         "weights": from_json(values["combine_weights_json"]),
         "masses": tuple(from_json(values["masses_json"])),
         "dropped_masses": tuple(from_json(values["dropped_masses_json"])),
-        "winner": text_back(values["winner"]),
+        "winner": decode_text(values["winner"]),
         "origins": tuple(from_json(values["origins_json"] or "[]")),
     }
 
@@ -132,20 +132,20 @@ def _decode_verified(of: _RoundRows) -> Verified:
     nodes, values = of.rows["nodes"], of.values
     return Verified(
         **of.head("verified"),
-        rule=text_back(values["rule"]),
+        rule=decode_text(values["rule"]),
         path=tuple(from_json(values["path_json"])),
         outcomes=_column(nodes, "outcome"),
         own_token_id=values["own_token_id"],
-        own_text=text_back(values["own_text"]),
-        own_kind=text_back(values["own_kind"]),
-        own_probability=number_back(values["own_probability"]),
-        llm_probabilities=tuple(number_back(row["llm_probability"]) for row in nodes),
+        own_text=decode_text(values["own_text"]),
+        own_kind=decode_text(values["own_kind"]),
+        own_probability=decode_number(values["own_probability"]),
+        llm_probabilities=tuple(decode_number(row["llm_probability"]) for row in nodes),
         trials=tuple(
             Trial(
                 row["node"],
                 of.model_name(row["model"]),
-                number_back(row["p"]),
-                number_back(row["q"]),
+                decode_number(row["p"]),
+                decode_number(row["q"]),
                 bool(row["accepted"]),
             )
             for row in of.rows["trials"]
@@ -157,7 +157,7 @@ def _decode_verified(of: _RoundRows) -> Verified:
 def _top(row: Fields) -> TopK:
     return TopK(
         row["node"],
-        text_back(row["source"]),
+        decode_text(row["source"]),
         tuple(from_json(row["token_ids_json"])),
         tuple(from_json(row["texts_json"])),
         tuple(from_json(row["probabilities_json"])),
@@ -166,47 +166,44 @@ def _top(row: Fields) -> TopK:
 
 def _decode_completed(of: _RoundRows) -> RoundCompleted:
     tokens, values = of.rows["tokens"], of.values
+    scheduled = values["scheduled_json"]
     return RoundCompleted(
         **of.head("completed"),
         token_ids=_column(tokens, "token_id"),
-        texts=tuple(text_back(row["text"]) for row in tokens),
-        text_deltas=tuple(text_back(row["text_delta"]) for row in tokens),
+        texts=tuple(decode_text(row["text"]) for row in tokens),
+        text_deltas=tuple(decode_text(row["text_delta"]) for row in tokens),
         weights=from_json(values["weights_json"]),
         temperatures=from_json(values["temperatures_json"]),
         spans=tuple(
             Span(
-                text_back(row["lane"]),
-                text_back(row["name"]),
-                number_back(row["start_ms"]),
-                number_back(row["end_ms"]),
+                decode_text(row["lane"]),
+                decode_text(row["name"]),
+                decode_number(row["start_ms"]),
+                decode_number(row["end_ms"]),
                 row["share"],
             )
             for row in of.rows["spans"]
         ),
         **{name: values[name] for name in COMMIT_FIELDS},
         **(_length_fields(values) if values["length_reason"] is not None else {}),
-        scheduled=_decode_scheduled(values["scheduled_json"]),
+        scheduled=None if scheduled is None else Scheduled(*from_json(scheduled)),
         loads=tuple(Span(*entry) for entry in from_json(values["loads_json"] or "[]")),
         nodes=tuple(NodeTrip(*entry) for entry in from_json(values["nodes_json"] or "[]")),
         traffic=tuple(RankTraffic(*entry) for entry in from_json(values["traffic_json"] or "[]")),
     )
 
 
-def _decode_scheduled(stored: str | None) -> Scheduled | None:
-    return None if stored is None else Scheduled(*from_json(stored))
-
-
 def _length_fields(values: Fields) -> dict[str, Any]:
     """The length policy's fields; older rounds do not have these columns."""
     return {
-        "length_reason": text_back(values["length_reason"]),
+        "length_reason": decode_text(values["length_reason"]),
         "estimates": tuple(Estimate(*entry) for entry in from_json(values["estimates_json"])),
-        "predicted_ms": number_back(values["predicted_ms"]),
+        "predicted_ms": decode_number(values["predicted_ms"]),
         "ahead": tuple(Ahead(*entry) for entry in from_json(values["ahead_json"])),
         "notes": tuple(from_json(values["notes_json"])),
-        "between_ms": number_back(values["between_ms"]),
+        "between_ms": decode_number(values["between_ms"]),
         "routing": tuple(RoutedDrafter(*entry) for entry in from_json(values["routing_json"])),
-        "routing_reason": text_back(values["routing_reason"]),
+        "routing_reason": decode_text(values["routing_reason"]),
     }
 
 

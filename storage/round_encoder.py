@@ -18,7 +18,7 @@ from core.events import (
     Span,
     Verified,
 )
-from storage.codec import text_in, to_json
+from storage.codec import encode_text, to_json
 from storage.tables import ROUND_TABLES, ROUNDS, Rows
 
 __all__ = ["COMMIT_FIELDS", "LOOKUP_FIELDS", "TOKEN_FIELDS", "RoundEvent", "encode_round"]
@@ -103,7 +103,7 @@ class _RoundWriter:
         chances = verified.llm_probabilities if verified else (None,) * size
         columns = (event.parents, event.depths, event.token_ids, event.texts, outcomes, chances)
         self.rows["nodes"] = [
-            (*self.key, node, parent, depth, token, text_in(text), outcome, chance)
+            (*self.key, node, parent, depth, token, encode_text(text), outcome, chance)
             for node, (parent, depth, token, text, outcome, chance) in enumerate(
                 zip(*columns, strict=True)
             )
@@ -117,13 +117,13 @@ class _RoundWriter:
         ]
         self.values.update(
             root_token_id=event.root_token_id,
-            root_text=text_in(event.root_text),
+            root_text=encode_text(event.root_text),
             dropped_json=to_json(event.dropped),
-            combine_rule=text_in(event.rule),
+            combine_rule=encode_text(event.rule),
             combine_weights_json=to_json(event.weights),
             masses_json=to_json(event.masses),
             dropped_masses_json=to_json(event.dropped_masses),
-            winner=text_in(event.winner),
+            winner=encode_text(event.winner),
             origins_json=to_json(event.origins),
             num_nodes=size,
             tree_depth=max(event.depths, default=0),
@@ -141,7 +141,7 @@ class _RoundWriter:
                 *self.key,
                 i,
                 top.node,
-                text_in(top.source),
+                encode_text(top.source),
                 to_json(top.token_ids),
                 to_json(top.texts),
                 to_json(top.probabilities),
@@ -149,11 +149,11 @@ class _RoundWriter:
             for i, top in enumerate(event.top_k)
         ]
         self.values.update(
-            rule=text_in(event.rule),
+            rule=encode_text(event.rule),
             path_json=to_json(event.path),
             own_token_id=event.own_token_id,
-            own_text=text_in(event.own_text),
-            own_kind=text_in(event.own_kind),
+            own_text=encode_text(event.own_text),
+            own_kind=encode_text(event.own_kind),
             own_probability=event.own_probability,
         )
 
@@ -166,14 +166,14 @@ class _RoundWriter:
                 i,
                 event.position + i,
                 token,
-                text_in(text),
-                text_in(delta),
+                encode_text(text),
+                encode_text(delta),
                 "accepted" if i < event.num_accepted else own_kind,
             )
             for i, (token, text, delta) in enumerate(zip(*columns, strict=True))
         ]
         self.rows["spans"] = [
-            (*self.key, i, text_in(s.lane), text_in(s.name), s.start_ms, s.end_ms, s.share)
+            (*self.key, i, encode_text(s.lane), encode_text(s.name), s.start_ms, s.end_ms, s.share)
             for i, s in enumerate(event.spans)
         ]
         for name in COMMIT_FIELDS:
@@ -182,14 +182,14 @@ class _RoundWriter:
             num_new_tokens=len(event.token_ids),
             weights_json=to_json(event.weights),
             temperatures_json=to_json(event.temperatures),
-            length_reason=text_in(event.length_reason),
+            length_reason=encode_text(event.length_reason),
             estimates_json=to_json([dataclasses.astuple(entry) for entry in event.estimates]),
             predicted_ms=event.predicted_ms,
             ahead_json=to_json([dataclasses.astuple(entry) for entry in event.ahead]),
             notes_json=to_json(event.notes),
             between_ms=event.between_ms,
             routing_json=to_json([dataclasses.astuple(entry) for entry in event.routing]),
-            routing_reason=text_in(event.routing_reason),
+            routing_reason=encode_text(event.routing_reason),
         )
         if event.scheduled is not None:
             self.values["scheduled_json"] = to_json(dataclasses.astuple(event.scheduled))

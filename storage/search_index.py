@@ -1,4 +1,4 @@
-"""The full-text index over runs and the triggers that update it. Knows the schema, no run."""
+"""The full-text index over runs and the triggers that update it."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import sqlite3
 import unicodedata
 from typing import Any
 
-from storage.codec import decode_process, decode_stats, from_json, text_back, text_in
+from storage.codec import decode_process, decode_stats, decode_text, encode_text, from_json
 from storage.process import Process
 from storage.queries import (
     NO_DRAFTER,
@@ -62,7 +62,7 @@ Condition = tuple[str, tuple[Any, ...]]
 
 
 def select_runs(connection: sqlite3.Connection, query: RunQuery) -> RunPage:
-    """The page of runs that `query` asks for."""
+    """The page of runs of a query."""
     where, values = _where(connection, query)
     (total,) = connection.execute(f"SELECT count(*) FROM runs WHERE {where}", values).fetchone()
     # Ids first: an index has all columns of this query, so no skipped run is read.
@@ -76,7 +76,7 @@ def select_runs(connection: sqlite3.Connection, query: RunQuery) -> RunPage:
 
 def select_run(connection: sqlite3.Connection, run_id: str) -> RunSummary | None:
     """One run by its id, None if there is none."""
-    row = _select_row(connection, "run_id", text_in(run_id))
+    row = _select_row(connection, "run_id", encode_text(run_id))
     return None if row is None else _summary(connection, row)
 
 
@@ -84,9 +84,9 @@ def select_choices(connection: sqlite3.Connection) -> RunChoices:
     """The names of the models in the log's runs."""
 
     def names(table: str, column: str) -> tuple[str, ...]:
-        held = f"SELECT 1 FROM {table} WHERE {column} = models.id"
-        rows = connection.execute(f"SELECT name FROM models WHERE EXISTS ({held})")
-        return tuple(sorted(text_back(row["name"]) for row in rows))
+        used = f"SELECT 1 FROM {table} WHERE {column} = models.id"
+        rows = connection.execute(f"SELECT name FROM models WHERE EXISTS ({used})")
+        return tuple(sorted(decode_text(row["name"]) for row in rows))
 
     return RunChoices(names("runs", "llm"), names("run_drafters", "model"))
 
@@ -119,7 +119,7 @@ def _field_conditions(connection: sqlite3.Connection, query: RunQuery) -> list[C
     if query.status:
         conditions.append((f"{no_index}status = ?", (query.status,)))
     if query.owner is not None:
-        conditions.append((f"{no_index}owner = ?", (text_in(query.owner),)))
+        conditions.append((f"{no_index}owner = ?", (encode_text(query.owner),)))
     if query.llm:
         conditions.append((f"{no_index}llm = ?", (_model_id(connection, query.llm),)))
     if query.drafter == NO_DRAFTER:
@@ -139,7 +139,9 @@ def _field_conditions(connection: sqlite3.Connection, query: RunQuery) -> list[C
 
 def _model_id(connection: sqlite3.Connection, name: str) -> int:
     """The id of a model or drafter by its name; NO_MODEL, which no row has, for an unknown one."""
-    row = connection.execute("SELECT id FROM models WHERE name = ?", (text_in(name),)).fetchone()
+    row = connection.execute(
+        "SELECT id FROM models WHERE name = ?", (encode_text(name),)
+    ).fetchone()
     return NO_MODEL if row is None else int(row["id"])
 
 
@@ -190,25 +192,25 @@ def _summary(connection: sqlite3.Connection, row: sqlite3.Row) -> RunSummary:
     stats = decode_stats(row["stats_json"]) if row["stats_json"] is not None else None
     running = row["status"] == "running"
     return RunSummary(
-        run_id=text_back(row["run_id"]),
-        created_utc=text_back(row["created_utc"]),
+        run_id=decode_text(row["run_id"]),
+        created_utc=decode_text(row["created_utc"]),
         status=row["status"],
-        prompt=text_back(row["prompt"]),
-        output=run_output(connection, row["id"]) if running else text_back(row["output"]),
-        llm=text_back(row["llm_name"] or ""),
+        prompt=decode_text(row["prompt"]),
+        output=run_output(connection, row["id"]) if running else decode_text(row["output"]),
+        llm=decode_text(row["llm_name"] or ""),
         drafters=tuple(from_json(row["drafters_json"])),
         config=from_json(row["config_json"]),
         seed=row["seed"],
         stats=stats,
-        finish_reason=text_back(row["finish_reason"]),
-        error=text_back(row["error"]),
+        finish_reason=decode_text(row["finish_reason"]),
+        error=decode_text(row["error"]),
         num_rounds=_rounds(connection, row["id"]) if stats is None else stats.num_rounds,
-        owner=text_back(row["owner"]),
-        error_message=text_back(row["error_message"]),
+        owner=decode_text(row["owner"]),
+        error_message=decode_text(row["error_message"]),
         num_lost_events=row["num_lost_events"],
         asked=from_json(row["asked_json"]),
-        ssms=tuple(text_back(name) for name in from_json(row["ssms_json"])),
-        note=text_back(row["note"]),
+        ssms=tuple(decode_text(name) for name in from_json(row["ssms_json"])),
+        note=decode_text(row["note"]),
         thinned=bool(row["thinned"]),
         baseline=_baseline(row),
         **_schedules(connection, row["id"]),
@@ -219,7 +221,7 @@ def _summary(connection: sqlite3.Connection, row: sqlite3.Row) -> RunSummary:
 def _schedules(connection: sqlite3.Connection, run: int) -> dict[str, Any]:
     """The schedules of a run's rounds, and how many other requests were served with it at most."""
     rows = connection.execute(SCHEDULES, (run,)).fetchall()
-    names = tuple(text_back(name) for name, _ in rows if isinstance(name, str))
+    names = tuple(decode_text(name) for name, _ in rows if isinstance(name, str))
     live = max((most for _, most in rows if isinstance(most, int)), default=1)
     return {"schedules": names, "num_others": live - 1}
 
@@ -229,7 +231,7 @@ def _baseline(row: sqlite3.Row) -> PlainSpeed | None:
     if rate is None:
         return None
     blocks = tuple((plain, ours) for plain, ours in from_json(row["baseline_blocks_json"] or "[]"))
-    names = text_back(row["baseline_run_id"]), text_back(row["baseline_note"])
+    names = decode_text(row["baseline_run_id"]), decode_text(row["baseline_note"])
     return PlainSpeed(rate, *names, blocks, bool(row["baseline_same_text"]))
 
 

@@ -13,21 +13,21 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from core.events import EndEvent
 from storage.codec import (
-    EndEvent,
+    decode_text,
     encode_end,
     encode_models,
     encode_start,
-    text_back,
-    text_in,
+    encode_text,
     to_json,
 )
 from storage.database import connect
 from storage.figures import figures_of, write_drafters
-from storage.intake import BaselineRecord, End, Hole, RoundRecord, RunStart, Unit
 from storage.process import Process
 from storage.round_encoder import encode_round
 from storage.tables import ROUND_TABLES, RUN_MODELS, RUNS, Row, TableColumns, merge_rows
+from storage.units import BaselineRecord, End, Hole, RoundRecord, RunStart, Unit
 
 __all__ = ["Sink", "run_output", "update_run"]
 
@@ -133,11 +133,11 @@ class Sink:
         for unit in units:
             if isinstance(unit, End):
                 self._end(connection, unit.event)
-                lose(connection, self._runs[unit.run_id], unit.num_lost)
+                record_loss(connection, self._runs[unit.run_id], unit.num_lost)
             elif isinstance(unit, Hole):
-                lose(connection, self._runs[unit.run_id], unit.num_lost)
+                record_loss(connection, self._runs[unit.run_id], unit.num_lost)
             elif isinstance(unit, BaselineRecord):
-                measured_beside(connection, unit)
+                store_baseline(connection, unit)
 
     def _start(self, connection: sqlite3.Connection, unit: RunStart) -> None:
         # Should the insertion fail, rounds must not go to an earlier run of the same name.
@@ -154,12 +154,12 @@ class Sink:
         run = self._runs[event.run_id]
         output = run_output(connection, run, event.text_tail)
         figures = figures_of(event.stats)
-        update_run(connection, run, {**encode_end(event), **figures, "output": text_in(output)})
+        update_run(connection, run, {**encode_end(event), **figures, "output": encode_text(output)})
 
     def _model_id(self, name: str) -> int:
         """The key of a model's or drafter's name, inserted if it is new."""
         if name not in self._models:
-            connection, stored = self._connect(), text_in(name)
+            connection, stored = self._connect(), encode_text(name)
             connection.execute("INSERT OR IGNORE INTO models (name) VALUES (?)", (stored,))
             row = connection.execute("SELECT id FROM models WHERE name = ?", (stored,)).fetchone()
             self._models[name] = row["id"]
@@ -171,9 +171,9 @@ class Sink:
         if isinstance(unit, (RunStart, BaselineRecord)):  # a second run of the same name; no event
             return True
         run = self._runs.get(unit.run_id, -1)
-        if isinstance(unit, End):  # over, though how cannot be told
+        if isinstance(unit, End):  # it has ended, in an unknown way
             update_run(connection, run, {"status": "interrupted"})
-        return lose(connection, run, unit.num_events)
+        return record_loss(connection, run, unit.num_events)
 
 
 def insert_rows(connection: sqlite3.Connection, table: TableColumns, rows: Sequence[Row]) -> None:
@@ -189,14 +189,14 @@ def insert_rows(connection: sqlite3.Connection, table: TableColumns, rows: Seque
     connection.executemany(table.insert(), rows[whole:])
 
 
-def lose(connection: sqlite3.Connection, run: int, num_lost: int) -> bool:
+def record_loss(connection: sqlite3.Connection, run: int, num_lost: int) -> bool:
     """Records that at least `num_lost` events of a run are missing; False if there is no such
     run."""
     query = "UPDATE runs SET num_lost_events = max(num_lost_events, ?) WHERE id = ?"
     return connection.execute(query, (num_lost, run)).rowcount == 1
 
 
-def measured_beside(connection: sqlite3.Connection, unit: BaselineRecord) -> None:
+def store_baseline(connection: sqlite3.Connection, unit: BaselineRecord) -> None:
     """Stores a run's baseline in place of an earlier one; no effect on a deleted run.
 
     The run is found by its name: it may have ended, in this process or an earlier one.
@@ -209,7 +209,7 @@ def measured_beside(connection: sqlite3.Connection, unit: BaselineRecord) -> Non
             plain.tokens_per_second,
             to_json(plain.blocks),
             int(plain.same_text),
-            *map(text_in, (plain.run_id, plain.note, unit.run_id)),
+            *map(encode_text, (plain.run_id, plain.note, unit.run_id)),
         ),
     )
 
@@ -224,4 +224,4 @@ def run_output(connection: sqlite3.Connection, run: int, text_tail: str = "") ->
     """The text of a run's rounds in the log, followed by `text_tail`."""
     query = "SELECT text_delta FROM tokens WHERE run = ? ORDER BY round, ordinal"
     with closing(connection.execute(query, (run,))) as rows:
-        return "".join([*(text_back(row["text_delta"]) for row in rows), text_tail])
+        return "".join([*(decode_text(row["text_delta"]) for row in rows), text_tail])

@@ -1,7 +1,7 @@
 """RunStore: the log of all runs in one SQLite file; nothing else opens that file.
 
 Events are written by one thread with a queue; each read opens its own short-lived connection, in
-any thread. Knows no widget and no engine. Several processes may use one file.
+any thread. Several processes may use one file.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 
+from core.config.checks import integer
 from core.errors import ConfigError, StoreError, UnknownRunError
 from core.events import Event
-from storage.codec import text_in
+from storage.codec import encode_text
 from storage.database import (
     OPEN_TIMEOUT_S,
     connect,
@@ -25,20 +27,20 @@ from storage.database import (
 )
 from storage.datasette import datasette_command
 from storage.history import mark_interrupted, read_events
-from storage.intake import BaselineRecord
 from storage.process import Process
 from storage.queries import PlainSpeed, RunChoices, RunPage, RunQuery, RunSummary
 from storage.selection import select_choices, select_run, select_runs
 from storage.sink import Sink
 from storage.studies import StudyLog, mark_studies_interrupted
 from storage.thinning import (
-    check_keep,
-    give_back,
+    MOST_KEPT,
     read_retention,
+    release_pages,
     thin_some,
+    upkeep,
     write_retention,
 )
-from storage.upkeep import upkeep_of
+from storage.units import BaselineRecord
 from storage.writer import LogStatus, LogWriter
 
 __all__ = ["RunStore"]
@@ -73,7 +75,7 @@ class RunStore:
         process = Process.current()
         self.studies = StudyLog(self.path, process)
         sink = Sink(self.path, process)
-        self._writer = LogWriter(sink, max_waiting, upkeep_of(self.path))
+        self._writer = LogWriter(sink, max_waiting, partial(upkeep, self.path))
 
     def __enter__(self) -> RunStore:
         return self
@@ -123,7 +125,7 @@ class RunStore:
         self._catch_up()
         with self._write_connection() as connection:
             query = "DELETE FROM runs WHERE run_id = ?"
-            num_deleted = connection.execute(query, (text_in(run_id),)).rowcount
+            num_deleted = connection.execute(query, (encode_text(run_id),)).rowcount
             # The index keeps the words of a deleted row until its segments are merged, the
             # write-ahead log until it is copied back and cut off.
             connection.execute("INSERT INTO runs_fts(runs_fts) VALUES ('optimize')")
@@ -142,7 +144,9 @@ class RunStore:
         self._catch_up()
         with self._write_connection() as connection:
             query = "UPDATE runs SET note = ? WHERE run_id = ?"
-            num_changed = connection.execute(query, (text_in(note), text_in(run_id))).rowcount
+            num_changed = connection.execute(
+                query, (encode_text(note), encode_text(run_id))
+            ).rowcount
         if not num_changed:
             raise self._unknown(run_id)
 
@@ -152,7 +156,7 @@ class RunStore:
         Older ones are thinned in the background, see `thin`. Raises ConfigError, StoreError.
         """
         if keep is not None:
-            check_keep(keep)
+            integer("keep", keep, 0, MOST_KEPT)
         with self._write_connection() as connection:
             write_retention(connection, keep)
         self._writer.tidy()
@@ -164,14 +168,14 @@ class RunStore:
         that are running or have no recorded end are skipped. Other writers may write in between.
         Raises ConfigError, StoreError.
         """
-        check_keep(keep)
+        integer("keep", keep, 0, MOST_KEPT)
         self._catch_up()
         total = 0
         with self._write_connection() as connection:
             while (finished := thin_some(connection, keep)) is not None:
                 total += finished
                 time.sleep(REST_S)
-            while give_back(connection):
+            while release_pages(connection):
                 time.sleep(REST_S)
         return total
 

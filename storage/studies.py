@@ -1,7 +1,7 @@
 """Studies in the log's file: their definition, their state, and the results so far.
 
-Plain values in and out; the package lab knows their meaning. Each call opens its own connection and
-is on disk when it returns; several processes may use one file.
+Plain values in and out; their meaning is defined in the package lab. Each call opens its own
+connection and is on disk when it returns; several processes may use one file.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import StoreError, UnknownStudyError
-from storage.codec import decode_process, from_json, text_back, text_in, to_json
+from storage.codec import decode_process, decode_text, encode_text, from_json, to_json
 from storage.database import OPEN_TIMEOUT_S, connect, explain, read_connection
 from storage.process import Process
 
@@ -34,7 +34,8 @@ RUNNING = "SELECT id, host, pid, process_start, seen_at FROM studies WHERE state
 
 @dataclass(frozen=True, slots=True)
 class StudyRow:
-    """A study in a line of a list: `done` of `total` cells are kept."""
+    """A study in a list: `done` of its `total` cells have results; `elsewhere`: another process
+    measures it."""
 
     study_id: str
     kind: str
@@ -46,7 +47,6 @@ class StudyRow:
     done: int
     total: int
     elsewhere: bool = False
-    """Another process measures it."""
 
 
 class StudyLog:
@@ -61,15 +61,15 @@ class StudyLog:
         """Stores a new study: its `study_id`, `kind`, `title`, `created_utc`, and the rest as JSON.
         Its state is `stopped` until it is claimed."""
         values = {
-            "study_id": text_in(study["study_id"]),
+            "study_id": encode_text(study["study_id"]),
             "kind": study["kind"],
-            "title": text_in(study["title"]),
+            "title": encode_text(study["title"]),
             "created_utc": study["created_utc"],
-            "owner": text_in(owner),
+            "owner": encode_text(owner),
             "state": "stopped",
             "total": total,
             "study_json": to_json(study),
-            **self._whose(),
+            **self._owner_values(),
         }
         names = ", ".join(values)
         marks = ", ".join("?" * len(values))
@@ -80,12 +80,12 @@ class StudyLog:
 
     def set_state(self, study_id: str, state: str, reason: str = "") -> None:
         """Sets a study's state, with this process as its owner. Raises UnknownStudyError."""
-        values = {"state": state, "reason": text_in(reason), **self._whose()}
+        values = {"state": state, "reason": encode_text(reason), **self._owner_values()}
         if state not in STUDY_STATES:
             raise StoreError(f"state is {state!r}: one of {', '.join(STUDY_STATES)}")
         with self._transaction() as connection:
             query = f"UPDATE studies SET {_sets(values)} WHERE study_id = ?"
-            arguments = (*values.values(), text_in(study_id))
+            arguments = (*values.values(), encode_text(study_id))
             if not connection.execute(query, arguments).rowcount:
                 raise _unknown(study_id)
 
@@ -96,7 +96,7 @@ class StudyLog:
             key = _key(connection, study_id)
             if any(self._elsewhere(row) for row in connection.execute(RUNNING)):
                 return False
-            values = {"state": "running", "reason": "", **self._whose()}
+            values = {"state": "running", "reason": "", **self._owner_values()}
             connection.execute(
                 f"UPDATE studies SET {_sets(values)} WHERE id = ?", (*values.values(), key)
             )
@@ -107,27 +107,26 @@ class StudyLog:
         deleted."""
         with self._transaction() as connection:
             query = "UPDATE studies SET seen_at = ? WHERE study_id = ? AND state = 'running'"
-            connection.execute(query, (time.time(), text_in(study_id)))
+            connection.execute(query, (time.time(), encode_text(study_id)))
 
     def keep(self, study_id: str, cell: CellKey, result: dict[str, Any]) -> None:
         """Stores a cell's result, with `run_id` naming its run. An earlier result of the cell
         stays."""
-        contestant, item, repeat = cell
-        run_id = text_in(str(result.get("run_id", "")))
+        run_id = encode_text(str(result.get("run_id", "")))
         with self._transaction() as connection:
             study = _key(connection, study_id)
             connection.execute(
-                # A cell that two servers measured counts once, as it was kept first.
+                # A cell that two servers measured counts once, the first result stays.
                 "INSERT OR IGNORE INTO study_cells"
                 " (study, contestant, item, repeat, run_id, result_json) VALUES (?, ?, ?, ?, ?, ?)",
-                (study, text_in(contestant), text_in(item), repeat, run_id, to_json(result)),
+                (study, *_cell_columns(cell), run_id, to_json(result)),
             )
 
     def delete(self, study_id: str) -> None:
         """Deletes a study and its cells; the runs stay. Raises UnknownStudyError."""
         with self._transaction() as connection:
             query = "DELETE FROM studies WHERE study_id = ?"
-            if not connection.execute(query, (text_in(study_id),)).rowcount:
+            if not connection.execute(query, (encode_text(study_id),)).rowcount:
                 raise _unknown(study_id)
 
     # -- reading --
@@ -140,7 +139,7 @@ class StudyLog:
         if kind:
             where, values = "kind = ?", [kind]
         if owner is not None:
-            where, values = f"{where} AND owner = ?", [*values, text_in(owner)]
+            where, values = f"{where} AND owner = ?", [*values, encode_text(owner)]
         query = (
             f"SELECT {COLUMNS} FROM studies WHERE {where}"
             " ORDER BY created_utc DESC, id DESC LIMIT ? OFFSET ?"
@@ -153,7 +152,7 @@ class StudyLog:
         """One study: its line, and its definition. Raises UnknownStudyError."""
         query = f"SELECT {COLUMNS}, study_json FROM studies WHERE study_id = ?"
         with read_connection(self._path) as connection:
-            row = connection.execute(query, (text_in(study_id),)).fetchone()
+            row = connection.execute(query, (encode_text(study_id),)).fetchone()
         if row is None:
             raise _unknown(study_id)
         return self._row(row), from_json(row["study_json"])
@@ -170,11 +169,10 @@ class StudyLog:
             " JOIN studies ON study_cells.study = studies.id WHERE run_id = ? AND run_id <> ''"
         )
         with read_connection(self._path) as connection:
-            row = connection.execute(query, (text_in(run_id),)).fetchone()
+            row = connection.execute(query, (encode_text(run_id),)).fetchone()
         if row is None:
             return None
-        cell = (text_back(row["contestant"]), text_back(row["item"]), row["repeat"])
-        return text_back(row["study_id"]), cell
+        return decode_text(row["study_id"]), _cell_key(row)
 
     def cells(self, study_id: str) -> tuple[CellKey, ...]:
         """The cells with results, in the order in which they were stored. Raises
@@ -182,18 +180,17 @@ class StudyLog:
         query = "SELECT contestant, item, repeat FROM study_cells WHERE study = ? ORDER BY id"
         with read_connection(self._path) as connection:
             rows = connection.execute(query, (_key(connection, study_id),)).fetchall()
-        return tuple((text_back(r["contestant"]), text_back(r["item"]), r["repeat"]) for r in rows)
+        return tuple(map(_cell_key, rows))
 
     def result(self, study_id: str, cell: CellKey) -> dict[str, Any] | None:
         """One cell's result; None if there is none. Raises UnknownStudyError."""
-        contestant, item, repeat = cell
         query = (
             "SELECT result_json FROM study_cells"
             " WHERE study = ? AND contestant = ? AND item = ? AND repeat = ?"
         )
         with read_connection(self._path) as connection:
-            key = (_key(connection, study_id), text_in(contestant), text_in(item), repeat)
-            row = connection.execute(query, key).fetchone()
+            key = _key(connection, study_id)
+            row = connection.execute(query, (key, *_cell_columns(cell))).fetchone()
         result: dict[str, Any] | None = None if row is None else from_json(row["result_json"])
         return result
 
@@ -205,12 +202,7 @@ class StudyLog:
         )
         with read_connection(self._path) as connection:
             rows = connection.execute(query, (_key(connection, study_id),)).fetchall()
-        return {
-            (text_back(r["contestant"]), text_back(r["item"]), r["repeat"]): from_json(
-                r["result_json"]
-            )
-            for r in rows
-        }
+        return {_cell_key(row): from_json(row["result_json"]) for row in rows}
 
     # -- both --
 
@@ -218,9 +210,10 @@ class StudyLog:
         """Whether another live process measures it."""
         return decode_process(row) != self._process and not _is_orphaned(row)
 
-    def _whose(self) -> dict[str, Any]:
+    def _owner_values(self) -> dict[str, Any]:
+        """The columns that name this process as the owner."""
         return {
-            "host": text_in(self._process.host),
+            "host": encode_text(self._process.host),
             "pid": self._process.pid,
             "process_start": self._process.start,
             "seen_at": time.time(),
@@ -229,13 +222,13 @@ class StudyLog:
     def _row(self, row: sqlite3.Row) -> StudyRow:
         running = row["state"] == "running"
         return StudyRow(
-            study_id=text_back(row["study_id"]),
+            study_id=decode_text(row["study_id"]),
             kind=row["kind"],
-            title=text_back(row["title"]),
+            title=decode_text(row["title"]),
             state=row["state"],
-            reason=text_back(row["reason"]),
+            reason=decode_text(row["reason"]),
             created_utc=row["created_utc"],
-            owner=text_back(row["owner"]),
+            owner=decode_text(row["owner"]),
             done=row["done"],
             total=row["total"],
             elsewhere=running and self._elsewhere(row),
@@ -271,13 +264,22 @@ def _is_orphaned(row: sqlite3.Row) -> bool:
     return decode_process(row).is_gone(row["seen_at"])
 
 
+def _cell_key(row: sqlite3.Row) -> CellKey:
+    return decode_text(row["contestant"]), decode_text(row["item"]), row["repeat"]
+
+
+def _cell_columns(cell: CellKey) -> CellKey:
+    contestant, item, repeat = cell
+    return encode_text(contestant), encode_text(item), repeat
+
+
 def _sets(values: dict[str, Any]) -> str:
     return ", ".join(f"{name} = ?" for name in values)
 
 
 def _key(connection: sqlite3.Connection, study_id: str) -> int:
     query = "SELECT id FROM studies WHERE study_id = ?"
-    row = connection.execute(query, (text_in(study_id),)).fetchone()
+    row = connection.execute(query, (encode_text(study_id),)).fetchone()
     if row is None:
         raise _unknown(study_id)
     return int(row["id"])

@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 # Schedule and `num_live` of a Scheduled in table `rounds`, as m020_schedules has indexed them: as
-# little edited as a migration. What holds a NaN is no valid JSON, and not looked into.
+# little edited as a migration. A value with NaN is no valid JSON and is skipped.
 SCHEDULED_PARTS = tuple(
     f"CASE WHEN json_valid(scheduled_json) THEN json_extract(scheduled_json, '$[{place}]') END"
     for place in (0, 1)

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from storage.codec import Fields, from_json, number_back, text_back, to_json
+from storage.codec import Fields, decode_number, decode_text, from_json, to_json
 from storage.round_encoder import TOKEN_FIELDS
 
 __all__ = ["THINNED", "restore_thinned"]
@@ -83,11 +83,11 @@ def _tokens(nodes: list[Fields], proposals: list[Fields]) -> dict[str, list[Any]
         place.setdefault(row["node"], i)
         entry = (
             node["token_id"],
-            text_back(node["text"]),
+            decode_text(node["text"]),
             place.get(node["parent"], -1),
             node["depth"],
-            number_back(row["score"]),
-            number_back(row["q"]),
+            decode_number(row["score"]),
+            decode_number(row["q"]),
             row["rank"],
         )
         for name, value in zip(TOKEN_FIELDS, entry, strict=True):
@@ -104,7 +104,7 @@ def _path(row: Fields, number: Mapping[int, int]) -> Fields:
 
 
 def _origins(row: Fields, number: Mapping[int, int]) -> str:
-    """The origins of the nodes that were kept; the column still has those of all nodes."""
+    """The origins of the remaining nodes; the column still has those of all nodes."""
     origins = from_json(row["origins_json"] or "[]")
     return to_json([origins[node] for node in number if node < len(origins)])
 

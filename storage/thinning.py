@@ -10,15 +10,25 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
 
-from core.errors import ConfigError
 from storage.codec import from_json, to_json
+from storage.database import connect
 from storage.tables import DRAFTS
 from storage.views_fused import OWN_PROPOSAL
 
-__all__ = ["check_keep", "give_back", "read_retention", "thin_some", "write_retention"]
+__all__ = [
+    "MOST_KEPT",
+    "release_pages",
+    "read_retention",
+    "thin_some",
+    "upkeep",
+    "write_retention",
+]
 
 MOST_KEPT = 10**9
+"""The largest number of runs that `write_retention` may be called with."""
 # Seconds of a transaction: a recording writer waits for no more than this and ROUNDS_AT_ONCE.
 PORTION_S = 0.02
 ROUNDS_AT_ONCE = 32
@@ -26,13 +36,6 @@ PAGES_AT_ONCE = 256
 PAGES_LEFT = 256  # free pages that stay in the file, since new rounds need them soon
 INCREMENTAL = 2
 RETENTION = "retention"
-
-
-def check_keep(keep: object) -> None:
-    """Raises ConfigError if `keep` is not a number of runs."""
-    whole = isinstance(keep, int) and not isinstance(keep, bool)
-    if not whole or not 0 <= keep <= MOST_KEPT:  # type: ignore[operator]
-        raise ConfigError.of("keep", keep, f"a whole number from 0 to {MOST_KEPT}")
 
 
 # -- the setting --
@@ -61,15 +64,15 @@ def thin_some(connection: sqlite3.Connection, keep: int) -> int | None:
     with connection:
         connection.execute("BEGIN IMMEDIATE")
         end = time.monotonic() + PORTION_S  # waiting for the lock does not count
-        if (run := _next(connection, keep)) is None:
+        if (run := _oldest_run(connection, keep)) is None:
             return None
         while run is not None:
             finished += _thin_rounds(connection, run)
-            run = _next(connection, keep) if time.monotonic() < end else None
+            run = _oldest_run(connection, keep) if time.monotonic() < end else None
     return finished
 
 
-def _next(connection: sqlite3.Connection, keep: int) -> int | None:
+def _oldest_run(connection: sqlite3.Connection, keep: int) -> int | None:
     """The key of the oldest run to thin."""
     older, values = "1", tuple[object, ...]()
     if keep:
@@ -98,19 +101,19 @@ def _thin_rounds(connection: sqlite3.Connection, run: int) -> bool:
     # If the number of rounds is a multiple of ROUNDS_AT_ONCE, the run comes again without rounds.
     all_thinned = len(rows) < ROUNDS_AT_ONCE
     if rows:
-        stretch = (run, rows[0]["round"], rows[-1]["round"])
-        _shorten(connection, stretch)
-        _remove(connection, stretch)
-        _empty(connection, run, rows)
+        rounds = (run, rows[0]["round"], rows[-1]["round"])
+        _replace_tokens_by_counts(connection, rounds)
+        _delete_nodes(connection, rounds)
+        _clear_node_data(connection, run, rows)
     connection.execute("UPDATE runs SET thinned = ? WHERE id = ?", (2 if all_thinned else 1, run))
     return all_thinned
 
 
-Stretch = tuple[int, int, int]  # run, first round, last round
+RoundRange = tuple[int, int, int]  # run, first round, last round
 WITHIN = "run = ? AND round BETWEEN ? AND ?"
 
 
-def _shorten(connection: sqlite3.Connection, stretch: Stretch) -> None:
+def _replace_tokens_by_counts(connection: sqlite3.Connection, rounds: RoundRange) -> None:
     """Replace each draft's tokens by counts: its nodes, those with a score, the sum of scores.
 
     The rows are deleted and inserted, since SQLite does not shrink the pages of updated rows.
@@ -121,45 +124,45 @@ def _shorten(connection: sqlite3.Connection, stretch: Stretch) -> None:
         " PARTITION BY round, node, model) AS place FROM proposals JOIN rounds USING (run, round)"
         f" WHERE {OWN_PROPOSAL.format(proposals='proposals')} AND {WITHIN}"
         ") WHERE place = 1 GROUP BY round, model",
-        stretch,
+        rounds,
     )
     counts = {(row[0], row[1]): tuple(row)[2:] for row in totals}
     drafts = connection.execute(
         f"SELECT {', '.join(DRAFTS.columns)} FROM drafts WHERE {WITHIN} ORDER BY round, ordinal",
-        stretch,
+        rounds,
     ).fetchall()
     rows = []
     for draft in drafts:
         short = [*draft]
         short[DRAFTS.columns.index("tokens_json")] = "{}"
         rows.append((*short, *counts.pop((draft["round"], draft["model"]), (0, 0, 0.0))))
-    connection.execute(f"DELETE FROM drafts WHERE {WITHIN}", stretch)
+    connection.execute(f"DELETE FROM drafts WHERE {WITHIN}", rounds)
     names = ", ".join((*DRAFTS.columns, "num_nodes", "num_scored", "sum_scores"))
     places = ", ".join("?" * (len(DRAFTS.columns) + 3))
     connection.executemany(f"INSERT INTO drafts ({names}) VALUES ({places})", rows)
 
 
-def _remove(connection: sqlite3.Connection, stretch: Stretch) -> None:
+def _delete_nodes(connection: sqlite3.Connection, rounds: RoundRange) -> None:
     for table in ("trials", "top_k"):
-        connection.execute(f"DELETE FROM {table} WHERE {WITHIN}", stretch)
+        connection.execute(f"DELETE FROM {table} WHERE {WITHIN}", rounds)
     path = f"SELECT round, value FROM rounds, json_each(path_json) WHERE {WITHIN}"
     # Proposals first: else the foreign key would delete each node's proposals one by one.
     for table in ("proposals", "nodes"):
         connection.execute(
             f"DELETE FROM {table} WHERE {WITHIN} AND (round, node) NOT IN ({path})",
-            (*stretch, *stretch),
+            (*rounds, *rounds),
         )
 
 
-def _empty(connection: sqlite3.Connection, run: int, rows: Sequence[sqlite3.Row]) -> None:
+def _clear_node_data(connection: sqlite3.Connection, run: int, rows: Sequence[sqlite3.Row]) -> None:
     """Removes data about removed nodes from the rows of `rounds`."""
     query = "UPDATE rounds SET thinned = 1, masses_json = ? WHERE run = ? AND round = ?"
     vote_rows = [(_masses(row), run, row["round"]) for row in rows]
     connection.executemany(query, vote_rows)
-    stretch = (run, rows[0]["round"], rows[-1]["round"])
+    rounds = (run, rows[0]["round"], rows[-1]["round"])
     for name in ("dropped_json", "dropped_masses_json"):
         connection.execute(
-            f"UPDATE rounds SET {name} = '[]' WHERE {WITHIN} AND {name} IS NOT NULL", stretch
+            f"UPDATE rounds SET {name} = '[]' WHERE {WITHIN} AND {name} IS NOT NULL", rounds
         )
 
 
@@ -171,10 +174,10 @@ def _masses(row: sqlite3.Row) -> str | None:
     return to_json([masses[node] for node in sorted(path) if node < len(masses)])
 
 
-# -- space --
+# -- space, and both while the log is idle --
 
 
-def give_back(connection: sqlite3.Connection) -> bool:
+def release_pages(connection: sqlite3.Connection) -> bool:
     """Truncates some free pages of the file; False if there are few or the file cannot shrink."""
     (mode,) = connection.execute("PRAGMA auto_vacuum").fetchone()
     (free,) = connection.execute("PRAGMA freelist_count").fetchone()
@@ -184,3 +187,15 @@ def give_back(connection: sqlite3.Connection) -> bool:
     # Not `execute`, which frees a single page: SQLite frees one for each step of the statement.
     connection.executescript(f"PRAGMA incremental_vacuum({pages})")
     return True
+
+
+def upkeep(path: Path) -> bool:
+    """A small part of the maintenance of the log at `path`: thinning by its setting, then returning
+    free pages to the disk. True if there is more to do. Raises sqlite3.Error if it must be retried.
+    """
+    # Other writers go first: nothing here is urgent.
+    with closing(connect(path, timeout=0)) as connection:
+        keep = read_retention(connection)
+        if keep is not None and thin_some(connection, keep) is not None:
+            return True
+        return release_pages(connection)

@@ -12,13 +12,13 @@ import sqlite3
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from core.events import Event
+from core.events import EndEvent, Event
 from storage.database import explain
-from storage.intake import BOUNDARIES, END_EVENTS, BaselineRecord, End, Intake, Unit
 from storage.sink import Sink
-from storage.upkeep import Upkeep
+from storage.units import BOUNDARIES, BaselineRecord, End, Unit, UnitBuilder
 
 __all__ = ["LogStatus", "LogWriter"]
 
@@ -45,9 +45,10 @@ class LogStatus:
 
 
 class LogWriter:
-    """A queue of events and the thread that empties it into a sink."""
+    """A queue of events and the thread that empties it into a sink. `upkeep`: see
+    `storage.thinning.upkeep`."""
 
-    def __init__(self, sink: Sink, max_waiting: int, upkeep: Upkeep) -> None:
+    def __init__(self, sink: Sink, max_waiting: int, upkeep: Callable[[], bool]) -> None:
         self._sink, self._max_waiting, self._upkeep = sink, max_waiting, upkeep
         self._changed = threading.Condition()
         # Guarded by `_changed`:
@@ -57,7 +58,7 @@ class LogWriter:
         self._untidy = True
         self._reason = ""
         # The thread's own:
-        self._intake = Intake()
+        self._builder = UnitBuilder()
         self._units: deque[Unit] = deque()
         self._next_at = 0.0
         self._retry_s = FIRST_RETRY_S
@@ -72,7 +73,7 @@ class LogWriter:
         with self._changed:
             # A run's last event is always queued: without it the run's outcome would be lost.
             full = self._put - self._settled >= self._max_waiting
-            if self._closing or (full and not isinstance(event, (*END_EVENTS, BaselineRecord))):
+            if self._closing or (full and not isinstance(event, EndEvent | BaselineRecord)):
                 self._dropped += 1
                 return
             self._queue.append((event, owner))
@@ -103,7 +104,7 @@ class LogWriter:
             if not self._closing and not self._thread.is_alive():
                 reason = "the thread that writes the log has stopped"
             waiting = self._put - self._settled
-            return LogStatus(bool(reason), reason, waiting, self._dropped + self._intake.dropped)
+            return LogStatus(bool(reason), reason, waiting, self._dropped + self._builder.dropped)
 
     def close(self, timeout: float) -> None:
         """Writes queued events if that is possible within `timeout` (s), and ends the thread."""
@@ -119,7 +120,7 @@ class LogWriter:
         while self._wait():
             self._take()
             self._write()
-            self._look_after()
+            self._do_upkeep()
         self._sink.close()
 
     def _wait(self) -> bool:
@@ -128,16 +129,16 @@ class LogWriter:
         with self._changed:
             idle = max(0.0, self._upkeep_at - time.monotonic()) if self._untidy else None
             self._changed.wait_for(
-                lambda: self._is_hurried() or self._due or bool(self._units), idle
+                lambda: self._writes_now() or self._due or bool(self._units), idle
             )
             # What comes in during the pause goes into the same transaction.
             pause = max(0.0, self._next_at - time.monotonic())
-            self._changed.wait_for(self._is_hurried, pause)
+            self._changed.wait_for(self._writes_now, pause)
             nothing_left = not self._queue and not self._units
             self._due = self._urgent = False
             return not (self._closing and (nothing_left or self._reason))
 
-    def _is_hurried(self) -> bool:
+    def _writes_now(self) -> bool:
         return self._urgent or self._closing
 
     def _take(self) -> None:
@@ -145,7 +146,7 @@ class LogWriter:
             queue, self._queue = self._queue, deque()
             self._taken = self._put
         for event, owner in queue:
-            self._units += self._intake.take(event, owner)
+            self._units += self._builder.add(event, owner)
 
     def _write(self) -> None:
         # In portions, so that a long catching up keeps what it achieved and lets others write.
@@ -158,16 +159,16 @@ class LogWriter:
                 return
             for unit, run_exists in refused:
                 if run_exists:
-                    self._intake.spoil(unit)
+                    self._builder.mark_unwritten(unit)
                 else:
-                    self._intake.forget(unit.run_id)
+                    self._builder.ignore_run(unit.run_id)
             with self._changed:
                 self._untidy = self._untidy or any(isinstance(unit, End) for unit in chunk)
             for _ in chunk:
                 self._units.popleft()
         self._resume()
 
-    def _look_after(self) -> None:
+    def _do_upkeep(self) -> None:
         with self._changed:
             too_early = time.monotonic() < self._upkeep_at
             if not self._untidy or too_early or self._closing or self._reason:

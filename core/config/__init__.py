@@ -7,16 +7,14 @@ from core.config.config import (
     DRAFTS,
     LENGTHS,
     PIPELINES,
-    PRESETS,
     ROUTINGS,
     VERIFIES,
-    WEIGHTS,
     Request,
     SamplingParams,
     SpeculationConfig,
-    lossless_rules,
     recorded_sampling,
 )
+from core.config.mechanisms import PRESETS, WEIGHTS, lossless_rules
 
 __all__ = [
     "COMBINES",

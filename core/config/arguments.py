@@ -1,4 +1,4 @@
-"""Command lines whose errors are one line: what this project's programs parse arguments with."""
+"""Argument parsing of all command lines: every error is one line."""
 
 from __future__ import annotations
 

@@ -1,13 +1,15 @@
 """The node budget: its division among drafters and the depth that it allows.
 
-Decided before anything is drawn, so that sampled drafts stay lossless. Knows shapes, names and
-numbers; no drafter and no tree.
+Decided before anything is drawn, so that sampled drafts stay lossless. Computes with shapes, names
+and numbers only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import accumulate
+from operator import mul
 
 from core.config import SpeculationConfig
 from core.config.mechanisms import combine_rule, draft_kind, is_model_free
@@ -18,11 +20,7 @@ __all__ = ["cut_shape", "max_draft_depth", "node_shares", "shape_nodes"]
 @lru_cache
 def shape_nodes(shape: tuple[int, ...]) -> int:
     """Nodes of a full expansion <k1,...,km>: k1 + k1 k2 + ..."""
-    nodes, width = 0, 1
-    for children in shape:
-        width *= children
-        nodes += width
-    return nodes
+    return sum(accumulate(shape, mul))
 
 
 @lru_cache

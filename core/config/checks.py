@@ -10,6 +10,7 @@ __all__ = [
     "MAX_EXPANSION",
     "MAX_SPECULATION_LENGTH",
     "MAX_TREE_NODES",
+    "boolean",
     "choice",
     "expansion",
     "integer",
@@ -37,8 +38,8 @@ def number(
     low_open: bool = False,
     zero: bool = False,
 ) -> None:
-    """A finite number in [low, high], or (low, high] with `low_open`; `zero` is said to be allowed
-    too (the caller lets it pass)."""
+    """A finite number in [low, high], or (low, high] with `low_open`; with `zero` the message
+    allows 0 too (the caller accepts it)."""
     allowed = f"a number {'above' if low_open else 'from'} {low:g} to {high:g}"
     allowed = f"0 or {allowed}" if zero else allowed
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -46,6 +47,12 @@ def number(
     # NaN compares false with everything, so it is refused here too.
     if not low <= value <= high or (low_open and value == low):
         raise ConfigError.of(field, value, allowed)
+
+
+def boolean(field: str, value: object) -> None:
+    """True or False, not a number."""
+    if not isinstance(value, bool):
+        raise ConfigError.of(field, value, "true or false")
 
 
 def choice(field: str, value: object, allowed: Sequence[str]) -> None:

@@ -1,7 +1,7 @@
 """Request and its configuration: frozen, validated values, presets and the validity matrix.
 
-Knows nothing of models or tensors. `auto` values stay `auto` here; the engine resolves them once
-the models and their measured costs are known, and records what they became.
+Independent of models and tensors. `auto` values stay `auto` here: the engine resolves them once the
+models are loaded and timed, and records the results.
 """
 
 from __future__ import annotations
@@ -10,11 +10,14 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
+from operator import mul
 from typing import Any
 
 from core.config.checks import (
     MAX_SPECULATION_LENGTH,
     MAX_TREE_NODES,
+    boolean,
     choice,
     expansion,
     integer,
@@ -49,14 +52,11 @@ __all__ = [
     "LENGTHS",
     "MAX_TOKEN_ID",
     "PIPELINES",
-    "PRESETS",
     "ROUTINGS",
     "VERIFIES",
-    "WEIGHTS",
     "Request",
     "SamplingParams",
     "SpeculationConfig",
-    "lossless_rules",
     "recorded_sampling",
 ]
 
@@ -107,8 +107,7 @@ class SamplingParams:
         object.__setattr__(self, "stop", names("stop", self.stop, at_most=16))
         for stop in self.stop:
             whole_characters("stop", stop)
-        if not isinstance(self.ignore_eos, bool):
-            raise ConfigError.of("ignore_eos", self.ignore_eos, "true or false")
+        boolean("ignore_eos", self.ignore_eos)
 
     @property
     def greedy(self) -> bool:
@@ -200,20 +199,16 @@ class SpeculationConfig:
         choice("verify", self.verify, choices_of("verify"))
         choice("pipeline", self.pipeline, choices_of("pipeline"))
         self._check_uncut()
-        if not isinstance(self.carry_over, bool):
-            raise ConfigError.of("carry_over", self.carry_over, "true or false")
+        boolean("carry_over", self.carry_over)
         integer("record_top_k", self.record_top_k, 0, 50)
 
     def _check_uncut(self) -> None:
         """Without a budget, an expansion with branches must be short: its tree grows
         exponentially."""
         # A policy that finds the length may choose any up to the maximum.
-        is_given = length_policy(self.length).given
-        longest = self.speculation_length if is_given else self.max_speculation_length
-        nodes, width = 0, 1
-        for children in self.shape(longest):
-            width *= children
-            nodes += width
+        set_by_user = length_policy(self.length).set_by_user
+        longest = self.speculation_length if set_by_user else self.max_speculation_length
+        nodes = sum(accumulate(self.shape(longest), mul))
         if self.max_tree_nodes == "uncut" and nodes > MAX_TREE_NODES:
             raise ConfigError.of(
                 "expansion",
@@ -297,8 +292,8 @@ class SpeculationConfig:
     @property
     def never_drafts(self) -> bool:
         """Plain decoding: no drafters, or a fixed length of 0."""
-        is_given = length_policy(self.length).given
-        return not self.drafters or (is_given and self.speculation_length == 0)
+        set_by_user = length_policy(self.length).set_by_user
+        return not self.drafters or (set_by_user and self.speculation_length == 0)
 
     def to_plain(self) -> dict[str, Any]:
         """Only JSON's own types."""
@@ -329,8 +324,7 @@ class Request:
         object.__setattr__(self, "prompt_token_ids", tuple(self.prompt_token_ids))
         for token_id in self.prompt_token_ids:
             integer("prompt_token_ids", token_id, 0, MAX_TOKEN_ID)
-        if not isinstance(self.chat, bool):
-            raise ConfigError.of("chat", self.chat, "true or false")
+        boolean("chat", self.chat)
         # Only to check it: the request keeps each `auto`, which the engine resolves.
         self.speculation.resolved(self.sampling.temperature)
 

@@ -23,7 +23,7 @@ class NodeSettings:
     the same for engine and nodes; None: nothing is encrypted, loopback addresses only. `cluster`:
     instead of addresses a Ray cluster, in which nodes with the SSMs `ssms` (by default the bundled
     ones) are placed; with a `key_file`, which each machine has under the same name, or fresh keys
-    that Ray hands over."""
+    that Ray distributes."""
 
     addresses: tuple[str, ...] = ()
     key_file: str | None = None

@@ -1,4 +1,4 @@
-"""Offload: how an LLM whose layers do not fit in memory is run: layers are read again each pass."""
+"""Offload: running an LLM that does not fit in memory by streaming its layers in each pass."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from core.config.checks import choice, integer, number
 from core.errors import ConfigError
 
-__all__ = ["FASTEST_MBPS", "MODES", "Offload", "number_of_bytes", "offload_of"]
+__all__ = ["FASTEST_MBPS", "MODES", "Offload", "offload_of"]
 
 MODES = ("host", "disk")
 LARGEST_BYTES, FASTEST_MBPS = 1 << 50, 1e6
@@ -28,14 +28,6 @@ class Offload:
         choice("offload", self.mode, MODES)
         integer("resident", self.resident, 0, LARGEST_BYTES)
         number("offload_mbps", self.mbps, 0, FASTEST_MBPS)
-
-
-def number_of_bytes(text: str) -> int:
-    """A number of bytes as 2000000 or 2e6. Raises ValueError for other texts."""
-    try:
-        return int(float(text))
-    except OverflowError as error:
-        raise ValueError(f"{text} is no number of bytes") from error
 
 
 def offload_of(mode: str | None, resident: Any, mbps: Any) -> Offload | None:

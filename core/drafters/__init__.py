@@ -1,5 +1,5 @@
 """Drafters by name: the loaded SSMs (small speculative models), `ngram`, `suffix`, `table`, and
-those of one's own."""
+user-defined ones."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def make_drafters(
 
 
 def compile_lookups(sequences: Sequence[TokenSequence]) -> None:
-    """Compiles what `suffix` and `table` call, or loads it from numba's cache: seconds in which the
-    first request would wait. The drafters that draft here are thrown away."""
+    """Compiles the functions of `suffix` and `table`, or loads them from numba's cache: else the
+    first request would wait for seconds. The drafters that are made here are discarded."""
     for drafter in (SuffixDrafter(SUFFIX, 64), TableDrafter(TABLE, new_table(4))):
         for sequence in sequences:
             drafter.open(sequence)
@@ -62,7 +62,7 @@ def resolve_drafters(
         if name in ("all", "first"):
             names.extend(every if name == "all" else every[:1])
         elif name == NGRAM and every[0] == SUFFIX and "all" in entries:
-            continue  # `suffix` looks in this text too
+            continue  # `suffix` searches this text too
         elif name in known:
             names.append(name)
         else:

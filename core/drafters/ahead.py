@@ -2,7 +2,7 @@
 
 While the LLM verifies a tree, one SSM scores its nodes and predicts the outcome; then all SSMs
 begin the next round's drafts after the most probable outcomes, all drafts of one SSM in one pass.
-The draft of the outcome that comes true is used at once. Knows neither the LLM nor the round.
+The draft of the outcome that comes true is used at once. Independent of the LLM and the round.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from core.trees.tree import TokenTree
 
 __all__ = ["PassEnded", "AheadDraft", "AheadDrafting", "AheadPlan", "AheadDraftsByName"]
 
-# More outcomes make every pass dearer and add little: the fifth is seldom 3 % probable.
+# More outcomes make every pass slower and add little: the fifth is seldom 3 % probable.
 OUTCOMES = 4
 
 
@@ -166,7 +166,7 @@ class AheadDrafting:
         pass of a request is the k-th level of each of its drafts."""
         ssm, plans = self._ssms[name], self._plans
         begun = [i for i in self._members[name] if name in self.results[i]]
-        members = [i for i in begun if ssm.has_growing([plans[i].sequence])]
+        members = [i for i in begun if ssm.has_growing(plans[i].sequence)]
         if not members:
             return False
         with self._pass(name, members):
@@ -188,7 +188,7 @@ class AheadDrafting:
         span = Timed(name, "ahead", start, time.perf_counter())
         for i in members:
             draft = self._draft_of(i, name)
-            # Kept apart: drafting can be saved time, scoring the tree never is.
+            # Separate, since only drafting can save time in the next round.
             (draft.scoring_timings if scoring else draft.draft_timings).append(span)
 
 

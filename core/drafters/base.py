@@ -1,7 +1,7 @@
 """The Drafter protocol: draft requests in, drafts out.
 
-A drafter serves many sequences and keeps its state of each from `open` to `close`. It never sees
-the engine, the LLM or the other drafters.
+A drafter serves many sequences and keeps its state of each from `open` to `close`. It has no
+access to the engine, the LLM or the other drafters.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class DraftRequest:
 
     @property
     def root_position(self) -> int:
-        """Position of the token that the draft hangs under."""
+        """Position of the draft's root."""
         return self.sequence.root_position + self.beyond
 
     @property
     def worth_starting(self) -> bool:
-        """Whether there is a step to take, and the length policy wants it taken."""
+        """Whether there is a step to draft, and the length policy allows it."""
         return bool(self.shape) and self.continues(1, [1.0])
 
     def continues(self, depth: int, chances: Sequence[float]) -> bool:

@@ -83,10 +83,10 @@ def _step(utilities: torch.Tensor, tokens: torch.Tensor, temperature: torch.Tens
     """The Newton step of beta (rows,) for one token of each row."""
     token_utilities = utilities.gather(1, tokens.clamp(min=0)[:, None])[:, 0].double()
     weights = (utilities / temperature[:, None].to(utilities.dtype)).softmax(-1)
-    # 0 x -inf would be NaN; here masked instead of clamped, since weights are at hand.
+    # 0 x -inf would be NaN; masked instead of clamped: the weights are computed already.
     finite = utilities.masked_fill(weights <= 0, 0.0)
     mean = (weights * finite).sum(-1)
     variance = (weights * (finite - mean[:, None]) ** 2).sum(-1).double()
     step = STEP * (mean.double() - token_utilities) / variance.clamp(min=MIN_CURVATURE)
-    # No step for padding and for tokens that the SSM holds impossible, as in `observe`.
+    # No step for padding and for tokens of probability 0, as in `observe`.
     return torch.where((tokens >= 0) & (token_utilities != float("-inf")), step, 0.0)

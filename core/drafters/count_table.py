@@ -1,13 +1,13 @@
-"""What the LLM wrote behind the last few tokens, counted: a hash table of 64-byte rows.
+"""Counts of the tokens that the LLM wrote after the same few tokens: a hash table of 64-byte rows.
 
-A row belongs to a context of one, two or three tokens and holds its likeliest next tokens. It also
-holds those of the shorter contexts, so that back-off costs no second look-up: a candidate's origin
-is the longest context it was counted behind, which is also what tells, without looking, how long a
-context the table has behind it. This is MicroRec's exchange (arXiv 2010.05894, section 3.3): rows
-that are joined beforehand for look-ups that wait for each other.
+A row belongs to a context of one, two or three tokens and has its likeliest next tokens. It also
+has those of the shorter contexts, so that back-off costs no second look-up: a candidate's origin is
+the longest context after which it was counted, which bounds the context to look up for its own
+children. As in MicroRec (arXiv 2010.05894, section 3.3), rows are joined beforehand in place of
+look-ups that depend on each other.
 
 Memory is constant: where a bucket is full the row of least weight is overwritten. Plain loops over
-arrays: compiled by numba where it is installed.
+arrays, compiled by numba where it is installed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ROW = 2 * CANDIDATES + 2
 _WAYS, _FADING = 4, 4
 # A token that was counted once weighs so much; a row with a heavier candidate is halved.
 ONCE, _HEAVIEST = 64, 1 << 24
-# What shorter contexts say weighs as much as so many tokens.
+# The prior from shorter contexts weighs as much as so many tokens.
 _PRIOR_TOKENS = 3
 _FACTOR, _PRIME = 1103515245, 2147483647
 # Nodes less probable than this are left out.
@@ -123,7 +123,7 @@ def _inherit(table: np.ndarray, row: int, shorter: int) -> None:
 
 @jit
 def _count(table: np.ndarray, row: int, token: int, weight: int, length: int) -> None:
-    """A token was written behind a context of this length."""
+    """Counts a token that was written after a context of this length."""
     least = 0
     for place in range(CANDIDATES):
         entry = table[row, _WEIGHT + place]
@@ -150,9 +150,9 @@ def _count(table: np.ndarray, row: int, token: int, weight: int, length: int) ->
 def count_tokens(
     table: np.ndarray, tokens: np.ndarray, first: int, ids: np.ndarray, weights: np.ndarray
 ) -> None:
-    """Counts, behind the contexts of each of the `tokens` from `first` on, the `ids` (n, k) with
-    their `weights` (n, k), n tokens from `first` on: the token itself as ONCE, or the LLM's
-    likeliest ones, each as ONCE times its probability."""
+    """Counts for the n `tokens` from `first` on, after their contexts, the `ids` (n, k) with their
+    `weights` (n, k): the token itself as ONCE, or the LLM's likeliest ones, each as ONCE times its
+    probability."""
     for at in range(first, tokens.shape[0]):
         shorter = -1
         for length in range(1, min(LONGEST_CONTEXT, at) + 1):
@@ -195,7 +195,7 @@ def insert_rows(table: np.ndarray, rows: np.ndarray) -> None:
 
 
 def own_weights(table: np.ndarray) -> np.ndarray:
-    """Of each row the weight (rows) of what was counted behind its own context, in tokens."""
+    """Each row's weight (rows) of the tokens counted after its own context, in tokens."""
     entries = table[:, _WEIGHT:_HASH]
     own = (entries & 3) == table[:, _LENGTH, None]
     return np.asarray(((entries >> 2) * own).sum(1) / ONCE)
@@ -203,20 +203,20 @@ def own_weights(table: np.ndarray) -> np.ndarray:
 
 @jit
 def _row_behind(table: np.ndarray, path: np.ndarray, end: int, longest: int) -> tuple[int, int]:
-    """The row of the longest context that ends `path[:end]`, at most `longest` tokens, and how many
-    rows were looked for; -1: none has one."""
-    looked = 0
+    """The row of the longest context that ends `path[:end]`, at most `longest` tokens, or -1; and
+    the number of look-ups."""
+    num_lookups = 0
     for length in range(min(longest, end), 0, -1):
-        looked += 1
+        num_lookups += 1
         row = _find(table, _hash_of(path, end, length), length)
         if row >= 0:
-            return row, looked
-    return -1, looked
+            return row, num_lookups
+    return -1, num_lookups
 
 
 class _Candidates(NamedTuple):
     """Scratch of a draft, rows (n): of each candidate its token, the candidate above it (-1: the
-    text's end), its depth, the length of the context that it was counted behind; its place in the
+    text's end), its depth, the length of the context after which it was counted; its place in the
     draft, `_WAITING` before it has one; the product of the scores down to it, and its score."""
 
     tokens: np.ndarray
@@ -233,7 +233,7 @@ _WAITING = -1
 
 @jit
 def _write_path(found: _Candidates, node: int, tail: np.ndarray, path: np.ndarray) -> int:
-    """The tokens down to `node`, behind those of `tail`; returns their number."""
+    """Writes `tail` and the tokens down to `node` to `path`; returns their number."""
     end = tail.shape[0]
     for i in range(end):
         path[i] = tail[i]
@@ -250,7 +250,7 @@ def _write_path(found: _Candidates, node: int, tail: np.ndarray, path: np.ndarra
 def _add_row(
     found: _Candidates, count: int, node: int, table: np.ndarray, row: int, rates: np.ndarray
 ) -> int:
-    """A row's tokens become candidates behind `node`; returns the number of all candidates. Score:
+    """Adds a row's tokens as candidates after `node`; returns the number of all candidates. Score:
     a token's share of its row's weight, times `rates[context length]`."""
     depth, before = 1, 1.0
     if node >= 0:
@@ -294,15 +294,15 @@ def _rank(found: _Candidates, count: int, node: int) -> int:
 
 @jit
 def _exclude_siblings(found: _Candidates, count: int, node: int, place: int) -> None:
-    """Gives them a place that is none of the draft's: they wait no more."""
+    """Gives the siblings of `node` a place outside the draft, so that they are never added."""
     for other in range(count):
         if other != node and found.parents[other] == found.parents[node]:
             found.places[other] = place
 
 
 @jit
-def _goes_on(found: _Candidates, node: int, depth: int, ends: np.ndarray) -> bool:
-    """Whether something may follow `node`."""
+def _may_extend(found: _Candidates, node: int, depth: int, ends: np.ndarray) -> bool:
+    """Whether `node` may have children."""
     if node < 0:
         return depth > 0
     for end in ends:
@@ -325,9 +325,9 @@ def grow_tree(
     path: np.ndarray,
     nodes: np.ndarray,
 ) -> tuple[int, int]:
-    """The `budget` likeliest nodes behind `tail`, the last LONGEST_CONTEXT tokens of a text;
-    parents first, at most `depth` deep, with `chain` one child each. Behind a token of `ends`
-    nothing follows.
+    """The `budget` likeliest nodes after `tail`, the last LONGEST_CONTEXT tokens of a text;
+    parents first, at most `depth` deep, with `chain` one child each. A token of `ends` has no
+    children.
 
     Fills `nodes` with rows of token, parent, score, rank among siblings, context length, share;
     returns their number and that of the look-ups. Scratch: `numbers` (5, n) int64 and `chances`
@@ -336,15 +336,15 @@ def grow_tree(
     found = _Candidates(
         numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], chances[0], chances[1]
     )
-    size, count, looked, node = 0, 0, 0, -1
+    size, count, num_lookups, node = 0, 0, 0, -1
     while size < budget:
-        if _goes_on(found, node, depth, ends):
-            # Behind a candidate that was counted behind n tokens there is a row of n + 1.
+        if _may_extend(found, node, depth, ends):
+            # A candidate that was counted after n tokens ends a context of n + 1.
             longest = LONGEST_CONTEXT
             if node >= 0:
                 longest = min(found.contexts[node] + 1, LONGEST_CONTEXT)
             row, rows_read = _row_behind(table, path, _write_path(found, node, tail, path), longest)
-            looked += rows_read
+            num_lookups += rows_read
             if row >= 0:
                 count = _add_row(found, count, node, table, row, rates)
         node = _likeliest(found, count)
@@ -361,4 +361,4 @@ def grow_tree(
             _exclude_siblings(found, count, node, budget)
         found.places[node] = size
         size += 1
-    return size, looked
+    return size, num_lookups

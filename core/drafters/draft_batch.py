@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import accumulate, zip_longest
+from operator import mul
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -91,7 +92,7 @@ def _is_packable(slot: DraftSlot) -> bool:
     request, sampling = slot.request, slot.request.sequence.sampling
     if request.kind not in COMPILED_KINDS or slot.limits is None or not slot.shape:
         return False
-    if sampling.penalizes:  # the kernel knows no text beyond the tokens it has to read
+    if sampling.penalizes:  # the kernel has only the tokens that it is to read
         return False
     if not slot.is_coupled:
         return True
@@ -112,7 +113,8 @@ def workspace_for(slots: Sequence[DraftSlot]) -> DraftLimits:
 
     # A pass is either the catch-up, over all unread tokens, or one level of all drafts.
     lacking = sum(len(slot.request.sequence.tokens) - slot.num_read for slot in slots)
-    levels = [_level_sizes(slot.shape) for slot in slots]
+    # Nodes of each level: k1, k1 k2, ...
+    levels = [list(accumulate(slot.shape, mul)) for slot in slots]
     # Levels run in lock-step: level l of the call is level l of every draft that is that deep.
     widest = max(map(sum, zip_longest(*levels, fillvalue=0)))
     # Nodes that get KV slots and rows of logits: all but the deepest level.
@@ -120,10 +122,6 @@ def workspace_for(slots: Sequence[DraftSlot]) -> DraftLimits:
     ends = (len(p.request.sequence.tokens) + own for p, own in zip(slots, fed, strict=True))
     most = max(sum(sizes) for sizes in levels)
     return DraftLimits(max(lacking, widest), len(slots) + sum(fed), most, max(ends))
-
-
-def _level_sizes(shape: tuple[int, ...]) -> list[int]:
-    return [math.prod(shape[: level + 1]) for level in range(len(shape))]
 
 
 def pack(slots: Sequence[DraftSlot], noise: NoiseBuffer) -> DraftBatch:
@@ -171,7 +169,7 @@ def pack(slots: Sequence[DraftSlot], noise: NoiseBuffer) -> DraftBatch:
 
 class NoiseBuffer:
     """The Gumbel noise of all positions that children may have, in one array. It is computed level
-    by level as the kernel asks for it, since a draft may end early."""
+    by level, before the kernel reads it, since a draft may end early."""
 
     def __init__(self) -> None:
         self._at: dict[tuple[str, int], int] = {}

@@ -1,11 +1,11 @@
-"""FusedDrafting: confidence-based token fusion (CoSine): several SSMs draft one trunk in lock-step.
+"""Fused drafts: confidence-based token fusion (CoSine): several SSMs draft one trunk in lock-step.
 
 At each position every SSM proposes one token after each of its two live branches, its own chain and
 the trunk, in one batched pass. The trunk goes on with the proposal of the highest calibrated score
 (ties: drafter order), which every SSM is fed; what it did not choose stays as side leaves. Of all
 nodes the most probable paths are kept, within the node budget and K (m + 1) for m SSMs and K steps.
 
-No single SSM's q stands behind a fused token, so only `greedy` and `match` are lossless. `weighted`
+A fused token was not drawn from one SSM's q, so only `greedy` and `match` are lossless. `weighted`
 (ours): a score counts times the SSM's share of the highest weight, in the choice of the trunk and
 of the nodes that are kept, so that an SSM that is sure and wrong gets neither.
 """
@@ -13,7 +13,7 @@ of the nodes that are kept, so that an SSM that is sure and wrong gets neither.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -29,7 +29,7 @@ from core.trees.draft import Draft
 from core.trees.sampling import penalize_repetition
 from core.trees.tree import ROOT, path_of
 
-__all__ = ["FusedDrafting"]
+__all__ = ["draft_fused"]
 
 
 @dataclass
@@ -104,7 +104,8 @@ class _FusedSsm:
             return rows
         token_ids = [tree.token_ids[node] for node in tips]
         parents = [self.places[tree.parents[node]] for node in tips]
-        places, rows = yield from self.drafter.feed_steps(self.request, token_ids, parents)
+        state = self.drafter.state(self.request)
+        ((places, rows),) = yield from self.drafter.feeder.feed_nodes([(state, token_ids, parents)])
         self.places.update(zip(tips, places, strict=True))
         return rows
 
@@ -122,8 +123,7 @@ class _FusedSsm:
         position = self.request.root_position + depth
         calibration = self.drafter.calibration(sequence)
         frontier = Frontier(logits, position, (), sampling, sequence.noise, calibration)
-        rule = proposer(self.request.kind, greedy=sampling.greedy)
-        (children,) = rule.propose([frontier], [1])
+        (children,) = proposer(self.request.kind, greedy=sampling.greedy)([frontier], [1])
         for tip in tips:
             self.rows[tip] = len(self.rows)
         self.logits.append(logits)
@@ -153,7 +153,7 @@ class _FusedSsm:
             token_ids,
             [number[tree.parents[node]] for node in nodes],
             scores[rows, token_ids].tolist() if nodes else [],
-            # No q stands behind a fused token; rules that read q refuse these drafts.
+            # A fused token has no q; rules that read q refuse these drafts.
             [1.0] * len(nodes),
             # Rank 0: its own proposals; the rest of the trunk it was only fed.
             [0 if node in self.proposed else 1 for node in nodes],
@@ -166,54 +166,46 @@ class _FusedSsm:
         )
 
 
-class FusedDrafting:
-    """Drafts with the loaded SSMs, by name."""
+def draft_fused(
+    ssms: Mapping[str, SsmDrafter], pool: PooledRequest, *, weighted: bool
+) -> list[Draft]:
+    """One draft per SSM: the trunk and its own side leaves. `ssms`: the loaded ones, by name.
 
-    def __init__(self, ssms: Mapping[str, SsmDrafter]) -> None:
-        self._ssms = ssms
+    Raises DrafterError with the name of an SSM that fails; the others' states are restored.
+    """
+    fitting = fitting_requests(pool, ssms)
+    highest = max((weight for _, weight in fitting), default=0.0) or 1.0
+    members = [
+        _FusedSsm(ssms[request.name], request, weight / highest if weighted else 1.0)
+        for request, weight in fitting
+    ]
+    if not members:
+        return [Draft() for _ in pool.requests]
+    tree = _Trie()
+    request = members[0].request
+    try:
+        for depth in range(1, len(request.shape) + 1):
+            if depth > 1 and not _continues(tree, request, depth):
+                break
+            _extend(tree, members, depth)
+    except DrafterError:
+        # What was fed in this call is in every row, also of those that did not fail.
+        for member in members:
+            member.drafter.drop_pending(member.request)
+        raise
+    best = tree.best(min(request.budget, len(request.shape) * (len(members) + 1)))
+    drafts = {member.request.index: member.draft(tree, best) for member in members}
+    return [drafts.get(request.index, Draft()) for request in pool.requests]
 
-    def draft(self, pool: PooledRequest, *, weighted: bool) -> list[Draft]:
-        """One draft per SSM: the trunk and its own side leaves.
 
-        Raises DrafterError with the name of an SSM that fails; the others' states are restored.
-        """
-        fitting = fitting_requests(pool, self._ssms)
-        highest = max((weight for _, weight in fitting), default=0.0) or 1.0
-        members = [
-            _FusedSsm(self._ssms[request.name], request, weight / highest if weighted else 1.0)
-            for request, weight in fitting
-        ]
-        if not members:
-            return [Draft() for _ in pool.requests]
-        tree = _Trie()
-        steps, budget = len(members[0].request.shape), members[0].request.budget
-        try:
-            for depth in self._depths(tree, members, steps):
-                _extend(tree, members, depth)
-        except DrafterError:
-            # What was fed in this call is in every row, also of those that did not fail.
-            for member in members:
-                member.drafter.forget(member.request)
-            raise
-        best = tree.best(min(budget, steps * (len(members) + 1)))
-        drafts = {member.request.index: member.draft(tree, best) for member in members}
-        return [drafts.get(request.index, Draft()) for request in pool.requests]
-
-    def _depths(self, tree: _Trie, members: list[_FusedSsm], steps: int) -> Iterator[int]:
-        """Depths from 1, while the trunk goes on and the length policy wants another step."""
-        request = members[0].request
-        ends = request.sequence.eos_ids
-        for depth in range(1, steps + 1):
-            if depth > 1:
-                tip = tree.trunk[-1] if len(tree.trunk) == depth - 1 else ROOT
-                if tip == ROOT or tree.token_ids[tip] in ends:
-                    return
-                # As in a chain (`Growth`): a token's own score says whether it has children, its
-                # path's probability whether another pass is worth its time.
-                grows = _grows(request, tree.trunk_scores[-1])
-                if not grows or not request.continues(depth, [math.prod(tree.trunk_scores)]):
-                    return
-            yield depth
+def _continues(tree: _Trie, request: DraftRequest, depth: int) -> bool:
+    """Whether the trunk has reached `depth` - 1, and the length policy allows another step."""
+    if len(tree.trunk) < depth - 1 or tree.token_ids[tree.trunk[-1]] in request.sequence.eos_ids:
+        return False
+    # As in a chain (`Growth`): a token's own score says whether it has children, its path's
+    # probability whether another pass is worth its time.
+    grows = _grows(request, tree.trunk_scores[-1])
+    return grows and request.continues(depth, [math.prod(tree.trunk_scores)])
 
 
 def _grows(request: DraftRequest, score: float) -> bool:
@@ -235,13 +227,9 @@ def _extend(tree: _Trie, members: list[_FusedSsm], depth: int) -> None:
     best, best_score, highest, winner = ROOT, 0.0, 0.0, 0
     for member in members:
         name = member.drafter.name
-        work = works[name]
-        if work.error is not None:
-            raise DrafterError(name, work.error) from work.error
-        assert work.result is not None
-        share = work.share(work.start, work.end)
-        member.timings.append(Timed(name, stage, work.start, work.end, share))
-        proposals = member.propose(tree, tips[name], work.result, depth)
+        logits = works[name].take_result(name)
+        member.timings.append(works[name].timing(name, stage))
+        proposals = member.propose(tree, tips[name], logits, depth)
         fused, score = proposals[0]
         # Strictly: of equal ones the first in drafter order.
         if score * member.weight > highest:

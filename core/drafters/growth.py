@@ -1,7 +1,7 @@
 """Growth: builds one draft tree pass by pass, in layers (SpecInfer's expansion) or best first.
 
-From the logits of its frontier a growth adds children and sets the next frontier. Knows no model:
-`SsmDrafter` makes the passes, for the growths of many sequences in lock-step.
+From the logits of its frontier a growth adds children and sets the next frontier. Independent of
+the model: `SsmDrafter` makes the passes, for the growths of many sequences in lock-step.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from core.config.mechanisms import draft_kind
 from core.drafters.base import DraftRequest
 from core.drafters.calibration import Calibration
-from core.drafters.proposers import Frontier, Proposals, Proposer, proposer
+from core.drafters.proposers import Child, Frontier, Proposals, Proposer, proposer
 from core.trees.draft import Draft
 from core.trees.sampling import penalize_repetition
 from core.trees.tree import ROOT, path_of
@@ -47,7 +47,7 @@ class Growth(ABC):
         # Ranks from the root down. They are the key of a node's noise, so a draft made ahead draws
         # the tokens that one made in its round would.
         self._paths: dict[int, tuple[int, ...]] = {ROOT: ()}
-        self.proposer = proposer(request.kind, greedy=request.sequence.sampling.greedy)
+        self.propose = proposer(request.kind, greedy=request.sequence.sampling.greedy)
         self._logits: list[torch.Tensor] = []
         self._utilities: list[torch.Tensor] = []
         self._q: list[torch.Tensor] = []
@@ -93,11 +93,6 @@ class Growth(ABC):
             logits = penalize_repetition(logits, penalty, sequence.tokens, paths)
         return Frontier(logits, position, keys, sequence.sampling, sequence.noise, self.calibration)
 
-    def absorb_proposals(self, logits: torch.Tensor, proposals: Proposals) -> None:
-        """`absorb` with children that were chosen by these logits, the `Frontier`'s."""
-        self.grow(logits, proposals)
-        self.frontier = self._next()
-
     def adopt(self, request: DraftRequest) -> bool:
         """Continues for another request, by its budget and stop rule; False, with nothing changed,
         if its tree would begin with other nodes."""
@@ -107,9 +102,9 @@ class Growth(ABC):
         self.frontier = self._next()
         return True
 
-    def grow(self, logits: torch.Tensor, proposals: Proposals) -> None:
-        """Adds the frontier's children as nodes. `logits` (n, V): the rows that they were chosen
-        from."""
+    def add_level(self, logits: torch.Tensor, proposals: Proposals) -> None:
+        """Adds the frontier's children as nodes and sets the next frontier. `logits` (n, V): the
+        rows that they were chosen from."""
         for i, node in enumerate(self.frontier):
             # The verifier reads q of the node's children from this row.
             self.out.rows[node] = self._num_rows + i
@@ -120,21 +115,22 @@ class Growth(ABC):
         if proposals.q is not None:
             self._q.append(proposals.q)
         self.new_nodes = [
-            self.add(parent, rank, child.token_id, child.score, child.q)
+            self._add(parent, rank, child)
             for parent, children in zip(self.frontier, proposals.children, strict=True)
             for rank, child in enumerate(children)
         ]
+        self.frontier = self._next()
 
-    def add(self, parent: int, rank: int, token_id: int, score: float, q: float) -> int:
+    def _add(self, parent: int, rank: int, child: Child) -> int:
         """A new node; returns its number."""
         node = len(self.out)
-        self.out.token_ids.append(token_id)
+        self.out.token_ids.append(child.token_id)
         self.out.parents.append(parent)
-        self.out.scores.append(score)
-        self.out.qs.append(q)
+        self.out.scores.append(child.score)
+        self.out.qs.append(child.q)
         self.out.ranks.append(rank)
         self.depth_of[node] = self.depth_of[parent] + 1
-        self.value[node] = self.value[parent] * score
+        self.value[node] = self.value[parent] * child.score
         self._paths[node] = (*self._paths[parent], rank)
         return node
 
@@ -250,17 +246,14 @@ def _best_first_width(request: DraftRequest) -> int:
 
 def absorb_all(growths: Sequence[Growth], logits: Sequence[torch.Tensor]) -> None:
     """`absorb` for several growths; those with the same proposer choose children in one call."""
-    # Proposers hold no state, so growths whose proposers are of one type can share a call.
-    by_proposer: dict[type[Proposer], list[int]] = {}
+    by_proposer: dict[Proposer, list[int]] = {}
     for i, growth in enumerate(growths):
-        by_proposer.setdefault(type(growth.proposer), []).append(i)
-    for indices in by_proposer.values():
+        by_proposer.setdefault(growth.propose, []).append(i)
+    for propose, indices in by_proposer.items():
         frontiers = [growths[i].proposer_input(logits[i]) for i in indices]
-        all_proposals = growths[indices[0]].proposer.propose(
-            frontiers, [growths[i].width for i in indices]
-        )
+        all_proposals = propose(frontiers, [growths[i].width for i in indices])
         for i, frontier, proposals in zip(indices, frontiers, all_proposals, strict=True):
-            growths[i].absorb_proposals(frontier.logits, proposals)
+            growths[i].add_level(frontier.logits, proposals)
 
 
 def best_nodes(

@@ -14,7 +14,8 @@ from typing import Generic, TypeVar
 
 import torch
 
-from core.errors import MODEL_FAULTS
+from core.errors import MODEL_FAULTS, DrafterError
+from core.events.parts import Timed
 from core.models.protocol import Feed, LanguageModel
 from core.models.stacking import LogitsOrError, batched_forward, common_stack
 
@@ -68,6 +69,17 @@ class StepsRun(Generic[T]):
             for since, until, share in self.charges
         )
         return min(1.0, spent / (end - start)) if end > start else 1.0
+
+    def timing(self, lane: str, stage: str) -> Timed:
+        """The span from the first to the last pass, with the share of it spent on these steps."""
+        return Timed(lane, stage, self.start, self.end, self.share(self.start, self.end))
+
+    def take_result(self, name: str) -> T:
+        """The result. Raises DrafterError with the name of the SSM if the steps failed."""
+        if self.error is not None:
+            raise DrafterError(name, self.error) from self.error
+        assert self.result is not None
+        return self.result
 
     def advance(self, passed: LogitsOrError | None) -> None:
         """Runs to the next feeds. `passed`: the last pass's logits or error, None at first."""

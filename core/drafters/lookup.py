@@ -18,7 +18,7 @@ from core.sequence import TokenSequence
 from core.trees.draft import Draft
 from core.trees.tree import ROOT
 
-__all__ = ["LookupDrafter", "LookupState", "draft_of", "has_children", "likelihoods_of"]
+__all__ = ["LookupDrafter", "LookupState", "has_children"]
 
 
 @dataclass(kw_only=True)
@@ -32,8 +32,8 @@ State = TypeVar("State", bound=LookupState)
 
 
 class LookupDrafter(ABC, Generic[State]):
-    """See Drafter. A subclass finds the nodes, and may extend LookupState. `learns`: whether it
-    wants the texts of finished runs, see `learn`."""
+    """See Drafter. A subclass finds the nodes, and may extend LookupState. `learns`: whether
+    `learn` uses the texts of finished runs."""
 
     def __init__(self, name: str, *, learns: bool = True) -> None:
         self._name = name
@@ -61,8 +61,18 @@ class LookupDrafter(ABC, Generic[State]):
     def commit(
         self, sequence: TokenSequence, draft: Draft | None, token_ids: tuple[int, ...]
     ) -> None:
-        if sequence.run_id in self._states:
-            self._note_likelihoods(sequence, draft, token_ids)
+        state = self._states.get(sequence.run_id)
+        if state is None:
+            return
+        path = draft.walk(token_ids) if draft is not None else []
+        if needs_likelihoods(sequence.speculation):
+            state.likelihoods += _likelihoods(draft, path, len(token_ids))
+        if draft is not None:
+            self._observe(state, draft, path, rejected=len(path) < len(token_ids))
+
+    def _observe(self, state: State, draft: Draft, path: Sequence[int], *, rejected: bool) -> None:
+        """Updates the acceptance statistics. `path`: the accepted nodes; `rejected`: the children
+        of the last of them were verified too, and none was accepted."""
 
     def close(self, sequence: TokenSequence) -> None:
         self._states.pop(sequence.run_id, None)
@@ -75,19 +85,22 @@ class LookupDrafter(ABC, Generic[State]):
         for request in requests:
             start = time.perf_counter()
             nodes = self.nodes_for(request) if request.worth_starting else np.empty((0, 4))
-            span = Timed(self._name, "draft", start, time.perf_counter())
-            drafts.append(draft_of(nodes, span))
+            timing = Timed(self._name, "draft", start, time.perf_counter())
+            # All columns in one call: the call takes as long as converting a column.
+            token_ids, parents, _, ranks, *lookup = nodes.astype(np.int64).T.tolist()
+            drafts.append(
+                Draft(
+                    token_ids=token_ids,
+                    parents=parents,
+                    scores=nodes[:, 2].tolist(),
+                    qs=[1.0] * len(nodes),
+                    ranks=ranks,
+                    timings=(timing,),
+                    contexts=tuple(lookup[0]) if lookup else (),
+                    shares=tuple(nodes[:, 5].tolist()) if lookup else (),
+                )
+            )
         return drafts
-
-    def _note_likelihoods(
-        self, sequence: TokenSequence, draft: Draft | None, token_ids: tuple[int, ...]
-    ) -> list[int]:
-        """Records the likelihoods of the committed tokens if the run needs them; returns the
-        draft's nodes along these tokens."""
-        path = draft.walk(token_ids) if draft is not None else []
-        if needs_likelihoods(sequence.speculation):
-            self._states[sequence.run_id].likelihoods += likelihoods_of(draft, path, len(token_ids))
-        return path
 
     def temperature(self, sequence: TokenSequence) -> float:
         return 1.0
@@ -100,28 +113,12 @@ class LookupDrafter(ABC, Generic[State]):
         return likelihoods
 
 
-def draft_of(nodes: np.ndarray, span: Timed) -> Draft:
-    """The draft of the rows `nodes`, see `LookupDrafter.nodes_for`."""
-    # All columns in one call: the call takes as long as converting a column.
-    token_ids, parents, _, ranks, *shown = nodes.astype(np.int64).T.tolist()
-    return Draft(
-        token_ids=token_ids,
-        parents=parents,
-        scores=nodes[:, 2].tolist(),
-        qs=[1.0] * len(nodes),
-        ranks=ranks,
-        timings=(span,),
-        contexts=tuple(shown[0]) if shown else (),
-        shares=tuple(nodes[:, 5].tolist()) if shown else (),
-    )
-
-
 def has_children(draft: Draft, path: Sequence[int]) -> bool:
     """Whether the draft has a node below the last one of `path`, a path from the root."""
     return (path[-1] if path else ROOT) in draft.parents
 
 
-def likelihoods_of(draft: Draft | None, path: Sequence[int], count: int) -> list[float]:
+def _likelihoods(draft: Draft | None, path: Sequence[int], count: int) -> list[float]:
     """The probabilities that the draft gave to `count` committed tokens, of which it proposed the
     nodes `path`; 0 for the first token that it predicted wrongly, NaN after it."""
     if draft is None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -63,7 +64,10 @@ class NativeDrafting:
         for numbered in stacks.values():
             # The kernel expects drafts in the order of the stacked weights.
             numbered.sort(key=lambda one: one[1].member)
-            drafts = _draft_slots([slot for _, slot in numbered])
+            drafts, of_stack = None, [slot for _, slot in numbered]
+            if can_batch(of_stack):
+                with suppress(*EXPECTED_ERRORS):
+                    drafts = native_drafts(of_stack)
             if drafts is None:
                 for _, slot in numbered:
                     by_name.pop(slot.ssm.name, None)
@@ -71,16 +75,6 @@ class NativeDrafting:
             for (number, slot), draft in zip(numbered, drafts, strict=True):
                 by_name[slot.ssm.name][number] = draft
         return by_name
-
-
-def _draft_slots(slots: Sequence[DraftSlot]) -> list[Draft] | None:
-    """The drafts of one stack's slots; None if they cannot be served, or a pass failed."""
-    if not can_batch(slots):
-        return None
-    try:
-        return native_drafts(slots)
-    except EXPECTED_ERRORS:
-        return None
 
 
 def _slots(ssm: SsmDrafter, requests: Sequence[DraftRequest]) -> list[tuple[int, DraftSlot]] | None:
@@ -121,8 +115,8 @@ def native_drafts(slots: Sequence[DraftSlot]) -> list[Draft]:
     began = time.perf_counter()
     models = slots[0].models
     noise = NoiseBuffer()
-    # One call for all levels; between two passes it asks for the noise of the level that is chosen
-    # next.
+    # One call for all levels; between two passes it calls `fill_level` for the noise of the next
+    # level.
     outputs = models.runner.drafts(pack(slots, noise), workspace_for(slots), noise.fill_level)
     grown = [_Draft.of(slot, i, outputs) for i, slot in enumerate(slots)]
     # Checked before `write_back`: lock-step can still serve the requests, and finds which SSM is to
@@ -165,11 +159,11 @@ class _Draft:
         rows = grown.rows[i, : fed + 1]
         contiguous = int(rows[-1]) - int(rows[0]) == fed  # then a view instead of a copy
         at = slice(int(rows[0]), int(rows[-1]) + 1) if contiguous else rows
-        logits = slot.ssm.pad_logits(result.logits[at])
+        logits = slot.ssm.feeder.pad_logits(result.logits[at])
         utilities = None
         if slot.is_coupled:
             outputs = grown.utilities.reshape(len(result.logits), -1)[at, : result.logits.shape[1]]
-            utilities = slot.ssm.pad_logits(torch.from_numpy(outputs))
+            utilities = slot.ssm.feeder.pad_logits(torch.from_numpy(outputs))
         return cls(
             slot, token_ids, parents, grown.scores[i, :count].tolist(), ranks,
             grown.fed[i, :fed].tolist(), logits, utilities, grown.moments[at].tolist(), passes,

@@ -1,4 +1,4 @@
-"""PooledDrafting: several SSMs draft one tree together, in lock-step on one shared frontier.
+"""Pooled drafts: several SSMs draft one tree together, in lock-step on one shared frontier.
 
 At each step a token's score is softmax(sum of w_i log score_i), the weighted geometric mean of the
 SSMs' probabilities (a logarithmic opinion pool). Each SSM is fed every node, and gets a draft of
@@ -15,13 +15,13 @@ import torch
 from core.drafters.base import DraftRequest
 from core.drafters.calibration import Calibration
 from core.drafters.growth import Growth, new_growth
-from core.drafters.lockstep import Steps, StepsRun, run_all
+from core.drafters.lockstep import Steps, run_all
 from core.drafters.ssm import SsmDrafter
 from core.errors import DrafterError
 from core.events.parts import Timed
 from core.trees.draft import Draft
 
-__all__ = ["PooledDrafting", "PooledRequest", "fitting_requests"]
+__all__ = ["PooledRequest", "draft_pooled", "fitting_requests"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +48,9 @@ class _PooledSsm:
         if growth is None:
             (rows,) = yield from self.drafter.catch_up_steps([self.request])
         else:
-            rows = yield from self.drafter.frontier_steps(self.request, growth)
+            state = self.drafter.state(self.request)
+            (rows,) = yield from self.drafter.feeder.feed_frontiers([(state, [growth])])
         return rows
-
-    def take_result(self, work: StepsRun[torch.Tensor], stage: str) -> torch.Tensor:
-        """The logits that the steps returned. Raises DrafterError if they failed."""
-        if work.error is not None:
-            raise DrafterError(self.drafter.name, work.error) from work.error
-        assert work.result is not None
-        start, end = work.start, work.end
-        self.timings.append(Timed(self.drafter.name, stage, start, end, work.share(start, end)))
-        self.rows.append(work.result)
-        return work.result
 
     def own_draft(self, common: Draft) -> Draft:
         """The common tree with this SSM's own scores and logits."""
@@ -76,44 +67,33 @@ class _PooledSsm:
         )
 
 
-class PooledDrafting:
-    """Drafts with the loaded SSMs, by name."""
+def draft_pooled(ssms: Mapping[str, SsmDrafter], pool: PooledRequest) -> list[Draft]:
+    """One draft per SSM: the same nodes with the scores of each. `ssms`: the loaded ones, by name.
 
-    def __init__(self, ssms: Mapping[str, SsmDrafter]) -> None:
-        self._ssms = ssms
-
-    def draft(self, pool: PooledRequest) -> list[Draft]:
-        """One draft per SSM: the same nodes with the scores of each.
-
-        Raises DrafterError with the name of an SSM that fails; the others' states are restored.
-        """
-        members = self._members(pool)
-        if not members:
-            return [Draft() for _ in pool.requests]
-        # The members' logits are calibrated already, so their pool is not.
-        # One tree for all: it is grown by the pooled logits, with the first member's request.
-        growth = new_growth(members[0].request, Calibration())
-        try:
-            growth.absorb(_pooled_logits(members, None))
-            while growth.frontier:
-                growth.absorb(_pooled_logits(members, growth))
-        except DrafterError:
-            for member in members:
-                member.drafter.forget(member.request)
-            raise
-        common = growth.draft()
-        own_drafts = {member.request.index: member.own_draft(common) for member in members}
-        return [own_drafts.get(request.index, Draft()) for request in pool.requests]
-
-    def _members(self, pool: PooledRequest) -> list[_PooledSsm]:
-        """The SSMs that take part, weights normalized."""
-        # Normalized over all requests of the pool: an SSM that cannot take part leaves the others'
-        # ratio as it was.
-        total = sum(pool.weights)
-        return [
-            _PooledSsm(self._ssms[request.name], request, weight / total)
-            for request, weight in fitting_requests(pool, self._ssms)
-        ]
+    Raises DrafterError with the name of an SSM that fails; the others' states are restored.
+    """
+    # Normalized over all requests of the pool: an SSM that cannot take part leaves the others'
+    # ratio as it was.
+    total = sum(pool.weights)
+    members = [
+        _PooledSsm(ssms[request.name], request, weight / total)
+        for request, weight in fitting_requests(pool, ssms)
+    ]
+    if not members:
+        return [Draft() for _ in pool.requests]
+    # One tree for all, with the first member's request. The pooled logits are calibrated already.
+    growth = new_growth(members[0].request, Calibration())
+    try:
+        growth.absorb(_pooled_logits(members, None))
+        while growth.frontier:
+            growth.absorb(_pooled_logits(members, growth))
+    except DrafterError:
+        for member in members:
+            member.drafter.drop_pending(member.request)
+        raise
+    common = growth.draft()
+    own_drafts = {member.request.index: member.own_draft(common) for member in members}
+    return [own_drafts.get(request.index, Draft()) for request in pool.requests]
 
 
 def fitting_requests(
@@ -135,9 +115,12 @@ def _pooled_logits(members: list[_PooledSsm], growth: Growth | None) -> torch.Te
     stage = "catch_up" if growth is None else "draft"
     parts = []
     for member in members:
+        name = member.drafter.name
+        rows = works[name].take_result(name)
+        member.timings.append(works[name].timing(name, stage))
+        member.rows.append(rows)
         temperature = member.drafter.calibration(member.request.sequence).temperature
-        logits = member.take_result(works[member.drafter.name], stage) / temperature
         # log prod p_i^w_i, not normalized: the softmax of the scores does that.
-        parts.append(member.share * logits.log_softmax(dim=-1))
+        parts.append(member.share * (rows / temperature).log_softmax(dim=-1))
     # 0 x -inf is NaN: an SSM of weight 0 whose vocabulary lacks the token.
     return torch.stack(parts).sum(dim=0).nan_to_num(nan=float("-inf"))

@@ -6,10 +6,9 @@ SpecInfer 3.1 (expansion), Gumbel-top-k (arXiv 1903.06059) for draws without rep
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, islice
-from typing import Protocol
+from itertools import islice
 
 import torch
 
@@ -18,7 +17,17 @@ from core.drafters.calibration import Calibration, scores_of
 from core.trees.noise import Key, Noise, choose_distinct
 from core.trees.sampling import process_logits, to_probabilities
 
-__all__ = ["Child", "Frontier", "Proposals", "Proposer", "split_rows", "proposer"]
+__all__ = [
+    "Child",
+    "Frontier",
+    "Proposals",
+    "Proposer",
+    "coupled",
+    "proposer",
+    "sampled",
+    "sampled_iid",
+    "top_k",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,103 +65,83 @@ class Proposals:
     q: torch.Tensor | None = None
 
 
-class Proposer(Protocol):
-    """`propose(frontiers, widths)`: up to a frontier's width of children for each of its nodes;
-    what each frontier gets does not depend on the others."""
-
-    def propose(self, frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Proposals]: ...
+Proposer = Callable[[Sequence[Frontier], Sequence[int]], list[Proposals]]
+"""(frontiers, widths) -> up to a frontier's width of children for each of its nodes; the children
+of each frontier do not depend on the other frontiers."""
 
 
-class TopKProposer:
+def top_k(frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Proposals]:
     """The most probable tokens; deterministic, so q is one-hot."""
-
-    def propose(self, frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Proposals]:
-        # One call over the frontiers of all growths, (sum of n, V).
-        logits = _concat([one.logits for one in frontiers])
-        return [Proposals(children) for children in _top_children(logits, frontiers, widths)]
+    # One call over the frontiers of all growths, (sum of n, V).
+    logits = _concat([one.logits for one in frontiers])
+    return [Proposals(children) for children in _top_children(logits, frontiers, widths)]
 
 
-class CoupledProposer:
+def coupled(frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Proposals]:
     """Top-k of log q + G(position), G the target's own noise: under `match` the LLM will take the
-    arg max of log p + G, so what p and q share is proposed exactly when it will be chosen."""
-
-    def propose(self, frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Proposals]:
-        # With the request's temperature, top-k and top-p: the noise is added to what the LLM will
-        # be compared by.
-        log_q = _log_processed(frontiers)
-        sizes = [len(one.logits) for one in frontiers]
-        noise = [
-            one.noise.gumbel(one.position).expand(size, -1)
-            for one, size in zip(frontiers, sizes, strict=True)
-        ]
-        utilities = log_q + _concat(noise)
-        proposals = zip(
-            _top_children(utilities, frontiers, widths), split_rows(utilities, sizes), strict=True
-        )
-        return [Proposals(children, utilities=own) for children, own in proposals]
+    arg max of log p + G, so a token that p and q agree on is proposed exactly when it is chosen."""
+    # With the request's temperature, top-k and top-p, like the LLM's own scores.
+    log_q = _log_processed(frontiers)
+    sizes = [len(one.logits) for one in frontiers]
+    noise = [
+        one.noise.gumbel(one.position).expand(size, -1)
+        for one, size in zip(frontiers, sizes, strict=True)
+    ]
+    utilities = log_q + _concat(noise)
+    proposals = zip(
+        _top_children(utilities, frontiers, widths), torch.split(utilities, sizes), strict=True
+    )
+    return [Proposals(children, utilities=own) for children, own in proposals]
 
 
-class SampledProposer:
+def sampled(frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Proposals]:
     """Draws from q without replacement (Gumbel-top-k, in its sorted order)."""
-
-    def propose(self, frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Proposals]:
-        return [self._draw(one, width) for one, width in zip(frontiers, widths, strict=True)]
-
-    def _draw(self, frontier: Frontier, width: int) -> Proposals:
-        # Drawn from the processed distribution, scored by the unprocessed one.
-        q = to_probabilities(process_logits(frontier.logits, frontier.sampling))
-        scores = frontier.calibration.scores(frontier.logits)
-        children = []
-        for row, key in enumerate(frontier.keys):
-            drawn = choose_distinct(frontier.noise, q[row], width, key)
-            left = 1.0
-            family = []
-            for token_id in drawn:
-                mass = float(q[row, token_id])
-                # q among what is left: q[y] / (1 - q of the siblings drawn before).
-                family.append(Child(token_id, float(scores[row, token_id]), mass / left))
-                # Rounding may leave nothing, or less.
-                left = max(left - mass, mass * 1e-12)
-            children.append(family)
-        return Proposals(children, q=q)
+    return [_draw(*each, distinct=True) for each in zip(frontiers, widths, strict=True)]
 
 
-class IidProposer:
+def sampled_iid(frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Proposals]:
     """Independent draws from q; a token may be drawn, and will be tried, more than once."""
-
-    def propose(self, frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Proposals]:
-        return [self._draw(one, width) for one, width in zip(frontiers, widths, strict=True)]
-
-    def _draw(self, frontier: Frontier, width: int) -> Proposals:
-        q = to_probabilities(process_logits(frontier.logits, frontier.sampling))
-        scores = frontier.calibration.scores(frontier.logits)
-        children = []
-        for row, key in enumerate(frontier.keys):
-            drawn = [frontier.noise.choose(q[row], (*key, attempt)) for attempt in range(width)]
-            children.append([Child(t, float(scores[row, t]), float(q[row, t])) for t in drawn])
-        return Proposals(children, q=q)
+    return [_draw(*each, distinct=False) for each in zip(frontiers, widths, strict=True)]
 
 
 def proposer(kind: str, *, greedy: bool) -> Proposer:
     """The proposer of a resolved draft kind. `best_first` and fusion choose as topk, above
     T = 0 as coupled."""
-    by_temperature: type[Proposer] = TopKProposer if greedy else CoupledProposer
-    makers: dict[str, type[Proposer]] = {
-        "topk": TopKProposer,
-        "coupled": CoupledProposer,
-        "sampled": SampledProposer,
-        "sampled_iid": IidProposer,
+    by_temperature = top_k if greedy else coupled
+    proposers: dict[str, Proposer] = {
+        "topk": top_k,
+        "coupled": coupled,
+        "sampled": sampled,
+        "sampled_iid": sampled_iid,
         "best_first": by_temperature,
         "fused": by_temperature,
         "fused_credit": by_temperature,
     }
-    return makers[kind]()
+    return proposers[kind]
 
 
-def split_rows(rows: torch.Tensor, counts: Sequence[int]) -> list[torch.Tensor]:
-    """Splits concatenated rows into parts of these lengths; views."""
-    ends = list(accumulate(counts))
-    return [rows[end - count : end] for count, end in zip(counts, ends, strict=True)]
+def _draw(frontier: Frontier, width: int, *, distinct: bool) -> Proposals:
+    """`width` draws for each node, without replacement if `distinct`."""
+    # Drawn from the processed distribution, scored by the unprocessed one.
+    q = to_probabilities(process_logits(frontier.logits, frontier.sampling))
+    scores = frontier.calibration.scores(frontier.logits)
+    children = []
+    for row, key in enumerate(frontier.keys):
+        if distinct:
+            drawn = choose_distinct(frontier.noise, q[row], width, key)
+        else:
+            drawn = [frontier.noise.choose(q[row], (*key, attempt)) for attempt in range(width)]
+        left = 1.0
+        family = []
+        for token_id in drawn:
+            mass = float(q[row, token_id])
+            # Without replacement: q[y] / (1 - q of the siblings drawn before).
+            family.append(Child(token_id, float(scores[row, token_id]), mass / left))
+            if distinct:
+                # Rounding may leave nothing, or less.
+                left = max(left - mass, mass * 1e-12)
+        children.append(family)
+    return Proposals(children, q=q)
 
 
 def _concat(parts: Sequence[torch.Tensor]) -> torch.Tensor:

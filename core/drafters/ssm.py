@@ -48,11 +48,11 @@ NO_TOKEN = -1
 
 
 class SsmDrafter:
-    """See Drafter. `vocab_size` is the LLM's."""
+    """See Drafter. `vocab_size` is the LLM's. `feeder`: makes the model's passes."""
 
     def __init__(self, name: str, model: LanguageModel, vocab_size: int) -> None:
         self._name = name
-        self._feeder = Feeder(model, vocab_size)
+        self.feeder = Feeder(model, vocab_size)
         self._states: dict[str, SsmState] = {}
         self._carried = Calibration()
 
@@ -63,21 +63,21 @@ class SsmDrafter:
     @property
     def model(self) -> LanguageModel:
         """The model that makes the passes."""
-        return self._feeder.model
+        return self.feeder.model
 
     @property
     def context_length(self) -> int:
         """The model's, in tokens."""
-        return self._feeder.model.context_length
+        return self.feeder.model.context_length
 
     @property
     def vocab_size(self) -> int:
         """The LLM's."""
-        return self._feeder.vocab_size
+        return self.feeder.vocab_size
 
     def open(self, sequence: TokenSequence) -> tuple[Timed, ...]:
         carried = self._carried.copy() if sequence.speculation.carry_over else Calibration()
-        row = self._feeder.model.open_row()
+        row = self.feeder.model.open_row()
         # Registered before anything can fail, so that `close` finds the row.
         state = SsmState(row, carried, scored_until=len(sequence.tokens))
         self._states[sequence.run_id] = state
@@ -89,10 +89,10 @@ class SsmDrafter:
         num_scored = SCORED_PROMPT if needs_likelihoods(sequence.speculation) else 0
         state.scored_until = max(0, len(tokens) - num_scored) + 1
         for end in _chunk_ends(len(tokens), num_scored):
-            first = self._feeder.model.length(row) + 1
+            first = self.feeder.model.length(row) + 1
             last_only = first < state.scored_until
-            feed = self._feeder.text_feed(state, tokens[:end], last_only=last_only)
-            (logits,) = self._run_unbatched(self._feeder.feed_text([state], [feed]))
+            feed = self.feeder.text_feed(state, tokens[:end], last_only=last_only)
+            (logits,) = self._run_unbatched(self.feeder.feed_text([state], [feed]))
             if not last_only:
                 state.record_likelihoods(logits, sequence.tokens, first)
         state.pending = PendingTrie()  # the last token, the root, is fed by the first draft
@@ -102,7 +102,7 @@ class SsmDrafter:
         """Log-probabilities of a text's last `window` tokens without the first of them, computed in
         a temporary row. 24 tokens find the domain of 50 of the 60 development prompts, 48 tokens
         that of 53."""
-        return self._feeder.score_tokens(token_ids[-window:])
+        return self.feeder.score_tokens(token_ids[-window:])
 
     def own_tokens(
         self, sequence: TokenSequence, token_ids: Sequence[int], first: int
@@ -111,7 +111,7 @@ class SsmDrafter:
         sampling and the noise of `sequence`; fewer where its context ends. Uses a temporary row."""
         tokens: list[int] = []
         sampling, noise = sequence.sampling, sequence.noise
-        own_proposer = proposer(OWN_KIND, greedy=sampling.greedy)
+        propose_own = proposer(OWN_KIND, greedy=sampling.greedy)
 
         def propose(logits: torch.Tensor, start: int) -> None:
             if sampling.penalizes:
@@ -122,11 +122,11 @@ class SsmDrafter:
                 Frontier(logits[i : i + 1], start + i, (), sampling, noise, Calibration())
                 for i in range(len(logits))
             ]
-            for proposals in own_proposer.propose(frontiers, [1] * len(frontiers)):
+            for proposals in propose_own(frontiers, [1] * len(frontiers)):
                 (children,) = proposals.children
                 tokens.append(children[0].token_id if children else NO_TOKEN)
 
-        yield from self._feeder.read_text(token_ids[: self.context_length], first, propose)
+        yield from self.feeder.read_text(token_ids[: self.context_length], first, propose)
         return tokens
 
     def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
@@ -171,7 +171,7 @@ class SsmDrafter:
             # Before the commit, which drops the pending nodes' logits.
             state.record_pending_likelihoods(token_ids, sequence.tokens)
         if draft is None:
-            self._feeder.drop_pending(state)
+            self.feeder.drop_pending(state)
             state.pending = PendingTrie()  # its root logits belong to an earlier token
             return
         # A fused round has committed on the device, calibration included.
@@ -179,12 +179,12 @@ class SsmDrafter:
             state.calibration.temperature = draft.next_temperature
             return
         _update_calibration(state.calibration, draft, token_ids)
-        self._feeder.commit(state, token_ids)
+        self.feeder.commit(state, token_ids)
 
     def close(self, sequence: TokenSequence) -> None:
         state = self._states.pop(sequence.run_id, None)
         if state is not None:
-            self._feeder.model.close_row(state.row)
+            self.feeder.model.close_row(state.row)
             if sequence.speculation.carry_over:
                 # The run that ends last decides what the next one starts with.
                 self._carried = state.calibration
@@ -211,7 +211,7 @@ class SsmDrafter:
         """Logits after the root and every node of each tree, (1 + nodes, V), by one pass over the
         nodes that are not pending yet."""
         states = [(self._states[one.run_id], tree) for one, tree in trees]
-        return self._run_unbatched(self._feeder.feed_trees(states))
+        return self._run_unbatched(self.feeder.feed_trees(states))
 
     def begin_ahead(
         self, plans: Sequence[tuple[TokenSequence, Sequence[tuple[tuple[int, ...], DraftRequest]]]]
@@ -226,7 +226,7 @@ class SsmDrafter:
             ends.append(places)
         # Usually only an outcome's last token is not pending: its path was fed with the tree.
         if fed := [one for one in to_begin if one[1]]:
-            self._run_unbatched(self._feeder.feed_nodes(fed))
+            self._run_unbatched(self.feeder.feed_nodes(fed))
         for (state, _, _), (_, outcomes), places in zip(to_begin, plans, ends, strict=True):
             for (tokens, request), place in zip(outcomes, places, strict=True):
                 growth = self.new_growth(request, assumed=tokens)
@@ -236,19 +236,16 @@ class SsmDrafter:
                 growth.absorb(state.pending.logits[place][None])
                 state.drafts_by_outcome[tokens] = growth
 
-    def has_growing(self, sequences: Sequence[TokenSequence]) -> bool:
+    def has_growing(self, sequence: TokenSequence) -> bool:
         """Whether a draft made ahead needs another pass."""
-        states = [self._states[sequence.run_id] for sequence in sequences]
-        return any(
-            growth.frontier for state in states for growth in state.drafts_by_outcome.values()
-        )
+        growths = self._states[sequence.run_id].drafts_by_outcome.values()
+        return any(growth.frontier for growth in growths)
 
     def extend_ahead(self, sequences: Sequence[TokenSequence]) -> None:
-        """One more pass for all unfinished drafts made ahead."""
+        """One more pass for the unfinished drafts made ahead, of which each sequence has some."""
         states = [self._states[sequence.run_id] for sequence in sequences]
         groups = [(s, [g for g in s.drafts_by_outcome.values() if g.frontier]) for s in states]
-        to_extend = [(state, growing) for state, growing in groups if growing]
-        self._run_unbatched(self._feeder.extend_growths(to_extend))
+        self._run_unbatched(self.feeder.extend_growths(groups))
 
     def drafts_ahead(self, sequence: TokenSequence) -> dict[tuple[int, ...], Draft]:
         """The drafts made ahead so far, by outcome (the tokens that would be committed)."""
@@ -284,30 +281,17 @@ class SsmDrafter:
         feeds = []
         for state, sequence in zip(states, sequences, strict=True):
             last_only = not needs_likelihoods(sequence.speculation)
-            feeds.append(self._feeder.text_feed(state, sequence.tokens, last_only=last_only))
+            feeds.append(self.feeder.text_feed(state, sequence.tokens, last_only=last_only))
         # Row 0 of the logits predicts the token after the first one fed.
-        firsts = [self._feeder.model.length(state.row) + 1 for state in states]
-        logits = yield from self._feeder.feed_text(states, feeds)
+        firsts = [self.feeder.model.length(state.row) + 1 for state in states]
+        logits = yield from self.feeder.feed_text(states, feeds)
         for i, (state, sequence) in enumerate(zip(states, sequences, strict=True)):
             if not feeds[i].last_only:
                 state.record_likelihoods(logits[i], sequence.tokens, firsts[i])
 
-    def frontier_steps(self, request: DraftRequest, growth: Growth) -> Steps[torch.Tensor]:
-        """One pass over a growth's frontier; its logits (n, V)."""
-        frontier = yield from self._feeder.feed_frontiers([(self.state(request), [growth])])
-        return frontier[0]
-
-    def feed_steps(
-        self, request: DraftRequest, token_ids: list[int], parents: list[int]
-    ) -> Steps[tuple[list[int], torch.Tensor]]:
-        """One pass over new nodes below fed ones (`parents`: their places); the nodes' places and
-        logits (n, V)."""
-        fed = yield from self._feeder.feed_nodes([(self.state(request), token_ids, parents)])
-        return fed[0]
-
-    def forget(self, request: DraftRequest) -> None:
+    def drop_pending(self, request: DraftRequest) -> None:
         """Drops the row's pending nodes."""
-        self._feeder.drop_pending(self.state(request))
+        self.feeder.drop_pending(self.state(request))
 
     def calibration(self, sequence: TokenSequence) -> Calibration:
         """The calibration of its scores for this sequence."""
@@ -326,7 +310,7 @@ class SsmDrafter:
         return fresh
 
     def _run_unbatched(self, steps: Steps[T]) -> T:
-        return run_steps(self._feeder.model, steps)
+        return run_steps(self.feeder.model, steps)
 
     def _grow(
         self, growths: dict[int, Growth], requests: dict[int, DraftRequest]
@@ -338,16 +322,12 @@ class SsmDrafter:
             for i in active:
                 passes[i] += 1
             groups = [(self.state(requests[i]), [growths[i]]) for i in active]
-            yield from self._feeder.extend_growths(groups)
+            yield from self.feeder.extend_growths(groups)
         return passes
 
     def new_growth(self, request: DraftRequest, assumed: tuple[int, ...] = ()) -> Growth:
         """An empty growth with the sequence's calibration."""
         return new_growth(request, self.state(request).calibration, assumed)
-
-    def pad_logits(self, logits: torch.Tensor) -> torch.Tensor:
-        """The model's logits (n, its vocabulary), padded or cut to the LLM's: (n, V)."""
-        return self._feeder.pad_logits(logits)
 
     def has_state(self, sequence: TokenSequence) -> bool:
         """Whether the sequence is open here."""

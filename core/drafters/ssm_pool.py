@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
+from core.config.mechanisms import draft_kind
 from core.drafters.ahead import AheadDrafting, AheadDraftsByName, AheadPlan, PassEnded
 from core.drafters.base import DraftRequest, Drafts
-from core.drafters.fused_drafting import FusedDrafting
+from core.drafters.fused_drafting import draft_fused
 from core.drafters.lockstep import StepsRun, run_all
 from core.drafters.native_drafting import NativeDrafting
-from core.drafters.pooled_drafting import PooledDrafting, PooledRequest
+from core.drafters.pooled_drafting import PooledRequest, draft_pooled
 from core.drafters.ssm import AUDITION, SsmDrafter
 from core.events.parts import Timed
 from core.models.protocol import LanguageModel
@@ -38,8 +39,6 @@ class SsmPool:
 
     def __init__(self, models: Mapping[str, LanguageModel], vocab_size: int) -> None:
         self.ssms = {name: SsmDrafter(name, model, vocab_size) for name, model in models.items()}
-        self._pooled = PooledDrafting(self.ssms)
-        self._fused = FusedDrafting(self.ssms)
         self.batched: BatchedDrafting = NativeDrafting(self.ssms)
 
     def draft(self, by_ssm: Mapping[str, Sequence[DraftRequest]]) -> dict[str, Drafts]:
@@ -53,13 +52,13 @@ class SsmPool:
         }
         return drafts | {name: _drafts_or_error(work) for name, work in run_all(steps).items()}
 
-    def draft_pooled(self, request: PooledRequest) -> list[Draft]:
-        """One tree drafted by several SSMs together; see PooledDrafting."""
-        return self._pooled.draft(request)
-
-    def draft_fused(self, request: PooledRequest, *, weighted: bool) -> list[Draft]:
-        """One trunk drafted by several SSMs together; see FusedDrafting."""
-        return self._fused.draft(request, weighted=weighted)
+    def draft_together(self, request: PooledRequest) -> list[Draft]:
+        """One tree drafted by several SSMs: a draft per SSM, fused (`draft_fused`) or pooled
+        (`draft_pooled`) by the draft kind. Raises DrafterError."""
+        kind = draft_kind(request.requests[0].kind)
+        if kind.fused:
+            return draft_fused(self.ssms, request, weighted=kind.by_credit)
+        return draft_pooled(self.ssms, request)
 
     def audition(
         self,
@@ -80,11 +79,7 @@ class SsmPool:
             {n: (self.ssms[n].model, self.ssms[n].audition(token_ids, window)) for n in scored}
         )
         log_probs = {n: work.result for n, work in works.items() if work.result is not None}
-        timings = [
-            Timed(n, stage, work.start, work.end, work.share(work.start, work.end))
-            for n, work in works.items()
-        ]
-        return log_probs, timings
+        return log_probs, [work.timing(n, stage) for n, work in works.items()]
 
     def own_tokens(
         self, sequence: TokenSequence, names: Sequence[str], token_ids: Sequence[int], first: int

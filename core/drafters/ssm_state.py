@@ -15,7 +15,6 @@ import torch
 from core.drafters.calibration import Calibration
 from core.drafters.growth import Growth, absorb_all
 from core.drafters.lockstep import Steps
-from core.drafters.proposers import split_rows
 from core.models.protocol import Feed, LanguageModel, chain
 from core.trees.tree import ROOT, TokenTree
 
@@ -52,10 +51,6 @@ class PendingTrie:
             self._children.setdefault((parent, token_id), place)
         self.logits.update(zip(places, logits, strict=True))
         return places
-
-    def child(self, place: int, token_id: int) -> int | None:
-        """The place of `token_id` under `place`; None if it was not fed."""
-        return self._children.get((place, token_id))
 
     def walk(self, token_ids: Sequence[int]) -> list[int]:
         """The places along `token_ids` from the root down, as far as they were fed."""
@@ -228,9 +223,9 @@ class Feeder:
     def extend_growths(self, groups: Sequence[tuple[SsmState, Sequence[Growth]]]) -> Steps[None]:
         """One pass over the frontiers; the growths absorb the logits."""
         logits = yield from self.feed_frontiers(groups)
-        parts = []
+        parts: list[torch.Tensor] = []
         for (_, growths), rows in zip(groups, logits, strict=True):
-            parts += split_rows(rows, [len(growth.frontier) for growth in growths])
+            parts += torch.split(rows, [len(growth.frontier) for growth in growths])
         absorb_all([growth for _, growths in groups for growth in growths], parts)
 
     def feed_trees(self, trees: Sequence[tuple[SsmState, TokenTree]]) -> Steps[list[torch.Tensor]]:
@@ -303,7 +298,7 @@ class Feeder:
             state.pending = PendingTrie()
             self.model.commit(state.row, path[: len(token_ids) - 1])
             return
-        # The draft made ahead hangs under the path's end: its KV stays, everything else goes.
+        # The draft made ahead continues the path: its KV stays, everything else is dropped.
         stay, number, state.pending = pending.subtree_after(path)
         placed = state.ready.places.items()
         state.ready.places = {node: number[place] for node, place in placed}

@@ -10,6 +10,7 @@ As SuffixDecoding (arXiv 2411.04975), but without suffix trees, see `text_index`
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -101,7 +102,7 @@ class SuffixDrafter(LookupDrafter[_SuffixState]):
         state.indexed = len(tokens)
         tail = np.array(tokens[-LONGEST_MATCH:], np.int64)
         depth = min(len(request.shape), request.budget)
-        # Looked up at each draft: another run of this prompt may have ended meanwhile.
+        # At each draft: another run of this prompt may have ended meanwhile.
         same_prompt = self._texts.get(state.prompt, NO_POSITIONS)
         count, state.match, total = find_tree(
             state.own, self._earlier, tail, same_prompt,
@@ -114,19 +115,13 @@ class SuffixDrafter(LookupDrafter[_SuffixState]):
         )
         return rows[:size]
 
-    def commit(
-        self, sequence: TokenSequence, draft: Draft | None, token_ids: tuple[int, ...]
+    def _observe(
+        self, state: _SuffixState, draft: Draft, path: Sequence[int], *, rejected: bool
     ) -> None:
-        state = self._states.get(sequence.run_id)
-        if state is None:
-            return
-        path = self._note_likelihoods(sequence, draft, token_ids)
-        if draft is None or not len(draft):
-            return
         for depth in range(len(path)):
             state.count_tried(depth, hit=True)
         # The first rejected level was tried too; deeper ones were not.
-        if has_children(draft, path) and len(path) < len(token_ids):
+        if rejected and has_children(draft, path):
             state.count_tried(len(path), hit=False)
 
     def learn(self, sequence: TokenSequence) -> None:

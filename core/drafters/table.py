@@ -1,9 +1,9 @@
-"""TableDrafter: the likeliest next tokens behind the last one to three, as counted in what the LLM
-has written; a tree by best-first search (`count_table`).
+"""TableDrafter: the likeliest next tokens after the last one to three, by counts over the LLM's
+texts; a tree by best-first search (`count_table`).
 
-It learns while it serves: each text that came to its end is counted. A family may bring counts
-along (`zoo tables`). Costs no model pass: some 10 us for a tree of 16 nodes. Proposals are
-deterministic, so their q is one-hot.
+Each text that came to its end is counted. A family of models may bring counts (`zoo tables`). Costs
+no model pass: some 10 us for a tree of 16 nodes. Proposals are deterministic, so their q is
+one-hot.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ DEEPEST = 32
 @dataclass(kw_only=True)
 class _TableState(LookupState):
     """`table`: of its prompt's fold. `hits` and `predicted`: accepted nodes, and the sum of the
-    verified ones' shares, by length of the context that they were counted behind."""
+    verified ones' shares, by length of the context after which they were counted."""
 
     table: np.ndarray
     ends: np.ndarray
@@ -54,7 +54,7 @@ class _TableState(LookupState):
 
     @property
     def rates(self) -> np.ndarray:
-        """What turns a share into a score."""
+        """Score = share * rate, by context length."""
         rates: np.ndarray = np.minimum(1.0, self.hits / self.predicted)
         return rates
 
@@ -63,9 +63,9 @@ class TableDrafter(LookupDrafter[_TableState]):
     """See Drafter. `rows`: counts to begin with, of a table of any size.
 
     A run reads the table of its prompt's fold, and a text is counted in the tables of all folds but
-    its own: as in cross-validation, no run reads what was written behind its own prompt. One that
-    is repeated, to be compared or shown, would draft from its own result. To subtract a text again
-    cannot be exact, since rows inherit from shorter contexts and overwrite one another.
+    its own: as in cross-validation, no run reads what was written after its own prompt. A run
+    that is repeated, to be compared or shown, would draft from its own result. Subtracting a text
+    would not be exact, since rows inherit from shorter contexts and overwrite one another.
     """
 
     def __init__(self, name: str, rows: np.ndarray | None = None) -> None:
@@ -100,21 +100,10 @@ class TableDrafter(LookupDrafter[_TableState]):
         )  # fmt: skip
         return nodes[:size]
 
-    def commit(
-        self, sequence: TokenSequence, draft: Draft | None, token_ids: tuple[int, ...]
+    def _observe(
+        self, state: _TableState, draft: Draft, path: Sequence[int], *, rejected: bool
     ) -> None:
-        state = self._states.get(sequence.run_id)
-        if state is None:
-            return
-        path = self._note_likelihoods(sequence, draft, token_ids)
-        if draft is not None:
-            self._calibrate(state, draft, path, rejected=len(path) < len(token_ids))
-
-    @staticmethod
-    def _calibrate(
-        state: _TableState, draft: Draft, path: Sequence[int], *, rejected: bool
-    ) -> None:
-        """The children of each node on the path were verified; of the last one's none was right."""
+        # The children of these nodes were verified.
         parents = {ROOT, *(path if rejected else path[:-1])}
         rates = state.rates
         for node, parent in enumerate(draft.parents):

@@ -1,21 +1,19 @@
 """Drafter weights, by rule: how much each drafter counts in a vote or a pool.
 
-New for each run, unless `carry_over` is set. Plain numbers: knows no model and no tree.
+New for each run, unless `carry_over` is set. Plain numbers, independent of models and trees.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Protocol
 
 from core.config import SpeculationConfig
 from core.config.mechanisms import combine_rule, draft_kind, routing_rule
 
 __all__ = [
-    "WEIGHT_RULES",
     "FullInformation",
     "LikelihoodHistory",
     "Paper",
@@ -74,11 +72,10 @@ class DrafterWeights(Protocol):
         ...
 
     def observe_likelihoods(
-        self, probabilities: Mapping[str, Sequence[float]], history: LikelihoodHistory | None = None
+        self, probabilities: Mapping[str, Sequence[float]], history: LikelihoodHistory
     ) -> None:
         """The probabilities that each drafter gave to the tokens committed since its last report;
-        NaN without a prediction. `history`: the positions of these tokens; without it every
-        drafter's first one is the text's next token."""
+        NaN without a prediction. `history`: the positions of these tokens."""
         ...
 
 
@@ -106,10 +103,9 @@ class Paper:
             by_winner.setdefault(name, []).append(share)
         if not by_winner:
             return
-        # Each winner is judged once a batch, by its mean share; then the running mean learns the
-        # shares.
+        # Each winner is rewarded once a batch, by its mean share; then the running mean is updated.
         for name, shares in by_winner.items():
-            self._judge(name, sum(shares) / len(shares))
+            self._reward(name, sum(shares) / len(shares))
         for shares in by_winner.values():
             for share in shares:
                 self._seen += 1
@@ -122,7 +118,7 @@ class Paper:
             for name, weight in self._weights.items()
         }
 
-    def _judge(self, name: str, share: float) -> None:
+    def _reward(self, name: str, share: float) -> None:
         # Equal shares differ from their mean by rounding only.
         if not self._seen or math.isclose(share, self._mean, abs_tol=1e-9):
             return
@@ -130,7 +126,7 @@ class Paper:
         self._weights[name] *= factor
 
     def observe_likelihoods(
-        self, probabilities: Mapping[str, Sequence[float]], history: LikelihoodHistory | None = None
+        self, probabilities: Mapping[str, Sequence[float]], history: LikelihoodHistory
     ) -> None:
         """Minions' rule uses wins only."""
 
@@ -143,7 +139,7 @@ class FullInformation:
     log-probability of that token; a later report replaces it.
     """
 
-    def __init__(self, config: SpeculationConfig, names: Iterable[str]) -> None:
+    def __init__(self, names: Iterable[str]) -> None:
         self._logs = dict.fromkeys(names, 0.0)
         self._tokens = 0
 
@@ -158,12 +154,9 @@ class FullInformation:
         """Wins are ignored: the probabilities contain them."""
 
     def observe_likelihoods(
-        self, probabilities: Mapping[str, Sequence[float]], history: LikelihoodHistory | None = None
+        self, probabilities: Mapping[str, Sequence[float]], history: LikelihoodHistory
     ) -> None:
-        history = history or LikelihoodHistory(
-            {name: len(likelihoods) for name, likelihoods in probabilities.items()}
-        )
-        # Reports end where each drafter stands in the text; drafters that lag report older
+        # A report ends at the position that its drafter has read to; one that lags reports older
         # positions.
         by_position: dict[int, dict[str, float]] = {}
         for name, likelihoods in probabilities.items():
@@ -212,14 +205,9 @@ def _log(probability: float) -> float:
     return math.log(min(1.0, max(probability, FLOOR)))
 
 
-WEIGHT_RULES: Mapping[str, Callable[[SpeculationConfig, Iterable[str]], DrafterWeights]] = (
-    MappingProxyType({"full_information": FullInformation, "paper": Paper})
-)
-
-
 def make_weights(config: SpeculationConfig, names: Iterable[str]) -> DrafterWeights:
     """Equal weights for these drafters, updated by the configured rule."""
-    return WEIGHT_RULES[config.weights](config, names)
+    return Paper(config, names) if config.weights == "paper" else FullInformation(names)
 
 
 def needs_likelihoods(config: SpeculationConfig) -> bool:

@@ -62,8 +62,7 @@ def prepare(models: LoadedModels, request: Request) -> TokenSequence:
 
 
 def _warnings(models: LoadedModels, request: Request) -> tuple[str, ...]:
-    # As transformers and vLLM do, the message is put into the template as it is: to strip what a
-    # user may be trying out would answer another question than was asked.
+    # As in transformers and vLLM the message is put into the template unchanged.
     if not request.chat or request.prompt_token_ids:
         return ()
     spelled = control_tokens_in(models.tokenizer, request.prompt)
@@ -76,8 +75,8 @@ def _warnings(models: LoadedModels, request: Request) -> tuple[str, ...]:
 
 
 def refuse_oversized(models: LoadedModels, request: Request) -> None:
-    """Raises ContextLengthError for a prompt that cannot fit, however it is cut into tokens: to
-    tokenize megabytes would hold other requests up for seconds."""
+    """Raises ContextLengthError for a prompt that cannot fit, whatever its tokens: tokenizing
+    megabytes would delay other requests for seconds."""
     count, context = len(request.prompt), models.llm.context_length
     if count <= context or request.prompt_token_ids:
         return
@@ -91,8 +90,8 @@ def refuse_oversized(models: LoadedModels, request: Request) -> None:
 
 
 def _refuse_by_beginning(models: LoadedModels, text: str) -> None:
-    """Raises ContextLengthError where the beginning of a very long prompt fills the context alone:
-    the time in which others wait is bounded by the context, not by the text."""
+    """Raises ContextLengthError where the beginning of a very long prompt alone fills the context:
+    so the time of tokenizing is bounded by the context, not by the text."""
     context, name = models.llm.context_length, models.llm.info.name
     beginning = text[: context * CHARACTERS_A_TOKEN]
     if len(beginning) == len(text):
@@ -177,7 +176,7 @@ def chat_tokens(models: LoadedModels, messages: Iterable[Mapping[str, str]]) -> 
 def _tokens_of(models: LoadedModels, text: str, **options: bool) -> list[int]:
     """Raises ConfigError where the tokenizer cannot take the text."""
     try:
-        # The tokenizer's own warning is off: a prompt that is too long is refused by us.
+        # Without the tokenizer's own warning: a prompt that is too long is refused here.
         with models.tokenizing:
             ids: list[int] = models.tokenizer(text, verbose=False, **options)["input_ids"]
     except MODEL_FAULTS as error:

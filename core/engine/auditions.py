@@ -1,7 +1,5 @@
-"""Auditions of a round's requests: SSMs score the text's last tokens, here and on nodes, for a
-router or a length policy that chooses drafters.
-
-SSMs of different domains differ, and to let all of them draft costs rounds.
+"""Auditions: SSMs score the text's last tokens, here and on nodes, for a router or a length policy
+that chooses among SSMs of different domains.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from core.length import Auditions
 
 __all__ = ["AuditionStep"]
 
-# A router compares the SSMs again and again; a longer window costs it little, and errs less often.
+# A router compares the SSMs repeatedly: a longer window errs less often, at little cost.
 ROUTING_WINDOW = 48
 
 
@@ -39,8 +37,8 @@ class AuditionStep:
         names = self._ssm_names(request)
         policy = request.policy
         chooses = isinstance(policy, Auditions) and policy.chooses
-        asks = request.router is not None and request.router.wants_audition
-        if len(names) < 2 or not (chooses or asks):
+        routes = request.router is not None and request.router.wants_audition
+        if len(names) < 2 or not (chooses or routes):
             return
         window = AUDITION if request.router is None else ROUTING_WINDOW
 
@@ -53,7 +51,7 @@ class AuditionStep:
         request.timings += self._audition(request, names, "prefill", window, observe)
 
     def before_route(self, state: RoundState) -> None:
-        """Where the router asks for one now; the time is the round's."""
+        """In a round whose router wants one; its time is part of the round."""
         request, router = state.request, state.request.router
         waiting = self._nodes is not None and self._nodes.expects_audition(request)
         if router is None or not router.wants_audition or request.grant.length == 0 or waiting:

@@ -1,6 +1,6 @@
 """The draft step of a round: plans the draft requests of all active requests and runs the drafters.
 
-Requests that use the same drafter share its passes. Knows no LLM and no verification.
+Requests that use the same drafter share its passes. Independent of the LLM and of verification.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from core.sequence import TokenSequence
 
 __all__ = ["Drafting", "plan_draft_requests"]
 
-# Texts that are kept until a lookup drafts for the first time: the latest ones.
+# The latest texts, which the lookups learn when one of them drafts for the first time.
 MAX_UNLEARNED_TEXTS = 16
 
 
@@ -87,7 +87,7 @@ class Drafting:
             state.drafts = dict(sorted(state.drafts.items()))
             for draft in state.drafts.values():
                 state.timings.extend(draft.timings)
-            # Only now is it known which drafts made ahead this round has used.
+            # After the drafting, which uses some of the drafts made ahead.
             state.ahead = ahead_results(state)
             _update_likelihoods(state)
 
@@ -136,7 +136,8 @@ class Drafting:
                         state.request.drop_drafter(index, error)
 
     def begin_ahead_on_nodes(self, states: Sequence[RoundState]) -> None:
-        """Asks the nodes to draft for the next round while these trees are being verified."""
+        """Requests drafts for the next round from the nodes, beside the verification of these
+        trees."""
         if self._nodes is not None:
             self._nodes.begin_ahead([(state, plan_draft_requests(state, 1)) for state in states])
 
@@ -176,8 +177,8 @@ class Drafting:
                 request.drop_drafter(index, error)
 
     def close(self, request: ActiveRequest) -> None:
-        """Closes the request in every open drafter; safe to call in any state. A text that came to
-        its end is kept for the lookups."""
+        """Closes the request in every open drafter; safe to call in any state. The lookups
+        learn a text that came to its end."""
         for index in request.open_drafters:
             with suppress(*MODEL_FAULTS):  # the run is over: there is no round to report it in
                 request.drafters[index].close(request.sequence)
@@ -186,8 +187,8 @@ class Drafting:
         # would count the beginning once more with each later run of it.
         if request.sequence.finish_reason not in ("", "failed"):
             self._unlearned_texts.append(request.sequence)
-        # Before a lookup drafts nothing is learned: what that calls may have to be compiled, which
-        # takes seconds in which every live request would wait.
+        # Before a lookup drafts nothing is learned: the functions may have to be compiled, which
+        # would delay every live request for seconds.
         if self._lookup_in_use:
             self._learn()
         if self._nodes is not None:
@@ -254,15 +255,10 @@ class Drafting:
         speculation = state.speculation
         if not drafts_together(speculation.draft, speculation.combine) or not pooled:
             return requests
-        kind = draft_kind(speculation.draft)
         weights = state.vote_weights.weights
         shared = PooledRequest(tuple(pooled), tuple(weights[one.index] for one in pooled))
         try:
-            drafts = (
-                self.ssm_pool.draft_fused(shared, weighted=kind.by_credit)
-                if kind.fused
-                else self.ssm_pool.draft_pooled(shared)
-            )
+            drafts = self.ssm_pool.draft_together(shared)
             for draft_request, draft in zip(pooled, drafts, strict=True):
                 state.drafts[draft_request.index] = draft
         except MODEL_FAULTS as error:

@@ -1,6 +1,6 @@
 """Engine: the round loop of speculative inference, for one request or many at once.
 
-Read `core/engine/round.py` first. Knows models and drafters by their protocols; no widget, no SQL.
+Read `core/engine/round.py` first. Uses models and drafters through their protocols only.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ from core.engine.overlap import (
     observe_switch,
     pipeline_modes,
     pipeline_switch,
-    run_id_of,
 )
 from core.engine.record import Recorder
 from core.engine.remote_drafting import RemoteDrafting
@@ -71,7 +70,7 @@ class Engine:
 
     `on_device`: run whole rounds on the device, with one copy of the results to the host (see
     FusedRound). None: only on a GPU. `schedule`: how rounds are divided among live requests.
-    `drafters`: import paths of drafters of one's own, which requests may name. `nodes`: SSMs on
+    `drafters`: import paths of user-defined drafters, which requests may name. `nodes`: SSMs on
     other machines, connected (`core.nodes.connecting`).
     """
 
@@ -105,20 +104,20 @@ class Engine:
         if on_device and nodes is not None:
             raise ConfigError.of("on_device", on_device, "not with SSMs on nodes")
         # A fused round has all drafts on the device, so none of a node.
-        wanted = on_gpu and in_one_process if on_device is None else on_device
-        if nodes is None and wanted:
+        fused = on_gpu and in_one_process if on_device is None else on_device
+        if nodes is None and fused:
             self._fused_round = FusedRound(models.llm, self._drafting, capture=on_gpu)
         # Weights that outlive their run (`carry_over`), by drafters and rule.
         self._carried: dict[tuple[object, ...], DrafterWeights] = {}
         self._draft_pool = DraftPool()
         self._draft_thread = DraftThread(models.llm.device)
         self._idle_time = IdleTime()
-        # Run ids. While there is one, torch is held to one thread (TorchAlone).
+        # Run ids. While there is one, torch runs on one thread (TorchAlone).
         self._admitted: set[str] = set()
         self._torch_alone = TorchAlone((models.llm, *models.ssms.values()))
         self._recorder = Recorder(models.tokenizer)
         self._schedule = BatchSchedule(schedule, self.costs)
-        # Kept with what they have learned: a schedule may be left and taken up again.
+        # With their measurements: a schedule may be changed and set again.
         self._schedules = {schedule: self._schedule}
         self._steps = RoundSteps(
             models.llm,
@@ -138,7 +137,7 @@ class Engine:
 
     @schedule.setter
     def schedule(self, name: str) -> None:
-        # Taken up by the next round: another thread may be in the middle of one.
+        # From the next round on: another thread may be running one.
         if name not in self._schedules:
             self._schedules[name] = BatchSchedule(name, self.costs)
         self._schedule = self._schedules[name]
@@ -179,7 +178,7 @@ class Engine:
         return self.generate_many([request])
 
     def generate_many(self, requests: Sequence[Request]) -> Iterator[Event]:
-        """Several requests decoded together; events are told apart by `run_id`.
+        """Several requests decoded together; events are distinguished by `run_id`.
 
         Raises EngineBusyError if another call is running, ConfigError before any work.
         """
@@ -206,9 +205,9 @@ class Engine:
                 yield from self.round(running)
 
     def warm_up(self, say: Say | None = None) -> Engine:
-        """Does what the first request would wait for: times the LLM's passes, compiles what the
-        drafters without a model call, and starts what renders a chat template. Only before the
-        first request; returns itself. `say`: see `load_models`."""
+        """Times the LLM's passes, compiles the lookups and starts the process that renders chat
+        templates, so that the first request does not wait for it. Only before the first request;
+        returns itself. `say`: see `load_models`."""
         if say is not None:
             say("Timing the LLM's passes")
         if getattr(self.models.tokenizer, "chat_template", None):
@@ -292,7 +291,7 @@ class Engine:
         jobs: list[Job] = []
         if batch.meanwhile:
             jobs.append(lambda _: self._drafting.draft(batch.meanwhile))
-        ahead = [state for state in batch.states if modes[run_id_of(state.request)] == "ahead"]
+        ahead = [state for state in batch.states if modes[state.request.run_id] == "ahead"]
         if ahead:
             jobs.append(lambda ended: self._drafting.draft_ahead(ahead, ended))
         self._drafting.begin_ahead_on_nodes(ahead)
@@ -367,7 +366,7 @@ class Engine:
 
     def release(self, active: ActiveRequest) -> None:
         """Closes the request's rows and drafters; safe to call in any state."""
-        self._admitted.discard(active.sequence.run_id)
+        self._admitted.discard(active.run_id)
         with ExitStack() as leaving:
             if not self._admitted:
                 # Callbacks run in reverse order, and all of them even if one raises: no row may
@@ -418,5 +417,5 @@ class Engine:
         # A policy that finds the length by measured times weighs the cost of nodes itself, so only
         # the measured range bounds it: with an affordable budget `trend` could never learn that
         # longer drafts do not pay.
-        is_given = length_policy(config.length).given
-        return verify.affordable_nodes() if is_given else verify.largest_measured()
+        set_by_user = length_policy(config.length).set_by_user
+        return verify.affordable_nodes() if set_by_user else verify.largest_measured()

@@ -1,8 +1,8 @@
-"""Idle time: the part of a lone request's round that lies between its stages.
+"""Idle time: the part of a lone request's round between its stages.
 
 Calling drafters, emitting events, bookkeeping: more in a round that drafts than in a plain one, so
-a length policy has to see it. Measured only for a request that runs alone: with several requests it
-cannot be attributed to one of them.
+a length policy has to count it. Measured only for a request that runs alone: with several requests
+it cannot be attributed to one of them.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ class IdleTime:
         state = self._state
         if state is None:
             return
-        sequence, requests = state.request.sequence, state.request
-        stages = [one for one in (*requests.timings, *state.timings) if one.start >= self._began]
+        request = state.request
+        stages = [one for one in (*request.timings, *state.timings) if one.start >= self._began]
         gap = time.perf_counter() - self._began
         # The union: stages on the drafting thread overlap the LLM's pass.
         gap -= union_ms((one.start, one.end) for one in stages)
         # Of the previous round, from its commit to its last event, if it was this run's.
-        behind = self._behind if sequence.run_id == self._run_id else 0.0
+        behind = self._behind if request.run_id == self._run_id else 0.0
         state.between_ms = (max(0.0, gap) + behind) * 1000
 
     def end(self) -> None:
         """The round is over and its events are emitted."""
         state = self._state
         # The next round of another run must not inherit it.
-        self._run_id = "" if state is None else state.request.sequence.run_id
+        self._run_id = "" if state is None else state.request.run_id
         if state is not None:
             self._behind = max(0.0, time.perf_counter() - max(one.end for one in state.timings))

@@ -32,7 +32,6 @@ __all__ = [
     "RoundBatch",
     "pipeline_switch",
     "pipeline_modes",
-    "run_id_of",
     "observe_switch",
 ]
 
@@ -74,31 +73,31 @@ class DraftPool:
     ) -> RoundBatch:
         """The batch of a round whose groups a scheduler has chosen: what is verified, and what is
         drafted meanwhile. Drafts of `group` leave the pool; none of `following` is in it."""
-        fresh = [one for one in group if run_id_of(one) not in self._drafted]
-        drafted = [self._drafted.pop(run_id_of(one)) for one in group if one not in fresh]
+        fresh = [one for one in group if one.run_id not in self._drafted]
+        drafted = [self._drafted.pop(one.run_id) for one in group if one not in fresh]
         return RoundBatch(
             tuple(drafted), tuple(map(next_round, fresh)), tuple(map(next_round, following))
         )
 
     def take(self, requests: Sequence[ActiveRequest], modes: Mapping[str, str]) -> RoundBatch:
         """The batch of the next round, by the runs' modes; its drafted states leave the pool."""
-        across = [one for one in requests if modes[run_id_of(one)] == "across"]
-        others = [one for one in requests if modes[run_id_of(one)] != "across"]
+        across = [one for one in requests if modes[one.run_id] == "across"]
+        others = [one for one in requests if modes[one.run_id] != "across"]
         # Half of the `across` runs are verified while the other half is drafted (Minions 3.4).
         batch = (len(across) + 1) // 2 if len(across) > 1 else len(across)
-        drafted = [state for one in across if (state := self._drafted.get(run_id_of(one)))][:batch]
+        drafted = [state for one in across if (state := self._drafted.get(one.run_id))][:batch]
         # A switch may have changed a run's mode while its draft waited.
-        drafted += [state for one in others if (state := self._drafted.get(run_id_of(one)))]
+        drafted += [state for one in others if (state := self._drafted.get(one.run_id))]
         for state in drafted:
-            del self._drafted[run_id_of(state.request)]
-        taken = [run_id_of(state.request) for state in drafted]
-        others = [one for one in others if run_id_of(one) not in taken]
+            del self._drafted[state.request.run_id]
+        taken = [state.request.run_id for state in drafted]
+        others = [one for one in others if one.run_id not in taken]
         # Two drafts of one run can never wait at once: the second would start from an unknown text.
-        with_draft = {run_id_of(state.request) for state in drafted} | self._drafted.keys()
-        running = [one for one in across if run_id_of(one) not in with_draft]
+        with_draft = {state.request.run_id for state in drafted} | self._drafted.keys()
+        running = [one for one in across if one.run_id not in with_draft]
         # Nothing to verify yet: the first group is drafted before the pass, as in a serial round.
         first = [] if drafted else running[:batch]
-        # The pool holds at most one batch: then drafting pauses until the LLM has taken it.
+        # The pool has at most one batch: then drafting pauses until the LLM has verified it.
         room = max(0, batch - len(self._drafted))
         following = running[len(first) :][:room]
         return RoundBatch(
@@ -115,11 +114,11 @@ class DraftPool:
             saved = tuple(hidden_event(state, index, passes) for index in state.drafts)
             state.ahead += saved
             state.hidden_ms = sum(one.saved_ms for one in saved)
-            self._drafted[run_id_of(state.request)] = state
+            self._drafted[state.request.run_id] = state
 
     def forget(self, request: ActiveRequest) -> None:
         """Drops the state of a request that has ended."""
-        self._drafted.pop(run_id_of(request), None)
+        self._drafted.pop(request.run_id, None)
 
 
 class DraftThread:
@@ -128,8 +127,9 @@ class DraftThread:
 
     def __init__(self, device: torch.device | None = None) -> None:
         self._executor: ThreadPoolExecutor | None = None
-        on_cuda = device is not None and device.type == "cuda"
-        self._stream: Any = _stream(device) if on_cuda else None
+        self._stream: Any = None
+        if device is not None and device.type == "cuda":
+            self._stream = torch.cuda.Stream(device=device)  # type: ignore[no-untyped-call]
 
     @contextmanager
     def beside(self, jobs: Sequence[Job]) -> Iterator[None]:
@@ -141,7 +141,7 @@ class DraftThread:
         # Started late: a run without pipelining never has the thread.
         if self._executor is None:
             self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="drafting")
-        # Set when the LLM's pass has ended; a job looks at it between two passes of its own, and
+        # Set when the LLM's pass has ended; a job checks it between two passes of its own, and
         # stops.
         done = threading.Event()
         if self._stream is not None:  # the jobs read drafts made on this thread's stream
@@ -184,7 +184,7 @@ def pipeline_switch(requests: Sequence[ActiveRequest], costs: Costs) -> Pipeline
     kind = "across" if len(runs) > 1 else "ahead"
     if kind == "ahead":
         runs = [one for one in runs if _can_draft_ahead(one)]
-    # What is measured holds for these drafters: each set has a switch of its own.
+    # The measurements apply to these drafters: each set has its own switch.
     names = {drafter.name for one in runs for drafter in one.drafters}
     return PipelineSwitch(kind, tuple(runs), costs.pipeline_switch(kind, names))
 
@@ -199,11 +199,11 @@ def pipeline_modes(requests: Sequence[ActiveRequest], auto: PipelineSwitch) -> d
         if mode == "auto":
             mode = auto_mode if one in auto.runs else "off"
         fits = _can_draft_ahead(one) if mode == "ahead" else _has_ssms(one)
-        modes[run_id_of(one)] = mode if fits else "off"
-    across = [one for one in requests if modes[run_id_of(one)] == "across"]
+        modes[one.run_id] = mode if fits else "off"
+    across = [one for one in requests if modes[one.run_id] == "across"]
     # A lone request has nothing to alternate with.
     if len(across) == 1:
-        modes[run_id_of(across[0])] = "off"
+        modes[across[0].run_id] = "off"
         if across[0].sequence.round == 0 and across[0] not in auto.runs:
             across[0].notes.append(ALONE)
     return modes
@@ -250,11 +250,3 @@ def _run_jobs(jobs: Sequence[Job], done: PassEnded, stream: Any) -> None:
     with nullcontext() if stream is None else torch.cuda.stream(stream):
         for job in jobs:
             job(done)
-
-
-def _stream(device: torch.device | None) -> Any:
-    return torch.cuda.Stream(device=device)  # type: ignore[no-untyped-call]
-
-
-def run_id_of(request: ActiveRequest) -> str:
-    return request.sequence.run_id

@@ -1,6 +1,6 @@
 """Recorder: builds the events of a round from its RoundState: plain values, token texts, top-k.
 
-The only place that turns tensors into numbers for readers. Knows nothing of Gradio or SQL.
+The only place that turns tensors into numbers for readers.
 """
 
 from __future__ import annotations
@@ -49,12 +49,8 @@ class Recorder:
         return tuple(self._texts[token_id] for token_id in ids)
 
     def drafted_event(self, state: RoundState) -> Drafted:
-        sequence = state.request.sequence
         return Drafted(
-            sequence.run_id,
-            sequence.next_seq(),
-            sequence.ms(),
-            sequence.round,
+            *_head(state),
             tuple(self._draft(state, index, draft) for index, draft in state.drafts.items()),
         )
 
@@ -85,10 +81,7 @@ class Recorder:
         )
         root = sequence.tokens[state.root_position]
         return Combined(
-            sequence.run_id,
-            sequence.next_seq(),
-            sequence.ms(),
-            sequence.round,
+            *_head(state),
             tree.token_ids,
             self.texts(tree.token_ids),
             tree.parents,
@@ -113,10 +106,7 @@ class Recorder:
         own = verdict.own_token_id
         own_shown, node_probabilities = _reported_probabilities(state)
         return Verified(
-            run_id=sequence.run_id,
-            seq=sequence.next_seq(),
-            at_ms=sequence.ms(),
-            round=sequence.round,
+            *_head(state),
             rule=sequence.speculation.verify,
             path=verdict.path,
             outcomes=verdict.outcomes(tree),
@@ -140,33 +130,21 @@ class Recorder:
         entries = self._top_k_of("llm", list(nodes), state.target.display_probabilities, k)
         for index, draft in state.drafts.items():
             name = state.request.drafters[index].name
-            if draft.logits is None:
-                entries += self._top_k_sent(state, name, draft)
-                continue
             # A node of the tree and the same node of the draft share their tokens from the root.
-            draft_nodes = {node: _node_of(draft, tree.tokens_to(node)) for node in nodes}
-            fed_nodes = {
-                node: d for node, d in draft_nodes.items() if d is not None and d in draft.rows
-            }
+            draft_nodes = [
+                (node, d)
+                for node in nodes
+                if (d := _node_of(draft, tree.tokens_to(node))) is not None
+            ]
+            if draft.logits is None:  # drafted on another machine, which sent its own lists
+                sent = [(node, *draft.top[d]) for node, d in draft_nodes if d in draft.top]
+                entries += [TopK(node, name, ids, self.texts(ids), p) for node, ids, p in sent]
+                continue
             # Only nodes that were fed have logits; `rows` maps those to rows of `draft.logits`.
-            rows = [draft.rows[d] for d in fed_nodes.values()]
-            shown = unprocessed_probabilities(draft.logits[rows])
-            entries += self._top_k_of(name, list(fed_nodes), shown, k)
+            fed = {node: draft.rows[d] for node, d in draft_nodes if d in draft.rows}
+            shown = unprocessed_probabilities(draft.logits[[*fed.values()]])
+            entries += self._top_k_of(name, [*fed], shown, k)
         return tuple(entries)
-
-    def _top_k_sent(self, state: RoundState, name: str, draft: Draft) -> list[TopK]:
-        """What a node sent of a draft's likeliest tokens."""
-        tree = state.tree
-        nodes = {node: _node_of(draft, tree.tokens_to(node)) for node in range(ROOT, len(tree))}
-        rows = [
-            (node, draft.top[one])
-            for node, one in nodes.items()
-            if one is not None and one in draft.top
-        ]
-        return [
-            TopK(node, name, ids, self.texts(ids), node_probabilities)
-            for node, (ids, node_probabilities) in rows
-        ]
 
     def _top_k_of(
         self, source: str, nodes: list[int], probabilities: torch.Tensor, k: int
@@ -191,10 +169,7 @@ class Recorder:
         accepted = min(len(state.verdict.path), len(result.token_ids))
         beyond = max(0, state.tree.depth - len(result.token_ids)) if result.finish_reason else 0
         return RoundCompleted(
-            run_id=sequence.run_id,
-            seq=sequence.next_seq(),
-            at_ms=sequence.ms(),
-            round=sequence.round,
+            *_head(state),
             position=state.root_position + 1,
             token_ids=result.token_ids,
             texts=self.texts(result.token_ids),
@@ -221,6 +196,12 @@ class Recorder:
             nodes=state.node_trips,
             traffic=state.traffic,
         )
+
+
+def _head(state: RoundState) -> tuple[str, int, float, int]:
+    """The fields that each event of a round begins with."""
+    sequence = state.request.sequence
+    return sequence.run_id, sequence.next_seq(), sequence.ms(), sequence.round
 
 
 def _reported_probabilities(state: RoundState) -> tuple[float, tuple[float, ...]]:

@@ -1,8 +1,7 @@
-"""A round's drafts of SSMs on nodes: what its requests want of them, and what became of it.
+"""A round's drafts from SSMs on nodes: sends the draft requests and fills in the answers.
 
-Between `begin` and `finish` the nodes work; the engine's own SSMs draft meanwhile. Between
-`begin_ahead` and `end_ahead` they draft for the next round (`pipeline=ahead`), while the LLM
-verifies this one.
+Between `begin` and `finish` the nodes draft, and so do the SSMs here. Between `begin_ahead` and
+`end_ahead` the nodes draft for the next round (`pipeline=ahead`), while the LLM verifies this one.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ __all__ = ["PartialAudition", "PlannedDrafts", "RemoteDrafting", "TakesAudition"
 LEAST_WAIT_S, WAIT_PASSES = 1.0, 4.0
 """Bounds of the longest deadline of a node: seconds, and rounds without drafts."""
 AUDITIONS = 4
-"""How many auditions of a run a node may miss before those are chosen among that were scored: its
-first deadline is short, and the prompt is read in it."""
+"""Auditions of a run that a node may miss; then the choice is among the SSMs that were scored. A
+node's first deadline is short, and includes reading the prompt."""
 PlannedDrafts = list[tuple[RoundState, list[DraftRequest]]]
 TakesAudition = Callable[[Mapping[str, Sequence[float]], float], None]
 """Called with the SSMs' log probabilities of each token by name, and milliseconds."""
@@ -38,8 +37,8 @@ TakesAudition = Callable[[Mapping[str, Sequence[float]], float], None]
 
 @dataclass(slots=True)
 class PartialAudition:
-    """An audition whose SSMs are partly on nodes: those `to_score` there on the last `window`
-    tokens; `log_probs` and `ms` of the SSMs here; `observe` takes it when all is in."""
+    """An audition whose SSMs are partly on nodes: `to_score`, on the text's last `window` tokens.
+    `log_probs`, `ms`: of the SSMs here. `observe`: called once all SSMs are scored."""
 
     to_score: tuple[str, ...]
     window: int
@@ -68,28 +67,28 @@ class RemoteDrafting:
         return self._pool.drafters[name].info.context_length
 
     def expects_audition(self, request: ActiveRequest) -> bool:
-        """Whether its next message asks for one already."""
-        return request.sequence.run_id in self._auditions
+        """Whether an audition will be requested with its next drafts."""
+        return request.run_id in self._auditions
 
     def add_audition(self, request: ActiveRequest, audition: PartialAudition) -> None:
-        """Asks for an audition with the request's next drafts: the message is the same one."""
-        self._auditions[request.sequence.run_id] = audition
+        """Requests an audition in the message that requests the next drafts."""
+        self._auditions[request.run_id] = audition
 
     def forget(self, request: ActiveRequest) -> None:
-        """Drops what is kept of a request that has ended, here and on the nodes."""
-        self._auditions.pop(request.sequence.run_id, None)
-        self._missed.pop(request.sequence.run_id, None)
+        """Drops the state of a request that has ended, here and on the nodes."""
+        self._auditions.pop(request.run_id, None)
+        self._missed.pop(request.run_id, None)
         self._pool.free(request.sequence)
 
     def begin(self, planned: PlannedDrafts) -> PlannedDrafts:
-        """Sends the nodes' part of the draft requests; returns the part of the drafters here."""
+        """Sends the draft requests of SSMs on nodes; returns those of the drafters here."""
         here: PlannedDrafts = []
         runs, self._states = [], []
         for state, requests in planned:
             requests = self._within_budget(state, requests)
             here.append((state, [one for one in requests if one.name not in self.drafters]))
             there = tuple(one for one in requests if one.name in self.drafters)
-            audition = self._auditions.get(state.request.sequence.run_id)
+            audition = self._auditions.get(state.request.run_id)
             if there or audition:
                 runs.append(self._remote_run(state, there, audition))
                 self._states.append(state)
@@ -116,8 +115,8 @@ class RemoteDrafting:
         )
 
     def _within_budget(self, state: RoundState, requests: list[DraftRequest]) -> list[DraftRequest]:
-        """Where SSMs draft one tree together, each place makes one of its own SSMs, and the places
-        divide the nodes. A lookup's nodes are its own."""
+        """Divides the node budget among the machines where SSMs draft one tree together: each
+        machine drafts one tree with its SSMs. A lookup keeps its budget."""
         if not drafts_together(state.speculation.draft, state.speculation.combine):
             return requests
         ssms = [one for one in requests if not is_model_free(one.name)]
@@ -125,7 +124,7 @@ class RemoteDrafting:
         divided = [one for one in requests if is_model_free(one.name)]
         for request, place in zip(ssms, places, strict=True):
             budget = request.budget * places.count(place) // len(places)
-            # What spends its nodes by score is cut where it is made.
+            # A kind that spends its budget by score is cut while it drafts.
             free = draft_kind(request.kind).by_score or draft_kind(request.kind).fused
             shape = request.shape if free else cut_shape(request.shape, budget)
             if budget:
@@ -140,7 +139,7 @@ class RemoteDrafting:
         answers, plain_ms = self._pool.finish(), self._plain_ms()
         for state in states:
             request = state.request
-            answer = answers[request.sequence.run_id]
+            answer = answers[request.run_id]
             state.drafts |= answer.drafts
             state.node_trips = tuple(replace(trip, plain_ms=plain_ms) for trip in answer.trips)
             request.notes += answer.notes
@@ -150,20 +149,20 @@ class RemoteDrafting:
             self._finish_audition(request, answer)
 
     def _finish_audition(self, request: ActiveRequest, answer: NodeAnswers) -> None:
-        run_id = request.sequence.run_id
+        run_id = request.run_id
         audition = self._auditions.pop(run_id, None)
         if audition is None:
             return
         if not answer.auditions.keys() >= {*audition.to_score} and self._missed[run_id] < AUDITIONS:
             self._missed[run_id] += 1
-            request.auditioned = False  # all are asked anew: of the same tokens
+            request.auditioned = False  # all SSMs again, on the same tokens
             return
         log_probs = {**audition.log_probs, **answer.auditions}
         audition.observe(log_probs, audition.ms + answer.audition_ms)
 
     def begin_ahead(self, planned: PlannedDrafts) -> None:
-        """Asks the nodes for drafts after the trees that the LLM is about to verify, by those SSMs
-        that drafted in this round. `planned`: the requests after one committed token."""
+        """Requests drafts after the trees that the LLM is about to verify, by the SSMs that drafted
+        in this round. `planned`: the requests after one committed token."""
         runs = []
         for state, requests in planned:
             there = tuple(
@@ -189,8 +188,8 @@ class RemoteDrafting:
         )
 
     def end_ahead(self, states: Sequence[RoundState]) -> None:
-        """The LLM's pass has ended: what the nodes have made is the next round's. Nothing is waited
-        for."""
+        """Takes the nodes' drafts for the next round when the LLM's pass has ended; does not
+        wait."""
         found = self._pool.end_ahead([state.request.sequence for state in states])
         for state, drafts in zip(states, found, strict=True):
             state.next_drafts |= drafts

@@ -1,8 +1,7 @@
 """One round: draft, combine, verify, commit, for all active requests in one LLM pass.
 
 The steps work on RoundStates whose lengths `next_round` has chosen. Each measures its own time,
-fills in its part of every RoundState and yields the events of that part. Knows drafters and the LLM
-by their protocols.
+fills in its part of every RoundState and yields the events of that part.
 """
 
 from __future__ import annotations
@@ -208,7 +207,7 @@ class RoundSteps:
         # After the commit, whose time counts as the round's; before the prefill's spans are added,
         # which do not.
         outcome = round_outcome(state, committed, num_in_pass)
-        # A round in which the scheduler allowed no draft tells a policy nothing.
+        # A round in which the scheduler allowed no draft is no evidence for a policy.
         if state.grant.length != 0:
             request.policy.observe(outcome)
         observe_route(state, committed, outcome.round_ms, self._similarity)
@@ -220,7 +219,7 @@ class RoundSteps:
         """The round's last event, and the run's if it has ended."""
         request, sequence = state.request, state.request.sequence
         if not sequence.finish_reason:
-            # Now, since the event tells what the next round is going to do.
+            # Now, since the event contains the next round's choice.
             self._drafting.auditions.before_first_draft(request)
         kv = (self._llm.length(request.row), self._llm.slots)
         event = self._recorder.round_completed_event(state, result, kv)

@@ -86,6 +86,10 @@ class ActiveRequest:
         # Once: isinstance of a protocol takes longer than the calls that it guards.
         self.shares_pass = self.policy if isinstance(self.policy, SharesPass) else None
 
+    @property
+    def run_id(self) -> str:
+        return self.sequence.run_id
+
     def drop_drafter(self, index: int, error: BaseException) -> None:
         """Drops a failed drafter for the rest of the run and notes the error for its next event."""
         drafter = self.drafters[index]
@@ -167,8 +171,8 @@ class ActiveRequest:
             by = f"for {len(names)} drafters" if len(names) > 1 else "for one drafter"
             why = f"max_tree_nodes is {config.max_tree_nodes}, {by}"
         reasons = (choice.reason, f"drafts are at most {min(fits, room)} deep ({why})")
-        is_given = length_policy(config.length).given
-        length = choice.length if is_given else min(fits, room)
+        set_by_user = length_policy(config.length).set_by_user
+        length = choice.length if set_by_user else min(fits, room)
         return replace(choice, length=length, reason="; ".join(filter(None, reasons)))
 
 

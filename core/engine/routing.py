@@ -1,6 +1,6 @@
 """Routing in a round: the evidence that a router observes, and its record in the events.
 
-The routers themselves are in `core.routing`, and know no engine.
+The routers themselves are in `core.routing`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from core.engine.round_state import ActiveRequest, RoundState
+from core.engine.round_state import RoundState
 from core.events.parts import RoutedDrafter
 from core.models.protocol import LanguageModel
 from core.routing import DraftEvidence, RoundEvidence
@@ -77,19 +77,15 @@ def routing_record(state: RoundState) -> tuple[RoutedDrafter, ...]:
     request, route = state.request, state.route
     if request.router is None or route is None:
         return ()
-    scores = request.router.drafter_scores()
-    return tuple(
-        RoutedDrafter(name, _role(request, index, name, state), scores.get(name, 0.0))
-        for index, name in enumerate(drafter.name for drafter in request.drafters)
-        if name in request.routed_ssms
-    )
-
-
-def _role(request: ActiveRequest, index: int, name: str, state: RoundState) -> str:
-    """See `RoutedDrafter.role`."""
-    assert state.route is not None, "checked by routing_record"
-    if index in request.lost:
-        return "lost"
-    if name not in state.route.drafters:
-        return "waiting"
-    return "explored" if name in state.route.explored else "routed"
+    scores, records = request.router.drafter_scores(), []
+    for index, name in enumerate(drafter.name for drafter in request.drafters):
+        if name not in request.routed_ssms:
+            continue
+        if index in request.lost:
+            role = "lost"
+        elif name not in route.drafters:
+            role = "waiting"
+        else:
+            role = "explored" if name in route.explored else "routed"
+        records.append(RoutedDrafter(name, role, scores.get(name, 0.0)))
+    return tuple(records)

@@ -1,6 +1,6 @@
 """BatchSchedule: turns the engine's requests into a scheduler's inputs, and applies its plans.
 
-The schedulers themselves are in `core.scheduling`, and know no engine.
+The schedulers themselves are in `core.scheduling`.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class BatchSchedule:
         self._began = time.perf_counter()
         self._num_queued, self._num_live = num_queued, len(requests)
         self._plan = self._scheduler.plan(
-            [_live_request(one, modes, drafted.get(one.sequence.run_id)) for one in requests],
+            [_live_request(one, modes, drafted.get(one.run_id)) for one in requests],
             num_queued,
         )
         self._num_passes += 1
@@ -118,7 +118,7 @@ class BatchSchedule:
         ]
         chances = [node_chances(whole, selection.nodes) for whole, selection in merged]
         self._num_drafted = {
-            state.request.sequence.run_id: len(selection.nodes)
+            state.request.run_id: len(selection.nodes)
             for state, (_, selection) in zip(states, merged, strict=True)
         }
         # Rules that read q need every drawn node: dropping unlikely ones would bias the text.
@@ -126,10 +126,10 @@ class BatchSchedule:
         droppable = [each if cut else [] for each, cut in zip(chances, may_cut, strict=True)]
         context = sum(state.root_position for state in states) // max(1, len(states))
         budget = self._scheduler.budget(droppable, context)
-        kept = _likeliest(droppable, budget) if budget is not None else None
+        likeliest = _likeliest(droppable, budget) if budget is not None else None
         for index, (state, (whole, selection)) in enumerate(zip(states, merged, strict=True)):
-            if kept is not None and may_cut[index]:
-                nodes = tuple(selection.nodes[i] for i in kept[index])
+            if likeliest is not None and may_cut[index]:
+                nodes = tuple(selection.nodes[i] for i in likeliest[index])
                 state.combined = select(whole, replace(selection, nodes=nodes))
             else:
                 state.combined = select(whole, selection, state.keep_node)
@@ -154,7 +154,7 @@ class BatchSchedule:
                 num_waiting=self._num_queued,
                 length_limit=grant.length,
                 drafter_limit=grant.drafters,
-                num_drafted=self._num_drafted.get(state.request.sequence.run_id, 0),
+                num_drafted=self._num_drafted.get(state.request.run_id, 0),
                 num_granted=len(state.tree),
                 batch_drafted=drafted,
                 batch_granted=granted,
@@ -209,7 +209,7 @@ def _live_request(
         length=drafted.length if drafted else request.policy.choose().length,
         drafters=max(1, min(routed, len(ssms))),
         waited=request.waited,
-        overlapped=modes[request.sequence.run_id] == "across",
+        overlapped=modes[request.run_id] == "across",
         tokens=request.sequence.sampling.max_new_tokens,
         ready=drafted is not None,
         width=request.width,
@@ -228,7 +228,7 @@ def _likeliest(chances: Sequence[Sequence[float]], budget: int) -> list[list[int
         for request, own in enumerate(chances)
         for node, chance in enumerate(own)
     ]
-    kept: list[list[int]] = [[] for _ in chances]
+    likeliest: list[list[int]] = [[] for _ in chances]
     for _, request, node in sorted(nodes)[:budget]:
-        kept[request].append(node)
-    return [sorted(own) for own in kept]
+        likeliest[request].append(node)
+    return [sorted(own) for own in likeliest]

@@ -25,7 +25,7 @@ from core.errors import (
     EngineClosedError,
     SpecScopeError,
 )
-from core.events import Event, RunCancelled, RunCompleted, RunFailed
+from core.events import EndEvent, Event
 from core.models.machine import shorten_switch_interval, use_threads
 from core.sequence import TokenSequence
 
@@ -34,9 +34,6 @@ __all__ = ["Run", "Tap", "Worker"]
 Tap = Callable[[Event], None]
 """Called in the worker's thread with each event of a run, before the event can be read. A tap that
 raises is not called again; the run goes on, with the error in `Run.tap_error`."""
-
-# A run has exactly one event of these types, and it is the last one.
-LAST_EVENTS = (RunCompleted, RunCancelled, RunFailed)
 
 
 class Run:
@@ -96,7 +93,7 @@ class Run:
                 self.tap_error = error
         with self._new_event:
             self._unread.append(event)
-            self._ended = isinstance(event, LAST_EVENTS)
+            self._ended = isinstance(event, EndEvent)
             self._new_event.notify_all()
 
 
@@ -305,7 +302,7 @@ class Worker:
             for event in self.engine.round(active, len(self._waiting)):
                 run, _ = self._active[event.run_id]
                 events.append(event)
-                if isinstance(event, LAST_EVENTS):
+                if isinstance(event, EndEvent):
                     self._end(run, event)
                 else:
                     run.deliver(event)

@@ -3,32 +3,35 @@
 from __future__ import annotations
 
 from core.events.events import (
-    Ahead,
     Combined,
     Drafted,
+    EndEvent,
+    Event,
+    RoundCompleted,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunStarted,
+    Verified,
+    event_from_plain,
+    event_to_plain,
+)
+from core.events.parts import (
+    Ahead,
     DraftRecord,
     Estimate,
-    Event,
     ModelInfo,
     NodeTrip,
     OffloadInfo,
     ProposalRecord,
     RanksInfo,
     RankTraffic,
-    RoundCompleted,
     RoutedDrafter,
-    RunCancelled,
-    RunCompleted,
-    RunFailed,
-    RunStarted,
     RunStats,
     Scheduled,
     Span,
     TopK,
     Trial,
-    Verified,
-    event_from_plain,
-    event_to_plain,
 )
 
 __all__ = [
@@ -36,6 +39,7 @@ __all__ = [
     "Combined",
     "DraftRecord",
     "Drafted",
+    "EndEvent",
     "Estimate",
     "Event",
     "ModelInfo",

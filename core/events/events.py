@@ -3,8 +3,7 @@
 Every event carries `run_id`, `seq` (0, 1, 2, ... within the run) and `at_ms`, monotonic
 milliseconds since the run left the queue. Nodes are numbered as in TokenTree: parents first, -1 is
 the root (the last committed token). Probabilities are floats in [0, 1]. Drafters are listed in the
-fixed order of `RunStarted.drafters`. Types of fields are defined in core/events/parts.py and can be
-imported from here.
+fixed order of `RunStarted.drafters`. Types of fields are defined in core/events/parts.py.
 
 Order within a run: RunStarted, then per round Drafted, Combined, Verified, RoundCompleted (a round
 of plain decoding has all four, with nothing drafted), then one of RunCompleted, RunCancelled,
@@ -13,6 +12,7 @@ RunFailed.
 
 from __future__ import annotations
 
+import dataclasses
 import types
 import typing
 from collections.abc import Mapping
@@ -37,32 +37,19 @@ from core.events.parts import (
     TopK,
     Trial,
 )
-from core.events.plain import from_plain, to_plain
+from core.events.plain import from_plain
 
 __all__ = [
-    "Ahead",
+    "EVENT_TYPES",
     "Combined",
-    "DraftRecord",
     "Drafted",
-    "Estimate",
+    "EndEvent",
     "Event",
-    "ModelInfo",
-    "NodeTrip",
-    "OffloadInfo",
-    "RankTraffic",
-    "RanksInfo",
-    "ProposalRecord",
     "RoundCompleted",
-    "RoutedDrafter",
     "RunCancelled",
     "RunCompleted",
     "RunFailed",
     "RunStarted",
-    "RunStats",
-    "Scheduled",
-    "Span",
-    "TopK",
-    "Trial",
     "Verified",
     "event_from_plain",
     "event_to_plain",
@@ -282,16 +269,9 @@ class RunFailed:
     stats: RunStats
 
 
-Event = (
-    RunStarted
-    | Drafted
-    | Combined
-    | Verified
-    | RoundCompleted
-    | RunCompleted
-    | RunCancelled
-    | RunFailed
-)
+EndEvent = RunCompleted | RunCancelled | RunFailed
+"""A run has exactly one of these, its last event."""
+Event = RunStarted | Drafted | Combined | Verified | RoundCompleted | EndEvent
 
 EVENT_TYPES: Mapping[str, type[Any]] = types.MappingProxyType(
     # The class name is the event's type in JSON and in the log: renaming a class would break old
@@ -302,7 +282,7 @@ EVENT_TYPES: Mapping[str, type[Any]] = types.MappingProxyType(
 
 def event_to_plain(event: Event) -> dict[str, Any]:
     """The event as JSON's own types plus tuples, with its class name under `event`."""
-    return {"event": type(event).__name__, **to_plain(event)}
+    return {"event": type(event).__name__, **dataclasses.asdict(event)}
 
 
 def event_from_plain(values: Mapping[str, Any]) -> Event:

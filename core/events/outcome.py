@@ -8,18 +8,26 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from core.events import Event, RoundCompleted, RunCancelled, RunCompleted, RunFailed, RunStarted
+from core.events import (
+    EndEvent,
+    Event,
+    RoundCompleted,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunStarted,
+)
 
 __all__ = ["Outcome"]
 
 
 class Outcome:
-    """Observe every event of one run, then ask for `to_plain`."""
+    """Call `observe` with every event of one run, then `to_plain`."""
 
     def __init__(self) -> None:
         self.token_ids: list[int] = []
         self._started: RunStarted | None = None
-        self._ended: RunCompleted | RunCancelled | RunFailed | None = None
+        self._ended: EndEvent | None = None
         self._texts: list[str] = []
         self._notes: dict[str, None] = {}
 
@@ -32,7 +40,7 @@ class Outcome:
             self.token_ids.extend(event.token_ids)
             delta = "".join(event.text_deltas)
             self._notes |= dict.fromkeys(event.notes)
-        elif isinstance(event, (RunCompleted, RunCancelled, RunFailed)):
+        elif isinstance(event, EndEvent):
             self._ended = event
             delta = event.text_tail
         self._texts.append(delta)

@@ -1,7 +1,7 @@
-"""What events are made of: frozen, slotted values with plain fields, each a small table of its own.
+"""The values that events are made of: frozen, slotted, with plain fields.
 
-Knows no event and no run; nodes, drafters and times are numbered as in core/events/events.py; other
-modules import these names from `core.events`.
+Nodes, drafters and times are numbered as in core/events/events.py; other modules import these names
+from `core.events`.
 """
 
 from __future__ import annotations
@@ -35,14 +35,13 @@ ON_NODE = " of node "
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A stage's stretch of time. `lane` is a drafter's name, `combine`, `llm`, `verify` or
-    `commit`.
+    """The time of a stage. `lane` is a drafter's name, `combine`, `llm`, `verify` or `commit`.
 
     `name` is the stage: `draft`, `catch_up`, `combine`, `forward`, `verify`, `commit`, `prefill`;
     `ahead` is drafting for the next round beside this one's `forward`; `load`, on the lane
-    `layers`, reading an offloaded LLM's layers; `wire`, of an SSM on a node, the way of a request
-    there and of the drafts back. `share`: which part of the time was spent on this
-    lane; less than 1 where SSMs drafted at once, in passes made together.
+    `layers`, reading an offloaded LLM's layers; `wire`, of an SSM on a node, the transfer of the
+    request and of the drafts. `share`: the part of the time spent on this lane; less than 1 where
+    several SSMs drafted in batched passes.
     """
 
     lane: str
@@ -112,14 +111,15 @@ class OffloadInfo:
 
 @dataclass(frozen=True, slots=True)
 class NodeTrip:
-    """What one node was asked for a round. `state`: `in_time`; `ahead`, its drafts were there
-    before the round began; `late`, no answer before the deadline; `absent`, not asked: it was not
-    there, or still at work on an earlier round.
-    `round_trip_ms` of an answer in time, from the message to its drafts, `busy_ms` of them at work
-    there. `starts`: how often the node was started, as far as the engine knows. `plain_ms`:
-    predicted time of a pass without a draft, 0 unknown. From `start_ms` to `end_ms` it was waited
-    for, by the round or (`ahead`) beside the LLM's pass before it; both 0 where it was not
-    asked."""
+    """One node's part in a round. `state`: `in_time`; `ahead`, its drafts arrived before the round
+    began; `late`, no answer before the deadline; `absent`, no request was sent: the node was not
+    connected, or still busy with an earlier round.
+
+    `round_trip_ms`: of an answer in time, from request to drafts; `busy_ms`: the part of it spent
+    drafting. `starts`: how often the node was started, as far as noticed. `plain_ms`: predicted
+    time of a pass without a draft, 0 unknown. From `start_ms` to `end_ms` the engine waited for it,
+    in the round or (`ahead`) beside the LLM's pass before it; both 0 where no request was sent.
+    """
 
     node: str
     state: str
@@ -149,7 +149,7 @@ class RanksInfo:
 @dataclass(frozen=True, slots=True)
 class RankTraffic:
     """What one rank exchanged with the others in the LLM's pass of a round: `collectives`, the
-    `bytes` of the tensors handed to them, and the time in them, waiting for the others included."""
+    `bytes` of their tensors, and the time in them, waiting for the others included."""
 
     rank: int
     collectives: int
@@ -165,7 +165,7 @@ class DraftRecord:
     which each was drawn (1 for a deterministic proposal); `ranks`: draw order among siblings.
     `drafted_ahead`: the draft was made during the previous verification. Of a lookup `contexts`:
     the tokens before each node that had been found, and `shares`: the node's share of what was
-    counted behind them; the score is that times the acceptance measured so far.
+    counted after them; the score is that times the acceptance measured so far.
     """
 
     drafter: str
@@ -337,7 +337,7 @@ class RunStats:
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """A stage's stretch of time on the process's monotonic clock, in seconds; `share`: see Span."""
+    """The time of a stage on the process's monotonic clock, in seconds; `share`: see Span."""
 
     lane: str
     name: str

@@ -1,7 +1,7 @@
-"""Dataclasses to plain values and back, by their annotations, for JSON.
+"""Dataclasses from plain values, by their annotations: the inverse of `dataclasses.asdict`.
 
-Knows no class by name: fields may be plain values, dicts of those, dataclasses, tuples of any of
-these, and any of these or None.
+Fields may be plain values, dicts of those, dataclasses, tuples of any of these, and any of these or
+None.
 """
 
 from __future__ import annotations
@@ -15,16 +15,11 @@ from typing import Any
 
 from core.errors import ConfigError
 
-__all__ = ["from_plain", "to_plain"]
-
-
-def to_plain(value: Any) -> dict[str, Any]:
-    """A dataclass's fields as JSON's own types plus tuples, dataclasses within it too."""
-    return dataclasses.asdict(value)
+__all__ = ["from_plain"]
 
 
 def from_plain(cls: type[Any], values: Mapping[str, Any]) -> Any:
-    """The inverse of `to_plain`: lists become tuples where the annotation says so.
+    """An instance of the dataclass `cls`; lists become tuples where the annotation says so.
 
     Raises ConfigError on a field that `cls` does not have.
     """

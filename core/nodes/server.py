@@ -365,13 +365,8 @@ class _RoundDrafting:
         self, run_request: RunRequest, run: ServedRun, pooled: PooledRequest
     ) -> None:
         """One tree of all SSMs of this node."""
-        kind = draft_kind(pooled.requests[0].kind)
         try:
-            drafts = (
-                self._pool.draft_fused(pooled, weighted=kind.by_credit)
-                if kind.fused
-                else self._pool.draft_pooled(pooled)
-            )
+            drafts = self._pool.draft_together(pooled)
         except MODEL_FAULTS as error:
             failed = error.name if isinstance(error, DrafterError) else None
             for request in pooled.requests:

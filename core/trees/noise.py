@@ -1,7 +1,7 @@
 """Noise: the only source of randomness. A protocol, so that a test can enumerate every branch.
 
 `SeededNoise` is counter-based: every value is a pure function of (seed, key), the same on every
-device and in any order of calls. Knows nothing of trees or models.
+device and in any order of calls. Independent of trees and models.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = [
     "SeededNoise",
     "bases_of",
     "choose_distinct",
-    "gumbel_vector",
+    "gumbel_rows",
     "gumbel_vectors",
     "to_int64",
 ]
@@ -82,11 +82,11 @@ class SeededNoise:
         return min(index, int(weights.nonzero()[-1]))
 
     def gumbel(self, position: int) -> torch.Tensor:
-        # One look-up: with drafting ahead another thread may change the cache between two.
+        # A single `get`: with drafting ahead another thread may change the cache between two.
         noise = self._gumbels.get(position)
         if noise is None:
             bases = [self.base(position + step) for step in range(POSITIONS_PER_CALL)]
-            noise, *others = _gumbel_rows(bases, self._vocab_size, self._device)
+            noise, *others = gumbel_rows(bases, self._vocab_size, self._device)
             self._gumbels[position] = noise
             for step, other in enumerate(others, 1):
                 self._gumbels.setdefault(position + step, other)
@@ -119,16 +119,11 @@ def choose_distinct(noise: Noise, weights: torch.Tensor, count: int, key: Key) -
     return drawn
 
 
-def gumbel_vector(base: int, size: int, device: torch.device | str = "cpu") -> torch.Tensor:
-    """-log(-log u_i) for i < size, float64 (size,). u_i is a hash of (base, i): the values do not
-    depend on `size`."""
-    return _gumbel_rows([base], size, device)[0]
-
-
-def _gumbel_rows(
+def gumbel_rows(
     bases: Sequence[int], size: int, device: torch.device | str = "cpu"
 ) -> torch.Tensor:
-    """`gumbel_vector` of each base: (bases, size)."""
+    """-log(-log u_i) for i < size, float64 (bases, size). u_i is a hash of (base, i): the values do
+    not depend on `size`."""
     if torch.device(device).type != "cpu":
         return gumbel_vectors(torch.tensor([to_int64(base) for base in bases], device=device), size)
     # Same values as gumbel_vectors, in a quarter of the time: NumPy has unsigned integers and works
@@ -146,7 +141,7 @@ def _gumbel_rows(
 
 
 def gumbel_vectors(bases: torch.Tensor, size: int) -> torch.Tensor:
-    """`gumbel_vector` of each of `bases` (...), the bits of unsigned integers in int64:
+    """`gumbel_rows` of a tensor of `bases` (...), the bits of unsigned integers in int64:
     (..., size)."""
     counter = torch.arange(1, size + 1, dtype=torch.int64, device=bases.device)
     # int64 arithmetic wraps modulo 2^64, as the hash needs.
@@ -176,5 +171,5 @@ def to_int64(value: int) -> int:
 
 
 def _logical_shift(x: torch.Tensor, bits: int) -> torch.Tensor:
-    # torch's >> keeps the sign; the hash wants zeros.
+    # torch's >> keeps the sign; the hash needs zeros.
     return (x >> bits) & ((1 << (64 - bits)) - 1)

@@ -99,10 +99,9 @@ def to_probabilities(scores: torch.Tensor) -> torch.Tensor:
     return scores.double().softmax(dim=-1)
 
 
-def unprocessed_probabilities(logits: torch.Tensor, temperature: float = 1.0) -> torch.Tensor:
-    """The plain softmax, float32; `temperature` is a drafter's calibration, not the request's."""
-    scaled = logits.float() if temperature == 1.0 else logits.float() / temperature
-    return scaled.softmax(dim=-1)
+def unprocessed_probabilities(logits: torch.Tensor) -> torch.Tensor:
+    """The plain softmax, float32."""
+    return logits.float().softmax(dim=-1)
 
 
 def residual(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
@@ -127,8 +126,8 @@ def one_hot_residual(p: torch.Tensor, token_id: int) -> torch.Tensor:
 class Target:
     """The LLM's distributions at the root and every node of one tree.
 
-    Row 0 belongs to the root, row i + 1 to node i. Each form is computed once, when first asked
-    for: greedy verification never pays for a softmax it does not read.
+    Row 0 belongs to the root, row i + 1 to node i. Each form is computed once, when first
+    read: greedy verification never computes a softmax.
     """
 
     def __init__(self, logits: torch.Tensor, sampling: SamplingParams) -> None:
@@ -155,7 +154,7 @@ class Target:
     def best(self, row: int, gumbel: torch.Tensor) -> int:
         """arg max(log p + G) at one row, with noise float64 (V,)."""
         # float32 scores plus float64 noise: the sum is float64. log p and the scores differ by a
-        # constant, which no arg max sees.
+        # constant, which changes no arg max.
         scores = self.scores
         if scores.device.type != "cpu":
             return int((scores[row] + gumbel).argmax())

@@ -1,7 +1,7 @@
 """TokenTree: drafts merged into one tree, as parallel arrays.
 
 Node i has `token_ids[i]` and `parents[i]` < i, or ROOT (-1): the root is the last committed token,
-not a node. Knows no model and no probability rule; a node keeps the list of proposals behind it.
+not a node. Each node has the list of its proposals.
 """
 
 from __future__ import annotations
@@ -55,10 +55,6 @@ class TokenTree:
     def depth(self) -> int:
         """Depth of the deepest node; children of the root have depth 1; 0 without nodes."""
         return max(self.depths, default=0)
-
-    def children(self, node: int) -> tuple[int, ...]:
-        """Children of `node` (ROOT for the root), in node order."""
-        return tuple(i for i, parent in enumerate(self.parents) if parent == node)
 
     def child_lists(self) -> list[list[int]]:
         """Children of every node; the last entry (index -1 == ROOT) holds the root's."""

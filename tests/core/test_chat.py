@@ -9,7 +9,7 @@ import pytest
 
 from core import Engine, SamplingParams, SpeculationConfig
 from core.__main__ import main
-from core.chat import Conversation, converse
+from core.chat import converse
 from core.errors import ConfigError
 from core.events import RoundCompleted
 from tests.fakes import TableModel, loaded_tables, random_table
@@ -95,7 +95,7 @@ def test_an_interrupt_ends_an_answer_alone(
 def test_without_a_template_there_is_no_conversation(engine: Engine) -> None:
     engine.models.tokenizer.chat_template = None
     with pytest.raises(ConfigError, match="has no chat template"):
-        Conversation(engine.models).request("hello", SAMPLING, PLAIN)
+        converse(engine, SAMPLING, PLAIN, io.StringIO(""))
 
 
 @pytest.mark.parametrize(

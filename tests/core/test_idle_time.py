@@ -25,7 +25,7 @@ def state(
     `reading` of the prompt."""
     timings = [Timed("llm", "forward", *stage) for stage in stages]
     read = [Timed("ssm", "prefill", *reading)] if reading else []
-    live = SimpleNamespace(sequence=SimpleNamespace(run_id=run), timings=read)
+    live = SimpleNamespace(run_id=run, timings=read)
     return SimpleNamespace(request=live, timings=timings, between_ms=-1.0)
 
 

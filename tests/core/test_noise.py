@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 import torch
 
-from core.trees.noise import CACHED_POSITIONS, SeededNoise, choose_distinct, gumbel_vector
+from core.trees.noise import CACHED_POSITIONS, SeededNoise, choose_distinct, gumbel_rows
 from tests.laws.chi_square import pooled_chi_square
 from tests.laws.enumeration import WalkNoise, every_walk
 
@@ -63,7 +63,7 @@ def test_the_arg_max_of_log_p_and_noise_is_drawn_from_p() -> None:
 
 
 def test_the_extremes_of_the_hash_stay_finite() -> None:
-    values = gumbel_vector(0, 1_000_000)
+    values = gumbel_rows([0], 1_000_000)[0]
     assert bool(values.isfinite().all())
 
 

@@ -114,10 +114,9 @@ def test_probabilities_are_float64_and_sum_to_one() -> None:
     assert p.sum(dim=-1).tolist() == pytest.approx([1.0] * 3, abs=1e-12)
 
 
-def test_the_unprocessed_softmax_knows_a_calibration() -> None:
+def test_the_unprocessed_probabilities_are_the_plain_softmax() -> None:
     logits = logits_of(10)
     assert torch.equal(unprocessed_probabilities(logits), logits.softmax(-1))
-    assert torch.allclose(unprocessed_probabilities(logits, 2.0), (logits / 2).softmax(-1))
 
 
 P = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)

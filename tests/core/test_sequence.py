@@ -4,7 +4,7 @@ import pytest
 
 from core.config import SamplingParams, SpeculationConfig
 from core.events.parts import Timed
-from core.sequence import TokenSequence, stop_in
+from core.sequence import TokenSequence
 from tests.fakes import sequence_of
 
 PLAIN = SpeculationConfig.preset("autoregressive")
@@ -119,8 +119,3 @@ def test_spans_are_told_in_milliseconds_of_the_run() -> None:
     assert (span.start_ms, span.end_ms) == (pytest.approx(250), pytest.approx(500))
     assert run.ms(run.started) == 0.0
     assert 0.0 <= run.ms() < 60_000
-
-
-@pytest.mark.parametrize(("text", "found"), [("abc", True), ("xbx", True), ("xy", False)])
-def test_any_stop_string_counts(text: str, found: bool) -> None:
-    assert stop_in(text, ("abc", "b")) is found

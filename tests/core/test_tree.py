@@ -14,14 +14,12 @@ TREE = TokenTree((5, 6, 7, 8, 9), (ROOT, ROOT, 0, 0, 2), (1, 1, 2, 2, 3), ((),) 
 
 def test_an_empty_tree() -> None:
     tree = TokenTree()
-    assert (len(tree), tree.depth, tree.children(ROOT), tree.child_lists()) == (0, 0, (), [[]])
+    assert (len(tree), tree.depth, tree.child_lists()) == (0, 0, [[]])
     assert tree.path(ROOT) == tree.tokens_to(ROOT) == ()
 
 
 def test_children_paths_and_tokens() -> None:
     assert (len(TREE), TREE.depth) == (5, 3)
-    assert TREE.children(ROOT) == (0, 1)
-    assert TREE.children(0) == (2, 3)
     assert TREE.child_lists() == [[2, 3], [], [4], [], [], [0, 1]]
     assert TREE.path(4) == (0, 2, 4)
     assert TREE.tokens_to(3) == (5, 8)

@@ -22,7 +22,13 @@ def paper(**fields: float) -> Paper:
 
 
 def full() -> FullInformation:
-    return FullInformation(SpeculationConfig(), NAMES)
+    return FullInformation(NAMES)
+
+
+def observe(weights: FullInformation, likelihoods: dict[str, list[float]]) -> None:
+    """The likelihoods of a text's first tokens, by drafters that have read all of it."""
+    history = LikelihoodHistory({name: len(found) for name, found in likelihoods.items()})
+    weights.observe_likelihoods(likelihoods, history)
 
 
 def test_a_winner_above_the_mean_gains_and_below_it_loses_by_one_tenth() -> None:
@@ -101,7 +107,7 @@ def test_equal_to_the_mean_but_for_rounding_is_equal() -> None:
 
 def test_weights_are_the_likelihoods_with_forgetting() -> None:
     weights = full()
-    weights.observe_likelihoods({"a": [0.5, 0.25], "b": [0.25, 0.5], "c": [0.1, 0.1]})
+    observe(weights, {"a": [0.5, 0.25], "b": [0.25, 0.5], "c": [0.1, 0.1]})
     raw = {"a": 0.5**0.95 * 0.25, "b": 0.25**0.95 * 0.5, "c": 0.1**1.95}
     mean = sum(raw.values()) / 3
     assert weights.values() == pytest.approx({k: v / mean for k, v in raw.items()})
@@ -109,8 +115,8 @@ def test_weights_are_the_likelihoods_with_forgetting() -> None:
 
 def test_a_surprise_counts_no_less_than_the_floor() -> None:
     floor, below = full(), full()
-    floor.observe_likelihoods({"a": [1e-3], "b": [0.5]})
-    below.observe_likelihoods({"a": [0.0], "b": [0.5]})
+    observe(floor, {"a": [1e-3], "b": [0.5]})
+    observe(below, {"a": [0.0], "b": [0.5]})
     assert floor.values() == below.values()
 
 
@@ -188,13 +194,13 @@ def test_losers_learn_too_and_winners_gain_nothing_by_winning() -> None:
     weights = full()
     weights.observe_wins([("a", 1.0)])
     assert weights.values() == dict.fromkeys(NAMES, 1.0)
-    weights.observe_likelihoods({"b": [0.9], "a": [0.1], "c": [0.1]})
+    observe(weights, {"b": [0.9], "a": [0.1], "c": [0.1]})
     assert weights.values()["b"] > 2
 
 
 def test_a_very_long_text_neither_overflows_nor_vanishes() -> None:
     weights = full()
-    weights.observe_likelihoods({"a": [0.9] * 50_000, "b": [1e-9] * 50_000, "c": [0.5] * 50_000})
+    observe(weights, {"a": [0.9] * 50_000, "b": [1e-9] * 50_000, "c": [0.5] * 50_000})
     values = weights.values()
     assert sum(values.values()) == pytest.approx(3.0)
     assert all(value >= 0 for value in values.values())

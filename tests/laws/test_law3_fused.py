@@ -1,7 +1,7 @@
 """Fused drafts under `match`, on every outcome of a noise with few values: the LLM's text, exactly.
 
 No single SSM's q stands behind a fused token: drawn, and verified with the winner's q, it does not
-keep the distribution. The trap `fused_with_the_winners_q` is the same without FusedDrafting.
+keep the distribution. The trap `fused_with_the_winners_q` is the same without fused drafts.
 """
 
 from collections import defaultdict
@@ -13,9 +13,9 @@ import torch
 
 from core import SamplingParams, SpeculationConfig
 from core.config import config as config_module
-from core.drafters import fused_drafting
-from core.drafters.fused_drafting import FusedDrafting, _FusedSsm, _Trie
-from core.drafters.proposers import Frontier, IidProposer, Proposals
+from core.drafters import fused_drafting, ssm_pool
+from core.drafters.fused_drafting import _FusedSsm, _Trie, draft_fused
+from core.drafters.proposers import Frontier, Proposals, sampled_iid
 from core.engine import round as round_module
 from core.errors import ConfigError
 from core.trees.combine import CombinedTree, combine
@@ -81,15 +81,13 @@ def test_control_another_noise_for_the_drafts_than_for_the_llm(
     assert total_variation(other, plain) > NOTICED
 
 
-class Drawn(IidProposer):
+def drawn(frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Proposals]:
     """Fused drafting's proposals, drawn: `match` has them chosen by the LLM's noise."""
-
-    def propose(self, frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Proposals]:
-        (one,) = frontiers
-        assert isinstance(one.noise, WalkNoise)
-        asked = len(one.noise.asked)  # so far: no two keys are equal
-        keys = [("fused", asked, row) for row in range(len(one.logits))]
-        return super().propose([replace(one, keys=keys)], widths)
+    (one,) = frontiers
+    assert isinstance(one.noise, WalkNoise)
+    asked = len(one.noise.asked)  # so far: no two keys are equal
+    keys = [("fused", asked, row) for row in range(len(one.logits))]
+    return sampled_iid([replace(one, keys=keys)], widths)
 
 
 @pytest.mark.parametrize("rule", ["mss", "traversal"])
@@ -97,7 +95,7 @@ def test_control_drawn_fused_tokens_verified_with_the_winners_q(
     rule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A single SSM is the winner whatever it draws: then the text is plain sampling's."""
-    fused, draft_of, trunks = FusedDrafting.draft, _FusedSsm.draft, []
+    draft_of, trunks = _FusedSsm.draft, []
 
     def with_q(member: _FusedSsm, tree: _Trie, kept: list[int]) -> Draft:
         found = draft_of(member, tree, kept)
@@ -107,7 +105,7 @@ def test_control_drawn_fused_tokens_verified_with_the_winners_q(
         return replace(found, q=q, qs=q[rows, found.token_ids].tolist())
 
     def noted(*args: object, weighted: bool) -> list[Draft]:
-        trunks.append(fused(*args, weighted=weighted))  # type: ignore[arg-type]
+        trunks.append(draft_fused(*args, weighted=weighted))  # type: ignore[arg-type]
         return trunks[-1]
 
     def winner_of(drafts: Iterable[Draft]) -> int:
@@ -118,9 +116,9 @@ def test_control_drawn_fused_tokens_verified_with_the_winners_q(
         winner = winner_of(drafts.values())
         return combine("union", {winner: drafts[winner]})
 
-    monkeypatch.setattr(fused_drafting, "proposer", lambda kind, *, greedy: Drawn())
+    monkeypatch.setattr(fused_drafting, "proposer", lambda kind, *, greedy: drawn)
     monkeypatch.setattr(_FusedSsm, "draft", with_q)
-    monkeypatch.setattr(FusedDrafting, "draft", noted)
+    monkeypatch.setattr(ssm_pool, "draft_fused", noted)
     monkeypatch.setattr(round_module, "combine", winners_alone)
     config = replace(FUSED, speculation_length=1, verify=rule)
     with pytest.raises(ConfigError, match=f"verify is '{rule}': with draft=fused"):

@@ -14,7 +14,7 @@ import torch
 
 from core.drafters import growth
 from core.drafters.growth import restrict
-from core.drafters.proposers import Frontier, Proposals, TopKProposer
+from core.drafters.proposers import Frontier, Proposals, top_k
 from core.engine import round as round_module
 from core.trees.combine import CombinedTree, combine
 from core.trees.draft import Draft
@@ -118,18 +118,16 @@ def fused_with_the_winners_q(patch: Patch) -> None:
     _combine_with(patch, rule)
 
 
-class _TopKWithQ(TopKProposer):
-    def propose(self, frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Proposals]:
-        found = super().propose(frontiers, widths)
-        return [
-            replace(one, q=to_probabilities(process_logits(frontier.logits, frontier.sampling)))
-            for one, frontier in zip(found, frontiers, strict=True)
-        ]
+def _top_k_with_q(frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Proposals]:
+    return [
+        replace(one, q=to_probabilities(process_logits(frontier.logits, frontier.sampling)))
+        for one, frontier in zip(top_k(frontiers, widths), frontiers, strict=True)
+    ]
 
 
 def top_k_with_the_real_q(patch: Patch) -> None:
     """The most probable children, verified as if they had been drawn."""
-    patch.setattr(growth, "proposer", lambda kind, *, greedy: _TopKWithQ())
+    patch.setattr(growth, "proposer", lambda kind, *, greedy: _top_k_with_q)
 
 
 def without_replacement_with_the_full_q(patch: Patch) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.codec import contiguous, text_back, text_in
+from storage.codec import contiguous, decode_text, encode_text
 from storage.round_encoder import encode_round
 from tests.storage.strategies import texts
 from tests.synthetic import synthetic_run
@@ -15,15 +15,15 @@ from tests.synthetic import synthetic_run
 
 @given(texts)
 def test_text_survives_and_can_be_sent_to_sqlite(text: str) -> None:
-    stored = text_in(text)
+    stored = encode_text(text)
     stored.encode()
-    assert text_back(stored) == text
+    assert decode_text(stored) == text
 
 
 def test_awkward_texts_survive_and_ordinary_text_is_stored_as_it_is() -> None:
     for text in ("", "plain", "nul\0", "\x00json:", '\x00json:"a"', "\ud83e", "狐"):
-        assert text_back(text_in(text)) == text
-    assert text_in("naïve 🦊 <b>\0") == "naïve 🦊 <b>\0"
+        assert decode_text(encode_text(text)) == text
+    assert encode_text("naïve 🦊 <b>\0") == "naïve 🦊 <b>\0"
 
 
 def test_rounds_whose_parts_do_not_fit_are_refused() -> None:

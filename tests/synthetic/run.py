@@ -195,7 +195,7 @@ class ScriptedLength:
     is not given has invented estimates, which real ones take from the clock."""
 
     def __init__(self, length: int, kind: str) -> None:
-        self._length, self._found = length, not length_policy(kind).given
+        self._length, self._found = length, not length_policy(kind).set_by_user
         self._number = 0
 
     def choose(self) -> Choice:

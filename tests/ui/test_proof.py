@@ -211,7 +211,7 @@ def test_q_is_at_the_request_s_temperature_and_the_bars_are_not(events: list[Eve
             logits = torch.tensor(own.probabilities).log()
             at_t = unprocessed_probabilities(process_logits(logits, sampling))
             assert trial.q == pytest.approx(float(at_t[own.token_ids.index(token_id)]), rel=1e-3)
-            score = unprocessed_probabilities(logits, fitted.get(trial.drafter, 1.0))
+            score = unprocessed_probabilities(logits / fitted.get(trial.drafter, 1.0))
             recorded = next(o.score for o in tree.proposals[node] if o.drafter == trial.drafter)
             assert recorded == pytest.approx(float(score[own.token_ids.index(token_id)]), rel=1e-3)
             found += 1

@@ -223,7 +223,7 @@ class Completion:
         config = SpeculationConfig.from_plain(self._started.config["speculation"])
         if config.never_drafts:
             return None
-        given = length_policy(config.length).given
+        given = length_policy(config.length).set_by_user
         longest = config.speculation_length if given else config.max_speculation_length
         drafts = self._drafts
         steps, accepted = drafts.num_drafts, drafts.num_accepted_tokens

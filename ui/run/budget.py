@@ -28,7 +28,7 @@ def with_budget_bounds(lengths: dict[str, Any], view: View) -> dict[str, Any]:
     """The lengths with `m`, the longest draft that the budget allows, in each round whose
     configured length is larger; `budget` says why."""
     config = _config(view)
-    if config is None or not length_policy(config.length).given:
+    if config is None or not length_policy(config.length).set_by_user:
         return {**lengths, "budget": budget_words(view)}
     most = max_draft_depth(config, _budget_drafters(view, config), config.speculation_length)
     rounds = {
@@ -105,7 +105,7 @@ def _came_to(view: View, config: SpeculationConfig) -> str:
         return ""
     nodes = config.max_tree_nodes
     came = f"max_tree_nodes=auto came to {number_of(nodes, 'node')} in this run"
-    if not length_policy(config.length).given:
+    if not length_policy(config.length).set_by_user:
         chooses = f"within it {config.length} chooses the length"
         return f"{came}, the largest tree that was timed: {chooses}."
     if nodes >= LARGEST_MEASURED:
@@ -117,7 +117,7 @@ def _came_to(view: View, config: SpeculationConfig) -> str:
 
 
 def _lets(view: View, config: SpeculationConfig) -> str:
-    if not length_policy(config.length).given:
+    if not length_policy(config.length).set_by_user:
         return ""
     most_tokens = config.speculation_length
     names = _budget_drafters(view, config)

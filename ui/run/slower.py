@@ -229,14 +229,13 @@ def _deep(fields: Mapping[str, Any], length: int) -> int:
 
 def _asked_by(fields: Mapping[str, Any]) -> str:
     """The field that sets the length of drafts."""
-    return (
-        "speculation_length" if length_policy(fields["length"]).given else "max_speculation_length"
-    )
+    set_by_user = length_policy(fields["length"]).set_by_user
+    return "speculation_length" if set_by_user else "max_speculation_length"
 
 
 def _budget_limits(fields: Mapping[str, Any]) -> bool:
     """Whether the node budget limits the depth of drafts."""
-    if not length_policy(fields["length"]).given:
+    if not length_policy(fields["length"]).set_by_user:
         return True
     length = int(fields["speculation_length"])
     return _deep(fields, length) < length
@@ -252,7 +251,7 @@ def _shorter(fields: Mapping[str, Any]) -> list[str]:
     ways = []
     if "confidence_threshold" not in idle_fields(fields):
         ways.append("a higher confidence_threshold")
-    is_given = length_policy(fields["length"]).given
+    is_given = length_policy(fields["length"]).set_by_user
     name = _asked_by(fields)
     length = int(fields[name])
     deep = _deep(fields, length)
@@ -287,7 +286,7 @@ def _smaller(fields: Mapping[str, Any]) -> list[str]:
 def _lighter(fields: Mapping[str, Any]) -> list[str]:
     """The change that reduces rounds or what is recorded in each."""
     ways = []
-    if length_policy(fields["length"]).given and not _only_lookups(fields):
+    if length_policy(fields["length"]).set_by_user and not _only_lookups(fields):
         more = int(fields["speculation_length"]) + 1
         if _deep(fields, more) == more:
             ways.append("a longer speculation_length")

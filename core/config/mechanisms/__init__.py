@@ -165,7 +165,7 @@ def lossless_rules(draft: str, temperature: float, combine: str = "union") -> tu
         for rule in VERIFY_RULES.values()
         if rule.implementation and rule.suits(temperature) and (has_q or not rule.reads_q)
     ]
-    # What is made for draws comes first where there are some.
+    # For drawn drafts, the rules that read q come first.
     return tuple(rule.name for rule in sorted(lossless, key=lambda rule: not rule.reads_q))
 
 

@@ -103,7 +103,7 @@ COMBINE_RULES: Mapping[str, CombineRule] = by_name(
         CombineRule(
             "union",
             "all drafts in one tree",
-            "core.trees.combine.union:union",
+            "core.trees.combine.whole:union",
             keeps_all=True,
             meaning="the drafts of all drafters are merged into one tree",
             words=PictureWords(dropped="Dropped: the node budget was full"),
@@ -131,7 +131,7 @@ COMBINE_RULES: Mapping[str, CombineRule] = by_name(
         CombineRule(
             "log_pool",
             "SSMs choose together",
-            "core.trees.combine.log_pool:log_pool",
+            "core.trees.combine.whole:log_pool",
             node_budget="pooled",
             weighted=True,
             ahead=False,

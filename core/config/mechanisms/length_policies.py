@@ -15,9 +15,10 @@ class LengthPolicyRecord:
     """How the speculation length is chosen.
 
     `label`: in menus. `implementation`: a callable (SpeculationConfig, Costs) -> LengthPolicy.
-    `given`: the length is the user's number, else the policy finds it. `predicts`: it predicts each
-    round's time. `chooses_drafters`: it decides each round which drafters draft. `fields`: read by
-    it alone; `ignores`: fields it does not read, with the reason. `meaning`: in the guide's table.
+    `set_by_user`: the length is the number in the request, else the policy finds it. `predicts`: it
+    predicts each round's time. `chooses_drafters`: it decides each round which drafters draft.
+    `fields`: read by it alone; `ignores`: fields it does not read, with the reason. `meaning`: in
+    the guide's table.
 
     Sentences beside the pictures: `always`, under a length that never changes; `no_estimates`, in
     the place of estimates (empty: none); `no_drafts`, of a run that drafted nearly nothing
@@ -27,7 +28,7 @@ class LengthPolicyRecord:
     name: str
     label: str
     implementation: str
-    given: bool = False
+    set_by_user: bool = False
     predicts: bool = False
     chooses_drafters: bool = False
     fields: tuple[str, ...] = ()
@@ -44,7 +45,7 @@ LENGTH_POLICIES: Mapping[str, LengthPolicyRecord] = by_name(
             "fixed",
             "always speculation_length",
             "core.length.fixed:Fixed",
-            given=True,
+            set_by_user=True,
             meaning="always `speculation_length` tokens",
             always="the length is always the one that was set; trend and goodput choose it anew "
             "each round, confidence ends each draft where its SSM is unsure",
@@ -76,7 +77,7 @@ LENGTH_POLICIES: Mapping[str, LengthPolicyRecord] = by_name(
             "confidence",
             "while an SSM is sure",
             "core.length.confidence:Confidence",
-            given=True,
+            set_by_user=True,
             fields=("confidence_threshold",),
             meaning="`speculation_length` at most, less after a score under `confidence_threshold`",
             no_estimates=(

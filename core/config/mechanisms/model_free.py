@@ -1,4 +1,4 @@
-"""Drafters that are no SSMs: those that come with the engine, and one's own by import path."""
+"""Drafters that are no SSMs: built-in ones, and user-defined ones by import path."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ __all__ = ["MODEL_FREE", "NGRAM", "SUFFIX", "TABLE", "is_model_free", "is_own", 
 
 NGRAM, SUFFIX, TABLE = "ngram", "suffix", "table"
 MODEL_FREE = (NGRAM, SUFFIX, TABLE)
-"""They cost no model pass: they go on as this text did before (`ngram`: prompt lookup), or as this
-or an earlier one did (`suffix`), or as the LLM's texts mostly do behind the last tokens
+"""They cost no model pass: they continue as this text did before (`ngram`: prompt lookup), as this
+or an earlier text did (`suffix`), or as the LLM's texts mostly do after the same tokens
 (`table`)."""
 
 

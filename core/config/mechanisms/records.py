@@ -1,4 +1,4 @@
-"""What the registries share."""
+"""Registries of records, and the import of an implementation by path."""
 
 from __future__ import annotations
 

@@ -21,9 +21,9 @@ __all__ = [
 class RoutingRule:
     """Which SSMs draft in a round. `implementation`: a callable (names, count, round_ms) -> Router
     of core.routing, empty where all of them do. `reads_likelihoods`: drafters keep their
-    probabilities of the committed tokens for it. `judges_drafts`: its scores are of what was
-    drafted, and change with every round; else of what SSMs say when asked. `score`: what its score
-    of an SSM is. `fields`: as in CombineRule."""
+    probabilities of the committed tokens for it. `judges_drafts`: its scores come from
+    the drafts, and change in every round; else from auditions. `score`: the meaning of an SSM's
+    score. `fields`: as in CombineRule."""
 
     name: str
     label: str

@@ -30,7 +30,7 @@ class VerifyRule:
     meaning: str = ""
 
     def suits(self, temperature: float) -> bool:
-        """Whether it is made for this temperature."""
+        """Whether it is lossless at this temperature."""
         return self.temperatures in ("all", "above" if temperature > 0 else "zero")
 
 

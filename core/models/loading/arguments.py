@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 
 from core.config.arguments import Parser, argument_of, number_argument
-from core.config.offload import number_of_bytes
 from core.models.loading.catalog import BUNDLED, SMOLLM2
 
 __all__ = ["MODEL_NAMES", "add_model_arguments", "ssms_of"]
@@ -28,7 +27,7 @@ def add_model_arguments(p: Parser) -> None:
     p.add_argument("--offload", metavar="host|disk", help="stream the LLM's layers in each pass")
     p.add_argument(
         "--resident",
-        type=argument_of("resident", number_of_bytes, "a number of bytes"),
+        type=argument_of("resident", lambda text: int(float(text)), "a number of bytes"),
         metavar="BYTES",
         help="layers that stay in memory; default: none",
     )

@@ -1,4 +1,4 @@
-"""Drafts to one TokenTree, by a rule chosen by name."""
+"""The combine rules by name: from the drafts of several drafters to one TokenTree."""
 
 from __future__ import annotations
 

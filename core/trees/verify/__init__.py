@@ -1,8 +1,8 @@
-"""(tree, the LLM's distributions, noise) to a verdict: which path is accepted, and the LLM's own
+"""From a tree, the LLM's distributions and noise to a verdict: the accepted path and the LLM's own
 token.
 
-Rules by name: `greedy` and `match` (one walk), `mss`, `traversal`. Pure but for the noise that is
-passed in; never sees a model.
+Rules by name: `greedy` and `match` (one walk), `mss`, `traversal`. Pure functions: the noise is an
+argument.
 """
 
 from __future__ import annotations

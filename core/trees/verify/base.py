@@ -1,5 +1,5 @@
 """Inputs and results of the verification rules, and the proposals under a node in the order in
-which `mss` and `traversal` try them. Knows no rule.
+which `mss` and `traversal` try them.
 """
 
 from __future__ import annotations

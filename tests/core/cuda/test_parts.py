@@ -8,7 +8,7 @@ from core.cuda.kv_view import TreeLayout, first_equal
 from core.cuda.staging import DeviceToHost, HostToDevice, as_reals, pack
 from core.drafters.calibration import Calibration, updated_temperatures
 from core.models.graph_cache import CachedGraph, GraphPool
-from core.trees.noise import SeededNoise, gumbel_vector, gumbel_vectors, to_int64
+from core.trees.noise import SeededNoise, gumbel_rows, gumbel_vectors, to_int64
 from core.trees.tree import ROOT
 from tests.laws.trees import ancestors
 
@@ -69,7 +69,7 @@ def test_noise_of_many_positions_at_once() -> None:
     found = gumbel_vectors(bases, 1001)
     assert found.shape == (2, 2, 1001)
     assert found[0, 0].equal(noise.gumbel(4)) and found[0, 1].equal(noise.gumbel(5))
-    assert found[1, 0].equal(gumbel_vector((1 << 64) - 1, 1001))
+    assert found[1, 0].equal(gumbel_rows([(1 << 64) - 1], 1001)[0])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -9,7 +9,7 @@ import torch
 
 from core.config import SamplingParams, SpeculationConfig
 from core.drafters.base import DraftRequest
-from core.drafters.fused_drafting import FusedDrafting
+from core.drafters.fused_drafting import draft_fused
 from core.drafters.pooled_drafting import PooledRequest
 from core.drafters.ssm import SsmDrafter
 from core.errors import DrafterError
@@ -66,7 +66,7 @@ def confident(threshold: float) -> Stop:
 def scores(drafter: SsmDrafter, path: Sequence[int], request: DraftRequest) -> torch.Tensor:
     """What the drafter's scores are after a path: softmax of log q + G above temperature 0."""
     sequence = request.sequence
-    logits = drafter._feeder.model.logits((*PROMPT, *path))[None]
+    logits = drafter.feeder.model.logits((*PROMPT, *path))[None]
     if sequence.sampling.greedy:
         return logits.softmax(-1)[0]
     log_q = process_logits(logits, sequence.sampling).double().log_softmax(-1)
@@ -114,7 +114,7 @@ def test_the_trunk_is_what_the_surest_propose(
 ) -> None:
     drafters = ssms()
     asked = pool(drafters, temperature=temperature, weights=weights)
-    drafts = FusedDrafting(drafters).draft(asked, weighted=weighted)
+    drafts = draft_fused(drafters, asked, weighted=weighted)
     trunk, whose, paths = expected(drafters, asked, weighted=weighted)
     most = STEPS * (len(drafters) + 1)
     assert paths_of(drafts) <= {*paths} and len(paths_of(drafts)) == min(most, len(paths))
@@ -128,7 +128,7 @@ def test_the_trunk_is_what_the_surest_propose(
 def test_scores_are_each_ones_own() -> None:
     drafters = ssms()
     asked = pool(drafters)
-    for i, draft in enumerate(FusedDrafting(drafters).draft(asked, weighted=False)):
+    for i, draft in enumerate(draft_fused(drafters, asked, weighted=False)):
         drafter, path = drafters[f"ssm-{i}"], []
         for parent, token, score in zip(draft.parents, draft.token_ids, draft.scores, strict=True):
             before = () if parent < 0 else path[parent]
@@ -143,20 +143,20 @@ def test_the_most_probable_paths_are_kept_within_the_budget(budget: int, weighte
     """By credit, an SSM's tokens count less there as well."""
     drafters = ssms()
     asked = pool(drafters, budget=budget, weights=(0.2, 0.6, 1.5))
-    kept = paths_of(FusedDrafting(drafters).draft(asked, weighted=weighted))
+    kept = paths_of(draft_fused(drafters, asked, weighted=weighted))
     _, _, values = expected(drafters, asked, weighted=weighted)
     assert kept == {*sorted(values, key=lambda path: -values[path])[:budget]}
 
 
 def test_there_are_at_most_so_many_nodes_as_published() -> None:
     drafters = ssms()
-    drafts = FusedDrafting(drafters).draft(pool(drafters), weighted=False)
+    drafts = draft_fused(drafters, pool(drafters), weighted=False)
     assert len(paths_of(drafts)) <= STEPS * (len(drafters) + 1)
 
 
 def test_one_ssm_alone_drafts_its_chain() -> None:
     drafters = ssms(count=1)
-    (draft,) = FusedDrafting(drafters).draft(pool(drafters), weighted=False)
+    (draft,) = draft_fused(drafters, pool(drafters), weighted=False)
     assert draft.parents == [-1, 0, 1, 2] and set(draft.origins) == {0}
 
 
@@ -165,9 +165,7 @@ def test_one_ssm_alone_is_as_confident_as_its_chain(threshold: float) -> None:
     """`confidence` compares the threshold with a token's own score, not with that of its path."""
     (drafter,) = ssms(count=1).values()
     stop = confident(threshold)
-    (fused,) = FusedDrafting({"ssm-0": drafter}).draft(
-        pool({"ssm-0": drafter}, stop=stop), weighted=False
-    )
+    (fused,) = draft_fused({"ssm-0": drafter}, pool({"ssm-0": drafter}, stop=stop), weighted=False)
     drafter._states.clear()
     (request,) = pool({"ssm-0": drafter}, stop=stop).requests
     (chain,) = drafter.draft([replace(request, kind="topk")])
@@ -184,7 +182,7 @@ def test_no_token_is_drafted_behind_one_that_all_ssms_are_unsure_of(threshold: f
         pairs = zip(drafters.values(), asked.requests, strict=True)
         return max(float(scores(one, path[:-1], request)[path[-1]]) for one, request in pairs)
 
-    for path in paths_of(FusedDrafting(drafters).draft(asked, weighted=False)):
+    for path in paths_of(draft_fused(drafters, asked, weighted=False)):
         assert all(highest_score(path[:end]) >= threshold for end in range(1, len(path)))
 
 
@@ -194,7 +192,7 @@ def test_a_trunk_ends_with_the_text() -> None:
     for drafter in drafters.values():
         drafter._states.clear()
     ended = pool(drafters, eos_ids=frozenset({trunk[1]}))
-    drafts = FusedDrafting(drafters).draft(ended, weighted=False)
+    drafts = draft_fused(drafters, ended, weighted=False)
     assert max(len(path) for path in paths_of(drafts)) <= 2
 
 
@@ -203,12 +201,12 @@ def test_a_confident_liar_stops_winning_by_credit(budget: int) -> None:
     """As published the surest wins, however wrong it has been; by credit it has neither the trunk
     nor the nodes."""
     drafters = ssms(sharpness=(9.0, 1.0, 1.0))
-    plain = FusedDrafting(drafters).draft(pool(drafters, budget=budget), weighted=False)[0]
+    plain = draft_fused(drafters, pool(drafters, budget=budget), weighted=False)[0]
     assert {plain.origins[node] for node in plain.walk(plain.token_ids)} == {0}
     for drafter in drafters.values():
         drafter._states.clear()
     asked = pool(drafters, weights=(0.01, 1.0, 1.0), budget=budget)
-    by_credit = FusedDrafting(drafters).draft(asked, weighted=True)
+    by_credit = draft_fused(drafters, asked, weighted=True)
     trunk, whose, _ = expected(drafters, asked, weighted=True)
     assert 0 not in whose
     kept = by_credit[1].walk(trunk)
@@ -220,15 +218,15 @@ def test_a_confident_liar_stops_winning_by_credit(budget: int) -> None:
 def test_an_ssm_that_fails_is_named_and_the_others_keep_their_text() -> None:
     drafters = ssms()
     asked = pool(drafters)
-    broken = drafters["ssm-1"]._feeder.model
+    broken = drafters["ssm-1"].feeder.model
 
     def fails(feeds: object) -> None:
         raise RuntimeError("out of order")
 
     broken.forward = fails
     with pytest.raises(DrafterError, match="ssm-1"):
-        FusedDrafting(drafters).draft(asked, weighted=False)
-    model = drafters["ssm-0"]._feeder.model
+        draft_fused(drafters, asked, weighted=False)
+    model = drafters["ssm-0"].feeder.model
     assert all(model.pending(row) == 0 for row in model.open_rows)
 
 
@@ -236,7 +234,7 @@ def test_rank_0_is_what_an_ssm_proposed_itself() -> None:
     """CoSine's routing scores an SSM by its own tokens, not by those of the trunk it was fed."""
     drafters = ssms()
     asked = pool(drafters)
-    for i, draft in enumerate(FusedDrafting(drafters).draft(asked, weighted=False)):
+    for i, draft in enumerate(draft_fused(drafters, asked, weighted=False)):
         firsts = [n for n, parent in enumerate(draft.parents) if parent < 0]
         (own,) = [n for n in firsts if draft.ranks[n] == 0]
         wanted = scores(drafters[f"ssm-{i}"], (), asked.requests[i]).argmax()

@@ -41,7 +41,7 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, list[float]]]:
     def foretold(
         self: FullInformation,
         told: Mapping[str, Sequence[float]],
-        text: LikelihoodHistory | None = None,
+        text: LikelihoodHistory,
     ) -> None:
         for name, probabilities in told.items():
             found.setdefault(name, []).extend(probabilities)

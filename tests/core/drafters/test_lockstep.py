@@ -54,7 +54,7 @@ def drafted(pool: SsmPool, several: list[TokenSequence], kind: str, shape: tuple
     """Each SSM's drafts, one a sequence."""
     if several[0].speculation.combine == "log_pool":
         every = [
-            pool.draft_pooled(
+            pool.draft_together(
                 PooledRequest(tuple(_ask(s, i, kind, shape) for i in range(3)), (1.0, 2.0, 0.5))
             )
             for s in several

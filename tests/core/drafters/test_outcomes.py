@@ -27,7 +27,9 @@ def counted(tree: TokenTree, scores: torch.Tensor) -> dict[tuple[int, ...], floa
         node, path, mass = ways.pop()
         for token_id in range(VOCAB):
             share = mass * float(scores[node + 1, token_id])
-            child = next((c for c in tree.children(node) if tree.token_ids[c] == token_id), None)
+            child = next(
+                (c for c in tree.child_lists()[node] if tree.token_ids[c] == token_id), None
+            )
             if child is None:
                 found[(*path, token_id)] = share
             else:

@@ -7,7 +7,7 @@ import torch
 
 from core.config import SamplingParams, SpeculationConfig
 from core.drafters.base import DraftRequest
-from core.drafters.pooled_drafting import PooledDrafting, PooledRequest
+from core.drafters.pooled_drafting import PooledRequest, draft_pooled
 from core.drafters.ssm import SsmDrafter
 from core.trees.draft import Draft
 from core.trees.noise import SeededNoise
@@ -43,7 +43,7 @@ def asks(
 
 
 def model(drafters: dict[str, SsmDrafter], name: str) -> TableModel:
-    found = drafters[name]._feeder.model
+    found = drafters[name].feeder.model
     return found
 
 
@@ -66,7 +66,7 @@ def test_children_are_the_pools_best(temperature: float) -> None:
     drafters = ssms()
     kind = "coupled" if temperature else "topk"
     pool = asks(drafters, kind, (2, 3), temperature)
-    drafts = PooledDrafting(drafters).draft(pool)
+    drafts = draft_pooled(drafters, pool)
     sequence = pool.requests[0].sequence
     draft = drafts[0]
     assert len(draft) == 2 + 6
@@ -83,7 +83,7 @@ def test_children_are_the_pools_best(temperature: float) -> None:
 
 def test_all_members_hold_the_same_tree_each_with_its_own_scores() -> None:
     drafters = ssms()
-    drafts = PooledDrafting(drafters).draft(asks(drafters, "topk", (2, 2)))
+    drafts = draft_pooled(drafters, asks(drafters, "topk", (2, 2)))
     assert len({str(shape_of(draft)) for draft in drafts}) == 1
     for name, draft in zip(drafters, drafts, strict=True):
         at = paths(draft.token_ids, draft.parents)
@@ -98,7 +98,7 @@ def test_members_move_in_lock_step_and_stay_in_step_with_the_text() -> None:
     drafters = ssms()
     pool = asks(drafters, "topk", (2, 2, 1))
     before = {name: model(drafters, name).passes for name in drafters}
-    drafts = PooledDrafting(drafters).draft(pool)
+    drafts = draft_pooled(drafters, pool)
     assert {model(drafters, n).passes - before[n] for n in drafters} == {3}
     assert [[t.lane for t in draft.timings] for draft in drafts] == [[n] * 3 for n in drafters]
     sequence = pool.requests[0].sequence
@@ -117,30 +117,30 @@ def test_a_heavier_member_has_the_greater_say() -> None:
         pool = asks(drafters, "topk", (1,))
         weights = (50.0, 1.0) if heavy == 0 else (1.0, 50.0)
         name = f"ssm-{heavy}"
-        draft = PooledDrafting(drafters).draft(PooledRequest(pool.requests, weights))[0]
+        draft = draft_pooled(drafters, PooledRequest(pool.requests, weights))[0]
         assert draft.token_ids == [int(model(drafters, name).logits(PROMPT).argmax())]
 
 
 def test_a_weight_that_vanished_does_not_spoil_the_pool() -> None:
     drafters = ssms((64, 64))
     pool = asks(drafters, "topk", (2, 1))
-    drafts = PooledDrafting(drafters).draft(PooledRequest(pool.requests, (2.0, 0.0)))
+    drafts = draft_pooled(drafters, PooledRequest(pool.requests, (2.0, 0.0)))
     assert drafts[0].token_ids[0] == int(model(drafters, "ssm-0").logits(PROMPT).argmax())
 
 
 def test_a_member_whose_context_is_full_stays_out() -> None:
     drafters = ssms((64, len(PROMPT) - 1))
     pool = asks(drafters, "topk", (2,))
-    drafts = PooledDrafting(drafters).draft(pool)
+    drafts = draft_pooled(drafters, pool)
     assert len(drafts[0]) == 2 and len(drafts[1]) == 0
     nobody = ssms((2, 2))
-    assert PooledDrafting(nobody).draft(asks(nobody, "topk", (2,))) == [Draft(), Draft()]
+    assert draft_pooled(nobody, asks(nobody, "topk", (2,))) == [Draft(), Draft()]
 
 
 def test_best_first_keeps_the_pools_best_nodes() -> None:
     drafters = ssms()
     pool = asks(drafters, "best_first", (3, 3, 3))
-    drafts = PooledDrafting(drafters).draft(pool)
+    drafts = draft_pooled(drafters, pool)
     assert len(drafts[0]) == 9
     for draft in drafts:
         assert shape_of(draft) == shape_of(drafts[0])

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from core.events import Event, RoundCompleted, RunCancelled, RunCompleted, RunFailed, RunStarted
-from storage.codec import EndEvent
+from core.events import EndEvent, Event, RoundCompleted, RunStarted
 from storage.queries import PlainSpeed
 from storage.round_encoder import RoundEvent
 
@@ -18,13 +17,11 @@ __all__ = [
     "BaselineRecord",
     "End",
     "Hole",
-    "Intake",
+    "UnitBuilder",
     "RoundRecord",
     "RunStart",
     "Unit",
 ]
-
-END_EVENTS = (RunCompleted, RunCancelled, RunFailed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +85,7 @@ class BaselineRecord:
 
 Unit = RunStart | RoundRecord | Hole | End | BaselineRecord
 # What completes a unit.
-BOUNDARIES = (RunStarted, RoundCompleted, *END_EVENTS, BaselineRecord)
+BOUNDARIES = RunStarted | RoundCompleted | EndEvent | BaselineRecord
 
 
 @dataclass(slots=True)
@@ -103,14 +100,14 @@ class _Run:
     is_deleted: bool = False
 
 
-class Intake:
+class UnitBuilder:
     """Collects events by run. `dropped`: the number of events that will never be written."""
 
     def __init__(self) -> None:
         self.dropped = 0
         self._runs: dict[str, _Run] = {}
 
-    def take(self, event: Event | BaselineRecord, owner: str) -> list[Unit]:
+    def add(self, event: Event | BaselineRecord, owner: str) -> list[Unit]:
         """The units that this event completes, in the order of writing."""
         if isinstance(event, BaselineRecord):
             return [event]
@@ -123,10 +120,10 @@ class Intake:
             return []
         units: list[Unit] = []
         if not run.has_hole and event.seq != run.next_seq:
-            self._lose(run)
+            self._open_hole(run)
             units.append(Hole(event.run_id, max(1, event.seq - run.unwritten_seq)))
         run.next_seq = event.seq + 1
-        if isinstance(event, END_EVENTS):
+        if isinstance(event, EndEvent):
             del self._runs[event.run_id]
             return [] if run.is_deleted else units + self._end(run, event)
         if run.has_hole:
@@ -142,22 +139,22 @@ class Intake:
         partial: list[Unit] = [RoundRecord(tuple(run.pending))] if run.pending else []
         return [*partial, End(event, max(1, event.seq - run.unwritten_seq) if run.has_hole else 0)]
 
-    def _lose(self, run: _Run) -> None:
+    def _open_hole(self, run: _Run) -> None:
         run.has_hole = True
         self.dropped += len(run.pending)
         run.pending = []
 
-    def spoil(self, unit: Unit) -> None:
+    def mark_unwritten(self, unit: Unit) -> None:
         """Marks a hole that begins with a unit that could not be written."""
         self.dropped += unit.num_events
         run = self._runs.get(unit.run_id)
         # Later events would follow a gap, and a reader would take the run for complete.
         if run is not None and not run.has_hole and unit.num_events:
-            self._lose(run)
+            self._open_hole(run)
             if isinstance(unit, RoundRecord):
                 run.unwritten_seq = min(run.unwritten_seq, unit.events[0].seq)
 
-    def forget(self, run_id: str) -> None:
+    def ignore_run(self, run_id: str) -> None:
         """The run was deleted: ignore the rest of its events without counting them as lost."""
         run = self._runs.get(run_id)
         if run is not None:

@@ -1,10 +1,16 @@
-"""`log_pool`: the tree that SSMs drafted together, each node with its pooled probability."""
+"""The combine rules that verify all drafted nodes: `union`, SpecInfer's merge of all drafts
+(arXiv 2305.09781, section 3), and `log_pool`, of SSMs that drafted one tree together."""
 
 from __future__ import annotations
 
 from core.trees.combine.base import MergedTree, Selection, VoteWeights
 
-__all__ = ["log_pool"]
+__all__ = ["log_pool", "union"]
+
+
+def union(whole: MergedTree, vote_weights: VoteWeights) -> Selection:
+    """All drafted nodes, without weights."""
+    return Selection(tuple(range(len(whole.tree))))
 
 
 def log_pool(whole: MergedTree, vote_weights: VoteWeights) -> Selection:
@@ -16,10 +22,10 @@ def log_pool(whole: MergedTree, vote_weights: VoteWeights) -> Selection:
     node_weights = []
     for node in range(len(whole.tree)):
         weights = {drafter: vote_weights.weights[drafter] for drafter in whole.drafters(node)}
-        total, mass = sum(weights.values()), 1.0
+        total, node_weight = sum(weights.values()), 1.0
         for drafter, weight in weights.items():
             # The total is positive: `paper` bounds the weights, `full_information` each token's
             # logarithm.
-            mass *= whole.chance(node, drafter) ** (weight / total)
-        node_weights.append(mass)
+            node_weight *= whole.chance(node, drafter) ** (weight / total)
+        node_weights.append(node_weight)
     return Selection(tuple(range(len(whole.tree))), tuple(node_weights))
