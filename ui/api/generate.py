@@ -1,7 +1,7 @@
-"""The named endpoints: functions with typed defaults that return plain objects.
+"""`/generate`: a run from its request to its end; typed defaults, a plain result.
 
-`gr.api` checks no types, so every value goes through core.config; an error of ours comes back to
-the client with the same words. The same access rules hold as on the page.
+`gr.api` checks no types, so every value goes through core.config; the client gets the text of a
+SpecScopeError unchanged. The same access rules hold as on the page.
 """
 
 from __future__ import annotations
@@ -10,24 +10,16 @@ from collections.abc import Callable
 from typing import Any
 
 import gradio as gr
-from gradio.events import api
 
 from core.config import PRESETS, Request, SamplingParams, SpeculationConfig
 from core.config.checks import choice
 from core.errors import ConfigError
-from core.events import Event
 from ui.api.errors import spoken_errors
 from ui.api.polling import poll, start_run
 from ui.api.runs import outcome
-from ui.run.source import LiveSource
 from ui.server.context import Context
 
-__all__ = ["add_generate_endpoint"]
-
-
-def add_generate_endpoint(context: Context) -> None:
-    """Inside Blocks: `/generate`."""
-    api(_generate(context), api_name="generate", concurrency_limit=None)
+__all__ = ["ENDPOINTS"]
 
 
 def request_from(
@@ -79,13 +71,11 @@ def _generate(context: Context) -> Callable[..., Any]:
             }
             request = request_from(prompt, preset, sampling, {} if fields is None else fields, chat)
             owner = context.access.key(gradio_request)
-            events = await wait_events(await start_run(context, request, owner))
-            return outcome(events)
+            source = await start_run(context, request, owner)
+            await poll(lambda: source.done, source.cancel)
+            return outcome(source.events(0, source.count))
 
     return generate
 
 
-async def wait_events(source: LiveSource) -> tuple[Event, ...]:
-    """The events of a run when it has ended; cancelling the wait stops the engine."""
-    await poll(lambda: source.done, source.cancel)
-    return source.events(0, source.count)
+ENDPOINTS = (_generate,)

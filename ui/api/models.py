@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 import gradio as gr
-from gradio.events import api
 
 from core.config.checks import choice
 from core.errors import ConfigError
@@ -22,13 +21,7 @@ from ui.server.context import Context
 from ui.server.model_host import ModelHost
 from ui.server.model_swap import CANCELLED
 
-__all__ = ["add_model_endpoints"]
-
-
-def add_model_endpoints(context: Context) -> None:
-    """Inside Blocks: `/models`, `/load_models`."""
-    api(_models(context), api_name="models", concurrency_limit=None)
-    api(_load_models(context), api_name="load_models", concurrency_limit=None)
+__all__ = ["ENDPOINTS"]
 
 
 def _models(context: Context) -> Callable[..., Any]:
@@ -94,3 +87,6 @@ async def wait_for_load(model_host: ModelHost) -> None:
         raise ConfigError("loading was given up: the models that were loaded stay")
     if exchange.reason:
         raise ConfigError(exchange.reason)
+
+
+ENDPOINTS = (_models, _load_models)

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import gradio as gr
-from gradio.events import api
 
 from core.config import SamplingParams
 from core.config.checks import integer
@@ -27,17 +26,11 @@ from ui.sessions.history import asker_of
 from ui.shared.studies import OpenedStudy, new_study
 from ui.shared.study_board import studies_of
 
-__all__ = ["add_prompt_endpoints"]
+__all__ = ["ENDPOINTS"]
 
 MOST_CONFIGURATIONS = 5
 MOST_LOOKED_AT = 2000
 ENDS = (" · ", ": ", " (")
-
-
-def add_prompt_endpoints(context: Context) -> None:
-    """Inside Blocks: `/prompts`, `/prompt_rows`."""
-    api(_prompts(context), api_name="prompts", concurrency_limit=None)
-    api(_prompt_rows(context), api_name="prompt_rows", concurrency_limit=None)
 
 
 # -- a study --
@@ -170,14 +163,16 @@ def _prompt_rows(context: Context) -> Callable[..., Any]:
                     raise ConfigError.of(name, value, "a text")
             integer("limit", limit, 1, MOST_LOOKED_AT)
             if study_id:
-                found_prompts = _of_study(
+                found_prompts = _study_rows(
                     studies_of(context, gradio_request, "").open(study_id), search
                 )
             else:
                 owner = asker_of(context, gradio_request, "").owner
                 look = PastLook(owner, search, drafter, limit)
                 *_, found_prompts = read_past_runs(context, figures, known_domains(), look)
-            lines = [line for line in found_prompts.lines if _lets(line, drafter, domain, settings)]
+            lines = [
+                line for line in found_prompts.lines if _matches(line, drafter, domain, settings)
+            ]
             return {
                 "rows": rows_plain(lines),
                 "looked_at": found_prompts.looked,
@@ -187,7 +182,7 @@ def _prompt_rows(context: Context) -> Callable[..., Any]:
     return prompt_rows
 
 
-def _of_study(opened: OpenedStudy, search: str) -> FoundPrompts:
+def _study_rows(opened: OpenedStudy, search: str) -> FoundPrompts:
     """A study's rows whose prompts contain all the words."""
     words = search.lower().split()
     lines = tuple(
@@ -199,10 +194,13 @@ def _of_study(opened: OpenedStudy, search: str) -> FoundPrompts:
     return FoundPrompts(lines, num_done, num_done, len(opened.study), done=True)
 
 
-def _lets(line: PromptLine, drafter: str, domain: str, settings: str) -> bool:
-    there = (line.row.domain or NO_DOMAIN) == domain or not domain
-    drafted = drafter in line.drafters or not drafter
+def _matches(line: PromptLine, drafter: str, domain: str, settings: str) -> bool:
+    in_domain = not domain or (line.row.domain or NO_DOMAIN) == domain
+    drafted = not drafter or drafter in line.drafters
     label = line.row.configuration
     # What follows a preset's name in a row's tells it from others of that name.
-    named_so = label == settings or label.startswith(tuple(f"{settings}{end}" for end in ENDS))
-    return there and drafted and (named_so or not settings)
+    has_settings = label == settings or label.startswith(tuple(f"{settings}{end}" for end in ENDS))
+    return in_domain and drafted and (not settings or has_settings)
+
+
+ENDPOINTS = (_prompts, _prompt_rows)

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import gradio as gr
-from gradio.events import api
 
 from core.config.checks import text
 from core.errors import ConfigError, StoreError
@@ -23,17 +22,10 @@ from ui.server.context import Context
 from ui.server.session import TabSession
 from ui.sessions.history import allowed_run, asker_of
 
-__all__ = ["add_proof_endpoints"]
+__all__ = ["ENDPOINTS"]
 
 UNFINISHED = "plain decoding did not finish"
 UNFINISHED_REGRET = "the SSMs did not read the text to its end"
-
-
-def add_proof_endpoints(context: Context) -> None:
-    """Inside Blocks: `/baseline`, `/prove`, `/regret`."""
-    api(_baseline(context), api_name="baseline", concurrency_limit=None)
-    api(_prove(context), api_name="prove", concurrency_limit=None)
-    api(_regret(context), api_name="regret", concurrency_limit=None)
 
 
 def _baseline(context: Context) -> Callable[..., Any]:
@@ -41,7 +33,7 @@ def _baseline(context: Context) -> Callable[..., Any]:
         """Decode a completed run's request plainly, now, and compare the speeds: `speed_up`. The
         plain run is in Sessions too. A client that cancels stops it."""
         with spoken_errors():
-            session, summary = await _answer(context, gradio_request, run_id, race_plain)
+            session, summary = await _ask(context, gradio_request, run_id, race_plain)
             if session.baseline is None:
                 raise ConfigError(session.trouble or UNFINISHED)
             ours = summary.stats.tokens_per_second
@@ -58,12 +50,12 @@ def _baseline(context: Context) -> Callable[..., Any]:
 
 
 def _prove(context: Context) -> Callable[..., Any]:
-    async def prove_it(gradio_request: gr.Request, run_id: str) -> dict[str, Any]:
+    async def prove(gradio_request: gr.Request, run_id: str) -> dict[str, Any]:
         """Decode a run's request plainly and compare the texts: `answer` is identical, tie (a
         rounding tie), bug, or distribution (a rule that keeps the distribution, not the tokens),
         `words` say why, `at` is the first token that differs. A client that cancels stops it."""
         with spoken_errors():
-            session, _ = await _answer(context, gradio_request, run_id, race_plain)
+            session, _ = await _ask(context, gradio_request, run_id, race_plain)
             if session.answer is None:
                 raise ConfigError(session.trouble or UNFINISHED)
             return {
@@ -74,7 +66,7 @@ def _prove(context: Context) -> Callable[..., Any]:
                 "at": session.answer.at,
             }
 
-    return prove_it
+    return prove
 
 
 def _regret(context: Context) -> Callable[..., Any]:
@@ -84,7 +76,7 @@ def _regret(context: Context) -> Callable[..., Any]:
         choice in hindsight and with the best choice in each round. `words` say it. A client that
         cancels stops it."""
         with spoken_errors():
-            session, _ = await _answer(context, gradio_request, run_id, measure_regret)
+            session, _ = await _ask(context, gradio_request, run_id, measure_regret)
             if session.regret is None:
                 raise ConfigError(session.trouble or UNFINISHED_REGRET)
             return {"run_id": run_id, **regret_plain(session.regret)}
@@ -92,7 +84,7 @@ def _regret(context: Context) -> Callable[..., Any]:
     return regret
 
 
-async def _answer(
+async def _ask(
     context: Context, request: gr.Request, run_id: str, question: Question
 ) -> tuple[TabSession, Any]:
     """A tab session with the answer to the question, and the run's summary."""
@@ -118,3 +110,6 @@ def _step(steps: Iterator[object]) -> bool:
     future."""
     end = object()
     return next(steps, end) is not end
+
+
+ENDPOINTS = (_baseline, _prove, _regret)

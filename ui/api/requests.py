@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 import gradio as gr
-from gradio.events import api
 
 from core.config.checks import choice
 from core.config.mechanisms import SCHEDULES
@@ -16,13 +15,7 @@ from ui.api.errors import spoken_errors
 from ui.server.context import Context
 from ui.shared.all_requests import choose_schedule
 
-__all__ = ["add_request_endpoints"]
-
-
-def add_request_endpoints(context: Context) -> None:
-    """Adds `/requests` and `/schedule`; call it inside `gr.Blocks`."""
-    api(_requests(context), api_name="requests", concurrency_limit=None)
-    api(_schedule(context), api_name="schedule", concurrency_limit=None)
+__all__ = ["ENDPOINTS"]
 
 
 def _requests(context: Context) -> Callable[..., Any]:
@@ -62,3 +55,6 @@ def _schedule(context: Context) -> Callable[..., Any]:
             }
 
     return schedule
+
+
+ENDPOINTS = (_requests, _schedule)

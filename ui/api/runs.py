@@ -12,7 +12,6 @@ from datetime import datetime
 from typing import Any
 
 import gradio as gr
-from gradio.events import api
 
 from core.config.checks import choice, integer, text
 from core.errors import ConfigError, StoreError
@@ -24,17 +23,10 @@ from ui.sessions.exporting import write_export
 from ui.sessions.history import ORDERS, STATUSES, allowed_run, asker_of, check_ended
 from ui.sessions.retention import kept_runs
 
-__all__ = ["MAX_ROWS", "add_run_endpoints", "outcome"]
+__all__ = ["MAX_ROWS", "ENDPOINTS", "outcome"]
 
 MAX_ROWS = 1000
 """A page of `/runs`: more rows than this are read in pages, by `offset`."""
-
-
-def add_run_endpoints(context: Context) -> None:
-    """Inside Blocks: `/runs`, `/run`, `/export`, `/annotate`, `/delete`, `/retention`,
-    `/set_retention`."""
-    for make in (_runs, _run, _export, _annotate, _delete, _retention, _set_retention):
-        api(make(context), api_name=make.__name__.strip("_"), concurrency_limit=None)
 
 
 def outcome(events: tuple[Event, ...]) -> dict[str, Any]:
@@ -191,7 +183,7 @@ def _retention(context: Context) -> Callable[..., Any]:
     def retention(gradio_request: gr.Request) -> dict[str, Any]:
         """Of how many of the latest runs whole trees are kept: `runs`, null for all."""
         with spoken_errors():
-            _owns(context, gradio_request)
+            _check_owner(context, gradio_request)
             return {"runs": context.store.retention()}
 
     return retention
@@ -204,7 +196,7 @@ def _set_retention(context: Context) -> Callable[..., Any]:
         """Keep whole trees of the latest `runs` alone, null for all. Of older ones only the
         accepted paths stay, for ever: `sure` has to be true where a number is given."""
         with spoken_errors():
-            _owns(context, gradio_request)
+            _check_owner(context, gradio_request)
             keep = kept_runs(runs)
             if not isinstance(sure, bool) or (keep is not None and not sure):
                 lost = "true: all but these runs lose their rejected branches, for ever"
@@ -215,7 +207,10 @@ def _set_retention(context: Context) -> Callable[..., Any]:
     return set_retention
 
 
-def _owns(context: Context, request: gr.Request) -> None:
+def _check_owner(context: Context, request: gr.Request) -> None:
     """StoreError for callers to whom the page does not show the control."""
     if not asker_of(context, request, "").paths:
         raise StoreError("runs kept whole: only who owns this server may ask or say how many")
+
+
+ENDPOINTS = (_runs, _run, _export, _annotate, _delete, _retention, _set_retention)

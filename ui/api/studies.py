@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import Any
 
 import gradio as gr
-from gradio.events import api
 
 from core.config import PRESETS, SamplingParams, SpeculationConfig
 from core.config.checks import choice, integer, text
@@ -30,23 +29,9 @@ from ui.shared.studies import OpenedStudy, Studies, new_study
 from ui.shared.study_board import studies_of
 from ui.tune.rows import summary_rows
 
-__all__ = ["add_study_endpoints", "configuration_from", "measured_here", "study_plain"]
+__all__ = ["ENDPOINTS", "configuration_from", "measured_here", "study_plain"]
 
 MOST_SKIPPED = 10**9
-
-
-def add_study_endpoints(context: Context) -> None:
-    """Inside Blocks: `/compare`, `/studies`, `/study`, and `/stop_study`, `/resume_study`,
-    `/delete_study`."""
-    for make, name in (
-        (_compare, "compare"),
-        (_studies, "studies"),
-        (_study, "study"),
-        (_stop_study, "stop_study"),
-        (_resume_study, "resume_study"),
-        (_delete_study, "delete_study"),
-    ):
-        api(make(context), api_name=name, concurrency_limit=None)
 
 
 async def measured_here(mine: Studies, study: Study) -> OpenedStudy:
@@ -63,8 +48,8 @@ async def _wait_for_results(mine: Studies, study_id: str) -> OpenedStudy:
     opened = await asyncio.to_thread(mine.open, study_id)
     if opened.row.state != "completed":
         why = f": {opened.row.reason}" if opened.row.reason else ""
-        progress_words = f"{opened.row.done} of {opened.row.total} runs are kept"
-        raise StudyError(f"study {study_id} {opened.row.state}{why}; {progress_words}")
+        progress = f"{opened.row.done} of {opened.row.total} runs are kept"
+        raise StudyError(f"study {study_id} {opened.row.state}{why}; {progress}")
     return opened
 
 
@@ -140,10 +125,10 @@ def _compare(context: Context) -> Callable[..., Any]:
                 min_p=min_p,
                 repetition_penalty=repetition_penalty,
             )
-            given_settings = list(DEFAULT_PRESETS) if configurations is None else configurations
-            if not isinstance(given_settings, list):
-                raise ConfigError.of("configurations", given_settings, "a list")
-            chosen = [configuration_from(entry, sampling.temperature) for entry in given_settings]
+            entries = list(DEFAULT_PRESETS) if configurations is None else configurations
+            if not isinstance(entries, list):
+                raise ConfigError.of("configurations", entries, "a list")
+            chosen = [configuration_from(entry, sampling.temperature) for entry in entries]
             study = new_study(
                 context,
                 "compare",
@@ -242,3 +227,6 @@ def _delete_study(context: Context) -> Callable[..., Any]:
             return {"study_id": study_id, "deleted": True}
 
     return delete_study
+
+
+ENDPOINTS = (_compare, _studies, _study, _stop_study, _resume_study, _delete_study)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import gradio as gr
-from gradio.events import api
 
 from core.config import PRESETS, SamplingParams, SpeculationConfig
 from core.config.checks import choice
@@ -23,12 +22,7 @@ from ui.shared.study_board import studies_of
 from ui.tune.form import GridRequest, grid_study
 from ui.tune.rows import summary_rows
 
-__all__ = ["add_tune_endpoint"]
-
-
-def add_tune_endpoint(context: Context) -> None:
-    """Inside Blocks: `/tune`."""
-    api(_tune(context), api_name="tune", concurrency_limit=None)
+__all__ = ["ENDPOINTS"]
 
 
 def _tune(context: Context) -> Callable[..., Any]:
@@ -115,3 +109,6 @@ def _result(mine: Studies, grid_request: GridRequest) -> dict[str, Any]:
         "best": None if tuned.best is None else tuned.rows[tuned.best].name,
         "within_noise": [tuned.rows[i].name for i in tuned.as_good],
     }
+
+
+ENDPOINTS = (_tune,)
