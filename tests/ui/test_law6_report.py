@@ -28,7 +28,7 @@ from ui.run.frame import Baseline
 from ui.run.player import Pace, Player
 from ui.run.source import HeldSource, LiveSource, StoredSource
 from ui.run.values import PICTURES, picture_values
-from ui.run.view import View, reduce
+from ui.run.view import View, reduce_all
 from ui.server.session import TabSession
 from ui.sessions.exporting import write_export
 from ui.sessions.tab import opened_run
@@ -101,7 +101,7 @@ def test_a_replay_shows_what_the_live_run_showed(name: str, store: RunStore) -> 
     view, clock = View(), 0.0
     for count, event in enumerate(events, 1):
         live.take(event)
-        view = reduce(view, event)
+        view = reduce_all([event], view)
         clock += 1.0
         watching.advance(clock)
         replaying._to(count)

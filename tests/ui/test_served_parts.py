@@ -13,7 +13,7 @@ from core.events import RoundCompleted
 from tests.synthetic import Mechanisms, synthetic_run
 from tests.ui.test_routes import FIVE, run
 from ui.run.frame import Frame
-from ui.run.route_reasons import route_reason
+from ui.run.reasons import route_reason
 from ui.run.routes import route_in_short, routing_value
 from ui.run.served import CHANGE, _cut, served_in_short, served_parts
 from ui.run.values import picture_values

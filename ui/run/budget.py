@@ -46,7 +46,9 @@ def budget_words(view: View) -> str:
     config = _config(view)
     if config is None or config.never_drafts or not isinstance(config.max_tree_nodes, int):
         return ""
-    return " ".join(filter(None, (_came_to(view, config), _lets(view, config), _none(view))))
+    return " ".join(
+        filter(None, (_auto_words(view, config), _depth_words(view, config), _nodeless_words(view)))
+    )
 
 
 def depth_bounds(view: View, most: int) -> tuple[int, dict[int, int]]:
@@ -99,7 +101,7 @@ def _config(view: View) -> SpeculationConfig | None:
         return None
 
 
-def _came_to(view: View, config: SpeculationConfig) -> str:
+def _auto_words(view: View, config: SpeculationConfig) -> str:
     assert view.started is not None and isinstance(config.max_tree_nodes, int)
     if view.started.asked.get("speculation", {}).get("max_tree_nodes") != "auto":
         return ""
@@ -116,7 +118,7 @@ def _came_to(view: View, config: SpeculationConfig) -> str:
     )
 
 
-def _lets(view: View, config: SpeculationConfig) -> str:
+def _depth_words(view: View, config: SpeculationConfig) -> str:
     if not length_policy(config.length).given:
         return ""
     most_tokens = config.speculation_length
@@ -131,7 +133,7 @@ def _lets(view: View, config: SpeculationConfig) -> str:
     return f"{nodes}{among} let drafts be {most} deep: {short}."
 
 
-def _none(view: View) -> str:
+def _nodeless_words(view: View) -> str:
     without = nodeless(view)
     if not without:
         return ""

@@ -165,7 +165,7 @@ def _run_plain(
         raise ConfigError("plain decoding is going on: wait for it, or stop it")
     assert view.started is not None
     player = session.player
-    recorded = view.started.config["speculation"].get("record_top_k", 0)
+    recorded = view.speculation.get("record_top_k", 0)
     request = with_plain_decoding(view, recorded if top_k is None else top_k)
     total = request.sampling.max_new_tokens
     try:

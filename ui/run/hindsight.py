@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from core.config.mechanisms import verify_rule
@@ -34,8 +33,18 @@ def measure_regret(hub: Hub, session: TabSession, owner: str) -> Iterator[None]:
     """
     player, view = session.player, finished_view(hub, session)
     names = _scorable(view, hub.model_host.infos)
-    own_tokens = _OwnTokens(view, names)
-    aside = Aside(hub.model_host, own_tokens, view.started.prompt_token_ids if view.started else ())
+    assert view.started is not None
+
+    def own_tokens(engine: Any) -> dict[str, list[int]]:
+        """Each SSM's own token at every position of the text."""
+        sequence = engine.prepare(with_plain_decoding(view, 0))
+        text = [*sequence.prompt_ids, *view.token_ids]
+        tokens: dict[str, list[int]] = engine.own_tokens(
+            sequence, names, text, len(sequence.prompt_ids)
+        )
+        return tokens
+
+    aside = Aside(hub.model_host, own_tokens, view.started.prompt_token_ids)
     try:
         while not aside.wait(CHECK_S):
             queued = f", {aside.place} in the queue" if aside.place else ""
@@ -56,7 +65,7 @@ def _scorable(view: View, loaded: Sequence[ModelInfo]) -> tuple[str, ...]:
     names = drafting_ssms(view)
     if not names:
         raise ConfigError(NOT_ROUTED)
-    rule = str(view.started.config.get("speculation", {}).get("verify", ""))
+    rule = view.speculation.get("verify", "")
     if verify_rule(rule).reads_q:
         raise ConfigError.of(
             "verify", rule, "greedy or match, where what is accepted can be told afterwards"
@@ -68,21 +77,6 @@ def _scorable(view: View, loaded: Sequence[ModelInfo]) -> tuple[str, ...]:
     if gone:
         raise ConfigError.of("drafters", ", ".join(gone), "SSMs that are loaded as they were then")
     return names
-
-
-@dataclass(frozen=True, slots=True)
-class _OwnTokens:
-    """The work for the engine: each SSM's own token at every position of the text."""
-
-    view: View
-    names: tuple[str, ...]
-
-    def __call__(self, engine: Any) -> dict[str, list[int]]:
-        sequence = engine.prepare(with_plain_decoding(self.view, 0))
-        first = len(sequence.prompt_ids)
-        text = [*sequence.prompt_ids, *self.view.token_ids]
-        tokens: dict[str, list[int]] = engine.own_tokens(sequence, self.names, text, first)
-        return tokens
 
 
 def find_regret(view: View, tokens: Mapping[str, Sequence[int]]) -> Regret:

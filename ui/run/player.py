@@ -12,16 +12,14 @@ import threading
 from dataclasses import dataclass, replace
 
 from core.config.checks import choice, number
-from core.events import Combined, Drafted, RoundCompleted, Verified
 from ui.run.frame import Frame
 from ui.run.source import Source, ends
-from ui.run.view import STAGES, Detail, View, detail_of, reduce_all
+from ui.run.view import STAGES, Detail, RoundEvent, View, detail_of, reduce_all
 
 __all__ = ["EVENTS_A_ROUND", "MODES", "Pace", "Player"]
 
 MODES = ("full", "slow", "step")
-ROUND_EVENTS = (Drafted, Combined, Verified, RoundCompleted)
-EVENTS_A_ROUND = 4
+EVENTS_A_ROUND = len(STAGES)
 KEEP_VIEW_EVERY = 128
 FOLLOW_EVERY_S = 0.4
 """At full speed the followed round changes at most this often: a tree must stay readable."""
@@ -48,7 +46,7 @@ class Player:
         self._lock = threading.RLock()
         self._view = View()
         self._at = 0  # events reduced
-        self._kept: dict[int, View] = {0: View()}
+        self._stored_views: dict[int, View] = {0: View()}
         self._clock: float | None = None
         self._credit = 0.0
         self._pinned: int | None = None
@@ -93,7 +91,7 @@ class Player:
     def _skip_free(self) -> None:
         """The first and the last event are not stages of a round: they are shown at once."""
         for event in self.source.events(self._at, self._at + 1):
-            if not isinstance(event, ROUND_EVENTS):
+            if not isinstance(event, RoundEvent):
                 self._to(self._at + 1)
 
     def step(self, by: int) -> None:
@@ -162,8 +160,8 @@ class Player:
         if target == self._at:
             return
         if target < self._at:
-            self._at = max(at for at in self._kept if at <= target)
-            self._view = self._kept[self._at]
+            self._at = max(at for at in self._stored_views if at <= target)
+            self._view = self._stored_views[self._at]
         while self._at < target:
             # In strides, with a View stored after each: a step back reduces at most one stride
             # again, not the whole run.
@@ -174,10 +172,8 @@ class Player:
             self._view = reduce_all(events, self._view)
             self._at += len(events)
             if self._at % KEEP_VIEW_EVERY == 0:
-                # Stored without the details of its two rounds: those are large, and later events
-                # restore
-                # them.
-                self._kept[self._at] = replace(self._view, last=None)
+                # Without the detail of its last round: that is large, and later events restore it.
+                self._stored_views[self._at] = replace(self._view, last=None)
         self._version += 1
 
     # -- selecting --

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from core.config import Request, SpeculationConfig
 from core.events import Event, ModelInfo, RoundCompleted, TopK, Verified
@@ -68,7 +67,7 @@ def with_plain_decoding(view: View, record_top_k: int) -> Request:
 
 def same_distribution(view: View) -> Answer | None:
     """The answer for rules that keep the distribution but not the tokens; None for other rules."""
-    return distribution_of(_speculation(view).get("verify", ""))
+    return distribution_of(view.speculation.get("verify", ""))
 
 
 def distribution_of(rule: str) -> Answer | None:
@@ -84,20 +83,14 @@ def distribution_of(rule: str) -> Answer | None:
     )
 
 
-def _speculation(view: View) -> dict[str, Any]:
-    config: dict[str, Any] = view.started.config if view.started else {}
-    speculation: dict[str, Any] = config.get("speculation", {})
-    return speculation
-
-
 def compare(view: View, plain: View, ours: Iterable[Event], theirs: Iterable[Event]) -> Answer:
     """Whether both runs wrote the same tokens; `ours` and `theirs` are their events."""
     at = first_difference(view.token_ids, plain.token_ids)
     if at is None:
         return identical(view)
-    answer = tie_or_bug(view, plain, at, (ours, theirs), ("Here", "plain decoding"))
-    dispute = _dispute(view, plain, at, ("Here", "plain decoding"))
-    return answer or Answer("bug", f"Differs at token {at + 1}: a bug. {dispute}", at)
+    names = ("Here", "plain decoding")
+    bug = f"Differs at token {at + 1}: a bug. {_dispute(view, plain, at, names)}"
+    return tie_or_bug(view, plain, at, (ours, theirs), names) or Answer("bug", bug, at)
 
 
 def identical(view: View) -> Answer:

@@ -15,8 +15,8 @@ from ui.run.charts import LIVE_ROUNDS, drafters_value
 from ui.run.explain import percent
 from ui.run.frame import Frame
 from ui.run.listed import join_names
+from ui.run.reasons import route_reason
 from ui.run.regret_words import regret_value
-from ui.run.route_reasons import route_reason
 from ui.run.served import served_parts
 from ui.run.view import Detail, RoundView, View
 
@@ -88,8 +88,7 @@ def drafting_ssms(view: View) -> tuple[str, ...]:
 
 def _rule(view: View) -> RoutingRule | None:
     """The run's rule; None if all of its SSMs draft."""
-    config = view.started.config if view.started else {}
-    rule = ROUTING_RULES.get(config.get("speculation", {}).get("routing", ""))
+    rule = ROUTING_RULES.get(view.speculation.get("routing", ""))
     return rule if rule and rule.implementation and len(_ssms(view)) > 1 else None
 
 
@@ -189,12 +188,9 @@ def _when_scored(view: View, rule: RoutingRule, number: int) -> str:
     asked = [one.number for one in view.rounds if one.asking_ms > 0]
     last = max((one for one in asked if number < 0 or one <= number), default=None)
     if last is None:
-        config = view.started.config.get("speculation", {}) if view.started else {}
-        all_draft = config.get("routed_drafters", 0) >= len(_ssms(view))
-        why = (
-            "which was not asked, as all of them draft" if all_draft else "which was not asked yet"
-        )
-        return f"the same for every SSM, {why}"
+        all_draft = view.speculation.get("routed_drafters", 0) >= len(_ssms(view))
+        why = ", as all of them draft" if all_draft else " yet"
+        return f"the same for every SSM, which was not asked{why}"
     return f"as of the end of round {last}" if last else "as of the prompt's end"
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from core.config.mechanisms import is_model_free
 from core.events import Combined, DraftRecord, ProposalRecord, Verified
-from ui.run.fused import trunk_of
 from ui.run.probabilities import rounded_probability
 from ui.run.view import Detail
 
-__all__ = ["drafts_apart", "dropped_values", "places", "tree_nodes"]
+__all__ = ["drafts_apart", "dropped_values", "places", "tree_nodes", "trunk_of"]
 
 
 def tree_nodes(detail: Detail, drafters: tuple[str, ...]) -> dict[str, Any]:
@@ -25,6 +25,21 @@ def tree_nodes(detail: Detail, drafters: tuple[str, ...]) -> dict[str, Any]:
         nodes = _node_values(detail.combined, detail.verified, index)
         return _with_origins(nodes, detail.combined, trunk_of(detail), index)
     return _laid_over(detail.drafted.drafts, index) if detail.drafted else {}
+
+
+def trunk_of(detail: Detail) -> frozenset[int]:
+    """The trunk's nodes: those that every SSM of the round drafted or was fed. A token beside the
+    trunk cannot come from the SSM whose token is in the trunk at that place."""
+    tree, drafted = detail.combined, detail.drafted
+    if tree is None or drafted is None or not tree.origins:
+        return frozenset()
+    drafters = {one.drafter for one in drafted.drafts if one.spans}
+    together = {name for name in drafters if not is_model_free(name)}
+    return frozenset(
+        node
+        for node, offered in enumerate(tree.proposals)
+        if together and together <= {proposal.drafter for proposal in offered}
+    )
 
 
 def _node_values(tree: Combined, verdict: Verified | None, index: dict[str, str]) -> dict[str, Any]:

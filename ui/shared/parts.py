@@ -17,7 +17,7 @@ import gradio as gr
 from core.config.mechanisms import is_model_free
 from core.events import ModelInfo, RanksInfo
 from ui.run.letters import letter, slots_of
-from ui.run.ranks import division_words
+from ui.run.pass_words import division_words
 from ui.words.messages import Line
 from ui.words.visible import visible
 

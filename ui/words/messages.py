@@ -182,17 +182,15 @@ def _level(frame: Frame) -> str:
 
 
 def _speed(frame: Frame, baseline: Baseline) -> list[Line]:
-    stats = frame.view.stats
+    view, stats = frame.view, frame.view.stats
     ratio = baseline.speed_up(stats.tokens_per_second)
     if frame.measuring:  # the next block may say otherwise
         return []
-    if not frame.view.drafters or not stats.num_rounds or ratio is None or not is_slower(ratio):
+    if not view.drafters or not stats.num_rounds or ratio is None or not is_slower(ratio):
         return []
-    started = frame.view.started
-    speculation = started.config.get("speculation") if started else None
-    early = [one for line in frame.view.rounds for one in line.ahead if one.is_certain]
+    early = [one for line in view.rounds for one in line.ahead if one.is_certain]
     beside = sum(one.saved_ms for one in early)
-    shared = [one.scheduled for one in frame.view.rounds if one.scheduled is not None]
+    shared = [one.scheduled for one in view.rounds if one.scheduled is not None]
     schedule = next((part.schedule for part in shared if part.num_live > 1), "")
-    rounds = [stage_times(line.spans, line.time.whole_ms) for line in frame.view.rounds]
-    return [Line("warn", slower_because(stats, ratio, speculation, beside, schedule, rounds))]
+    rounds = [stage_times(line.spans, line.time.whole_ms) for line in view.rounds]
+    return [Line("warn", slower_because(stats, ratio, view.speculation, beside, schedule, rounds))]

@@ -1,33 +1,22 @@
-"""Fused drafts: which nodes are the trunk, and whose token each node is, in a sentence.
+"""Where a node's token comes from, in a sentence: the SSM of a fused draft, or what a lookup found.
 
-Pure: a round's events in. The rule is in core/drafters/fused_drafting.py: every SSM is fed the
+Pure: a round's events in. In a fused draft (core/drafters/fused_drafting.py) every SSM is fed the
 trunk and proposes a token after it and after its own chain; proposals that do not join the trunk
-stay as side leaves.
+stay as side leaves. A lookup's counts are those of core/drafters: `suffix` and `ngram` find earlier
+occurrences of the text's end, `table` has counted what the LLM wrote.
 """
 
 from __future__ import annotations
 
-from core.config.mechanisms import is_model_free
-from core.events import Combined, ProposalRecord
+from collections.abc import Mapping
+
+from core.config.mechanisms import NGRAM, SUFFIX, TABLE, is_model_free
+from core.events import Combined, DraftRecord, ProposalRecord
 from ui.run.listed import join_names
+from ui.run.trees import places, trunk_of
 from ui.run.view import Detail
 
-__all__ = ["own_proposals", "provenance", "trunk_of"]
-
-
-def trunk_of(detail: Detail) -> frozenset[int]:
-    """The trunk's nodes: those that every SSM of the round drafted or was fed. A token beside the
-    trunk cannot come from the SSM whose token is in the trunk at that place."""
-    tree, drafted = detail.combined, detail.drafted
-    if tree is None or drafted is None or not tree.origins:
-        return frozenset()
-    drafters = {one.drafter for one in drafted.drafts if one.spans}
-    together = {name for name in drafters if not is_model_free(name)}
-    return frozenset(
-        node
-        for node, offered in enumerate(tree.proposals)
-        if together and together <= {proposal.drafter for proposal in offered}
-    )
+__all__ = ["fused_provenance", "lookup_reasons", "own_proposals"]
 
 
 def own_proposals(tree: Combined, node: int) -> list[ProposalRecord]:
@@ -35,7 +24,7 @@ def own_proposals(tree: Combined, node: int) -> list[ProposalRecord]:
     return [proposal for proposal in tree.proposals[node] if proposal.rank == 0]
 
 
-def provenance(detail: Detail, node: int, names: dict[str, str]) -> str:
+def fused_provenance(detail: Detail, node: int, names: dict[str, str]) -> str:
     """Which drafter a node's token is from and why it is in the tree; empty if drafts are not
     fused. `names`: the drafters' names for the text."""
     tree = detail.combined
@@ -78,3 +67,34 @@ def _rival_scores(tree: Combined, node: int) -> list[float]:
         if parent == above and not is_model_free(tree.origins[one])
         for proposal in own_proposals(tree, one)
     ]
+
+
+def lookup_reasons(detail: Detail, node: int, names: Mapping[str, str]) -> str:
+    """A sentence for each lookup that proposed the node; empty without one. `names`: the drafters'
+    names for the text."""
+    sentences = []
+    for draft in detail.drafted.drafts if detail.drafted else ():
+        if draft.contexts and node in (found := places(detail, draft.drafter)).values():
+            place = next(j for j, n in found.items() if n == node)
+            sentences.append(_reason(draft, place, names.get(draft.drafter, draft.drafter)))
+    return " ".join(sentences)
+
+
+def _reason(draft: DraftRecord, place: int, name: str) -> str:
+    count = draft.contexts[place]
+    before = "the token before it" if count == 1 else f"the {count} tokens before it"
+    share, score = _percent(draft.shares[place]), _percent(draft.scores[place])
+    if draft.drafter == TABLE:
+        found = f"of what the LLM wrote after {before}, {share} was this"
+    elif draft.drafter in (NGRAM, SUFFIX):
+        found = (
+            f"{before} occurred earlier, and {share} of what followed was this, longer matches "
+            "counting more"
+        )
+    else:
+        found = f"{before} were found, with a share of {share}"
+    return f"{name}: {found}; weighed by its hits so far, {score}."
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
