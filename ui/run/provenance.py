@@ -30,32 +30,27 @@ def fused_provenance(detail: Detail, node: int, names: dict[str, str]) -> str:
     tree = detail.combined
     if tree is None or not tree.origins:
         return ""
-    trunk, whose = trunk_of(detail), tree.origins[node]
-    owner = names.get(whose, whose)
-    if is_model_free(whose):
+    trunk, origin = trunk_of(detail), tree.origins[node]
+    owner = names.get(origin, origin)
+    if is_model_free(origin):
         return f"{owner} proposed it beside the fused drafts."
     if node not in trunk:
-        sibling = _sibling_on(trunk, tree, node)
+        sibling = next((one for one in trunk if tree.parents[one] == tree.parents[node]), None)
         if sibling is None:
             return f"A side leaf: {owner}'s own chain, beside the trunk."
         other = names.get(tree.origins[sibling], tree.origins[sibling])
         return f"A side leaf: {owner}'s own token; the trunk went on with that of {other}."
     own = own_proposals(tree, node)
-    best = next((one.score for one in own if one.drafter == whose), 0.0)
+    best = next((one.score for one in own if one.drafter == origin), 0.0)
     surer = max(_rival_scores(tree, node), default=0.0)
     won = f"was the surest ({best:.2f})"
     if best < surer:
         won = f"counted for most by its credit (it was {best:.2f} sure, another {surer:.2f})"
-    same = [names.get(p.drafter, p.drafter) for p in own if p.drafter != whose]
+    same = [names.get(p.drafter, p.drafter) for p in own if p.drafter != origin]
     also = f"; {join_names(same)} proposed it too" if same else ""
     fed = [p.drafter for p in tree.proposals[node] if p.rank > 0]
     rest = f"; {join_names([names.get(n, n) for n in fed])} was fed it" if fed else ""
     return f"On the trunk: {owner} {won}{also}{rest}."
-
-
-def _sibling_on(trunk: frozenset[int], tree: Combined, node: int) -> int | None:
-    """The node of the trunk after the same token."""
-    return next((one for one in trunk if tree.parents[one] == tree.parents[node]), None)
 
 
 def _rival_scores(tree: Combined, node: int) -> list[float]:

@@ -22,9 +22,11 @@ def tree_nodes(detail: Detail, drafters: tuple[str, ...]) -> dict[str, Any]:
     also whose token it is and whether it is in the trunk."""
     index = {name: str(i) for i, name in enumerate(drafters)}
     if detail.combined:
-        nodes = _node_values(detail.combined, detail.verified, index)
-        return _with_origins(nodes, detail.combined, trunk_of(detail), index)
-    return _laid_over(detail.drafted.drafts, index) if detail.drafted else {}
+        nodes, trunk = _node_values(detail.combined, detail.verified, index), trunk_of(detail)
+        for node, origin in enumerate(detail.combined.origins):
+            nodes[str(node)] |= {"origin": index.get(origin, "-1"), "trunk": node in trunk}
+        return nodes
+    return _union_of(detail.drafted.drafts, index) if detail.drafted else {}
 
 
 def trunk_of(detail: Detail) -> frozenset[int]:
@@ -58,14 +60,6 @@ def _node_values(tree: Combined, verdict: Verified | None, index: dict[str, str]
     }
 
 
-def _with_origins(
-    nodes: dict[str, Any], tree: Combined, trunk: frozenset[int], index: dict[str, str]
-) -> dict[str, Any]:
-    for node, whose in enumerate(tree.origins):
-        nodes[str(node)] |= {"origin": index.get(whose, "-1"), "trunk": node in trunk}
-    return nodes
-
-
 def _proposers(proposals: tuple[ProposalRecord, ...], index: dict[str, str]) -> dict[str, Any]:
     """By drafter; a token that a drafter drew twice has `n` = 2 and the figures of the first."""
     by: dict[str, Any] = {}
@@ -83,7 +77,7 @@ def _proposers(proposals: tuple[ProposalRecord, ...], index: dict[str, str]) -> 
     return by
 
 
-def _laid_over(drafts: tuple[DraftRecord, ...], index: dict[str, str]) -> dict[str, Any]:
+def _union_of(drafts: tuple[DraftRecord, ...], index: dict[str, str]) -> dict[str, Any]:
     """The union of the drafts before nodes are dropped; no outcome, no LLM probability."""
     nodes: dict[str, Any] = {}
     # (node above, token) -> node: equal tokens after the same node are one node, as in a trie.
@@ -115,7 +109,8 @@ def _pending_node(draft: DraftRecord, j: int, above: int) -> dict[str, Any]:
 
 def places(detail: Detail, drafter: str) -> Mapping[int, int]:
     """Index in the drafter's draft -> node of the combined tree, by walking both from the root."""
-    draft = _draft_of(detail, drafter)
+    drafts = detail.drafted.drafts if detail.drafted else ()
+    draft = next((one for one in drafts if one.drafter == drafter), None)
     if draft is None or detail.combined is None:
         return {}
     tree = detail.combined
@@ -129,11 +124,6 @@ def places(detail: Detail, drafter: str) -> Mapping[int, int]:
         if j not in gone and (above, token_id) in nodes:
             node_numbers[j] = nodes[above, token_id]
     return node_numbers
-
-
-def _draft_of(detail: Detail, drafter: str) -> DraftRecord | None:
-    drafts = detail.drafted.drafts if detail.drafted else ()
-    return next((draft for draft in drafts if draft.drafter == drafter), None)
 
 
 def drafts_apart(detail: Detail, drafters: tuple[str, ...]) -> dict[str, Any]:
@@ -181,7 +171,12 @@ def dropped_values(detail: Detail, drafters: tuple[str, ...], root_text: str) ->
             mass = masses.get((draft.drafter, j))
             text = root_text if parent < 0 else draft.texts[parent]
             entry = values.setdefault(key, _dropped_value(draft, j, above, text, mass))
-            entry["by"].setdefault(index.get(draft.drafter, "-1"), _proposal_value(draft, j))
+            proposal = {
+                "score": rounded_probability(draft.scores[j]),
+                "q": rounded_probability(draft.qs[j]),
+                "n": 1,
+            }
+            entry["by"].setdefault(index.get(draft.drafter, "-1"), proposal)
     return values
 
 
@@ -196,12 +191,4 @@ def _dropped_value(
         "parent_text": parent_text,
         "mass": None if mass is None else round(mass, 4),
         "by": {},
-    }
-
-
-def _proposal_value(draft: DraftRecord, j: int) -> dict[str, Any]:
-    return {
-        "score": rounded_probability(draft.scores[j]),
-        "q": rounded_probability(draft.qs[j]),
-        "n": 1,
     }

@@ -43,7 +43,7 @@ class ModelHost:
         self._load = load
         self._served = ServedModels(worker, pair or ModelPair())
         self._leaving: list[ServedModels] = []
-        self._past: frozenset[str] = frozenset()
+        self._past_drafters: frozenset[str] = frozenset()
         self._exchange = ModelSwap()
         self._version = 0
         self._begun = 0
@@ -163,7 +163,7 @@ class ModelHost:
         """The request; ConfigError if it was made for models that are no longer loaded."""
         allowed = ("all", "first", *MODEL_FREE, *served.own_drafters, *served.drafter_names)
         gone = [name for name in request.speculation.drafters if name not in allowed]
-        if any(name in self._past for name in gone):
+        if any(name in self._past_drafters for name in gone):
             served.leave()
             raise ConfigError.of(
                 "drafters",
@@ -230,7 +230,8 @@ class ModelHost:
     def _run(self, pair: ModelPair) -> None:
         old, reason = None, ""
         try:
-            old = self._replace(ServedModels(self._load_pair(pair), pair))
+            assert self._load is not None
+            old = self._replace(ServedModels(self._load(pair, self._say), pair))
         except _Cancelled:
             reason = CANCELLED
         except EXPECTED_ERRORS as error:
@@ -239,15 +240,11 @@ class ModelHost:
         finally:
             reason = reason or _unforeseen(sys.exception())
             self._end(reason)
-            _give_back()
+            _free_memory()
         if old is not None:
-            self._see_off(old)
+            self._close_old(old)
             del old
-            _give_back()
-
-    def _load_pair(self, pair: ModelPair) -> WorkerLike:
-        assert self._load is not None
-        return self._load(pair, self._say)
+            _free_memory()
 
     def _say(self, stage: str) -> None:
         """Records each stage of the loading; raises if it was cancelled."""
@@ -259,20 +256,22 @@ class ModelHost:
     def _replace(self, new: ServedModels) -> ServedModels:
         """Make the new models the current ones; returns the old ones."""
         with self._changed:
-            given_up = self._exchange.ending or self._closed
-            if not given_up:
+            cancelled = self._exchange.ending or self._closed
+            if not cancelled:
                 old, self._served = self._served, new
                 new.worker.engine.schedule = old.worker.engine.schedule
-                self._past = (self._past | {*old.drafter_names}) - {*new.drafter_names}
+                self._past_drafters = (self._past_drafters | {*old.drafter_names}) - {
+                    *new.drafter_names
+                }
                 self._leaving.append(old)
                 self._version += 1
                 old.retire()
-        if given_up:
+        if cancelled:
             new.worker.close()
             raise _Cancelled(CANCELLED)
         return old
 
-    def _see_off(self, old: ServedModels) -> None:
+    def _close_old(self, old: ServedModels) -> None:
         """Closes the old models when their last run has ended."""
         old.wait_empty()
         old.worker.close()
@@ -294,7 +293,7 @@ def _unforeseen(error: BaseException | None) -> str:
     return f"internal error ({type(error).__name__}): {error}" if error else ""
 
 
-def _give_back() -> None:
+def _free_memory() -> None:
     from core.models.machine import give_back
 
     give_back()

@@ -92,10 +92,8 @@ class Hub:
         `baseline`: what the run is compared with from its first round on; stored with it. Without
         `log` the run is a repetition for a measurement, which Sessions does not list.
         """
-        baseline_keeper = (
-            partial(keep_baseline, self.store, baseline=baseline) if baseline else None
-        )
-        source = LiveSource(self.store if log else None, owner, baseline_keeper)
+        begun = partial(keep_baseline, self.store, baseline=baseline) if baseline else None
+        source = LiveSource(self.store if log else None, owner, begun)
         source.prompt = request.prompt
 
         def take(event: Event) -> None:
@@ -120,9 +118,8 @@ class TabSession:
     """One tab's state on one page: the run that it shows and what was measured about it.
 
     `asked` is the request of `player`'s run if it was started here, `form` what the form would run
-    now; `baseline`, `answer` and
-    `regret` belong to that run, `before` is the run it is compared with. `trouble` and `doing` are
-    sentences for the visitor. `side` is a second run for this session, such as the baseline's;
+    now; `baseline`, `answer` and `regret` belong to that run, `before` is the run it is compared
+    with. `trouble` and `doing` are sentences for the visitor. `side` is a second run for this session, such as the baseline's;
     `racing`: it is plain decoding; `measuring`: a speed-up is being measured; `why_no_run`: why no
     run can be started. `pace`: how runs to come play. `lecture` has the results of the lessons'
     runs. `stops` counts clicks on Stop, as counted by the browser; `sent` are values on their way
@@ -196,7 +193,7 @@ class TabSession:
 
     @property
     def moving(self) -> bool:
-        """Whether the run plays: nobody has to press anything for the next frame."""
+        """Whether the run plays by itself."""
         player = self.player
         return player is not None and not player.resting and player.pace.mode != "step"
 
@@ -204,9 +201,8 @@ class TabSession:
         if self.player is None:
             return Frame()
         plain = max(0, self.side.count - 1) // EVENTS_A_ROUND if self.side and self.racing else -1
-        frame = self.player.frame()
         return replace(
-            frame,
+            self.player.frame(),
             regret=self.regret,
             answer=self.answer,
             plain_so_far=plain,
@@ -270,7 +266,8 @@ def play(session: TabSession, clock: Callable[[], float] = time.monotonic) -> It
         while session.player is player and player.turn == turn:
             began = clock()
             # Read before the frame: events that arrive later change it and cause another frame.
-            version = _advance(player, began)
+            player.advance(began)
+            version = player.version
             frame = player.frame() if version != shown else None
             spent = clock() - began
             if frame is not None:
@@ -283,11 +280,6 @@ def play(session: TabSession, clock: Callable[[], float] = time.monotonic) -> It
         # Otherwise a later call plays the run, and only that call stops it.
         if player.turn == turn:
             player.source.cancel()
-
-
-def _advance(player: Player, now: float) -> object:
-    player.advance(now)
-    return player.version
 
 
 def _pause(player: Player, clock: Callable[[], float], spent: float) -> None:
