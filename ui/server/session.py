@@ -119,11 +119,11 @@ class TabSession:
 
     `asked` is the request of `player`'s run if it was started here, `form` what the form would run
     now; `baseline`, `answer` and `regret` belong to that run, `before` is the run it is compared
-    with. `trouble` and `doing` are sentences for the visitor. `side` is a second run for this session, such as the baseline's;
-    `racing`: it is plain decoding; `measuring`: a speed-up is being measured; `why_no_run`: why no
-    run can be started. `pace`: how runs to come play. `lecture` has the results of the lessons'
-    runs. `stops` counts clicks on Stop, as counted by the browser; `sent` are values on their way
-    to the form; `study` is used by pages of studies.
+    with. `trouble` and `doing` are sentences for the visitor. `side` is a second run for this
+    session, such as the baseline's; `racing`: it is plain decoding; `measuring`: a speed-up is
+    being measured; `why_no_run`: why no run can be started. `pace`: how runs to come play.
+    `lecture` has the results of the lessons' runs. `stops` counts clicks on Stop, as counted by the
+    browser; `sent` are values on their way to the form; `study` is used by pages of studies.
     A handler holds `drawing` while it changes what is shown, so that clicks in quick succession
     are answered in order.
     """

@@ -60,8 +60,9 @@ def about_run(context: Context, asker: Asker, run_id: str) -> list[Any]:
         ]
     maker = under_way(context, run)
     message = f"Opened: {run.run_id}, made {local_time(run.created_utc)}"
-    real = _rounds_a_second(run.stats)
-    pace = f", {real:.1f} rounds / s" if real else ""
+    stats = run.stats
+    measured = stats and stats.total_ms > 0 and stats.num_rounds
+    pace = f", {1000 * stats.num_rounds / stats.total_ms:.1f} rounds / s" if measured else ""
     kind = KINDS[study.kind] if study else ""
     lines = [
         Line("info", f"{message}{pace}."),
@@ -73,10 +74,6 @@ def about_run(context: Context, asker: Asker, run_id: str) -> list[Any]:
     stop = gr.Button(visible=maker != "elsewhere")
     # As it was typed: the content of the box is kept again.
     return [gr.Column(visible=True), notice_value(lines), run.note, stop, way]
-
-
-def _rounds_a_second(stats: Any) -> float:
-    return 1000 * stats.num_rounds / stats.total_ms if stats and stats.total_ms > 0 else 0.0
 
 
 def keep_note(context: Context, asker: Asker, run_id: str, note: str) -> dict[str, Any]:
@@ -110,22 +107,22 @@ def kept_runs(typed: Any) -> int | None:
     return int(text)
 
 
-def retention_view(context: Context, asker: Asker, typed: Any, message: str | None) -> list[Any]:
+def retention_view(context: Context, asker: Asker, typed: Any, last: str | None) -> list[Any]:
     """Visibility and value of the control, its notice, and the log's value for the next call.
 
-    `message`: the log's value at the last call. If the box shows another one, the visitor has typed
+    `last`: the log's value at the last call. If the box shows another one, the visitor has typed
     it, and it is not changed.
     """
-    if not asker.paths:
-        return [gr.Accordion(visible=False), gr.skip(), gr.skip()]
-    retention = context.store.retention()
-    limit = "" if retention is None else str(retention)
-    touched = (typed or "") not in (limit, message or "")
-    return [
-        gr.Accordion(visible=True),
-        gr.skip() if touched or limit == (typed or "") else limit,
-        limit,
-    ]
+    hidden = [gr.Accordion(visible=False), gr.skip(), gr.skip()]
+
+    def work() -> list[Any]:
+        retention = context.store.retention()
+        limit = "" if retention is None else str(retention)
+        touched = (typed or "") not in (limit, last or "")
+        unchanged = touched or limit == (typed or "")
+        return [gr.Accordion(visible=True), gr.skip() if unchanged else limit, limit]
+
+    return guard_once(work, lambda _: hidden) if asker.paths else hidden
 
 
 def set_retention(

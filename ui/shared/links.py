@@ -20,10 +20,11 @@ from ui.live.layout import Live
 from ui.run.source import LiveSource
 from ui.server.context import Context
 from ui.server.session import TabSession, play
-from ui.sessions.handlers import about_handler
+from ui.sessions.handlers import as_asker
 from ui.sessions.history import Asker, asker_of
 from ui.sessions.live_runs import follow_opened
 from ui.sessions.repeat import asked_of
+from ui.sessions.retention import about_run
 from ui.sessions.tab import Sessions, opened_run
 from ui.shared.event_options import EACH, QUICK, QUIET
 from ui.shared.into_live import fill_form
@@ -133,7 +134,7 @@ def wire_links(
     given = [visitor, live.on_change]
     come = blocks.load(_open_handler(live, sessions, tabs), given, shown, **QUICK)
     inputs = [visitor, sessions.opened]
-    come.then(about_handler(context), inputs, sessions.on.about_outputs, **QUICK)
+    come.then(as_asker(context, about_run), inputs, sessions.on.about_outputs, **QUICK)
     # Asked for by a page with such a link alone: any other would wait for nothing.
     follow_opened(sessions, place.select, visitor)
     place.select(_follow_handler(live), place, live.outputs, **QUIET, concurrency_limit=None)
