@@ -24,8 +24,8 @@ from ui.run.player import Pace
 from ui.server.context import Context, make_context
 from ui.server.session import TabSession
 from ui.server.visitors import Access
+from ui.shared.click_order import LatestClicks
 from ui.shared.following import followed_fields, opening_preset
-from ui.shared.last_click import LatestClicks
 from ui.shared.pending_fields import LAPSE_S, PendingFields
 from ui.shared.steering import move, play_on, refresh_notice, select_node, set_pace
 

@@ -140,7 +140,7 @@ def _wire(pages: Pages, visitor: gr.BrowserState, own: gr.BrowserState, blocks: 
     boards = (pages.compare.board, pages.tune.board, pages.prompts.board)
     into_study(sessions, tabs, boards, visitor)
     wire_learn(pages.learn, visitor, live, tabs, blocks)
-    wire_models(pages.models, live, sessions, pages.learn, own, tab, tabs, blocks)
+    wire_models(pages.models, live, pages.learn, own, tab, tabs, blocks)
 
 
 def _leave(context: Context) -> Any:

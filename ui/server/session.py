@@ -33,10 +33,9 @@ from ui.run.source import LiveSource, StoreLike
 from ui.run.values import PictureMaker
 from ui.server.loaded_models import WorkerLike
 from ui.server.model_host import ModelHost
-from ui.shared.last_click import LatestClicks
+from ui.shared.click_order import LatestClicks, Stamps
 from ui.shared.pending_fields import PendingFields
 from ui.shared.study_place import StudyPlace
-from ui.shared.version_stamps import Stamps
 
 __all__ = [
     "STOP_WAIT_S",

@@ -33,7 +33,7 @@ from ui.server.under_way import under_way
 from ui.sessions.history import Asker, allowed_run, excerpt
 from ui.sessions.two_runs_bar import Bar, bar_players, build_bar, place_of
 from ui.sessions.two_runs_tables import figures_of, settings_apart
-from ui.shared.parts import notice, notice_value, pair_tables
+from ui.shared.parts import notice, notice_value, part
 from ui.words.dates import local_time
 from ui.words.messages import Line
 from ui.words.settings import settings_of
@@ -112,7 +112,7 @@ def build_two_runs(context: Context) -> TwoRuns:
     with gr.Column(visible=False, elem_id="sessions-pair", elem_classes="sp-pair-box") as section:
         message_box = notice("pair-said")
         close = gr.Button("Close the comparison", size="sm", elem_id="pair-close", min_width=90)
-        tables = pair_tables("pair-tables")
+        tables = part("pair.js", "pair-tables")
         bar = build_bar()
         with gr.Row(equal_height=False, elem_id="pair-halves"):
             halves = [_build_half(f"pair-{which}") for which in ORDINALS]
