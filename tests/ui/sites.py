@@ -340,9 +340,7 @@ def build_some_tabs(context: Context, *names: str) -> gr.Blocks:
             "prompts": lambda one, at: wire_prompts(one, visitor, at, tabs, sessions),
             "sessions": lambda one, at: wire_sessions(one, visitor, at, live, tabs),
             "learn": lambda one, at: wire_learn(one, visitor, live, tabs, blocks),
-            "models": lambda one, at: wire_models(
-                one, live, sessions, learn, own, tab, tabs, blocks
-            ),
+            "models": lambda one, at: wire_models(one, live, learn, own, tab, tabs, blocks),
         }
         wire_live(live, visitor, own, blocks)
         for name, one in built.items():

@@ -39,8 +39,8 @@ def _models(context: Context) -> Callable[..., Any]:
         with spoken_errors():
             choice("dtype", dtype, ("auto", *DTYPES))
             choice("device", device, DEVICES)
-            mine = context.access.may_load(gradio_request)
-            own_offers, there = offers(context.model_host, dtype, device, mine)
+            allowed = context.access.may_load(gradio_request)
+            own_offers, there = offers(context.model_host, dtype, device, allowed)
             return {
                 "loaded": loaded_plain(context.model_host),
                 "offers": offers_plain(own_offers),

@@ -81,12 +81,12 @@ def _prompts(context: Context) -> Callable[..., Any]:
                 repeats=repeats,
                 chat=chat,
             )
-            mine = studies_of(context, gradio_request, "")
+            studies = studies_of(context, gradio_request, "")
             if wait:
-                opened = await measured_here(mine, study)
+                opened = await measured_here(studies, study)
             else:
-                await start_study(lambda: mine.begin(study), context.conductor, study.study_id)
-                opened = await asyncio.to_thread(mine.open, study.study_id)
+                await start_study(lambda: studies.begin(study), context.conductor, study.study_id)
+                opened = await asyncio.to_thread(studies.open, study.study_id)
             return await asyncio.to_thread(_study_plain, context, opened)
 
     return prompts

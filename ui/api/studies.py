@@ -34,18 +34,18 @@ __all__ = ["ENDPOINTS", "configuration_from", "measured_here", "study_plain"]
 MOST_SKIPPED = 10**9
 
 
-async def measured_here(mine: Studies, study: Study) -> OpenedStudy:
+async def measured_here(studies: Studies, study: Study) -> OpenedStudy:
     """Begins a study and waits for its end, holding no thread; cancelling the wait stops the study.
     StudyError if it failed or was stopped elsewhere."""
-    conductor = mine.context.conductor
-    await start_study(lambda: mine.begin(study), conductor, study.study_id)
-    return await _wait_for_results(mine, study.study_id)
+    conductor = studies.context.conductor
+    await start_study(lambda: studies.begin(study), conductor, study.study_id)
+    return await _wait_for_results(studies, study.study_id)
 
 
-async def _wait_for_results(mine: Studies, study_id: str) -> OpenedStudy:
+async def _wait_for_results(studies: Studies, study_id: str) -> OpenedStudy:
     """StudyError if the study does not end completely; `/study` has the results so far."""
-    await wait_for_study(mine.context.conductor, study_id)
-    opened = await asyncio.to_thread(mine.open, study_id)
+    await wait_for_study(studies.context.conductor, study_id)
+    opened = await asyncio.to_thread(studies.open, study_id)
     if opened.row.state != "completed":
         why = f": {opened.row.reason}" if opened.row.reason else ""
         progress = f"{opened.row.done} of {opened.row.total} runs are kept"
@@ -138,8 +138,8 @@ def _compare(context: Context) -> Callable[..., Any]:
                 repeats=repeats,
                 chat=chat,
             )
-            mine = studies_of(context, gradio_request, "")
-            opened = await measured_here(mine, study)
+            studies = studies_of(context, gradio_request, "")
+            opened = await measured_here(studies, study)
             return await asyncio.to_thread(study_plain, context, opened)
 
     return compare
@@ -156,8 +156,8 @@ def _studies(context: Context) -> Callable[..., Any]:
                 choice("kind", kind, KINDS)
             integer("limit", limit, 1, MAX_ROWS)
             integer("offset", offset, 0, MOST_SKIPPED)
-            mine = studies_of(context, gradio_request, "")
-            rows = mine.rows(kind, limit, offset)
+            studies = studies_of(context, gradio_request, "")
+            rows = studies.rows(kind, limit, offset)
             return {"rows": [_line_plain(row) for row in rows]}
 
     return studies
@@ -196,10 +196,10 @@ def _stop_study(context: Context) -> Callable[..., Any]:
         `/studies` once it has ended."""
         with spoken_errors():
             text("study_id", study_id)
-            mine = studies_of(context, gradio_request, "")
-            mine.stop(study_id)
-            await poll(lambda: not mine.context.conductor.progress().measures(study_id))
-            return _line_plain(await asyncio.to_thread(mine.line, study_id))
+            studies = studies_of(context, gradio_request, "")
+            studies.stop(study_id)
+            await poll(lambda: not studies.context.conductor.progress().measures(study_id))
+            return _line_plain(await asyncio.to_thread(studies.line, study_id))
 
     return stop_study
 
@@ -209,9 +209,9 @@ def _resume_study(context: Context) -> Callable[..., Any]:
         """Measure what is missing of a study and wait for the end: what `/study` returns."""
         with spoken_errors():
             text("study_id", study_id)
-            mine = studies_of(context, gradio_request, "")
-            await start_study(lambda: mine.resume(study_id), context.conductor, study_id)
-            opened = await _wait_for_results(mine, study_id)
+            studies = studies_of(context, gradio_request, "")
+            await start_study(lambda: studies.resume(study_id), context.conductor, study_id)
+            opened = await _wait_for_results(studies, study_id)
             return await asyncio.to_thread(study_plain, context, opened)
 
     return resume_study

@@ -66,12 +66,12 @@ def _tune(context: Context) -> Callable[..., Any]:
             if not isinstance(wait, bool):
                 raise ConfigError.of("wait", wait, "true or false")
             grid_request = _request(context, prompts, fields, preset, sampling, repeats, chat)
-            mine = studies_of(context, gradio_request, "")
+            studies = studies_of(context, gradio_request, "")
             study = grid_request.study
-            await start_study(lambda: mine.begin(study), context.conductor, study.study_id)
+            await start_study(lambda: studies.begin(study), context.conductor, study.study_id)
             if wait:
                 await wait_for_study(context.conductor, study.study_id)
-            return await asyncio.to_thread(_result, mine, grid_request)
+            return await asyncio.to_thread(_result, studies, grid_request)
 
     return tune
 
@@ -96,8 +96,8 @@ def _request(
     return grid_study(context, base, axes, texts, sampling, repeats, chat)
 
 
-def _result(mine: Studies, grid_request: GridRequest) -> dict[str, Any]:
-    study, results, row = mine.open(grid_request.study.study_id)
+def _result(studies: Studies, grid_request: GridRequest) -> dict[str, Any]:
+    study, results, row = studies.open(grid_request.study.study_id)
     tuned = tuning_result(study, results)
     return {
         "study_id": study.study_id,

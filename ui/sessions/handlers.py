@@ -164,7 +164,7 @@ def study_press_handler(sessions: Sessions) -> Callable[..., list[Any]]:
     board = sessions.board
 
     def press(request: gr.Request, event: gr.EventData, visitor: str) -> list[Any]:
-        mine = studies_of(board.context, request, visitor)
-        return press_list(board.session(request), mine, event._data or {})
+        studies = studies_of(board.context, request, visitor)
+        return press_list(board.session(request), studies, event._data or {})
 
     return press
