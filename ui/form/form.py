@@ -210,22 +210,13 @@ def processor_controls() -> dict[str, Component]:
     return {
         "top_k": gr.Number(value=0, step=1, label="Top k", info="0: every token may be drawn."),
         "top_p": gr.Number(
-            value=1,
-            step=0.05,
-            label="Top p",
-            info="Keep the likeliest tokens up to this.",
+            value=1, step=0.05, label="Top p", info="Keep the likeliest tokens up to this."
         ),
         "min_p": gr.Number(
-            value=0,
-            step=0.05,
-            label="Min p",
-            info="Leave out tokens under this share of the best.",
+            value=0, step=0.05, label="Min p", info="Leave out tokens under this share of the best."
         ),
         "repetition_penalty": gr.Number(
-            value=1,
-            step=0.05,
-            label="Repetition penalty",
-            info="Over 1: what was written, less.",
+            value=1, step=0.05, label="Repetition penalty", info="Over 1: what was written, less."
         ),
     }
 
@@ -243,10 +234,7 @@ def sampling_controls(
         **processor_controls(),
         # Not a number box: an empty one shows 0 once it is opened.
         "seed": gr.Textbox(
-            value="",
-            max_lines=1,
-            label="Seed",
-            info="Empty: a new one is drawn and recorded.",
+            value="", max_lines=1, label="Seed", info="Empty: a new one is drawn and recorded."
         ),
         "stop": gr.Textbox(
             value="",
@@ -256,12 +244,7 @@ def sampling_controls(
             info="Strings that end the text, a line each.",
         ),
         "ignore_eos": gr.Checkbox(False, label="Ignore EOS", info="Go on past the end of text."),
-        "chat": gr.Checkbox(
-            ticked,
-            label="Chat",
-            info=chat_words(chat),
-            interactive=chat,
-        ),
+        "chat": gr.Checkbox(ticked, label="Chat", info=chat_words(chat), interactive=chat),
     }
     for name, control in controls.items():
         control.elem_id = f"{page}-{name}" if page else f"sampling-{name}"
@@ -277,8 +260,11 @@ def chat_words(chat: bool) -> str:
 
 def request_of(values: Sequence[Any]) -> Request:
     """Values of `Form.inputs` -> Request; ConfigError names the field."""
+    count = len(SAMPLING_NAMES)
+    prompt, rest = values[0], values[1:]
     with spoken_empty():
-        return _request(values)
+        sampling, chat = sampling_of(rest[:count])
+        return Request(prompt or "", sampling, config_of(rest[count:]), chat)
 
 
 @contextmanager
@@ -288,18 +274,6 @@ def spoken_empty() -> Iterator[None]:
         yield
     except ConfigError as error:
         raise type(error)(re.sub(r"^([\w ]+) is None: ", r"\1 is empty: ", str(error))) from error
-
-
-def _request(values: Sequence[Any]) -> Request:
-    count = len(SAMPLING_NAMES)
-    prompt, rest = values[0], values[1:]
-    sampling, chat = sampling_of(rest[:count])
-    return Request(
-        prompt=prompt or "",
-        sampling=sampling,
-        speculation=config_of(rest[count:]),
-        chat=chat,
-    )
 
 
 def sampling_of(values: Sequence[Any]) -> tuple[SamplingParams, bool]:

@@ -18,6 +18,7 @@ from ui.components.pictures import PICTURES, Scrubber
 from ui.report.inlined import fonts_css, plotly_data, report_file, scripts_data, seal, styles
 from ui.report.recording import Limits, Recording, record
 from ui.run.frame import Baseline
+from ui.run.listed import shorten
 from ui.run.race import speed_sentence
 from ui.run.view import View
 from ui.words.settings import settings_line
@@ -47,7 +48,7 @@ def report_html(
     view = recording.view
     assert view.started is not None
     return Template(report_file("report.html")).substitute(
-        title=_text(_title(view.started.prompt)),
+        title=_text(shorten(" ".join(view.started.prompt.split()), TITLE_LENGTH)),
         prompt=_text(view.started.prompt),
         text=_text(view.text),
         facts=_rows(_facts(view, recording, baseline)),
@@ -64,11 +65,6 @@ def report_html(
 def _text(text: str) -> str:
     """Text for HTML; invisible characters and those that reverse the line become dots."""
     return html.escape(re.sub(UNSEEN, "·", text))
-
-
-def _title(prompt: str) -> str:
-    words = " ".join(prompt.split())
-    return words if len(words) <= TITLE_LENGTH else f"{words[: TITLE_LENGTH - 1]}…"
 
 
 def _places() -> dict[str, str]:

@@ -69,9 +69,8 @@ def inspector_values(frame: Frame) -> dict[str, Value]:
     """The inspector's text for each node of the combined tree and for the root."""
     tree = frame.detail.combined if frame.detail else None
     nodes = range(-1, len(tree.token_ids)) if tree else ()
-    return {str(node): _inspector(frame, node) for node in nodes}
-
-
-def _inspector(frame: Frame, node: int) -> Value:
-    value = inspector_value(replace(frame, node=node))
-    return {key: value[key] for key in value if key not in BY_POSITION["inspector"]}
+    values = {str(node): inspector_value(replace(frame, node=node)) for node in nodes}
+    return {
+        node: {key: value[key] for key in value if key not in BY_POSITION["inspector"]}
+        for node, value in values.items()
+    }

@@ -14,6 +14,7 @@ from typing import Any
 
 from core.config.mechanisms import verify_rule
 from core.events import Combined, TopK, Verified
+from ui.run.listed import shorten
 from ui.run.probabilities import rounded_probability
 from ui.run.provenance import fused_provenance, lookup_reasons, own_proposals
 from ui.run.view import Detail
@@ -46,8 +47,7 @@ class Explanation:
 
 def quote(text: str) -> str:
     """A token in quotation marks, shortened, with visible white space and control characters."""
-    shown = text if len(text) <= MAX_QUOTED else text[: MAX_QUOTED - 1] + "…"
-    shown = shown.replace("\n", "⏎").replace("\t", "⇥").replace("\r", "␍")
+    shown = shorten(text, MAX_QUOTED).replace("\n", "⏎").replace("\t", "⇥").replace("\r", "␍")
     return "“" + "".join(c if c.isprintable() else "·" for c in shown) + "”"
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from core.config.mechanisms import is_model_free
 from ui.run.explain import quote
-from ui.run.listed import join_names, number_of
+from ui.run.listed import join_names, number_of, shorten
 from ui.run.view import RoundView, TokenView, View
 
 __all__ = ["served_in_short", "served_parts"]
@@ -23,7 +23,7 @@ Value = dict[str, Any]
 
 # Tokens that a change of drafter must gain: fewer changes make parts that can be read.
 CHANGE = 6.0
-WORDS = 24  # characters of a part's text
+MAX_BEGIN = 24  # characters of a part's text
 DRAFTED = ("routed", "explored")
 MAX_PARTS = 3  # parts in the notice's sentence
 
@@ -99,13 +99,12 @@ def _cut(shares: Sequence[Sequence[float]], count: int) -> list[tuple[int, int, 
 def _part(view: View, tokens: Sequence[TokenView], slot: int) -> Value:
     first, last = tokens[0].round, tokens[-1].round
     text = " ".join("".join(token.text for token in tokens).split())
-    short = text if len(text) <= WORDS else f"{text[: WORDS - 1]}…"
     accepted = [token for token in tokens if token.kind == "accepted"]
     own = sum(slot in [one for one, _ in token.scores] for token in accepted)
     return {
         "from": first,
         "to": last,
-        "text": quote(short),
+        "text": quote(shorten(text, MAX_BEGIN)),
         "d": str(slot),
         "own": own,
         "accepted": len(accepted),

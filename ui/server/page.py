@@ -41,7 +41,7 @@ from ui.tune.wiring import wire_tune
 __all__ = ["build_page", "launch", "page_options", "who_can_reach"]
 
 TITLE = "SpecScope"
-LOOK_FOR_WORK_S, LOOK_FOR_PROGRESS_S = 0.01, 0.1
+POLL_WORK_S, POLL_PROGRESS_S = 0.01, 0.1
 MAX_THREADS = 128
 
 # Fixed, so that a visitor finds its own again after a restart. The secret only scrambles what the
@@ -88,17 +88,17 @@ def build_page(context: Context) -> gr.Blocks:
         )
         blocks.unload(_leave(context))
     blocks.queue(default_concurrency_limit=None, max_size=MAX_WAITING)
-    _look_less_often(blocks)
+    _poll_less_often(blocks)
     return blocks
 
 
-def _look_less_often(blocks: gr.Blocks) -> None:
+def _poll_less_often(blocks: gr.Blocks) -> None:
     """Outside Windows, Gradio polls for work a thousand times a second, and a hundred times for
     progress bars, which this page has none of. Each poll takes the GIL from the engine; there is no
     public setting."""
     queue = blocks._queue
-    queue.sleep_when_free = max(queue.sleep_when_free, LOOK_FOR_WORK_S)
-    progress = max(queue.progress_update_sleep_when_free, LOOK_FOR_PROGRESS_S)
+    queue.sleep_when_free = max(queue.sleep_when_free, POLL_WORK_S)
+    progress = max(queue.progress_update_sleep_when_free, POLL_PROGRESS_S)
     queue.progress_update_sleep_when_free = progress
 
 

@@ -57,12 +57,15 @@ def repeat_run(
         player = Player(board.context.hub.start(request, owner), Pace("full"))
         session.look_at(player)
         session.baseline = None  # measured then, on a machine that did what it did then
-        session.before = _before(before)
+        view = reduce_all(before)
+        accepted = tuple(line.accepted for line in view.rounds)
+        session.before = Before(view.run_id, accepted, view.stats)
         session.doing = "Running again, with the seed that was recorded."
         yield from play(session)
         if session.player is player:
             session.doing = ""
-            _judge(session, before)
+            if events := player.source.events(0, player.source.count):
+                session.answer = same_text(events, before, NAMES)
             yield None
 
     for values in board.stream(session, frames()):
@@ -85,20 +88,6 @@ def _same_tokens(request: Request, before: Sequence[Event], models: Sequence[Mod
     if old is None or new is None or not old.is_same(new):
         return request
     return replace(request, prompt_token_ids=tuple(first.prompt_token_ids))
-
-
-def _before(events: Sequence[Event]) -> Before:
-    view = reduce_all(events)
-    return Before(view.run_id, tuple(line.accepted for line in view.rounds), view.stats)
-
-
-def _judge(session: TabSession, before: Sequence[Event]) -> None:
-    """Store in the tab session whether the text is the same."""
-    assert session.player is not None
-    source = session.player.source
-    now = source.events(0, source.count)
-    if now:
-        session.answer = same_text(now, before, NAMES)
 
 
 def stop_again(sessions: Sessions, session: TabSession) -> Values:

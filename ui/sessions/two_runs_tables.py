@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from core.events import RunStats
+from ui.run.listed import shorten
 
 __all__ = ["figures_of", "settings_apart"]
 
@@ -97,5 +98,4 @@ def _text(value: Any) -> str:
         return "–"
     if isinstance(value, (list, tuple)):
         return ", ".join(_text(part) for part in value) or "none"
-    text = value if isinstance(value, str) else json.dumps(value)
-    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+    return shorten(value if isinstance(value, str) else json.dumps(value), LONGEST)

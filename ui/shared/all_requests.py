@@ -17,7 +17,7 @@ from core.config.mechanisms import SCHEDULES
 from core.engine.snapshot import LiveRun, Snapshot
 from core.errors import ConfigError, SpecScopeError
 from ui.run.granted import DECISIONS, nodes_words
-from ui.run.listed import number_of
+from ui.run.listed import number_of, shorten
 from ui.server.context import Context
 from ui.shared.event_options import LATEST
 from ui.shared.parts import part
@@ -105,13 +105,11 @@ def _whose(context: Context, run_id: str, owner: str) -> tuple[bool, str]:
 
 def _row(number: int, run: LiveRun, own: bool, prompt: str) -> dict[str, Any]:
     part = run.scheduled
-    begins = " ".join(prompt.split())
-    short = begins if len(begins) <= PROMPT_LENGTH else f"{begins[: PROMPT_LENGTH - 1]}…"
     return {
         "own": own,
         "number": number,
         "who": "your request" if own else "another visitor's request",
-        "text": visible(short),
+        "text": visible(shorten(" ".join(prompt.split()), PROMPT_LENGTH)),
         "run": run.run_id if own else "",
         "round": run.round + 1,
         "tokens": run.num_tokens,

@@ -73,7 +73,7 @@ def run_lines(
     lines += _notes(frame)
     if frame.view.state in ("completed", "cancelled") and baseline:
         lines += _speed(frame, baseline)
-    return lines + _company(frame)
+    return lines + _alone_note(frame)
 
 
 def _served(frame: Frame) -> list[Line]:
@@ -119,7 +119,7 @@ def _notes(frame: Frame) -> list[Line]:
     return rest + noted[-NOTES_SHOWN:]
 
 
-def _company(frame: Frame) -> list[Line]:
+def _alone_note(frame: Frame) -> list[Line]:
     """The note that `across` had nothing to overlap with, unless a round shows that it had."""
     rounds = frame.view.rounds
     alone = any(is_alone(note) for line in rounds for note in line.notes)
@@ -134,8 +134,8 @@ def position_sentence(frame: Frame) -> str:
     if not frame.known:
         return _waiting_sentence(frame)
     if not frame.at_end or (frame.pinned and not _is_at_last_round(frame)):
-        return _behind(frame)
-    return _level(frame)
+        return _behind_sentence(frame)
+    return _state_sentence(frame)
 
 
 def _is_at_last_round(frame: Frame) -> bool:
@@ -152,7 +152,7 @@ def _waiting_sentence(frame: Frame) -> str:
     return "Starting."
 
 
-def _behind(frame: Frame) -> str:
+def _behind_sentence(frame: Frame) -> str:
     place = frame.detail if frame.pinned else frame.view.current
     here = place.round + 1 if place else 0
     # A round that has begun is not known to be complete yet.
@@ -160,11 +160,11 @@ def _behind(frame: Frame) -> str:
     stage = place.stage if place else ""
     step = f", {STAGE_WORDS[stage]}" if stage and stage != "commit" else ""
     engine = "Engine finished" if frame.ended else "The engine runs on"
-    ended = f"{_level(frame)} You" if frame.view.state in ("cancelled", "failed") else ""
+    ended = f"{_state_sentence(frame)} You" if frame.view.state in ("cancelled", "failed") else ""
     return f"{ended}{at.removeprefix('you')}{step}." if ended else f"{engine}, {at}{step}."
 
 
-def _level(frame: Frame) -> str:
+def _state_sentence(frame: Frame) -> str:
     view, stats = frame.view, frame.view.stats
     amount = f"{number_of(stats.num_new_tokens, 'token')} in {number_of(stats.num_rounds, 'round')}"
     if view.state == "completed":

@@ -34,7 +34,7 @@ TEMPERATURE_MEANS = (
     "hit: fewer are accepted."
 )
 OWN = "own settings"
-NOT_TOLD = ("drafters", "record_top_k")
+UNLISTED = ("drafters", "record_top_k")
 """Fields left out: drafters are shown elsewhere; `record_top_k` does not change the text."""
 
 
@@ -96,7 +96,7 @@ def settings_of(request_fields: Mapping[str, Any], ssms: Sequence[str]) -> Setti
     differ = [
         f"{field}={_value(value)}"
         for field, value in config.to_plain().items()
-        if field not in NOT_TOLD and value != usual[field]
+        if field not in UNLISTED and value != usual[field]
     ]
     return Settings(OWN, tuple(differ), words)
 
