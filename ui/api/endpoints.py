@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any
+
+import gradio as gr
 from gradio.events import api
 
+from core.errors import SpecScopeError
 from ui.api import generate, models, prompts, proof, requests, runs, studies, tune
 from ui.server.context import Context
 
@@ -16,4 +24,30 @@ def add_endpoints(context: Context) -> None:
     for module in (generate, studies, tune, prompts, runs, proof, models, requests):
         for make in module.ENDPOINTS:
             endpoint = make(context)
-            api(endpoint, api_name=endpoint.__name__, concurrency_limit=None)
+            name = endpoint.__name__
+            api(_with_gradio_errors(endpoint), api_name=name, concurrency_limit=None)
+
+
+def _with_gradio_errors(endpoint: Callable[..., Any]) -> Callable[..., Any]:
+    """The endpoint, raising gr.Error with the text of a SpecScopeError. Other exceptions are bugs
+    and pass through."""
+
+    @contextmanager
+    def errors() -> Iterator[None]:
+        try:
+            yield
+        except SpecScopeError as error:
+            raise gr.Error(str(error), print_exception=False) from error
+
+    # Gradio reads names, types and defaults of the arguments through `__wrapped__`.
+    @wraps(endpoint)
+    def answer(*arguments: Any) -> Any:
+        with errors():
+            return endpoint(*arguments)
+
+    @wraps(endpoint)
+    async def answer_later(*arguments: Any) -> Any:
+        with errors():
+            return await endpoint(*arguments)
+
+    return answer_later if inspect.iscoroutinefunction(endpoint) else answer

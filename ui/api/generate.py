@@ -14,7 +14,6 @@ import gradio as gr
 from core.config import PRESETS, Request, SamplingParams, SpeculationConfig
 from core.config.checks import choice
 from core.errors import ConfigError
-from ui.api.errors import spoken_errors
 from ui.api.polling import poll, start_run
 from ui.api.runs import outcome
 from ui.server.context import Context
@@ -57,23 +56,22 @@ def _generate(context: Context) -> Callable[..., Any]:
         Returns text, token_ids, prompt_token_ids, summary, config, models, and the run's id, under
         which it is in Sessions. A client that cancels stops the engine.
         """
-        with spoken_errors():
-            sampling = {
-                "max_new_tokens": max_new_tokens,
-                "temperature": temperature,
-                "top_k": top_k,
-                "top_p": top_p,
-                "seed": seed,
-                "stop": () if stop is None else tuple(stop) if isinstance(stop, list) else stop,
-                "ignore_eos": ignore_eos,
-                "min_p": min_p,
-                "repetition_penalty": repetition_penalty,
-            }
-            request = request_from(prompt, preset, sampling, {} if fields is None else fields, chat)
-            owner = context.access.key(gradio_request)
-            source = await start_run(context, request, owner)
-            await poll(lambda: source.done, source.cancel)
-            return outcome(source.events(0, source.count))
+        sampling = {
+            "max_new_tokens": max_new_tokens,
+            "temperature": temperature,
+            "top_k": top_k,
+            "top_p": top_p,
+            "seed": seed,
+            "stop": () if stop is None else tuple(stop) if isinstance(stop, list) else stop,
+            "ignore_eos": ignore_eos,
+            "min_p": min_p,
+            "repetition_penalty": repetition_penalty,
+        }
+        request = request_from(prompt, preset, sampling, {} if fields is None else fields, chat)
+        owner = context.access.key(gradio_request)
+        source = await start_run(context, request, owner)
+        await poll(lambda: source.done, source.cancel)
+        return outcome(source.events(0, source.count))
 
     return generate
 

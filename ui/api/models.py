@@ -13,7 +13,6 @@ import gradio as gr
 
 from core.config.checks import choice
 from core.errors import ConfigError
-from ui.api.errors import spoken_errors
 from ui.api.polling import poll
 from ui.models_tab.offering import NOT_YOURS
 from ui.models_tab.offers import checked_pair, offers, offers_plain
@@ -36,16 +35,15 @@ def _models(context: Context) -> Callable[..., Any]:
         """
         from core.models.loading.placing import DEVICES, DTYPES
 
-        with spoken_errors():
-            choice("dtype", dtype, ("auto", *DTYPES))
-            choice("device", device, DEVICES)
-            allowed = context.access.may_load(gradio_request)
-            own_offers, there = offers(context.model_host, dtype, device, allowed)
-            return {
-                "loaded": loaded_plain(context.model_host),
-                "offers": offers_plain(own_offers),
-                "free_bytes": there.free,
-            }
+        choice("dtype", dtype, ("auto", *DTYPES))
+        choice("device", device, DEVICES)
+        allowed = context.access.may_load(gradio_request)
+        own_offers, there = offers(context.model_host, dtype, device, allowed)
+        return {
+            "loaded": loaded_plain(context.model_host),
+            "offers": offers_plain(own_offers),
+            "free_bytes": there.free,
+        }
 
     return models
 
@@ -67,13 +65,12 @@ def _load_models(context: Context) -> Callable[..., Any]:
         everybody; returns what is `loaded` once they stand. Runs go on meanwhile; a pair that
         cannot be loaded leaves what stands. Allowed on the server's own machine, or with its login.
         """
-        with spoken_errors():
-            if not context.access.may_load(gradio_request):
-                raise ConfigError(NOT_YOURS)
-            pair = checked_pair(llm, [] if ssms is None else ssms, dtype, device)
-            context.model_host.begin(pair)
-            await wait_for_load(context.model_host)
-            return {"loaded": loaded_plain(context.model_host)}
+        if not context.access.may_load(gradio_request):
+            raise ConfigError(NOT_YOURS)
+        pair = checked_pair(llm, [] if ssms is None else ssms, dtype, device)
+        context.model_host.begin(pair)
+        await wait_for_load(context.model_host)
+        return {"loaded": loaded_plain(context.model_host)}
 
     return load_models
 

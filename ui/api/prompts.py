@@ -14,7 +14,6 @@ from core.config.checks import integer
 from core.errors import ConfigError
 from lab.prompts import NO_DOMAIN, StudyPrompt, unique_prompts
 from lab.study import Configuration, plain_configuration
-from ui.api.errors import spoken_errors
 from ui.api.polling import start_study
 from ui.api.studies import configuration_from, measured_here, study_plain
 from ui.prompts.past import MOST_RUNS, FoundPrompts, PastLook, read_past_runs
@@ -59,35 +58,34 @@ def _prompts(context: Context) -> Callable[..., Any]:
         Returns what `/study` does, and `prompts`: a row for each prompt and configuration. A client
         that cancels stops it; with `wait` false it is left to itself, and stands in Prompts.
         """
-        with spoken_errors():
-            sampling = SamplingParams(
-                max_new_tokens,
-                temperature,
-                top_k,
-                top_p,
-                seed,
-                ignore_eos=ignore_eos,
-                min_p=min_p,
-                repetition_penalty=repetition_penalty,
-            )
-            if not isinstance(wait, bool):
-                raise ConfigError.of("wait", wait, "true or false")
-            study = new_study(
-                context,
-                "prompts",
-                sampling,
-                _configurations(context, configurations, sampling.temperature),
-                _study_prompts(prompts),
-                repeats=repeats,
-                chat=chat,
-            )
-            studies = studies_of(context, gradio_request, "")
-            if wait:
-                opened = await measured_here(studies, study)
-            else:
-                await start_study(lambda: studies.begin(study), context.conductor, study.study_id)
-                opened = await asyncio.to_thread(studies.open, study.study_id)
-            return await asyncio.to_thread(_study_plain, context, opened)
+        sampling = SamplingParams(
+            max_new_tokens,
+            temperature,
+            top_k,
+            top_p,
+            seed,
+            ignore_eos=ignore_eos,
+            min_p=min_p,
+            repetition_penalty=repetition_penalty,
+        )
+        if not isinstance(wait, bool):
+            raise ConfigError.of("wait", wait, "true or false")
+        study = new_study(
+            context,
+            "prompts",
+            sampling,
+            _configurations(context, configurations, sampling.temperature),
+            _study_prompts(prompts),
+            repeats=repeats,
+            chat=chat,
+        )
+        studies = studies_of(context, gradio_request, "")
+        if wait:
+            opened = await measured_here(studies, study)
+        else:
+            await start_study(lambda: studies.begin(study), context.conductor, study.study_id)
+            opened = await asyncio.to_thread(studies.open, study.study_id)
+        return await asyncio.to_thread(_study_plain, context, opened)
 
     return prompts
 
@@ -156,28 +154,25 @@ def _prompt_rows(context: Context) -> Callable[..., Any]:
         prompts without one; `settings`: a preset's name, or a row's. Returns `rows`, how many runs
         were `looked_at`, and how many match in `total`.
         """
-        with spoken_errors():
-            filters = {"study_id": study_id, "search": search, "drafter": drafter}
-            for name, value in {**filters, "domain": domain, "settings": settings}.items():
-                if not isinstance(value, str):
-                    raise ConfigError.of(name, value, "a text")
-            integer("limit", limit, 1, MOST_LOOKED_AT)
-            if study_id:
-                found_prompts = _study_rows(
-                    studies_of(context, gradio_request, "").open(study_id), search
-                )
-            else:
-                owner = asker_of(context, gradio_request, "").owner
-                look = PastLook(owner, search, drafter, limit)
-                *_, found_prompts = read_past_runs(context, figures, known_domains(), look)
-            lines = [
-                line for line in found_prompts.lines if _matches(line, drafter, domain, settings)
-            ]
-            return {
-                "rows": rows_plain(lines),
-                "looked_at": found_prompts.looked,
-                "total": found_prompts.total,
-            }
+        filters = {"study_id": study_id, "search": search, "drafter": drafter}
+        for name, value in {**filters, "domain": domain, "settings": settings}.items():
+            if not isinstance(value, str):
+                raise ConfigError.of(name, value, "a text")
+        integer("limit", limit, 1, MOST_LOOKED_AT)
+        if study_id:
+            found_prompts = _study_rows(
+                studies_of(context, gradio_request, "").open(study_id), search
+            )
+        else:
+            owner = asker_of(context, gradio_request, "").owner
+            look = PastLook(owner, search, drafter, limit)
+            *_, found_prompts = read_past_runs(context, figures, known_domains(), look)
+        lines = [line for line in found_prompts.lines if _matches(line, drafter, domain, settings)]
+        return {
+            "rows": rows_plain(lines),
+            "looked_at": found_prompts.looked,
+            "total": found_prompts.total,
+        }
 
     return prompt_rows
 

@@ -11,7 +11,6 @@ import gradio as gr
 
 from core.config.checks import choice
 from core.config.mechanisms import SCHEDULES
-from ui.api.errors import spoken_errors
 from ui.server.context import Context
 from ui.shared.all_requests import choose_schedule
 
@@ -42,17 +41,16 @@ def _schedule(context: Context) -> Callable[..., Any]:
         """The schedule of all requests, and those to choose from; `name` chooses one for
         everybody, from the next round on. Allowed on the server's own machine, or with its login.
         """
-        with spoken_errors():
-            if name != "":
-                choice("name", name, tuple(SCHEDULES))
-                choose_schedule(context, name, context.access.may_schedule(gradio_request))
-            fields = ("name", "label", "meaning")
-            return {
-                "schedule": context.model_host.schedule,
-                "schedules": [
-                    {field: getattr(one, field) for field in fields} for one in SCHEDULES.values()
-                ],
-            }
+        if name != "":
+            choice("name", name, tuple(SCHEDULES))
+            choose_schedule(context, name, context.access.may_schedule(gradio_request))
+        fields = ("name", "label", "meaning")
+        return {
+            "schedule": context.model_host.schedule,
+            "schedules": [
+                {field: getattr(one, field) for field in fields} for one in SCHEDULES.values()
+            ],
+        }
 
     return schedule
 

@@ -20,7 +20,6 @@ from core.errors import ConfigError, StudyError
 from lab.prompts import StudyPrompt
 from lab.study import KINDS, Study
 from lab.tuned import tuning_result
-from ui.api.errors import spoken_errors
 from ui.api.polling import poll, start_study, wait_for_study
 from ui.api.runs import MAX_ROWS
 from ui.compare.comparison import DEFAULT_PRESETS, comparison_rows, configurations_of
@@ -115,32 +114,31 @@ def _compare(context: Context) -> Callable[..., Any]:
         ratio_spread: what these two are, same_text, run_id, ...). A client that cancels stops
         it; `/resume_study` goes on.
         """
-        with spoken_errors():
-            sampling = SamplingParams(
-                max_new_tokens,
-                temperature,
-                top_k,
-                top_p,
-                seed,
-                min_p=min_p,
-                repetition_penalty=repetition_penalty,
-            )
-            entries = list(DEFAULT_PRESETS) if configurations is None else configurations
-            if not isinstance(entries, list):
-                raise ConfigError.of("configurations", entries, "a list")
-            chosen = [configuration_from(entry, sampling.temperature) for entry in entries]
-            study = new_study(
-                context,
-                "compare",
-                sampling,
-                configurations_of(chosen),
-                (StudyPrompt("1", prompt),),
-                repeats=repeats,
-                chat=chat,
-            )
-            studies = studies_of(context, gradio_request, "")
-            opened = await measured_here(studies, study)
-            return await asyncio.to_thread(study_plain, context, opened)
+        sampling = SamplingParams(
+            max_new_tokens,
+            temperature,
+            top_k,
+            top_p,
+            seed,
+            min_p=min_p,
+            repetition_penalty=repetition_penalty,
+        )
+        entries = list(DEFAULT_PRESETS) if configurations is None else configurations
+        if not isinstance(entries, list):
+            raise ConfigError.of("configurations", entries, "a list")
+        chosen = [configuration_from(entry, sampling.temperature) for entry in entries]
+        study = new_study(
+            context,
+            "compare",
+            sampling,
+            configurations_of(chosen),
+            (StudyPrompt("1", prompt),),
+            repeats=repeats,
+            chat=chat,
+        )
+        studies = studies_of(context, gradio_request, "")
+        opened = await measured_here(studies, study)
+        return await asyncio.to_thread(study_plain, context, opened)
 
     return compare
 
@@ -151,14 +149,13 @@ def _studies(context: Context) -> Callable[..., Any]:
     ) -> dict[str, Any]:
         """Past studies and the one that is measured, newest first: `rows` with study_id, kind,
         title, state, done and total. `kind`: compare, tune, prompts, or empty for all."""
-        with spoken_errors():
-            if kind != "":
-                choice("kind", kind, KINDS)
-            integer("limit", limit, 1, MAX_ROWS)
-            integer("offset", offset, 0, MOST_SKIPPED)
-            studies = studies_of(context, gradio_request, "")
-            rows = studies.rows(kind, limit, offset)
-            return {"rows": [_line_plain(row) for row in rows]}
+        if kind != "":
+            choice("kind", kind, KINDS)
+        integer("limit", limit, 1, MAX_ROWS)
+        integer("offset", offset, 0, MOST_SKIPPED)
+        studies = studies_of(context, gradio_request, "")
+        rows = studies.rows(kind, limit, offset)
+        return {"rows": [_line_plain(row) for row in rows]}
 
     return studies
 
@@ -174,18 +171,17 @@ def _study(context: Context) -> Callable[..., Any]:
     def study(gradio_request: gr.Request, study_id: str, cells: bool = False) -> dict[str, Any]:
         """One study as far as it is measured: what `/compare` returned; with `cells`, also what
         was kept of every run."""
-        with spoken_errors():
-            text("study_id", study_id)
-            if not isinstance(cells, bool):
-                raise ConfigError.of("cells", cells, "true or false")
-            opened = studies_of(context, gradio_request, "").open(study_id)
-            plain = study_plain(context, opened)
-            if cells:
-                plain["cells"] = [
-                    {**dataclasses.asdict(cell), **result.to_plain()}
-                    for cell, result in opened.results.items()
-                ]
-            return plain
+        text("study_id", study_id)
+        if not isinstance(cells, bool):
+            raise ConfigError.of("cells", cells, "true or false")
+        opened = studies_of(context, gradio_request, "").open(study_id)
+        plain = study_plain(context, opened)
+        if cells:
+            plain["cells"] = [
+                {**dataclasses.asdict(cell), **result.to_plain()}
+                for cell, result in opened.results.items()
+            ]
+        return plain
 
     return study
 
@@ -194,12 +190,11 @@ def _stop_study(context: Context) -> Callable[..., Any]:
     async def stop_study(gradio_request: gr.Request, study_id: str) -> dict[str, Any]:
         """End a study, a run under way broken off; nothing kept is lost. Returns its line in
         `/studies` once it has ended."""
-        with spoken_errors():
-            text("study_id", study_id)
-            studies = studies_of(context, gradio_request, "")
-            studies.stop(study_id)
-            await poll(lambda: not studies.context.conductor.progress().measures(study_id))
-            return _line_plain(await asyncio.to_thread(studies.line, study_id))
+        text("study_id", study_id)
+        studies = studies_of(context, gradio_request, "")
+        studies.stop(study_id)
+        await poll(lambda: not studies.context.conductor.progress().measures(study_id))
+        return _line_plain(await asyncio.to_thread(studies.line, study_id))
 
     return stop_study
 
@@ -207,12 +202,11 @@ def _stop_study(context: Context) -> Callable[..., Any]:
 def _resume_study(context: Context) -> Callable[..., Any]:
     async def resume_study(gradio_request: gr.Request, study_id: str) -> dict[str, Any]:
         """Measure what is missing of a study and wait for the end: what `/study` returns."""
-        with spoken_errors():
-            text("study_id", study_id)
-            studies = studies_of(context, gradio_request, "")
-            await start_study(lambda: studies.resume(study_id), context.conductor, study_id)
-            opened = await _wait_for_results(studies, study_id)
-            return await asyncio.to_thread(study_plain, context, opened)
+        text("study_id", study_id)
+        studies = studies_of(context, gradio_request, "")
+        await start_study(lambda: studies.resume(study_id), context.conductor, study_id)
+        opened = await _wait_for_results(studies, study_id)
+        return await asyncio.to_thread(study_plain, context, opened)
 
     return resume_study
 
@@ -221,10 +215,9 @@ def _delete_study(context: Context) -> Callable[..., Any]:
     def delete_study(gradio_request: gr.Request, study_id: str) -> dict[str, Any]:
         """Delete a study that is not being measured, for ever; its runs stay. Returns its
         `study_id`, and `deleted`, which is true."""
-        with spoken_errors():
-            text("study_id", study_id)
-            studies_of(context, gradio_request, "").delete(study_id)
-            return {"study_id": study_id, "deleted": True}
+        text("study_id", study_id)
+        studies_of(context, gradio_request, "").delete(study_id)
+        return {"study_id": study_id, "deleted": True}
 
     return delete_study
 

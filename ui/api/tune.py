@@ -14,7 +14,6 @@ from core.errors import ConfigError
 from lab.grid import axis_of
 from lab.prompts import StudyPrompt, unique_prompts
 from lab.tuned import tuning_result
-from ui.api.errors import spoken_errors
 from ui.api.polling import start_study, wait_for_study
 from ui.server.context import Context
 from ui.shared.studies import Studies
@@ -52,26 +51,25 @@ def _tune(context: Context) -> Callable[..., Any]:
         null) and within_noise (those that are as good). The study stands in Tune, where it can be
         gone on with. A client that cancels stops it; with `wait` false it is left to itself.
         """
-        with spoken_errors():
-            sampling = SamplingParams(
-                max_new_tokens=max_new_tokens,
-                temperature=temperature,
-                top_k=top_k,
-                top_p=top_p,
-                seed=seed,
-                ignore_eos=ignore_eos,
-                min_p=min_p,
-                repetition_penalty=repetition_penalty,
-            )
-            if not isinstance(wait, bool):
-                raise ConfigError.of("wait", wait, "true or false")
-            grid_request = _request(context, prompts, fields, preset, sampling, repeats, chat)
-            studies = studies_of(context, gradio_request, "")
-            study = grid_request.study
-            await start_study(lambda: studies.begin(study), context.conductor, study.study_id)
-            if wait:
-                await wait_for_study(context.conductor, study.study_id)
-            return await asyncio.to_thread(_result, studies, grid_request)
+        sampling = SamplingParams(
+            max_new_tokens=max_new_tokens,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            seed=seed,
+            ignore_eos=ignore_eos,
+            min_p=min_p,
+            repetition_penalty=repetition_penalty,
+        )
+        if not isinstance(wait, bool):
+            raise ConfigError.of("wait", wait, "true or false")
+        grid_request = _request(context, prompts, fields, preset, sampling, repeats, chat)
+        studies = studies_of(context, gradio_request, "")
+        study = grid_request.study
+        await start_study(lambda: studies.begin(study), context.conductor, study.study_id)
+        if wait:
+            await wait_for_study(context.conductor, study.study_id)
+        return await asyncio.to_thread(_result, studies, grid_request)
 
     return tune
 
