@@ -1,7 +1,7 @@
 """The request form: prompt, examples, sampling, preset, every field; values <-> Request.
 
-Knows the controls and core.config, no engine. All checks are core.config's, made whenever a control
-changes, so that a combination that would not be lossless is refused before Run.
+All checks are core.config's, made whenever a control changes, so that a combination that would not
+be lossless is refused before Run.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What each setting allows for the others: menus that mark what would not be lossless, and controls
 that have no effect with the chosen rules.
 
-Knows core's validity matrix and the fields' names; no component and no engine.
+Plain values from core's validity matrix; no component.
 """
 
 from __future__ import annotations

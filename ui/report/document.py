@@ -11,7 +11,6 @@ import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from string import Template
-from typing import Any
 
 from core.events import Event, ModelInfo
 from ui.components.pictures import PICTURES, Scrubber
@@ -51,7 +50,10 @@ def report_html(
         title=_text(shorten(" ".join(view.started.prompt.split()), TITLE_LENGTH)),
         prompt=_text(view.started.prompt),
         text=_text(view.text),
-        facts=_rows(_facts(view, recording, baseline)),
+        facts="\n".join(
+            f"<dt>{_text(name)}</dt><dd>{_text(value)}</dd>"
+            for name, value in _facts(view, recording, baseline)
+        ),
         styles=styles(),
         fonts=fonts_css(),
         boot=report_file("boot.js"),
@@ -82,10 +84,6 @@ def _places() -> dict[str, str]:
     }
 
 
-def _rows(facts: Iterable[tuple[str, str]]) -> str:
-    return "\n".join(f"<dt>{_text(name)}</dt><dd>{_text(value)}</dd>" for name, value in facts)
-
-
 # -- what the head says --
 
 
@@ -102,8 +100,10 @@ def _facts(
             yield name, "; ".join(models)
     yield "Settings", settings_line(view)
     yield "Measured", _figures_sentence(view, baseline)
-    yield "Made", f"{_when(started.created_utc)}, seed {started.seed}, run {started.run_id}"
-    yield "With", _versions(started.versions)
+    when = started.created_utc[:16].replace("T", " ")
+    yield "Made", f"{when} UTC, seed {started.seed}, run {started.run_id}"
+    versions = [f"{name} {version}" for name, version in started.versions.items()]
+    yield "With", ", ".join(versions) or "not recorded"
     if recording.notes:
         yield "Left out", " ".join(recording.notes)
 
@@ -125,11 +125,3 @@ def _figures_sentence(view: View, baseline: Baseline | None) -> str:
     parts.append(f"first token after {stats.ttft_ms:.0f} ms")
     parts.append(speed_sentence(view, baseline))
     return ", ".join(filter(None, parts))
-
-
-def _when(created_utc: str) -> str:
-    return f"{created_utc[:16].replace('T', ' ')} UTC"
-
-
-def _versions(versions: dict[str, Any]) -> str:
-    return ", ".join(f"{name} {version}" for name, version in versions.items()) or "not recorded"

@@ -1,7 +1,7 @@
 """The files that a report contains: the pictures' scripts and styles, fonts, plotly.js.
 
 The scripts are modules that import each other by path; in the report an import map names them, so
-that they need no change. Only `place.js`, which locates files, is the report's own. Knows no run.
+that they need no change. Only `place.js`, which locates files, is the report's own.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Explains a token: one node's verdict in a sentence with its numbers, and the bars of its
 probabilities.
 
-Pure: a round's events in, plain text out. Knows the verification rules (core/trees/verify) by their
-events, no model and no Gradio. Token texts are data: they are quoted, never formatted.
+Pure: a round's events in, plain text out. core/trees/verify has the verification rules. Token texts
+are data: they are quoted, never formatted.
 """
 
 from __future__ import annotations

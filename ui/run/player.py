@@ -102,10 +102,7 @@ class Player:
             target = max(1, self.place + by)
             shown = self.stage
             if target > shown:
-                self._pinned = self._node = None
-                self._to(1 + target)
-                self._skip_free()
-                self._follow_latest(self._clock or 0.0)
+                self._jump(1 + target)
             elif shown:
                 self.select(
                     (target - 1) // EVENTS_A_ROUND, stages=(target - 1) % EVENTS_A_ROUND + 1
@@ -120,16 +117,13 @@ class Player:
         stepping."""
         with self._lock:
             self._pace = replace(self._pace, mode="step")
-            self._pinned = self._node = None
-            self._to(1 + max(0, stages))
-            self._skip_free()
-            self._follow_latest(self._clock or 0.0)
+            self._jump(1 + max(0, stages))
 
     def to_end(self) -> None:
         """Move to the last event so far."""
         with self._lock:
             self._to(self.source.count)
-            self._follow_latest(self._clock or 0.0)
+            self._follow_latest()
 
     def set_pace(self, pace: Pace) -> None:
         """Change the speed; time that has passed so far counts at the old one."""
@@ -139,21 +133,22 @@ class Player:
 
     def rewind(self) -> None:
         """Move to the beginning; the pace stays."""
-        self._restart(0)
+        with self._lock:
+            self._jump(0)
 
     def play_from_here(self, pace: Pace) -> None:
         """Go on from the visitor's place at `pace`; from the beginning if that is the end."""
         with self._lock:
             here = self.place if self._pinned is not None or not self.at_end else 0
             self.set_pace(pace)
-            self._restart(1 + here if here else 0)
+            self._jump(1 + here if here else 0)
 
-    def _restart(self, event: int) -> None:
-        with self._lock:
-            self._pinned = self._node = None
-            self._to(event)
-            self._skip_free()
-            self._follow_latest(self._clock or 0.0)
+    def _jump(self, event: int) -> None:
+        """Move to the event without a selection."""
+        self._pinned = self._node = None
+        self._to(event)
+        self._skip_free()
+        self._follow_latest()
 
     def _to(self, target: int) -> None:
         target = max(0, min(target, self.source.count))
@@ -219,7 +214,7 @@ class Player:
             self._pinned = self._node = None
             if self._pace.mode == "step":
                 self._to(self.source.count)
-            self._follow_latest(self._clock or 0.0)
+            self._follow_latest()
             last = self._shown_rounds() - 1
             if self._followed and self._followed.round < last and self.resting:
                 self._pinned = last
@@ -229,13 +224,15 @@ class Player:
         current = self._view.current
         return current.round + 1 if current else 0
 
-    def _follow_latest(self, now: float) -> None:
+    def _follow_latest(self, now: float | None = None) -> None:
+        """Follow the latest round from `now` on, by default the time of the last `advance`."""
         view = self._view
         latest = view.last if self._pace.mode == "full" and view.last else view.current
         if self._pace.mode == "full" and self.resting:
             latest = self._final_detail() or latest
         if latest != self._followed:
-            self._followed, self._followed_at = latest, now
+            self._followed = latest
+            self._followed_at = (self._clock or 0.0) if now is None else now
             self._version += 1
 
     def _final_detail(self) -> Detail | None:

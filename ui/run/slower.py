@@ -1,7 +1,7 @@
 """Why a run was slower than plain decoding, and what to change.
 
 Pure: figures and the run's configuration in, a sentence or two out. Only fields that have an effect
-under that configuration are named (ui/form/menus.py knows the others).
+under that configuration are named (ui/form/menus.py lists the others).
 """
 
 from __future__ import annotations

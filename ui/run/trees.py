@@ -1,4 +1,5 @@
-"""A round's tree as nodes to draw, at every stage of the round. Knows events, no Gradio.
+"""A round's tree as nodes to draw, at every stage of the round: events in, plain JSON
+out.
 
 Before drafts are combined the picture shows their union, so that stepping shows each drafter's
 branches before nodes are dropped.

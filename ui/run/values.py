@@ -2,7 +2,7 @@
 
 Each function's docstring describes its picture's value; the components only draw it. Dicts are
 keyed by token, node or round, never lists: Gradio's stream diff is wrong for lists inside lists and
-expensive for sliding ones. Every call makes new objects. Knows no Gradio.
+expensive for sliding ones. Every call makes new objects.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """View: the page's state of a run, and `reduce_all(events, view)`, the only way to make one.
 
 Pure: live play, replay of a stored run and a report reduce the same events by the same function
-(law 6). Knows nothing of Gradio, of time or of the selection. A View has every token and one short
+(law 6), whatever the time and the selection. A View has every token and one short
 line per round, but only the two latest rounds in full: their trees and top-k lists are most of a
 run's data, and older ones are read again from the events on demand (ui/run/source.py).
 """

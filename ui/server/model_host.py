@@ -1,8 +1,8 @@
 """Hosts the loaded models and swaps them while the server runs.
 
 A new pair is loaded while runs go on. New runs use it as soon as it is loaded; the old one is
-closed when its last run ends. If loading fails, nothing changes. Knows neither torch nor pages:
-`load` makes a worker from a ModelPair.
+closed when its last run ends. If loading fails, nothing changes. `load` makes a worker from a
+ModelPair, so that nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -239,7 +239,8 @@ class ModelHost:
             reason = str(error) or type(error).__name__
         finally:
             reason = reason or _unforeseen(sys.exception())
-            self._end(reason)
+            with self._changed:
+                self._set_swap(self._exchange.end_with(reason, time.monotonic()))
             _free_memory()
         if old is not None:
             self._close_old(old)
@@ -277,10 +278,6 @@ class ModelHost:
         old.worker.close()
         with self._changed:
             self._leaving.remove(old)
-
-    def _end(self, reason: str) -> None:
-        with self._changed:
-            self._set_swap(self._exchange.end_with(reason, time.monotonic()))
 
     def _set_swap(self, exchange: ModelSwap) -> None:
         with self._changed:

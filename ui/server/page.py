@@ -103,31 +103,23 @@ def _poll_less_often(blocks: gr.Blocks) -> None:
 
 
 def _build(context: Context, chips: gr.HTML) -> Pages:
+    tab: dict[str, gr.Tab] = {}
     with gr.Tabs(elem_id="tabs") as tabs:
-        with gr.Tab("Live", id="live") as live_tab:
+        with gr.Tab("Live", id="live") as tab["live"]:
             live = build_live(context, chips)
-        with gr.Tab("Compare", id="compare") as compare_tab:
+        with gr.Tab("Compare", id="compare") as tab["compare"]:
             compare = build_compare(context)
-        with gr.Tab("Tune", id="tune") as tune_tab:
+        with gr.Tab("Tune", id="tune") as tab["tune"]:
             tune = build_tune(context)
-        with gr.Tab("Prompts", id="prompts") as prompts_tab:
+        with gr.Tab("Prompts", id="prompts") as tab["prompts"]:
             prompts = build_prompts(context)
-        with gr.Tab("Sessions", id="sessions") as sessions_tab:
+        with gr.Tab("Sessions", id="sessions") as tab["sessions"]:
             sessions = build_sessions(context)
-        with gr.Tab("Learn", id="learn") as learn_tab:
+        with gr.Tab("Learn", id="learn") as tab["learn"]:
             learn = build_learn(context)
-        with gr.Tab("Models", id="models") as models_tab:
+        with gr.Tab("Models", id="models") as tab["models"]:
             models = build_models(context)
-    named = {
-        "live": live_tab,
-        "compare": compare_tab,
-        "tune": tune_tab,
-        "prompts": prompts_tab,
-        "sessions": sessions_tab,
-        "learn": learn_tab,
-        "models": models_tab,
-    }
-    return Pages(live, compare, tune, prompts, sessions, learn, models, tabs, named)
+    return Pages(live, compare, tune, prompts, sessions, learn, models, tabs, tab)
 
 
 def _wire(pages: Pages, visitor: gr.BrowserState, own: gr.BrowserState, blocks: gr.Blocks) -> None:

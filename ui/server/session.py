@@ -3,7 +3,7 @@
 A Hub starts runs on the worker and records them in the store (ui/run/source.py says why). A
 TabSession is one tab's state: the run that it shows and what was measured about it. `play` is the
 generator behind every animation: at most 20 frames a second, no lock, connection or torch context
-held across a `yield`. Knows no component: pages turn frames into values.
+held across a `yield`. Pages turn frames into the values of components.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Event handlers of the Sessions tab. Each function makes the handler of one event, which finds
-caller and tab session and calls a plain function that knows no Gradio request."""
+caller and tab session and calls a plain function without Gradio's request."""
 
 from __future__ import annotations
 

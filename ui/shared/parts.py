@@ -2,7 +2,7 @@
 values.
 
 Their scripts (`assets/*.js` here) build the DOM from text nodes alone, so a prompt or a file name
-is never markup. Knows how to show values, not where they come from.
+is never markup.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Used by the tabs and the endpoints, so that both have the same rules: a visitor who may see all runs
 may see all studies, others their own (ui/server/visitors.py); a visible study may also be stopped,
-resumed and deleted. Knows no component; lab/ defines what a study is.
+resumed and deleted. lab/ defines what a study is.
 """
 
 from __future__ import annotations
