@@ -38,11 +38,11 @@ def _models(context: Context) -> Callable[..., Any]:
         choice("dtype", dtype, ("auto", *DTYPES))
         choice("device", device, DEVICES)
         allowed = context.access.may_load(gradio_request)
-        own_offers, there = offers(context.model_host, dtype, device, allowed)
+        available, memory = offers(context.model_host, dtype, device, allowed)
         return {
             "loaded": loaded_plain(context.model_host),
-            "offers": offers_plain(own_offers),
-            "free_bytes": there.free,
+            "offers": offers_plain(available),
+            "free_bytes": memory.free,
         }
 
     return models

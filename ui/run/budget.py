@@ -106,15 +106,15 @@ def _auto_words(view: View, config: SpeculationConfig) -> str:
     if view.started.asked.get("speculation", {}).get("max_tree_nodes") != "auto":
         return ""
     nodes = config.max_tree_nodes
-    came = f"max_tree_nodes=auto came to {number_of(nodes, 'node')} in this run"
+    resolved = f"max_tree_nodes=auto came to {number_of(nodes, 'node')} in this run"
     if not length_policy(config.length).given:
         chooses = f"within it {config.length} chooses the length"
-        return f"{came}, the largest tree that was timed: {chooses}."
+        return f"{resolved}, the largest tree that was timed: {chooses}."
     if nodes >= LARGEST_MEASURED:
-        return f"{came}, the largest tree that was timed: it took at most 1.5 plain passes."
+        return f"{resolved}, the largest tree that was timed: it took at most 1.5 plain passes."
     return (
-        f"{came}: larger trees took the LLM more than 1.5 times a plain pass when this machine was "
-        "timed."
+        f"{resolved}: larger trees took the LLM more than 1.5 times a plain pass when this machine "
+        "was timed."
     )
 
 

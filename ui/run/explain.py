@@ -72,11 +72,11 @@ def explain(
     parent = tree.parents[node]
     outcome = verdict.outcomes[node] if verdict else "pending"
     labels = {name: _label(name, letters) for name in letters}
-    whose, found = fused_provenance(detail, node, labels), lookup_reasons(detail, node, labels)
+    origin, lookups = fused_provenance(detail, node, labels), lookup_reasons(detail, node, labels)
     return Explanation(
         title=f"{quote(tree.texts[node])} at depth {tree.depths[node]}, "
         f"proposed by {_names(tree, node, letters)}",
-        sentence=" ".join(filter(None, [_verdict(tree, verdict, node, sampling), whose, found])),
+        sentence=" ".join(filter(None, [_verdict(tree, verdict, node, sampling), origin, lookups])),
         outcome=outcome,
         token=tree.texts[node],
         token_id=tree.token_ids[node],

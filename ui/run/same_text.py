@@ -27,13 +27,13 @@ DRAWING = ("top_k", "top_p", "min_p")
 
 
 def same_text(
-    ours: Sequence[Event], theirs: Sequence[Event], names: tuple[str, str] = NAMES
+    events: Sequence[Event], other_events: Sequence[Event], names: tuple[str, str] = NAMES
 ) -> Answer:
     """Whether both wrote the same tokens, as far as both were meant to go.
 
     `names`: how the answer names the runs; the first begins a sentence.
     """
-    one, two = reduce_all(ours), reduce_all(theirs)
+    one, two = reduce_all(events), reduce_all(other_events)
     if one.started is None or two.started is None or not one.tokens or not two.tokens:
         return Answer("other", "One of the runs wrote no token: there is nothing to compare.")
     one, two, cut = _as_far_as_both(one, two)
@@ -51,7 +51,7 @@ def same_text(
     if at >= min(len(one.tokens), len(two.tokens)):
         return _end_answer(one, two, at)
     distribution = _distribution_answer(one, two, at)
-    return distribution or _difference_answer(one, two, at, ours, theirs, names)
+    return distribution or _difference_answer(one, two, at, events, other_events, names)
 
 
 def _as_far_as_both(one: View, two: View) -> tuple[View, View, bool]:
@@ -112,9 +112,14 @@ def _distribution_answer(one: View, two: View, at: int) -> Answer | None:
 
 
 def _difference_answer(
-    one: View, two: View, at: int, ours: Sequence[Event], theirs: Sequence[Event], names: Any
+    one: View,
+    two: View,
+    at: int,
+    events: Sequence[Event],
+    other_events: Sequence[Event],
+    names: Any,
 ) -> Answer:
-    answer = tie_or_bug(one, two, at, (ours, theirs), names)
+    answer = tie_or_bug(one, two, at, (events, other_events), names)
     if answer is not None:
         return answer
     return Answer(

@@ -65,10 +65,10 @@ def served_in_short(parts: Value, letters: Mapping[str, str]) -> str:
 
 
 def _shares(token: TokenView, slots: Sequence[int]) -> list[float]:
-    whose = [slot for slot, _ in token.scores if slot in slots]
-    if token.kind != "accepted" or not whose:
+    proposers = [slot for slot, _ in token.scores if slot in slots]
+    if token.kind != "accepted" or not proposers:
         return [0.0] * len(slots)
-    return [1 / len(whose) if slot in whose else 0.0 for slot in slots]
+    return [1 / len(proposers) if slot in proposers else 0.0 for slot in slots]
 
 
 def _cut(shares: Sequence[Sequence[float]], count: int) -> list[tuple[int, int, int]]:

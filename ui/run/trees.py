@@ -115,14 +115,14 @@ def places(detail: Detail, drafter: str) -> Mapping[int, int]:
     if draft is None or detail.combined is None:
         return {}
     tree = detail.combined
-    gone = {j for name, j in tree.dropped if name == drafter}
+    dropped = {j for name, j in tree.dropped if name == drafter}
     nodes = {(tree.parents[n], tree.token_ids[n]): n for n in range(len(tree.token_ids))}
     node_numbers: dict[int, int] = {}
     for j, token_id in enumerate(draft.token_ids):
         parent = draft.parents[j]
         # -2 is no node's parent, so descendants of a dropped token are never found in the tree.
         above = -1 if parent < 0 else node_numbers.get(parent, -2)
-        if j not in gone and (above, token_id) in nodes:
+        if j not in dropped and (above, token_id) in nodes:
             node_numbers[j] = nodes[above, token_id]
     return node_numbers
 
@@ -162,8 +162,8 @@ def dropped_values(detail: Detail, drafters: tuple[str, ...], root_text: str) ->
     values: dict[str, Any] = {}
     for draft in detail.drafted.drafts:
         place: dict[int, str] = {j: str(n) for j, n in places(detail, draft.drafter).items()}
-        gone = {j for name, j in tree.dropped if name == draft.drafter}
-        for j in sorted(gone):
+        dropped = {j for name, j in tree.dropped if name == draft.drafter}
+        for j in sorted(dropped):
             parent = draft.parents[j]
             # In draft order parents come first, so `place` has the parent already.
             above = "-1" if parent < 0 else place.get(parent, "-1")

@@ -392,9 +392,9 @@ def _new_tokens(
         if verdict and tree and i < event.num_accepted:
             node = verdict.path[i]
             kind, probability = "accepted", verdict.llm_probabilities[node]
-            whose = tree.drafters_of(node)
+            proposers = tree.drafters_of(node)
             # Reversed, so that of two proposals by one drafter the first stays in the dict.
-            offered = (p for p in reversed(tree.proposals[node]) if p.drafter in whose)
+            offered = (p for p in reversed(tree.proposals[node]) if p.drafter in proposers)
             firsts = {index.get(p.drafter, -1): p.score for p in offered}
             scores = tuple(sorted(firsts.items()))
         elif verdict:

@@ -78,15 +78,15 @@ class OpenedRun:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """The setting of how many runs stay whole; visible to visitors who may change it. `told`: the
+    """The setting of how many runs stay whole; visible to visitors who may change it. `logged`: the
     log's last value."""
 
     section: gr.Accordion
     keep: gr.Textbox
     ask: gr.Button
     sure: gr.Button
-    said: gr.HTML
-    told: gr.State
+    notice: gr.HTML
+    logged: gr.State
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class Sessions:
     filters: Filters
     choose: gr.HTML
     runs: gr.HTML
-    said: gr.HTML
+    notice: gr.HTML
     older: gr.Button
     newer: gr.Button
     refresh: gr.Button

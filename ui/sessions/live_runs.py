@@ -53,5 +53,5 @@ def follow_opened(sessions: Sessions, opened: Callable[..., Any], visitor: gr.Br
         concurrency_limit=None,
     )
     inputs = [visitor, sessions.opened, *filters.inputs]
-    outputs = [sessions.runs, sessions.said, filters.page]
+    outputs = [sessions.runs, sessions.notice, filters.page]
     event.then(list_handler(board.context, 0), inputs, outputs, **LATEST)

@@ -72,7 +72,7 @@ class TwoRuns:
     """The section for two runs."""
 
     section: gr.Column
-    said: gr.HTML
+    notice: gr.HTML
     tables: gr.HTML
     close: gr.Button
     bar: Bar
@@ -81,7 +81,7 @@ class TwoRuns:
     @property
     def outputs(self) -> list[Any]:
         pictures = [one for half in self.halves for one in half.outputs]
-        return [self.section, self.said, self.tables, self.bar.scrub, *pictures]
+        return [self.section, self.notice, self.tables, self.bar.scrub, *pictures]
 
     @property
     def bar_outputs(self) -> list[Any]:

@@ -74,9 +74,9 @@ def _wire_list(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -> Cal
     """The list and its filters; returns a function that refreshes the list after an event."""
     filters, context = sessions.filters, sessions.board.context
     inputs = [visitor, sessions.opened, *filters.inputs]
-    outputs = [sessions.runs, sessions.said, filters.page]
+    outputs = [sessions.runs, sessions.notice, filters.page]
     # One event for triggers of a kind: the last of them is answered last.
-    again = [tab.select, sessions.refresh.click, sessions.said.tick]
+    again = [tab.select, sessions.refresh.click, sessions.notice.tick]
     changes = [one.change for one in filters.restarting_filters]
     kinds: list[tuple[list[Any], int | None]] = [
         (again, 0),
@@ -185,13 +185,15 @@ def _wire_studies(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -> 
 
 def _wire_retention(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -> None:
     retention, context = sessions.retention, sessions.board.context
-    outputs = [retention.section, retention.keep, retention.told]
+    outputs = [retention.section, retention.keep, retention.logged]
     tab.select(
         as_asker(context, retention_view),
-        [visitor, retention.keep, retention.told],
+        [visitor, retention.keep, retention.logged],
         outputs,
         **LATEST,
     )
     for button, sure in ((retention.ask, False), (retention.sure, True)):
         handler = as_asker(context, partial(set_retention, sure=sure))
-        button.click(handler, [visitor, retention.keep], [retention.said, retention.sure], **LATEST)
+        button.click(
+            handler, [visitor, retention.keep], [retention.notice, retention.sure], **LATEST
+        )

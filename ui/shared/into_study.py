@@ -57,7 +57,7 @@ def into_study(
         return guard_once(work, lambda words: [gr.skip(), _error(words)])
 
     listed = sessions.studies
-    listed.rows.select(open_of_list, [visitor], [tabs, listed.said], **EACH)
+    listed.rows.select(open_of_list, [visitor], [tabs, listed.notice], **EACH)
 
 
 def _error(words: str) -> dict[str, Any]:

@@ -23,11 +23,11 @@ class PastStudies:
 
     section: gr.Accordion
     rows: gr.HTML
-    said: gr.HTML
+    notice: gr.HTML
 
     @property
     def outputs(self) -> list[Any]:
-        return [self.rows, self.said]
+        return [self.rows, self.notice]
 
 
 def build_past_studies() -> PastStudies:
