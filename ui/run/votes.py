@@ -233,20 +233,17 @@ def vote_sentence(view: View, detail: Detail | None) -> str:
     if not drafting:
         return "Nothing was drafted in this round: there was nothing to weigh."
     line = next((line for line in reversed(view.rounds) if line.number == detail.round), None)
-    parts = _sentences(tree, drafting, drafts)
+    rule = combine_rule(tree.rule)
+    if rule.chains:
+        parts = _vote_words(tree, drafting, drafts)
+    else:
+        parts = _pool_words(tree, drafting) if rule.pooled else _tree_vote_words(tree, drafts)
     parts += filter(None, [dropped_choice(tree, drafts, detail.verified)])
-    if combine_rule(tree.rule).chains and line and detail.verified:
+    if rule.chains and line and detail.verified:
         parts += _reward_words(view, detail, line)
     elif detail.verified and view.speculation.get("weights") == "full_information":
         parts += _weight_words(view, detail, tree)
     return " ".join(parts)
-
-
-def _sentences(tree: Combined, drafting: list[str], drafts: tuple[DraftRecord, ...]) -> list[str]:
-    rule = combine_rule(tree.rule)
-    if rule.chains:
-        return _vote_words(tree, drafting, drafts)
-    return _pool_words(tree, drafting) if rule.pooled else _tree_vote_words(tree, drafts)
 
 
 def _vote_words(tree: Combined, drafting: list[str], drafts: tuple[DraftRecord, ...]) -> list[str]:

@@ -85,7 +85,7 @@ def choose_handler(sessions: Sessions) -> Callable[..., Any]:
     def choose(request: gr.Request, event: gr.EventData, visitor: str, comparing: str) -> Any:
         session, event_data = board.session(request), event._data or {}
         run_id = str(event_data.get("run", ""))
-        one, two = (half.session(context, request) for half in sessions.two_runs.halves)
+        one, two = sessions.two_runs.tab_sessions(context, request)
         asker = asker_of(context, request, visitor)
         return session.clicks.last(
             "run",

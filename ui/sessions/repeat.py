@@ -57,9 +57,7 @@ def repeat_run(
         player = Player(board.context.hub.start(request, owner), Pace("full"))
         session.look_at(player)
         session.baseline = None  # measured then, on a machine that did what it did then
-        view = reduce_all(before)
-        accepted = tuple(line.accepted for line in view.rounds)
-        session.before = Before(view.run_id, accepted, view.stats)
+        session.before = Before.of(reduce_all(before))
         session.doing = "Running again, with the seed that was recorded."
         yield from play(session)
         if session.player is player:

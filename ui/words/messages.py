@@ -86,23 +86,13 @@ def _served(frame: Frame) -> list[Line]:
 
 def _final_round_note(frame: Frame) -> list[Line]:
     """Why a run that has just ended shows another round than its last one."""
-    rounds = frame.view.rounds
-    here = frame.selected_round
-    if (
-        not frame.is_complete
-        or frame.mode != "full"
-        or frame.pinned
-        or not 0 <= here < len(rounds) - 1
-    ):
+    rounds, here = frame.view.rounds, frame.selected_round
+    followed = frame.is_complete and frame.mode == "full" and not frame.pinned
+    earlier = frame.view.state == "completed" and 0 <= here < len(rounds) - 1
+    if not followed or not earlier or not rounds[here].nodes:
         return []
-    if frame.view.state != "completed" or not rounds[here].nodes:
-        return []
-    return [
-        Line(
-            "info",
-            f"Showing round {here + 1}, whose tree has most to tell; click a token to see its own.",
-        )
-    ]
+    shown = f"Showing round {here + 1}, whose tree has most to tell"
+    return [Line("info", f"{shown}; click a token to see its own.")]
 
 
 def _notes(frame: Frame) -> list[Line]:
