@@ -14,12 +14,12 @@ from core.events import Combined, DraftRecord, Event, RoundCompleted
 from core.length import RoundOutcome, Trend
 from tests.synthetic import DRAFTERS, Mechanisms, synthetic_run
 from tests.ui.fakes import pictures_at, view_at
-from ui.run.decided import winner_reasons
 from ui.run.explain import quote
 from ui.run.frame import Frame
 from ui.run.reasons import length_reason
 from ui.run.values import picture_values
 from ui.run.view import detail_of, reduce_all
+from ui.run.vote_reasons import winner_reasons
 from ui.run.votes import helped_words, proposals_value, vote_in_short, vote_sentence
 
 RULES = ("vote", "vote_tree", "log_pool")

@@ -14,7 +14,7 @@ from string import Template
 
 from core.events import Event, ModelInfo
 from ui.components.pictures import PICTURES, Scrubber
-from ui.report.inlined import fonts_css, plotly_data, report_file, scripts_data, seal, styles
+from ui.report.embedded_files import fonts_css, plotly_data, report_file, scripts_data, seal, styles
 from ui.report.recording import Limits, Recording, record
 from ui.run.frame import Baseline
 from ui.run.listed import shorten

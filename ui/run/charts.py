@@ -12,11 +12,11 @@ from typing import Any
 from core.config.mechanisms import LENGTH_POLICIES, combine_rule, length_policy
 from core.events import RunStats, Span
 from ui.run.frame import Before, Frame
-from ui.run.granted import decision_values, granted_words
 from ui.run.nodes import nodes_of, nodes_value, trip_spans
 from ui.run.pass_words import offload_words, ranks_words
+from ui.run.pipeline_notes import trial_of
 from ui.run.reasons import length_reason
-from ui.run.switching import trial_of
+from ui.run.scheduling import decision_values, granted_words
 from ui.run.times import NOT_OF_THE_ROUND, add_spans, time_of
 from ui.run.view import RoundView, View
 from ui.words.settings import TEMPERATURE_MEANS

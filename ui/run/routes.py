@@ -17,7 +17,7 @@ from ui.run.frame import Frame
 from ui.run.listed import join_names
 from ui.run.reasons import route_reason
 from ui.run.regret_words import regret_value
-from ui.run.served import served_parts
+from ui.run.text_parts import served_parts
 from ui.run.view import Detail, RoundView, View
 
 __all__ = ["chosen_route", "drafting_ssms", "route_in_short", "routing_value"]

@@ -16,10 +16,10 @@ from ui.run.charts import drafters_value, lengths_value, timeline_value
 from ui.run.explain import bars, explain
 from ui.run.frame import Baseline, Before, Frame
 from ui.run.opening import OPENING
+from ui.run.pipeline_notes import is_fault
 from ui.run.probabilities import probability_words, rounded_probability
 from ui.run.race import place_value, race_value
 from ui.run.routes import drafting_ssms, route_in_short, routing_value
-from ui.run.switching import is_fault
 from ui.run.trees import drafts_apart, dropped_values, tree_nodes
 from ui.run.view import Detail, TokenView, View
 from ui.run.votes import proposals_value, vote_in_short

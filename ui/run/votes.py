@@ -16,18 +16,18 @@ from core.config.mechanisms import combine_rule, is_model_free, length_policy
 from core.events import Combined, DraftRecord
 from ui.run.budget import nodeless
 from ui.run.charts import LIVE_ROUNDS, drafters_value
-from ui.run.decided import (
-    deciding_masses,
-    draft_paths,
-    dropped_choice,
-    winner_reasons,
-)
 from ui.run.explain import percent
 from ui.run.frame import Frame
 from ui.run.listed import join_names
 from ui.run.probabilities import rounded_probability
 from ui.run.trees import places
 from ui.run.view import Detail, RoundView, View
+from ui.run.vote_reasons import (
+    deciding_masses,
+    draft_paths,
+    dropped_choice,
+    winner_reasons,
+)
 
 __all__ = ["helped_words", "proposals_value", "vote_in_short", "vote_sentence"]
 

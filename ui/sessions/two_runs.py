@@ -23,9 +23,9 @@ from ui.components import (
     pack,
 )
 from ui.run.baselines import baseline_of
-from ui.run.granted import schedule_words
 from ui.run.player import Pace, Player
 from ui.run.same_text import same_text
+from ui.run.scheduling import schedule_words
 from ui.run.source import StoredSource
 from ui.server.context import Context
 from ui.server.session import TabSession, guard_once

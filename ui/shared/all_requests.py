@@ -16,8 +16,8 @@ import gradio as gr
 from core.config.mechanisms import SCHEDULES
 from core.engine.snapshot import LiveRun, Snapshot
 from core.errors import ConfigError, SpecScopeError
-from ui.run.granted import DECISIONS, nodes_words
 from ui.run.listed import number_of, shorten
+from ui.run.scheduling import DECISIONS, nodes_words
 from ui.server.context import Context
 from ui.shared.event_options import LATEST
 from ui.shared.parts import part

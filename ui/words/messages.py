@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from ui.run.frame import Baseline, Frame
 from ui.run.listed import number_of
+from ui.run.pipeline_notes import ALONE, in_words, is_alone, is_fault
 from ui.run.proof import Answer
 from ui.run.routes import drafting_ssms
-from ui.run.served import served_in_short, served_parts
 from ui.run.slower import slower_because
-from ui.run.switching import ALONE, in_words, is_alone, is_fault
+from ui.run.text_parts import served_in_short, served_parts
 from ui.run.times import stage_times
 from ui.run.view import STAGES
 from ui.words.spreads import is_slower

@@ -13,8 +13,8 @@ from typing import Any
 from core.config import PRESETS, SpeculationConfig
 from core.config.mechanisms import MODEL_FREE
 from core.errors import ConfigError
-from ui.run.granted import schedule_words
 from ui.run.probabilities import warper_words
+from ui.run.scheduling import schedule_words
 from ui.run.view import View
 
 __all__ = [
