@@ -17,7 +17,7 @@ from ui.run.checks import finished_view
 from ui.run.proof import with_plain_decoding
 from ui.run.routes import drafting_ssms
 from ui.run.view import View
-from ui.server.aside import Aside
+from ui.server.engine_task import EngineTask
 from ui.server.session import Hub, TabSession
 
 __all__ = ["find_regret", "measure_regret"]
@@ -44,18 +44,18 @@ def measure_regret(hub: Hub, session: TabSession, owner: str) -> Iterator[None]:
         )
         return tokens
 
-    aside = Aside(hub.model_host, own_tokens, view.started.prompt_token_ids)
+    task = EngineTask(hub.model_host, own_tokens, view.started.prompt_token_ids)
     try:
-        while not aside.wait(CHECK_S):
-            queued = f", {aside.place} in the queue" if aside.place else ""
+        while not task.wait(CHECK_S):
+            queued = f", {task.place} in the queue" if task.place else ""
             session.doing = f"Each SSM reads the recorded text once{queued}."
             if session.player is not player:
                 return
             yield
-        session.regret = find_regret(view, aside.result)
+        session.regret = find_regret(view, task.result)
     finally:
         session.doing = ""
-        aside.cancel()
+        task.cancel()
     yield
 
 

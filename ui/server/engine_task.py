@@ -17,12 +17,12 @@ from core.events import Event, RunStarted
 from ui.run.source import ends
 from ui.server.model_host import ModelHost
 
-__all__ = ["Aside"]
+__all__ = ["EngineTask"]
 
 T = TypeVar("T")
 
 
-class Aside(Generic[T]):
+class EngineTask(Generic[T]):
     """Queues `work`, which gets the engine. Raises what `ModelHost.submit` raises."""
 
     def __init__(self, host: ModelHost, work: Callable[[Any], T], prompt_ids: tuple[int, ...]):
