@@ -193,7 +193,7 @@ def _matches(line: PromptLine, drafter: str, domain: str, settings: str) -> bool
     in_domain = not domain or (line.row.domain or NO_DOMAIN) == domain
     drafted = not drafter or drafter in line.drafters
     label = line.row.configuration
-    # What follows a preset's name in a row's tells it from others of that name.
+    # What follows a preset's name in a row's distinguishes it from others of that name.
     has_settings = label == settings or label.startswith(tuple(f"{settings}{end}" for end in ENDS))
     return in_domain and drafted and (not settings or has_settings)
 

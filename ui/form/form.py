@@ -193,8 +193,8 @@ def build_settings(
 
 def temperature_control() -> gr.Number:
     """The temperature, 0 at first."""
-    # No slider: its box puts a number of its own in the place of one past its ends, and in the
-    # place of none. Here what was typed stays, and core.config speaks.
+    # Not a slider: its box replaces an empty value and one out of range. A number box keeps what
+    # was typed, so that core.config's error names it.
     return gr.Number(
         value=0,
         step=0.1,

@@ -25,7 +25,7 @@ from ui.words.settings import settings_line
 __all__ = ["report_html"]
 
 TITLE_LENGTH = 60
-# Control characters, what turns a line about, halves of a character.
+# Control characters, those that reverse a line, surrogates.
 UNSEEN = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 
 
@@ -119,7 +119,7 @@ def _figures_sentence(view: View, baseline: Baseline | None) -> str:
     parts = [amount, f"{stats.tokens_per_second:.1f} tokens a second"]
     if view.drafters:
         parts.append(f"{stats.mean_acceptance_length:.2f} tokens / pass")
-        # A half goes up, as in the browser: the figures below say the same.
+        # Halves are rounded up, as the browser does in the figures below.
         share = math.floor(100 * stats.draft_acceptance_rate + 0.5)
         parts.append(f"{share} % of draft tokens accepted")
     parts.append(f"first token after {stats.ttft_ms:.0f} ms")

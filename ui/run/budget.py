@@ -32,7 +32,7 @@ def with_budget_bounds(lengths: dict[str, Any], view: View) -> dict[str, Any]:
         return {**lengths, "budget": budget_words(view)}
     most = max_draft_depth(config, _budget_drafters(view, config), config.speculation_length)
     rounds = {
-        # A drafter that failed leaves its nodes to the others: what was drafted, was allowed.
+        # The others get the nodes of a drafter that failed: a drafted depth was allowed.
         number: {**lengths_of_round, "m": max(most, lengths_of_round["d"])}
         if lengths_of_round["s"] > max(most, lengths_of_round["d"])
         else lengths_of_round

@@ -60,7 +60,7 @@ def _run_blocks(
         return
     _keep_baseline(hub, session, view)
     if law is None and session.plain and _view_of(session.plain).token_ids != view.token_ids:
-        # The tokens in dispute have to be weighed: once more, with many alternatives recorded.
+        # Once more with many alternatives recorded, so that a rounding tie can be recognised.
         session.plain = None
         yield from _run_plain(hub, session, view, owner, DISPUTE_TOP_K, log)
     if law is None and session.player is player and session.plain is not None:

@@ -218,7 +218,7 @@ def _stopped_here(
     other = percent(verdict.llm_probabilities[likeliest])
     by = ", ".join(letters.get(name, name) for name in tree.drafters_of(likeliest))
     more = f" or {len(drafted) - 1} more" if len(drafted) > 1 else ""
-    # A draw is no preference, even where it is the likeliest token.
+    # A drawn token is no preference, even if it is the most probable one.
     chose = "drew" if _is_drawn(verdict, sampling) else "prefers"
     return (
         f"The drafts said {quote(tree.texts[likeliest])} (by {by}){more}; the LLM {chose} "

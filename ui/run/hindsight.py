@@ -91,7 +91,7 @@ def find_regret(view: View, tokens: Mapping[str, Sequence[int]]) -> Regret:
     routes: list[frozenset[str]] = []
     for line in view.rounds:
         route = frozenset(one.drafter for one in line.routing if one.role in ("routed", "explored"))
-        # A round without a draft has no choice: the one before it goes on.
+        # A round without a draft has no route of its own: the previous one is kept.
         routes += [route or (routes[-1] if routes else frozenset(hits))] * line.emitted
     depths = [line.depth for line in view.rounds if line.depth]
     return regret_of(hits, routes, statistics.median_high(depths) if depths else 1)

@@ -32,7 +32,7 @@ __all__ = [
 
 FLOAT32_TIE = 1e-4
 """Law 1: in float32 a first divergence can be rounding only below this margin (nats)."""
-# Not the very largest move: one freak among many thousands would excuse a bug.
+# A quantile, not the maximum: one outlier among thousands would excuse a bug.
 SHARE_OF_NOISE = 0.999
 
 

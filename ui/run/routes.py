@@ -214,7 +214,7 @@ def _cost(view: View, rule: RoutingRule) -> str:
     decode_ms = 1000 * stats.num_new_tokens / max(stats.tokens_per_second, 1e-9)
     share = sum(line.asking_ms for line in auditions) / max(decode_ms, 1e-9)
     often = "Once" if len(auditions) == 1 else f"{len(auditions)} times"
-    # The first round's spans have what was done before it.
+    # An audition before the first round is in that round's spans.
     first = "" if auditions[0].number else ", first at the prompt's end"
     return (
         f"{choice} {often} all SSMs were asked how well they foretell the text{first}: this took "

@@ -174,7 +174,7 @@ def _remedy(
 ) -> str:
     if stats.draft_acceptance_rate < FEW_ACCEPTED:
         return _advice("Few drafts are accepted", ["SSMs closer to this text", *_shorter(fields)])
-    # After useless drafts the largest part of a round's time, as its shares are shown.
+    # Drafts are accepted: the advice is about the part that takes most of a round's time.
     largest = max(mean.draft, mean.verify, mean.rest)
     dear_pass = mean.verify == largest and mean.verify >= 1.5 * mean.plain
     # Drafting beside the LLM's pass counts for both: such rounds are not compared.

@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 KEPT_EVENTS = 2048
-"""Events of about 500 rounds: a lecture's longest run can be stepped through without the store."""
+"""Events of about 500 rounds: most runs can be stepped through without the store."""
 
 log = logging.getLogger(__name__)
 
@@ -154,8 +154,7 @@ class LiveSource:
             if self.done:
                 self._run = None
         if run is not None:
-            # Empties the run's mailbox: its events were all seen by the tap, and nothing else reads
-            # it.
+            # Empties the run's own queue of events, which nothing else reads.
             run.poll(0.0)
 
     @property
@@ -165,7 +164,7 @@ class LiveSource:
 
     def events(self, first: int, end: int) -> tuple[Event, ...]:
         with self._news:
-            # `_buffer` has events number count - len(_kept) to count - 1.
+            # `_buffer` has the events from count - len(_buffer) to count - 1.
             end = min(end, self.count)
             start = self.count - len(self._buffer)
             if first >= start:

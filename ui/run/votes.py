@@ -308,7 +308,7 @@ def _reward_words(view: View, detail: Detail, line: RoundView) -> list[str]:
     carried = view.speculation.get("carry_over")
     if not line.votes and not carried:
         return [f"{accepted}; the first vote is judged against nothing, the weights stay."]
-    # What mean was carried over from earlier runs is not known here.
+    # A mean that was carried over from earlier runs is not recorded.
     mean = "" if carried else f", {_against(line)}"
     # Rescaling makes the change smaller than a step of `eta`.
     change = f"{_change_words('its weight', before, after)}, after all are rescaled to mean 1"

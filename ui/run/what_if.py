@@ -45,7 +45,7 @@ def what_if_value(frame: Frame, baseline: Baseline | None) -> dict[str, Any]:
     pass_ms, draft_ms = stats.verify_ms / rounds, stats.draft_ms / rounds
     round_ms = 1000 * stats.num_new_tokens / stats.tokens_per_second / rounds
     ratio = baseline.speed_up(stats.tokens_per_second) if baseline else None
-    # Each round ends in a rejection but where its whole draft was accepted.
+    # A round ends in a rejection unless its whole draft was accepted.
     ends = sum(line.accepted < line.depth for line in frame.view.rounds)
     most, takes = depth_bounds(frame.view, LONGEST) if frame.is_complete else (LONGEST, {})
     blocks = baseline.blocks if baseline else ()

@@ -32,7 +32,7 @@ class EngineTask(Generic[T]):
         self._error: BaseException | None = None
         plain = replace(SpeculationConfig.preset("autoregressive"), record_top_k=0)
         one = SamplingParams(max_new_tokens=1)
-        # The shortest prompt there is: reading it is of no use here.
+        # One prompt token, the least that a request may have.
         request = Request("aside", one, plain, prompt_token_ids=prompt_ids[-1:])
         self._run = host.submit(request, self._take)
 

@@ -235,7 +235,7 @@ class ModelHost:
         except _Cancelled:
             reason = CANCELLED
         except EXPECTED_ERRORS as error:
-            # The words alone: the error itself holds on to what was half loaded.
+            # The text alone: the error's traceback refers to the half-loaded models.
             reason = str(error) or type(error).__name__
         finally:
             reason = reason or _unforeseen(sys.exception())

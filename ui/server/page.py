@@ -67,7 +67,7 @@ class Pages:
 
 def build_page(context: Context) -> gr.Blocks:
     """All tabs on one page. Loads nothing and runs nothing."""
-    # Gradio would sum up all events so far, with pandas, after each one: that is not used here.
+    # Gradio would recompute analytics of all events, with pandas, after each one.
     os.environ.setdefault("GRADIO_ANALYTICS_CACHE_FREQUENCY", "1000000000")
     blocks: gr.Blocks
     with gr.Blocks(title=TITLE, analytics_enabled=False) as blocks:

@@ -240,7 +240,7 @@ def allowed_run(context: Context, asker: Asker, run_id: str) -> Any:
     """The run's summary. UnknownRunError also for another visitor's run."""
     if asker.owner is None:
         return context.store.run(run_id)
-    # One answer for both: it must not tell which ids other visitors' runs have.
+    # One error for both: it must not reveal the ids of other visitors' runs.
     nothing = f"run_id is {run_id!r}: no such run of yours"
     try:
         summary = context.store.run(run_id)

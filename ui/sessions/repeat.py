@@ -56,7 +56,7 @@ def repeat_run(
         request = _same_tokens(request, before, board.context.models)
         player = Player(board.context.hub.start(request, owner), Pace("full"))
         session.look_at(player)
-        session.baseline = None  # measured then, on a machine that did what it did then
+        session.baseline = None  # it was measured under the load of that time
         session.before = Before.of(reduce_all(before))
         session.doing = "Running again, with the seed that was recorded."
         yield from play(session)

@@ -49,7 +49,7 @@ def about_run(context: Context, asker: Asker, run_id: str) -> list[Any]:
         run = allowed_run(context, asker, run_id) if run_id else None
         study = Studies(context, asker.owner, "").of_run(run_id)
     except SpecScopeError:
-        run = None  # the board says so
+        run = None  # the board shows the error
     if run is None:
         return [
             gr.Column(visible=False),
@@ -72,7 +72,7 @@ def about_run(context: Context, asker: Asker, run_id: str) -> list[Any]:
     ]
     way = gr.Button(f"Open its {kind}", visible=True) if study else gr.Button(visible=False)
     stop = gr.Button(visible=maker != "elsewhere")
-    # As it was typed: the content of the box is kept again.
+    # Unchanged, since "Save note" stores the content of the box.
     return [gr.Column(visible=True), notice_value(lines), run.note, stop, way]
 
 

@@ -111,7 +111,7 @@ def _wire_opening(
     ).then(None, None, None, js=LIST_INTO_SIGHT)
     two_runs.close.click(lambda: gr.Column(visible=False), None, two_runs.section, **LATEST)
     wire_two_runs(two_runs, board.context)
-    # The question stands for the run that is open: it goes when another is opened.
+    # The confirmation is for the open run: it is hidden when another is opened.
     on.delete.click(
         lambda run_id: gr.Button(visible=bool(run_id)), sessions.opened, on.sure, **LATEST
     )
@@ -178,7 +178,7 @@ def _wire_studies(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -> 
     for trigger in (tab.select, sessions.refresh.click, part.section.expand):
         trigger(studies_handler(sessions), [visitor], part.outputs, **LATEST)
     press = part.rows.select(study_press_handler(sessions), [visitor], part.outputs, **EACH)
-    # A run of a study that was deleted leads to none. Its note may be in the making.
+    # The open run's study may have been deleted. Its note may be being typed, so it is not updated.
     opened, on = [visitor, sessions.opened], sessions.on
     press.then(as_asker(board.context, facts_and_study), opened, [on.about, on.study], **LATEST)
 

@@ -31,7 +31,7 @@ __all__ = ["fill_form", "form_values_of", "into_live", "preset_of"]
 
 FILLED = "These settings are in the form now: press Run. Nothing runs before."
 SWITCHED = ' "Run on change" is switched off for that.'
-# The page is as far down as the trigger was; where the Live tab did not open it stays there.
+# The page is still scrolled to the trigger; it scrolls up only if the Live tab has opened.
 INTO_SIGHT = """() => {
   const behavior = matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth";
   requestAnimationFrame(() => {

@@ -134,7 +134,7 @@ def wire_links(
     come = blocks.load(_open_handler(live, sessions, tabs), given, shown, **QUICK)
     inputs = [visitor, sessions.opened]
     come.then(as_asker(context, about_run), inputs, sessions.on.about_outputs, **QUICK)
-    # Asked for by a page with such a link alone: any other would wait for nothing.
+    # Triggered only by a page whose link names a run.
     follow_opened(sessions, place.select, visitor)
     place.select(_follow_handler(live), place, live.outputs, **QUIET, concurrency_limit=None)
     place.submit(_history_handler(live, sessions, tabs), given, shown, **EACH)

@@ -215,5 +215,5 @@ def page_js() -> str:
     scripts = [
         (SHARED_ASSETS / name).read_text(encoding="utf-8") for name in ("keys.js", "presses.js")
     ]
-    # A function each, so that their names do not meet.
+    # A function each, so that their names do not collide.
     return "() => {" + "\n".join(f"({script.strip()})();" for script in scripts) + "}"

@@ -169,7 +169,7 @@ def _answer(
 
 
 def _turn(board: StudyBoard, session: TabSession, studies: Studies) -> None:
-    # What another tab asked for is shown, not what is measured now.
+    # A study that another tab chose has precedence over the one that is measured.
     if session.study.chosen_elsewhere:
         session.study.chosen_elsewhere = False
         return
@@ -200,7 +200,7 @@ def _values(
     board: StudyBoard, session: TabSession, studies: Studies, drawn: StudyPictures
 ) -> list[Any]:
     """Bar, list, pictures; a study is read only if something has changed."""
-    # Taken first: what is kept after it differs from it and is drawn by the next look.
+    # Read first: a later result changes the progress, so the next call draws it.
     progress, place = studies.progress(), session.study
     if place.trouble_study is not None and place.trouble_state != _progress_key(
         place.trouble_study, progress

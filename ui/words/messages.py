@@ -64,7 +64,7 @@ def run_lines(
         kinds = {"identical": "good", "distribution": "good", "tie": "warn", "bug": "error"}
         lines.append(Line(kinds.get(answer.kind, "info"), answer.sentence))
     lines += _served(frame)
-    # What came of a whole run is asked for more often than that it has ended.
+    # Of a whole run its results come before the sentence that it has ended.
     lines.insert(len(lines) if frame.is_complete else 0, place)
     lines += _final_round_note(frame)
     started = frame.view.started
