@@ -62,8 +62,7 @@ def explain(
     if detail is None:
         return Explanation(sentence="Select a token or a node: its story is told here.")
     if detail.combined is None:
-        pending = "The drafts are made; the tree is not combined yet."
-        return Explanation(sentence=pending)
+        return Explanation(sentence="The drafts are made; the tree is not combined yet.")
     tree, verdict = detail.combined, detail.verified
     if node == -1:
         return _root(tree)
@@ -141,13 +140,11 @@ def _bar(top: TopK, token_id: int) -> dict[str, Any]:
 def _names(tree: Combined, node: int, letters: Mapping[str, str]) -> str:
     proposals = own_proposals(tree, node) if tree.origins else tree.proposals[node]
     counts = Counter(proposal.drafter for proposal in proposals)
-    return (
-        ", ".join(
-            _label(name, letters) + (f" {times} times" if times > 1 else "")
-            for name, times in counts.items()
-        )
-        or "no drafter"
-    )
+    parts = [
+        _label(name, letters) + (f" {times} times" if times > 1 else "")
+        for name, times in counts.items()
+    ]
+    return ", ".join(parts) or "no drafter"
 
 
 def _label(name: str, letters: Mapping[str, str]) -> str:
