@@ -37,7 +37,7 @@ def _models(context: Context) -> Callable[..., Any]:
 
         choice("dtype", dtype, ("auto", *DTYPES))
         choice("device", device, DEVICES)
-        allowed = context.access.may_load(gradio_request)
+        allowed = context.access.may_change(gradio_request)
         available, memory = offers(context.model_host, dtype, device, allowed)
         return {
             "loaded": loaded_plain(context.model_host),
@@ -65,7 +65,7 @@ def _load_models(context: Context) -> Callable[..., Any]:
         everybody; returns what is `loaded` once they stand. Runs go on meanwhile; a pair that
         cannot be loaded leaves what stands. Allowed on the server's own machine, or with its login.
         """
-        if not context.access.may_load(gradio_request):
+        if not context.access.may_change(gradio_request):
             raise ConfigError(NOT_YOURS)
         pair = checked_pair(llm, [] if ssms is None else ssms, dtype, device)
         context.model_host.begin(pair)

@@ -43,7 +43,7 @@ def _schedule(context: Context) -> Callable[..., Any]:
         """
         if name != "":
             choice("name", name, tuple(SCHEDULES))
-            choose_schedule(context, name, context.access.may_schedule(gradio_request))
+            choose_schedule(context, name, context.access.may_change(gradio_request))
         fields = ("name", "label", "meaning")
         return {
             "schedule": context.model_host.schedule,

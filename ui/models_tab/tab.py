@@ -169,7 +169,7 @@ def wire_models(
 
 
 def _mine(models: Models, request: gr.Request) -> bool:
-    return models.context.access.may_load(request)
+    return models.context.access.may_change(request)
 
 
 def _table_handler(models: Models) -> Callable[..., Values]:

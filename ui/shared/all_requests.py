@@ -190,7 +190,7 @@ def wire_all_requests(panel: AllRequests, visitor: gr.BrowserState) -> None:
 
     def choose(request: gr.Request, key: str, name: str | None) -> list[Any]:
         try:
-            choose_schedule(context, name or "", context.access.may_schedule(request))
+            choose_schedule(context, name or "", context.access.may_change(request))
         except SpecScopeError:
             name = None  # the note says why; the choice goes back
         return _values(context, request, key, name)
@@ -218,7 +218,7 @@ def wire_requests_view(
 
 
 def _values(context: Context, request: gr.Request, key: str, shown: str | None) -> list[Any]:
-    allowed = context.access.may_schedule(request)
+    allowed = context.access.may_change(request)
     value = requests_value(context, context.access.key(request, key or ""), allowed)
     name = value["schedule"]
     if allowed:
