@@ -15,7 +15,7 @@ from core.errors import ConfigError
 from lab.prompts import NO_DOMAIN, StudyPrompt, unique_prompts
 from lab.study import Configuration, plain_configuration
 from ui.api.polling import start_study
-from ui.api.studies import configuration_from, measured_here, study_plain
+from ui.api.studies import configuration_from, measure_study, study_plain
 from ui.prompts.past import MOST_RUNS, FoundPrompts, PastLook, read_past_runs
 from ui.prompts.past_handlers import known_domains
 from ui.prompts.rows import PromptLine, of_study, rows_plain
@@ -81,7 +81,7 @@ def _prompts(context: Context) -> Callable[..., Any]:
         )
         studies = studies_of(context, gradio_request, "")
         if wait:
-            opened = await measured_here(studies, study)
+            opened = await measure_study(studies, study)
         else:
             await start_study(lambda: studies.begin(study), context.conductor, study.study_id)
             opened = await asyncio.to_thread(studies.open, study.study_id)

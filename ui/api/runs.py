@@ -20,7 +20,7 @@ from core.events.outcome import Outcome
 from ui.server.context import Context
 from ui.sessions.exporting import write_export
 from ui.sessions.history import ORDERS, STATUSES, allowed_run, asker_of, check_ended
-from ui.sessions.retention import kept_runs
+from ui.sessions.retention import parse_retention
 
 __all__ = ["MAX_ROWS", "ENDPOINTS", "outcome"]
 
@@ -189,7 +189,7 @@ def _set_retention(context: Context) -> Callable[..., Any]:
         """Keep whole trees of the latest `runs` alone, null for all. Of older ones only the
         accepted paths stay, for ever: `sure` has to be true where a number is given."""
         _check_owner(context, gradio_request)
-        keep = kept_runs(runs)
+        keep = parse_retention(runs)
         if not isinstance(sure, bool) or (keep is not None and not sure):
             lost = "true: all but these runs lose their rejected branches, for ever"
             raise ConfigError.of("sure", sure, lost)

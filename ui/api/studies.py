@@ -1,6 +1,6 @@
 """The endpoints of studies: begin and wait for, list, read, stop and resume them.
 
-Another kind of study is one more function that makes a Study and passes it to `measured_here`. The
+Another kind of study is one more function that makes a Study and passes it to `measure_study`. The
 rules of ui/api/generate.py hold: typed defaults, values checked by core and lab, error messages
 unchanged. A client sees the studies that its visitor sees on the page (ui/shared/studies.py).
 """
@@ -28,12 +28,12 @@ from ui.shared.studies import OpenedStudy, Studies, new_study
 from ui.shared.study_board import studies_of
 from ui.tune.rows import summary_rows
 
-__all__ = ["ENDPOINTS", "configuration_from", "measured_here", "study_plain"]
+__all__ = ["ENDPOINTS", "configuration_from", "measure_study", "study_plain"]
 
 MOST_SKIPPED = 10**9
 
 
-async def measured_here(studies: Studies, study: Study) -> OpenedStudy:
+async def measure_study(studies: Studies, study: Study) -> OpenedStudy:
     """Begins a study and waits for its end, holding no thread; cancelling the wait stops the study.
     StudyError if it failed or was stopped elsewhere."""
     conductor = studies.context.conductor
@@ -137,7 +137,7 @@ def _compare(context: Context) -> Callable[..., Any]:
             chat=chat,
         )
         studies = studies_of(context, gradio_request, "")
-        opened = await measured_here(studies, study)
+        opened = await measure_study(studies, study)
         return await asyncio.to_thread(study_plain, context, opened)
 
     return compare

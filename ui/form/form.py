@@ -61,7 +61,7 @@ __all__ = [
     "request_of",
     "sampling_controls",
     "sampling_of",
-    "spoken_empty",
+    "empty_box_errors",
     "validity",
 ]
 
@@ -262,13 +262,13 @@ def request_of(values: Sequence[Any]) -> Request:
     """Values of `Form.inputs` -> Request; ConfigError names the field."""
     count = len(SAMPLING_NAMES)
     prompt, rest = values[0], values[1:]
-    with spoken_empty():
+    with empty_box_errors():
         sampling, chat = sampling_of(rest[:count])
         return Request(prompt or "", sampling, config_of(rest[count:]), chat)
 
 
 @contextmanager
-def spoken_empty() -> Iterator[None]:
+def empty_box_errors() -> Iterator[None]:
     """Turns the None of an empty number box into a readable error."""
     try:
         yield

@@ -9,8 +9,8 @@ from typing import Any
 from ui.run.charts import choice_value, round_value, took_words
 from ui.run.frame import Baseline, Frame
 from ui.run.race import place_value
-from ui.run.routes import chosen_route
-from ui.run.values import chosen_words, inspector_value, picture_values, tree_value
+from ui.run.routes import selected_route
+from ui.run.values import inspector_value, picture_values, selected_round_words, tree_value
 from ui.run.votes import proposals_value
 
 __all__ = ["round_values", "inspector_values", "position_values"]
@@ -38,10 +38,10 @@ def round_values(frame: Frame) -> Value:
     }
     length = {key: value for key, value in choice_value(frame).items() if key != "policy"}
     return {
-        "strip": chosen_words(frame),
+        "strip": selected_round_words(frame),
         "figures": place_value(frame),
         **by_round,
-        "routing": chosen_route(frame),
+        "routing": selected_route(frame),
         "lengths": {"sel": frame.selected_round, **length},
         "timeline": {
             "sel": frame.selected_round,

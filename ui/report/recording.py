@@ -25,7 +25,7 @@ from ui.report.halves import inspector_values, position_values, round_values
 from ui.run.frame import Baseline, Frame
 from ui.run.player import Pace, Player
 from ui.run.scrubber import columns_value
-from ui.run.source import HeldSource
+from ui.run.source import MemorySource
 from ui.run.view import STAGES, Detail, RoundView, View
 from ui.shared.parts import notice_value
 from ui.words.messages import ordinal, run_lines
@@ -69,7 +69,7 @@ def record(
         raise ConfigError.of("events", type(events[0]).__name__ if events else "empty", BEGINNING)
     if len({event.run_id for event in events}) > 1:
         raise ConfigError.of("events", "several runs", BEGINNING)
-    source = HeldSource(events, events[0].run_id)
+    source = MemorySource(events, events[0].run_id)
     player = Player(source, Pace("step"))
     player.rewind()
     tape = _Tape(baseline, limits or Limits(), player.frame().known_rounds)
@@ -86,7 +86,7 @@ def record(
 BEGINNING = "the events of one run, RunStarted first"
 
 
-def _first_view(source: HeldSource, baseline: Baseline | None) -> Value:
+def _first_view(source: MemorySource, baseline: Baseline | None) -> Value:
     """The first picture: the whole run, and the round that the page shows at its end."""
     player = Player(source)
     player.advance(0.0)

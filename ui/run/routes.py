@@ -20,7 +20,7 @@ from ui.run.regret_words import regret_value
 from ui.run.text_parts import served_parts
 from ui.run.view import Detail, RoundView, View
 
-__all__ = ["chosen_route", "drafting_ssms", "route_in_short", "routing_value"]
+__all__ = ["selected_route", "drafting_ssms", "route_in_short", "routing_value"]
 
 Value = dict[str, Any]
 DRAFTING = ("routed", "explored")
@@ -49,11 +49,11 @@ def routing_value(frame: Frame) -> Value:
         "parts": served_parts(view, _ssms(view)) if rule and frame.is_complete else {},
         "ask": rule is not None and frame.is_complete,
         "regret": regret_value(frame.regret, view.letters) if frame.regret else {},
-        **chosen_route(frame),
+        **selected_route(frame),
     }
 
 
-def chosen_route(frame: Frame) -> Value:
+def selected_route(frame: Frame) -> Value:
     """The fields that depend on the selected round."""
     rule = _rule(frame.view)
     return {

@@ -20,7 +20,7 @@ from core.events import Event, RunCancelled, RunCompleted, RunFailed, RunStarted
 
 __all__ = [
     "BaselineLog",
-    "HeldSource",
+    "MemorySource",
     "LiveSource",
     "RunLike",
     "Source",
@@ -185,7 +185,7 @@ class LiveSource:
             run.cancel()
 
 
-class HeldSource:
+class MemorySource:
     """A past run with all its events in memory."""
 
     def __init__(self, events: Sequence[Event], run_id: str) -> None:
@@ -211,7 +211,7 @@ class HeldSource:
         """No effect."""
 
 
-class StoredSource(HeldSource):
+class StoredSource(MemorySource):
     """A past run, read from the store when it is opened."""
 
     def __init__(self, store: StoreLike, run_id: str) -> None:

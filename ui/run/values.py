@@ -25,7 +25,7 @@ from ui.run.view import Detail, TokenView, View
 from ui.run.votes import proposals_value, vote_in_short
 from ui.words.spreads import is_slower
 
-__all__ = ["PICTURES", "PictureMaker", "chosen_words", "picture_values"]
+__all__ = ["PICTURES", "PictureMaker", "selected_round_words", "picture_values"]
 
 Value = dict[str, Any]
 
@@ -128,7 +128,7 @@ def strip_value(frame: Frame, cache: dict[int, Value] | None = None) -> Value:
             else _cached_token(token, cache)
             for i, token in enumerate(view.tokens[first:])
         },
-        **chosen_words(frame),
+        **selected_round_words(frame),
         "pinned": frame.pinned,
         "done": frame.is_complete,
         "notes": {
@@ -139,7 +139,7 @@ def strip_value(frame: Frame, cache: dict[int, Value] | None = None) -> Value:
     }
 
 
-def chosen_words(frame: Frame) -> Value:
+def selected_round_words(frame: Frame) -> Value:
     """The text's fields that depend on the selected round: which SSMs a rule chose, and why."""
     return {**place_value(frame), "said": route_in_short(frame)}
 

@@ -208,7 +208,7 @@ class ModelHost:
         """Cancels a loading at its next stage; no effect after its end."""
         with self._changed:
             if self._exchange.loading:
-                self._set_swap(self._exchange.asked_to_end())
+                self._set_swap(self._exchange.with_cancel_requested())
 
     def wait(self, exchange: ModelSwap, timeout: float) -> None:
         """Returns when the state differs from `exchange` or the time is up."""

@@ -71,7 +71,7 @@ class Hub:
         self.store = store
         self.metrics = ServerMetrics()
         # Weak: a run that no tab shows is freed once its last event is recorded.
-        self._going: WeakSet[LiveSource] = WeakSet()
+        self._live: WeakSet[LiveSource] = WeakSet()
         self._lock = threading.Lock()
 
     @property
@@ -102,13 +102,13 @@ class Hub:
 
         source.attach(self.model_host.submit(request, take))
         with self._lock:
-            self._going.add(source)
+            self._live.add(source)
         return source
 
     def live_run(self, run_id: str) -> LiveSource | None:
         """The run with that id, of any visitor, if it is waiting or running on this server."""
         with self._lock:
-            runs = (one for one in self._going if one.run_id == run_id and not one.done)
+            runs = (one for one in self._live if one.run_id == run_id and not one.done)
             return next(runs, None)
 
 

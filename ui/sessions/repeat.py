@@ -24,12 +24,12 @@ from ui.sessions.history import Asker, allowed_run
 from ui.sessions.layout import Sessions
 from ui.shared.board import Values
 
-__all__ = ["asked_of", "repeat_run", "stop_again"]
+__all__ = ["recorded_request", "repeat_run", "stop_again"]
 
 NAMES = ("This run", "the one before")
 
 
-def asked_of(context: Context, asker: Asker, run_id: str, seed: bool = False) -> Request:
+def recorded_request(context: Context, asker: Asker, run_id: str, seed: bool = False) -> Request:
     """The request of a past run as it was made; with `seed`, with the seed that was drawn for it.
     StoreError, ConfigError."""
     if not run_id:
@@ -49,7 +49,7 @@ def repeat_run(
     board, store = sessions.board, sessions.board.context.store
 
     def frames() -> Iterator[object]:
-        request = asked_of(board.context, asker, run_id, seed=True)
+        request = recorded_request(board.context, asker, run_id, seed=True)
         if under_way(board.context, store.run(run_id)):
             raise StoreError("run is still running: it can be made again once it has ended")
         before = store.events(run_id)

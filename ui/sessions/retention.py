@@ -19,7 +19,14 @@ from ui.shared.study_words import KINDS
 from ui.words.dates import local_time
 from ui.words.messages import Line
 
-__all__ = ["THINNING", "about_run", "keep_note", "kept_runs", "set_retention", "retention_view"]
+__all__ = [
+    "THINNING",
+    "about_run",
+    "keep_note",
+    "parse_retention",
+    "set_retention",
+    "retention_view",
+]
 
 THINNING = (
     "Of older runs only the accepted paths stay: texts, figures and rounds are kept, rejected "
@@ -95,7 +102,7 @@ def keep_note(context: Context, asker: Asker, run_id: str, note: str) -> dict[st
 # -- how much is kept --
 
 
-def kept_runs(typed: Any) -> int | None:
+def parse_retention(typed: Any) -> int | None:
     """The typed number of runs; None for all. ConfigError."""
     text = str(typed if typed is not None else "").strip()
     if text in ("", "0"):
@@ -134,7 +141,7 @@ def set_retention(
     def work() -> tuple[dict[str, Any], gr.Button]:
         if not asker.paths:
             raise StoreError("runs kept whole: only who owns this server may say how many")
-        keep = kept_runs(typed)
+        keep = parse_retention(typed)
         if keep is not None and not sure:
             kept = number_of(keep, "run")
             ask = f"All but the last {kept} lose their rejected branches, for ever. Sure?"

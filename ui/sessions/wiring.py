@@ -24,7 +24,7 @@ from ui.sessions.handlers import (
 )
 from ui.sessions.layout import Sessions
 from ui.sessions.live_runs import follow_opened
-from ui.sessions.repeat import asked_of
+from ui.sessions.repeat import recorded_request
 from ui.sessions.retention import about_run, keep_note, retention_view, set_retention
 from ui.sessions.tab import no_comparison, toggle_comparing
 from ui.sessions.two_runs_wiring import wire_two_runs
@@ -64,7 +64,7 @@ def wire_sessions(
         live,
         tabs,
         sessions.on.into_live.click,
-        as_asker(sessions.board.context, asked_of),
+        as_asker(sessions.board.context, recorded_request),
         run_inputs,
         sessions.on.about,
     )

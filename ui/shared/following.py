@@ -15,13 +15,13 @@ from gradio.components import Component
 from core.config import PRESETS
 from ui.form.fields import FIELD_NAMES
 from ui.form.form import OWN, chat_words, preset_values
-from ui.form.presets import still_means
+from ui.form.presets import has_preset_values
 from ui.live.handlers import live_values
 from ui.live.layout import Live
 from ui.server.context import Context
 from ui.shared.event_options import QUICK
 
-__all__ = ["followed_fields", "opening_preset", "wire_following"]
+__all__ = ["fields_after_swap", "opening_preset", "wire_following"]
 
 PLAIN = "autoregressive"
 BEST = "best"
@@ -38,7 +38,7 @@ def opening_preset(context: Context, before: Sequence[str], chosen: str) -> str:
     return chosen
 
 
-def followed_fields(
+def fields_after_swap(
     context: Context,
     before: Sequence[str],
     preset: str,
@@ -52,7 +52,7 @@ def followed_fields(
     values stay, without drafters that are no longer loaded; if none is left, all are chosen.
     """
     names, at = context.drafter_names, FIELD_NAMES.index("drafters")
-    if preset != OWN and still_means(preset, own, before, values):
+    if preset != OWN and has_preset_values(preset, own, before, values):
         preset = opening_preset(context, before, preset)
         new_values = preset_values(preset, temperature, names, own)
     else:
@@ -104,7 +104,7 @@ def _follow_handler(live: Live, count: int) -> Callable[..., list[Any]]:
         if version == context.model_host.version:
             return [gr.skip() for _ in range(count)]
         now = (context.model_host.version, context.drafter_names)
-        name, fields = followed_fields(context, before, preset, temperature or 0.0, own, values)
+        name, fields = fields_after_swap(context, before, preset, temperature or 0.0, own, values)
         session = live.board.session(request)
         properties: dict[str, Any] = {"interactive": context.chat, "info": chat_words(context.chat)}
         if not context.chat or context.answers:

@@ -22,7 +22,7 @@ from ui.server.session import TabSession, play
 from ui.sessions.handlers import as_asker
 from ui.sessions.history import Asker, asker_of
 from ui.sessions.live_runs import follow_opened
-from ui.sessions.repeat import asked_of
+from ui.sessions.repeat import recorded_request
 from ui.sessions.retention import about_run
 from ui.sessions.tab import Sessions, opened_run
 from ui.shared.event_options import EACH, QUICK, QUIET
@@ -93,9 +93,9 @@ def fill_linked(
 
     def ask() -> Request:
         # At temperature 0 the seed changes nothing, and a form that fixes it would surprise later.
-        request = asked_of(live.board.context, asker, run_id)
+        request = recorded_request(live.board.context, asker, run_id)
         drawn = request.sampling.temperature > 0
-        return asked_of(live.board.context, asker, run_id, seed=True) if drawn else request
+        return recorded_request(live.board.context, asker, run_id, seed=True) if drawn else request
 
     _, *filled, _, refused = fill_form(live, session, ask, on_change, beside=True, words=REPEATED)
     lines = refused.get("lines", {}).values()
