@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,5 +24,12 @@ def differences(golden: Any, now: Any, at: str = "") -> Iterator[str]:
     elif isinstance(golden, list) and isinstance(now, list) and len(golden) == len(now):
         for index, (one, other) in enumerate(zip(golden, now, strict=True)):
             yield from differences(one, other, f"{at}/{index}")
+    elif golden != now and _is_object(golden) and _is_object(now):
+        yield from differences(json.loads(golden), json.loads(now), at)
     elif golden != now:
         yield f"{at}: {golden!r} became {now!r}"
+
+
+def _is_object(value: Any) -> bool:
+    """Whether this is a JSON object as text, as in an exported file."""
+    return isinstance(value, str) and value.startswith('{"')

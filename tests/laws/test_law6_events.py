@@ -38,7 +38,7 @@ from storage import RunStore
 from tests.core.nodes.served import engine_over
 from tests.laws.runs import bundled_engine, prompts
 from tests.synthetic import Mechanisms, synthetic_run
-from ui.run.view import View, reduce, reduce_all
+from ui.run.view import View, reduce_all
 
 pytestmark = pytest.mark.usefixtures("bundled")
 RUNS: dict[str, tuple[SamplingParams, dict[str, Any]]] = {
@@ -223,7 +223,7 @@ def test_real_runs_come_back_from_json_and_the_database(name: str, folder: Path)
 def test_a_replay_of_real_runs_gives_the_live_view(name: str, folder: Path) -> None:
     events, live = events_of(name), View()
     for event in events:
-        live = reduce(live, event)
+        live = reduce_all([event], live)
     assert reduce_all(read(database(folder, name), events[0].run_id)) == live
 
 

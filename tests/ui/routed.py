@@ -8,7 +8,7 @@ from typing import Any
 from core.metrics import audition_ms
 from tests.ui import decoded
 from tests.ui.reading import becomes, read
-from ui.run.route_reasons import route_reason
+from ui.run.reasons import route_reason
 
 # In a round of either part an SSM drafts.
 DRAFTING = ("routed", "explored")

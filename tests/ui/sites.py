@@ -23,7 +23,7 @@ from ui.live.tab import build_live, wire_live
 from ui.models_tab.tab import build_models, wire_models
 from ui.prompts.tab import build_prompts, wire_prompts
 from ui.server.context import Context, make_context
-from ui.server.page import SECRET, TITLE, _leave, _look_less_often, build_page
+from ui.server.page import SECRET, TITLE, _leave, _poll_less_often, build_page
 from ui.server.session import TabSession
 from ui.server.visitors import Access, new_key
 from ui.sessions.layout import build_sessions
@@ -340,9 +340,7 @@ def build_some_tabs(context: Context, *names: str) -> gr.Blocks:
             "prompts": lambda one, at: wire_prompts(one, visitor, at, tabs, sessions),
             "sessions": lambda one, at: wire_sessions(one, visitor, at, live, tabs),
             "learn": lambda one, at: wire_learn(one, visitor, live, tabs, blocks),
-            "models": lambda one, at: wire_models(
-                one, live, sessions, learn, own, tab, tabs, blocks
-            ),
+            "models": lambda one, at: wire_models(one, live, learn, own, tab, tabs, blocks),
         }
         wire_live(live, visitor, own, blocks)
         for name, one in built.items():
@@ -350,5 +348,5 @@ def build_some_tabs(context: Context, *names: str) -> gr.Blocks:
         blocks.load(lambda key: key or new_key(), visitor, visitor, **QUICK)
         blocks.unload(_leave(context))
     blocks.queue(default_concurrency_limit=None)
-    _look_less_often(blocks)
+    _poll_less_often(blocks)
     return blocks

@@ -13,7 +13,7 @@ from storage import RunStore
 from tests.ui.boards import context as context_of
 from tests.ui.fakes import recorded, request
 from tests.ui.model_hosts import OTHER, Loader, other_worker
-from ui.run.granted import nodes_words
+from ui.run.scheduling import nodes_words
 from ui.server.model_host import ModelHost
 from ui.shared.all_requests import NOT_YOURS, _values, choose_schedule, requests_value
 

@@ -19,7 +19,7 @@ from tests.ui.browser.looks import turn_to
 from tests.ui.decoded import check_columns, check_curve, check_lanes, check_lengths, round_times
 from tests.ui.reading import becomes, in_looks, read
 from ui.form.menus import pipeline_choices
-from ui.run.length_reasons import length_reason
+from ui.run.reasons import length_reason
 from ui.server.context import Context
 
 pytestmark = pytest.mark.browser

@@ -14,9 +14,10 @@ from tests.ui import sites
 from tests.ui.browser import looks
 from tests.ui.browser.looks import turn_to
 from tests.ui.fakes import recorded
+from tests.ui.predicted import RoundCost, predicted_speedup
 from tests.ui.reading import becomes
 from tests.ui.sites import OpenPage, Stage
-from ui.run.what_if import RoundCost, predicted_speedup, what_if_value
+from ui.run.what_if import what_if_value
 
 pytestmark = pytest.mark.browser
 

@@ -12,7 +12,7 @@ from core.events import Combined, Event, RoundCompleted
 from tests.synthetic import Mechanisms, synthetic_run
 from tests.ui.components.samples import values_at
 from ui.run.explain import explain
-from ui.run.fused import trunk_of
+from ui.run.trees import trunk_of
 from ui.run.view import Detail, detail_of, reduce_all
 
 FOUR = ("ssm-code", "ssm-dialogue", "ssm-docs", "ssm-math")

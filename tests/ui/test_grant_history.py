@@ -6,7 +6,7 @@ from dataclasses import replace
 from core.events import Event, RoundCompleted, Scheduled
 from tests.synthetic import synthetic_run
 from ui.run.frame import Frame
-from ui.run.granted import granted_words, schedule_words
+from ui.run.scheduling import granted_words, schedule_words
 from ui.run.values import picture_values
 from ui.run.view import detail_of, reduce_all
 from ui.words.settings import settings_line

@@ -26,9 +26,9 @@ from ui.report import report_html
 from ui.run.baselines import keep_baseline
 from ui.run.frame import Baseline
 from ui.run.player import Pace, Player
-from ui.run.source import HeldSource, LiveSource, StoredSource
+from ui.run.source import LiveSource, MemorySource, StoredSource
 from ui.run.values import PICTURES, picture_values
-from ui.run.view import View, reduce
+from ui.run.view import View, reduce_all
 from ui.server.session import TabSession
 from ui.sessions.exporting import write_export
 from ui.sessions.tab import opened_run
@@ -101,7 +101,7 @@ def test_a_replay_shows_what_the_live_run_showed(name: str, store: RunStore) -> 
     view, clock = View(), 0.0
     for count, event in enumerate(events, 1):
         live.take(event)
-        view = reduce(view, event)
+        view = reduce_all([event], view)
         clock += 1.0
         watching.advance(clock)
         replaying._to(count)
@@ -249,7 +249,7 @@ def test_the_report_plays_as_the_page_plays(store: RunStore) -> None:
 def test_events_that_end_within_a_round_are_told_as_far_as_they_go() -> None:
     events = synthetic_run(4, 7)[:11]
     report = Report(report_html(events))
-    player = Player(HeldSource(events, events[0].run_id))
+    player = Player(MemorySource(events, events[0].run_id))
     player.set_pace(Pace("step"))
     player.rewind()
     for stop in range(report.stops):

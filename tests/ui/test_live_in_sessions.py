@@ -151,7 +151,7 @@ def test_it_is_neither_compared_nor_made_again_before_its_end(made: Context) -> 
 def test_a_long_run_is_followed_from_its_beginning(made: Context) -> None:
     """What left the buffer of the run comes out of the log, read once."""
     source = going(made, 20.0)
-    source._kept.clear()  # as in a run of thousands of rounds
+    source._buffer.clear()  # as in a run of thousands of rounds
     read, reads = made.store.events, []
     made.store.events = lambda run_id: reads.append(run_id) or read(run_id)
     sessions, desk = sessions_of(made), TabSession()

@@ -27,7 +27,7 @@ from tests.ui.test_form import form_values, fresh_form
 from ui.form import form, menus
 from ui.form.fields import FIELD_NAMES, MEANINGS, field_controls
 from ui.form.own_presets import delete_preset, save_preset
-from ui.form.presets import menu_name, still_means
+from ui.form.presets import has_preset_values, menu_name
 
 
 def lossless(draft: str, rule: str, temperature: float, combine: str = "union") -> bool:
@@ -240,23 +240,23 @@ def test_a_preset_of_ones_own_goes_by_its_name_or_as_the_one_that_is_chosen() ->
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_keeps_its_name_as_long_as_the_fields_are_what_it_means(name: str) -> None:
     for temperature in (0.0, 0.8):
-        assert still_means(name, None, SSMS, form.preset_values(name, temperature, SSMS))
+        assert has_preset_values(name, None, SSMS, form.preset_values(name, temperature, SSMS))
     meant = form.preset_values(name, 0.0, SSMS)
     fields = dict(zip(SpeculationConfig.__slots__, meant, strict=True))
     changes = {"record_top_k": 7, "eta": 0.3, "expansion": "2,2", "drafters": []}
     for field, value in {**changes, "vote_nodes": None}.items():
         shown: list[Any] = list({**fields, field: value}.values())
-        assert still_means(name, None, SSMS, shown) == (fields[field] == value), field
-        assert still_means(form.OWN, None, SSMS, shown)
+        assert has_preset_values(name, None, SSMS, shown) == (fields[field] == value), field
+        assert has_preset_values(form.OWN, None, SSMS, shown)
 
 
 def test_a_preset_of_ones_own_has_its_name_too() -> None:
     values = form_values(expansion="2,2")
     own, shown = {"wide": form.own_preset(values)}, values[1 + len(form.SAMPLING_NAMES) :]
-    assert still_means("wide", own, SSMS, shown)
-    assert not still_means("wide", own, SSMS, form_values()[1 + len(form.SAMPLING_NAMES) :])
+    assert has_preset_values("wide", own, SSMS, shown)
+    assert not has_preset_values("wide", own, SSMS, form_values()[1 + len(form.SAMPLING_NAMES) :])
     for broken in (None, {}, {"wide": {"expansion": "x"}}):
-        assert not still_means("wide", broken, SSMS, shown)
+        assert not has_preset_values("wide", broken, SSMS, shown)
 
 
 def test_the_menu_says_what_was_chosen_as_long_as_the_fields_are_that() -> None:

@@ -16,7 +16,7 @@ from tests.core.engines import rounds_of
 from tests.core.models.folders import save_tiny_model
 from ui.run.charts import timeline_value
 from ui.run.frame import Frame
-from ui.run.offload_words import offload_words
+from ui.run.pass_words import offload_words
 from ui.run.view import reduce_all
 
 MBPS = 2.0

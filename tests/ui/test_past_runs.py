@@ -21,8 +21,14 @@ from ui.server.context import Context
 from ui.server.session import TabSession
 from ui.sessions.exporting import FORMATS, export_progress, write_export
 from ui.sessions.history import Asker, RunFilters, drafter_choices, list_values, llm_choices
-from ui.sessions.repeat import asked_of, repeat_run, stop_again
-from ui.sessions.retention import about_run, keep_note, kept_runs, retention_view, set_retention
+from ui.sessions.repeat import recorded_request, repeat_run, stop_again
+from ui.sessions.retention import (
+    about_run,
+    keep_note,
+    parse_retention,
+    retention_view,
+    set_retention,
+)
 from ui.sessions.tab import choose_run, delete_run, opened_run, toggle_comparing
 from ui.sessions.two_runs import select_round
 from ui.shared.into_live import fill_form, form_values_of, preset_of
@@ -165,7 +171,7 @@ def test_run_again_refuses_what_is_not_there(store: RunStore) -> None:
     run_id = ran(made)
     frames = list(repeat_run(sessions, desk, Asker("b", False), "b", run_id))
     assert "no such run of yours" in notice_of(frames[-1], 0)
-    assert asked_of(made, ALL, run_id).sampling.seed is None
+    assert recorded_request(made, ALL, run_id).sampling.seed is None
 
 
 def test_stop_ends_the_run_that_is_made_again(store: RunStore) -> None:
@@ -265,7 +271,7 @@ def test_how_many_runs_stay_whole_is_for_the_owner_to_say(store: RunStore) -> No
     for typed in ("-1", "2.5", "many", "9" * 30, "nan", "\udce9"):
         refused = text(set_retention(made, ALL, typed, sure=True)[0])
         assert "runs is" in refused and "empty or 0 for all runs, or a whole number" in refused
-    assert kept_runs(None) is None and kept_runs(" 7 ") == 7
+    assert parse_retention(None) is None and parse_retention(" 7 ") == 7
 
 
 def test_a_thinned_run_says_so(store: RunStore) -> None:
@@ -288,7 +294,7 @@ def test_a_run_deleted_elsewhere_is_told_by_every_action(store: RunStore) -> Non
     assert "no such run" in text(keep_note(made, ALL, run_id, "x"))
     assert "no such run" in notice_of(list(repeat_run(sessions, desk, ALL, "me", run_id))[0], 0)
     with pytest.raises(UnknownRunError):
-        asked_of(made, ALL, run_id)
+        recorded_request(made, ALL, run_id)
     assert "already deleted" in notice_of(delete_run(sessions, desk, ALL, run_id), 0)
 
 

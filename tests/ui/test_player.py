@@ -290,7 +290,7 @@ def test_at_full_speed_the_followed_round_changes_a_few_times_a_second() -> None
 def test_old_rounds_are_read_back_from_the_store_when_memory_has_let_them_go() -> None:
     events = synthetic_run(KEPT_EVENTS // 4 + 40, seed=1)
     source = live(events)
-    assert len(source._kept) == KEPT_EVENTS < len(events)
+    assert len(source._buffer) == KEPT_EVENTS < len(events)
     player = player_of(source)
     player.select(2)
     detail = player.frame().detail

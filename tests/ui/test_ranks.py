@@ -15,7 +15,7 @@ from tests.core.engines import engine_of, tables
 from tests.synthetic import synthetic_run
 from ui.run.charts import timeline_value
 from ui.run.frame import Frame
-from ui.run.ranks import ranks_words
+from ui.run.pass_words import ranks_words
 from ui.run.view import reduce_all
 from ui.server.arguments import parse
 from ui.server.loaded_models import ServedModels

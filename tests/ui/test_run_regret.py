@@ -20,7 +20,7 @@ from ui.run.player import Player
 from ui.run.regret_words import regret_plain
 from ui.run.routes import routing_value
 from ui.run.view import reduce_all
-from ui.server.aside import Aside
+from ui.server.engine_task import EngineTask
 from ui.server.session import Hub, TabSession, play
 
 CHAIN = SpeculationConfig(expansion=(1, 1, 1), speculation_length=3, max_tree_nodes="uncut")
@@ -149,8 +149,8 @@ def test_an_error_in_the_engines_thread_reaches_who_asked(hub: Hub) -> None:
     def fail(_engine: Any) -> None:
         raise ConfigError("so it is")
 
-    aside: Aside[None] = Aside(hub.model_host, fail, (1,))
-    assert aside.wait(10.0)
+    task: EngineTask[None] = EngineTask(hub.model_host, fail, (1,))
+    assert task.wait(10.0)
     with pytest.raises(ConfigError, match="so it is"):
-        aside.result  # noqa: B018
+        task.result  # noqa: B018
     asked(hub, desk_of(hub, ROUTED))

@@ -13,9 +13,9 @@ from core.events import RoundCompleted
 from tests.synthetic import Mechanisms, synthetic_run
 from tests.ui.test_routes import FIVE, run
 from ui.run.frame import Frame
-from ui.run.route_reasons import route_reason
+from ui.run.reasons import route_reason
 from ui.run.routes import route_in_short, routing_value
-from ui.run.served import CHANGE, _cut, served_in_short, served_parts
+from ui.run.text_parts import CHANGE, _cut, served_in_short, served_parts
 from ui.run.values import picture_values
 from ui.run.view import TokenView, View, detail_of, reduce_all
 from ui.words.messages import run_lines

@@ -168,13 +168,13 @@ def test_who_owns_a_run_and_may_load_behind_a_proxy_with_auth_and_by_a_key() -> 
     request = SimpleNamespace(session_hash="s", headers={"x-forwarded-for": "1.2.3.4"})
     access = Access("127.0.0.1")
     assert access.owner(request, "visitor-a") == "visitor-a"
-    assert not access.shows_paths(request) and not access.may_load(request)
+    assert not access.shows_paths(request) and not access.may_change(request)
     here = SimpleNamespace(session_hash="s", headers={})
-    assert access.owner(here) is None and access.shows_paths(here) and access.may_load(here)
+    assert access.owner(here) is None and access.shows_paths(here) and access.may_change(here)
     request = SimpleNamespace(session_hash="s", headers={}, username="eve")
     access = Access("0.0.0.0", auth=True)
     assert access.owner(request, "visitor-a") == "user-eve"
-    assert access.shows_paths(request) and access.may_load(request)
+    assert access.shows_paths(request) and access.may_change(request)
     assert len({new_key() for _ in range(100)}) == 100 and len(new_key()) > 20
 
 

@@ -24,8 +24,8 @@ from ui.run.player import Pace
 from ui.server.context import Context, make_context
 from ui.server.session import TabSession
 from ui.server.visitors import Access
-from ui.shared.following import followed_fields, opening_preset
-from ui.shared.last_click import LatestClicks
+from ui.shared.click_order import LatestClicks
+from ui.shared.following import fields_after_swap, opening_preset
 from ui.shared.pending_fields import LAPSE_S, PendingFields
 from ui.shared.steering import move, play_on, refresh_notice, select_node, set_pace
 
@@ -230,7 +230,7 @@ def with_models(store: RunStore, *names: str, preset: str = "specinfer") -> Cont
 
 
 def follow(context: Context, preset: str, values: list[Any], temperature: float = 0.0) -> Any:
-    name, made = followed_fields(context, BEFORE, preset, temperature, {}, values)
+    name, made = fields_after_swap(context, BEFORE, preset, temperature, {}, values)
     group = made[DRAFTERS]
     return name, made, [choice for choice, _ in group.choices], group.value
 

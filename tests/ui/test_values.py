@@ -38,14 +38,14 @@ from ui.run.values import (
     strip_value,
     tree_value,
 )
-from ui.run.view import View, detail_of, reduce, reduce_all
+from ui.run.view import View, detail_of, reduce_all
 
 
 def frames_of(events: list[Any], every: int = 3) -> list[Frame]:
     """A run as a visitor sees it: some frames while it goes on, the last one whole."""
     frames, view = [Frame()], View()
     for i, event in enumerate(events):
-        view = reduce(view, event)
+        view = reduce_all([event], view)
         if i % every == 0:
             frames.append(Frame(view=view, detail=view.current, known=i + 1, run_id="x"))
     count = len(events)
@@ -320,7 +320,7 @@ def test_many_events_at_once_are_the_same_as_one_by_one() -> None:
         begun = reduce_all(events[:first])
         one_by_one = begun
         for end in range(first, len(events)):
-            one_by_one = reduce(one_by_one, events[end])
+            one_by_one = reduce_all([events[end]], one_by_one)
             assert reduce_all(events[first : end + 1], begun) == one_by_one
         assert begun == reduce_all(events[:first])
 
@@ -390,7 +390,7 @@ def test_failed_and_cancelled_runs_keep_their_text_or_have_no_beginning() -> Non
         assert view.state == state and view.text and view.rounds
         assert bool(view.error) == (end == "failed")
     cancelled = replace(synthetic_run(1, end="cancelled")[-1], seq=0)
-    view = reduce(View(), cancelled)
+    view = reduce_all([cancelled], View())
     assert view.state == "cancelled" and view.run_id == "" and view.drafters == ()
 
 
@@ -423,8 +423,8 @@ def test_the_chat_template_is_around_the_prompt(
     started = synthetic_run(2, seed=1)[0]
     config = {**started.config, "chat": True}
     chat = replace(started, prompt="Hi you", prompt_texts=texts, config=config)
-    assert strip_value(Frame(view=reduce(View(), chat)))["template"] == template
-    assert strip_value(Frame(view=reduce(View(), started)))["template"] == {}
+    assert strip_value(Frame(view=reduce_all([chat], View())))["template"] == template
+    assert strip_value(Frame(view=reduce_all([started], View())))["template"] == {}
 
 
 def test_a_drafter_has_the_letter_of_the_loaded_models_whatever_a_run_uses() -> None:

@@ -15,12 +15,12 @@ from core.length import RoundOutcome
 from core.length.trend import Trend
 from tests.synthetic import DRAFTERS, Mechanisms, synthetic_run
 from tests.ui.fakes import pictures_at, view_at
-from ui.run.decided import winner_reasons
 from ui.run.explain import quote
 from ui.run.frame import Frame
-from ui.run.length_reasons import length_reason
+from ui.run.reasons import length_reason
 from ui.run.values import picture_values
 from ui.run.view import detail_of, reduce_all
+from ui.run.vote_reasons import winner_reasons
 from ui.run.votes import helped_words, proposals_value, vote_in_short, vote_sentence
 
 RULES = ("vote", "vote_tree", "log_pool")

@@ -10,10 +10,11 @@ import pytest
 from core.config import SpeculationConfig
 from core.config.budget import max_draft_depth
 from tests.synthetic import Mechanisms, synthetic_run
+from tests.ui.predicted import RoundCost, expected_tokens, predicted_speedup
 from ui.run.frame import Baseline, Frame
 from ui.run.times import stage_times
 from ui.run.view import reduce_all
-from ui.run.what_if import RoundCost, expected_tokens, predicted_speedup, what_if_value
+from ui.run.what_if import what_if_value
 
 
 @pytest.mark.parametrize(("acceptance", "length"), [(0.3, 2), (0.8, 6), (1.0, 4), (0.0, 5)])

@@ -20,10 +20,10 @@ from ui.run.budget import budget_words, nodeless, with_budget_bounds
 from ui.run.explain import bars, explain, quote
 from ui.run.frame import Baseline, Frame
 from ui.run.letters import letter, letters_of, slots_of
+from ui.run.pipeline_notes import ALONE
 from ui.run.player import Pace
 from ui.run.scrubber import scrubber_value
 from ui.run.slower import slower_because
-from ui.run.switching import ALONE
 from ui.run.values import figures_value, picture_values, strip_value
 from ui.run.view import Detail, View, detail_of, reduce_all
 from ui.run.what_if import what_if_value

@@ -2,27 +2,52 @@
 
 from __future__ import annotations
 
-from ui.api.generate import add_generate_endpoint
-from ui.api.models import add_model_endpoints
-from ui.api.prompts import add_prompt_endpoints
-from ui.api.proof import add_proof_endpoints
-from ui.api.requests import add_request_endpoints
-from ui.api.runs import add_run_endpoints
-from ui.api.studies import add_study_endpoints
-from ui.api.tune import add_tune_endpoint
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any
+
+import gradio as gr
+from gradio.events import api
+
+from core.errors import SpecScopeError
+from ui.api import generate, models, prompts, proof, requests, runs, studies, tune
 from ui.server.context import Context
 
 __all__ = ["add_endpoints"]
 
 
 def add_endpoints(context: Context) -> None:
-    """Call it inside `gr.Blocks`. docs/api.md lists the endpoints with their arguments and
-    results."""
-    add_generate_endpoint(context)
-    add_study_endpoints(context)
-    add_tune_endpoint(context)
-    add_prompt_endpoints(context)
-    add_run_endpoints(context)
-    add_proof_endpoints(context)
-    add_model_endpoints(context)
-    add_request_endpoints(context)
+    """Call it inside `gr.Blocks`. An endpoint has the name of its function; docs/api.md lists them
+    with their arguments and results."""
+    for module in (generate, studies, tune, prompts, runs, proof, models, requests):
+        for make in module.ENDPOINTS:
+            endpoint = make(context)
+            name = endpoint.__name__
+            api(_with_gradio_errors(endpoint), api_name=name, concurrency_limit=None)
+
+
+def _with_gradio_errors(endpoint: Callable[..., Any]) -> Callable[..., Any]:
+    """The endpoint, raising gr.Error with the text of a SpecScopeError. Other exceptions are bugs
+    and pass through."""
+
+    @contextmanager
+    def errors() -> Iterator[None]:
+        try:
+            yield
+        except SpecScopeError as error:
+            raise gr.Error(str(error), print_exception=False) from error
+
+    # Gradio reads names, types and defaults of the arguments through `__wrapped__`.
+    @wraps(endpoint)
+    def answer(*arguments: Any) -> Any:
+        with errors():
+            return endpoint(*arguments)
+
+    @wraps(endpoint)
+    async def answer_later(*arguments: Any) -> Any:
+        with errors():
+            return await endpoint(*arguments)
+
+    return answer_later if inspect.iscoroutinefunction(endpoint) else answer

@@ -1,7 +1,7 @@
-"""The named endpoints: functions with typed defaults that return plain objects.
+"""`/generate`: a run from its request to its end; typed defaults, a plain result.
 
-`gr.api` checks no types, so every value goes through core.config; an error of ours comes back to
-the client with the same words. The same access rules hold as on the page.
+`gr.api` checks no types, so every value goes through core.config; the client gets the text of a
+SpecScopeError unchanged. The same access rules hold as on the page.
 """
 
 from __future__ import annotations
@@ -10,24 +10,15 @@ from collections.abc import Callable
 from typing import Any
 
 import gradio as gr
-from gradio.events import api
 
 from core.config import PRESETS, Request, SamplingParams, SpeculationConfig
 from core.config.checks import choice
 from core.errors import ConfigError
-from core.events import Event
-from ui.api.errors import spoken_errors
 from ui.api.polling import poll, start_run
 from ui.api.runs import outcome
-from ui.run.source import LiveSource
 from ui.server.context import Context
 
-__all__ = ["add_generate_endpoint"]
-
-
-def add_generate_endpoint(context: Context) -> None:
-    """Inside Blocks: `/generate`."""
-    api(_generate(context), api_name="generate", concurrency_limit=None)
+__all__ = ["ENDPOINTS"]
 
 
 def request_from(
@@ -65,27 +56,24 @@ def _generate(context: Context) -> Callable[..., Any]:
         Returns text, token_ids, prompt_token_ids, summary, config, models, and the run's id, under
         which it is in Sessions. A client that cancels stops the engine.
         """
-        with spoken_errors():
-            sampling = {
-                "max_new_tokens": max_new_tokens,
-                "temperature": temperature,
-                "top_k": top_k,
-                "top_p": top_p,
-                "seed": seed,
-                "stop": () if stop is None else tuple(stop) if isinstance(stop, list) else stop,
-                "ignore_eos": ignore_eos,
-                "min_p": min_p,
-                "repetition_penalty": repetition_penalty,
-            }
-            request = request_from(prompt, preset, sampling, {} if fields is None else fields, chat)
-            owner = context.access.key(gradio_request)
-            events = await wait_events(await start_run(context, request, owner))
-            return outcome(events)
+        sampling = {
+            "max_new_tokens": max_new_tokens,
+            "temperature": temperature,
+            "top_k": top_k,
+            "top_p": top_p,
+            "seed": seed,
+            "stop": () if stop is None else tuple(stop) if isinstance(stop, list) else stop,
+            "ignore_eos": ignore_eos,
+            "min_p": min_p,
+            "repetition_penalty": repetition_penalty,
+        }
+        request = request_from(prompt, preset, sampling, {} if fields is None else fields, chat)
+        owner = context.access.key(gradio_request)
+        source = await start_run(context, request, owner)
+        await poll(lambda: source.done, source.cancel)
+        return outcome(source.events(0, source.count))
 
     return generate
 
 
-async def wait_events(source: LiveSource) -> tuple[Event, ...]:
-    """The events of a run when it has ended; cancelling the wait stops the engine."""
-    await poll(lambda: source.done, source.cancel)
-    return source.events(0, source.count)
+ENDPOINTS = (_generate,)

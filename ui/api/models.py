@@ -10,11 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 import gradio as gr
-from gradio.events import api
 
 from core.config.checks import choice
 from core.errors import ConfigError
-from ui.api.errors import spoken_errors
 from ui.api.polling import poll
 from ui.models_tab.offering import NOT_YOURS
 from ui.models_tab.offers import checked_pair, offers, offers_plain
@@ -22,13 +20,7 @@ from ui.server.context import Context
 from ui.server.model_host import ModelHost
 from ui.server.model_swap import CANCELLED
 
-__all__ = ["add_model_endpoints"]
-
-
-def add_model_endpoints(context: Context) -> None:
-    """Inside Blocks: `/models`, `/load_models`."""
-    api(_models(context), api_name="models", concurrency_limit=None)
-    api(_load_models(context), api_name="load_models", concurrency_limit=None)
+__all__ = ["ENDPOINTS"]
 
 
 def _models(context: Context) -> Callable[..., Any]:
@@ -43,16 +35,15 @@ def _models(context: Context) -> Callable[..., Any]:
         """
         from core.models.loading.placing import DEVICES, DTYPES
 
-        with spoken_errors():
-            choice("dtype", dtype, ("auto", *DTYPES))
-            choice("device", device, DEVICES)
-            mine = context.access.may_load(gradio_request)
-            own_offers, there = offers(context.model_host, dtype, device, mine)
-            return {
-                "loaded": loaded_plain(context.model_host),
-                "offers": offers_plain(own_offers),
-                "free_bytes": there.free,
-            }
+        choice("dtype", dtype, ("auto", *DTYPES))
+        choice("device", device, DEVICES)
+        allowed = context.access.may_change(gradio_request)
+        available, memory = offers(context.model_host, dtype, device, allowed)
+        return {
+            "loaded": loaded_plain(context.model_host),
+            "offers": offers_plain(available),
+            "free_bytes": memory.free,
+        }
 
     return models
 
@@ -74,13 +65,12 @@ def _load_models(context: Context) -> Callable[..., Any]:
         everybody; returns what is `loaded` once they stand. Runs go on meanwhile; a pair that
         cannot be loaded leaves what stands. Allowed on the server's own machine, or with its login.
         """
-        with spoken_errors():
-            if not context.access.may_load(gradio_request):
-                raise ConfigError(NOT_YOURS)
-            pair = checked_pair(llm, [] if ssms is None else ssms, dtype, device)
-            context.model_host.begin(pair)
-            await wait_for_load(context.model_host)
-            return {"loaded": loaded_plain(context.model_host)}
+        if not context.access.may_change(gradio_request):
+            raise ConfigError(NOT_YOURS)
+        pair = checked_pair(llm, [] if ssms is None else ssms, dtype, device)
+        context.model_host.begin(pair)
+        await wait_for_load(context.model_host)
+        return {"loaded": loaded_plain(context.model_host)}
 
     return load_models
 
@@ -94,3 +84,6 @@ async def wait_for_load(model_host: ModelHost) -> None:
         raise ConfigError("loading was given up: the models that were loaded stay")
     if exchange.reason:
         raise ConfigError(exchange.reason)
+
+
+ENDPOINTS = (_models, _load_models)

@@ -8,16 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 import gradio as gr
-from gradio.events import api
 
 from core.config import SamplingParams
 from core.config.checks import integer
 from core.errors import ConfigError
 from lab.prompts import NO_DOMAIN, StudyPrompt, unique_prompts
 from lab.study import Configuration, plain_configuration
-from ui.api.errors import spoken_errors
 from ui.api.polling import start_study
-from ui.api.studies import configuration_from, measured_here, study_plain
+from ui.api.studies import configuration_from, measure_study, study_plain
 from ui.prompts.past import MOST_RUNS, FoundPrompts, PastLook, read_past_runs
 from ui.prompts.past_handlers import known_domains
 from ui.prompts.rows import PromptLine, of_study, rows_plain
@@ -27,17 +25,11 @@ from ui.sessions.history import asker_of
 from ui.shared.studies import OpenedStudy, new_study
 from ui.shared.study_board import studies_of
 
-__all__ = ["add_prompt_endpoints"]
+__all__ = ["ENDPOINTS"]
 
 MOST_CONFIGURATIONS = 5
 MOST_LOOKED_AT = 2000
 ENDS = (" · ", ": ", " (")
-
-
-def add_prompt_endpoints(context: Context) -> None:
-    """Inside Blocks: `/prompts`, `/prompt_rows`."""
-    api(_prompts(context), api_name="prompts", concurrency_limit=None)
-    api(_prompt_rows(context), api_name="prompt_rows", concurrency_limit=None)
 
 
 # -- a study --
@@ -66,35 +58,34 @@ def _prompts(context: Context) -> Callable[..., Any]:
         Returns what `/study` does, and `prompts`: a row for each prompt and configuration. A client
         that cancels stops it; with `wait` false it is left to itself, and stands in Prompts.
         """
-        with spoken_errors():
-            sampling = SamplingParams(
-                max_new_tokens,
-                temperature,
-                top_k,
-                top_p,
-                seed,
-                ignore_eos=ignore_eos,
-                min_p=min_p,
-                repetition_penalty=repetition_penalty,
-            )
-            if not isinstance(wait, bool):
-                raise ConfigError.of("wait", wait, "true or false")
-            study = new_study(
-                context,
-                "prompts",
-                sampling,
-                _configurations(context, configurations, sampling.temperature),
-                _study_prompts(prompts),
-                repeats=repeats,
-                chat=chat,
-            )
-            mine = studies_of(context, gradio_request, "")
-            if wait:
-                opened = await measured_here(mine, study)
-            else:
-                await start_study(lambda: mine.begin(study), context.conductor, study.study_id)
-                opened = await asyncio.to_thread(mine.open, study.study_id)
-            return await asyncio.to_thread(_study_plain, context, opened)
+        sampling = SamplingParams(
+            max_new_tokens,
+            temperature,
+            top_k,
+            top_p,
+            seed,
+            ignore_eos=ignore_eos,
+            min_p=min_p,
+            repetition_penalty=repetition_penalty,
+        )
+        if not isinstance(wait, bool):
+            raise ConfigError.of("wait", wait, "true or false")
+        study = new_study(
+            context,
+            "prompts",
+            sampling,
+            _configurations(context, configurations, sampling.temperature),
+            _study_prompts(prompts),
+            repeats=repeats,
+            chat=chat,
+        )
+        studies = studies_of(context, gradio_request, "")
+        if wait:
+            opened = await measure_study(studies, study)
+        else:
+            await start_study(lambda: studies.begin(study), context.conductor, study.study_id)
+            opened = await asyncio.to_thread(studies.open, study.study_id)
+        return await asyncio.to_thread(_study_plain, context, opened)
 
     return prompts
 
@@ -163,31 +154,30 @@ def _prompt_rows(context: Context) -> Callable[..., Any]:
         prompts without one; `settings`: a preset's name, or a row's. Returns `rows`, how many runs
         were `looked_at`, and how many match in `total`.
         """
-        with spoken_errors():
-            filters = {"study_id": study_id, "search": search, "drafter": drafter}
-            for name, value in {**filters, "domain": domain, "settings": settings}.items():
-                if not isinstance(value, str):
-                    raise ConfigError.of(name, value, "a text")
-            integer("limit", limit, 1, MOST_LOOKED_AT)
-            if study_id:
-                found_prompts = _of_study(
-                    studies_of(context, gradio_request, "").open(study_id), search
-                )
-            else:
-                owner = asker_of(context, gradio_request, "").owner
-                look = PastLook(owner, search, drafter, limit)
-                *_, found_prompts = read_past_runs(context, figures, known_domains(), look)
-            lines = [line for line in found_prompts.lines if _lets(line, drafter, domain, settings)]
-            return {
-                "rows": rows_plain(lines),
-                "looked_at": found_prompts.looked,
-                "total": found_prompts.total,
-            }
+        filters = {"study_id": study_id, "search": search, "drafter": drafter}
+        for name, value in {**filters, "domain": domain, "settings": settings}.items():
+            if not isinstance(value, str):
+                raise ConfigError.of(name, value, "a text")
+        integer("limit", limit, 1, MOST_LOOKED_AT)
+        if study_id:
+            found_prompts = _study_rows(
+                studies_of(context, gradio_request, "").open(study_id), search
+            )
+        else:
+            owner = asker_of(context, gradio_request, "").owner
+            look = PastLook(owner, search, drafter, limit)
+            *_, found_prompts = read_past_runs(context, figures, known_domains(), look)
+        lines = [line for line in found_prompts.lines if _matches(line, drafter, domain, settings)]
+        return {
+            "rows": rows_plain(lines),
+            "looked_at": found_prompts.looked,
+            "total": found_prompts.total,
+        }
 
     return prompt_rows
 
 
-def _of_study(opened: OpenedStudy, search: str) -> FoundPrompts:
+def _study_rows(opened: OpenedStudy, search: str) -> FoundPrompts:
     """A study's rows whose prompts contain all the words."""
     words = search.lower().split()
     lines = tuple(
@@ -199,10 +189,13 @@ def _of_study(opened: OpenedStudy, search: str) -> FoundPrompts:
     return FoundPrompts(lines, num_done, num_done, len(opened.study), done=True)
 
 
-def _lets(line: PromptLine, drafter: str, domain: str, settings: str) -> bool:
-    there = (line.row.domain or NO_DOMAIN) == domain or not domain
-    drafted = drafter in line.drafters or not drafter
+def _matches(line: PromptLine, drafter: str, domain: str, settings: str) -> bool:
+    in_domain = not domain or (line.row.domain or NO_DOMAIN) == domain
+    drafted = not drafter or drafter in line.drafters
     label = line.row.configuration
-    # What follows a preset's name in a row's tells it from others of that name.
-    named_so = label == settings or label.startswith(tuple(f"{settings}{end}" for end in ENDS))
-    return there and drafted and (named_so or not settings)
+    # What follows a preset's name in a row's distinguishes it from others of that name.
+    has_settings = label == settings or label.startswith(tuple(f"{settings}{end}" for end in ENDS))
+    return in_domain and drafted and (not settings or has_settings)
+
+
+ENDPOINTS = (_prompts, _prompt_rows)

@@ -8,11 +8,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import gradio as gr
-from gradio.events import api
 
 from core.config.checks import text
 from core.errors import ConfigError, StoreError
-from ui.api.errors import spoken_errors
 from ui.live.handlers import Question
 from ui.run.checks import race_plain
 from ui.run.hindsight import measure_regret
@@ -23,58 +21,49 @@ from ui.server.context import Context
 from ui.server.session import TabSession
 from ui.sessions.history import allowed_run, asker_of
 
-__all__ = ["add_proof_endpoints"]
+__all__ = ["ENDPOINTS"]
 
 UNFINISHED = "plain decoding did not finish"
 UNFINISHED_REGRET = "the SSMs did not read the text to its end"
-
-
-def add_proof_endpoints(context: Context) -> None:
-    """Inside Blocks: `/baseline`, `/prove`, `/regret`."""
-    api(_baseline(context), api_name="baseline", concurrency_limit=None)
-    api(_prove(context), api_name="prove", concurrency_limit=None)
-    api(_regret(context), api_name="regret", concurrency_limit=None)
 
 
 def _baseline(context: Context) -> Callable[..., Any]:
     async def baseline(gradio_request: gr.Request, run_id: str) -> dict[str, Any]:
         """Decode a completed run's request plainly, now, and compare the speeds: `speed_up`. The
         plain run is in Sessions too. A client that cancels stops it."""
-        with spoken_errors():
-            session, summary = await _answer(context, gradio_request, run_id, race_plain)
-            if session.baseline is None:
-                raise ConfigError(session.trouble or UNFINISHED)
-            ours = summary.stats.tokens_per_second
-            ratio = session.baseline.speed_up(ours)
-            return {
-                "run_id": run_id,
-                "plain_run_id": session.baseline.run_id,
-                "tokens_per_second": ours,
-                "plain_tokens_per_second": session.baseline.tokens_per_second,
-                "speed_up": ratio.value if ratio else None,
-            }
+        session, summary = await _ask(context, gradio_request, run_id, race_plain)
+        if session.baseline is None:
+            raise ConfigError(session.trouble or UNFINISHED)
+        ours = summary.stats.tokens_per_second
+        ratio = session.baseline.speed_up(ours)
+        return {
+            "run_id": run_id,
+            "plain_run_id": session.baseline.run_id,
+            "tokens_per_second": ours,
+            "plain_tokens_per_second": session.baseline.tokens_per_second,
+            "speed_up": ratio.value if ratio else None,
+        }
 
     return baseline
 
 
 def _prove(context: Context) -> Callable[..., Any]:
-    async def prove_it(gradio_request: gr.Request, run_id: str) -> dict[str, Any]:
+    async def prove(gradio_request: gr.Request, run_id: str) -> dict[str, Any]:
         """Decode a run's request plainly and compare the texts: `answer` is identical, tie (a
         rounding tie), bug, or distribution (a rule that keeps the distribution, not the tokens),
         `words` say why, `at` is the first token that differs. A client that cancels stops it."""
-        with spoken_errors():
-            session, _ = await _answer(context, gradio_request, run_id, race_plain)
-            if session.answer is None:
-                raise ConfigError(session.trouble or UNFINISHED)
-            return {
-                "run_id": run_id,
-                "plain_run_id": session.plain.run_id if session.plain else "",
-                "answer": session.answer.kind,
-                "words": session.answer.sentence,
-                "at": session.answer.at,
-            }
+        session, _ = await _ask(context, gradio_request, run_id, race_plain)
+        if session.answer is None:
+            raise ConfigError(session.trouble or UNFINISHED)
+        return {
+            "run_id": run_id,
+            "plain_run_id": session.plain.run_id if session.plain else "",
+            "answer": session.answer.kind,
+            "words": session.answer.sentence,
+            "at": session.answer.at,
+        }
 
-    return prove_it
+    return prove
 
 
 def _regret(context: Context) -> Callable[..., Any]:
@@ -83,16 +72,15 @@ def _regret(context: Context) -> Callable[..., Any]:
         the LLM passes are counted that the text takes with each of them alone, with the best fixed
         choice in hindsight and with the best choice in each round. `words` say it. A client that
         cancels stops it."""
-        with spoken_errors():
-            session, _ = await _answer(context, gradio_request, run_id, measure_regret)
-            if session.regret is None:
-                raise ConfigError(session.trouble or UNFINISHED_REGRET)
-            return {"run_id": run_id, **regret_plain(session.regret)}
+        session, _ = await _ask(context, gradio_request, run_id, measure_regret)
+        if session.regret is None:
+            raise ConfigError(session.trouble or UNFINISHED_REGRET)
+        return {"run_id": run_id, **regret_plain(session.regret)}
 
     return regret
 
 
-async def _answer(
+async def _ask(
     context: Context, request: gr.Request, run_id: str, question: Question
 ) -> tuple[TabSession, Any]:
     """A tab session with the answer to the question, and the run's summary."""
@@ -118,3 +106,6 @@ def _step(steps: Iterator[object]) -> bool:
     future."""
     end = object()
     return next(steps, end) is not end
+
+
+ENDPOINTS = (_baseline, _prove, _regret)

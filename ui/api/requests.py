@@ -8,21 +8,13 @@ from collections.abc import Callable
 from typing import Any
 
 import gradio as gr
-from gradio.events import api
 
 from core.config.checks import choice
 from core.config.mechanisms import SCHEDULES
-from ui.api.errors import spoken_errors
 from ui.server.context import Context
 from ui.shared.all_requests import choose_schedule
 
-__all__ = ["add_request_endpoints"]
-
-
-def add_request_endpoints(context: Context) -> None:
-    """Adds `/requests` and `/schedule`; call it inside `gr.Blocks`."""
-    api(_requests(context), api_name="requests", concurrency_limit=None)
-    api(_schedule(context), api_name="schedule", concurrency_limit=None)
+__all__ = ["ENDPOINTS"]
 
 
 def _requests(context: Context) -> Callable[..., Any]:
@@ -49,16 +41,18 @@ def _schedule(context: Context) -> Callable[..., Any]:
         """The schedule of all requests, and those to choose from; `name` chooses one for
         everybody, from the next round on. Allowed on the server's own machine, or with its login.
         """
-        with spoken_errors():
-            if name != "":
-                choice("name", name, tuple(SCHEDULES))
-                choose_schedule(context, name, context.access.may_schedule(gradio_request))
-            fields = ("name", "label", "meaning")
-            return {
-                "schedule": context.model_host.schedule,
-                "schedules": [
-                    {field: getattr(one, field) for field in fields} for one in SCHEDULES.values()
-                ],
-            }
+        if name != "":
+            choice("name", name, tuple(SCHEDULES))
+            choose_schedule(context, name, context.access.may_change(gradio_request))
+        fields = ("name", "label", "meaning")
+        return {
+            "schedule": context.model_host.schedule,
+            "schedules": [
+                {field: getattr(one, field) for field in fields} for one in SCHEDULES.values()
+            ],
+        }
 
     return schedule
+
+
+ENDPOINTS = (_requests, _schedule)

@@ -12,29 +12,20 @@ from datetime import datetime
 from typing import Any
 
 import gradio as gr
-from gradio.events import api
 
 from core.config.checks import choice, integer, text
 from core.errors import ConfigError, StoreError
 from core.events import Event, event_to_plain
 from core.events.outcome import Outcome
-from ui.api.errors import spoken_errors
 from ui.server.context import Context
 from ui.sessions.exporting import write_export
 from ui.sessions.history import ORDERS, STATUSES, allowed_run, asker_of, check_ended
-from ui.sessions.retention import kept_runs
+from ui.sessions.retention import parse_retention
 
-__all__ = ["MAX_ROWS", "add_run_endpoints", "outcome"]
+__all__ = ["MAX_ROWS", "ENDPOINTS", "outcome"]
 
 MAX_ROWS = 1000
 """A page of `/runs`: more rows than this are read in pages, by `offset`."""
-
-
-def add_run_endpoints(context: Context) -> None:
-    """Inside Blocks: `/runs`, `/run`, `/export`, `/annotate`, `/delete`, `/retention`,
-    `/set_retention`."""
-    for make in (_runs, _run, _export, _annotate, _delete, _retention, _set_retention):
-        api(make(context), api_name=make.__name__.strip("_"), concurrency_limit=None)
 
 
 def outcome(events: tuple[Event, ...]) -> dict[str, Any]:
@@ -70,28 +61,27 @@ def _runs(context: Context) -> Callable[..., Any]:
         none stands for plain decoding. `since` and `until` are ISO dates or times, UTC unless they
         say otherwise. `noted`: only runs with a note.
         """
-        with spoken_errors():
-            if not isinstance(search, str):
-                raise ConfigError.of("search", search, "a text")
-            if status != "":
-                choice("status", status, (*STATUSES, "all"))
-            choice("order", order, ORDERS)
-            integer("limit", limit, 1, MAX_ROWS)
-            query = context.query(
-                text=search,
-                status="" if status == "all" else status,
-                owner=asker_of(context, gradio_request, "").owner,
-                order=order,
-                limit=limit,
-                offset=offset,
-                llm=llm,
-                drafter=drafter,
-                since_utc=_moment(since, "since"),
-                until_utc=_moment(until, "until"),
-                noted=noted,
-            )
-            page = context.store.runs(query)
-            return {"rows": [summary_plain(row) for row in page.rows], "total": page.total}
+        if not isinstance(search, str):
+            raise ConfigError.of("search", search, "a text")
+        if status != "":
+            choice("status", status, (*STATUSES, "all"))
+        choice("order", order, ORDERS)
+        integer("limit", limit, 1, MAX_ROWS)
+        query = context.query(
+            text=search,
+            status="" if status == "all" else status,
+            owner=asker_of(context, gradio_request, "").owner,
+            order=order,
+            limit=limit,
+            offset=offset,
+            llm=llm,
+            drafter=drafter,
+            since_utc=_moment(since, "since"),
+            until_utc=_moment(until, "until"),
+            noted=noted,
+        )
+        page = context.store.runs(query)
+        return {"rows": [summary_plain(row) for row in page.rows], "total": page.total}
 
     return runs
 
@@ -113,21 +103,20 @@ def _run(context: Context) -> Callable[..., Any]:
     def run(gradio_request: gr.Request, run_id: str, events: bool = False) -> dict[str, Any]:
         """One past run: the object that `/generate` returned, with its `status`, its `note`, and
         whether it is `thinned` to its accepted paths; with `events`, every event too."""
-        with spoken_errors():
-            text("run_id", run_id)
-            if not isinstance(events, bool):
-                raise ConfigError.of("events", events, "true or false")
-            summary = allowed_run(context, asker_of(context, gradio_request, ""), run_id)
-            recorded = context.store.events(run_id)
-            plain = {
-                **outcome(recorded),
-                "status": summary.status,
-                "note": summary.note,
-                "thinned": summary.thinned,
-            }
-            if events:
-                plain["events"] = [event_to_plain(event) for event in recorded]
-            return plain
+        text("run_id", run_id)
+        if not isinstance(events, bool):
+            raise ConfigError.of("events", events, "true or false")
+        summary = allowed_run(context, asker_of(context, gradio_request, ""), run_id)
+        recorded = context.store.events(run_id)
+        plain = {
+            **outcome(recorded),
+            "status": summary.status,
+            "note": summary.note,
+            "thinned": summary.thinned,
+        }
+        if events:
+            plain["events"] = [event_to_plain(event) for event in recorded]
+        return plain
 
     return run
 
@@ -147,9 +136,8 @@ def _export(context: Context) -> Callable[..., Any]:
         `format` is json (every event), csv (a line a round), trace (for Perfetto) or html (a report
         that plays by itself).
         """
-        with spoken_errors():
-            text("run_id", run_id)
-            return write_export(context, asker_of(context, gradio_request, ""), run_id, format)
+        text("run_id", run_id)
+        return write_export(context, asker_of(context, gradio_request, ""), run_id, format)
 
     return export
 
@@ -160,13 +148,12 @@ def _export(context: Context) -> Callable[..., Any]:
 def _annotate(context: Context) -> Callable[..., Any]:
     def annotate(gradio_request: gr.Request, run_id: str, note: str = "") -> dict[str, Any]:
         """Keep a note with a past run; an empty one removes it. Returns `run_id` and `note`."""
-        with spoken_errors():
-            text("run_id", run_id)
-            if not isinstance(note, str):
-                raise ConfigError.of("note", note, "a text")
-            allowed_run(context, asker_of(context, gradio_request, ""), run_id)
-            context.store.annotate(run_id, note)
-            return {"run_id": run_id, "note": context.store.run(run_id).note}
+        text("run_id", run_id)
+        if not isinstance(note, str):
+            raise ConfigError.of("note", note, "a text")
+        allowed_run(context, asker_of(context, gradio_request, ""), run_id)
+        context.store.annotate(run_id, note)
+        return {"run_id": run_id, "note": context.store.run(run_id).note}
 
     return annotate
 
@@ -174,12 +161,11 @@ def _annotate(context: Context) -> Callable[..., Any]:
 def _delete(context: Context) -> Callable[..., Any]:
     def delete(gradio_request: gr.Request, run_id: str) -> dict[str, Any]:
         """Delete a past run for ever. Returns its `run_id`, and `deleted`, which is true."""
-        with spoken_errors():
-            text("run_id", run_id)
-            summary = allowed_run(context, asker_of(context, gradio_request, ""), run_id)
-            check_ended(context, summary)
-            context.store.delete(run_id)
-            return {"run_id": run_id, "deleted": True}
+        text("run_id", run_id)
+        summary = allowed_run(context, asker_of(context, gradio_request, ""), run_id)
+        check_ended(context, summary)
+        context.store.delete(run_id)
+        return {"run_id": run_id, "deleted": True}
 
     return delete
 
@@ -190,9 +176,8 @@ def _delete(context: Context) -> Callable[..., Any]:
 def _retention(context: Context) -> Callable[..., Any]:
     def retention(gradio_request: gr.Request) -> dict[str, Any]:
         """Of how many of the latest runs whole trees are kept: `runs`, null for all."""
-        with spoken_errors():
-            _owns(context, gradio_request)
-            return {"runs": context.store.retention()}
+        _check_owner(context, gradio_request)
+        return {"runs": context.store.retention()}
 
     return retention
 
@@ -203,19 +188,21 @@ def _set_retention(context: Context) -> Callable[..., Any]:
     ) -> dict[str, Any]:
         """Keep whole trees of the latest `runs` alone, null for all. Of older ones only the
         accepted paths stay, for ever: `sure` has to be true where a number is given."""
-        with spoken_errors():
-            _owns(context, gradio_request)
-            keep = kept_runs(runs)
-            if not isinstance(sure, bool) or (keep is not None and not sure):
-                lost = "true: all but these runs lose their rejected branches, for ever"
-                raise ConfigError.of("sure", sure, lost)
-            context.store.set_retention(keep)
-            return {"runs": context.store.retention()}
+        _check_owner(context, gradio_request)
+        keep = parse_retention(runs)
+        if not isinstance(sure, bool) or (keep is not None and not sure):
+            lost = "true: all but these runs lose their rejected branches, for ever"
+            raise ConfigError.of("sure", sure, lost)
+        context.store.set_retention(keep)
+        return {"runs": context.store.retention()}
 
     return set_retention
 
 
-def _owns(context: Context, request: gr.Request) -> None:
+def _check_owner(context: Context, request: gr.Request) -> None:
     """StoreError for callers to whom the page does not show the control."""
     if not asker_of(context, request, "").paths:
         raise StoreError("runs kept whole: only who owns this server may ask or say how many")
+
+
+ENDPOINTS = (_runs, _run, _export, _annotate, _delete, _retention, _set_retention)

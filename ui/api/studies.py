@@ -1,6 +1,6 @@
 """The endpoints of studies: begin and wait for, list, read, stop and resume them.
 
-Another kind of study is one more function that makes a Study and passes it to `measured_here`. The
+Another kind of study is one more function that makes a Study and passes it to `measure_study`. The
 rules of ui/api/generate.py hold: typed defaults, values checked by core and lab, error messages
 unchanged. A client sees the studies that its visitor sees on the page (ui/shared/studies.py).
 """
@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import Any
 
 import gradio as gr
-from gradio.events import api
 
 from core.config import PRESETS, SamplingParams, SpeculationConfig
 from core.config.checks import choice, integer, text
@@ -21,7 +20,6 @@ from core.errors import ConfigError, StudyError
 from lab.prompts import StudyPrompt
 from lab.study import KINDS, Study
 from lab.tuned import tuning_result
-from ui.api.errors import spoken_errors
 from ui.api.polling import poll, start_study, wait_for_study
 from ui.api.runs import MAX_ROWS
 from ui.compare.comparison import DEFAULT_PRESETS, comparison_rows, configurations_of
@@ -30,41 +28,27 @@ from ui.shared.studies import OpenedStudy, Studies, new_study
 from ui.shared.study_board import studies_of
 from ui.tune.rows import summary_rows
 
-__all__ = ["add_study_endpoints", "configuration_from", "measured_here", "study_plain"]
+__all__ = ["ENDPOINTS", "configuration_from", "measure_study", "study_plain"]
 
 MOST_SKIPPED = 10**9
 
 
-def add_study_endpoints(context: Context) -> None:
-    """Inside Blocks: `/compare`, `/studies`, `/study`, and `/stop_study`, `/resume_study`,
-    `/delete_study`."""
-    for make, name in (
-        (_compare, "compare"),
-        (_studies, "studies"),
-        (_study, "study"),
-        (_stop_study, "stop_study"),
-        (_resume_study, "resume_study"),
-        (_delete_study, "delete_study"),
-    ):
-        api(make(context), api_name=name, concurrency_limit=None)
-
-
-async def measured_here(mine: Studies, study: Study) -> OpenedStudy:
+async def measure_study(studies: Studies, study: Study) -> OpenedStudy:
     """Begins a study and waits for its end, holding no thread; cancelling the wait stops the study.
     StudyError if it failed or was stopped elsewhere."""
-    conductor = mine.context.conductor
-    await start_study(lambda: mine.begin(study), conductor, study.study_id)
-    return await _wait_for_results(mine, study.study_id)
+    conductor = studies.context.conductor
+    await start_study(lambda: studies.begin(study), conductor, study.study_id)
+    return await _wait_for_results(studies, study.study_id)
 
 
-async def _wait_for_results(mine: Studies, study_id: str) -> OpenedStudy:
+async def _wait_for_results(studies: Studies, study_id: str) -> OpenedStudy:
     """StudyError if the study does not end completely; `/study` has the results so far."""
-    await wait_for_study(mine.context.conductor, study_id)
-    opened = await asyncio.to_thread(mine.open, study_id)
+    await wait_for_study(studies.context.conductor, study_id)
+    opened = await asyncio.to_thread(studies.open, study_id)
     if opened.row.state != "completed":
         why = f": {opened.row.reason}" if opened.row.reason else ""
-        progress_words = f"{opened.row.done} of {opened.row.total} runs are kept"
-        raise StudyError(f"study {study_id} {opened.row.state}{why}; {progress_words}")
+        progress = f"{opened.row.done} of {opened.row.total} runs are kept"
+        raise StudyError(f"study {study_id} {opened.row.state}{why}; {progress}")
     return opened
 
 
@@ -130,32 +114,31 @@ def _compare(context: Context) -> Callable[..., Any]:
         ratio_spread: what these two are, same_text, run_id, ...). A client that cancels stops
         it; `/resume_study` goes on.
         """
-        with spoken_errors():
-            sampling = SamplingParams(
-                max_new_tokens,
-                temperature,
-                top_k,
-                top_p,
-                seed,
-                min_p=min_p,
-                repetition_penalty=repetition_penalty,
-            )
-            given_settings = list(DEFAULT_PRESETS) if configurations is None else configurations
-            if not isinstance(given_settings, list):
-                raise ConfigError.of("configurations", given_settings, "a list")
-            chosen = [configuration_from(entry, sampling.temperature) for entry in given_settings]
-            study = new_study(
-                context,
-                "compare",
-                sampling,
-                configurations_of(chosen),
-                (StudyPrompt("1", prompt),),
-                repeats=repeats,
-                chat=chat,
-            )
-            mine = studies_of(context, gradio_request, "")
-            opened = await measured_here(mine, study)
-            return await asyncio.to_thread(study_plain, context, opened)
+        sampling = SamplingParams(
+            max_new_tokens,
+            temperature,
+            top_k,
+            top_p,
+            seed,
+            min_p=min_p,
+            repetition_penalty=repetition_penalty,
+        )
+        entries = list(DEFAULT_PRESETS) if configurations is None else configurations
+        if not isinstance(entries, list):
+            raise ConfigError.of("configurations", entries, "a list")
+        chosen = [configuration_from(entry, sampling.temperature) for entry in entries]
+        study = new_study(
+            context,
+            "compare",
+            sampling,
+            configurations_of(chosen),
+            (StudyPrompt("1", prompt),),
+            repeats=repeats,
+            chat=chat,
+        )
+        studies = studies_of(context, gradio_request, "")
+        opened = await measure_study(studies, study)
+        return await asyncio.to_thread(study_plain, context, opened)
 
     return compare
 
@@ -166,14 +149,13 @@ def _studies(context: Context) -> Callable[..., Any]:
     ) -> dict[str, Any]:
         """Past studies and the one that is measured, newest first: `rows` with study_id, kind,
         title, state, done and total. `kind`: compare, tune, prompts, or empty for all."""
-        with spoken_errors():
-            if kind != "":
-                choice("kind", kind, KINDS)
-            integer("limit", limit, 1, MAX_ROWS)
-            integer("offset", offset, 0, MOST_SKIPPED)
-            mine = studies_of(context, gradio_request, "")
-            rows = mine.rows(kind, limit, offset)
-            return {"rows": [_line_plain(row) for row in rows]}
+        if kind != "":
+            choice("kind", kind, KINDS)
+        integer("limit", limit, 1, MAX_ROWS)
+        integer("offset", offset, 0, MOST_SKIPPED)
+        studies = studies_of(context, gradio_request, "")
+        rows = studies.rows(kind, limit, offset)
+        return {"rows": [_line_plain(row) for row in rows]}
 
     return studies
 
@@ -189,18 +171,17 @@ def _study(context: Context) -> Callable[..., Any]:
     def study(gradio_request: gr.Request, study_id: str, cells: bool = False) -> dict[str, Any]:
         """One study as far as it is measured: what `/compare` returned; with `cells`, also what
         was kept of every run."""
-        with spoken_errors():
-            text("study_id", study_id)
-            if not isinstance(cells, bool):
-                raise ConfigError.of("cells", cells, "true or false")
-            opened = studies_of(context, gradio_request, "").open(study_id)
-            plain = study_plain(context, opened)
-            if cells:
-                plain["cells"] = [
-                    {**dataclasses.asdict(cell), **result.to_plain()}
-                    for cell, result in opened.results.items()
-                ]
-            return plain
+        text("study_id", study_id)
+        if not isinstance(cells, bool):
+            raise ConfigError.of("cells", cells, "true or false")
+        opened = studies_of(context, gradio_request, "").open(study_id)
+        plain = study_plain(context, opened)
+        if cells:
+            plain["cells"] = [
+                {**dataclasses.asdict(cell), **result.to_plain()}
+                for cell, result in opened.results.items()
+            ]
+        return plain
 
     return study
 
@@ -209,12 +190,11 @@ def _stop_study(context: Context) -> Callable[..., Any]:
     async def stop_study(gradio_request: gr.Request, study_id: str) -> dict[str, Any]:
         """End a study, a run under way broken off; nothing kept is lost. Returns its line in
         `/studies` once it has ended."""
-        with spoken_errors():
-            text("study_id", study_id)
-            mine = studies_of(context, gradio_request, "")
-            mine.stop(study_id)
-            await poll(lambda: not mine.context.conductor.progress().measures(study_id))
-            return _line_plain(await asyncio.to_thread(mine.line, study_id))
+        text("study_id", study_id)
+        studies = studies_of(context, gradio_request, "")
+        studies.stop(study_id)
+        await poll(lambda: not studies.context.conductor.progress().measures(study_id))
+        return _line_plain(await asyncio.to_thread(studies.line, study_id))
 
     return stop_study
 
@@ -222,12 +202,11 @@ def _stop_study(context: Context) -> Callable[..., Any]:
 def _resume_study(context: Context) -> Callable[..., Any]:
     async def resume_study(gradio_request: gr.Request, study_id: str) -> dict[str, Any]:
         """Measure what is missing of a study and wait for the end: what `/study` returns."""
-        with spoken_errors():
-            text("study_id", study_id)
-            mine = studies_of(context, gradio_request, "")
-            await start_study(lambda: mine.resume(study_id), context.conductor, study_id)
-            opened = await _wait_for_results(mine, study_id)
-            return await asyncio.to_thread(study_plain, context, opened)
+        text("study_id", study_id)
+        studies = studies_of(context, gradio_request, "")
+        await start_study(lambda: studies.resume(study_id), context.conductor, study_id)
+        opened = await _wait_for_results(studies, study_id)
+        return await asyncio.to_thread(study_plain, context, opened)
 
     return resume_study
 
@@ -236,9 +215,11 @@ def _delete_study(context: Context) -> Callable[..., Any]:
     def delete_study(gradio_request: gr.Request, study_id: str) -> dict[str, Any]:
         """Delete a study that is not being measured, for ever; its runs stay. Returns its
         `study_id`, and `deleted`, which is true."""
-        with spoken_errors():
-            text("study_id", study_id)
-            studies_of(context, gradio_request, "").delete(study_id)
-            return {"study_id": study_id, "deleted": True}
+        text("study_id", study_id)
+        studies_of(context, gradio_request, "").delete(study_id)
+        return {"study_id": study_id, "deleted": True}
 
     return delete_study
+
+
+ENDPOINTS = (_compare, _studies, _study, _stop_study, _resume_study, _delete_study)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import gradio as gr
-from gradio.events import api
 
 from core.config import PRESETS, SamplingParams, SpeculationConfig
 from core.config.checks import choice
@@ -15,7 +14,6 @@ from core.errors import ConfigError
 from lab.grid import axis_of
 from lab.prompts import StudyPrompt, unique_prompts
 from lab.tuned import tuning_result
-from ui.api.errors import spoken_errors
 from ui.api.polling import start_study, wait_for_study
 from ui.server.context import Context
 from ui.shared.studies import Studies
@@ -23,12 +21,7 @@ from ui.shared.study_board import studies_of
 from ui.tune.form import GridRequest, grid_study
 from ui.tune.rows import summary_rows
 
-__all__ = ["add_tune_endpoint"]
-
-
-def add_tune_endpoint(context: Context) -> None:
-    """Inside Blocks: `/tune`."""
-    api(_tune(context), api_name="tune", concurrency_limit=None)
+__all__ = ["ENDPOINTS"]
 
 
 def _tune(context: Context) -> Callable[..., Any]:
@@ -58,26 +51,25 @@ def _tune(context: Context) -> Callable[..., Any]:
         null) and within_noise (those that are as good). The study stands in Tune, where it can be
         gone on with. A client that cancels stops it; with `wait` false it is left to itself.
         """
-        with spoken_errors():
-            sampling = SamplingParams(
-                max_new_tokens=max_new_tokens,
-                temperature=temperature,
-                top_k=top_k,
-                top_p=top_p,
-                seed=seed,
-                ignore_eos=ignore_eos,
-                min_p=min_p,
-                repetition_penalty=repetition_penalty,
-            )
-            if not isinstance(wait, bool):
-                raise ConfigError.of("wait", wait, "true or false")
-            grid_request = _request(context, prompts, fields, preset, sampling, repeats, chat)
-            mine = studies_of(context, gradio_request, "")
-            study = grid_request.study
-            await start_study(lambda: mine.begin(study), context.conductor, study.study_id)
-            if wait:
-                await wait_for_study(context.conductor, study.study_id)
-            return await asyncio.to_thread(_result, mine, grid_request)
+        sampling = SamplingParams(
+            max_new_tokens=max_new_tokens,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            seed=seed,
+            ignore_eos=ignore_eos,
+            min_p=min_p,
+            repetition_penalty=repetition_penalty,
+        )
+        if not isinstance(wait, bool):
+            raise ConfigError.of("wait", wait, "true or false")
+        grid_request = _request(context, prompts, fields, preset, sampling, repeats, chat)
+        studies = studies_of(context, gradio_request, "")
+        study = grid_request.study
+        await start_study(lambda: studies.begin(study), context.conductor, study.study_id)
+        if wait:
+            await wait_for_study(context.conductor, study.study_id)
+        return await asyncio.to_thread(_result, studies, grid_request)
 
     return tune
 
@@ -102,8 +94,8 @@ def _request(
     return grid_study(context, base, axes, texts, sampling, repeats, chat)
 
 
-def _result(mine: Studies, grid_request: GridRequest) -> dict[str, Any]:
-    study, results, row = mine.open(grid_request.study.study_id)
+def _result(studies: Studies, grid_request: GridRequest) -> dict[str, Any]:
+    study, results, row = studies.open(grid_request.study.study_id)
     tuned = tuning_result(study, results)
     return {
         "study_id": study.study_id,
@@ -115,3 +107,6 @@ def _result(mine: Studies, grid_request: GridRequest) -> dict[str, Any]:
         "best": None if tuned.best is None else tuned.rows[tuned.best].name,
         "within_noise": [tuned.rows[i].name for i in tuned.as_good],
     }
+
+
+ENDPOINTS = (_tune,)

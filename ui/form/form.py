@@ -1,7 +1,7 @@
 """The request form: prompt, examples, sampling, preset, every field; values <-> Request.
 
-Knows the controls and core.config, no engine. All checks are core.config's, made whenever a control
-changes, so that a combination that would not be lossless is refused before Run.
+All checks are core.config's, made whenever a control changes, so that a combination that would not
+be lossless is refused before Run.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ __all__ = [
     "request_of",
     "sampling_controls",
     "sampling_of",
-    "spoken_empty",
+    "empty_box_errors",
     "validity",
 ]
 
@@ -193,8 +193,8 @@ def build_settings(
 
 def temperature_control() -> gr.Number:
     """The temperature, 0 at first."""
-    # No slider: its box puts a number of its own in the place of one past its ends, and in the
-    # place of none. Here what was typed stays, and core.config speaks.
+    # Not a slider: its box replaces an empty value and one out of range. A number box keeps what
+    # was typed, so that core.config's error names it.
     return gr.Number(
         value=0,
         step=0.1,
@@ -210,22 +210,13 @@ def processor_controls() -> dict[str, Component]:
     return {
         "top_k": gr.Number(value=0, step=1, label="Top k", info="0: every token may be drawn."),
         "top_p": gr.Number(
-            value=1,
-            step=0.05,
-            label="Top p",
-            info="Keep the likeliest tokens up to this.",
+            value=1, step=0.05, label="Top p", info="Keep the likeliest tokens up to this."
         ),
         "min_p": gr.Number(
-            value=0,
-            step=0.05,
-            label="Min p",
-            info="Leave out tokens under this share of the best.",
+            value=0, step=0.05, label="Min p", info="Leave out tokens under this share of the best."
         ),
         "repetition_penalty": gr.Number(
-            value=1,
-            step=0.05,
-            label="Repetition penalty",
-            info="Over 1: what was written, less.",
+            value=1, step=0.05, label="Repetition penalty", info="Over 1: what was written, less."
         ),
     }
 
@@ -243,10 +234,7 @@ def sampling_controls(
         **processor_controls(),
         # Not a number box: an empty one shows 0 once it is opened.
         "seed": gr.Textbox(
-            value="",
-            max_lines=1,
-            label="Seed",
-            info="Empty: a new one is drawn and recorded.",
+            value="", max_lines=1, label="Seed", info="Empty: a new one is drawn and recorded."
         ),
         "stop": gr.Textbox(
             value="",
@@ -256,12 +244,7 @@ def sampling_controls(
             info="Strings that end the text, a line each.",
         ),
         "ignore_eos": gr.Checkbox(False, label="Ignore EOS", info="Go on past the end of text."),
-        "chat": gr.Checkbox(
-            ticked,
-            label="Chat",
-            info=chat_words(chat),
-            interactive=chat,
-        ),
+        "chat": gr.Checkbox(ticked, label="Chat", info=chat_words(chat), interactive=chat),
     }
     for name, control in controls.items():
         control.elem_id = f"{page}-{name}" if page else f"sampling-{name}"
@@ -277,29 +260,20 @@ def chat_words(chat: bool) -> str:
 
 def request_of(values: Sequence[Any]) -> Request:
     """Values of `Form.inputs` -> Request; ConfigError names the field."""
-    with spoken_empty():
-        return _request(values)
+    count = len(SAMPLING_NAMES)
+    prompt, rest = values[0], values[1:]
+    with empty_box_errors():
+        sampling, chat = sampling_of(rest[:count])
+        return Request(prompt or "", sampling, config_of(rest[count:]), chat)
 
 
 @contextmanager
-def spoken_empty() -> Iterator[None]:
+def empty_box_errors() -> Iterator[None]:
     """Turns the None of an empty number box into a readable error."""
     try:
         yield
     except ConfigError as error:
         raise type(error)(re.sub(r"^([\w ]+) is None: ", r"\1 is empty: ", str(error))) from error
-
-
-def _request(values: Sequence[Any]) -> Request:
-    count = len(SAMPLING_NAMES)
-    prompt, rest = values[0], values[1:]
-    sampling, chat = sampling_of(rest[:count])
-    return Request(
-        prompt=prompt or "",
-        sampling=sampling,
-        speculation=config_of(rest[count:]),
-        chat=chat,
-    )
 
 
 def sampling_of(values: Sequence[Any]) -> tuple[SamplingParams, bool]:

@@ -1,7 +1,7 @@
 """What each setting allows for the others: menus that mark what would not be lossless, and controls
 that have no effect with the chosen rules.
 
-Knows core's validity matrix and the fields' names; no component and no engine.
+Plain values from core's validity matrix; no component.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from core.config.mechanisms import (
     weighted_combine_rules,
 )
 from core.errors import ConfigError
+from ui.run.listed import join_names
 
 __all__ = [
     "DEFAULT_COMBINE",
@@ -186,7 +187,9 @@ def idle_fields(fields: Mapping[str, Any]) -> dict[str, str]:
     elif combine.chains:
         idle["expansion"] = f"Not used: {combine.name} chooses among sequences, one token a step."
     if not combine.weighted and not draft.by_credit:
-        idle["weights"] = f"Not used: {combine.name} reads no weights; {_weighted_rules()} do."
+        idle["weights"] = (
+            f"Not used: {combine.name} reads no weights; {join_names(weighted_combine_rules())} do."
+        )
     for name, readers in fields_that_depend().items():
         if not set(readers) & set(choices):
             reads = "reads" if len(readers) == 1 else "read"
@@ -195,8 +198,3 @@ def idle_fields(fields: Mapping[str, Any]) -> dict[str, str]:
         reason = "Not used: only weights=paper with a combine rule that has a winner reads it."
         idle |= {"eta": reason, "weight_bounds": reason}
     return idle | {name: f"Not used: {reason}." for name, reason in length.ignores.items()}
-
-
-def _weighted_rules() -> str:
-    *others, last = weighted_combine_rules()
-    return f"{', '.join(others)} and {last}"

@@ -60,12 +60,13 @@ def wire_own_presets(
     """Connect saving and deleting; `quick`: options of such events."""
     changed = [own, form.preset, chosen, validity]
     options = {"js": after_settled_script(), **quick}
-    presets.save.click(_save_handler, [presets.name, own, *form.inputs], changed, **options)
+    presets.save.click(
+        lambda name, stored, *values: save_preset(name, stored, values),
+        [presets.name, own, *form.inputs],
+        changed,
+        **options,
+    )
     presets.delete.click(delete_preset, [presets.name, chosen, own], changed, **options)
-
-
-def _save_handler(name: str, own: dict[str, Any] | None, *values: Any) -> Changed:
-    return save_preset(name, own, values)
 
 
 def save_preset(name: str, own: dict[str, Any] | None, values: Sequence[Any]) -> Changed:

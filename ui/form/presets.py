@@ -12,7 +12,7 @@ from core.errors import ConfigError
 from ui.form.fields import config_of
 from ui.form.form import OWN, preset_choices, preset_values
 
-__all__ = ["at_temperature", "menu_name", "preset_menu", "still_means"]
+__all__ = ["at_temperature", "menu_name", "preset_menu", "has_preset_values"]
 
 
 def preset_menu(own: dict[str, Any] | None, value: str | None = None) -> gr.Dropdown:
@@ -29,12 +29,12 @@ def at_temperature(
     They change if they have the values of a built-in preset at some temperature. A field that the
     visitor has edited is never replaced, whatever the menu shows.
     """
-    if name not in PRESETS or not still_means(name, None, names, shown):
+    if name not in PRESETS or not has_preset_values(name, None, names, shown):
         return None
     return preset_values(name, temperature or 0.0, names)
 
 
-def still_means(
+def has_preset_values(
     name: str, own: dict[str, Any] | None, names: Sequence[str], shown: Sequence[Any]
 ) -> bool:
     """Whether the fields have the values of the menu's entry at some temperature."""
@@ -58,6 +58,6 @@ def menu_name(
 
     If `menu` differs from `chosen`, the new preset's fields are still being sent: the menu stays.
     """
-    if not still_means(chosen, own, names, shown):
+    if not has_preset_values(chosen, own, names, shown):
         return OWN
     return chosen if menu == OWN else menu

@@ -170,7 +170,7 @@ def _run_handler(
     def press(request: gr.Request, visitor: str, at: float) -> Iterator[Values]:
         board = learn.board
         session = board.session(request)
-        session.lecture.may_schedule = board.context.access.may_schedule(request)
+        session.lecture.may_schedule = board.context.access.may_change(request)
         owner = board.context.access.key(request, visitor or "")
         yield from work(learn, session, at, owner, session.pace)
 

@@ -102,4 +102,4 @@ def before_of(session: TabSession) -> Before | None:
     view = reduce_all(player.source.events(0, player.source.count))
     if view.state != "completed" and (session.before is not None or not view.rounds):
         return session.before
-    return Before(view.run_id, tuple(line.accepted for line in view.rounds), view.stats)
+    return Before.of(view)

@@ -24,7 +24,7 @@ from core.models.loading.catalog import (
     snapshot,
 )
 from core.models.loading.smollm2 import DOWNLOAD
-from ui.run.ranks import division_words
+from ui.run.pass_words import division_words
 from ui.server.model_host import ModelHost
 from ui.server.model_swap import ModelPair
 

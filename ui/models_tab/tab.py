@@ -24,7 +24,6 @@ from ui.models_tab.handlers import (
 )
 from ui.models_tab.offers import auto_words
 from ui.server.context import Context
-from ui.sessions.tab import Sessions
 from ui.shared.event_options import LATEST, QUICK, QUIET
 from ui.shared.following import wire_following
 from ui.shared.parts import notice, offer_table, stage_list
@@ -130,7 +129,6 @@ def _form() -> tuple[gr.Textbox, gr.Textbox, gr.Dropdown, gr.Dropdown]:
 def wire_models(
     models: Models,
     live: Live,
-    sessions: Sessions,
     learn: Learn,
     own: gr.BrowserState,
     tabs: dict[str, gr.Tab],
@@ -166,12 +164,12 @@ def wire_models(
         one.then(_table_handler(models), table_inputs, table_outputs, **LATEST)
     ends = (opened, ticked, ended, picked, quiet)
     others = (tab.select for name, tab in tabs.items() if name != "models")
-    wire_following(live, sessions, own, (blocks.load, *others, *(one.then for one in ends)))
+    wire_following(live, own, (blocks.load, *others, *(one.then for one in ends)))
     wire_lessons(learn, (tabs["learn"].select, *(one.then for one in ends)))
 
 
 def _mine(models: Models, request: gr.Request) -> bool:
-    return models.context.access.may_load(request)
+    return models.context.access.may_change(request)
 
 
 def _table_handler(models: Models) -> Callable[..., Values]:

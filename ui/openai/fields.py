@@ -35,7 +35,7 @@ READ = frozenset(
 IGNORED = frozenset(
     ("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key")
 )
-# Fields that are served with these values only, which ask for nothing.
+# Fields that are accepted with these values only, which change nothing.
 NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "n": (1,),
     "best_of": (1,),

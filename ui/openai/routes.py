@@ -33,11 +33,11 @@ from ui.server.visitors import new_key
 
 __all__ = ["openai_routes"]
 
-# Seconds between two looks for events: of a run, of one that waits in the queue.
+# Seconds between two polls for events: of a run, of one that waits in the queue.
 RUNNING_S, QUEUED_S = 0.005, 0.05
 LOST = "events of this run were lost: its end is in the log"
 CLIENT_LEFT = 499
-# Of a body. To read it holds the event loop, for half a second at most.
+# Parsing a body of this size blocks the event loop for half a second.
 MOST_BODY_BYTES = 8 << 20
 
 Handler = Callable[[HttpRequest, str], Awaitable[Response]]
@@ -143,7 +143,7 @@ async def _generate(
     answer = Completion(
         shape, api_request.model, source.run_id, stops, api_request.continuous_usage
     )
-    if host.version != version:  # the prompt was tokenized for other models
+    if host.version != version:  # the prompt was tokenized for the old ones
         source.cancel()
         raise ApiError("the models were exchanged meanwhile: ask again", 503)
     if api_request.stream:
@@ -161,7 +161,7 @@ async def _generate(
 
 
 async def _json(http: HttpRequest) -> Any:
-    # A page of another site can send any other type without being asked for permission first.
+    # A page of another site can send any other type without a CORS preflight request.
     if http.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
         raise ApiError("Content-Type must be application/json", 415)
     body = bytearray()
@@ -180,7 +180,7 @@ async def _follow(http: HttpRequest, source: LiveSource) -> AsyncIterator[Event]
     seen = 0
     while True:
         done = source.done  # read first: then the last event is among those that follow
-        # In a thread: what a slow client has not read may have to be read back from the log.
+        # In a thread: events that a slow client has not read may be in the log only.
         for event in await asyncio.to_thread(source.events, seen, source.count):
             seen += 1
             yield event

@@ -1,7 +1,6 @@
 """Figures of all runs since the server's start, as text for Prometheus under vLLM's names.
 
-Knows events only: a Hub passes it every event that it records, so that counters equal the sums of
-the log.
+A Hub passes on every event that it records, so that counters equal the sums of the log.
 """
 
 from __future__ import annotations

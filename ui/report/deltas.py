@@ -2,7 +2,7 @@
 
 A delta is a list of up to three parts, without empty parts at its end: keys with new values, keys
 with a delta of their own (if both values are dicts), removed keys. The inverse is
-`assets/deltas.js`. Knows no picture.
+`assets/deltas.js`.
 """
 
 from __future__ import annotations

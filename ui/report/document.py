@@ -11,13 +11,13 @@ import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from string import Template
-from typing import Any
 
 from core.events import Event, ModelInfo
 from ui.components.pictures import PICTURES, Scrubber
-from ui.report.inlined import fonts_css, plotly_data, report_file, scripts_data, seal, styles
+from ui.report.embedded_files import fonts_css, plotly_data, report_file, scripts_data, seal, styles
 from ui.report.recording import Limits, Recording, record
 from ui.run.frame import Baseline
+from ui.run.listed import shorten
 from ui.run.race import speed_sentence
 from ui.run.view import View
 from ui.words.settings import settings_line
@@ -25,7 +25,7 @@ from ui.words.settings import settings_line
 __all__ = ["report_html"]
 
 TITLE_LENGTH = 60
-# Control characters, what turns a line about, halves of a character.
+# Control characters, those that reverse a line, surrogates.
 UNSEEN = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 
 
@@ -47,10 +47,13 @@ def report_html(
     view = recording.view
     assert view.started is not None
     return Template(report_file("report.html")).substitute(
-        title=_text(_title(view.started.prompt)),
+        title=_text(shorten(" ".join(view.started.prompt.split()), TITLE_LENGTH)),
         prompt=_text(view.started.prompt),
         text=_text(view.text),
-        facts=_rows(_facts(view, recording, baseline)),
+        facts="\n".join(
+            f"<dt>{_text(name)}</dt><dd>{_text(value)}</dd>"
+            for name, value in _facts(view, recording, baseline)
+        ),
         styles=styles(),
         fonts=fonts_css(),
         boot=report_file("boot.js"),
@@ -66,11 +69,6 @@ def _text(text: str) -> str:
     return html.escape(re.sub(UNSEEN, "·", text))
 
 
-def _title(prompt: str) -> str:
-    words = " ".join(prompt.split())
-    return words if len(words) <= TITLE_LENGTH else f"{words[: TITLE_LENGTH - 1]}…"
-
-
 def _places() -> dict[str, str]:
     """The element of each picture, by the picture's name."""
     place = Template(
@@ -84,10 +82,6 @@ def _places() -> dict[str, str]:
         )
         for picture in (*PICTURES, Scrubber)
     }
-
-
-def _rows(facts: Iterable[tuple[str, str]]) -> str:
-    return "\n".join(f"<dt>{_text(name)}</dt><dd>{_text(value)}</dd>" for name, value in facts)
 
 
 # -- what the head says --
@@ -106,8 +100,10 @@ def _facts(
             yield name, "; ".join(models)
     yield "Settings", settings_line(view)
     yield "Measured", _figures_sentence(view, baseline)
-    yield "Made", f"{_when(started.created_utc)}, seed {started.seed}, run {started.run_id}"
-    yield "With", _versions(started.versions)
+    when = started.created_utc[:16].replace("T", " ")
+    yield "Made", f"{when} UTC, seed {started.seed}, run {started.run_id}"
+    versions = [f"{name} {version}" for name, version in started.versions.items()]
+    yield "With", ", ".join(versions) or "not recorded"
     if recording.notes:
         yield "Left out", " ".join(recording.notes)
 
@@ -123,17 +119,9 @@ def _figures_sentence(view: View, baseline: Baseline | None) -> str:
     parts = [amount, f"{stats.tokens_per_second:.1f} tokens a second"]
     if view.drafters:
         parts.append(f"{stats.mean_acceptance_length:.2f} tokens / pass")
-        # A half goes up, as in the browser: the figures below say the same.
+        # Halves are rounded up, as the browser does in the figures below.
         share = math.floor(100 * stats.draft_acceptance_rate + 0.5)
         parts.append(f"{share} % of draft tokens accepted")
     parts.append(f"first token after {stats.ttft_ms:.0f} ms")
     parts.append(speed_sentence(view, baseline))
     return ", ".join(filter(None, parts))
-
-
-def _when(created_utc: str) -> str:
-    return f"{created_utc[:16].replace('T', ' ')} UTC"
-
-
-def _versions(versions: dict[str, Any]) -> str:
-    return ", ".join(f"{name} {version}" for name, version in versions.items()) or "not recorded"

@@ -9,8 +9,8 @@ from typing import Any
 from ui.run.charts import choice_value, round_value, took_words
 from ui.run.frame import Baseline, Frame
 from ui.run.race import place_value
-from ui.run.routes import chosen_route
-from ui.run.values import chosen_words, inspector_value, picture_values, tree_value
+from ui.run.routes import selected_route
+from ui.run.values import inspector_value, picture_values, selected_round_words, tree_value
 from ui.run.votes import proposals_value
 
 __all__ = ["round_values", "inspector_values", "position_values"]
@@ -38,10 +38,10 @@ def round_values(frame: Frame) -> Value:
     }
     length = {key: value for key, value in choice_value(frame).items() if key != "policy"}
     return {
-        "strip": chosen_words(frame),
+        "strip": selected_round_words(frame),
         "figures": place_value(frame),
         **by_round,
-        "routing": chosen_route(frame),
+        "routing": selected_route(frame),
         "lengths": {"sel": frame.selected_round, **length},
         "timeline": {
             "sel": frame.selected_round,
@@ -69,9 +69,8 @@ def inspector_values(frame: Frame) -> dict[str, Value]:
     """The inspector's text for each node of the combined tree and for the root."""
     tree = frame.detail.combined if frame.detail else None
     nodes = range(-1, len(tree.token_ids)) if tree else ()
-    return {str(node): _inspector(frame, node) for node in nodes}
-
-
-def _inspector(frame: Frame, node: int) -> Value:
-    value = inspector_value(replace(frame, node=node))
-    return {key: value[key] for key in value if key not in BY_POSITION["inspector"]}
+    values = {str(node): inspector_value(replace(frame, node=node)) for node in nodes}
+    return {
+        node: {key: value[key] for key in value if key not in BY_POSITION["inspector"]}
+        for node, value in values.items()
+    }

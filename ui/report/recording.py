@@ -14,7 +14,7 @@ node, so that each is stored once:
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +25,7 @@ from ui.report.halves import inspector_values, position_values, round_values
 from ui.run.frame import Baseline, Frame
 from ui.run.player import Pace, Player
 from ui.run.scrubber import columns_value
-from ui.run.source import HeldSource
+from ui.run.source import MemorySource
 from ui.run.view import STAGES, Detail, RoundView, View
 from ui.shared.parts import notice_value
 from ui.words.messages import ordinal, run_lines
@@ -69,31 +69,24 @@ def record(
         raise ConfigError.of("events", type(events[0]).__name__ if events else "empty", BEGINNING)
     if len({event.run_id for event in events}) > 1:
         raise ConfigError.of("events", "several runs", BEGINNING)
-    tape = _Tape(baseline, limits or Limits())
-    source = HeldSource(events, events[0].run_id)
-    for frame in _walk(Player(source), tape):
+    source = MemorySource(events, events[0].run_id)
+    player = Player(source, Pace("step"))
+    player.rewind()
+    tape = _Tape(baseline, limits or Limits(), player.frame().known_rounds)
+    while True:
+        frame = player.frame()
         tape.take(frame)
         if on_progress is not None:
             on_progress(len(frame.view.rounds) / max(1, frame.known_rounds))
-    return tape.finish(_first_view(source, baseline))
+        if player.at_end:
+            return tape.finish(_first_view(source, baseline))
+        player.step(1)
 
 
 BEGINNING = "the events of one run, RunStarted first"
 
 
-def _walk(player: Player, tape: _Tape) -> Iterator[Frame]:
-    """Every stop, as while stepping; of a long run only the ends of some rounds."""
-    player.set_pace(Pace("step"))
-    player.rewind()
-    tape.rounds = player.frame().known_rounds
-    while True:
-        yield player.frame()
-        if player.at_end:
-            return
-        player.step(1)
-
-
-def _first_view(source: HeldSource, baseline: Baseline | None) -> Value:
+def _first_view(source: MemorySource, baseline: Baseline | None) -> Value:
     """The first picture: the whole run, and the round that the page shows at its end."""
     player = Player(source)
     player.advance(0.0)
@@ -107,18 +100,18 @@ class _Tape:
 
     baseline: Baseline | None
     limits: Limits
-    rounds: int = 0
+    rounds: int
     values: Value = field(default_factory=dict)
     base: list[Delta] = field(default_factory=list)
     stops: list[list[int]] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
-    told: dict[int, list[Any]] = field(default_factory=dict)
-    nodes: dict[int, dict[str, list[Delta]]] = field(default_factory=dict)
+    round_chains: dict[int, list[Any]] = field(default_factory=dict)
+    node_chains: dict[int, dict[str, list[Delta]]] = field(default_factory=dict)
     blank: Value = field(default_factory=dict)
     last: Frame = field(default_factory=Frame)
-    chosen: Value = field(default_factory=dict)
+    by_round: Value = field(default_factory=dict)
     inspected: dict[str, Value] = field(default_factory=dict)
-    made: dict[int, Value] = field(default_factory=dict)
+    token_cache: dict[int, Value] = field(default_factory=dict)
 
     @property
     def every(self) -> int:
@@ -147,7 +140,7 @@ class _Tape:
             return
         # Between the ends of two rounds only the position in the run changes.
         seen = (
-            position_values(frame, self.baseline, by_round, self.made)
+            position_values(frame, self.baseline, by_round, self.token_cache)
             if ended
             else dict(self.values)
         )
@@ -159,10 +152,10 @@ class _Tape:
             self.ends.append(len(self.stops) - 1)
 
     def _round(self, frame: Frame, detail: Detail, by_round: Value) -> None:
-        chain = self.told.setdefault(detail.round, [])
-        nodes = self.nodes.setdefault(detail.round, {})
+        chain = self.round_chains.setdefault(detail.round, [])
+        nodes = self.node_chains.setdefault(detail.round, {})
         if chain and self.last.selected_round == detail.round:
-            chain.append(delta(self.chosen, by_round))
+            chain.append(delta(self.by_round, by_round))
         elif not chain:
             chain.append(by_round)
         before, self.inspected = self.inspected if len(chain) > 1 else {}, inspector_values(frame)
@@ -170,7 +163,7 @@ class _Tape:
             old = before.get(node, chain[0]["inspector"])
             own = nodes.setdefault(node, [[]] * (len(chain) - 1))
             own.append(delta(old, inspector))
-        self.chosen = by_round
+        self.by_round = by_round
 
     def finish(self, opening: Value) -> Recording:
         lines = self.last.view.rounds
@@ -188,8 +181,8 @@ class _Tape:
             "columns": columns_value(self.last.view),
             "blank": self.blank,
             "absent": {**self.blank["inspector"], "sentence": ABSENT},
-            "rounds": {str(number): self.told[number] for number in round_numbers},
-            "nodes": {str(number): self.nodes[number] for number in round_numbers},
+            "rounds": {str(number): self.round_chains[number] for number in round_numbers},
+            "nodes": {str(number): self.node_chains[number] for number in round_numbers},
         }
         return Recording(self.last.view, values, notes)
 
@@ -201,11 +194,15 @@ def _kept_rounds(tape: _Tape, lines: Sequence[RoundView]) -> tuple[list[int], tu
     """The rounds recorded with their trees: all, or as many as fit, those with most accepted tokens
     first."""
     rank = {line.number: (line.accepted, line.nodes) for line in lines}
-    order = sorted(tape.told, key=lambda number: (*rank.get(number, (0, 0)), number), reverse=True)
+    order = sorted(
+        tape.round_chains, key=lambda number: (*rank.get(number, (0, 0)), number), reverse=True
+    )
     room = tape.limits.bytes
     round_numbers: list[int] = []
     for number in order:
-        room -= len(json.dumps([tape.told[number], tape.nodes[number]], separators=(",", ":")))
+        room -= len(
+            json.dumps([tape.round_chains[number], tape.node_chains[number]], separators=(",", ":"))
+        )
         if room < 0 and round_numbers:
             break
         round_numbers.append(number)

@@ -32,7 +32,7 @@ def with_budget_bounds(lengths: dict[str, Any], view: View) -> dict[str, Any]:
         return {**lengths, "budget": budget_words(view)}
     most = max_draft_depth(config, _budget_drafters(view, config), config.speculation_length)
     rounds = {
-        # A drafter that failed leaves its nodes to the others: what was drafted, was allowed.
+        # The others get the nodes of a drafter that failed: a drafted depth was allowed.
         number: {**lengths_of_round, "m": max(most, lengths_of_round["d"])}
         if lengths_of_round["s"] > max(most, lengths_of_round["d"])
         else lengths_of_round
@@ -46,7 +46,9 @@ def budget_words(view: View) -> str:
     config = _config(view)
     if config is None or config.never_drafts or not isinstance(config.max_tree_nodes, int):
         return ""
-    return " ".join(filter(None, (_came_to(view, config), _lets(view, config), _none(view))))
+    return " ".join(
+        filter(None, (_auto_words(view, config), _depth_words(view, config), _nodeless_words(view)))
+    )
 
 
 def depth_bounds(view: View, most: int) -> tuple[int, dict[int, int]]:
@@ -99,24 +101,24 @@ def _config(view: View) -> SpeculationConfig | None:
         return None
 
 
-def _came_to(view: View, config: SpeculationConfig) -> str:
+def _auto_words(view: View, config: SpeculationConfig) -> str:
     assert view.started is not None and isinstance(config.max_tree_nodes, int)
     if view.started.asked.get("speculation", {}).get("max_tree_nodes") != "auto":
         return ""
     nodes = config.max_tree_nodes
-    came = f"max_tree_nodes=auto came to {number_of(nodes, 'node')} in this run"
+    resolved = f"max_tree_nodes=auto came to {number_of(nodes, 'node')} in this run"
     if not length_policy(config.length).set_by_user:
         chooses = f"within it {config.length} chooses the length"
-        return f"{came}, the largest tree that was timed: {chooses}."
+        return f"{resolved}, the largest tree that was timed: {chooses}."
     if nodes >= LARGEST_MEASURED:
-        return f"{came}, the largest tree that was timed: it took at most 1.5 plain passes."
+        return f"{resolved}, the largest tree that was timed: it took at most 1.5 plain passes."
     return (
-        f"{came}: larger trees took the LLM more than 1.5 times a plain pass when this machine was "
-        "timed."
+        f"{resolved}: larger trees took the LLM more than 1.5 times a plain pass when this machine "
+        "was timed."
     )
 
 
-def _lets(view: View, config: SpeculationConfig) -> str:
+def _depth_words(view: View, config: SpeculationConfig) -> str:
     if not length_policy(config.length).set_by_user:
         return ""
     most_tokens = config.speculation_length
@@ -131,7 +133,7 @@ def _lets(view: View, config: SpeculationConfig) -> str:
     return f"{nodes}{among} let drafts be {most} deep: {short}."
 
 
-def _none(view: View) -> str:
+def _nodeless_words(view: View) -> str:
     without = nodeless(view)
     if not without:
         return ""

@@ -12,12 +12,11 @@ from typing import Any
 from core.config.mechanisms import LENGTH_POLICIES, combine_rule, length_policy
 from core.events import RunStats, Span
 from ui.run.frame import Before, Frame
-from ui.run.granted import decision_values, granted_words
-from ui.run.length_reasons import length_reason
 from ui.run.nodes import nodes_of, nodes_value, trip_spans
-from ui.run.offload_words import offload_words
-from ui.run.ranks import ranks_words
-from ui.run.switching import trial_of
+from ui.run.pass_words import offload_words, ranks_words
+from ui.run.pipeline_notes import trial_of
+from ui.run.reasons import length_reason
+from ui.run.scheduling import decision_values, granted_words
 from ui.run.times import NOT_OF_THE_ROUND, add_spans, time_of
 from ui.run.view import RoundView, View
 from ui.words.settings import TEMPERATURE_MEANS
@@ -37,7 +36,7 @@ UNASKED = ("unused", "ended")
 SHOWN_MS = 0.05
 HIDDEN_MS = 0.005
 """Smaller times are shown as 0.00 ms."""
-LATELY = 32  # rounds; the length policy's averages reach about as far back
+RECENT_ROUNDS = 32  # the length policy's averages reach about as far back
 # Of a live run a frame has at most so many rounds; at its end all of them are sent once.
 LIVE_ROUNDS = 100
 LIVE_BARS = 40
@@ -82,7 +81,7 @@ def choice_value(frame: Frame) -> Value:
     """What the length policy chose after the selected round and expects of each length, and what
     the scheduler granted the request in the round."""
     completed = frame.detail.completed if frame.detail else None
-    policy = length_policy(_config_value(frame.view, "length"))
+    policy = length_policy(frame.view.speculation.get("length", ""))
     return {
         "policy": policy.name if frame.view.drafters else "",
         "predicts": policy.predicts,
@@ -110,17 +109,12 @@ def _lately(frame: Frame) -> float:
     """Tokens per second over the selected round and those before it, by the times that the
     estimates are about."""
     end = frame.selected_round + 1
-    rounds = frame.view.rounds[max(0, end - LATELY) : end]
+    rounds = frame.view.rounds[max(0, end - RECENT_ROUNDS) : end]
     ms = sum(line.time.ms for line in rounds)
     return round(1000 * sum(line.emitted for line in rounds) / ms, 2) if ms > 0 else 0.0
 
 
-def _config_value(view: View, name: str) -> str:
-    config = view.started.config if view.started else {}
-    return str(config.get("speculation", {}).get(name, ""))
-
-
-def _moves(view: View) -> str:
+def _pass_words(view: View) -> str:
     """What a pass of the LLM has to wait for besides its arithmetic, in a sentence."""
     if view.started is None:
         return ""
@@ -140,15 +134,15 @@ def timeline_value(frame: Frame) -> Value:
     drafts made ahead; predicted and measured round times."""
     view = frame.view
     shown = view.rounds if frame.is_complete else view.rounds[-LIVE_BARS:]
-    combine, policy = _config_value(view, "combine"), _config_value(view, "length")
+    combine, policy = view.speculation.get("combine", ""), view.speculation.get("length", "")
     return {
         "run": view.run_id,
         "drafters": drafters_value(view),
         "lanes": {str(i): name for i, name in enumerate(_lanes(view))} if view.started else {},
         "bars": _bars(view, shown),
-        "moves": _moves(view),
+        "moves": _pass_words(view),
         "nodes": nodes_value(view),
-        "pipeline": _config_value(view, "pipeline") if view.drafters else "",
+        "pipeline": view.speculation.get("pipeline", "") if view.drafters else "",
         # The combine rule whose drafts cannot be made ahead, for the chart's sentence.
         "never": "" if combine_rule(combine).ahead or not view.drafters else combine,
         "ended": frame.is_complete,
@@ -219,7 +213,7 @@ def _bars(view: View, shown: tuple[RoundView, ...]) -> Value:
                 "name": span.name,
                 "start": round(span.start_ms, 3),
                 "end": round(span.end_ms, 3),
-                "a": _fate(line, later, span),
+                "a": _ahead_outcome(line, later, span),
                 **({"own": round(span.ms, 3)} if span.share < 1 else {}),
             }
             for k, span in enumerate((*line.spans, *line.loads, *trip_spans(line)))
@@ -228,7 +222,7 @@ def _bars(view: View, shown: tuple[RoundView, ...]) -> Value:
     }
 
 
-def _fate(line: RoundView, later: RoundView | None, span: Span) -> str:
+def _ahead_outcome(line: RoundView, later: RoundView | None, span: Span) -> str:
     """The result of drafting ahead: `hit`, `miss`, or `open` if no round has used or dropped it
     yet; empty for other stages.
 
@@ -237,10 +231,10 @@ def _fate(line: RoundView, later: RoundView | None, span: Span) -> str:
     """
     if span.name == "ahead":
         entries = [entry for entry in (later.ahead if later else ()) if entry.drafter == span.lane]
-        no_guess = [
+        guesses = [
             entry for entry in entries if not entry.is_certain and entry.reason not in UNASKED
         ]
-        return ("hit" if no_guess[0].hit else "miss") if no_guess else "open"
+        return ("hit" if guesses[0].hit else "miss") if guesses else "open"
     early = span.start_ms < line.begin_ms or span.name == "draft"
     known_drafters = (entry.drafter for entry in line.ahead if entry.is_certain)
     return "hit" if early and span.lane in known_drafters else ""
@@ -296,8 +290,8 @@ def took_words(frame: Frame) -> str:
     parts = {"drafting": sums.get("draft", 0.0), "LLM pass": sums.get("llm", 0.0)}
     small = sum(sums.get(name, 0.0) for name in ("combine", "verify", "commit"))
     parts |= {"combine, verdict and commit": small, "between stages": between}
-    told = ", ".join(f"{name} {ms:.1f} ms" for name, ms in parts.items() if ms >= SHOWN_MS)
-    return f"Round {completed.round + 1} took {whole:.1f} ms: {told}."
+    listed = ", ".join(f"{name} {ms:.1f} ms" for name, ms in parts.items() if ms >= SHOWN_MS)
+    return f"Round {completed.round + 1} took {whole:.1f} ms: {listed}."
 
 
 def _share(view: View) -> Value:

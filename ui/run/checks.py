@@ -42,14 +42,16 @@ def race_plain(
     """
     player, session.measuring = session.player, True
     try:
-        yield from _blocks_of(hub, session, owner, blocks, log)
+        yield from _run_blocks(hub, session, owner, blocks, log)
     finally:
         if session.player is player:
             session.measuring = False
     yield
 
 
-def _blocks_of(hub: Hub, session: TabSession, owner: str, blocks: int, log: bool) -> Iterator[None]:
+def _run_blocks(
+    hub: Hub, session: TabSession, owner: str, blocks: int, log: bool
+) -> Iterator[None]:
     player, view = session.player, finished_view(hub, session)
     began = time.monotonic()
     session.answer = law = same_distribution(view)
@@ -58,7 +60,7 @@ def _blocks_of(hub: Hub, session: TabSession, owner: str, blocks: int, log: bool
         return
     _keep_baseline(hub, session, view)
     if law is None and session.plain and _view_of(session.plain).token_ids != view.token_ids:
-        # The tokens in dispute have to be weighed: once more, with many alternatives recorded.
+        # Once more with many alternatives recorded, so that a rounding tie can be recognised.
         session.plain = None
         yield from _run_plain(hub, session, view, owner, DISPUTE_TOP_K, log)
     if law is None and session.player is player and session.plain is not None:
@@ -90,10 +92,12 @@ def _run_block(
     one of them was stopped."""
     player, speeds = session.player, []
     assert view.started is not None
-    ours = Request.from_plain(view.started.asked)
-    ours = replace(ours, sampling=replace(ours.sampling, seed=view.started.seed))
+    own_request = Request.from_plain(view.started.asked)
+    own_request = replace(
+        own_request, sampling=replace(own_request.sampling, seed=view.started.seed)
+    )
     try:
-        for request in (with_plain_decoding(view, 0), ours):
+        for request in (with_plain_decoding(view, 0), own_request):
             for source in run_to_end(hub, session, request, owner, log=False):
                 if session.player is not player:
                     return None
@@ -128,8 +132,8 @@ def _answer(player: Player | None, view: View, plain: LiveSource) -> Answer | No
     plain_view = _view_of(plain)
     if player is None or plain_view.state != "completed":
         return None
-    ours = player.source.events(0, player.source.count)
-    return compare(view, plain_view, ours, plain.events(0, plain.count))
+    events = player.source.events(0, player.source.count)
+    return compare(view, plain_view, events, plain.events(0, plain.count))
 
 
 def finished_view(hub: Hub, session: TabSession) -> View:
@@ -165,7 +169,7 @@ def _run_plain(
         raise ConfigError("plain decoding is going on: wait for it, or stop it")
     assert view.started is not None
     player = session.player
-    recorded = view.started.config["speculation"].get("record_top_k", 0)
+    recorded = view.speculation.get("record_top_k", 0)
     request = with_plain_decoding(view, recorded if top_k is None else top_k)
     total = request.sampling.max_new_tokens
     try:

@@ -1,21 +1,22 @@
 """Explains a token: one node's verdict in a sentence with its numbers, and the bars of its
 probabilities.
 
-Pure: a round's events in, plain text out. Knows the verification rules (core/trees/verify) by their
-events, no model and no Gradio. Token texts are data: they are quoted, never formatted.
+Pure: a round's events in, plain text out. core/trees/verify has the verification rules. Token texts
+are data: they are quoted, never formatted.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from core.config.mechanisms import verify_rule
 from core.events import Combined, TopK, Verified
-from ui.run.fused import own_proposals, provenance
-from ui.run.looked_up import lookup_reasons
+from ui.run.listed import shorten
 from ui.run.probabilities import rounded_probability
+from ui.run.provenance import fused_provenance, lookup_reasons, own_proposals
 from ui.run.view import Detail
 
 __all__ = ["RECORD_TOP_K", "Explanation", "bars", "explain", "quote"]
@@ -46,8 +47,7 @@ class Explanation:
 
 def quote(text: str) -> str:
     """A token in quotation marks, shortened, with visible white space and control characters."""
-    shown = text if len(text) <= MAX_QUOTED else text[: MAX_QUOTED - 1] + "…"
-    shown = shown.replace("\n", "⏎").replace("\t", "⇥").replace("\r", "␍")
+    shown = shorten(text, MAX_QUOTED).replace("\n", "⏎").replace("\t", "⇥").replace("\r", "␍")
     return "“" + "".join(c if c.isprintable() else "·" for c in shown) + "”"
 
 
@@ -59,8 +59,10 @@ def explain(
 ) -> Explanation:
     """The verdict on `node` of the round; None: about the LLM's own token. `letters`: of the
     drafters, by name."""
-    if detail is None or detail.combined is None:
-        return Explanation(sentence=_pending_text(detail))
+    if detail is None:
+        return Explanation(sentence="Select a token or a node: its story is told here.")
+    if detail.combined is None:
+        return Explanation(sentence="The drafts are made; the tree is not combined yet.")
     tree, verdict = detail.combined, detail.verified
     if node == -1:
         return _root(tree)
@@ -69,11 +71,11 @@ def explain(
     parent = tree.parents[node]
     outcome = verdict.outcomes[node] if verdict else "pending"
     labels = {name: _label(name, letters) for name in letters}
-    whose, found = provenance(detail, node, labels), lookup_reasons(detail, node, labels)
+    origin, lookups = fused_provenance(detail, node, labels), lookup_reasons(detail, node, labels)
     return Explanation(
         title=f"{quote(tree.texts[node])} at depth {tree.depths[node]}, "
         f"proposed by {_names(tree, node, letters)}",
-        sentence=" ".join(filter(None, [_verdict(tree, verdict, node, sampling), whose, found])),
+        sentence=" ".join(filter(None, [_verdict(tree, verdict, node, sampling), origin, lookups])),
         outcome=outcome,
         token=tree.texts[node],
         token_id=tree.token_ids[node],
@@ -94,28 +96,25 @@ def bars(
     index = {name: str(i) for i, name in enumerate(drafters)}
     rows = [top for top in detail.verified.top_k if top.node == explanation.parent]
     found = {index.get(top.source, top.source): _bar(top, explanation.token_id) for top in rows}
-    llm = found.get("llm")
-    if (
-        llm
-        and explanation.llm_probability is not None
-        and not any(one["hit"] for one in llm.values())
-    ):
-        llm[str(len(llm))] = {
+    if found.get("llm") and explanation.llm_probability is not None:
+        _add_explained(found["llm"], explanation, rounded_probability(explanation.llm_probability))
+    for name in _proposers(detail.combined, explanation):
+        if name in index:
+            _add_explained(found.setdefault(index[name], {}), explanation, None)
+    return found
+
+
+def _add_explained(
+    tokens: dict[str, Any], explanation: Explanation, probability: float | None
+) -> None:
+    """Adds the token that is explained to a source's list, unless it is there."""
+    if not any(one["hit"] for one in tokens.values()):
+        tokens[str(len(tokens))] = {
             "t": explanation.token,
             "id": explanation.token_id,
-            "p": rounded_probability(explanation.llm_probability),
+            "p": probability,
             "hit": True,
         }
-    for name in _proposers(detail.combined, explanation):
-        own = found.setdefault(index[name], {}) if name in index else {}
-        if not any(one["hit"] for one in own.values()):
-            own[str(len(own))] = {
-                "t": explanation.token,
-                "id": explanation.token_id,
-                "p": None,
-                "hit": True,
-            }
-    return found
 
 
 def _proposers(tree: Combined | None, explanation: Explanation) -> tuple[str, ...]:
@@ -138,21 +137,13 @@ def _bar(top: TopK, token_id: int) -> dict[str, Any]:
     }
 
 
-def _pending_text(detail: Detail | None) -> str:
-    if detail is None:
-        return "Select a token or a node: its story is told here."
-    return "The drafts are made; the tree is not combined yet."
-
-
 def _names(tree: Combined, node: int, letters: Mapping[str, str]) -> str:
-    counts: dict[str, int] = {}
-    offered = own_proposals(tree, node) if tree.origins else tree.proposals[node]
-    for proposal in offered:
-        counts[proposal.drafter] = counts.get(proposal.drafter, 0) + 1
-    parts = []
-    for name, times in counts.items():
-        label = _label(name, letters)
-        parts.append(label if times == 1 else f"{label} {times} times")
+    proposals = own_proposals(tree, node) if tree.origins else tree.proposals[node]
+    counts = Counter(proposal.drafter for proposal in proposals)
+    parts = [
+        _label(name, letters) + (f" {times} times" if times > 1 else "")
+        for name, times in counts.items()
+    ]
     return ", ".join(parts) or "no drafter"
 
 
@@ -216,21 +207,19 @@ def _stopped_here(
 ) -> str:
     """What was drafted after the node and by which drafters, what the LLM wrote instead, and how
     probable both were."""
-    probability = verdict.own_probability
-    own = f"{quote(verdict.own_text)} ({percent(probability)})"
+    own, own_percent = quote(verdict.own_text), percent(verdict.own_probability)
     drafted = [node for node, parent in enumerate(tree.parents) if parent == after]
     if not drafted:
-        return f"Nothing was drafted here; the LLM went on with {own}."
+        return f"Nothing was drafted here; the LLM went on with {own} ({own_percent})."
     likeliest = max(drafted, key=lambda node: verdict.llm_probabilities[node])
-    other = verdict.llm_probabilities[likeliest]
+    other = percent(verdict.llm_probabilities[likeliest])
     by = ", ".join(letters.get(name, name) for name in tree.drafters_of(likeliest))
     more = f" or {len(drafted) - 1} more" if len(drafted) > 1 else ""
-    # A draw is no preference, even where it is the likeliest token.
+    # A drawn token is no preference, even if it is the most probable one.
     chose = "drew" if _is_drawn(verdict, sampling) else "prefers"
     return (
         f"The drafts said {quote(tree.texts[likeliest])} (by {by}){more}; the LLM {chose} "
-        f"{quote(verdict.own_text)} ({percent(probability)} against {percent(other)}), so the "
-        "draft stops here."
+        f"{own} ({own_percent} against {other}), so the draft stops here."
     )
 
 
@@ -281,9 +270,9 @@ def _verdict(
 
 def _llm_choice(tree: Combined, verdict: Verified, parent: int) -> tuple[str, str]:
     """What the LLM chose after `parent`: the accepted child, else its own token."""
-    accepted = [n for n in verdict.path if tree.parents[n] == parent]
-    if accepted:
-        return quote(tree.texts[accepted[0]]), percent(verdict.llm_probabilities[accepted[0]])
+    accepted = next((n for n in verdict.path if tree.parents[n] == parent), None)
+    if accepted is not None:
+        return quote(tree.texts[accepted]), percent(verdict.llm_probabilities[accepted])
     return quote(verdict.own_text), percent(verdict.own_probability)
 
 

@@ -53,6 +53,11 @@ class Before:
     accepted: tuple[int, ...]
     stats: RunStats
 
+    @classmethod
+    def of(cls, view: View) -> Before:
+        """The figures of the run in `view`."""
+        return cls(view.run_id, tuple(line.accepted for line in view.rounds), view.stats)
+
 
 @dataclass(frozen=True, slots=True)
 class Frame:

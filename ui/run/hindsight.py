@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from core.config.mechanisms import verify_rule
@@ -18,7 +17,7 @@ from ui.run.checks import finished_view
 from ui.run.proof import with_plain_decoding
 from ui.run.routes import drafting_ssms
 from ui.run.view import View
-from ui.server.aside import Aside
+from ui.server.engine_task import EngineTask
 from ui.server.session import Hub, TabSession
 
 __all__ = ["find_regret", "measure_regret"]
@@ -34,19 +33,29 @@ def measure_regret(hub: Hub, session: TabSession, owner: str) -> Iterator[None]:
     """
     player, view = session.player, finished_view(hub, session)
     names = _scorable(view, hub.model_host.infos)
-    own_tokens = _OwnTokens(view, names)
-    aside = Aside(hub.model_host, own_tokens, view.started.prompt_token_ids if view.started else ())
+    assert view.started is not None
+
+    def own_tokens(engine: Any) -> dict[str, list[int]]:
+        """Each SSM's own token at every position of the text."""
+        sequence = engine.prepare(with_plain_decoding(view, 0))
+        text = [*sequence.prompt_ids, *view.token_ids]
+        tokens: dict[str, list[int]] = engine.own_tokens(
+            sequence, names, text, len(sequence.prompt_ids)
+        )
+        return tokens
+
+    task = EngineTask(hub.model_host, own_tokens, view.started.prompt_token_ids)
     try:
-        while not aside.wait(CHECK_S):
-            queued = f", {aside.place} in the queue" if aside.place else ""
+        while not task.wait(CHECK_S):
+            queued = f", {task.place} in the queue" if task.place else ""
             session.doing = f"Each SSM reads the recorded text once{queued}."
             if session.player is not player:
                 return
             yield
-        session.regret = find_regret(view, aside.result)
+        session.regret = find_regret(view, task.result)
     finally:
         session.doing = ""
-        aside.cancel()
+        task.cancel()
     yield
 
 
@@ -56,7 +65,7 @@ def _scorable(view: View, loaded: Sequence[ModelInfo]) -> tuple[str, ...]:
     names = drafting_ssms(view)
     if not names:
         raise ConfigError(NOT_ROUTED)
-    rule = str(view.started.config.get("speculation", {}).get("verify", ""))
+    rule = view.speculation.get("verify", "")
     if verify_rule(rule).reads_q:
         raise ConfigError.of(
             "verify", rule, "greedy or match, where what is accepted can be told afterwards"
@@ -68,21 +77,6 @@ def _scorable(view: View, loaded: Sequence[ModelInfo]) -> tuple[str, ...]:
     if gone:
         raise ConfigError.of("drafters", ", ".join(gone), "SSMs that are loaded as they were then")
     return names
-
-
-@dataclass(frozen=True, slots=True)
-class _OwnTokens:
-    """The work for the engine: each SSM's own token at every position of the text."""
-
-    view: View
-    names: tuple[str, ...]
-
-    def __call__(self, engine: Any) -> dict[str, list[int]]:
-        sequence = engine.prepare(with_plain_decoding(self.view, 0))
-        first = len(sequence.prompt_ids)
-        text = [*sequence.prompt_ids, *self.view.token_ids]
-        tokens: dict[str, list[int]] = engine.own_tokens(sequence, self.names, text, first)
-        return tokens
 
 
 def find_regret(view: View, tokens: Mapping[str, Sequence[int]]) -> Regret:
@@ -97,7 +91,7 @@ def find_regret(view: View, tokens: Mapping[str, Sequence[int]]) -> Regret:
     routes: list[frozenset[str]] = []
     for line in view.rounds:
         route = frozenset(one.drafter for one in line.routing if one.role in ("routed", "explored"))
-        # A round without a draft has no choice: the one before it goes on.
+        # A round without a draft has no route of its own: the previous one is kept.
         routes += [route or (routes[-1] if routes else frozenset(hits))] * line.emitted
     depths = [line.depth for line in view.rounds if line.depth]
     return regret_of(hits, routes, statistics.median_high(depths) if depths else 1)

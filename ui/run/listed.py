@@ -1,10 +1,10 @@
-"""Names and numbers in a sentence."""
+"""Names, numbers and long texts in a sentence."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["join_names", "number_of"]
+__all__ = ["join_names", "number_of", "shorten"]
 
 
 def join_names(names: Sequence[str]) -> str:
@@ -15,3 +15,8 @@ def join_names(names: Sequence[str]) -> str:
 def number_of(count: int, noun: str) -> str:
     """1 token; 2 tokens."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def shorten(text: str, most: int) -> str:
+    """The text, with an ellipsis for what exceeds `most` characters."""
+    return text if len(text) <= most else text[: most - 1] + "…"

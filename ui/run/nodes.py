@@ -13,10 +13,10 @@ __all__ = ["nodes_of", "nodes_value", "trip_spans"]
 
 Value = dict[str, Any]
 
-LATELY = 64
+RECENT_TRIPS = 64
 """Rounds whose times are counted: a node's wire may change within a run."""
 ANSWERED = ("in_time", "ahead")
-NAMES = {"in_time": "round trip", "ahead": "drafted ahead", "late": "late", "absent": "absent"}
+TRIP_NAMES = {"in_time": "round trip", "ahead": "drafted ahead", "late": "late", "absent": "absent"}
 
 
 def nodes_of(view: View) -> tuple[str, ...]:
@@ -28,7 +28,7 @@ def nodes_of(view: View) -> tuple[str, ...]:
 def trip_spans(line: RoundView) -> tuple[Span, ...]:
     """A round's trips as stages on the nodes' lanes."""
     return tuple(
-        Span(trip.node, NAMES[trip.state], trip.start_ms, trip.end_ms)
+        Span(trip.node, TRIP_NAMES[trip.state], trip.start_ms, trip.end_ms)
         for trip in line.trips
         if trip.end_ms > trip.start_ms
     )
@@ -54,7 +54,7 @@ def _figures(view: View, address: str) -> Value:
     wanted = [(line, trip) for line in view.rounds for trip in line.trips if trip.node == address]
     states = [trip.state for _, trip in wanted]
     last = wanted[-1][1] if wanted else None
-    answered = [(line, trip) for line, trip in wanted if trip.state in ANSWERED][-LATELY:]
+    answered = [(line, trip) for line, trip in wanted if trip.state in ANSWERED][-RECENT_TRIPS:]
     trips = [trip.round_trip_ms for _, trip in answered]
     wires = [trip.round_trip_ms - trip.busy_ms for _, trip in answered]
     return {

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from core.config import Request
 from core.events import Event, RunCompleted
-from ui.run.source import HeldSource, LiveSource
+from ui.run.source import LiveSource, MemorySource
 
 __all__ = ["OPENING", "ROUNDS_A_SECOND", "Opening"]
 
@@ -30,7 +30,7 @@ class Opening:
         """Run the request with `start`, which logs nothing."""
         self._source = start(request)
 
-    def source(self) -> HeldSource | None:
+    def source(self) -> MemorySource | None:
         """The recorded run; None if there is none, or not yet."""
         source = self._source
         if source is None or not source.done:
@@ -38,4 +38,4 @@ class Opening:
         events: list[Event] = [
             replace(one, run_id=OPENING) for one in source.events(0, source.count)
         ]
-        return HeldSource(events, OPENING) if isinstance(events[-1], RunCompleted) else None
+        return MemorySource(events, OPENING) if isinstance(events[-1], RunCompleted) else None

@@ -12,16 +12,14 @@ import threading
 from dataclasses import dataclass, replace
 
 from core.config.checks import choice, number
-from core.events import Combined, Drafted, RoundCompleted, Verified
 from ui.run.frame import Frame
 from ui.run.source import Source, ends
-from ui.run.view import STAGES, Detail, View, detail_of, reduce_all
+from ui.run.view import STAGES, Detail, RoundEvent, View, detail_of, reduce_all
 
 __all__ = ["EVENTS_A_ROUND", "MODES", "Pace", "Player"]
 
 MODES = ("full", "slow", "step")
-ROUND_EVENTS = (Drafted, Combined, Verified, RoundCompleted)
-EVENTS_A_ROUND = 4
+EVENTS_A_ROUND = len(STAGES)
 KEEP_VIEW_EVERY = 128
 FOLLOW_EVERY_S = 0.4
 """At full speed the followed round changes at most this often: a tree must stay readable."""
@@ -48,7 +46,7 @@ class Player:
         self._lock = threading.RLock()
         self._view = View()
         self._at = 0  # events reduced
-        self._kept: dict[int, View] = {0: View()}
+        self._stored_views: dict[int, View] = {0: View()}
         self._clock: float | None = None
         self._credit = 0.0
         self._pinned: int | None = None
@@ -93,7 +91,7 @@ class Player:
     def _skip_free(self) -> None:
         """The first and the last event are not stages of a round: they are shown at once."""
         for event in self.source.events(self._at, self._at + 1):
-            if not isinstance(event, ROUND_EVENTS):
+            if not isinstance(event, RoundEvent):
                 self._to(self._at + 1)
 
     def step(self, by: int) -> None:
@@ -104,10 +102,7 @@ class Player:
             target = max(1, self.place + by)
             shown = self.stage
             if target > shown:
-                self._pinned = self._node = None
-                self._to(1 + target)
-                self._skip_free()
-                self._follow_latest(self._clock or 0.0)
+                self._jump(1 + target)
             elif shown:
                 self.select(
                     (target - 1) // EVENTS_A_ROUND, stages=(target - 1) % EVENTS_A_ROUND + 1
@@ -122,16 +117,13 @@ class Player:
         stepping."""
         with self._lock:
             self._pace = replace(self._pace, mode="step")
-            self._pinned = self._node = None
-            self._to(1 + max(0, stages))
-            self._skip_free()
-            self._follow_latest(self._clock or 0.0)
+            self._jump(1 + max(0, stages))
 
     def to_end(self) -> None:
         """Move to the last event so far."""
         with self._lock:
             self._to(self.source.count)
-            self._follow_latest(self._clock or 0.0)
+            self._follow_latest()
 
     def set_pace(self, pace: Pace) -> None:
         """Change the speed; time that has passed so far counts at the old one."""
@@ -141,29 +133,30 @@ class Player:
 
     def rewind(self) -> None:
         """Move to the beginning; the pace stays."""
-        self._restart(0)
+        with self._lock:
+            self._jump(0)
 
     def play_from_here(self, pace: Pace) -> None:
         """Go on from the visitor's place at `pace`; from the beginning if that is the end."""
         with self._lock:
             here = self.place if self._pinned is not None or not self.at_end else 0
             self.set_pace(pace)
-            self._restart(1 + here if here else 0)
+            self._jump(1 + here if here else 0)
 
-    def _restart(self, event: int) -> None:
-        with self._lock:
-            self._pinned = self._node = None
-            self._to(event)
-            self._skip_free()
-            self._follow_latest(self._clock or 0.0)
+    def _jump(self, event: int) -> None:
+        """Move to the event without a selection."""
+        self._pinned = self._node = None
+        self._to(event)
+        self._skip_free()
+        self._follow_latest()
 
     def _to(self, target: int) -> None:
         target = max(0, min(target, self.source.count))
         if target == self._at:
             return
         if target < self._at:
-            self._at = max(at for at in self._kept if at <= target)
-            self._view = self._kept[self._at]
+            self._at = max(at for at in self._stored_views if at <= target)
+            self._view = self._stored_views[self._at]
         while self._at < target:
             # In strides, with a View stored after each: a step back reduces at most one stride
             # again, not the whole run.
@@ -174,10 +167,8 @@ class Player:
             self._view = reduce_all(events, self._view)
             self._at += len(events)
             if self._at % KEEP_VIEW_EVERY == 0:
-                # Stored without the details of its two rounds: those are large, and later events
-                # restore
-                # them.
-                self._kept[self._at] = replace(self._view, last=None)
+                # Without the detail of its last round: that is large, and later events restore it.
+                self._stored_views[self._at] = replace(self._view, last=None)
         self._version += 1
 
     # -- selecting --
@@ -223,7 +214,7 @@ class Player:
             self._pinned = self._node = None
             if self._pace.mode == "step":
                 self._to(self.source.count)
-            self._follow_latest(self._clock or 0.0)
+            self._follow_latest()
             last = self._shown_rounds() - 1
             if self._followed and self._followed.round < last and self.resting:
                 self._pinned = last
@@ -233,13 +224,15 @@ class Player:
         current = self._view.current
         return current.round + 1 if current else 0
 
-    def _follow_latest(self, now: float) -> None:
+    def _follow_latest(self, now: float | None = None) -> None:
+        """Follow the latest round from `now` on, by default the time of the last `advance`."""
         view = self._view
         latest = view.last if self._pace.mode == "full" and view.last else view.current
         if self._pace.mode == "full" and self.resting:
             latest = self._final_detail() or latest
         if latest != self._followed:
-            self._followed, self._followed_at = latest, now
+            self._followed = latest
+            self._followed_at = (self._clock or 0.0) if now is None else now
             self._version += 1
 
     def _final_detail(self) -> Detail | None:

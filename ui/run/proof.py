@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from core.config import Request, SpeculationConfig
 from core.events import Event, ModelInfo, RoundCompleted, TopK, Verified
@@ -33,7 +32,7 @@ __all__ = [
 
 FLOAT32_TIE = 1e-4
 """Law 1: in float32 a first divergence can be rounding only below this margin (nats)."""
-# Not the very largest move: one freak among many thousands would excuse a bug.
+# A quantile, not the maximum: one outlier among thousands would excuse a bug.
 SHARE_OF_NOISE = 0.999
 
 
@@ -68,7 +67,7 @@ def with_plain_decoding(view: View, record_top_k: int) -> Request:
 
 def same_distribution(view: View) -> Answer | None:
     """The answer for rules that keep the distribution but not the tokens; None for other rules."""
-    return distribution_of(_speculation(view).get("verify", ""))
+    return distribution_of(view.speculation.get("verify", ""))
 
 
 def distribution_of(rule: str) -> Answer | None:
@@ -84,20 +83,16 @@ def distribution_of(rule: str) -> Answer | None:
     )
 
 
-def _speculation(view: View) -> dict[str, Any]:
-    config: dict[str, Any] = view.started.config if view.started else {}
-    speculation: dict[str, Any] = config.get("speculation", {})
-    return speculation
-
-
-def compare(view: View, plain: View, ours: Iterable[Event], theirs: Iterable[Event]) -> Answer:
-    """Whether both runs wrote the same tokens; `ours` and `theirs` are their events."""
+def compare(
+    view: View, plain: View, events: Iterable[Event], plain_events: Iterable[Event]
+) -> Answer:
+    """Whether both runs wrote the same tokens."""
     at = first_difference(view.token_ids, plain.token_ids)
     if at is None:
         return identical(view)
-    answer = tie_or_bug(view, plain, at, (ours, theirs), ("Here", "plain decoding"))
-    dispute = _dispute(view, plain, at, ("Here", "plain decoding"))
-    return answer or Answer("bug", f"Differs at token {at + 1}: a bug. {dispute}", at)
+    names = ("Here", "plain decoding")
+    bug = f"Differs at token {at + 1}: a bug. {_dispute(view, plain, at, names)}"
+    return tie_or_bug(view, plain, at, (events, plain_events), names) or Answer("bug", bug, at)
 
 
 def identical(view: View) -> Answer:
@@ -122,11 +117,11 @@ def tie_or_bug(
 
     `events`: of both runs. `names`: how the answer names them; the first begins a sentence.
     """
-    ours, theirs = (_tops(some) for some in events)
-    margin = _margin(view, other, at, theirs)
+    tops, other_tops = (_tops(some) for some in events)
+    margin = _margin(view, other, at, other_tops)
     if margin is None:
         return None
-    bound, why = _rounding_bound(view, other, at, (ours, theirs))
+    bound, why = _rounding_bound(view, other, at, (tops, other_tops))
     dispute = _dispute(view, other, at, names)
     apart = f"the LLM's two best were {margin:.2g} apart"
     if margin <= bound:
@@ -136,19 +131,19 @@ def tie_or_bug(
     return Answer("bug", f"Differs at token {at + 1}: a bug ({apart}; {why}). {dispute}", at)
 
 
-def weighable(view: View, plain: View, theirs: Iterable[Event]) -> bool:
+def weighable(view: View, plain: View, plain_events: Iterable[Event]) -> bool:
     """Whether `compare` can distinguish a rounding tie from a bug: the plain run has recorded both
     differing tokens. True if one text ends before the other, since then there is no such pair."""
     at = first_difference(view.token_ids, plain.token_ids)
     if at is None or at >= min(len(view.tokens), len(plain.tokens)):
         return True
-    return _margin(view, plain, at, _tops(theirs)) is not None
+    return _margin(view, plain, at, _tops(plain_events)) is not None
 
 
 def _dispute(view: View, other: View, at: int, names: tuple[str, str]) -> str:
-    ours = quote(view.tokens[at].token) if at < len(view.tokens) else "the end"
-    theirs = quote(other.tokens[at].token) if at < len(other.tokens) else "the end"
-    return f"{names[0]} {ours}, {names[1]} {theirs}."
+    token = quote(view.tokens[at].token) if at < len(view.tokens) else "the end"
+    other_token = quote(other.tokens[at].token) if at < len(other.tokens) else "the end"
+    return f"{names[0]} {token}, {names[1]} {other_token}."
 
 
 def _margin(view: View, plain: View, at: int, tops: dict[int, TopK]) -> float | None:
@@ -160,12 +155,12 @@ def _margin(view: View, plain: View, at: int, tops: dict[int, TopK]) -> float | 
     if at >= min(len(view.tokens), len(plain.tokens)) or at not in tops:
         return None
     probabilities = dict(zip(tops[at].token_ids, tops[at].probabilities, strict=True))
-    ours, theirs = view.tokens[at].token_id, plain.tokens[at].token_id
+    own_id, plain_id = view.tokens[at].token_id, plain.tokens[at].token_id
     # One of the two is not among the recorded top k, or its probability was rounded to 0.
-    if not probabilities.get(ours) or not probabilities.get(theirs):
+    if not probabilities.get(own_id) or not probabilities.get(plain_id):
         return None
-    margin = math.log(probabilities[theirs]) - math.log(probabilities[ours])
-    return abs(margin + _noise(view, at, theirs) - _noise(view, at, ours))
+    margin = math.log(probabilities[plain_id]) - math.log(probabilities[own_id])
+    return abs(margin + _noise(view, at, plain_id) - _noise(view, at, own_id))
 
 
 def _noise(view: View, at: int, token_id: int) -> float:
@@ -198,21 +193,23 @@ def _rounding_bound(
 
 
 def _logp_differences(
-    at: int, disputed: set[int], ours: dict[int, TopK], theirs: dict[int, TopK]
+    at: int, disputed: set[int], tops: dict[int, TopK], other_tops: dict[int, TopK]
 ) -> Iterable[float]:
     """By how much the same token's log-probability differs between the runs, up to token `at`.
 
     At token `at` the two differing tokens are left out: a bug must not set its own bound.
     """
     for i in range(at + 1):
-        if i not in ours or i not in theirs:
+        if i not in tops or i not in other_tops:
             continue
-        mine = dict(zip(ours[i].token_ids, ours[i].probabilities, strict=True))
-        for token_id, probability in zip(theirs[i].token_ids, theirs[i].probabilities, strict=True):
+        by_token = dict(zip(tops[i].token_ids, tops[i].probabilities, strict=True))
+        for token_id, probability in zip(
+            other_tops[i].token_ids, other_tops[i].probabilities, strict=True
+        ):
             if i == at and token_id in disputed:
                 continue
-            if probability > 0 and mine.get(token_id, 0.0) > 0:
-                yield abs(math.log(probability) - math.log(mine[token_id]))
+            if probability > 0 and by_token.get(token_id, 0.0) > 0:
+                yield abs(math.log(probability) - math.log(by_token[token_id]))
 
 
 def _tops(events: Iterable[Event]) -> dict[int, TopK]:

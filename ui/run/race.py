@@ -43,7 +43,7 @@ def race_value(frame: Frame, baseline: Baseline | None) -> Value:
         "plain": frame.plain_so_far,
         "drafts": bool(view.drafters),
         "verdict": verdict(frame),
-        # One block is a sample of seconds: nothing is said before all are measured.
+        # One block is a sample of seconds: no sentence before all are measured.
         "speed": "" if frame.measuring else speed_sentence(view, baseline),
         "text": _text_answer(frame),
         "text_why": frame.answer.sentence if frame.answer else "",
@@ -53,7 +53,7 @@ def race_value(frame: Frame, baseline: Baseline | None) -> Value:
 
 def place_value(frame: Frame) -> Value:
     """The selected round, -1 for none, and whether it is shown to its end."""
-    # Without its detail (a long run's old round, one that a report left out) a round has no stages.
+    # A round without detail (old, of a long run; left out of a report) has no stages.
     whole = frame.detail is None or frame.detail.completed is not None
     return {"sel": frame.selected_round, "whole": whole}
 

@@ -15,12 +15,12 @@ from ui.run.charts import LIVE_ROUNDS, drafters_value
 from ui.run.explain import percent
 from ui.run.frame import Frame
 from ui.run.listed import join_names
+from ui.run.reasons import route_reason
 from ui.run.regret_words import regret_value
-from ui.run.route_reasons import route_reason
-from ui.run.served import served_parts
+from ui.run.text_parts import served_parts
 from ui.run.view import Detail, RoundView, View
 
-__all__ = ["chosen_route", "drafting_ssms", "route_in_short", "routing_value"]
+__all__ = ["selected_route", "drafting_ssms", "route_in_short", "routing_value"]
 
 Value = dict[str, Any]
 DRAFTING = ("routed", "explored")
@@ -49,11 +49,11 @@ def routing_value(frame: Frame) -> Value:
         "parts": served_parts(view, _ssms(view)) if rule and frame.is_complete else {},
         "ask": rule is not None and frame.is_complete,
         "regret": regret_value(frame.regret, view.letters) if frame.regret else {},
-        **chosen_route(frame),
+        **selected_route(frame),
     }
 
 
-def chosen_route(frame: Frame) -> Value:
+def selected_route(frame: Frame) -> Value:
     """The fields that depend on the selected round."""
     rule = _rule(frame.view)
     return {
@@ -88,8 +88,7 @@ def drafting_ssms(view: View) -> tuple[str, ...]:
 
 def _rule(view: View) -> RoutingRule | None:
     """The run's rule; None if all of its SSMs draft."""
-    config = view.started.config if view.started else {}
-    rule = ROUTING_RULES.get(config.get("speculation", {}).get("routing", ""))
+    rule = ROUTING_RULES.get(view.speculation.get("routing", ""))
     return rule if rule and rule.implementation and len(_ssms(view)) > 1 else None
 
 
@@ -189,12 +188,9 @@ def _when_scored(view: View, rule: RoutingRule, number: int) -> str:
     asked = [one.number for one in view.rounds if one.asking_ms > 0]
     last = max((one for one in asked if number < 0 or one <= number), default=None)
     if last is None:
-        config = view.started.config.get("speculation", {}) if view.started else {}
-        all_draft = config.get("routed_drafters", 0) >= len(_ssms(view))
-        why = (
-            "which was not asked, as all of them draft" if all_draft else "which was not asked yet"
-        )
-        return f"the same for every SSM, {why}"
+        all_draft = view.speculation.get("routed_drafters", 0) >= len(_ssms(view))
+        why = ", as all of them draft" if all_draft else " yet"
+        return f"the same for every SSM, which was not asked{why}"
     return f"as of the end of round {last}" if last else "as of the prompt's end"
 
 
@@ -218,7 +214,7 @@ def _cost(view: View, rule: RoutingRule) -> str:
     decode_ms = 1000 * stats.num_new_tokens / max(stats.tokens_per_second, 1e-9)
     share = sum(line.asking_ms for line in auditions) / max(decode_ms, 1e-9)
     often = "Once" if len(auditions) == 1 else f"{len(auditions)} times"
-    # The first round's spans have what was done before it.
+    # An audition before the first round is in that round's spans.
     first = "" if auditions[0].number else ", first at the prompt's end"
     return (
         f"{choice} {often} all SSMs were asked how well they foretell the text{first}: this took "

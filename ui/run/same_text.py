@@ -15,6 +15,7 @@ from core.config import recorded_sampling
 from core.events import Event, RunStarted
 from lab.tables import DISTRIBUTION_RULES
 from lab.texts import first_difference
+from ui.run.listed import join_names
 from ui.run.proof import Answer, llm_of, tie_or_bug
 from ui.run.view import View, reduce_all
 
@@ -26,13 +27,13 @@ DRAWING = ("top_k", "top_p", "min_p")
 
 
 def same_text(
-    ours: Sequence[Event], theirs: Sequence[Event], names: tuple[str, str] = NAMES
+    events: Sequence[Event], other_events: Sequence[Event], names: tuple[str, str] = NAMES
 ) -> Answer:
     """Whether both wrote the same tokens, as far as both were meant to go.
 
     `names`: how the answer names the runs; the first begins a sentence.
     """
-    one, two = reduce_all(ours), reduce_all(theirs)
+    one, two = reduce_all(events), reduce_all(other_events)
     if one.started is None or two.started is None or not one.tokens or not two.tokens:
         return Answer("other", "One of the runs wrote no token: there is nothing to compare.")
     one, two, cut = _as_far_as_both(one, two)
@@ -40,19 +41,17 @@ def same_text(
     why = _another_question(one.started, two.started)
     if at is None:
         far = " as far as both went" if cut else ""
-        still = f", though they differ in {_join(why)}" if why else ""
+        still = f", though they differ in {join_names(why)}" if why else ""
         count = len(one.tokens)
         sentence = f"{names[0]} wrote the same text as {names[1]}{far}{still}"
         return Answer("identical", f"{sentence}: {count} tokens, one for one.")
     if why:
-        return Answer(
-            "other",
-            f"Another text from token {at + 1} on, as may be: the runs differ in {_join(why)}.",
-            at,
-        )
+        differ = f"the runs differ in {join_names(why)}"
+        return Answer("other", f"Another text from token {at + 1} on, as may be: {differ}.", at)
     if at >= min(len(one.tokens), len(two.tokens)):
         return _end_answer(one, two, at)
-    return _lawful(one, two, at) or _difference_answer(one, two, at, ours, theirs, names)
+    distribution = _distribution_answer(one, two, at)
+    return distribution or _difference_answer(one, two, at, events, other_events, names)
 
 
 def _as_far_as_both(one: View, two: View) -> tuple[View, View, bool]:
@@ -97,11 +96,10 @@ def _end_answer(one: View, two: View, at: int) -> Answer:
     )
 
 
-def _lawful(one: View, two: View, at: int) -> Answer | None:
+def _distribution_answer(one: View, two: View, at: int) -> Answer | None:
     """The answer if a rule keeps the distribution but not the tokens."""
-    views = (one, two)
-    rules = [(view.started.config if view.started else {}).get("speculation", {}) for view in views]
-    rule_names = [rule["verify"] for rule in rules if rule.get("verify") in DISTRIBUTION_RULES]
+    rules = [view.speculation.get("verify", "") for view in (one, two)]
+    rule_names = [rule for rule in rules if rule in DISTRIBUTION_RULES]
     if not rule_names:
         return None
     return Answer(
@@ -114,9 +112,14 @@ def _lawful(one: View, two: View, at: int) -> Answer | None:
 
 
 def _difference_answer(
-    one: View, two: View, at: int, ours: Sequence[Event], theirs: Sequence[Event], names: Any
+    one: View,
+    two: View,
+    at: int,
+    events: Sequence[Event],
+    other_events: Sequence[Event],
+    names: Any,
 ) -> Answer:
-    answer = tie_or_bug(one, two, at, (ours, theirs), names)
+    answer = tie_or_bug(one, two, at, (events, other_events), names)
     if answer is not None:
         return answer
     return Answer(
@@ -140,7 +143,3 @@ def _same_llm(one: RunStarted, two: RunStarted) -> bool:
         return first.is_same(replace(second, device=first.device))
     # Rounded weights have another fingerprint.
     return first.is_same(replace(second, dtype=first.dtype, device=first.device, fingerprint=""))
-
-
-def _join(words: list[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

@@ -1,7 +1,7 @@
 """Why a run was slower than plain decoding, and what to change.
 
 Pure: figures and the run's configuration in, a sentence or two out. Only fields that have an effect
-under that configuration are named (ui/form/menus.py knows the others).
+under that configuration are named (ui/form/menus.py lists the others).
 """
 
 from __future__ import annotations
@@ -92,8 +92,12 @@ def slower_because(
         f"the rest {mean.rest:.1f} ms)"
     )
     shared_by = f"schedule={schedule}" if schedule else f"pipeline={fields['pipeline']}"
-    remedy = _other_requests_words(shared_by) if others else _remedy(mean, stats, fields, rounds)
-    return f"{head}{cost}. {remedy}"
+    if not others:
+        return f"{head}{cost}. {_remedy(mean, stats, fields, rounds)}"
+    return (
+        f"{head}{cost}. The LLM served other requests meanwhile, which plain decoding was measured "
+        f"without: {shared_by} is for the tokens of all of them together."
+    )
 
 
 def pool_stats(runs: Sequence[RunStats]) -> RunStats:
@@ -120,13 +124,6 @@ def _mean(stats: RunStats, ratio: float, beside_others_ms: float) -> Round:
         hidden=hidden / rounds,
         verify=stats.verify_ms / rounds,
         plain=ratio * decode_ms / max(stats.num_new_tokens, 1),
-    )
-
-
-def _other_requests_words(shared_by: str) -> str:
-    return (
-        "The LLM served other requests meanwhile, which plain decoding was measured without: "
-        f"{shared_by} is for the tokens of all of them together."
     )
 
 
@@ -177,7 +174,7 @@ def _remedy(
 ) -> str:
     if stats.draft_acceptance_rate < FEW_ACCEPTED:
         return _advice("Few drafts are accepted", ["SSMs closer to this text", *_shorter(fields)])
-    # After useless drafts the largest part of a round's time, as its shares are shown.
+    # Drafts are accepted: the advice is about the part that takes most of a round's time.
     largest = max(mean.draft, mean.verify, mean.rest)
     dear_pass = mean.verify == largest and mean.verify >= 1.5 * mean.plain
     # Drafting beside the LLM's pass counts for both: such rounds are not compared.
@@ -189,7 +186,8 @@ def _remedy(
     if mean.draft == largest or (mean.draft >= AS_MUCH_AS * mean.ms and not dear_pass):
         dearest = "the LLM pass" if mean.verify == largest else "the rest"
         what = "most" if mean.draft == largest else f"nearly as much as {dearest}"
-        fewer = ["fewer drafters"] if len(fields["drafters"]) > 1 or _many(fields) else []
+        several = len(fields["drafters"]) > 1 or "all" in fields["drafters"]
+        fewer = ["fewer drafters"] if several else []
         advice = _advice(f"Drafting costs {what}", [*fewer, *_shorter(fields)])
         return f"{advice[:-1]}; it pays when the LLM is much larger than its SSMs."
     if dear_pass:
@@ -210,12 +208,7 @@ def _advice(what: str, ways: list[str]) -> str:
     return f"{what}: try {', or '.join(ways)}." if ways else f"{what}."
 
 
-def _many(fields: Mapping[str, Any]) -> bool:
-    """Whether there may be several drafters (`all` counts as several)."""
-    return "all" in fields["drafters"]
-
-
-def _deep(fields: Mapping[str, Any], length: int) -> int:
+def _possible_depth(fields: Mapping[str, Any], length: int) -> int:
     """The possible depth of a draft of `length` steps within its part of the node budget."""
     try:
         config = SpeculationConfig.from_plain(fields)
@@ -227,18 +220,16 @@ def _deep(fields: Mapping[str, Any], length: int) -> int:
     return max_draft_depth(config, names, length)
 
 
-def _asked_by(fields: Mapping[str, Any]) -> str:
+def _length_field(fields: Mapping[str, Any]) -> str:
     """The field that sets the length of drafts."""
-    set_by_user = length_policy(fields["length"]).set_by_user
-    return "speculation_length" if set_by_user else "max_speculation_length"
+    is_given = length_policy(fields["length"]).set_by_user
+    return "speculation_length" if is_given else "max_speculation_length"
 
 
 def _budget_limits(fields: Mapping[str, Any]) -> bool:
     """Whether the node budget limits the depth of drafts."""
-    if not length_policy(fields["length"]).set_by_user:
-        return True
     length = int(fields["speculation_length"])
-    return _deep(fields, length) < length
+    return not length_policy(fields["length"]).set_by_user or _possible_depth(fields, length) < length
 
 
 def _grows(nodes: object) -> bool:
@@ -252,9 +243,9 @@ def _shorter(fields: Mapping[str, Any]) -> list[str]:
     if "confidence_threshold" not in idle_fields(fields):
         ways.append("a higher confidence_threshold")
     is_given = length_policy(fields["length"]).set_by_user
-    name = _asked_by(fields)
+    name = _length_field(fields)
     length = int(fields[name])
-    deep = _deep(fields, length)
+    deep = _possible_depth(fields, length)
     auto_hint = "" if is_given else f" ({fields['length']} finds the rest)"
     if deep <= 1:
         # Drafts have one token already; with fewer nodes some drafter gets none.
@@ -277,7 +268,7 @@ def _smaller(fields: Mapping[str, Any]) -> list[str]:
     ways = ["a lower max_tree_nodes"] if _nodes(fields) > 1 else []
     if "vote_nodes" not in idle:
         ways.append("a lower vote_nodes")
-    reached = fields["expansion"][: _deep(fields, int(fields[_asked_by(fields)]))]
+    reached = fields["expansion"][: _possible_depth(fields, int(fields[_length_field(fields)]))]
     if "expansion" not in idle and any(int(width) > 1 for width in reached):
         ways.append("a narrower expansion")
     return ways if len(ways) > 1 else list(dict.fromkeys([*ways, *_shorter(fields)]))
@@ -288,7 +279,7 @@ def _lighter(fields: Mapping[str, Any]) -> list[str]:
     ways = []
     if length_policy(fields["length"]).set_by_user and not _only_lookups(fields):
         more = int(fields["speculation_length"]) + 1
-        if _deep(fields, more) == more:
+        if _possible_depth(fields, more) == more:
             ways.append("a longer speculation_length")
         elif _grows(fields["max_tree_nodes"]):
             ways.append(f"a larger max_tree_nodes than {fields['max_tree_nodes']}")

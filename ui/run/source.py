@@ -20,7 +20,7 @@ from core.events import Event, RunCancelled, RunCompleted, RunFailed, RunStarted
 
 __all__ = [
     "BaselineLog",
-    "HeldSource",
+    "MemorySource",
     "LiveSource",
     "RunLike",
     "Source",
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 KEPT_EVENTS = 2048
-"""Events of about 500 rounds: a lecture's longest run can be stepped through without the store."""
+"""Events of about 500 rounds: most runs can be stepped through without the store."""
 
 log = logging.getLogger(__name__)
 
@@ -120,61 +120,42 @@ class LiveSource:
         owner: str = "",
         begun: Callable[[str], None] | None = None,
     ) -> None:
-        """Without a store all events stay in memory. `begun` is called with the run's id
-        once its start is recorded; it must not block."""
-        self._store, self._owner, self._begun = store, owner, begun
+        """Without a store all events stay in memory. `owner`: the key of the visitor whose run it
+        is. `begun` is called with the run's id once its start is recorded; it must not block."""
+        self._store, self.owner, self._begun = store, owner, begun
         self._run: RunLike | None = None
-        self._run_id = ""
-        self.prompt = ""
-        self._kept: deque[Event] = deque(maxlen=None if store is None else KEPT_EVENTS)
-        self._count = 0
-        self._done = False
+        self.run_id = self.prompt = ""
+        self._buffer: deque[Event] = deque(maxlen=None if store is None else KEPT_EVENTS)
+        self.count = 0
+        self.done = False
         self._news = threading.Condition()
 
     def attach(self, run: RunLike) -> None:
         """Sets the run whose events are taken; it may have begun already."""
         with self._news:
-            self._run_id = run.run_id
+            self.run_id = run.run_id
             # No reference after the end: it would keep models in memory that were swapped out.
-            self._run = None if self._done else run
+            self._run = None if self.done else run
 
     def take(self, event: Event) -> None:
         """For the worker's thread: record and keep one event. Never blocks on disk."""
         # Recorded before it is counted: what a page has drawn is in the store's queue already.
         if self._store is not None:
-            self._store.record(event, self._owner)
+            self._store.record(event, self.owner)
         if self._begun is not None and isinstance(event, RunStarted):
             self._begun(event.run_id)
         with self._news:
-            self._run_id = event.run_id
-            self._kept.append(event)
-            self._count += 1
-            self._done = ends(event)
+            self.run_id = event.run_id
+            self._buffer.append(event)
+            self.count += 1
+            self.done = ends(event)
             self._news.notify_all()
             run = self._run
-            if self._done:
+            if self.done:
                 self._run = None
         if run is not None:
-            # Empties the run's mailbox: its events were all seen by the tap, and nothing else reads
-            # it.
+            # Empties the run's own queue of events, which nothing else reads.
             run.poll(0.0)
-
-    @property
-    def run_id(self) -> str:
-        return self._run_id
-
-    @property
-    def owner(self) -> str:
-        """The key of the visitor whose run it is."""
-        return self._owner
-
-    @property
-    def count(self) -> int:
-        return self._count
-
-    @property
-    def done(self) -> bool:
-        return self._done
 
     @property
     def place(self) -> int:
@@ -183,20 +164,20 @@ class LiveSource:
 
     def events(self, first: int, end: int) -> tuple[Event, ...]:
         with self._news:
-            # `_kept` has events number count - len(_kept) to count - 1.
-            end = min(end, self._count)
-            start = self._count - len(self._kept)
+            # `_buffer` has the events from count - len(_buffer) to count - 1.
+            end = min(end, self.count)
+            start = self.count - len(self._buffer)
             if first >= start:
-                return tuple(self._kept[i - start] for i in range(first, end))
+                return tuple(self._buffer[i - start] for i in range(first, end))
         return _read_back(self._store, self.run_id, first, end) if self._store is not None else ()
 
     def wait(self, count: int, timeout: float) -> None:
         with self._news:
-            self._news.wait_for(lambda: self._count > count or self._done, timeout)
+            self._news.wait_for(lambda: self.count > count or self.done, timeout)
 
     def wait_done(self, timeout: float) -> None:
         with self._news:
-            self._news.wait_for(lambda: self._done, timeout)
+            self._news.wait_for(lambda: self.done, timeout)
 
     def cancel(self) -> None:
         run = self._run
@@ -204,7 +185,7 @@ class LiveSource:
             run.cancel()
 
 
-class HeldSource:
+class MemorySource:
     """A past run with all its events in memory."""
 
     def __init__(self, events: Sequence[Event], run_id: str) -> None:
@@ -230,7 +211,7 @@ class HeldSource:
         """No effect."""
 
 
-class StoredSource(HeldSource):
+class StoredSource(MemorySource):
     """A past run, read from the store when it is opened."""
 
     def __init__(self, store: StoreLike, run_id: str) -> None:

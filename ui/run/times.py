@@ -1,6 +1,6 @@
 """How a round's milliseconds are divided: what a length policy predicts, and the stages' shares.
 
-Pure: knows spans and events, no View.
+Pure: spans and events in, milliseconds out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""A round's tree as nodes to draw, at every stage of the round. Knows events, no Gradio.
+"""A round's tree as nodes to draw, at every stage of the round: events in, plain JSON
+out.
 
 Before drafts are combined the picture shows their union, so that stepping shows each drafter's
 branches before nodes are dropped.
@@ -9,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from core.config.mechanisms import is_model_free
 from core.events import Combined, DraftRecord, ProposalRecord, Verified
-from ui.run.fused import trunk_of
 from ui.run.probabilities import rounded_probability
 from ui.run.view import Detail
 
-__all__ = ["drafts_apart", "dropped_values", "places", "tree_nodes"]
+__all__ = ["drafts_apart", "dropped_values", "places", "tree_nodes", "trunk_of"]
 
 
 def tree_nodes(detail: Detail, drafters: tuple[str, ...]) -> dict[str, Any]:
@@ -22,9 +23,26 @@ def tree_nodes(detail: Detail, drafters: tuple[str, ...]) -> dict[str, Any]:
     also whose token it is and whether it is in the trunk."""
     index = {name: str(i) for i, name in enumerate(drafters)}
     if detail.combined:
-        nodes = _node_values(detail.combined, detail.verified, index)
-        return _with_origins(nodes, detail.combined, trunk_of(detail), index)
-    return _laid_over(detail.drafted.drafts, index) if detail.drafted else {}
+        nodes, trunk = _node_values(detail.combined, detail.verified, index), trunk_of(detail)
+        for node, origin in enumerate(detail.combined.origins):
+            nodes[str(node)] |= {"origin": index.get(origin, "-1"), "trunk": node in trunk}
+        return nodes
+    return _union_of(detail.drafted.drafts, index) if detail.drafted else {}
+
+
+def trunk_of(detail: Detail) -> frozenset[int]:
+    """The trunk's nodes: those that every SSM of the round drafted or was fed. A token beside the
+    trunk cannot come from the SSM whose token is in the trunk at that place."""
+    tree, drafted = detail.combined, detail.drafted
+    if tree is None or drafted is None or not tree.origins:
+        return frozenset()
+    drafters = {one.drafter for one in drafted.drafts if one.spans}
+    together = {name for name in drafters if not is_model_free(name)}
+    return frozenset(
+        node
+        for node, offered in enumerate(tree.proposals)
+        if together and together <= {proposal.drafter for proposal in offered}
+    )
 
 
 def _node_values(tree: Combined, verdict: Verified | None, index: dict[str, str]) -> dict[str, Any]:
@@ -41,14 +59,6 @@ def _node_values(tree: Combined, verdict: Verified | None, index: dict[str, str]
         }
         for n in range(len(tree.token_ids))
     }
-
-
-def _with_origins(
-    nodes: dict[str, Any], tree: Combined, trunk: frozenset[int], index: dict[str, str]
-) -> dict[str, Any]:
-    for node, whose in enumerate(tree.origins):
-        nodes[str(node)] |= {"origin": index.get(whose, "-1"), "trunk": node in trunk}
-    return nodes
 
 
 def _proposers(proposals: tuple[ProposalRecord, ...], index: dict[str, str]) -> dict[str, Any]:
@@ -68,7 +78,7 @@ def _proposers(proposals: tuple[ProposalRecord, ...], index: dict[str, str]) -> 
     return by
 
 
-def _laid_over(drafts: tuple[DraftRecord, ...], index: dict[str, str]) -> dict[str, Any]:
+def _union_of(drafts: tuple[DraftRecord, ...], index: dict[str, str]) -> dict[str, Any]:
     """The union of the drafts before nodes are dropped; no outcome, no LLM probability."""
     nodes: dict[str, Any] = {}
     # (node above, token) -> node: equal tokens after the same node are one node, as in a trie.
@@ -100,25 +110,21 @@ def _pending_node(draft: DraftRecord, j: int, above: int) -> dict[str, Any]:
 
 def places(detail: Detail, drafter: str) -> Mapping[int, int]:
     """Index in the drafter's draft -> node of the combined tree, by walking both from the root."""
-    draft = _draft_of(detail, drafter)
+    drafts = detail.drafted.drafts if detail.drafted else ()
+    draft = next((one for one in drafts if one.drafter == drafter), None)
     if draft is None or detail.combined is None:
         return {}
     tree = detail.combined
-    gone = {j for name, j in tree.dropped if name == drafter}
+    dropped = {j for name, j in tree.dropped if name == drafter}
     nodes = {(tree.parents[n], tree.token_ids[n]): n for n in range(len(tree.token_ids))}
     node_numbers: dict[int, int] = {}
     for j, token_id in enumerate(draft.token_ids):
         parent = draft.parents[j]
         # -2 is no node's parent, so descendants of a dropped token are never found in the tree.
         above = -1 if parent < 0 else node_numbers.get(parent, -2)
-        if j not in gone and (above, token_id) in nodes:
+        if j not in dropped and (above, token_id) in nodes:
             node_numbers[j] = nodes[above, token_id]
     return node_numbers
-
-
-def _draft_of(detail: Detail, drafter: str) -> DraftRecord | None:
-    drafts = detail.drafted.drafts if detail.drafted else ()
-    return next((draft for draft in drafts if draft.drafter == drafter), None)
 
 
 def drafts_apart(detail: Detail, drafters: tuple[str, ...]) -> dict[str, Any]:
@@ -156,8 +162,8 @@ def dropped_values(detail: Detail, drafters: tuple[str, ...], root_text: str) ->
     values: dict[str, Any] = {}
     for draft in detail.drafted.drafts:
         place: dict[int, str] = {j: str(n) for j, n in places(detail, draft.drafter).items()}
-        gone = {j for name, j in tree.dropped if name == draft.drafter}
-        for j in sorted(gone):
+        dropped = {j for name, j in tree.dropped if name == draft.drafter}
+        for j in sorted(dropped):
             parent = draft.parents[j]
             # In draft order parents come first, so `place` has the parent already.
             above = "-1" if parent < 0 else place.get(parent, "-1")
@@ -166,7 +172,12 @@ def dropped_values(detail: Detail, drafters: tuple[str, ...], root_text: str) ->
             mass = masses.get((draft.drafter, j))
             text = root_text if parent < 0 else draft.texts[parent]
             entry = values.setdefault(key, _dropped_value(draft, j, above, text, mass))
-            entry["by"].setdefault(index.get(draft.drafter, "-1"), _proposal_value(draft, j))
+            proposal = {
+                "score": rounded_probability(draft.scores[j]),
+                "q": rounded_probability(draft.qs[j]),
+                "n": 1,
+            }
+            entry["by"].setdefault(index.get(draft.drafter, "-1"), proposal)
     return values
 
 
@@ -181,12 +192,4 @@ def _dropped_value(
         "parent_text": parent_text,
         "mass": None if mass is None else round(mass, 4),
         "by": {},
-    }
-
-
-def _proposal_value(draft: DraftRecord, j: int) -> dict[str, Any]:
-    return {
-        "score": rounded_probability(draft.scores[j]),
-        "q": rounded_probability(draft.qs[j]),
-        "n": 1,
     }

@@ -2,12 +2,11 @@
 
 Each function's docstring describes its picture's value; the components only draw it. Dicts are
 keyed by token, node or round, never lists: Gradio's stream diff is wrong for lists inside lists and
-expensive for sliding ones. Every call makes new objects. Knows no Gradio.
+expensive for sliding ones. Every call makes new objects.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -17,16 +16,16 @@ from ui.run.charts import drafters_value, lengths_value, timeline_value
 from ui.run.explain import bars, explain
 from ui.run.frame import Baseline, Before, Frame
 from ui.run.opening import OPENING
+from ui.run.pipeline_notes import is_fault
 from ui.run.probabilities import probability_words, rounded_probability
 from ui.run.race import place_value, race_value
 from ui.run.routes import drafting_ssms, route_in_short, routing_value
-from ui.run.switching import is_fault
 from ui.run.trees import drafts_apart, dropped_values, tree_nodes
-from ui.run.view import Detail, RoundView, TokenView, View
+from ui.run.view import Detail, TokenView, View
 from ui.run.votes import proposals_value, vote_in_short
 from ui.words.spreads import is_slower
 
-__all__ = ["PICTURES", "PictureMaker", "chosen_words", "picture_values"]
+__all__ = ["PICTURES", "PictureMaker", "selected_round_words", "picture_values"]
 
 Value = dict[str, Any]
 
@@ -87,7 +86,7 @@ class PictureMaker:
 
     def __init__(self) -> None:
         self._charts: dict[str, Value] = {}
-        self._made_at = float("-inf")
+        self._charts_at = float("-inf")
         self._selected = -1
 
     def values(
@@ -98,11 +97,11 @@ class PictureMaker:
         pinned_moved = frame.pinned and frame.selected_round != self._selected
         # A round that was pinned is drawn at once: a visitor clicked it and waits.
         rushing = frame.mode == "full" and not frame.is_complete and same_run and not pinned_moved
-        charts = self._charts if rushing and now - self._made_at < CHART_S else None
+        charts = self._charts if rushing and now - self._charts_at < CHART_S else None
         values = picture_values(frame, baseline, charts, before)
         if charts is None:
             self._charts = {name: values[name] for name in CHARTS}
-            self._made_at, self._selected = now, frame.selected_round
+            self._charts_at, self._selected = now, frame.selected_round
         return values
 
 
@@ -129,25 +128,20 @@ def strip_value(frame: Frame, cache: dict[int, Value] | None = None) -> Value:
             else _cached_token(token, cache)
             for i, token in enumerate(view.tokens[first:])
         },
-        **chosen_words(frame),
+        **selected_round_words(frame),
         "pinned": frame.pinned,
         "done": frame.is_complete,
         "notes": {
-            str(line.number): " ".join(notes)
+            str(line.number): " ".join(faults)
             for line in view.rounds
-            if (notes := _fault_notes(line))
+            if (faults := [note for note in line.notes if is_fault(note)])
         },
     }
 
 
-def chosen_words(frame: Frame) -> Value:
+def selected_round_words(frame: Frame) -> Value:
     """The text's fields that depend on the selected round: which SSMs a rule chose, and why."""
     return {**place_value(frame), "said": route_in_short(frame)}
-
-
-def _fault_notes(line: RoundView) -> list[str]:
-    """The notes of a round that report a fault (not trials of `auto`, nor that a run is alone)."""
-    return [note for note in line.notes if is_fault(note)]
 
 
 def _cached_token(token: TokenView, cache: dict[int, Value] | None) -> Value:
@@ -192,8 +186,7 @@ def figures_value(
     }
     for name in FIGURES:
         values[name] = getattr(stats, name) if any_yet else None
-    config = view.started.config if view.started else {}
-    values["max_new_tokens"] = config.get("sampling", {}).get("max_new_tokens")
+    values["max_new_tokens"] = view.sampling.get("max_new_tokens")
     values["finish_reason"] = "" if frame.run_id == OPENING else view.finish_reason
     # Plain decoding has no speed-up over itself.
     compared = (
@@ -202,7 +195,7 @@ def figures_value(
     ratio = compared.speed_up(stats.tokens_per_second) if compared else None
     values["speedup"] = ratio.value if ratio else None
     values["slower"] = ratio is not None and is_slower(ratio)
-    # Without its speed-up: one sample of the run before says nothing beside blocks of this one.
+    # Without its speed-up: one sample cannot be compared with blocks of this run.
     values["before"] = {name: getattr(before.stats, name) for name in FIGURES} if before else {}
     return {**values, **race_value(frame, baseline)}
 
@@ -210,9 +203,8 @@ def figures_value(
 def _is_unmeasured(frame: Frame, baseline: Baseline | None) -> bool:
     """Whether a speed-up would be one of some seconds of a run that goes on, or of the first of
     its blocks."""
-    blocks = baseline.blocks if baseline else ()
-    under_way = frame.view.state == "running" and not frame.is_complete
-    return frame.measuring or (under_way and not blocks)
+    running = frame.view.state == "running" and not frame.is_complete
+    return frame.measuring or (running and not (baseline and baseline.blocks))
 
 
 def _state(frame: Frame) -> str:
@@ -259,7 +251,7 @@ def tree_value(frame: Frame) -> Value:
         "drafts": {},
         "own": None,
         "dropped": {},
-        "words": asdict(combine_rule(rule).words) if (rule := _rule(detail)) else {},
+        "words": {},
         "node": frame.node,
         "committed": None,
         "why": "",
@@ -267,6 +259,8 @@ def tree_value(frame: Frame) -> Value:
     }
     if detail is None:
         return value
+    if detail.combined:
+        value["words"] = asdict(combine_rule(detail.combined.rule).words)
     value["nodes"] = tree_nodes(detail, view.drafters)
     value["drafts"] = drafts_apart(detail, view.drafters)
     value["dropped"] = dropped_values(detail, view.drafters, value["root"]["t"])
@@ -275,7 +269,7 @@ def tree_value(frame: Frame) -> Value:
     verdict = detail.verified
     why = ""
     if verdict and verdict.own_kind == "recovered":
-        why = explain(detail, None, view.letters, _sampling(view)).sentence
+        why = explain(detail, None, view.letters, view.sampling).sentence
     value["why"] = " ".join(filter(None, (vote_in_short(detail), why)))
     if verdict and verdict.own_token_id is not None:
         value["own"] = {
@@ -287,10 +281,6 @@ def tree_value(frame: Frame) -> Value:
             "after": verdict.path[-1] if verdict.path else -1,
         }
     return value
-
-
-def _rule(detail: Detail | None) -> str:
-    return detail.combined.rule if detail and detail.combined else ""
 
 
 def _root(view: View, detail: Detail | None) -> Value:
@@ -320,7 +310,7 @@ def _template(view: View) -> Value:
 def inspector_value(frame: Frame) -> Value:
     """One node explained: the distributions it was chosen from, and the verdict in a sentence."""
     view, detail = frame.view, frame.detail
-    explanation = explain(detail, frame.node, view.letters, _sampling(view))
+    explanation = explain(detail, frame.node, view.letters, view.sampling)
     return {
         "run": view.run_id,
         "round": frame.selected_round,
@@ -333,14 +323,5 @@ def inspector_value(frame: Frame) -> Value:
         "id": explanation.token_id,
         "parent_t": explanation.parent_text,
         "bars": bars(detail, explanation, view.drafters),
-        "meant": probability_words(_config(view)),
+        "meant": probability_words(view.config),
     }
-
-
-def _config(view: View) -> Mapping[str, Any]:
-    return view.started.config if view.started else {}
-
-
-def _sampling(view: View) -> Mapping[str, Any]:
-    sampling: Mapping[str, Any] = _config(view).get("sampling", {})
-    return sampling

@@ -1,7 +1,7 @@
 """View: the page's state of a run, and `reduce_all(events, view)`, the only way to make one.
 
 Pure: live play, replay of a stored run and a report reduce the same events by the same function
-(law 6). Knows nothing of Gradio, of time or of the selection. A View has every token and one short
+(law 6), whatever the time and the selection. A View has every token and one short
 line per round, but only the two latest rounds in full: their trees and top-k lists are most of a
 run's data, and older ones are read again from the events on demand (ui/run/source.py).
 """
@@ -9,7 +9,7 @@ run's data, and older ones are read again from the events on demand (ui/run/sour
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -39,17 +39,19 @@ from ui.run.times import RoundTime, add_spans, time_of
 __all__ = [
     "STAGES",
     "Detail",
+    "RoundEvent",
     "RoundView",
     "TokenView",
     "View",
     "detail_of",
-    "reduce",
     "reduce_all",
 ]
 
 READABLE_DEPTH = 6
 READABLE_NODES = 24
 STAGES = ("draft", "combine", "verify", "commit")
+RoundEvent = Drafted | Combined | Verified | RoundCompleted
+"""The events of a round, one at the end of each of STAGES."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +140,7 @@ class Detail:
     @property
     def stage(self) -> str:
         events = (self.drafted, self.combined, self.verified, self.completed)
-        past_stages = [
-            name for name, event in zip(STAGES, events, strict=True) if event is not None
-        ]
+        past_stages = [name for name, event in zip(STAGES, events, strict=True) if event]
         return past_stages[-1] if past_stages else STAGES[0]
 
 
@@ -176,6 +176,23 @@ class View:
         return self.started.drafters if self.started else ()
 
     @property
+    def config(self) -> Mapping[str, Any]:
+        """The request's fields as the run resolved them; empty before its start."""
+        return self.started.config if self.started else {}
+
+    @property
+    def speculation(self) -> Mapping[str, Any]:
+        """The fields of its SpeculationConfig."""
+        fields: Mapping[str, Any] = self.config.get("speculation", {})
+        return fields
+
+    @property
+    def sampling(self) -> Mapping[str, Any]:
+        """The fields of its SamplingParams."""
+        fields: Mapping[str, Any] = self.config.get("sampling", {})
+        return fields
+
+    @property
     def slots(self) -> dict[str, int]:
         """The slot of each of the run's drafters, in their order."""
         return slots_of(self.drafters, self.started.models if self.started else ())
@@ -204,14 +221,10 @@ class View:
         return tuple(token.token_id for token in self.tokens)
 
 
-def reduce(view: View, event: Event) -> View:
-    """The view after `event`; `view` itself never changes."""
-    return reduce_all((event,), view)
-
-
 def reduce_all(events: Iterable[Event], view: View | None = None) -> View:
-    """`reduce` over many events, from `view` or from nothing. Data that grows with a run is copied
-    once for all of them: a page reduces hundreds at a time while the engine waits for the GIL."""
+    """The view after `events`, from `view`, which never changes, or from nothing. Data that grows
+    with a run is copied once for all of them: a page reduces hundreds at a time while the engine
+    waits for the GIL."""
     run = _ViewBuilder(view or View())
     for event in events:
         run.take(event)
@@ -222,15 +235,12 @@ def detail_of(events: Iterable[Event], number: int) -> Detail | None:
     """Round `number` from `events`; None if none of its events is there."""
     detail = Detail(number)
     for event in events:
-        if (
-            isinstance(event, (Drafted, Combined, Verified, RoundCompleted))
-            and event.round == number
-        ):
+        if isinstance(event, RoundEvent) and event.round == number:
             detail = detail_with(detail, event)
     return None if detail == Detail(number) else detail
 
 
-def detail_with(detail: Detail, event: Drafted | Combined | Verified | RoundCompleted) -> Detail:
+def detail_with(detail: Detail, event: RoundEvent) -> Detail:
     """`detail` with another event of its round."""
     if isinstance(event, Drafted):
         return replace(detail, drafted=event)
@@ -250,12 +260,12 @@ class _ViewBuilder:
         self._tokens, self._rounds = list(view.tokens), list(view.rounds)
         self._current, self._last, self._share = view.current, view.last, view.share
         self._round_end_ms: float | None = None
-        self._told: dict[str, Any] = {}
+        self._fields: dict[str, Any] = {}
 
     def take(self, event: Event) -> None:
         """Updates the state by one event."""
         self._fold.observe(event)
-        self._told["seq"] = event.seq
+        self._fields["seq"] = event.seq
         if isinstance(event, RunStarted):
             self._view = replace(self._view, started=event, state="running")
         elif isinstance(event, (Drafted, Combined, Verified)):
@@ -263,11 +273,11 @@ class _ViewBuilder:
         elif isinstance(event, RoundCompleted):
             self._after_round(event)
         else:
-            self._told |= _end_fields(event)
+            self._fields |= _end_fields(event)
 
     def view(self) -> View:
         """The resulting View. Figures are computed once, since only rounds change them."""
-        fields = self._told
+        fields = self._fields
         if self._round_end_ms is not None:
             # The figures in the run's last event override those computed here.
             fields = {"stats": self._fold.stats(self._round_end_ms)} | fields
@@ -283,8 +293,8 @@ class _ViewBuilder:
         )
 
     def _open(self, number: int) -> Detail:
-        same = self._current is not None and self._current.round == number
-        return self._current if same and self._current else Detail(number)
+        current = self._current
+        return current if current and current.round == number else Detail(number)
 
     def _after_round(self, event: RoundCompleted) -> None:
         self._current = self._last = detail = detail_with(self._open(event.round), event)
@@ -382,9 +392,9 @@ def _new_tokens(
         if verdict and tree and i < event.num_accepted:
             node = verdict.path[i]
             kind, probability = "accepted", verdict.llm_probabilities[node]
-            whose = tree.drafters_of(node)
+            proposers = tree.drafters_of(node)
             # Reversed, so that of two proposals by one drafter the first stays in the dict.
-            offered = (p for p in reversed(tree.proposals[node]) if p.drafter in whose)
+            offered = (p for p in reversed(tree.proposals[node]) if p.drafter in proposers)
             firsts = {index.get(p.drafter, -1): p.score for p in offered}
             scores = tuple(sorted(firsts.items()))
         elif verdict:

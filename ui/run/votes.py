@@ -16,18 +16,18 @@ from core.config.mechanisms import combine_rule, is_model_free, length_policy
 from core.events import Combined, DraftRecord
 from ui.run.budget import nodeless
 from ui.run.charts import LIVE_ROUNDS, drafters_value
-from ui.run.decided import (
-    deciding_masses,
-    draft_paths,
-    dropped_choice,
-    winner_reasons,
-)
 from ui.run.explain import percent
 from ui.run.frame import Frame
 from ui.run.listed import join_names
 from ui.run.probabilities import rounded_probability
 from ui.run.trees import places
 from ui.run.view import Detail, RoundView, View
+from ui.run.vote_reasons import (
+    deciding_masses,
+    draft_paths,
+    dropped_choice,
+    winner_reasons,
+)
 
 __all__ = ["helped_words", "proposals_value", "vote_in_short", "vote_sentence"]
 
@@ -63,8 +63,8 @@ def proposals_value(frame: Frame) -> Value:
         "after": _by_index(completed.weights if completed and weighed else {}, index),
         "winner": index.get(tree.winner, "") if tree else "",
         "kept": _kept_counts(tree, drafts),
-        "nodeless": _undrafted(view, detail, drafts)
-        | _nodeless(view, drafts)
+        "nodeless": _undrafted(view, detail, index)
+        | _nodeless(view, drafts, index)
         | _left_out(detail, index),
         "sentence": vote_sentence(view, detail),
         # At the end only: a sentence that comes while a run is live would move what is below it.
@@ -77,30 +77,27 @@ def proposals_value(frame: Frame) -> Value:
     }
 
 
-def _nodeless(view: View, drafts: tuple[DraftRecord, ...]) -> Value:
+def _nodeless(view: View, drafts: tuple[DraftRecord, ...], index: Mapping[str, str]) -> Value:
     """Drafters without a node of the budget: why their rows are empty."""
     drafted = {draft.drafter for draft in drafts}
-    index = {name: str(i) for i, name in enumerate(view.drafters)}
-    config = view.started.config["speculation"] if view.started else {}
-    nodes = config.get("max_tree_nodes")
+    nodes = view.speculation.get("max_tree_nodes")
     why = f"no node for it: max_tree_nodes is {nodes}, for {len(view.drafters)} drafters"
     return {index[name]: why for name in nodeless(view) if name not in drafted}
 
 
-def _undrafted(view: View, detail: Detail | None, drafts: tuple[DraftRecord, ...]) -> Value:
+def _undrafted(view: View, detail: Detail | None, index: Mapping[str, str]) -> Value:
     """Drafters without a draft in a round, where `goodput` chooses among them or a lookup found
     nothing."""
     if detail is None or detail.drafted is None:
         return {}
-    config = view.started.config["speculation"] if view.started else {}
-    chooses = length_policy(config.get("length", "fixed")).chooses_drafters
-    drafted = {draft.drafter: bool(draft.token_ids) for draft in drafts}
+    chooses = length_policy(view.speculation.get("length", "fixed")).chooses_drafters
+    drafted = {draft.drafter: bool(draft.token_ids) for draft in detail.drafted.drafts}
     reasons: Value = {}
-    for i, name in enumerate(view.drafters):
+    for name, key in index.items():
         if name not in drafted and chooses:
-            reasons[str(i)] = "not chosen to draft"
+            reasons[key] = "not chosen to draft"
         elif not drafted.get(name, True) and is_model_free(name):
-            reasons[str(i)] = "found nothing to repeat"
+            reasons[key] = "found nothing to repeat"
     return reasons
 
 
@@ -112,8 +109,7 @@ def _left_out(detail: Detail | None, index: Mapping[str, str]) -> Value:
 
 
 def _rule(view: View) -> str:
-    config = view.started.config if view.started else {}
-    return str(config.get("speculation", {}).get("combine", "union")) if view.drafters else ""
+    return str(view.speculation.get("combine", "union")) if view.drafters else ""
 
 
 def _by_index(
@@ -141,7 +137,9 @@ def _row(draft: DraftRecord, detail: Detail, means: Mapping[tuple[int, ...], flo
             "score": rounded_probability(draft.scores[j]),
             "q": rounded_probability(draft.qs[j]),
             "rank": draft.ranks[j],
-            "accepted": verdict is not None and j in nodes and _is_accepted(verdict, nodes[j]),
+            "accepted": verdict is not None
+            and j in nodes
+            and verdict.outcomes[nodes[j]] == "accepted",
             "in_tree": j in nodes or tree is None,
             "node": nodes.get(j, -1),
             # In fused drafts rank > 0: a token of the trunk that this SSM was only fed.
@@ -150,10 +148,6 @@ def _row(draft: DraftRecord, detail: Detail, means: Mapping[tuple[int, ...], flo
         }
         for j in range(len(draft.token_ids))
     }
-
-
-def _is_accepted(verdict: Any, node: int) -> bool:
-    return bool(verdict.outcomes[node] == "accepted")
 
 
 def _masses(tree: Combined, drafter: str, nodes: Mapping[int, int]) -> dict[int, float]:
@@ -239,20 +233,17 @@ def vote_sentence(view: View, detail: Detail | None) -> str:
     if not drafting:
         return "Nothing was drafted in this round: there was nothing to weigh."
     line = next((line for line in reversed(view.rounds) if line.number == detail.round), None)
-    parts = _sentences(tree, drafting, drafts)
-    parts += filter(None, [dropped_choice(tree, drafts, detail.verified)])
-    if combine_rule(tree.rule).chains and line and detail.verified:
-        parts += _came_of(view, detail, line)
-    elif detail.verified and _rewards(view) == "full_information":
-        parts += _learnt(view, detail, tree)
-    return " ".join(parts)
-
-
-def _sentences(tree: Combined, drafting: list[str], drafts: tuple[DraftRecord, ...]) -> list[str]:
     rule = combine_rule(tree.rule)
     if rule.chains:
-        return _vote_words(tree, drafting, drafts)
-    return _pool_words(tree, drafting) if rule.pooled else _tree_vote_words(tree, drafts)
+        parts = _vote_words(tree, drafting, drafts)
+    else:
+        parts = _pool_words(tree, drafting) if rule.pooled else _tree_vote_words(tree, drafts)
+    parts += filter(None, [dropped_choice(tree, drafts, detail.verified)])
+    if rule.chains and line and detail.verified:
+        parts += _reward_words(view, detail, line)
+    elif detail.verified and view.speculation.get("weights") == "full_information":
+        parts += _weight_words(view, detail, tree)
+    return " ".join(parts)
 
 
 def _vote_words(tree: Combined, drafting: list[str], drafts: tuple[DraftRecord, ...]) -> list[str]:
@@ -301,12 +292,7 @@ def _was(count: int) -> str:
     return "was" if count == 1 else "were"
 
 
-def _rewards(view: View) -> str:
-    config = view.started.config if view.started else {}
-    return str(config.get("speculation", {}).get("weights", ""))
-
-
-def _came_of(view: View, detail: Detail, line: RoundView) -> list[str]:
+def _reward_words(view: View, detail: Detail, line: RoundView) -> list[str]:
     """How much of the winner's sequence was accepted, and how that changed its weight."""
     tree, verdict = detail.combined, detail.verified
     if tree is None or verdict is None or not line.winner:
@@ -315,21 +301,18 @@ def _came_of(view: View, detail: Detail, line: RoundView) -> list[str]:
     accepted = f"{num_accepted} of its {drafted} tokens {_was(num_accepted)} accepted"
     if drafted == 1:
         accepted = f"Its only token was {'accepted' if num_accepted else 'rejected'}"
-    if _rewards(view) != "paper" or detail.completed is None:
-        return [f"{accepted}.", *_learnt(view, detail, tree)]
+    if view.speculation.get("weights") != "paper" or detail.completed is None:
+        return [f"{accepted}.", *_weight_words(view, detail, tree)]
     before = tree.weights.get(line.winner, 0.0)
     after = detail.completed.weights.get(line.winner, before)
-    carried = view.started and view.started.config["speculation"].get("carry_over")
+    carried = view.speculation.get("carry_over")
     if not line.votes and not carried:
         return [f"{accepted}; the first vote is judged against nothing, the weights stay."]
-    # What mean was carried over from earlier runs is not known here.
+    # A mean that was carried over from earlier runs is not recorded.
     mean = "" if carried else f", {_against(line)}"
-    return [f"{accepted} ({percent(line.share)}){mean}: {_rescaled_words(before, after)}."]
-
-
-def _rescaled_words(before: float, after: float) -> str:
-    """The weight's change by a step of `eta`; rescaling to mean 1 makes it smaller."""
-    return f"{_change_words('its weight', before, after)}, after all are rescaled to mean 1"
+    # Rescaling makes the change smaller than a step of `eta`.
+    change = f"{_change_words('its weight', before, after)}, after all are rescaled to mean 1"
+    return [f"{accepted} ({percent(line.share)}){mean}: {change}."]
 
 
 def _against(line: RoundView) -> str:
@@ -339,7 +322,7 @@ def _against(line: RoundView) -> str:
     return f"{'above' if line.share > line.mean_share else 'below'} {mean}"
 
 
-def _learnt(view: View, detail: Detail, tree: Combined) -> list[str]:
+def _weight_words(view: View, detail: Detail, tree: Combined) -> list[str]:
     """`full_information`: how the tokens committed before this vote changed the weights."""
     earlier = (x for x in reversed(view.rounds) if x.number < detail.round and x.weights)
     last = next(earlier, None)

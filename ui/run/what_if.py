@@ -3,7 +3,7 @@
 Pure, and a model, so the page says "predicted". A draft of k tokens, each accepted with probability
 a if all before it were, gives 1 + a + ... + a^k tokens a pass (Leviathan et al. 2023, equation 1),
 for k drafting steps, one pass of the LLM, one round trip, and what the round costs besides.
-`assets/what_if.js` has the same formula, which a test compares.
+The formula is in `assets/what_if.js`; a test compares it with one in Python.
 
 Its uncertainty is that of the run: the rounds are resampled, and each resample takes the speed-up
 of one of the blocks. So a prediction has a range as a measured speed-up has one.
@@ -11,7 +11,6 @@ of one of the blocks. So a prediction has a range as a measured speed-up has one
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,42 +21,12 @@ from ui.run.frame import Baseline, Frame
 from ui.run.times import stage_times
 from ui.run.view import RoundView
 
-__all__ = ["LONGEST", "RoundCost", "expected_tokens", "predicted_speedup", "what_if_value"]
+__all__ = ["LONGEST", "what_if_value"]
 
 LONGEST = 16
 """The deepest draft that is predicted."""
 RESAMPLES = 100
 DIGITS = 4
-
-
-@dataclass(frozen=True, slots=True)
-class RoundCost:
-    """Milliseconds: `step_ms` of drafting one token, `pass_ms` of the LLM over a tree, `plain_ms`
-    over one token, `other_ms` of the rest of a round, `trip_ms` of a round trip to the drafters."""
-
-    step_ms: float
-    pass_ms: float
-    plain_ms: float
-    other_ms: float = 0.0
-    trip_ms: float = 0.0
-
-
-def expected_tokens(acceptance: float, length: int) -> float:
-    """Tokens per pass with drafts of `length` tokens, each accepted with this probability."""
-    return sum(acceptance**i for i in range(length + 1))
-
-
-def predicted_speedup(
-    cost: RoundCost, acceptance: float, length: int, llm_size: float = 1.0
-) -> float:
-    """Against plain decoding; `llm_size`: passes of the LLM take so many times as long."""
-    if length == 0:
-        return 1.0
-    pass_ms = llm_size * cost.pass_ms
-    round_ms = length * cost.step_ms + pass_ms + cost.other_ms + cost.trip_ms
-    # A round takes at least the time of a plain pass; two noisy times may say something else.
-    plain_rounds = max(1.0, round_ms / (llm_size * cost.plain_ms))
-    return expected_tokens(acceptance, length) / plain_rounds
 
 
 def what_if_value(frame: Frame, baseline: Baseline | None) -> dict[str, Any]:
@@ -76,7 +45,7 @@ def what_if_value(frame: Frame, baseline: Baseline | None) -> dict[str, Any]:
     pass_ms, draft_ms = stats.verify_ms / rounds, stats.draft_ms / rounds
     round_ms = 1000 * stats.num_new_tokens / stats.tokens_per_second / rounds
     ratio = baseline.speed_up(stats.tokens_per_second) if baseline else None
-    # Each round ends in a rejection but where its whole draft was accepted.
+    # A round ends in a rejection unless its whole draft was accepted.
     ends = sum(line.accepted < line.depth for line in frame.view.rounds)
     most, takes = depth_bounds(frame.view, LONGEST) if frame.is_complete else (LONGEST, {})
     blocks = baseline.blocks if baseline else ()

@@ -1,4 +1,4 @@
-"""The command line of `python app.py`. Knows names and shapes of arguments, loads nothing."""
+"""The command line of `python app.py`: names and forms of arguments. Loads nothing."""
 
 from __future__ import annotations
 

@@ -78,14 +78,14 @@ class ServedModels:
 
     def _counting_tap(self, tap: Tap | None) -> Tap:
         def count(event: Event) -> None:
-            heard = False
+            failed = True
             try:
                 if tap is not None:
                     tap(event)
-                heard = True
+                failed = False
             finally:
                 # A tap that fails is not called again, so the run's last event would not be seen.
-                if ends(event) or not heard:
+                if ends(event) or failed:
                     self.leave()
 
         return count

@@ -1,8 +1,8 @@
 """Hosts the loaded models and swaps them while the server runs.
 
 A new pair is loaded while runs go on. New runs use it as soon as it is loaded; the old one is
-closed when its last run ends. If loading fails, nothing changes. Knows neither torch nor pages:
-`load` makes a worker from a ModelPair.
+closed when its last run ends. If loading fails, nothing changes. `load` makes a worker from a
+ModelPair, so that nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ModelHost:
         self._load = load
         self._served = ServedModels(worker, pair or ModelPair())
         self._leaving: list[ServedModels] = []
-        self._past: frozenset[str] = frozenset()
+        self._past_drafters: frozenset[str] = frozenset()
         self._exchange = ModelSwap()
         self._version = 0
         self._begun = 0
@@ -163,7 +163,7 @@ class ModelHost:
         """The request; ConfigError if it was made for models that are no longer loaded."""
         allowed = ("all", "first", *MODEL_FREE, *served.own_drafters, *served.drafter_names)
         gone = [name for name in request.speculation.drafters if name not in allowed]
-        if any(name in self._past for name in gone):
+        if any(name in self._past_drafters for name in gone):
             served.leave()
             raise ConfigError.of(
                 "drafters",
@@ -208,7 +208,7 @@ class ModelHost:
         """Cancels a loading at its next stage; no effect after its end."""
         with self._changed:
             if self._exchange.loading:
-                self._set_swap(self._exchange.asked_to_end())
+                self._set_swap(self._exchange.with_cancel_requested())
 
     def wait(self, exchange: ModelSwap, timeout: float) -> None:
         """Returns when the state differs from `exchange` or the time is up."""
@@ -230,24 +230,22 @@ class ModelHost:
     def _run(self, pair: ModelPair) -> None:
         old, reason = None, ""
         try:
-            old = self._replace(ServedModels(self._load_pair(pair), pair))
+            assert self._load is not None
+            old = self._replace(ServedModels(self._load(pair, self._say), pair))
         except _Cancelled:
             reason = CANCELLED
         except EXPECTED_ERRORS as error:
-            # The words alone: the error itself holds on to what was half loaded.
+            # The text alone: the error's traceback refers to the half-loaded models.
             reason = str(error) or type(error).__name__
         finally:
             reason = reason or _unforeseen(sys.exception())
-            self._end(reason)
-            _release_memory()
+            with self._changed:
+                self._set_swap(self._exchange.end_with(reason, time.monotonic()))
+            _free_memory()
         if old is not None:
-            self._see_off(old)
+            self._close_old(old)
             del old
-            _release_memory()
-
-    def _load_pair(self, pair: ModelPair) -> WorkerLike:
-        assert self._load is not None
-        return self._load(pair, self._say)
+            _free_memory()
 
     def _say(self, stage: str) -> None:
         """Records each stage of the loading; raises if it was cancelled."""
@@ -259,29 +257,27 @@ class ModelHost:
     def _replace(self, new: ServedModels) -> ServedModels:
         """Make the new models the current ones; returns the old ones."""
         with self._changed:
-            given_up = self._exchange.ending or self._closed
-            if not given_up:
+            cancelled = self._exchange.ending or self._closed
+            if not cancelled:
                 old, self._served = self._served, new
                 new.worker.engine.schedule = old.worker.engine.schedule
-                self._past = (self._past | {*old.drafter_names}) - {*new.drafter_names}
+                self._past_drafters = (self._past_drafters | {*old.drafter_names}) - {
+                    *new.drafter_names
+                }
                 self._leaving.append(old)
                 self._version += 1
                 old.retire()
-        if given_up:
+        if cancelled:
             new.worker.close()
             raise _Cancelled(CANCELLED)
         return old
 
-    def _see_off(self, old: ServedModels) -> None:
+    def _close_old(self, old: ServedModels) -> None:
         """Closes the old models when their last run has ended."""
         old.wait_empty()
         old.worker.close()
         with self._changed:
             self._leaving.remove(old)
-
-    def _end(self, reason: str) -> None:
-        with self._changed:
-            self._set_swap(self._exchange.end_with(reason, time.monotonic()))
 
     def _set_swap(self, exchange: ModelSwap) -> None:
         with self._changed:
@@ -294,7 +290,7 @@ def _unforeseen(error: BaseException | None) -> str:
     return f"internal error ({type(error).__name__}): {error}" if error else ""
 
 
-def _release_memory() -> None:
+def _free_memory() -> None:
     from core.models.machine import release_memory
 
     release_memory()

@@ -71,7 +71,7 @@ class ModelSwap:
             return replace(self, stages=(*before, replace(last, words=words)))
         return replace(self, stages=(*self.stages, Stage(words, now)))
 
-    def asked_to_end(self) -> ModelSwap:
+    def with_cancel_requested(self) -> ModelSwap:
         return replace(self, ending=True)
 
     def end_with(self, reason: str, now: float) -> ModelSwap:

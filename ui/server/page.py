@@ -41,7 +41,7 @@ from ui.tune.wiring import wire_tune
 __all__ = ["build_page", "launch", "page_options", "who_can_reach"]
 
 TITLE = "SpecScope"
-LOOK_FOR_WORK_S, LOOK_FOR_PROGRESS_S = 0.01, 0.1
+POLL_WORK_S, POLL_PROGRESS_S = 0.01, 0.1
 MAX_THREADS = 128
 
 # Fixed, so that a visitor finds its own again after a restart. The secret only scrambles what the
@@ -67,7 +67,7 @@ class Pages:
 
 def build_page(context: Context) -> gr.Blocks:
     """All tabs on one page. Loads nothing and runs nothing."""
-    # Gradio would sum up all events so far, with pandas, after each one: that is not used here.
+    # Gradio would recompute analytics of all events, with pandas, after each one.
     os.environ.setdefault("GRADIO_ANALYTICS_CACHE_FREQUENCY", "1000000000")
     blocks: gr.Blocks
     with gr.Blocks(title=TITLE, analytics_enabled=False) as blocks:
@@ -88,46 +88,38 @@ def build_page(context: Context) -> gr.Blocks:
         )
         blocks.unload(_leave(context))
     blocks.queue(default_concurrency_limit=None, max_size=MAX_WAITING)
-    _look_less_often(blocks)
+    _poll_less_often(blocks)
     return blocks
 
 
-def _look_less_often(blocks: gr.Blocks) -> None:
+def _poll_less_often(blocks: gr.Blocks) -> None:
     """Outside Windows, Gradio polls for work a thousand times a second, and a hundred times for
     progress bars, which this page has none of. Each poll takes the GIL from the engine; there is no
     public setting."""
     queue = blocks._queue
-    queue.sleep_when_free = max(queue.sleep_when_free, LOOK_FOR_WORK_S)
-    progress = max(queue.progress_update_sleep_when_free, LOOK_FOR_PROGRESS_S)
+    queue.sleep_when_free = max(queue.sleep_when_free, POLL_WORK_S)
+    progress = max(queue.progress_update_sleep_when_free, POLL_PROGRESS_S)
     queue.progress_update_sleep_when_free = progress
 
 
 def _build(context: Context, chips: gr.HTML) -> Pages:
+    tab: dict[str, gr.Tab] = {}
     with gr.Tabs(elem_id="tabs") as tabs:
-        with gr.Tab("Live", id="live") as live_tab:
+        with gr.Tab("Live", id="live") as tab["live"]:
             live = build_live(context, chips)
-        with gr.Tab("Compare", id="compare") as compare_tab:
+        with gr.Tab("Compare", id="compare") as tab["compare"]:
             compare = build_compare(context)
-        with gr.Tab("Tune", id="tune") as tune_tab:
+        with gr.Tab("Tune", id="tune") as tab["tune"]:
             tune = build_tune(context)
-        with gr.Tab("Prompts", id="prompts") as prompts_tab:
+        with gr.Tab("Prompts", id="prompts") as tab["prompts"]:
             prompts = build_prompts(context)
-        with gr.Tab("Sessions", id="sessions") as sessions_tab:
+        with gr.Tab("Sessions", id="sessions") as tab["sessions"]:
             sessions = build_sessions(context)
-        with gr.Tab("Learn", id="learn") as learn_tab:
+        with gr.Tab("Learn", id="learn") as tab["learn"]:
             learn = build_learn(context)
-        with gr.Tab("Models", id="models") as models_tab:
+        with gr.Tab("Models", id="models") as tab["models"]:
             models = build_models(context)
-    named = {
-        "live": live_tab,
-        "compare": compare_tab,
-        "tune": tune_tab,
-        "prompts": prompts_tab,
-        "sessions": sessions_tab,
-        "learn": learn_tab,
-        "models": models_tab,
-    }
-    return Pages(live, compare, tune, prompts, sessions, learn, models, tabs, named)
+    return Pages(live, compare, tune, prompts, sessions, learn, models, tabs, tab)
 
 
 def _wire(pages: Pages, visitor: gr.BrowserState, own: gr.BrowserState, blocks: gr.Blocks) -> None:
@@ -140,7 +132,7 @@ def _wire(pages: Pages, visitor: gr.BrowserState, own: gr.BrowserState, blocks: 
     boards = (pages.compare.board, pages.tune.board, pages.prompts.board)
     into_study(sessions, tabs, boards, visitor)
     wire_learn(pages.learn, visitor, live, tabs, blocks)
-    wire_models(pages.models, live, sessions, pages.learn, own, tab, tabs, blocks)
+    wire_models(pages.models, live, pages.learn, own, tab, tabs, blocks)
 
 
 def _leave(context: Context) -> Any:

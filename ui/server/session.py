@@ -3,7 +3,7 @@
 A Hub starts runs on the worker and records them in the store (ui/run/source.py says why). A
 TabSession is one tab's state: the run that it shows and what was measured about it. `play` is the
 generator behind every animation: at most 20 frames a second, no lock, connection or torch context
-held across a `yield`. Knows no component: pages turn frames into values.
+held across a `yield`. Pages turn frames into the values of components.
 """
 
 from __future__ import annotations
@@ -33,10 +33,9 @@ from ui.run.source import LiveSource, StoreLike
 from ui.run.values import PictureMaker
 from ui.server.loaded_models import WorkerLike
 from ui.server.model_host import ModelHost
-from ui.shared.last_click import LatestClicks
+from ui.shared.click_order import LatestClicks, Stamps
 from ui.shared.pending_fields import PendingFields
 from ui.shared.study_place import StudyPlace
-from ui.shared.version_stamps import Stamps
 
 __all__ = [
     "STOP_WAIT_S",
@@ -72,7 +71,7 @@ class Hub:
         self.store = store
         self.metrics = ServerMetrics()
         # Weak: a run that no tab shows is freed once its last event is recorded.
-        self._going: WeakSet[LiveSource] = WeakSet()
+        self._live: WeakSet[LiveSource] = WeakSet()
         self._lock = threading.Lock()
 
     @property
@@ -92,10 +91,8 @@ class Hub:
         `baseline`: what the run is compared with from its first round on; stored with it. Without
         `log` the run is a repetition for a measurement, which Sessions does not list.
         """
-        baseline_keeper = (
-            partial(keep_baseline, self.store, baseline=baseline) if baseline else None
-        )
-        source = LiveSource(self.store if log else None, owner, baseline_keeper)
+        begun = partial(keep_baseline, self.store, baseline=baseline) if baseline else None
+        source = LiveSource(self.store if log else None, owner, begun)
         source.prompt = request.prompt
 
         def take(event: Event) -> None:
@@ -105,13 +102,13 @@ class Hub:
 
         source.attach(self.model_host.submit(request, take))
         with self._lock:
-            self._going.add(source)
+            self._live.add(source)
         return source
 
     def live_run(self, run_id: str) -> LiveSource | None:
         """The run with that id, of any visitor, if it is waiting or running on this server."""
         with self._lock:
-            runs = (one for one in self._going if one.run_id == run_id and not one.done)
+            runs = (one for one in self._live if one.run_id == run_id and not one.done)
             return next(runs, None)
 
 
@@ -120,13 +117,12 @@ class TabSession:
     """One tab's state on one page: the run that it shows and what was measured about it.
 
     `asked` is the request of `player`'s run if it was started here, `form` what the form would run
-    now; `baseline`, `answer` and
-    `regret` belong to that run, `before` is the run it is compared with. `trouble` and `doing` are
-    sentences for the visitor. `side` is a second run for this session, such as the baseline's;
-    `racing`: it is plain decoding; `measuring`: a speed-up is being measured; `why_no_run`: why no
-    run can be started. `pace`: how runs to come play. `lecture` has the results of the lessons'
-    runs. `stops` counts clicks on Stop, as counted by the browser; `sent` are values on their way
-    to the form; `study` is used by pages of studies.
+    now; `baseline`, `answer` and `regret` belong to that run, `before` is the run it is compared
+    with. `trouble` and `doing` are sentences for the visitor. `side` is a second run for this
+    session, such as the baseline's; `racing`: it is plain decoding; `measuring`: a speed-up is
+    being measured; `why_no_run`: why no run can be started. `pace`: how runs to come play.
+    `lecture` has the results of the lessons' runs. `stops` counts clicks on Stop, as counted by the
+    browser; `sent` are values on their way to the form; `study` is used by pages of studies.
     A handler holds `drawing` while it changes what is shown, so that clicks in quick succession
     are answered in order.
     """
@@ -196,7 +192,7 @@ class TabSession:
 
     @property
     def moving(self) -> bool:
-        """Whether the run plays: nobody has to press anything for the next frame."""
+        """Whether the run plays by itself."""
         player = self.player
         return player is not None and not player.resting and player.pace.mode != "step"
 
@@ -204,9 +200,8 @@ class TabSession:
         if self.player is None:
             return Frame()
         plain = max(0, self.side.count - 1) // EVENTS_A_ROUND if self.side and self.racing else -1
-        frame = self.player.frame()
         return replace(
-            frame,
+            self.player.frame(),
             regret=self.regret,
             answer=self.answer,
             plain_so_far=plain,
@@ -270,7 +265,8 @@ def play(session: TabSession, clock: Callable[[], float] = time.monotonic) -> It
         while session.player is player and player.turn == turn:
             began = clock()
             # Read before the frame: events that arrive later change it and cause another frame.
-            version = _advance(player, began)
+            player.advance(began)
+            version = player.version
             frame = player.frame() if version != shown else None
             spent = clock() - began
             if frame is not None:
@@ -283,11 +279,6 @@ def play(session: TabSession, clock: Callable[[], float] = time.monotonic) -> It
         # Otherwise a later call plays the run, and only that call stops it.
         if player.turn == turn:
             player.source.cancel()
-
-
-def _advance(player: Player, now: float) -> object:
-    player.advance(now)
-    return player.version
 
 
 def _pause(player: Player, clock: Callable[[], float], spent: float) -> None:

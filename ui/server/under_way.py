@@ -18,8 +18,8 @@ from ui.run.source import LiveSource, Source, StoredSource
 __all__ = ["FollowedSource", "LogSource", "source_of", "stop", "under_way"]
 
 LOOK_S = 1.0
-# Reading a long run's log takes seconds: a look costs at most a fifth of the time. To settle asks
-# for every running process, so it is done more seldom still.
+# Reading a long run's log takes seconds: RESTS times as long passes before the next read. `settle`
+# checks every running process, so it is called less often still.
 RESTS = 4
 SETTLE_S = 10.0
 TICK_S = 0.05
@@ -111,13 +111,13 @@ class LogSource:
         """No effect: another process cannot be reached from here."""
 
     def _look(self) -> None:
-        # Where another frame is looking already, what is known will do.
+        # If another thread is reading, the events so far are returned.
         if self._done or time.monotonic() < self._look_at or not self._lock.acquire(False):
             return
         try:
             self._read_log()
         except UnknownRunError:
-            self._done = True  # deleted there
+            self._done = True  # deleted by the other process
         except SpecScopeError:
             self._look_at = time.monotonic() + LOOK_S  # the file is busy
         finally:
@@ -128,7 +128,7 @@ class LogSource:
         if began >= self._settle_at:
             self._settle_at = began + SETTLE_S
             self._store.settle()
-        # Asked first: what is recorded after it is read all the same, or by the next look.
+        # Read first: events recorded later are read below, or by the next read.
         over = self._store.run(self.run_id).status != "running"
         self._events = self._store.events(self.run_id)
         self._done = over

@@ -66,10 +66,6 @@ class Access:
         """Whether any visitors may swap the models, none if a proxy is in front."""
         return self.auth or is_loopback(self.host)
 
-    def may_load(self, request: Any) -> bool:
-        """Whether the caller may swap the models, which affects all visitors."""
+    def may_change(self, request: Any) -> bool:
+        """Whether the caller may swap the models and choose the schedule, for all visitors."""
         return self.auth or self.open(request)
-
-    def may_schedule(self, request: Any) -> bool:
-        """Whether the caller may choose the schedule, which affects all visitors."""
-        return self.may_load(request)

@@ -82,10 +82,6 @@ def write_export(
         export = context.exports[FROM_STORE[name]]
         extension, media_type = export.extension, export.media_type
         text = export.write(events, run.status)
-    file = f"{_safe(run_id)}.{extension.lstrip('.')}"
-    return {"name": file, "media_type": media_type, "text": text}
-
-
-def _safe(run_id: str) -> str:
-    """The run's id as a file name that is valid on any system."""
-    return re.sub(r"[^A-Za-z0-9_-]", "_", run_id)[:LONGEST_NAME] or "run"
+    # Valid as a file's name on any system.
+    stem = re.sub(r"[^A-Za-z0-9_-]", "_", run_id)[:LONGEST_NAME]
+    return {"name": f"{stem}.{extension.lstrip('.')}", "media_type": media_type, "text": text}

@@ -1,5 +1,5 @@
 """Event handlers of the Sessions tab. Each function makes the handler of one event, which finds
-caller and tab session and calls a plain function that knows no Gradio request."""
+caller and tab session and calls a plain function without Gradio's request."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 import gradio as gr
 
-from core.config import Request
 from ui.server.context import Context
 from ui.server.session import guard, guard_once
 from ui.sessions.exporting import export_progress
 from ui.sessions.history import (
+    Asker,
     RunFilters,
     asker_of,
     drafter_choices,
@@ -22,8 +22,8 @@ from ui.sessions.history import (
     menu,
 )
 from ui.sessions.layout import Sessions
-from ui.sessions.repeat import asked_of, repeat_run, stop_again
-from ui.sessions.retention import about_run, keep_note, retention_view, set_retention
+from ui.sessions.repeat import repeat_run, stop_again
+from ui.sessions.retention import about_run
 from ui.sessions.tab import choose_run, delete_run
 from ui.shared.parts import notice_value
 from ui.shared.past_studies import listed_studies, press_list
@@ -31,22 +31,29 @@ from ui.shared.study_board import studies_of
 from ui.words.messages import Line
 
 __all__ = [
-    "about_handler",
     "again_handler",
-    "request_handler",
+    "as_asker",
     "choose_handler",
     "delete_handler",
     "export_handler",
-    "retention_view_handler",
+    "facts_and_study",
     "list_handler",
-    "names_handler",
-    "note_handler",
-    "retention_handler",
+    "name_menus",
     "stop_handler",
     "studies_handler",
     "study_press_handler",
-    "whose_handler",
 ]
+
+
+def as_asker(context: Context, work: Callable[..., Any]) -> Callable[..., Any]:
+    """The handler that returns `work(context, asker, *values)`; its first input is the visitor's
+    key."""
+
+    def handler(request: gr.Request, visitor: str, *values: Any) -> Any:
+        return work(context, asker_of(context, request, visitor), *values)
+
+    return handler
+
 
 # -- the list --
 
@@ -54,26 +61,22 @@ __all__ = [
 def list_handler(context: Context, turn: int | None) -> Callable[..., list[Any]]:
     """`turn`: pages forward or back; None: the first page."""
 
-    def show(request: gr.Request, visitor: str, opened: str, *values: Any) -> list[Any]:
+    def show(context: Context, asker: Asker, opened: str, *values: Any) -> list[Any]:
         text, status, order, page, *more = values
         number = 1 if turn is None else (page or 1) + turn
-        asker = asker_of(context, request, visitor)
         return list_values(context, asker, opened, text, status, order, number, RunFilters(*more))
 
-    return show
+    return as_asker(context, show)
 
 
-def names_handler(context: Context) -> Callable[..., list[Any]]:
-    def names(request: gr.Request, visitor: str, llm: str, drafter: str) -> list[Any]:
-        asker = asker_of(context, request, visitor)
+def name_menus(context: Context, asker: Asker, llm: str, drafter: str) -> list[Any]:
+    """The menus of LLMs and of drafters, with the chosen names."""
 
-        def work() -> list[Any]:
-            menus = ((llm_choices, llm), (drafter_choices, drafter))
-            return [menu(choices(context, asker), chosen) for choices, chosen in menus]
+    def work() -> list[Any]:
+        menus = ((llm_choices, llm), (drafter_choices, drafter))
+        return [menu(choices(context, asker), chosen) for choices, chosen in menus]
 
-        return guard_once(work, lambda _: [gr.skip(), gr.skip()])
-
-    return names
+    return guard_once(work, lambda _: [gr.skip(), gr.skip()])
 
 
 def choose_handler(sessions: Sessions) -> Callable[..., Any]:
@@ -82,7 +85,7 @@ def choose_handler(sessions: Sessions) -> Callable[..., Any]:
     def choose(request: gr.Request, event: gr.EventData, visitor: str, comparing: str) -> Any:
         session, event_data = board.session(request), event._data or {}
         run_id = str(event_data.get("run", ""))
-        one, two = (half.session(context, request) for half in sessions.two_runs.halves)
+        one, two = sessions.two_runs.tab_sessions(context, request)
         asker = asker_of(context, request, visitor)
         return session.clicks.last(
             "run",
@@ -96,30 +99,10 @@ def choose_handler(sessions: Sessions) -> Callable[..., Any]:
 # -- the opened run --
 
 
-def about_handler(context: Context) -> Callable[..., list[Any]]:
-    def about(request: gr.Request, visitor: str, run_id: str) -> list[Any]:
-        return about_run(context, asker_of(context, request, visitor), run_id)
-
-    return about
-
-
-def whose_handler(context: Context) -> Callable[..., list[Any]]:
-    """What is shown about the opened run and the link to its study, without its note."""
-
-    def whose(request: gr.Request, visitor: str, run_id: str) -> list[Any]:
-        _, about, _, _, study = about_run(context, asker_of(context, request, visitor), run_id)
-        return [about, study]
-
-    return whose
-
-
-def request_handler(sessions: Sessions) -> Callable[..., Request]:
-    context = sessions.board.context
-
-    def request_again(request: gr.Request, visitor: str, run_id: str) -> Request:
-        return asked_of(context, asker_of(context, request, visitor), run_id)
-
-    return request_again
+def facts_and_study(context: Context, asker: Asker, run_id: str) -> list[Any]:
+    """The facts about the opened run and the link to its study, without its note."""
+    _, facts, _, _, study = about_run(context, asker, run_id)
+    return [facts, study]
 
 
 def again_handler(sessions: Sessions) -> Callable[..., Iterator[list[Any]]]:
@@ -138,13 +121,6 @@ def stop_handler(sessions: Sessions) -> Callable[..., list[Any]]:
         return [*stop_again(sessions, session), *sessions.board.place(session)]
 
     return stop
-
-
-def note_handler(context: Context) -> Callable[..., dict[str, Any]]:
-    def keep(request: gr.Request, visitor: str, run_id: str, note: str) -> dict[str, Any]:
-        return keep_note(context, asker_of(context, request, visitor), run_id, note)
-
-    return keep
 
 
 def export_handler(context: Context, name: str) -> Callable[..., Iterator[list[Any]]]:
@@ -188,26 +164,7 @@ def study_press_handler(sessions: Sessions) -> Callable[..., list[Any]]:
     board = sessions.board
 
     def press(request: gr.Request, event: gr.EventData, visitor: str) -> list[Any]:
-        mine = studies_of(board.context, request, visitor)
-        return press_list(board.session(request), mine, event._data or {})
+        studies = studies_of(board.context, request, visitor)
+        return press_list(board.session(request), studies, event._data or {})
 
     return press
-
-
-# -- what is kept --
-
-
-def retention_view_handler(context: Context) -> Callable[..., list[Any]]:
-    def show(request: gr.Request, visitor: str, typed: str, message: str) -> list[Any]:
-        asker = asker_of(context, request, visitor)
-        hidden = [gr.Accordion(visible=False), gr.skip(), gr.skip()]
-        return guard_once(lambda: retention_view(context, asker, typed, message), lambda _: hidden)
-
-    return show
-
-
-def retention_handler(context: Context, sure: bool) -> Callable[..., Any]:
-    def keep(request: gr.Request, visitor: str, typed: str) -> Any:
-        return set_retention(context, asker_of(context, request, visitor), typed, sure)
-
-    return keep

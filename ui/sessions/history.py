@@ -15,7 +15,7 @@ import gradio as gr
 
 from core.config.checks import choice
 from core.errors import ConfigError, StoreError, UnknownRunError
-from ui.run.listed import join_names, number_of
+from ui.run.listed import join_names, number_of, shorten
 from ui.server.context import Context
 from ui.server.session import guard_once
 from ui.server.under_way import under_way
@@ -227,8 +227,7 @@ def _shared(summary: Any) -> list[str]:
 
 def excerpt(text: str) -> str:
     """Text for one line of a list: short, without characters that break or reverse the line."""
-    flat = visible(" ".join(text.split()))
-    return flat if len(flat) <= EXCERPT else flat[: EXCERPT - 1] + "…"
+    return shorten(visible(" ".join(text.split())), EXCERPT)
 
 
 def check_ended(context: Context, run: Any) -> None:
@@ -241,7 +240,7 @@ def allowed_run(context: Context, asker: Asker, run_id: str) -> Any:
     """The run's summary. UnknownRunError also for another visitor's run."""
     if asker.owner is None:
         return context.store.run(run_id)
-    # One answer for both: it must not tell which ids other visitors' runs have.
+    # One error for both: it must not reveal the ids of other visitors' runs.
     nothing = f"run_id is {run_id!r}: no such run of yours"
     try:
         summary = context.store.run(run_id)

@@ -14,7 +14,7 @@ from ui.sessions.history import NO_DRAFTER, ORDERS, SINCE, STATUSES
 from ui.sessions.retention import THINNING
 from ui.sessions.two_runs import TwoRuns, build_two_runs
 from ui.shared.board import Board, build_board
-from ui.shared.parts import download, notice, run_list
+from ui.shared.parts import download, notice, part
 from ui.shared.past_studies import PastStudies, build_past_studies
 
 __all__ = ["COMPARE_LABEL", "Filters", "OpenedRun", "Sessions", "build_sessions"]
@@ -78,15 +78,15 @@ class OpenedRun:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """The setting of how many runs stay whole; visible to visitors who may change it. `told`: the
+    """The setting of how many runs stay whole; visible to visitors who may change it. `logged`: the
     log's last value."""
 
     section: gr.Accordion
     keep: gr.Textbox
     ask: gr.Button
     sure: gr.Button
-    said: gr.HTML
-    told: gr.State
+    notice: gr.HTML
+    logged: gr.State
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class Sessions:
     filters: Filters
     choose: gr.HTML
     runs: gr.HTML
-    said: gr.HTML
+    notice: gr.HTML
     older: gr.Button
     newer: gr.Button
     refresh: gr.Button
@@ -121,7 +121,7 @@ def build_sessions(context: Context) -> Sessions:
         with gr.Column(elem_id="sessions-side"):
             filters = _filters()
             choose = notice("sessions-choose")
-            runs = run_list("sessions-runs")
+            runs = part("runs.js", "sessions-runs")
             with gr.Row(elem_classes="sp-buttons"):
                 small: dict[str, Any] = {"size": "sm", "min_width": 60}
                 newer = gr.Button("‹ Previous", elem_id="sessions-newer", **small)

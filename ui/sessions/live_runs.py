@@ -40,23 +40,18 @@ def follow_run(
 def follow_opened(sessions: Sessions, opened: Callable[..., Any], visitor: gr.BrowserState) -> None:
     """Follow the run on `opened`, a trigger; at its end, refresh the list."""
     board, filters = sessions.board, sessions.filters
+
+    def follow(request: gr.Request, visitor: str, run_id: str) -> Iterator[list[Any]]:
+        asker = asker_of(board.context, request, visitor)
+        yield from follow_run(sessions, board.session(request), asker, run_id)
+
     event = opened(
-        _follow_handler(sessions),
+        follow,
         [visitor, sessions.opened],
         [*board.outputs, *board.places, *sessions.on.about_outputs],
         **QUIET,
         concurrency_limit=None,
     )
     inputs = [visitor, sessions.opened, *filters.inputs]
-    outputs = [sessions.runs, sessions.said, filters.page]
+    outputs = [sessions.runs, sessions.notice, filters.page]
     event.then(list_handler(board.context, 0), inputs, outputs, **LATEST)
-
-
-def _follow_handler(sessions: Sessions) -> Callable[..., Iterator[list[Any]]]:
-    context = sessions.board.context
-
-    def follow(request: gr.Request, visitor: str, run_id: str) -> Iterator[list[Any]]:
-        asker = asker_of(context, request, visitor)
-        yield from follow_run(sessions, sessions.board.session(request), asker, run_id)
-
-    return follow

@@ -24,12 +24,12 @@ from ui.sessions.history import Asker, allowed_run
 from ui.sessions.layout import Sessions
 from ui.shared.board import Values
 
-__all__ = ["asked_of", "repeat_run", "stop_again"]
+__all__ = ["recorded_request", "repeat_run", "stop_again"]
 
 NAMES = ("This run", "the one before")
 
 
-def asked_of(context: Context, asker: Asker, run_id: str, seed: bool = False) -> Request:
+def recorded_request(context: Context, asker: Asker, run_id: str, seed: bool = False) -> Request:
     """The request of a past run as it was made; with `seed`, with the seed that was drawn for it.
     StoreError, ConfigError."""
     if not run_id:
@@ -49,20 +49,21 @@ def repeat_run(
     board, store = sessions.board, sessions.board.context.store
 
     def frames() -> Iterator[object]:
-        request = asked_of(board.context, asker, run_id, seed=True)
+        request = recorded_request(board.context, asker, run_id, seed=True)
         if under_way(board.context, store.run(run_id)):
             raise StoreError("run is still running: it can be made again once it has ended")
         before = store.events(run_id)
         request = _same_tokens(request, before, board.context.models)
         player = Player(board.context.hub.start(request, owner), Pace("full"))
         session.look_at(player)
-        session.baseline = None  # measured then, on a machine that did what it did then
-        session.before = _before(before)
+        session.baseline = None  # it was measured under the load of that time
+        session.before = Before.of(reduce_all(before))
         session.doing = "Running again, with the seed that was recorded."
         yield from play(session)
         if session.player is player:
             session.doing = ""
-            _judge(session, before)
+            if events := player.source.events(0, player.source.count):
+                session.answer = same_text(events, before, NAMES)
             yield None
 
     for values in board.stream(session, frames()):
@@ -85,20 +86,6 @@ def _same_tokens(request: Request, before: Sequence[Event], models: Sequence[Mod
     if old is None or new is None or not old.is_same(new):
         return request
     return replace(request, prompt_token_ids=tuple(first.prompt_token_ids))
-
-
-def _before(events: Sequence[Event]) -> Before:
-    view = reduce_all(events)
-    return Before(view.run_id, tuple(line.accepted for line in view.rounds), view.stats)
-
-
-def _judge(session: TabSession, before: Sequence[Event]) -> None:
-    """Store in the tab session whether the text is the same."""
-    assert session.player is not None
-    source = session.player.source
-    now = source.events(0, source.count)
-    if now:
-        session.answer = same_text(now, before, NAMES)
 
 
 def stop_again(sessions: Sessions, session: TabSession) -> Values:

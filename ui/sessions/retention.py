@@ -19,7 +19,14 @@ from ui.shared.study_words import KINDS
 from ui.words.dates import local_time
 from ui.words.messages import Line
 
-__all__ = ["THINNING", "about_run", "keep_note", "kept_runs", "set_retention", "retention_view"]
+__all__ = [
+    "THINNING",
+    "about_run",
+    "keep_note",
+    "parse_retention",
+    "set_retention",
+    "retention_view",
+]
 
 THINNING = (
     "Of older runs only the accepted paths stay: texts, figures and rounds are kept, rejected "
@@ -49,7 +56,7 @@ def about_run(context: Context, asker: Asker, run_id: str) -> list[Any]:
         run = allowed_run(context, asker, run_id) if run_id else None
         study = Studies(context, asker.owner, "").of_run(run_id)
     except SpecScopeError:
-        run = None  # the board says so
+        run = None  # the board shows the error
     if run is None:
         return [
             gr.Column(visible=False),
@@ -60,8 +67,9 @@ def about_run(context: Context, asker: Asker, run_id: str) -> list[Any]:
         ]
     maker = under_way(context, run)
     message = f"Opened: {run.run_id}, made {local_time(run.created_utc)}"
-    real = _rounds_a_second(run.stats)
-    pace = f", {real:.1f} rounds / s" if real else ""
+    stats = run.stats
+    measured = stats and stats.total_ms > 0 and stats.num_rounds
+    pace = f", {1000 * stats.num_rounds / stats.total_ms:.1f} rounds / s" if measured else ""
     kind = KINDS[study.kind] if study else ""
     lines = [
         Line("info", f"{message}{pace}."),
@@ -71,12 +79,8 @@ def about_run(context: Context, asker: Asker, run_id: str) -> list[Any]:
     ]
     way = gr.Button(f"Open its {kind}", visible=True) if study else gr.Button(visible=False)
     stop = gr.Button(visible=maker != "elsewhere")
-    # As it was typed: the content of the box is kept again.
+    # Unchanged, since "Save note" stores the content of the box.
     return [gr.Column(visible=True), notice_value(lines), run.note, stop, way]
-
-
-def _rounds_a_second(stats: Any) -> float:
-    return 1000 * stats.num_rounds / stats.total_ms if stats and stats.total_ms > 0 else 0.0
 
 
 def keep_note(context: Context, asker: Asker, run_id: str, note: str) -> dict[str, Any]:
@@ -98,7 +102,7 @@ def keep_note(context: Context, asker: Asker, run_id: str, note: str) -> dict[st
 # -- how much is kept --
 
 
-def kept_runs(typed: Any) -> int | None:
+def parse_retention(typed: Any) -> int | None:
     """The typed number of runs; None for all. ConfigError."""
     text = str(typed if typed is not None else "").strip()
     if text in ("", "0"):
@@ -110,22 +114,22 @@ def kept_runs(typed: Any) -> int | None:
     return int(text)
 
 
-def retention_view(context: Context, asker: Asker, typed: Any, message: str | None) -> list[Any]:
+def retention_view(context: Context, asker: Asker, typed: Any, last: str | None) -> list[Any]:
     """Visibility and value of the control, its notice, and the log's value for the next call.
 
-    `message`: the log's value at the last call. If the box shows another one, the visitor has typed
+    `last`: the log's value at the last call. If the box shows another one, the visitor has typed
     it, and it is not changed.
     """
-    if not asker.paths:
-        return [gr.Accordion(visible=False), gr.skip(), gr.skip()]
-    retention = context.store.retention()
-    limit = "" if retention is None else str(retention)
-    touched = (typed or "") not in (limit, message or "")
-    return [
-        gr.Accordion(visible=True),
-        gr.skip() if touched or limit == (typed or "") else limit,
-        limit,
-    ]
+    hidden = [gr.Accordion(visible=False), gr.skip(), gr.skip()]
+
+    def work() -> list[Any]:
+        retention = context.store.retention()
+        limit = "" if retention is None else str(retention)
+        touched = (typed or "") not in (limit, last or "")
+        unchanged = touched or limit == (typed or "")
+        return [gr.Accordion(visible=True), gr.skip() if unchanged else limit, limit]
+
+    return guard_once(work, lambda _: hidden) if asker.paths else hidden
 
 
 def set_retention(
@@ -137,7 +141,7 @@ def set_retention(
     def work() -> tuple[dict[str, Any], gr.Button]:
         if not asker.paths:
             raise StoreError("runs kept whole: only who owns this server may say how many")
-        keep = kept_runs(typed)
+        keep = parse_retention(typed)
         if keep is not None and not sure:
             kept = number_of(keep, "run")
             ask = f"All but the last {kept} lose their rejected branches, for ever. Sure?"

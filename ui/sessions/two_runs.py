@@ -23,9 +23,9 @@ from ui.components import (
     pack,
 )
 from ui.run.baselines import baseline_of
-from ui.run.granted import schedule_words
 from ui.run.player import Pace, Player
 from ui.run.same_text import same_text
+from ui.run.scheduling import schedule_words
 from ui.run.source import StoredSource
 from ui.server.context import Context
 from ui.server.session import TabSession, guard_once
@@ -33,7 +33,7 @@ from ui.server.under_way import under_way
 from ui.sessions.history import Asker, allowed_run, excerpt
 from ui.sessions.two_runs_bar import Bar, bar_players, build_bar, place_of
 from ui.sessions.two_runs_tables import figures_of, settings_apart
-from ui.shared.parts import notice, notice_value, pair_tables
+from ui.shared.parts import notice, notice_value, part
 from ui.words.dates import local_time
 from ui.words.messages import Line
 from ui.words.settings import settings_of
@@ -72,7 +72,7 @@ class TwoRuns:
     """The section for two runs."""
 
     section: gr.Column
-    said: gr.HTML
+    notice: gr.HTML
     tables: gr.HTML
     close: gr.Button
     bar: Bar
@@ -81,7 +81,7 @@ class TwoRuns:
     @property
     def outputs(self) -> list[Any]:
         pictures = [one for half in self.halves for one in half.outputs]
-        return [self.section, self.said, self.tables, self.bar.scrub, *pictures]
+        return [self.section, self.notice, self.tables, self.bar.scrub, *pictures]
 
     @property
     def bar_outputs(self) -> list[Any]:
@@ -112,7 +112,7 @@ def build_two_runs(context: Context) -> TwoRuns:
     with gr.Column(visible=False, elem_id="sessions-pair", elem_classes="sp-pair-box") as section:
         message_box = notice("pair-said")
         close = gr.Button("Close the comparison", size="sm", elem_id="pair-close", min_width=90)
-        tables = pair_tables("pair-tables")
+        tables = part("pair.js", "pair-tables")
         bar = build_bar()
         with gr.Row(equal_height=False, elem_id="pair-halves"):
             halves = [_build_half(f"pair-{which}") for which in ORDINALS]

@@ -107,11 +107,7 @@ def stage_of(players: Sequence[Player]) -> int:
     return max((one.stage for one in players), default=0)
 
 
-def _last_round(players: Sequence[Player]) -> int:
-    return max((one.frame().known for one in players), default=0)
-
-
-def _to(players: Sequence[Player], stage: int) -> None:
+def _seek(players: Sequence[Player], stage: int) -> None:
     for one in players:
         one.take_turn()  # stops the generator that plays
         one.seek_stage(stage)
@@ -127,14 +123,15 @@ def move_both(tab_sessions: Sequence[TabSession], name: str) -> None:
     if name in ("round-previous", "round-next"):
         # From within a round, back to its beginning.
         here -= here % EVENTS_A_ROUND if name == "round-next" else -(-here % EVENTS_A_ROUND)
-    target = {"pause": here, "rewind": 0, "end": _last_round(players)}.get(name)
-    _to(players, here + MOVES[name] if target is None else target)
+    last = max((one.frame().known for one in players), default=0)
+    target = {"pause": here, "rewind": 0, "end": last}.get(name)
+    _seek(players, here + MOVES[name] if target is None else target)
 
 
 def scrub_both(tab_sessions: Sequence[TabSession], number: float | None) -> None:
     """Moves both to the end of round `number`; None (an empty box) has no effect."""
     if number is not None:
-        _to(bar_players(tab_sessions), EVENTS_A_ROUND * parse_whole_number("round", number))
+        _seek(bar_players(tab_sessions), EVENTS_A_ROUND * parse_whole_number("round", number))
 
 
 def set_rate_of_both(tab_sessions: Sequence[TabSession], rate: float | None) -> None:
@@ -157,7 +154,7 @@ def play_both(
         return
     set_rate_of_both(tab_sessions, rate)
     if all(one.at_end for one in players):
-        _to(players, 0)
+        _seek(players, 0)
     turns = [one.take_turn() for one in players]
     stage, credit, before = stage_of(players), 0.0, clock()
     yield None

@@ -10,18 +10,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from core.events import RunStats
+from ui.run.listed import shorten
 
 __all__ = ["figures_of", "settings_apart"]
 
 Show = Callable[[float], str]
+LONGEST = 300
+"""Characters of a value."""
 
 
-def _no_decimals(value: float) -> str:
-    return f"{value:.0f}"
-
-
-def _tenth(value: float) -> str:
-    return f"{value:.1f}"
+_no_decimals, _tenth, _hundredth = "{:.0f}".format, "{:.1f}".format, "{:.2f}".format
 
 
 def _share(value: float) -> str:
@@ -30,7 +28,7 @@ def _share(value: float) -> str:
 
 FIGURES: tuple[tuple[str, str, Show], ...] = (
     ("Tokens / s", "tokens_per_second", _tenth),
-    ("Tokens / pass", "mean_acceptance_length", lambda value: f"{value:.2f}"),
+    ("Tokens / pass", "mean_acceptance_length", _hundredth),
     ("Accepted of drafted", "draft_acceptance_rate", _share),
     ("LLM passes", "num_rounds", _no_decimals),
     ("New tokens", "num_new_tokens", _no_decimals),
@@ -100,8 +98,4 @@ def _text(value: Any) -> str:
         return "–"
     if isinstance(value, (list, tuple)):
         return ", ".join(_text(part) for part in value) or "none"
-    text = value if isinstance(value, str) else json.dumps(value)
-    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
-
-
-LONGEST = 300
+    return shorten(value if isinstance(value, str) else json.dumps(value), LONGEST)

@@ -18,30 +18,43 @@ __all__ = ["wire_two_runs"]
 
 def wire_two_runs(two_runs: TwoRuns, context: Context) -> None:
     """The bar moves both halves; a click in one picture selects the round in all of its half."""
+    bar, outputs = two_runs.bar, two_runs.bar_outputs
+
+    def scrub(request: gr.Request, number: float | None) -> list[Any]:
+        tab_sessions = two_runs.tab_sessions(context, request)
+        slider, *drawn = both(two_runs, tab_sessions, lambda: scrub_both(tab_sessions, number))
+        # The slider follows the visitor's drag; it is set only where it shows a round that neither
+        # run has.
+        unchanged = number is None or number == slider.get("value")
+        return [gr.skip() if unchanged else slider, *drawn]
+
+    def set_rate(request: gr.Request, rate: float | None) -> None:
+        tab_sessions = two_runs.tab_sessions(context, request)
+        guard_once(lambda: set_rate_of_both(tab_sessions, rate), lambda _: None)
+
+    def play(request: gr.Request, rate: float | None) -> Iterator[list[Any]]:
+        tab_sessions = two_runs.tab_sessions(context, request)
+        no_update = [gr.skip() for _ in outputs]
+        shown = (two_runs.bar_values(tab_sessions) for _ in play_both(tab_sessions, rate))
+        yield from guard(shown, lambda _: no_update)
+
     for half in two_runs.halves:
-        for picture in half.pictures.values():
-            picture.select(
-                _pick_handler(half, context),
-                None,
-                list(half.pictures.values()),
-                **EACH,
-            )
-    bar = two_runs.bar
+        pictures = list(half.pictures.values())
+        for picture in pictures:
+            picture.select(_select_handler(half, context), None, pictures, **EACH)
     for name, button in bar.buttons.items():
         if name != "play":
-            press = _move_handler(two_runs, context, name)
-            button.click(press, None, two_runs.bar_outputs, **EACH)
-    bar.scrub.input(_scrub_handler(two_runs, context), bar.scrub, two_runs.bar_outputs, **LATEST)
-    bar.rate.release(_rate_handler(two_runs, context), bar.rate, None, **LATEST)
-    play = _play_handler(two_runs, context)
-    bar.buttons["play"].click(play, bar.rate, two_runs.bar_outputs, **QUIET, concurrency_limit=None)
+            button.click(_move_handler(two_runs, context, name), None, outputs, **EACH)
+    bar.scrub.input(scrub, bar.scrub, outputs, **LATEST)
+    bar.rate.release(set_rate, bar.rate, None, **LATEST)
+    bar.buttons["play"].click(play, bar.rate, outputs, **QUIET, concurrency_limit=None)
 
 
-def _pick_handler(half: Half, context: Context) -> Callable[..., list[Any]]:
-    def pick(request: gr.Request, event: gr.EventData) -> list[Any]:
+def _select_handler(half: Half, context: Context) -> Callable[..., list[Any]]:
+    def select(request: gr.Request, event: gr.EventData) -> list[Any]:
         return select_round(half, half.session(context, request), event._data or {})
 
-    return pick
+    return select
 
 
 def _move_handler(two_runs: TwoRuns, context: Context, name: str) -> Callable[..., list[Any]]:
@@ -50,34 +63,3 @@ def _move_handler(two_runs: TwoRuns, context: Context, name: str) -> Callable[..
         return both(two_runs, tab_sessions, lambda: move_both(tab_sessions, name))
 
     return move
-
-
-def _scrub_handler(two_runs: TwoRuns, context: Context) -> Callable[..., list[Any]]:
-    def move(request: gr.Request, number: float | None) -> list[Any]:
-        tab_sessions = two_runs.tab_sessions(context, request)
-        slider, *drawn = both(two_runs, tab_sessions, lambda: scrub_both(tab_sessions, number))
-        # The slider follows the visitor's drag; it is set only where it shows a round that neither
-        # run has.
-        unchanged = number is None or number == slider.get("value")
-        return [gr.skip() if unchanged else slider, *drawn]
-
-    return move
-
-
-def _rate_handler(two_runs: TwoRuns, context: Context) -> Callable[..., None]:
-    def change(request: gr.Request, rate: float | None) -> None:
-        guard_once(
-            lambda: set_rate_of_both(two_runs.tab_sessions(context, request), rate), lambda _: None
-        )
-
-    return change
-
-
-def _play_handler(two_runs: TwoRuns, context: Context) -> Callable[..., Iterator[list[Any]]]:
-    def press(request: gr.Request, rate: float | None) -> Iterator[list[Any]]:
-        tab_sessions = two_runs.tab_sessions(context, request)
-        no_update = [gr.skip() for _ in two_runs.bar_outputs]
-        shown = (two_runs.bar_values(tab_sessions) for _ in play_both(tab_sessions, rate))
-        yield from guard(shown, lambda _: no_update)
-
-    return press

@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import gradio as gr
 
 from ui.live.layout import Live
 from ui.sessions.handlers import (
-    about_handler,
     again_handler,
+    as_asker,
     choose_handler,
     delete_handler,
     export_handler,
+    facts_and_study,
     list_handler,
-    names_handler,
-    note_handler,
-    request_handler,
-    retention_handler,
-    retention_view_handler,
+    name_menus,
     stop_handler,
     studies_handler,
     study_press_handler,
-    whose_handler,
 )
 from ui.sessions.layout import Sessions
 from ui.sessions.live_runs import follow_opened
+from ui.sessions.repeat import recorded_request
+from ui.sessions.retention import about_run, keep_note, retention_view, set_retention
 from ui.sessions.tab import no_comparison, toggle_comparing
 from ui.sessions.two_runs_wiring import wire_two_runs
 from ui.shared.event_options import EACH, LATEST, QUIET
@@ -65,7 +64,7 @@ def wire_sessions(
         live,
         tabs,
         sessions.on.into_live.click,
-        request_handler(sessions),
+        as_asker(sessions.board.context, recorded_request),
         run_inputs,
         sessions.on.about,
     )
@@ -75,9 +74,9 @@ def _wire_list(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -> Cal
     """The list and its filters; returns a function that refreshes the list after an event."""
     filters, context = sessions.filters, sessions.board.context
     inputs = [visitor, sessions.opened, *filters.inputs]
-    outputs = [sessions.runs, sessions.said, filters.page]
+    outputs = [sessions.runs, sessions.notice, filters.page]
     # One event for triggers of a kind: the last of them is answered last.
-    again = [tab.select, sessions.refresh.click, sessions.said.tick]
+    again = [tab.select, sessions.refresh.click, sessions.notice.tick]
     changes = [one.change for one in filters.restarting_filters]
     kinds: list[tuple[list[Any], int | None]] = [
         (again, 0),
@@ -88,7 +87,7 @@ def _wire_list(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -> Cal
     for triggers, turn in kinds:
         gr.on(triggers, list_handler(context, turn), inputs, outputs, **LATEST)
     for trigger in (tab.select, sessions.refresh.click):
-        trigger(names_handler(context), [visitor, *filters.names], filters.names, **LATEST)
+        trigger(as_asker(context, name_menus), [visitor, *filters.names], filters.names, **LATEST)
     return lambda event: event.then(list_handler(context, 0), inputs, outputs, **LATEST)
 
 
@@ -112,7 +111,7 @@ def _wire_opening(
     ).then(None, None, None, js=LIST_INTO_SIGHT)
     two_runs.close.click(lambda: gr.Column(visible=False), None, two_runs.section, **LATEST)
     wire_two_runs(two_runs, board.context)
-    # The question stands for the run that is open: it goes when another is opened.
+    # The confirmation is for the open run: it is hidden when another is opened.
     on.delete.click(
         lambda run_id: gr.Button(visible=bool(run_id)), sessions.opened, on.sure, **LATEST
     )
@@ -125,11 +124,13 @@ def _wire_opening(
         **LATEST,
     )
     reread(gone)
-    gone.then(about_handler(board.context), [visitor, sessions.opened], on.about_outputs, **LATEST)
+    gone.then(
+        as_asker(board.context, about_run), [visitor, sessions.opened], on.about_outputs, **LATEST
+    )
     none: list[Any] = [two_runs.section, sessions.comparing, on.compare, sessions.choose]
     gone.then(no_comparison, None, none, **LATEST)
     names = sessions.filters.names
-    gone.then(names_handler(board.context), [visitor, *names], names, **LATEST)
+    gone.then(as_asker(board.context, name_menus), [visitor, *names], names, **LATEST)
 
 
 def _wire_opened(
@@ -138,7 +139,7 @@ def _wire_opened(
     on, context = sessions.on, sessions.board.context
     run_inputs = [visitor, sessions.opened]
     note_saved = on.keep_note.click(
-        note_handler(context), [*run_inputs, on.note], on.about, **LATEST
+        as_asker(context, keep_note), [*run_inputs, on.note], on.about, **LATEST
     )
     reread(note_saved)
     for name, button in on.exports.items():
@@ -165,7 +166,9 @@ def _wire_again(
         concurrency_limit=None,
     )
     reread(click)
-    click.then(about_handler(board.context), [visitor, sessions.opened], on.about_outputs, **LATEST)
+    click.then(
+        as_asker(board.context, about_run), [visitor, sessions.opened], on.about_outputs, **LATEST
+    )
     on.stop.click(stop_handler(sessions), None, [*board.outputs, *board.places], **LATEST)
 
 
@@ -175,20 +178,22 @@ def _wire_studies(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -> 
     for trigger in (tab.select, sessions.refresh.click, part.section.expand):
         trigger(studies_handler(sessions), [visitor], part.outputs, **LATEST)
     press = part.rows.select(study_press_handler(sessions), [visitor], part.outputs, **EACH)
-    # A run of a study that was deleted leads to none. Its note may be in the making.
+    # The open run's study may have been deleted. Its note may be being typed, so it is not updated.
     opened, on = [visitor, sessions.opened], sessions.on
-    press.then(whose_handler(board.context), opened, [on.about, on.study], **LATEST)
+    press.then(as_asker(board.context, facts_and_study), opened, [on.about, on.study], **LATEST)
 
 
 def _wire_retention(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -> None:
     retention, context = sessions.retention, sessions.board.context
-    outputs = [retention.section, retention.keep, retention.told]
+    outputs = [retention.section, retention.keep, retention.logged]
     tab.select(
-        retention_view_handler(context),
-        [visitor, retention.keep, retention.told],
+        as_asker(context, retention_view),
+        [visitor, retention.keep, retention.logged],
         outputs,
         **LATEST,
     )
     for button, sure in ((retention.ask, False), (retention.sure, True)):
-        handler = retention_handler(context, sure)
-        button.click(handler, [visitor, retention.keep], [retention.said, retention.sure], **LATEST)
+        handler = as_asker(context, partial(set_retention, sure=sure))
+        button.click(
+            handler, [visitor, retention.keep], [retention.notice, retention.sure], **LATEST
+        )

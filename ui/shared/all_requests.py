@@ -16,8 +16,8 @@ import gradio as gr
 from core.config.mechanisms import SCHEDULES
 from core.engine.snapshot import LiveRun, Snapshot
 from core.errors import ConfigError, SpecScopeError
-from ui.run.granted import DECISIONS, nodes_words
-from ui.run.listed import number_of
+from ui.run.listed import number_of, shorten
+from ui.run.scheduling import DECISIONS, nodes_words
 from ui.server.context import Context
 from ui.shared.event_options import LATEST
 from ui.shared.parts import part
@@ -105,13 +105,11 @@ def _whose(context: Context, run_id: str, owner: str) -> tuple[bool, str]:
 
 def _row(number: int, run: LiveRun, own: bool, prompt: str) -> dict[str, Any]:
     part = run.scheduled
-    begins = " ".join(prompt.split())
-    short = begins if len(begins) <= PROMPT_LENGTH else f"{begins[: PROMPT_LENGTH - 1]}…"
     return {
         "own": own,
         "number": number,
         "who": "your request" if own else "another visitor's request",
-        "text": visible(short),
+        "text": visible(shorten(" ".join(prompt.split()), PROMPT_LENGTH)),
         "run": run.run_id if own else "",
         "round": run.round + 1,
         "tokens": run.num_tokens,
@@ -185,10 +183,22 @@ def choose_schedule(context: Context, name: str, may_schedule: bool) -> None:
 
 def wire_all_requests(panel: AllRequests, visitor: gr.BrowserState) -> None:
     """Connect the view and the choice."""
+    context = panel.context
+
+    def tick(request: gr.Request, key: str, shown: str | None) -> list[Any]:
+        return _values(context, request, key, shown)
+
+    def choose(request: gr.Request, key: str, name: str | None) -> list[Any]:
+        try:
+            choose_schedule(context, name or "", context.access.may_change(request))
+        except SpecScopeError:
+            name = None  # the note says why; the choice goes back
+        return _values(context, request, key, name)
+
     outputs = [panel.view, panel.schedule]
     inputs = [visitor, panel.schedule]
-    panel.view.tick(_tick_handler(panel), inputs, outputs, **LATEST)
-    panel.schedule.input(_choose_handler(panel), inputs, outputs, **LATEST)
+    panel.view.tick(tick, inputs, outputs, **LATEST)
+    panel.schedule.input(choose, inputs, outputs, **LATEST)
 
 
 def wire_requests_view(
@@ -207,29 +217,10 @@ def wire_requests_view(
     view.tick(tick, visitor, view, **LATEST)
 
 
-def _tick_handler(panel: AllRequests) -> Callable[..., list[Any]]:
-    def tick(request: gr.Request, key: str, shown: str | None) -> list[Any]:
-        return _values(panel.context, request, key, shown)
-
-    return tick
-
-
 def _values(context: Context, request: gr.Request, key: str, shown: str | None) -> list[Any]:
-    mine = context.access.may_schedule(request)
-    value = requests_value(context, context.access.key(request, key or ""), mine)
+    allowed = context.access.may_change(request)
+    value = requests_value(context, context.access.key(request, key or ""), allowed)
     name = value["schedule"]
-    if mine:
+    if allowed:
         return [value, gr.skip() if shown == name else name]
     return [value, gr.Radio(value=name, interactive=False)]
-
-
-def _choose_handler(panel: AllRequests) -> Callable[..., list[Any]]:
-    def choose(request: gr.Request, key: str, name: str | None) -> list[Any]:
-        context = panel.context
-        try:
-            choose_schedule(context, name or "", context.access.may_schedule(request))
-        except SpecScopeError:
-            name = None  # the note says why; the choice goes back
-        return _values(context, request, key, name)
-
-    return choose

@@ -87,10 +87,10 @@ class Board:
         if not frame.run_id:
             first = Line("info", session.why_no_run or self.welcome)
         if session.opening:
-            # To its end: under a refused prompt it would else pass for that prompt's run.
+            # Also at its end: below a refused prompt it would be taken for that prompt's run.
             still = f"A recording, no run of yours. {first.text}"
             first = Line("info", session.doing if session.moving else still)
-        # The box has a fixed height: what is short and new comes before what explains at length.
+        # The box has a fixed height: short news come before long explanations.
         log = log_line(self.context.store.status())
         doing = "" if session.opening else session.doing
         now = [Line("error", session.trouble), Line("info", doing), log]
@@ -163,7 +163,7 @@ def build_board(
 
     def show(*some: Picture) -> None:
         for one in some:
-            # A race is run for the runs of this tab, which Live's are.
+            # Only Live's own runs can be raced against plain decoding.
             asks = one.asks or (one is Figures and page == "live")
             part_name = one.part if page == "live" else ""
             pictures[one.name] = replace(one, asks=asks)(

@@ -15,19 +15,17 @@ from gradio.components import Component
 from core.config import PRESETS
 from ui.form.fields import FIELD_NAMES
 from ui.form.form import OWN, chat_words, preset_values
-from ui.form.presets import still_means
+from ui.form.presets import has_preset_values
 from ui.live.handlers import live_values
 from ui.live.layout import Live
 from ui.server.context import Context
-from ui.sessions.tab import Sessions
 from ui.shared.event_options import QUICK
 
-__all__ = ["followed_fields", "opening_preset", "wire_following"]
+__all__ = ["fields_after_swap", "opening_preset", "wire_following"]
 
 PLAIN = "autoregressive"
 BEST = "best"
 LoadedKey = tuple[int, tuple[str, ...]]
-Triggers = Iterable[tuple[Callable[..., Any], bool]]
 
 
 def opening_preset(context: Context, before: Sequence[str], chosen: str) -> str:
@@ -40,7 +38,7 @@ def opening_preset(context: Context, before: Sequence[str], chosen: str) -> str:
     return chosen
 
 
-def followed_fields(
+def fields_after_swap(
     context: Context,
     before: Sequence[str],
     preset: str,
@@ -53,21 +51,18 @@ def followed_fields(
     A preset whose values the fields have is applied again for the loaded models. The visitor's own
     values stay, without drafters that are no longer loaded; if none is left, all are chosen.
     """
-    names = context.drafter_names
-    if preset != OWN and still_means(preset, own, before, values):
+    names, at = context.drafter_names, FIELD_NAMES.index("drafters")
+    if preset != OWN and has_preset_values(preset, own, before, values):
         preset = opening_preset(context, before, preset)
         new_values = preset_values(preset, temperature, names, own)
     else:
         preset = OWN
         new_values = [gr.skip() for _ in values]
-        chosen = values[FIELD_NAMES.index("drafters")] or []
+        chosen = values[at] or []
         still_loaded = [name for name in (*names, *context.model_free) if name in chosen]
         had = any(name in before for name in chosen)
         lost = had and not any(name in names for name in still_loaded)
-        new_values[FIELD_NAMES.index("drafters")] = (
-            [*names, *still_loaded] if lost else still_loaded
-        )
-    at = FIELD_NAMES.index("drafters")
+        new_values[at] = [*names, *still_loaded] if lost else still_loaded
     new_values[at] = gr.CheckboxGroup(choices=[*names, *context.model_free], value=new_values[at])
     return preset, new_values
 
@@ -76,7 +71,7 @@ def followed_fields(
 
 
 def wire_following(
-    live: Live, sessions: Sessions, own: gr.BrowserState, triggers: Iterable[Callable[..., Any]]
+    live: Live, own: gr.BrowserState, triggers: Iterable[Callable[..., Any]]
 ) -> None:
     """Update at each of `triggers`; sends nothing if the models are the same."""
     context, form = live.board.context, live.form
@@ -86,7 +81,7 @@ def wire_following(
     outputs: list[Component] = [loaded, live.header, form.preset, live.chosen, chat, *fields]
     for trigger in triggers:
         trigger(
-            _follow_handler(live, sessions, len(outputs)),
+            _follow_handler(live, len(outputs)),
             [loaded, form.preset, temperature, own, *fields],
             outputs,
             preprocess=False,  # what comes may be a choice of models that have gone
@@ -94,7 +89,7 @@ def wire_following(
         )
 
 
-def _follow_handler(live: Live, sessions: Sessions, count: int) -> Callable[..., list[Any]]:
+def _follow_handler(live: Live, count: int) -> Callable[..., list[Any]]:
     context = live.board.context
 
     def follow(
@@ -109,12 +104,12 @@ def _follow_handler(live: Live, sessions: Sessions, count: int) -> Callable[...,
         if version == context.model_host.version:
             return [gr.skip() for _ in range(count)]
         now = (context.model_host.version, context.drafter_names)
-        name, fields = followed_fields(context, before, preset, temperature or 0.0, own, values)
+        name, fields = fields_after_swap(context, before, preset, temperature or 0.0, own, values)
         session = live.board.session(request)
-        chat = gr.Checkbox(interactive=context.chat, info=chat_words(context.chat))
+        properties: dict[str, Any] = {"interactive": context.chat, "info": chat_words(context.chat)}
         if not context.chat or context.answers:
-            words = chat_words(context.chat)
-            chat = gr.Checkbox(interactive=context.chat, info=words, value=context.answers)
+            properties["value"] = context.answers
+        chat = gr.Checkbox(**properties)
         return [now, live_values(live, session, [])[0], name, name, chat, *fields]
 
     return follow

@@ -18,7 +18,7 @@ from core.config import PRESETS, Request
 from core.errors import ConfigError
 from ui.form.fields import FIELD_NAMES, values_of
 from ui.form.form import OWN, request_of
-from ui.form.presets import still_means
+from ui.form.presets import has_preset_values
 from ui.live.layout import Live
 from ui.run.explain import RECORD_TOP_K
 from ui.server.context import Context
@@ -31,7 +31,7 @@ __all__ = ["fill_form", "form_values_of", "into_live", "preset_of"]
 
 FILLED = "These settings are in the form now: press Run. Nothing runs before."
 SWITCHED = ' "Run on change" is switched off for that.'
-# The page is as far down as the trigger was; where the Live tab did not open it stays there.
+# The page is still scrolled to the trigger; it scrolls up only if the Live tab has opened.
 INTO_SIGHT = """() => {
   const behavior = matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth";
   requestAnimationFrame(() => {
@@ -186,7 +186,7 @@ def preset_of(values: Sequence[Any], names: Sequence[str]) -> str:
     """The preset menu's entry for a form's values: a built-in preset, or own settings. The number
     of recorded alternatives does not matter: the page sets it."""
     fields = _recorded_here(values)[-len(FIELD_NAMES) :]
-    return next((one for one in PRESETS if still_means(one, None, names, fields)), OWN)
+    return next((one for one in PRESETS if has_preset_values(one, None, names, fields)), OWN)
 
 
 def _recorded_here(values: Sequence[Any]) -> list[Any]:

@@ -7,10 +7,11 @@ from typing import Any
 
 import gradio as gr
 
-from ui.sessions.handlers import about_handler
+from ui.sessions.handlers import as_asker
 from ui.sessions.history import asker_of
 from ui.sessions.layout import Sessions
 from ui.sessions.live_runs import follow_opened
+from ui.sessions.retention import about_run
 from ui.sessions.tab import opened_run
 from ui.shared.event_options import QUICK
 
@@ -37,4 +38,6 @@ def into_sessions(
     opened = trigger(open_run, [visitor], [tabs, *sessions.opened_outputs], **quick)
     follow_opened(sessions, opened.then, visitor)
     inputs = [visitor, sessions.opened]
-    return opened.then(about_handler(board.context), inputs, sessions.on.about_outputs, **quick)
+    return opened.then(
+        as_asker(board.context, about_run), inputs, sessions.on.about_outputs, **quick
+    )

@@ -8,11 +8,10 @@ from typing import Any
 import gradio as gr
 
 from ui.server.session import guard_once
-from ui.sessions.history import asker_of
 from ui.sessions.layout import Sessions
 from ui.shared.event_options import EACH, QUICK
 from ui.shared.parts import notice_value
-from ui.shared.studies import Studies
+from ui.shared.study_board import studies_of
 from ui.shared.study_handlers import StudyBoard, show_when_opened
 from ui.words.messages import Line
 
@@ -30,38 +29,36 @@ def into_study(
     context, on = sessions.board.context, sessions.on
     board_of = {board.kind: board for board in boards}
 
-    def turn(request: gr.Request, key: str, run_id: str) -> list[Any]:
+    def show(request: gr.Request, row: Any) -> gr.Tabs:
+        board = board_of[row.kind]
+        show_when_opened(board.session(request), row.study_id)
+        return gr.Tabs(selected=board.page)
+
+    def open_of_run(request: gr.Request, key: str, run_id: str) -> list[Any]:
         def work() -> list[Any]:
-            row = Studies(context, asker_of(context, request, key).owner, "").of_run(run_id)
+            row = studies_of(context, request, key).of_run(run_id)
             if row is None:
                 return [gr.skip(), gr.Button(visible=False), notice_value([Line("warn", GONE)])]
-            board = board_of[row.kind]
-            show_when_opened(board.session(request), row.study_id)
-            return [gr.Tabs(selected=board.page), gr.skip(), gr.skip()]
+            return [show(request, row), gr.skip(), gr.skip()]
 
-        def refusal(message: str) -> list[Any]:
-            return [gr.skip(), gr.skip(), notice_value([Line("error", message)])]
+        return guard_once(work, lambda words: [gr.skip(), gr.skip(), _error(words)])
 
-        return guard_once(work, refusal)
+    on.study.click(open_of_run, [visitor, sessions.opened], [tabs, on.study, on.about], **QUICK)
 
-    on.study.click(turn, [visitor, sessions.opened], [tabs, on.study, on.about], **QUICK)
-
-    def choose(request: gr.Request, event: gr.EventData, key: str) -> list[Any]:
+    def open_of_list(request: gr.Request, event: gr.EventData, key: str) -> list[Any]:
         event_data = event._data or {}
 
         def work() -> list[Any]:
             if event_data.get("do") != "open":
                 return [gr.skip(), gr.skip()]
-            mine = Studies(context, asker_of(context, request, key).owner, "")
-            row = mine.line(str(event_data.get("study", "")))
-            board = board_of[row.kind]
-            show_when_opened(board.session(request), row.study_id)
-            return [gr.Tabs(selected=board.page), gr.skip()]
+            study_id = str(event_data.get("study", ""))
+            return [show(request, studies_of(context, request, key).line(study_id)), gr.skip()]
 
-        def refusal(message: str) -> list[Any]:
-            return [gr.skip(), notice_value([Line("error", message)])]
-
-        return guard_once(work, refusal)
+        return guard_once(work, lambda words: [gr.skip(), _error(words)])
 
     listed = sessions.studies
-    listed.rows.select(choose, [visitor], [tabs, listed.said], **EACH)
+    listed.rows.select(open_of_list, [visitor], [tabs, listed.notice], **EACH)
+
+
+def _error(words: str) -> dict[str, Any]:
+    return notice_value([Line("error", words)])

@@ -7,7 +7,6 @@ A link opens its tab, lesson or recorded run; while the page is used, the addres
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
@@ -20,10 +19,11 @@ from ui.live.layout import Live
 from ui.run.source import LiveSource
 from ui.server.context import Context
 from ui.server.session import TabSession, play
-from ui.sessions.handlers import about_handler
+from ui.sessions.handlers import as_asker
 from ui.sessions.history import Asker, asker_of
 from ui.sessions.live_runs import follow_opened
-from ui.sessions.repeat import asked_of
+from ui.sessions.repeat import recorded_request
+from ui.sessions.retention import about_run
 from ui.sessions.tab import Sessions, opened_run
 from ui.shared.event_options import EACH, QUICK, QUIET
 from ui.shared.into_live import fill_form
@@ -93,9 +93,9 @@ def fill_linked(
 
     def ask() -> Request:
         # At temperature 0 the seed changes nothing, and a form that fixes it would surprise later.
-        request = asked_of(live.board.context, asker, run_id)
+        request = recorded_request(live.board.context, asker, run_id)
         drawn = request.sampling.temperature > 0
-        return asked_of(live.board.context, asker, run_id, seed=True) if drawn else request
+        return recorded_request(live.board.context, asker, run_id, seed=True) if drawn else request
 
     _, *filled, _, refused = fill_form(live, session, ask, on_change, beside=True, words=REPEATED)
     lines = refused.get("lines", {}).values()
@@ -133,8 +133,8 @@ def wire_links(
     given = [visitor, live.on_change]
     come = blocks.load(_open_handler(live, sessions, tabs), given, shown, **QUICK)
     inputs = [visitor, sessions.opened]
-    come.then(about_handler(context), inputs, sessions.on.about_outputs, **QUICK)
-    # Asked for by a page with such a link alone: any other would wait for nothing.
+    come.then(as_asker(context, about_run), inputs, sessions.on.about_outputs, **QUICK)
+    # Triggered only by a page whose link names a run.
     follow_opened(sessions, place.select, visitor)
     place.select(_follow_handler(live), place, live.outputs, **QUIET, concurrency_limit=None)
     place.submit(_history_handler(live, sessions, tabs), given, shown, **EACH)
@@ -165,35 +165,32 @@ def _follow_handler(live: Live) -> Callable[..., Iterator[list[Any]]]:
 
 def _open_handler(live: Live, sessions: Sessions, tabs: gr.Tabs) -> Callable[..., list[Any]]:
     def open_link(request: gr.Request, visitor: str, on_change: bool) -> list[Any]:
-        asker = asker_of(live.board.context, request, visitor)
         query = dict(request.query_params)
-        return _opened(live, sessions, tabs, _Link(request, asker, query, on_change))
+        return _opened(live, sessions, tabs, query, request, visitor, on_change)
 
     return open_link
 
 
 def _history_handler(live: Live, sessions: Sessions, tabs: gr.Tabs) -> Callable[..., list[Any]]:
     def go(request: gr.Request, event: gr.EventData, visitor: str, on_change: bool) -> list[Any]:
-        asker = asker_of(live.board.context, request, visitor)
         query = {str(key): str(value) for key, value in (event._data or {}).items()}
-        return _opened(live, sessions, tabs, _Link(request, asker, query, on_change))
+        return _opened(live, sessions, tabs, query, request, visitor, on_change)
 
     return go
 
 
-@dataclass(frozen=True, slots=True)
-class _Link:
-    """A link that is to be opened. `on_change`: whether "Run on change" is on."""
-
-    request: gr.Request
-    asker: Asker
-    query: dict[str, str]
-    on_change: bool
-
-
-def _opened(live: Live, sessions: Sessions, tabs: gr.Tabs, link: _Link) -> list[Any]:
-    """The tab, the notice, Live's form, and the boards of the run that a link names."""
-    query = link.query
+def _opened(
+    live: Live,
+    sessions: Sessions,
+    tabs: gr.Tabs,
+    query: dict[str, str],
+    request: gr.Request,
+    visitor: str,
+    on_change: bool,
+) -> list[Any]:
+    """The tab, the notice, Live's form, and the boards of the run that a link's `query` names.
+    `on_change`: whether "Run on change" is on."""
+    asker = asker_of(live.board.context, request, visitor)
     names = [str(child.id) for child in tabs.children if isinstance(child, gr.Tab)]
     tab, wrong = wanted_tab(query, names)
     place: Any = gr.skip()
@@ -203,15 +200,15 @@ def _opened(live: Live, sessions: Sessions, tabs: gr.Tabs, link: _Link) -> list[
     now = [gr.skip() for _ in live.outputs]
     if query.get("run") and tab in ("live", "sessions"):
         at = live if tab == "live" else sessions
-        session = at.board.session(link.request)
-        opened, wrong = linked_run(at, session, link.asker, query)
+        session = at.board.session(request)
+        opened, wrong = linked_run(at, session, asker, query)
         place = {"run": opened[-1]}
         wrong = wrong if opened[-1] else session.trouble
         if tab == "sessions":
             past = opened
         else:
             if opened[-1]:
-                filled, refused = fill_linked(live, session, link.asker, opened[-1], link.on_change)
+                filled, refused = fill_linked(live, session, asker, opened[-1], on_change)
                 why = f"The form cannot hold this run's request: {refused}"
                 session.trouble = why if refused else ""
             now = live_values(live, session, live.board.values(session))

@@ -2,7 +2,7 @@
 values.
 
 Their scripts (`assets/*.js` here) build the DOM from text nodes alone, so a prompt or a file name
-is never markup. Knows how to show values, not where they come from.
+is never markup.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import gradio as gr
 from core.config.mechanisms import is_model_free
 from core.events import ModelInfo, RanksInfo
 from ui.run.letters import letter, slots_of
-from ui.run.ranks import division_words
+from ui.run.pass_words import division_words
 from ui.words.messages import Line
 from ui.words.visible import visible
 
@@ -33,9 +33,7 @@ __all__ = [
     "page_css",
     "offer_table",
     "page_js",
-    "pair_tables",
     "part",
-    "run_list",
     "study_list",
     "study_progress",
     "short_count",
@@ -50,70 +48,57 @@ SHELL = '<div class="sp-shell"></div>'
 def header(value: dict[str, Any]) -> gr.HTML:
     """Chips of the loaded models, the engine's state, the place in the queue; triggers `select`
     when the offer is clicked."""
-    return _part("header.js", SHELL, "header", value)
+    return part("header.js", "header", value)
 
 
 def notice(elem_id: str, *lines: Line) -> gr.HTML:
     """Lines with a kind, announced by screen readers; triggers `tick` to be updated."""
-    return _part("notice.js", LIVE_SHELL, elem_id, notice_value(lines))
-
-
-def run_list(elem_id: str) -> gr.HTML:
-    """Past runs as a table; triggers `select` with {"run": id}."""
-    return _part("runs.js", SHELL, elem_id)
+    return part("notice.js", elem_id, notice_value(lines), shell=LIVE_SHELL)
 
 
 def study_progress(elem_id: str) -> gr.HTML:
     """A study's state, with Stop and Go on; triggers `tick` for an update and `select` with {"do":
     "stop" | "go" | "show", "study": id}."""
-    return _part("progress.js", SHELL, elem_id)
+    return part("progress.js", elem_id)
 
 
 def study_list(elem_id: str) -> gr.HTML:
     """Past studies as a table, not rendered yet; triggers `select` with {"do": "open" | "delete",
     "study": id} or {"do": "page", "by": 1 | -1}."""
-    return _part("studies.js", SHELL, elem_id, render=False)
-
-
-def pair_tables(elem_id: str) -> gr.HTML:
-    """Two tables of two runs: their figures with ratios, the settings that differ."""
-    return _part("pair.js", SHELL, elem_id)
+    return part("studies.js", elem_id, render=False)
 
 
 def download(elem_id: str) -> gr.HTML:
     """Invisible: a value {"name", "media_type", "text", "n"} is saved as a file, once for each
     n."""
-    return _part("download.js", SHELL, elem_id)
+    return part("download.js", elem_id)
 
 
 def offer_table(elem_id: str) -> gr.HTML:
     """Models that can be loaded; triggers `select` with {"llm": name, "ssms": {number: name}}, or
     only one of the two to fill in."""
-    return _part("offers.js", SHELL, elem_id)
+    return part("offers.js", elem_id)
 
 
 def stage_list(elem_id: str) -> gr.HTML:
     """The stages of a loading with their times."""
-    return _part("stages.js", SHELL, elem_id)
+    return part("stages.js", elem_id)
 
 
 def grid_point(elem_id: str) -> gr.HTML:
     """One point of a grid with its runs; triggers `select` with {"run": id}."""
-    return _part("point.js", SHELL, elem_id)
+    return part("point.js", elem_id)
 
 
-def part(script: str, elem_id: str, value: dict[str, Any] | None = None) -> gr.HTML:
-    """A component of one tab, drawn by a script of `assets/` from a dict."""
-    return _part(script, SHELL, elem_id, value)
-
-
-def _part(
+def part(
     script: str,
-    shell: str,
     elem_id: str,
     value: dict[str, Any] | None = None,
+    *,
+    shell: str = SHELL,
     render: bool = True,
 ) -> gr.HTML:
+    """A component that a script of `assets/` draws from a dict."""
     return gr.HTML(
         value=value or {},
         html_template=shell,
@@ -132,12 +117,15 @@ def header_value(
     scores: Mapping[str, tuple[int, int]] | None = None,
     ranks: RanksInfo | None = None,
 ) -> dict[str, Any]:
-    """`ranks`: how the LLM is divided among processes. `slot`: a drafter's colour; the LLM has
-    none. `offer`: models that one click loads.
-    `scores`: of each drafter that drafted, how many of its tokens were accepted, and how many it
-    proposed; one without a model has a chip then, since its letter is in the pictures."""
+    """`ranks`: how the LLM is divided among processes. `offer`: models that one click loads. A
+    chip's `slot`: a drafter's colour; the LLM has none. Its `short` name lacks what the names of
+    all SSMs begin with, up to a hyphen. `scores`: of each drafter that drafted, how many of its
+    tokens were accepted, and how many it proposed; one without a model has a chip then, since its
+    letter is in the pictures."""
     infos = tuple(models)
-    prefix = _common_prefix([model.name for model in infos if model.role == "ssm"])
+    names = [model.name for model in infos if model.role == "ssm"]
+    prefix = os.path.commonprefix(names) if len(names) > 1 else ""
+    prefix = prefix[: prefix.rfind("-") + 1]
     chips: dict[str, Any] = {}
     slot = 0
     for i, model in enumerate(infos):
@@ -148,7 +136,9 @@ def header_value(
             "short": model.name[len(prefix) :] if is_drafter else model.name,
             "parameters": short_count(model.parameters),
             "dtype": model.dtype,
-            "device": model.device if is_drafter or ranks is None else _divided(model, ranks),
+            "device": model.device
+            if is_drafter or ranks is None
+            else f"{model.device}, {division_words(ranks)}",
             "slot": slot if is_drafter else -1,
             "letter": letter(slot) if is_drafter else "",
             "score": _score(scores or {}, model.name) if is_drafter else {},
@@ -183,16 +173,6 @@ def _lookup_chips(
         }
         for i, (name, slot) in enumerate(slots.items())
     }
-
-
-def _divided(model: ModelInfo, ranks: RanksInfo) -> str:
-    return f"{model.device}, {division_words(ranks)}"
-
-
-def _common_prefix(names: list[str]) -> str:
-    """What all names begin with, up to a hyphen; empty for a single name."""
-    prefix = os.path.commonprefix(names) if len(names) > 1 else ""
-    return prefix[: prefix.rfind("-") + 1]
 
 
 def short_count(parameters: int) -> str:
@@ -235,5 +215,5 @@ def page_js() -> str:
     scripts = [
         (SHARED_ASSETS / name).read_text(encoding="utf-8") for name in ("keys.js", "presses.js")
     ]
-    # A function each, so that their names do not meet.
+    # A function each, so that their names do not collide.
     return "() => {" + "\n".join(f"({script.strip()})();" for script in scripts) + "}"

@@ -23,11 +23,11 @@ class PastStudies:
 
     section: gr.Accordion
     rows: gr.HTML
-    said: gr.HTML
+    notice: gr.HTML
 
     @property
     def outputs(self) -> list[Any]:
-        return [self.rows, self.said]
+        return [self.rows, self.notice]
 
 
 def build_past_studies() -> PastStudies:
@@ -39,29 +39,30 @@ def build_past_studies() -> PastStudies:
     return PastStudies(section, rows, message_box)
 
 
-def listed_studies(session: TabSession, mine: Studies) -> list[Any]:
+def listed_studies(session: TabSession, studies: Studies) -> list[Any]:
     """The list at its page, limited to existing pages, and no notice."""
 
     def work() -> list[Any]:
-        return [_list(session, mine), notice_value([])]
+        return [_list(session, studies), notice_value([])]
 
     with session.drawing:
         return guard_once(work, _refusal)
 
 
-def press_list(session: TabSession, mine: Studies, event_data: dict[str, Any]) -> list[Any]:
+def press_list(session: TabSession, studies: Studies, event_data: dict[str, Any]) -> list[Any]:
     """Turns a page or deletes a study; `event_data` comes from the browser."""
 
     def work() -> list[Any]:
         if event_data.get("do") == "page" and event_data.get("by") in (1, -1):
             session.study.page = max(0, session.study.page + int(event_data["by"]))
         if event_data.get("do") == "open":
-            return [_list(session, mine), gr.skip()]  # whoever opens it says what there is to say
+            # The notice is that of the handler that opens it.
+            return [_list(session, studies), gr.skip()]
         lines = []
         if event_data.get("do") == "delete":
-            mine.delete(str(event_data.get("study", "")))
+            studies.delete(str(event_data.get("study", "")))
             lines = [Line("good", "Deleted; its runs stay in the list above.")]
-        return [_list(session, mine), notice_value(lines)]
+        return [_list(session, studies), notice_value(lines)]
 
     with session.drawing:
         return guard_once(work, _refusal)
@@ -71,5 +72,5 @@ def _refusal(message: str) -> list[Any]:
     return [gr.skip(), notice_value([Line("error", message)])]
 
 
-def _list(session: TabSession, mine: Studies) -> dict[str, Any]:
-    return session.stamps.on("studies", page_value(session.study, mine, ""))
+def _list(session: TabSession, studies: Studies) -> dict[str, Any]:
+    return session.stamps.on("studies", page_value(session.study, studies, ""))

@@ -1,6 +1,6 @@
 """The source of a study's prompts: typed or pasted, a file, or the examples of chosen domains.
 
-Used by Tune and Prompts. Knows the controls and lab's readers of prompts, no study.
+Used by Tune and Prompts; lab reads the prompts.
 """
 
 from __future__ import annotations

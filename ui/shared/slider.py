@@ -2,8 +2,7 @@
 
 Gradio's own slider answers a typed number beyond its ends with an HTTP error that names no field,
 before the browser replaces it by the nearest end. This one passes the number on to the handler. A
-request's numbers are in number boxes instead (form.py, fields.py), which keep what was typed. Knows
-no field.
+request's numbers are in number boxes instead (form.py, fields.py), which keep what was typed.
 """
 
 from __future__ import annotations

@@ -106,43 +106,21 @@ def set_pace(board: Board, session: TabSession, mode: str, rate: float | None) -
 
 def wire_board(board: Board) -> None:
     """Connect every picture's selection and the scrubber."""
-    for picture in board.pictures.values():
-        picture.select(_select_handler(board), outputs=[*board.outputs, *board.places], **EACH)
-    board.notice.tick(_tick_handler(board), outputs=board.notice, **EACH)
-    stream = {**EACH, "queue": True, "concurrency_limit": None}
-    board.pictures["routing"].submit(_regret_handler(board), outputs=board.outputs, **stream)
-    board.pictures["scrubber"].submit(
-        _play_handler(board), outputs=[*board.outputs, *board.places], **stream
-    )
 
-
-def _tick_handler(board: Board) -> Callable[..., Any]:
     def tick(request: gr.Request) -> Any:
         return refresh_notice(board, board.session(request))
 
-    return tick
-
-
-def _select_handler(board: Board) -> Callable[..., list[Any]]:
     def select(request: gr.Request, event: gr.EventData) -> list[Any]:
         session, data = board.session(request), event._data or {}
         name = data.get("do")
         drawn = move(board, session, name) if name else select_node(board, session, data)
         return [*drawn, *board.place(session)]
 
-    return select
-
-
-def _regret_handler(board: Board) -> Callable[..., Iterator[Values]]:
-    def count(request: gr.Request) -> Iterator[Values]:
+    def count_regret(request: gr.Request) -> Iterator[Values]:
         session = board.session(request)
         yield from board.stream(session, measure_regret(board.context.hub, session, ""))
 
-    return count
-
-
-def _play_handler(board: Board) -> Callable[..., Iterator[list[Any]]]:
-    def press(request: gr.Request, event: gr.EventData) -> Iterator[list[Any]]:
+    def play_or_pace(request: gr.Request, event: gr.EventData) -> Iterator[list[Any]]:
         session, data = board.session(request), event._data or {}
         if data.get("do") == "pace":
             frames = set_pace(board, session, data.get("mode", "full"), data.get("rate"))
@@ -151,4 +129,10 @@ def _play_handler(board: Board) -> Callable[..., Iterator[list[Any]]]:
         for values in frames:
             yield [*values, *board.place(session)]
 
-    return press
+    outputs = [*board.outputs, *board.places]
+    for picture in board.pictures.values():
+        picture.select(select, outputs=outputs, **EACH)
+    board.notice.tick(tick, outputs=board.notice, **EACH)
+    stream = {**EACH, "queue": True, "concurrency_limit": None}
+    board.pictures["routing"].submit(count_regret, outputs=board.outputs, **stream)
+    board.pictures["scrubber"].submit(play_or_pace, outputs=outputs, **stream)

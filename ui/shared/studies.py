@@ -2,7 +2,7 @@
 
 Used by the tabs and the endpoints, so that both have the same rules: a visitor who may see all runs
 may see all studies, others their own (ui/server/visitors.py); a visible study may also be stopped,
-resumed and deleted. Knows no component; lab/ defines what a study is.
+resumed and deleted. lab/ defines what a study is.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from lab.progress import Progress
 from lab.prompts import StudyPrompt
 from lab.study import Configuration, Study
 from lab.tables import Results
+from ui.run.listed import shorten
 from ui.server.context import Context
 
 __all__ = ["STUDIES_A_PAGE", "OpenedStudy", "Studies", "new_study", "title_of"]
@@ -77,13 +78,10 @@ def title_of(configurations: Sequence[Configuration], prompts: Sequence[StudyPro
     names = ", ".join(one.name for one in configurations)
     if len(names) > EXCERPT:
         names = f"{len(configurations)} configurations"
-    what = _short(prompts[0].text) if len(prompts) == 1 else f"{len(prompts)} prompts"
+    what = f"{len(prompts)} prompts"
+    if len(prompts) == 1:
+        what = shorten(" ".join(prompts[0].text.split()), EXCERPT)
     return f"{names}: {what}"[:LONGEST_TITLE]
-
-
-def _short(text: str) -> str:
-    flat = " ".join(text.split())
-    return flat if len(flat) <= EXCERPT else flat[: EXCERPT - 1] + "…"
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,14 +73,14 @@ def wire_study_board(
 
     def look(opening: bool) -> Callable[..., list[Any]]:
         def handler(request: gr.Request, key: str) -> list[Any]:
-            mine = studies_of(board.context, request, key)
-            return look_at_study(board, board.session(request), mine, drawn, opening)
+            studies = studies_of(board.context, request, key)
+            return look_at_study(board, board.session(request), studies, drawn, opening)
 
         return handler
 
     def choose(request: gr.Request, event: gr.EventData, key: str) -> list[Any]:
-        mine = studies_of(board.context, request, key)
-        return press_button(board, board.session(request), mine, drawn, event._data or {})
+        studies = studies_of(board.context, request, key)
+        return press_button(board, board.session(request), studies, drawn, event._data or {})
 
     tab.select(look(True), [visitor], outputs, **LATEST)
     board.progress.tick(look(False), [visitor], outputs, **LATEST)
@@ -100,8 +100,8 @@ def wire_begin(
     returns and show it. Returns the event, for `.then`."""
 
     def begin(request: gr.Request, key: str, *values: Any) -> list[Any]:
-        mine = studies_of(board.context, request, key)
-        return begin_study(board, board.session(request), mine, drawn, lambda: make(*values))
+        studies = studies_of(board.context, request, key)
+        return begin_study(board, board.session(request), studies, drawn, lambda: make(*values))
 
     outputs = [board.progress, board.studies, *drawn.outputs]
     return trigger(begin, [visitor, *inputs], outputs, trigger_mode="once", **QUICK)

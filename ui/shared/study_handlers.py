@@ -66,7 +66,7 @@ class StudyPictures:
 def look_at_study(
     board: StudyBoard,
     session: TabSession,
-    mine: Studies,
+    studies: Studies,
     drawn: StudyPictures,
     opening: bool = False,
 ) -> list[Any]:
@@ -77,15 +77,15 @@ def look_at_study(
         if opening:
             session.trouble = ""
             session.study.drawn_state = ()
-            _turn(board, session, mine)
+            _turn(board, session, studies)
 
-    return _answer(board, session, mine, drawn, work, about="")
+    return _answer(board, session, studies, drawn, work, about="")
 
 
 def begin_study(
     board: StudyBoard,
     session: TabSession,
-    mine: Studies,
+    studies: Studies,
     drawn: StudyPictures,
     make: Callable[[], Study],
 ) -> list[Any]:
@@ -94,16 +94,16 @@ def begin_study(
     def work() -> None:
         session.trouble = ""
         study = make()
-        mine.begin(study)
+        studies.begin(study)
         _look_at(session, study.study_id)
 
-    return _answer(board, session, mine, drawn, work)
+    return _answer(board, session, studies, drawn, work)
 
 
 def press_button(
     board: StudyBoard,
     session: TabSession,
-    mine: Studies,
+    studies: Studies,
     drawn: StudyPictures,
     event_data: dict[str, Any],
 ) -> list[Any]:
@@ -111,7 +111,7 @@ def press_button(
     study_id = str(event_data.get("study", ""))
 
     def delete() -> None:
-        mine.delete(study_id)
+        studies.delete(study_id)
         if session.study.study_id == study_id:
             _look_at(session, "")
 
@@ -119,8 +119,8 @@ def press_button(
         session.study.page = max(0, session.study.page + (1 if event_data.get("by") == 1 else -1))
 
     actions: dict[str, Callable[[], object]] = {
-        "stop": lambda: mine.stop(study_id),
-        "go": lambda: _go_on(mine, study_id),
+        "stop": lambda: studies.stop(study_id),
+        "go": lambda: _go_on(studies, study_id),
         "show": lambda: _look_at(session, study_id),
         "open": lambda: _look_at(session, study_id),
         "delete": delete,
@@ -132,20 +132,20 @@ def press_button(
         session.study.drawn_state = ()
         actions.get(str(event_data.get("do")), lambda: None)()
 
-    return _answer(board, session, mine, drawn, work, about=study_id or None)
+    return _answer(board, session, studies, drawn, work, about=study_id or None)
 
 
-def _go_on(mine: Studies, study_id: str) -> None:
+def _go_on(studies: Studies, study_id: str) -> None:
     """Resume; the second of two quick clicks finds the study already running, which is no error."""
-    standing = mine.progress()
-    if not (standing.measures(study_id) and standing.state != "stopping"):
-        mine.resume(study_id)
+    progress = studies.progress()
+    if not (progress.measures(study_id) and progress.state != "stopping"):
+        studies.resume(study_id)
 
 
 def _answer(
     board: StudyBoard,
     session: TabSession,
-    mine: Studies,
+    studies: Studies,
     drawn: StudyPictures,
     work: Callable[[], None],
     about: str | None = None,
@@ -156,28 +156,28 @@ def _answer(
     def refusal(message: str) -> list[Any]:
         session.trouble = message
         session.study.trouble_study = about
-        session.study.trouble_state = _stands(about, mine.progress()) if about else ()
+        session.study.trouble_state = _progress_key(about, studies.progress()) if about else ()
         unseen = [gr.skip() for _ in drawn.outputs]
-        return [_bar(board, session, mine.progress(), message), gr.skip(), *unseen]
+        return [_bar(board, session, studies.progress(), message), gr.skip(), *unseen]
 
     def work_and_show() -> list[Any]:
         work()
-        return _values(board, session, mine, drawn)
+        return _values(board, session, studies, drawn)
 
     with session.drawing:
         return guard_once(work_and_show, refusal)
 
 
-def _turn(board: StudyBoard, session: TabSession, mine: Studies) -> None:
-    # What another tab asked for is shown, not what is measured now.
+def _turn(board: StudyBoard, session: TabSession, studies: Studies) -> None:
+    # A study that another tab chose has precedence over the one that is measured.
     if session.study.chosen_elsewhere:
         session.study.chosen_elsewhere = False
         return
-    standing = mine.progress()
-    if standing.live and standing.kind == board.kind and standing.study_id:
-        _look_at(session, standing.study_id)
+    progress = studies.progress()
+    if progress.live and progress.kind == board.kind and progress.study_id:
+        _look_at(session, progress.study_id)
     elif not session.study.study_id and not session.study.past:
-        _look_at(session, mine.latest(board.kind))
+        _look_at(session, studies.latest(board.kind))
 
 
 def show_when_opened(session: TabSession, study_id: str) -> None:
@@ -197,76 +197,79 @@ def past_study_values(session: TabSession, values: Sequence[Any]) -> list[Any]:
 
 
 def _values(
-    board: StudyBoard, session: TabSession, mine: Studies, drawn: StudyPictures
+    board: StudyBoard, session: TabSession, studies: Studies, drawn: StudyPictures
 ) -> list[Any]:
     """Bar, list, pictures; a study is read only if something has changed."""
-    # Taken first: what is kept after it differs from it and is drawn by the next look.
-    standing, place = mine.progress(), session.study
-    if place.trouble_study is not None and place.trouble_state != _stands(
-        place.trouble_study, standing
+    # Read first: a later result changes the progress, so the next call draws it.
+    progress, place = studies.progress(), session.study
+    if place.trouble_study is not None and place.trouble_state != _progress_key(
+        place.trouble_study, progress
     ):
         session.trouble, place.trouble_study = "", None
-    shelf = _shelf(board, session, mine)
-    news = (place.study_id, place.page, shelf, standing.study_id, standing.live, standing.done)
+    ids = _listed_ids(board, session, studies)
+    news = (place.study_id, place.page, ids, progress.study_id, progress.live, progress.done)
     rest: list[Any] = [gr.skip() for _ in (board.studies, *drawn.outputs)]
     # A change in `done` alone is drawn as seldom as RESTS says, all else at once.
     if news != place.drawn_state and (
         news[:-1] != place.drawn_state[:-1] or time.monotonic() > place.no_redraw_before
     ):
         began = time.monotonic()
-        opened = _open_study(session, mine)
+        opened = _open_study(session, studies)
         place.row = opened.row if opened else None
         skips = [gr.skip() for _ in drawn.outputs]
-        values = [_list_value(board, session, mine), *(skips if place.past else drawn.draw(opened))]
+        values = [
+            _list_value(board, session, studies),
+            *(skips if place.past else drawn.draw(opened)),
+        ]
         rest = [_stamp(session, str(i), value) for i, value in enumerate(values)]
         place.drawn_state = news
         place.no_redraw_before = time.monotonic() + RESTS * (time.monotonic() - began)
-    return [_bar(board, session, standing, session.trouble), *rest]
+    return [_bar(board, session, progress, session.trouble), *rest]
 
 
 def _bar(
-    board: StudyBoard, session: TabSession, standing: Progress, trouble: str
+    board: StudyBoard, session: TabSession, progress: Progress, trouble: str
 ) -> dict[str, Any]:
     """State of the study in the pictures; none if they show past runs."""
     if session.study.past:
-        value = {**progress_value(None, standing, board.kind, trouble), "title": PAST}
+        value = {**progress_value(None, progress, board.kind, trouble), "title": PAST}
     else:
-        value = progress_value(session.study.row, standing, board.kind, trouble)
+        value = progress_value(session.study.row, progress, board.kind, trouble)
     return session.stamps.on("progress", value)
 
 
-def turned_to_past(board: StudyBoard, session: TabSession, mine: Studies) -> list[Any]:
+def turned_to_past(board: StudyBoard, session: TabSession, studies: Studies) -> list[Any]:
     """Bar and list while past runs are shown: no study is selected."""
 
     def work() -> list[Any]:
-        rows = _stamp(session, "0", _list_value(board, session, mine))
-        return [_bar(board, session, mine.progress(), session.trouble), rows]
+        rows = _stamp(session, "0", _list_value(board, session, studies))
+        return [_bar(board, session, studies.progress(), session.trouble), rows]
 
     def refusal(message: str) -> list[Any]:
-        return [_bar(board, session, mine.progress(), message), gr.skip()]
+        return [_bar(board, session, studies.progress(), message), gr.skip()]
 
     with session.drawing:
         return guard_once(work, refusal)
 
 
-def _shelf(board: StudyBoard, session: TabSession, mine: Studies) -> tuple[str, ...]:
+def _listed_ids(board: StudyBoard, session: TabSession, studies: Studies) -> tuple[str, ...]:
     """The studies in the list: one may be begun or deleted in another tab or by another server. A
     displayed study that is no longer there is deselected."""
     place = session.study
-    ids = tuple(row.study_id for row in mine.page(board.kind, place.page))
+    ids = tuple(row.study_id for row in studies.page(board.kind, place.page))
     if place.study_id and place.study_id not in ids:
         try:
-            mine.line(place.study_id)
+            studies.line(place.study_id)
         except UnknownStudyError:
             place.study_id, place.row, place.drawn_state = "", None, ()
             session.trouble = GONE
     return ids
 
 
-def _stands(study_id: str, standing: Progress) -> tuple[object, ...]:
+def _progress_key(study_id: str, progress: Progress) -> tuple[object, ...]:
     """A value that changes when this study makes progress; constant if no study is displayed."""
-    mine = study_id == standing.study_id
-    return (standing.live, standing.done) if mine and study_id else ("at rest",)
+    is_measured = study_id and study_id == progress.study_id
+    return (progress.live, progress.done) if is_measured else ("at rest",)
 
 
 def _stamp(session: TabSession, name: str, value: Any) -> Any:
@@ -275,31 +278,31 @@ def _stamp(session: TabSession, name: str, value: Any) -> Any:
     return session.stamps.on(name, value) if plain else value
 
 
-def _open_study(session: TabSession, mine: Studies) -> OpenedStudy | None:
+def _open_study(session: TabSession, studies: Studies) -> OpenedStudy | None:
     if not session.study.study_id:
         return None
     try:
-        return mine.open(session.study.study_id)
+        return studies.open(session.study.study_id)
     except UnknownStudyError:
         _look_at(session, "")
         session.trouble = GONE
         return None
 
 
-def _list_value(board: StudyBoard, session: TabSession, mine: Studies) -> dict[str, Any]:
+def _list_value(board: StudyBoard, session: TabSession, studies: Studies) -> dict[str, Any]:
     opened = "" if session.study.past else session.study.study_id
-    return page_value(session.study, mine, board.kind, opened)
+    return page_value(session.study, studies, board.kind, opened)
 
 
-def page_value(place: StudyPlace, mine: Studies, kind: str, opened: str = "") -> dict[str, Any]:
+def page_value(place: StudyPlace, studies: Studies, kind: str, opened: str = "") -> dict[str, Any]:
     """The list at its page, of studies of one kind or (empty) of all."""
-    rows = mine.page(kind, place.page)
+    rows = studies.page(kind, place.page)
     while not rows and place.page:
         # The last row of the page was deleted.
         place.page -= 1
-        rows = mine.page(kind, place.page)
-    standing = mine.progress()
-    shown = [study_row_value(row, standing, with_kind=not kind) for row in rows[:STUDIES_A_PAGE]]
+        rows = studies.page(kind, place.page)
+    progress = studies.progress()
+    shown = [study_row_value(row, progress, with_kind=not kind) for row in rows[:STUDIES_A_PAGE]]
     return {
         "rows": {str(i): value for i, value in enumerate(shown)},
         "opened": opened,

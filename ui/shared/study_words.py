@@ -69,67 +69,67 @@ def left_words(seconds: float | None) -> str:
     return f"about {max(1, round(seconds))} s left"
 
 
-def progress_value(row: Any, standing: Progress, kind: str, trouble: str = "") -> dict[str, Any]:
+def progress_value(row: Any, progress: Progress, kind: str, trouble: str = "") -> dict[str, Any]:
     """The value of assets/progress.js for the study in `row` (None: none is opened)."""
-    live = standing.live
-    mine = row is not None and standing.study_id == row.study_id and live
+    live = progress.live
+    is_measured = row is not None and progress.study_id == row.study_id and live
     value: dict[str, Any] = {"trouble": trouble, "ask_ms": LIVE_MS if live else REST_MS}
     if row is None:
         value |= {"study": "", "state": "none", "title": f"No {KINDS[kind]} yet"}
     else:
-        value |= _of_row(row, standing if mine else None)
-    return value | ({} if mine or not live else _other_study_notice(standing, kind))
+        value |= _of_row(row, progress if is_measured else None)
+    return value | ({} if is_measured or not live else _other_study_notice(progress, kind))
 
 
-def _of_row(row: Any, standing: Progress | None) -> dict[str, Any]:
-    """`standing`: given if this study is the one that is measured."""
-    state = standing.state if standing else row.state
-    num_done = standing.done if standing else row.done
-    warming = standing is not None and standing.warming and state == "running"
+def _of_row(row: Any, progress: Progress | None) -> dict[str, Any]:
+    """`progress`: given if this study is the one that is measured."""
+    state = progress.state if progress else row.state
+    num_done = progress.done if progress else row.done
+    warming = progress is not None and progress.warming and state == "running"
     parts = [f"{num_done} of {row.total}"]
-    if standing:
-        parts.append(left_words(standing.left_s))
-    at_rest = standing is None and row.state != "running"
+    if progress:
+        parts.append(left_words(progress.left_s))
+    at_rest = progress is None and row.state != "running"
     return {
         "study": row.study_id,
         "title": visible(row.title),
         "state": state,
         "state_words": WARMING if warming else STATES.get(state, state),
         "words": ", ".join(part for part in parts if part),
-        "more": _more(standing) if standing else row.reason,
+        "more": _more(progress) if progress else row.reason,
         "done": num_done,
         "total": row.total,
-        "stop": bool(standing) and state != "stopping",
+        "stop": bool(progress) and state != "stopping",
         "go": at_rest and row.done < row.total,
     }
 
 
-def _more(standing: Progress) -> str:
-    sentences = [standing.log] if standing.log else []
-    if standing.cell is not None:
-        sentences.append(f"Now: {standing.cell.words}.")
-    if standing.lost:
-        runs = "1 run was" if standing.lost == 1 else f"{standing.lost} runs were"
+def _more(progress: Progress) -> str:
+    sentences = [progress.log] if progress.log else []
+    if progress.cell is not None:
+        sentences.append(f"Now: {progress.cell.words}.")
+    if progress.lost:
+        runs = "1 run was" if progress.lost == 1 else f"{progress.lost} runs were"
         sentences.append(f"{runs} broken off for a visitor's and measured again.")
     return " ".join(sentences)
 
 
-def _other_study_notice(standing: Progress, kind: str) -> dict[str, Any]:
+def _other_study_notice(progress: Progress, kind: str) -> dict[str, Any]:
     """The notice that another study is being measured, with a link if it may be seen."""
-    which = f"Another {KINDS.get(standing.kind, 'study')}"
-    parts = [f"{standing.done} of {standing.total}", left_words(standing.left_s)]
+    which = f"Another {KINDS.get(progress.kind, 'study')}"
+    parts = [f"{progress.done} of {progress.total}", left_words(progress.left_s)]
     counts = ", ".join(part for part in parts if part)
-    whose = "" if standing.study_id else ", another visitor's,"
+    whose = "" if progress.study_id else ", another visitor's,"
     return {
         "beside": f"{which}{whose} is being measured now: {counts}. One runs at a time.",
-        "beside_study": standing.study_id if standing.kind == kind else "",
+        "beside_study": progress.study_id if progress.kind == kind else "",
     }
 
 
-def study_row_value(row: Any, standing: Progress, *, with_kind: bool = False) -> dict[str, Any]:
+def study_row_value(row: Any, progress: Progress, *, with_kind: bool = False) -> dict[str, Any]:
     """A line of the list of studies; `with_kind`: of a list of all kinds."""
-    live = standing.measures(row.study_id)
-    state = standing.state if live else row.state
+    live = progress.measures(row.study_id)
+    state = progress.state if live else row.state
     kind = KINDS.get(row.kind, row.kind)
     when = local_time(row.created_utc)
     return {
@@ -137,6 +137,6 @@ def study_row_value(row: Any, standing: Progress, *, with_kind: bool = False) ->
         "title": visible(row.title),
         "when": f"{kind[:1].upper()}{kind[1:]}, {when}" if with_kind else when,
         "state": state,
-        "cells": f"{standing.done if live else row.done} of {row.total}",
+        "cells": f"{progress.done if live else row.done} of {row.total}",
         "live": live,
     }

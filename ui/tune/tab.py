@@ -18,7 +18,7 @@ from lab.order import Cell
 from lab.tables import Results
 from lab.tuned import tuning_result
 from ui.components import GridLength, GridPoints, GridSpeed, pack
-from ui.form.form import spoken_empty
+from ui.form.form import empty_box_errors
 from ui.run.explain import RECORD_TOP_K
 from ui.server.context import Context
 from ui.server.session import guard_once
@@ -128,7 +128,7 @@ def grid_request_of(
     context: Context, own: dict[str, Any] | None, live: Sequence[Any], values: Sequence[Any]
 ) -> GridRequest:
     """The form's values, and Live's, as a study. Raises ConfigError."""
-    with spoken_empty():
+    with empty_box_errors():
         return study_request(context, own, live, values)
 
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from ui.run.frame import Baseline, Frame
 from ui.run.listed import number_of
+from ui.run.pipeline_notes import ALONE, in_words, is_alone, is_fault
 from ui.run.proof import Answer
 from ui.run.routes import drafting_ssms
-from ui.run.served import served_in_short, served_parts
 from ui.run.slower import slower_because
-from ui.run.switching import ALONE, in_words, is_alone, is_fault
+from ui.run.text_parts import served_in_short, served_parts
 from ui.run.times import stage_times
 from ui.run.view import STAGES
 from ui.words.spreads import is_slower
@@ -64,7 +64,7 @@ def run_lines(
         kinds = {"identical": "good", "distribution": "good", "tie": "warn", "bug": "error"}
         lines.append(Line(kinds.get(answer.kind, "info"), answer.sentence))
     lines += _served(frame)
-    # What came of a whole run is asked for more often than that it has ended.
+    # Of a whole run its results come before the sentence that it has ended.
     lines.insert(len(lines) if frame.is_complete else 0, place)
     lines += _final_round_note(frame)
     started = frame.view.started
@@ -73,7 +73,7 @@ def run_lines(
     lines += _notes(frame)
     if frame.view.state in ("completed", "cancelled") and baseline:
         lines += _speed(frame, baseline)
-    return lines + _company(frame)
+    return lines + _alone_note(frame)
 
 
 def _served(frame: Frame) -> list[Line]:
@@ -86,23 +86,13 @@ def _served(frame: Frame) -> list[Line]:
 
 def _final_round_note(frame: Frame) -> list[Line]:
     """Why a run that has just ended shows another round than its last one."""
-    rounds = frame.view.rounds
-    here = frame.selected_round
-    if (
-        not frame.is_complete
-        or frame.mode != "full"
-        or frame.pinned
-        or not 0 <= here < len(rounds) - 1
-    ):
+    rounds, here = frame.view.rounds, frame.selected_round
+    followed = frame.is_complete and frame.mode == "full" and not frame.pinned
+    earlier = frame.view.state == "completed" and 0 <= here < len(rounds) - 1
+    if not followed or not earlier or not rounds[here].nodes:
         return []
-    if frame.view.state != "completed" or not rounds[here].nodes:
-        return []
-    return [
-        Line(
-            "info",
-            f"Showing round {here + 1}, whose tree has most to tell; click a token to see its own.",
-        )
-    ]
+    shown = f"Showing round {here + 1}, whose tree has most to tell"
+    return [Line("info", f"{shown}; click a token to see its own.")]
 
 
 def _notes(frame: Frame) -> list[Line]:
@@ -119,7 +109,7 @@ def _notes(frame: Frame) -> list[Line]:
     return rest + noted[-NOTES_SHOWN:]
 
 
-def _company(frame: Frame) -> list[Line]:
+def _alone_note(frame: Frame) -> list[Line]:
     """The note that `across` had nothing to overlap with, unless a round shows that it had."""
     rounds = frame.view.rounds
     alone = any(is_alone(note) for line in rounds for note in line.notes)
@@ -134,8 +124,8 @@ def position_sentence(frame: Frame) -> str:
     if not frame.known:
         return _waiting_sentence(frame)
     if not frame.at_end or (frame.pinned and not _is_at_last_round(frame)):
-        return _behind(frame)
-    return _level(frame)
+        return _behind_sentence(frame)
+    return _state_sentence(frame)
 
 
 def _is_at_last_round(frame: Frame) -> bool:
@@ -152,7 +142,7 @@ def _waiting_sentence(frame: Frame) -> str:
     return "Starting."
 
 
-def _behind(frame: Frame) -> str:
+def _behind_sentence(frame: Frame) -> str:
     place = frame.detail if frame.pinned else frame.view.current
     here = place.round + 1 if place else 0
     # A round that has begun is not known to be complete yet.
@@ -160,11 +150,11 @@ def _behind(frame: Frame) -> str:
     stage = place.stage if place else ""
     step = f", {STAGE_WORDS[stage]}" if stage and stage != "commit" else ""
     engine = "Engine finished" if frame.ended else "The engine runs on"
-    ended = f"{_level(frame)} You" if frame.view.state in ("cancelled", "failed") else ""
+    ended = f"{_state_sentence(frame)} You" if frame.view.state in ("cancelled", "failed") else ""
     return f"{ended}{at.removeprefix('you')}{step}." if ended else f"{engine}, {at}{step}."
 
 
-def _level(frame: Frame) -> str:
+def _state_sentence(frame: Frame) -> str:
     view, stats = frame.view, frame.view.stats
     amount = f"{number_of(stats.num_new_tokens, 'token')} in {number_of(stats.num_rounds, 'round')}"
     if view.state == "completed":
@@ -182,17 +172,15 @@ def _level(frame: Frame) -> str:
 
 
 def _speed(frame: Frame, baseline: Baseline) -> list[Line]:
-    stats = frame.view.stats
+    view, stats = frame.view, frame.view.stats
     ratio = baseline.speed_up(stats.tokens_per_second)
     if frame.measuring:  # the next block may say otherwise
         return []
-    if not frame.view.drafters or not stats.num_rounds or ratio is None or not is_slower(ratio):
+    if not view.drafters or not stats.num_rounds or ratio is None or not is_slower(ratio):
         return []
-    started = frame.view.started
-    speculation = started.config.get("speculation") if started else None
-    early = [one for line in frame.view.rounds for one in line.ahead if one.is_certain]
+    early = [one for line in view.rounds for one in line.ahead if one.is_certain]
     beside = sum(one.saved_ms for one in early)
-    shared = [one.scheduled for one in frame.view.rounds if one.scheduled is not None]
+    shared = [one.scheduled for one in view.rounds if one.scheduled is not None]
     schedule = next((part.schedule for part in shared if part.num_live > 1), "")
-    rounds = [stage_times(line.spans, line.time.whole_ms) for line in frame.view.rounds]
-    return [Line("warn", slower_because(stats, ratio, speculation, beside, schedule, rounds))]
+    rounds = [stage_times(line.spans, line.time.whole_ms) for line in view.rounds]
+    return [Line("warn", slower_because(stats, ratio, view.speculation, beside, schedule, rounds))]

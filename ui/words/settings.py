@@ -13,8 +13,8 @@ from typing import Any
 from core.config import PRESETS, SpeculationConfig
 from core.config.mechanisms import MODEL_FREE
 from core.errors import ConfigError
-from ui.run.granted import schedule_words
 from ui.run.probabilities import warper_words
+from ui.run.scheduling import schedule_words
 from ui.run.view import View
 
 __all__ = [
@@ -34,7 +34,7 @@ TEMPERATURE_MEANS = (
     "hit: fewer are accepted."
 )
 OWN = "own settings"
-NOT_TOLD = ("drafters", "record_top_k")
+UNLISTED = ("drafters", "record_top_k")
 """Fields left out: drafters are shown elsewhere; `record_top_k` does not change the text."""
 
 
@@ -96,7 +96,7 @@ def settings_of(request_fields: Mapping[str, Any], ssms: Sequence[str]) -> Setti
     differ = [
         f"{field}={_value(value)}"
         for field, value in config.to_plain().items()
-        if field not in NOT_TOLD and value != usual[field]
+        if field not in UNLISTED and value != usual[field]
     ]
     return Settings(OWN, tuple(differ), words)
 

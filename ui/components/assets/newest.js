@@ -1,4 +1,4 @@
-// Answers may overtake each other: of the values that came, the one that was made last (ui/shared/version_stamps.py).
+// Answers may overtake each other: of the values that came, the one that was made last (ui/shared/click_order.py).
 
 export function newest(props) {
   let shown = null;

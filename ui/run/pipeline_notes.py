@@ -1,7 +1,7 @@
 """The engine's notes on pipelining in words for visitors: results of `auto`'s trials, and that
 `across` had no other request to overlap with.
 
-Knows only the notes' wording; other notes stay as they are.
+Recognised by the notes' wording; other notes stay as they are.
 """
 
 from __future__ import annotations

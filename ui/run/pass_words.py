@@ -1,12 +1,26 @@
-"""What dividing the LLM among processes means for a round, in a sentence."""
+"""What an LLM pass waits for besides its arithmetic: streamed layers, or the other ranks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from core.events import RanksInfo, RankTraffic
+from core.events import OffloadInfo, RanksInfo, RankTraffic
 
-__all__ = ["division_words", "ranks_words"]
+__all__ = ["division_words", "offload_words", "ranks_words"]
+
+
+def offload_words(info: OffloadInfo | None) -> str:
+    """Says how many bytes a pass streams, how long that takes at least, and that a tree costs one
+    transfer; empty where all layers are in memory."""
+    if info is None or not info.streamed:
+        return ""
+    place = "host memory" if info.mode == "host" else info.mode
+    streamed = f"Each pass streams {_megabytes(info.bytes_a_pass)} from {place}"
+    if info.streamed < info.layers:
+        streamed += f" ({info.streamed} of {info.layers} layers)"
+    if info.mbps:
+        streamed += f" at {info.mbps:g} MB/s: at least {info.least_ms / 1000:.2g} s"
+    return f"{streamed}; a tree of 16 nodes costs one transfer, as one token does."
 
 
 def division_words(info: RanksInfo | None) -> str:
@@ -46,3 +60,7 @@ def _worth(info: RanksInfo, traffic: Sequence[RankTraffic], pass_ms: float) -> s
 
 def _kilobytes(size: int) -> str:
     return f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.0f} kB"
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e9:.2f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"

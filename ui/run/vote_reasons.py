@@ -13,7 +13,7 @@ from core.events import Combined, DraftRecord, Verified
 from ui.run.explain import quote
 from ui.run.listed import join_names
 
-__all__ = ["SAME", "deciding_masses", "dropped_choice", "draft_paths", "winner_reasons"]
+__all__ = ["deciding_masses", "dropped_choice", "draft_paths", "winner_reasons"]
 
 SAME = 1e-9
 TIE = "a tie, which goes to the heavier single SSM, then to the one named first"
@@ -32,13 +32,12 @@ def winner_reasons(tree: Combined, drafts: Sequence[DraftRecord]) -> list[str]:
     ]
     together = [name for name, draft in drafting.items() if draft.token_ids == won.token_ids]
     if splits:
-        return [
-            f"They split at {splits[0][1]}{_later_words(splits[1:])}.",
-            *_winner_among(tree, together),
-        ]
-    if len(together) == len(drafting):
-        return ["All drafted the same.", *_winner_among(tree, together)]
-    return [*_unrivalled_reason(won, drafting, together), *_winner_among(tree, together)]
+        reason = f"They split at {splits[0][1]}{_later_words(splits[1:])}."
+    elif len(together) == len(drafting):
+        reason = "All drafted the same."
+    else:
+        reason = _unrivalled_reason(won, drafting, together)
+    return [reason, *_winner_among(tree, together)]
 
 
 def _later_words(splits: Sequence[tuple[int, str]]) -> str:
@@ -106,21 +105,19 @@ def _split_masses(
     own = won.token_ids[i]
     rivals = sorted((t for t in masses if t != own), key=lambda t: -masses[t])
     against = ", ".join(f"{quote(texts[t])} {_mass(masses[t])}" for t in rivals)
-    tie = ""
-    if abs(masses[own] - masses[rivals[0]]) < SAME:
-        tie = f", {TIE}"
+    tie = f", {TIE}" if abs(masses[own] - masses[rivals[0]]) < SAME else ""
     return f"token {i + 1}: {quote(texts[own])} {_mass(masses[own])}, {against}{tie}"
 
 
 def _unrivalled_reason(
     won: DraftRecord, drafting: Mapping[str, DraftRecord], together: Sequence[str]
-) -> list[str]:
+) -> str:
     """The sentence for a winner without rivals: the other drafts ended earlier."""
     rest = [draft for name, draft in drafting.items() if name not in together]
     agreed = max(len(draft.token_ids) for draft in rest)
     them = "the other draft ends" if len(rest) == 1 else "the other drafts end"
     by = "" if len(rest) == 1 else " or before"
-    return [f"No draft disagrees with it, but {them} behind token {agreed}{by}, and it goes on."]
+    return f"No draft disagrees with it, but {them} behind token {agreed}{by}, and it goes on."
 
 
 def _winner_among(tree: Combined, together: Sequence[str]) -> list[str]:

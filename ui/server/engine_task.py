@@ -17,12 +17,12 @@ from core.events import Event, RunStarted
 from ui.run.source import ends
 from ui.server.model_host import ModelHost
 
-__all__ = ["Aside"]
+__all__ = ["EngineTask"]
 
 T = TypeVar("T")
 
 
-class Aside(Generic[T]):
+class EngineTask(Generic[T]):
     """Queues `work`, which gets the engine. Raises what `ModelHost.submit` raises."""
 
     def __init__(self, host: ModelHost, work: Callable[[Any], T], prompt_ids: tuple[int, ...]):
@@ -32,7 +32,7 @@ class Aside(Generic[T]):
         self._error: BaseException | None = None
         plain = replace(SpeculationConfig.preset("autoregressive"), record_top_k=0)
         one = SamplingParams(max_new_tokens=1)
-        # The shortest prompt there is: reading it is of no use here.
+        # One prompt token, the least that a request may have.
         request = Request("aside", one, plain, prompt_token_ids=prompt_ids[-1:])
         self._run = host.submit(request, self._take)
 

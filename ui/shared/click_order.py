@@ -1,5 +1,5 @@
-"""Clicks in quick succession: the page shows the answer to the last one, in whichever order they
-arrive.
+"""Clicks in quick succession: the page shows the answer to the last one, in whichever order clicks
+and answers arrive.
 
 Gradio's own "always_last" does not work for events that carry data: it repeats the handler with the
 data of the first click.
@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import gradio as gr
 
-__all__ = ["LatestClicks"]
+__all__ = ["LatestClicks", "Stamps"]
 
 
 @dataclass(slots=True)
@@ -37,3 +38,22 @@ class LatestClicks:
             self._newest[kind] = max(at, newest) if at < math.inf else newest
         with self.drawing:
             return work() if at >= self._newest[kind] else gr.skip()
+
+
+class Stamps:
+    """Version numbers of the values that a tab gets: its browser ignores a value with a lower
+    number than the one it shows. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[dict[str, Any], int]] = {}
+        self._number = 0
+
+    def on(self, name: str, value: dict[str, Any]) -> dict[str, Any]:
+        """`value` of the component `name` with its number `n`; an unchanged value keeps its number,
+        so that it is neither sent nor drawn again."""
+        before = self._last.get(name)
+        if before is None or before[0] != value:
+            # By the clock, so that a page that outlives its server goes on with the next one.
+            self._number = max(self._number + 1, time.time_ns() // 1_000_000)
+            before = self._last[name] = (value, self._number)
+        return {**value, "n": before[1]}

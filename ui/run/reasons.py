@@ -1,5 +1,7 @@
-"""A router's reason in plain words. The recorded reasons (core/routing) are short and never change,
-since logs are read for ever."""
+"""Recorded reasons of length policies (core/length) and of routers (core/routing) in plain words.
+
+They are short and never change, since logs are read for ever; an unknown one is returned unchanged.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +9,14 @@ import re
 
 from ui.run.listed import number_of
 
-__all__ = ["route_reason"]
+__all__ = ["length_reason", "route_reason"]
 
+# Length policies.
+FIRST = re.compile(r"(\d+) -> (\d+): nothing to compare with yet \(at \d+ it is ([\d.]+) ms\)")
+MOVE = re.compile(r"(\d+) -> (\d+)(?=: )")
+COUNTING = re.compile(r"(\d+) stays: (\d+) of (\d+) verifications made with it")
+
+# Routers.
 GRANTED = re.compile(r"; the batch grants (\d+)$")
 EXPLORED = re.compile(r"(\d+) accepted, fewer than \d+: (.+) tried for having drafted least")
 BEST = re.compile(r"(\d+) accepted: the best by score")
@@ -18,8 +26,30 @@ UNASKED = "before the first audition: the first in order"
 NONE_YET = "no SSM has drafted yet, so the first in order are tried"
 
 
+def length_reason(recorded: str, length: int) -> str:
+    """A length policy's reason in words, after a round with that speculation length."""
+    move = MOVE.match(recorded)
+    if move and int(move[1]) != length == int(move[2]):
+        # A policy that did not choose anew repeats the reason of the round in which it did.
+        return f"{length} stays, as chosen before{recorded[move.end() :]}"
+    if match := FIRST.match(recorded):
+        before, after, ms = match.groups()
+        return (
+            f"{before} -> {after}: with drafts of {before} the LLM's passes took {ms} ms for each "
+            f"token written; {after} is tried to see whether that is less"
+            f"{recorded[match.end() :]}"
+        )
+    if match := COUNTING.fullmatch(recorded):
+        here, count, enough = match.groups()
+        return (
+            f"{here} stays: it is judged by the LLM's time for each token over {enough} passes, "
+            f"of which {count} are measured"
+        )
+    return recorded
+
+
 def route_reason(recorded: str, number: int) -> str:
-    """The reason of round `number` in words; an unknown one is returned unchanged."""
+    """A router's reason for round `number` in words."""
     granted = GRANTED.search(recorded)
     reason = _in_words(GRANTED.sub("", recorded), number)
     if granted is None:

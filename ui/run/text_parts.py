@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from core.config.mechanisms import is_model_free
-from core.events import RoutedDrafter
 from ui.run.explain import quote
-from ui.run.listed import join_names, number_of
+from ui.run.listed import join_names, number_of, shorten
 from ui.run.view import RoundView, TokenView, View
 
 __all__ = ["served_in_short", "served_parts"]
@@ -24,7 +23,7 @@ Value = dict[str, Any]
 
 # Tokens that a change of drafter must gain: fewer changes make parts that can be read.
 CHANGE = 6.0
-WORDS = 24  # characters of a part's text
+MAX_BEGIN = 24  # characters of a part's text
 DRAFTED = ("routed", "explored")
 MAX_PARTS = 3  # parts in the notice's sentence
 
@@ -37,7 +36,11 @@ def served_parts(view: View, ssms: Sequence[str]) -> Value:
     if not view.tokens or not slots:
         return {}
     rounds = [list(of) for _, of in itertools.groupby(view.tokens, lambda token: token.round)]
-    parts = _cut([_sum(_shares(token, slots) for token in of) for of in rounds], len(slots))
+    shares = [
+        [sum(column) for column in zip(*(_shares(token, slots) for token in of), strict=True)]
+        for of in rounds
+    ]
+    parts = _cut(shares, len(slots))
     return {
         str(i): _part(view, [token for of in rounds[first:end] for token in of], slots[best])
         for i, (first, end, best) in enumerate(parts)
@@ -58,19 +61,14 @@ def served_in_short(parts: Value, letters: Mapping[str, str]) -> str:
     if len(parts) == 1:
         (only,) = parts.values()
         served = f"{names[0]}, {only['own']} of {only['accepted']} accepted tokens"
-    where = "Why: see “Who”."
-    return f"Which drafter served which part of the text: {served}. {where}"
-
-
-def _sum(shares: Iterable[Sequence[float]]) -> list[float]:
-    return [sum(of) for of in zip(*shares, strict=True)]
+    return f"Which drafter served which part of the text: {served}. Why: see “Who”."
 
 
 def _shares(token: TokenView, slots: Sequence[int]) -> list[float]:
-    whose = [slot for slot, _ in token.scores if slot in slots]
-    if token.kind != "accepted" or not whose:
+    proposers = [slot for slot, _ in token.scores if slot in slots]
+    if token.kind != "accepted" or not proposers:
         return [0.0] * len(slots)
-    return [1 / len(whose) if slot in whose else 0.0 for slot in slots]
+    return [1 / len(proposers) if slot in proposers else 0.0 for slot in slots]
 
 
 def _cut(shares: Sequence[Sequence[float]], count: int) -> list[tuple[int, int, int]]:
@@ -101,13 +99,12 @@ def _cut(shares: Sequence[Sequence[float]], count: int) -> list[tuple[int, int, 
 def _part(view: View, tokens: Sequence[TokenView], slot: int) -> Value:
     first, last = tokens[0].round, tokens[-1].round
     text = " ".join("".join(token.text for token in tokens).split())
-    short = text if len(text) <= WORDS else f"{text[: WORDS - 1]}…"
     accepted = [token for token in tokens if token.kind == "accepted"]
     own = sum(slot in [one for one, _ in token.scores] for token in accepted)
     return {
         "from": first,
         "to": last,
-        "text": quote(short),
+        "text": quote(shorten(text, MAX_BEGIN)),
         "d": str(slot),
         "own": own,
         "accepted": len(accepted),
@@ -147,11 +144,10 @@ def _labelled(view: View, name: str) -> str:
 
 
 def _mean_scores(rounds: Sequence[RoundView]) -> dict[str, float]:
-    scores: dict[str, list[RoutedDrafter]] = {}
-    for line in rounds:
-        for one in line.routing:
-            scores.setdefault(one.drafter, []).append(one)
-    return {name: sum(one.score for one in of) / len(of) for name, of in scores.items()}
+    scores: dict[str, list[float]] = {}
+    for routed in (one for line in rounds for one in line.routing):
+        scores.setdefault(routed.drafter, []).append(routed.score)
+    return {name: sum(of) / len(of) for name, of in scores.items()}
 
 
 def _score(score: float) -> str:

@@ -1,7 +1,7 @@
 """The files that a report contains: the pictures' scripts and styles, fonts, plotly.js.
 
 The scripts are modules that import each other by path; in the report an import map names them, so
-that they need no change. Only `place.js`, which locates files, is the report's own. Knows no run.
+that they need no change. Only `place.js`, which locates files, is the report's own.
 """
 
 from __future__ import annotations
@@ -94,6 +94,6 @@ def fonts_css() -> str:
 def seal(value: Mapping[str, Any] | str) -> str:
     """Text, or a value as JSON, compressed and in base64, so that it cannot contain markup."""
     text = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
-    # Without the time of day, so that the same run gives the same file.
+    # No time stamp, so that the same run gives the same file.
     packed = gzip.compress(text.encode("utf-8"), compresslevel=6, mtime=0)
     return json.dumps({"gzip": base64.b64encode(packed).decode("ascii")})

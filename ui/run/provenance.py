@@ -1,0 +1,95 @@
+"""Where a node's token comes from, in a sentence: the SSM of a fused draft, or what a lookup found.
+
+Pure: a round's events in. In a fused draft (core/drafters/fused_drafting.py) every SSM is fed the
+trunk and proposes a token after it and after its own chain; proposals that do not join the trunk
+stay as side leaves. A lookup's counts are those of core/drafters: `suffix` and `ngram` find earlier
+occurrences of the text's end, `table` has counted what the LLM wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from core.config.mechanisms import NGRAM, SUFFIX, TABLE, is_model_free
+from core.events import Combined, DraftRecord, ProposalRecord
+from ui.run.listed import join_names
+from ui.run.trees import places, trunk_of
+from ui.run.view import Detail
+
+__all__ = ["fused_provenance", "lookup_reasons", "own_proposals"]
+
+
+def own_proposals(tree: Combined, node: int) -> list[ProposalRecord]:
+    """A fused node's proposals, without SSMs that were only fed it."""
+    return [proposal for proposal in tree.proposals[node] if proposal.rank == 0]
+
+
+def fused_provenance(detail: Detail, node: int, names: dict[str, str]) -> str:
+    """Which drafter a node's token is from and why it is in the tree; empty if drafts are not
+    fused. `names`: the drafters' names for the text."""
+    tree = detail.combined
+    if tree is None or not tree.origins:
+        return ""
+    trunk, origin = trunk_of(detail), tree.origins[node]
+    owner = names.get(origin, origin)
+    if is_model_free(origin):
+        return f"{owner} proposed it beside the fused drafts."
+    if node not in trunk:
+        sibling = next((one for one in trunk if tree.parents[one] == tree.parents[node]), None)
+        if sibling is None:
+            return f"A side leaf: {owner}'s own chain, beside the trunk."
+        other = names.get(tree.origins[sibling], tree.origins[sibling])
+        return f"A side leaf: {owner}'s own token; the trunk went on with that of {other}."
+    own = own_proposals(tree, node)
+    best = next((one.score for one in own if one.drafter == origin), 0.0)
+    surer = max(_rival_scores(tree, node), default=0.0)
+    won = f"was the surest ({best:.2f})"
+    if best < surer:
+        won = f"counted for most by its credit (it was {best:.2f} sure, another {surer:.2f})"
+    same = [names.get(p.drafter, p.drafter) for p in own if p.drafter != origin]
+    also = f"; {join_names(same)} proposed it too" if same else ""
+    fed = [p.drafter for p in tree.proposals[node] if p.rank > 0]
+    rest = f"; {join_names([names.get(n, n) for n in fed])} was fed it" if fed else ""
+    return f"On the trunk: {owner} {won}{also}{rest}."
+
+
+def _rival_scores(tree: Combined, node: int) -> list[float]:
+    """The scores of all SSMs' proposals after the same token."""
+    above = tree.parents[node]
+    return [
+        proposal.score
+        for one, parent in enumerate(tree.parents)
+        if parent == above and not is_model_free(tree.origins[one])
+        for proposal in own_proposals(tree, one)
+    ]
+
+
+def lookup_reasons(detail: Detail, node: int, names: Mapping[str, str]) -> str:
+    """A sentence for each lookup that proposed the node; empty without one. `names`: the drafters'
+    names for the text."""
+    sentences = []
+    for draft in detail.drafted.drafts if detail.drafted else ():
+        if draft.contexts and node in (found := places(detail, draft.drafter)).values():
+            place = next(j for j, n in found.items() if n == node)
+            sentences.append(_reason(draft, place, names.get(draft.drafter, draft.drafter)))
+    return " ".join(sentences)
+
+
+def _reason(draft: DraftRecord, place: int, name: str) -> str:
+    count = draft.contexts[place]
+    before = "the token before it" if count == 1 else f"the {count} tokens before it"
+    share, score = _percent(draft.shares[place]), _percent(draft.scores[place])
+    if draft.drafter == TABLE:
+        found = f"of what the LLM wrote after {before}, {share} was this"
+    elif draft.drafter in (NGRAM, SUFFIX):
+        found = (
+            f"{before} occurred earlier, and {share} of what followed was this, longer matches "
+            "counting more"
+        )
+    else:
+        found = f"{before} were found, with a share of {share}"
+    return f"{name}: {found}; weighed by its hits so far, {score}."
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
