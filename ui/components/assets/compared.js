@@ -34,7 +34,7 @@ export function create(panel) {
   const slower = h("div", { class: "ss-compared-slower" });
   const none = h("p", { class: "ss-placeholder" }, "Choose configurations and press Compare: the figures come as the runs end.");
   panel.body.append(none, scroller, slower);
-  panel.finishTools({});
+  panel.finishTools();
   return {
     draw(value) {
       const rows = entries(value.rows);

@@ -1,9 +1,10 @@
-// A grid's figures in words: for cells, tips and those who hear them.
+// A grid's figures in words: for cells, tips and screen readers.
 
 import { card } from "./tip.js";
 import { fixed, plural, prose, rounded } from "./text.js";
 
 // A point whose interval overlaps that of the best may be much slower, or faster.
+export const GLYPHS = { best: "★", near: "≈" };
 export const MARKS = { best: "★ highest speed-up measured", near: "≈ not told apart from ★" };
 export const TOLD = { x: "times plain decoding's speed", "tokens/s": "tokens a second", tokens: "tokens per pass of the LLM" };
 
@@ -15,7 +16,7 @@ export function format(value, unit) {
 
 export const marked = (cell) => MARKS[cell.mark] ?? "";
 
-// From where to where; the cell's own `spread` says what that is.
+// The ends of a cell's interval; its `spread` says what kind of interval it is.
 export function range(cell, unit) {
   return cell.low == null ? "" : `${format(cell.low, unit)} to ${format(cell.high, unit)}`;
 }

@@ -2,12 +2,11 @@
 // Enter chooses.
 
 import { h, entries, set, setText } from "./dom.js";
-import { format, MARKS, spoken, tipOf } from "./grid_words.js";
+import { GLYPHS, MARKS, format, spoken, tipOf } from "./grid_words.js";
 import { shade, share, steps } from "./scale.js";
 import { attach } from "./tip.js";
 import { prose, spreads } from "./text.js";
 
-const GLYPHS = { best: "★", near: "≈" };
 const SPREAD_COLUMNS = 7;  // with more there is no room for the spread in a cell
 
 export function createHeat(panel, choose) {

@@ -8,7 +8,7 @@ const DASHES = ["", "7 3", "2 3", "9 3 2 3", "4 4", "12 3", "1 2", "6 2 2 2"];
 const STEPS = [1, 2, 2.5, 3, 4, 5, 6, 8, 10];
 const WHOLE_STEPS = [1, 2, 5, 10];
 
-// A line's pattern says who it is where its colour does not.
+// A line's dashes identify it without colour.
 export const dash = (slot) => DASHES[slot % DASHES.length];
 
 // `title` is a list, longest first: the first that fits is shown.
@@ -35,7 +35,7 @@ export function columnChart(panel) {
 export function frame(panel, make) {
   const svg = s("svg", { class: "ss-mini-svg", role: "img" });
   const node = h("div", { class: "ss-mini" }, svg);
-  const state = { value: null, shown: "", look: null, xs: null };
+  const state = { value: null, shown: "", scale: null, xs: null };
   const size = sizeOf(node, () => render());
 
   function render() {
@@ -77,7 +77,7 @@ function lines({ series, sel, format, title, robust }, place) {
   const points = series.flatMap((one) => one.points);
   const [first, last] = [Math.min(...points.map(([x]) => x)), Math.max(...points.map(([x]) => x))];
   const values = points.map(([, y]) => y).sort((a, b) => a - b);
-  // One value far above the rest would press all others flat: it is cut, and said.
+  // One value far above the rest would press all others flat: it is cut off, and marked.
   const largest = values[values.length - 1];
   const most = robust ? Math.min(largest, 4 * values[Math.floor(values.length / 2)]) : largest;
   const top = ceiling(most);
@@ -93,8 +93,7 @@ function lines({ series, sel, format, title, robust }, place) {
   return { parts, xs: roundAt(first, last, room) };
 }
 
-// Every point above the frame has its mark, which tells it on hover; the largest numbers are printed
-// where they have room.
+// A mark for every point above the frame, with its number on hover; the largest numbers are printed where there is room.
 function cut(series, top, { room, x, format }) {
   const over = series.flatMap(({ name, points, color }) => (
     points.filter(([, value]) => value > top).map(([round, value]) => ({ name, color, value, round, x: x(round) }))
@@ -121,7 +120,7 @@ function peak({ name, color, value, round, x }, { top, font }, format) {
   return mark;
 }
 
-// Where a round stands from left to right, and the round at so many pixels from the left.
+// The x of a round, and the inverse.
 function across(first, last, { left, right }) {
   return (round) => left + (last > first ? (round - first) / (last - first) : 0.5) * (right - left);
 }
@@ -213,7 +212,7 @@ function columns({ columns: all, chosen, line: across, format, title }, place) {
   return { parts, xs: null };
 }
 
-// -- what both have --
+// -- in all charts --
 
 function axes(place, values, y, format) {
   return values.flatMap((value) => [
@@ -232,8 +231,8 @@ function rounds(first, last, x, place) {
   return ticks.map((tick) => text(String(tick + 1), x(tick), place.bottom + place.font * 0.95, place, looks));
 }
 
-// The first of the titles, longest first, that is not cut.
-export function heading(titles, place) {
+// The longest of the titles that fits.
+function heading(titles, place) {
   const fits = (title) => textWidth(title, `600 ${place.font}px 'IBM Plex Sans'`) < place.width;
   const title = titles.find(fits) ?? titles[titles.length - 1];
   return text(title, place.width < 30 * place.font ? 0 : place.left, place.font * 0.7, place, { class: "ss-mini-title" });

@@ -1,4 +1,4 @@
-// The nodes that draft for a run, below the lanes: a row for each, and when it would stop paying.
+// The nodes that draft for a run, below the lanes: a row for each, and up to which wire time it pays.
 
 import { h, setText, keyed, entries } from "./dom.js";
 import { fixed, ms, percent, plural, prose } from "./text.js";
@@ -27,7 +27,7 @@ export function createNodes(panel) {
         make: () => h("tr", {}, HEAD.map((_, i) => (i ? h("td") : h("th", { scope: "row" })))),
         update: (row, [, node]) => {
           row.dataset.state = node.state;
-          cells(node).forEach((text, i) => setText(row.children[i], prose(text)));
+          cells(node, time, pays).forEach((text, i) => setText(row.children[i], prose(text)));
         },
       });
     },
@@ -53,27 +53,24 @@ function said(nodes) {
 
 const time = (value) => (value == null ? "" : ms(value));
 
-function even({ even: value }) {
-  if (value == null) return "";
-  return value > 0 ? `${ms(value)} (predicted)` : "none (predicted)";
+function pays(wire) {
+  if (wire == null) return "";
+  return wire > 0 ? `${ms(wire)} (predicted)` : "none (predicted)";
 }
 
-function cells(node) {
-  return [
-    node.node, node.ssms, STATES[node.state] ?? node.state, time(node.trip), time(node.wire), time(node.deadline),
-    String(node.in_time), String(node.ahead), String(node.late), String(node.absent), String(node.starts), even(node),
-  ];
+// A row's texts in the order of HEAD; `time` and `limit` show milliseconds.
+function cells(node, time, limit) {
+  const counts = [node.in_time, node.ahead, node.late, node.absent, node.starts].map(String);
+  const times = [node.trip, node.wire, node.deadline].map(time);
+  return [node.node, node.ssms, STATES[node.state] ?? node.state, ...times, ...counts, limit(node.even)];
 }
 
-// The same as a table of the panel's table form; null without nodes.
+// The same for the panel's table form; null without nodes.
 export function nodesTable(value) {
   const nodes = entries(value.nodes).map(([, node]) => node);
   if (!nodes.length) return null;
-  const cell = (own) => (own == null ? "" : fixed(own, 2));
-  const rows = nodes.map((node) => [
-    node.node, node.ssms, STATES[node.state] ?? node.state, cell(node.trip), cell(node.wire), cell(node.deadline),
-    node.in_time, node.ahead, node.late, node.absent, node.starts, cell(node.even),
-  ]);
+  const digits = (value) => (value == null ? "" : fixed(value, 2));
+  const rows = nodes.map((node) => cells(node, digits, digits));
   const head = HEAD.map((name, i) => ([3, 4, 5, 11].includes(i) ? `${name} (ms)` : name));
   return { caption: "Nodes", head, rows };
 }

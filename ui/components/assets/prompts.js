@@ -15,7 +15,7 @@ export function create(panel) {
   const filters = createFilters(() => panel.redraw());
   const sort = { by: "", down: true };
   panel.body.append(filters.bar, note, box);
-  panel.finishTools({});
+  panel.finishTools();
 
   function sortBy({ key, number }) {
     // Figures begin with the largest: that is what is looked for.

@@ -12,18 +12,18 @@ const SPEEDS = [
   ["full", "full speed"], ["0.5", "0.5 rounds / s"], ["1", "1 round / s"], ["2", "2 rounds / s"], ["5", "5 rounds / s"],
   ["20", "20 rounds / s"], ["step", "step by step"],
 ];
-// These play on for a while; the others are answered at once.
+// These start a stream of frames; the others are answered at once.
 const PLAYS = new Set(["play", "rewind", "pace"]);
 
 export function create(panel) {
   const page = panel.section.closest("[id$=-scrubber]")?.id.replace(/-scrubber$/, "") ?? "";
-  const tell = (told) => (PLAYS.has(told.do) ? panel.trigger("submit", told) : panel.tell(told));
-  const state = { value: {}, columns: new Map(), page };
+  const send = (move) => (PLAYS.has(move.do) ? panel.trigger("submit", move) : panel.tell(move));
+  const state = { value: {}, columns: new Map() };
   const buttons = new Map(BUTTONS.map(([name, sign, words]) => [name, h(
-    "button", { type: "button", class: "ss-play", id: `${page}-${name}`, title: words, "aria-label": words, onclick: () => tell({ do: act(name, state) }) }, sign,
+    "button", { type: "button", class: "ss-play", id: `${page}-${name}`, title: words, "aria-label": words, onclick: () => send({ do: act(name, state) }) }, sign,
   )]));
   const speed = h(
-    "select", { class: "ss-speed", id: `${page}-speed`, title: "Playback speed", "aria-label": "Playback speed", onchange: () => tell(paceOf(speed.value)) },
+    "select", { class: "ss-speed", id: `${page}-speed`, title: "Playback speed", "aria-label": "Playback speed", onchange: () => send(paceOf(speed.value)) },
     SPEEDS.map(([name, words]) => h("option", { value: name }, words)),
   );
   const at = h("span", { class: "ss-at" });

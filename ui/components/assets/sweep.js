@@ -2,12 +2,11 @@
 // from dot to dot, Enter chooses.
 
 import { h, s, entries, set } from "./dom.js";
-import { format, spoken, tipOf } from "./grid_words.js";
+import { GLYPHS, format, spoken, tipOf } from "./grid_words.js";
 import { scaleOf, sizeOf, textWidth } from "./measure.js";
 import { attach } from "./tip.js";
 import { prose } from "./text.js";
 
-const GLYPHS = { best: "★", near: "≈" };
 const TICKS = 4;
 const STEPS = [1, 2, 2.5, 5, 10];
 

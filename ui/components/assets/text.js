@@ -13,7 +13,7 @@ const NAMED = {
 // Joiners belong inside words of many scripts: as running text they are left alone.
 const SPACES = new Set([" ", "\n", "\t", "\u00a0", "\u200c", "\u200d"]);
 
-export function glyph(char) {
+function glyph(char) {
   if (char in NAMED) return NAMED[char];
   const code = char.codePointAt(0);
   if (code < 0x20) return String.fromCodePoint(0x2400 + code);
