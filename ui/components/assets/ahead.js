@@ -21,7 +21,7 @@ const ALONE = "Nothing of this run was drafted ahead: pipeline=across drafts whi
 const ALONE_YET = "So far nothing of this run was drafted while the LLM verified another request.";
 const never = (rule) => `Nothing is drafted ahead: the SSMs choose every token of ${rule}'s tree together, which is not `
   + "begun behind a guess.";
-const SAID = ["sums", "verdict", "trials", "round", "what", "predicted"];
+const SECTIONS = ["sums", "verdict", "trials", "round", "what", "predicted"];
 
 const MISSED = {
   wrong: "miss, nothing saved",
@@ -30,14 +30,14 @@ const MISSED = {
 };
 
 export function createAhead(panel) {
-  const parts = Object.fromEntries(SAID.map((name) => [name, h("p", { class: `ss-ahead-said ss-ahead-${name}` })]));
+  const parts = Object.fromEntries(SECTIONS.map((name) => [name, h("p", { class: `ss-ahead-said ss-ahead-${name}` })]));
   const chart = (make) => make(panel, { select: (round) => panel.select(round) });
   const charts = { hits: chart(upDownChart), predicted: chart(lineChart) };
   charts.predicted.node.classList.add("ss-ahead-times");
   const swatch = ([fate, words]) => h("span", {}, h("span", { class: "ss-ahead-swatch", "data-fate": fate }), words);
   const key = h("p", { class: "ss-ahead-key" }, MEANS, KEY.map(swatch));
-  const { predicted: compared, ...told } = parts;
-  const nodes = [key, ...Object.values(told), charts.hits.node, compared, charts.predicted.node];
+  const { predicted: compared, ...sections } = parts;
+  const nodes = [key, ...Object.values(sections), charts.hits.node, compared, charts.predicted.node];
   panel.body.append(h("div", { class: "ss-ahead" }, nodes));
   return {
     restyle: () => Object.values(charts).forEach((one) => one.restyle()),
@@ -46,7 +46,7 @@ export function createAhead(panel) {
       const guessing = guesses(value);
       const begun = Object.keys(value.bars ?? {}).length > 0;
       const words = begun ? wordsOf(value) : {};
-      for (const name of SAID) tell(parts[name], words[name] ?? "");
+      for (const name of SECTIONS) showText(parts[name], words[name] ?? "");
       key.hidden = !begun || !guessing;
       set(panel.section, "data-predicts", predicted.length > 0);
       set(panel.section, "data-ahead", guessing);
@@ -66,7 +66,7 @@ function wordsOf(value) {
   };
 }
 
-function tell(node, words) {
+function showText(node, words) {
   setText(node, words);
   node.hidden = !words;
 }
@@ -99,56 +99,56 @@ function nothing(value) {
 
 // Whether rounds are faster with it, where that was measured; else whose work came to what.
 function verdict(value) {
-  const tried = last(entries(value.trials));
-  if (tried) return ofTrial(tried);
+  const trial = last(entries(value.trials));
+  if (trial) return ofTrial(trial);
   const { guessed: ahead, saved, wasted } = value.ahead ?? {};
   if (!ahead || !(saved + wasted > 0)) return "";
-  const came = wasted <= saved ? "saved than wasted" : "wasted than saved";
+  const comparison = wasted <= saved ? "saved than wasted" : "wasted than saved";
   const [more, less] = wasted <= saved ? [saved, wasted] : [wasted, saved];
   const far = value.ended ? "" : " so far";
   const untried = value.ended ? "no trial of auto ended in this run" : "auto's first trial has not ended yet";
   const how = value.pipeline === "auto" ? untried : "compare with pipeline off, or let auto try both";
-  return `More drafting time was ${came}${far} (${ms(more)} against ${ms(less)}). Which way is faster it does not tell: ${how}.`;
+  return `More drafting time was ${comparison}${far} (${ms(more)} against ${ms(less)}). Which way is faster it does not tell: ${how}.`;
 }
 
 function ofTrial([round, trial]) {
-  const { kind, ms: own, without, on } = trial;
+  const { kind, ms: withIt, without, on } = trial;
   const what = kind === "across" ? "drafting across requests" : "drafting ahead";
-  const found = `auto's last trial, after round ${Number(round) + 1}`;
-  const [kept, other] = on ? [own, without] : [without, own];
-  if (kept >= other) return `${found}: neither way is clearly faster, ${ms(own)} a round with ${what}, ${ms(without)} without.`;
-  const times = `${ms(kept)} against ${ms(other)}`;
-  if (unearned(trial)) return `${found}: its rounds with ${what} were faster, ${times}, ${unearned(trial)}.`;
-  return `${found}: rounds are faster ${on ? "with" : "without"} ${what}, ${times}.`;
+  const intro = `auto's last trial, after round ${Number(round) + 1}`;
+  const [used, other] = on ? [withIt, without] : [without, withIt];
+  if (used >= other) return `${intro}: neither way is clearly faster, ${ms(withIt)} a round with ${what}, ${ms(without)} without.`;
+  const times = `${ms(used)} against ${ms(other)}`;
+  if (unearned(trial)) return `${intro}: its rounds with ${what} were faster, ${times}, ${unearned(trial)}.`;
+  return `${intro}: rounds are faster ${on ? "with" : "without"} ${what}, ${times}.`;
 }
 
 // Why rounds with drafting ahead are not faster by it: nothing of it was used. Six rounds are a trial.
-function unearned({ kind, on, asked, used }) {
+function unearned({ kind, on, asked: numAsked, used }) {
   if (kind !== "ahead" || !on || used !== 0) return "";
-  return asked < 6 ? "though nothing drafted ahead had been used in this run"
+  return numAsked < 6 ? "though nothing drafted ahead had been used in this run"
     : "by chance: nothing drafted ahead had been used";
 }
 
 // What auto found, in the order of the rounds.
 function trials(value) {
-  const told = entries(value.trials).map(([round, { ms: own, without, on }]) => (
-    `round ${Number(round) + 1}, ${ms(own)} a round with it and ${ms(without)} without: on ${on ? "with" : "without"} it`
+  const descriptions = entries(value.trials).map(([round, { ms: withIt, without, on }]) => (
+    `round ${Number(round) + 1}, ${ms(withIt)} a round with it and ${ms(without)} without: on ${on ? "with" : "without"} it`
   ));
-  return told.length ? `auto tries the other way for a few rounds and keeps it if it is clearly faster. Found after ${told.join("; ")}.` : "";
+  return descriptions.length ? `auto tries the other way for a few rounds and keeps it if it is clearly faster. Found after ${descriptions.join("; ")}.` : "";
 }
 
 function ofRound(value) {
-  const who = byKey(value);
+  const drafters = byKey(value);
   const common = inCommon(value);
-  const own = entries(value.round).map(([, entry]) => {
-    const name = who.get(entry.d)?.name ?? "somebody";
+  const descriptions = entries(value.round).map(([, entry]) => {
+    const name = drafters.get(entry.d)?.name ?? "somebody";
     if (entry.hit && !entry.outcomes) return `${name} ${hidden(entry)}`;
     const outcome = entry.hit ? `hit, ${ms(entry.saved)} saved` : MISSED[entry.why] ?? MISSED.wrong;
     const spent = entry.wasted > 0 ? `, ${ms(entry.wasted)} wasted` : "";
     return `${name} ${outcome}${spent}${common && entry.outcomes ? "" : bracketed(entry)}`;
   });
   const begun = guessed(value) ? `, from drafts begun during round ${value.sel}` : "";
-  return own.length ? prose(`${roundName(value.sel)}${begun}${common}: ${own.join("; ")}.`) : "";
+  return descriptions.length ? prose(`${roundName(value.sel)}${begun}${common}: ${descriptions.join("; ")}.`) : "";
 }
 
 function bracketed({ outcomes, p }) {
@@ -158,9 +158,9 @@ function bracketed({ outcomes, p }) {
 // One SSM guesses for all: what all of them were given is said once.
 function inCommon(value) {
   const all = Object.values(value.round ?? {});
-  const given = new Set(all.filter((entry) => entry.outcomes).map(bracketed));
-  const alike = given.size === 1 && new Set(all.map((entry) => entry.why === "ended")).size === 1;
-  return alike ? [...given][0] : "";
+  const brackets = new Set(all.filter((entry) => entry.outcomes).map(bracketed));
+  const alike = brackets.size === 1 && new Set(all.map((entry) => entry.why === "ended")).size === 1;
+  return alike ? [...brackets][0] : "";
 }
 
 // Whether the selected round's drafts were made for outcomes that were guessed, in the round before.

@@ -26,9 +26,9 @@ export async function svgOf(section, root, title, caption = "") {
   visit(root, out, box);
   if (box.left > box.right) Object.assign(box, root.getBoundingClientRect().toJSON());
   const { backgroundColor: paper, color, fontFamily } = getComputedStyle(section);
-  const told = wrapped(clean(caption), Math.max(CAPTION.least, box.right - box.left), `${CAPTION.size}px ${fontFamily}`);
-  const head = TITLE + told.lines.length * CAPTION.line;
-  const width = Math.ceil(Math.max(box.right - box.left, told.width) + 2 * MARGIN);
+  const captionLines = wrapped(clean(caption), Math.max(CAPTION.least, box.right - box.left), `${CAPTION.size}px ${fontFamily}`);
+  const head = TITLE + captionLines.lines.length * CAPTION.line;
+  const width = Math.ceil(Math.max(box.right - box.left, captionLines.width) + 2 * MARGIN);
   const height = Math.ceil(box.bottom - box.top + 2 * MARGIN + head);
   out.setAttribute("transform", `translate(${MARGIN - box.left} ${MARGIN + head - box.top})`);
   const svg = s(
@@ -36,7 +36,7 @@ export async function svgOf(section, root, title, caption = "") {
     s("style", {}, await fontFaces(section)),
     s("rect", { width, height, fill: paper }),
     s("text", { x: MARGIN, y: MARGIN + 14, ...TITLE_TYPE, "font-family": fontFamily, fill: color }, clean(title)),
-    told.lines.map((line, i) => s("text", {
+    captionLines.lines.map((line, i) => s("text", {
       x: MARGIN, y: MARGIN + TITLE + i * CAPTION.line, "font-size": CAPTION.size, "font-family": fontFamily, fill: color,
     }, line)),
     out,
@@ -108,8 +108,8 @@ function stripesOf(node, style, { left, bottom, width }) {
   if (!node.dataset?.lanes) return [];
   const lanes = parseFloat(style.getPropertyValue("--ss-lanes")) || 1;
   const [pitch, thick] = [4, 3];
-  return node.dataset.lanes.split(" ").filter(Boolean).map((told) => {
-    const [lane, slot] = told.split(":").map(Number);
+  return node.dataset.lanes.split(" ").filter(Boolean).map((entry) => {
+    const [lane, slot] = entry.split(":").map(Number);
     const fill = style.getPropertyValue(`--ss-slot-${slot % 8}`).trim();
     return s("rect", { x: left, y: bottom - (lanes - lane) * pitch + (pitch - thick), width, height: thick, fill });
   });

@@ -20,17 +20,17 @@ function inFrame(drawing) {
 function flush() {
   const end = performance.now() + FRAME_MS;
   const waiting = queue;
-  const drawn = [];
+  const finished = [];
   let alone;
   do {
     const next = waiting.shift();
-    drawn.push(next);
+    finished.push(next);
     next.draw();
     alone = next.heavy || waiting[0]?.heavy;
   } while (waiting.length && !alone && performance.now() < end);
   queue = waiting.length ? waiting : null;
   if (queue) requestAnimationFrame(flush);
-  for (const { settle } of drawn) settle?.();
+  for (const { settle } of finished) settle?.();
 }
 
 // A function that asks for a drawing: at most one in `pace` milliseconds, one a second while the

@@ -1,7 +1,7 @@
 // One figure of a grid: a map of two axes, a line over one. A third axis is chosen from.
 
 import { h, entries, set, setText } from "./dom.js";
-import { TOLD, format, marked, range } from "./grid_words.js";
+import { UNIT_WORDS, format, markWords, range } from "./grid_words.js";
 import { createHeat } from "./heat.js";
 import { sharedChoice, sharedPoint } from "./shared_choice.js";
 import { createSweep } from "./sweep.js";
@@ -9,12 +9,12 @@ import { fixed, prose } from "./text.js";
 
 export function create(panel) {
   const note = h("p", { class: "ss-placeholder" }, "Drawn as soon as a point is measured.");
-  const said = h("p", { class: "ss-grid-said" });
+  const description = h("p", { class: "ss-grid-said" });
   const layers = createLayers(panel);
   const point = sharedPoint(panel, () => panel.redraw());
   const heat = createHeat(panel, point.choose);
   const sweep = createSweep(panel, point.choose);
-  panel.body.append(note, layers.node, said, heat.node, sweep.node);
+  panel.body.append(note, layers.node, description, heat.node, sweep.node);
   panel.finishTools({ tableForm: true });
   return {
     draw(value) {
@@ -22,11 +22,11 @@ export function create(panel) {
       const map = entries(value.columns).length > 0;
       layers.draw(value);
       note.hidden = !empty;
-      said.hidden = empty;
+      description.hidden = empty;
       heat.node.hidden = empty || !map;
       sweep.node.hidden = empty || map;
       if (empty) return;
-      setText(said, words(value, layers.now(value)));
+      setText(description, words(value, layers.now(value)));
       (map ? heat : sweep).draw(layer(value, layers.now(value)), point.of(value));
     },
     restyle: () => sweep.restyle(),
@@ -73,14 +73,14 @@ function best(value) {
 function layer(value, at) {
   const count = layerSize(value);
   const first = Number(at) * count;
-  const mine = entries(value.cells).filter(([place]) => place >= first && place < first + count);
-  return { ...value, cells: Object.fromEntries(mine.map(([place, cell]) => [place - first, cell])) };
+  const inLayer = entries(value.cells).filter(([place]) => place >= first && place < first + count);
+  return { ...value, cells: Object.fromEntries(inLayer.map(([place, cell]) => [place - first, cell])) };
 }
 
 function words(value, at) {
   const over = value.column_field ? `${value.row_field} by ${value.column_field}` : value.row_field;
   const where = value.layer_field ? `, at ${value.layer_field} ${value.layers[at]}` : "";
-  return prose(`${TOLD[value.unit]}, ${over}${where}`);
+  return prose(`${UNIT_WORDS[value.unit]}, ${over}${where}`);
 }
 
 function table(value, at) {
@@ -90,7 +90,7 @@ function table(value, at) {
     cell.refused ? prose(cell.refused) : range(cell, value.unit) || "–",
     cell.refused ? "" : cell.spread,
     cell.refused ? "" : fixed(cell.runs, 0),
-    marked(cell),
+    markWords(cell),
   ]);
-  return { caption: words(value, at), head: ["point", TOLD[value.unit], "from to", "spread", "runs", "found"], rows };
+  return { caption: words(value, at), head: ["point", UNIT_WORDS[value.unit], "from to", "spread", "runs", "found"], rows };
 }

@@ -61,12 +61,12 @@ function intervals({ bars, level, format }, place) {
   for (const row of rows) {
     const { color, value, low, high, spread, name } = row.bar;
     const middle = row.top + row.high / 2;
-    const known = low != null && high != null;
-    const told = `${name}: ${format(value)}, ${known ? `${spread}: ${format(low)} to ${format(high)}` : spread}`;
-    const box = s("rect", { class: "ss-hbar", x: 0, y: row.top, width: x(value), height: row.high, rx: 2 }, title(told));
+    const hasInterval = low != null && high != null;
+    const tooltip = `${name}: ${format(value)}, ${hasInterval ? `${spread}: ${format(low)} to ${format(high)}` : spread}`;
+    const box = s("rect", { class: "ss-hbar", x: 0, y: row.top, width: x(value), height: row.high, rx: 2 }, title(tooltip));
     box.style.fill = color;
     parts.push(named(row, place, `: ${format(value)}`), box);
-    if (known) parts.push(whisker(x(low), x(Math.min(high, most)), middle, row.high * 0.35, high > most));
+    if (hasInterval) parts.push(whisker(x(low), x(Math.min(high, most)), middle, row.high * 0.35, high > most));
   }
   return { parts, xs: null };
 }

@@ -21,7 +21,7 @@ export function createNodes(panel) {
     draw(value) {
       const nodes = entries(value.nodes);
       box.hidden = !nodes.length;
-      setText(words, nodes.length ? said(nodes.map(([, node]) => node)) : "");
+      setText(words, nodes.length ? summary(nodes.map(([, node]) => node)) : "");
       keyed(rows, cache, nodes, {
         key: ([key]) => key,
         make: () => h("tr", {}, HEAD.map((_, i) => (i ? h("td") : h("th", { scope: "row" })))),
@@ -35,7 +35,7 @@ export function createNodes(panel) {
 }
 
 // Which are missing now, else how many rounds had all drafts in time.
-function said(nodes) {
+function summary(nodes) {
   const missing = nodes.filter(({ state }) => state === "late" || state === "absent");
   if (missing.length) {
     const which = missing.map(({ node, state }) => `${node} (${STATES[state]})`).join(", ");
@@ -45,10 +45,10 @@ function said(nodes) {
   const sum = (count) => nodes.reduce((total, node) => total + count(node), 0);
   const ahead = sum((node) => node.ahead);
   const answered = sum((node) => node.in_time) + ahead;
-  const wanted = answered + sum((node) => node.late + node.absent);
-  if (!wanted) return `${plural(nodes.length, "node")}; none asked yet.`;
+  const requests = answered + sum((node) => node.late + node.absent);
+  if (!requests) return `${plural(nodes.length, "node")}; none asked yet.`;
   const early = ahead ? `, ${ahead} of them before the round began` : "";
-  return `${plural(nodes.length, "node")}; ${percent(answered / wanted)} of ${plural(wanted, "request")} answered in time${early}.`;
+  return `${plural(nodes.length, "node")}; ${percent(answered / requests)} of ${plural(requests, "request")} answered in time${early}.`;
 }
 
 const time = (value) => (value == null ? "" : ms(value));

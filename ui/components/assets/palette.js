@@ -29,7 +29,7 @@ export function llmBadge() {
 export function computed(element, css) {
   const probe = h("span", { style: `color:${css};display:none` });
   element.append(probe);
-  const found = getComputedStyle(probe).color;
+  const rgb = getComputedStyle(probe).color;
   probe.remove();
-  return found;
+  return rgb;
 }

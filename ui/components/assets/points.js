@@ -47,9 +47,9 @@ export function create(panel) {
       )));
     }
     for (const head of heads.querySelectorAll("[data-column]")) {
-      const mine = head.dataset.column === state.by;
+      const isSorted = head.dataset.column === state.by;
       set(head, "data-number", numeric.has(head.dataset.column));
-      set(head, "aria-sort", mine ? (state.down ? "descending" : "ascending") : null);
+      set(head, "aria-sort", isSorted ? (state.down ? "descending" : "ascending") : null);
     }
   }
   return {
@@ -126,15 +126,15 @@ function emptyRow(row, columns) {
 
 function fillRow(node, row, chosen, numeric) {
   const [head, ...cells] = node.children;
-  const mine = row.point >= 0 && row.point === chosen;
-  set(node, "aria-current", mine ? "true" : null);
+  const isChosen = row.point >= 0 && row.point === chosen;
+  set(node, "aria-current", isChosen ? "true" : null);
   const [mark, button] = head.children;
   setText(mark, GLYPHS[row.mark]);
   set(mark, "title", MEANINGS[row.mark] || null);
   if (row.point >= 0) {
     const values = cells.slice(0, -FIGURES).map((_, i) => row.cells[i].t).join(", ");
     set(button, "aria-label", prose(`Show ${values}${row.mark ? `, ${MEANINGS[row.mark]}` : ""}`));
-    set(button, "aria-pressed", String(mine));
+    set(button, "aria-pressed", String(isChosen));
   }
   cells.forEach((cell, i) => {
     setText(cell, prose(row.cells[i].t));

@@ -34,8 +34,8 @@ export function groupLine(columns, name, rows, alike) {
 }
 
 function meanCell(key, rows) {
-  const known = rows.map((row) => row[key]).filter((value) => value != null);
-  const mean = known.length ? known.reduce((sum, value) => sum + value, 0) / known.length : null;
+  const measured = rows.map((row) => row[key]).filter((value) => value != null);
+  const mean = measured.length ? measured.reduce((sum, value) => sum + value, 0) / measured.length : null;
   return { mean: fixed(mean, 2), rate: percent(mean), speed: fixed(mean, 1), ratio: times(mean) }[key];
 }
 

@@ -29,7 +29,7 @@ export function create(panel) {
       const all = entries(value.rows).map(([, row]) => row);
       filters.offer(value, all);
       const rows = all.filter(filters.lets);
-      panel.say(all.length ? `${told(rows, all)} ${value.words ?? ""}` : "");
+      panel.say(all.length ? `${summary(rows, all)} ${value.words ?? ""}` : "");
       note.textContent = all.length ? "No row matches these filters." : (value.empty ?? "Nothing measured yet.");
       note.hidden = rows.length > 0;
       box.hidden = !rows.length;
@@ -41,7 +41,7 @@ export function create(panel) {
   };
 }
 
-function told(rows, all) {
+function summary(rows, all) {
   const prompts = count(rows, "id");
   const words = rows.length === prompts ? plural(prompts, "prompt") : `${plural(rows.length, "row")} of ${plural(prompts, "prompt")}`;
   const [first] = rows;
@@ -51,8 +51,8 @@ function told(rows, all) {
 
 function parts(panel, rows, sort, by, sortBy) {
   // Told once: in a column where they differ, above the rows where these are grouped by them.
-  const told = by !== "settings" && count(rows, "settings") > 1;
-  const columns = COLUMNS.filter(({ key }) => key !== "settings" || told);
+  const withSettings = by !== "settings" && count(rows, "settings") > 1;
+  const columns = COLUMNS.filter(({ key }) => key !== "settings" || withSettings);
   const groups = grouped(rows, by, sort);
   const named = groups.length > 1 || groups.some(({ name }) => name && name !== NO_DOMAIN);
   const caption = h("caption", { class: "ss-prompts-caption" }, `${panel.title}, ${plural(rows.length, "row")}`);
@@ -100,14 +100,14 @@ function sorted(rows, { by, down }) {
 
 function head(columns, sort, sortBy) {
   const heads = columns.map((column) => {
-    const mine = sort.by === column.key;
-    const glyph = mine ? (sort.down ? " ▼" : " ▲") : "";
+    const isSorted = sort.by === column.key;
+    const glyph = isSorted ? (sort.down ? " ▼" : " ▲") : "";
     const button = h("button", {
       type: "button", class: "ss-prompts-sort", title: column.means, "data-focus": `sort-${column.key}`, onclick: () => sortBy(column),
     }, prose(column.title) + glyph);
-    const made = h("th", { scope: "col", "data-number": Boolean(column.number) }, button);
-    set(made, "aria-sort", mine ? (sort.down ? "descending" : "ascending") : "none");
-    return made;
+    const cell = h("th", { scope: "col", "data-number": Boolean(column.number) }, button);
+    set(cell, "aria-sort", isSorted ? (sort.down ? "descending" : "ascending") : "none");
+    return cell;
   });
   return h("thead", {}, h("tr", {}, heads));
 }

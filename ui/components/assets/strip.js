@@ -63,9 +63,9 @@ const SHAPES = [
 
 // What colours and shapes mean, in one line.
 function legendLine() {
-  const who = h("span", { class: "ss-legend-who" });
+  const drafterNames = h("span", { class: "ss-legend-who" });
   const shapes = SHAPES.map(([kind, words]) => h("span", { class: "ss-legend-item" }, h("span", { class: `ss-k-${kind} ss-sample`, "aria-hidden": "true" }, "ab"), words));
-  const node = h("p", { class: "ss-legend" }, who, shapes);
+  const node = h("p", { class: "ss-legend" }, drafterNames, shapes);
   let shown = "";
   return {
     node,
@@ -73,7 +73,7 @@ function legendLine() {
       const names = [...all.values()].map((drafter) => drafter.name).join("|");
       if (names === shown) return;
       shown = names;
-      who.replaceChildren(...[...all.values()].map((drafter) => h("span", { class: "ss-legend-item" }, badge(drafter), drafter.name)));
+      drafterNames.replaceChildren(...[...all.values()].map((drafter) => h("span", { class: "ss-legend-item" }, badge(drafter), drafter.name)));
     },
   };
 }
@@ -130,13 +130,13 @@ function drawSurroundings(value, { prompt, around, old, text, panel }) {
 
 // Tokens in order, gathered by round: [{round, tokens: [[index, token], ...]}].
 function groups(tokens) {
-  const found = [];
+  const byRound = [];
   for (const [index, token] of entries(tokens)) {
-    const tail = found.at(-1);
+    const tail = byRound.at(-1);
     if (tail && tail.round === String(token.r)) tail.tokens.push([index, token]);
-    else found.push({ round: String(token.r), tokens: [[index, token]] });
+    else byRound.push({ round: String(token.r), tokens: [[index, token]] });
   }
-  return found;
+  return byRound;
 }
 
 function updateRound(node, group, state) {
@@ -164,8 +164,8 @@ function mark(flow, state, { sel, done, pinned, whole }) {
     set(node, "data-later", later >= 0 && Number(round) >= later);
     if (node.tabIndex !== -1) node.tabIndex = -1;
   }
-  const chosen = state.rounds.get(name) ?? flow.firstElementChild;
-  if (chosen) chosen.tabIndex = 0;
+  const focusable = state.rounds.get(name) ?? flow.firstElementChild;
+  if (focusable) focusable.tabIndex = 0;
   const followed = !done && (grown || name === newest);
   if (name !== state.sel && !followed) state.reveal = state.rounds.get(name);
   state.sel = name;

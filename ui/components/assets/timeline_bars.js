@@ -31,12 +31,12 @@ export const shares = (bars) => bars.some(({ own }) => own != null);
 export function marksOf(bars) {
   const longest = new Map();
   for (const bar of bars.filter(({ a }) => MARKS[a])) {
-    const who = `${bar.round} ${bar.lane} ${bar.a}`;
-    const known = longest.get(who);
-    if (!known || bar.end - bar.start > known.end - known.start) longest.set(who, bar);
+    const group = `${bar.round} ${bar.lane} ${bar.a}`;
+    const best = longest.get(group);
+    if (!best || bar.end - bar.start > best.end - best.start) longest.set(group, bar);
   }
-  const marked = new Set(longest.values());
-  return bars.map((bar) => (marked.has(bar) ? MARKS[bar.a] : ""));
+  const barsWithMark = new Set(longest.values());
+  return bars.map((bar) => (barsWithMark.has(bar) ? MARKS[bar.a] : ""));
 }
 
 // Drafting ahead is an outline, dotted where it was of use and crossed where it was not.
@@ -60,7 +60,7 @@ export function markerOf(bars, { value, look, many, ahead, colors }) {
 export const nameOf = (name) => (name === "verify" ? STAGES.get(name) : name.replace("_", " "));
 
 // What a bar says on hover.
-export function told(bar, value) {
+export function hoverData(bar, value) {
   return [
     bar.round, nameOf(prose(bar.name)), ms(bar.end - bar.start), bar.start, prose(STAGES.get(value.lanes[bar.lane]) ?? value.lanes[bar.lane]), bar.round + 1,
     `${FATES[bar.a] ?? ""}${sharing(bar)}`,

@@ -25,10 +25,10 @@ export function laidOut(value, view, scene) {
     const flat = (item) => size.flat && !STRONG.has(item.kind) && !item.heading && !item.trunk;
     const measured = list.map((item) => ({ ...item, width: nodeWidth(item, size), flat: flat(item) }));
     size.across = zoom.across(size.legible);
-    const drawn = layout(measured, size);
-    if (at < FORMS.length - 1 && !zoom.holds(drawn, size.legible)) continue;
+    const placed = layout(measured, size);
+    if (at < FORMS.length - 1 && !zoom.holds(placed, size.legible)) continue;
     view.least = Math.max(view.least, at);
-    return { size, measured, drawn: spread(measured, size, drawn, zoom) };
+    return { size, measured, drawn: spread(measured, size, placed, zoom) };
   }
 }
 

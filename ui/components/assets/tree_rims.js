@@ -8,7 +8,7 @@ const HALF = 10;  // of a node, at least
 const GUTTER = 20;  // kept for a scrollbar at the right: where there is none, the drawing shows there
 
 // The word goes where large type leaves no room for it.
-function tell(pill, before, count, after) {
+function showCount(pill, before, count, after) {
   if (!pill.firstChild) pill.append(h("span"), h("span", { class: "ss-more-word" }, " more"), h("span"));
   setText(pill.firstChild, `${before}${count}`);
   setText(pill.lastChild, after);
@@ -30,9 +30,9 @@ export function createRims() {
       }
       [before.hidden, after.hidden, below.hidden] = [!left.size, !right.size, !under.size];
       [fades[0].hidden, fades[1].hidden] = [!left.size, !right.size];
-      tell(before, "← ", left.size, "");
-      tell(after, "", right.size, " →");
-      tell(below, "", under.size, " ↓");
+      showCount(before, "← ", left.size, "");
+      showCount(after, "", right.size, " →");
+      showCount(below, "", under.size, " ↓");
     },
   };
 }

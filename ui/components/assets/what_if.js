@@ -38,13 +38,13 @@ export function create(panel) {
   const asMeasured = h("button", { type: "button", class: "ss-tool ss-as-measured", onclick: () => reset(view) }, "As measured");
   const svg = s("svg", { class: "ss-mini-svg ss-what-if-svg", role: "img" });
   const plot = h("div", { class: "ss-what-if-plot" }, svg);
-  const said = h("p", { class: "ss-sentence ss-what-if-said", "aria-live": "polite" });
+  const sentence = h("p", { class: "ss-sentence ss-what-if-said", "aria-live": "polite" });
   const empty = h("p", { class: "ss-placeholder" }, "After a run with drafts: what a bigger LLM, a GPU or a slow connection would change.");
   const elsewhere = h("p", { class: "ss-what-if-elsewhere" }, ON_A_GPU);
-  const words = h("div", { class: "ss-what-if-words" }, said, elsewhere);
+  const words = h("div", { class: "ss-what-if-words" }, sentence, elsewhere);
   const box = h("div", { class: "ss-what-if" }, h("div", { class: "ss-what-if-sliders" }, inputs.map((one) => one.node), asMeasured), plot, words);
   panel.body.append(empty, box);
-  const view = { state, inputs, svg, said };
+  const view = { state, inputs, svg, said: sentence };
   view.size = sizeOf(plot, () => render(view));
   panel.finishTools({ tableForm: true });
   return {
@@ -114,28 +114,28 @@ function speedWords({ curve, at }, k) {
 }
 
 // The advice for the depths that the node budget allows, and for deeper drafts.
-function adviceOf(view, told) {
-  const { best, deepest, most, at, range } = told;
+function adviceOf(view, prediction) {
+  const { best, deepest, most, at, range } = prediction;
   const { takes = {} } = view.state.value;
   const bound = most < LONGEST ? ` of up to ${most} tokens` : "";
   const holdsOne = (at(best)?.[0] ?? 1) <= 1;
-  const here = !best ? `drafts${bound} do not beat plain decoding${bound ? " (max_tree_nodes allows no deeper ones: hollow dots)" : ""}`
-    : `${speedWords(told, best)} with drafts ${best} deep${bound ? `, of ${most} that max_tree_nodes allows` : ""}`
+  const advice = !best ? `drafts${bound} do not beat plain decoding${bound ? " (max_tree_nodes allows no deeper ones: hollow dots)" : ""}`
+    : `${speedWords(prediction, best)} with drafts ${best} deep${bound ? `, of ${most} that max_tree_nodes allows` : ""}`
       + (at(best) && holdsOne ? ": no difference from plain decoding is shown" : "");
   // Deeper drafts are mentioned if they are faster in all but a few resamples.
   const gain = deepest > most && takes[deepest] ? range((one) => one[deepest] / Math.max(1, one[best])) : null;
   const deeper = gain && gain[0] > 1
-    ? ` Drafts ${deepest} deep take max_tree_nodes ${takes[deepest]}: ${speedWords(told, deepest)}.` : "";
-  return `${here}.${deeper}`;
+    ? ` Drafts ${deepest} deep take max_tree_nodes ${takes[deepest]}: ${speedWords(prediction, deepest)}.` : "";
+  return `${advice}.${deeper}`;
 }
 
 function render(view) {
   const { state: { value }, inputs, svg, said, size } = view;
   if (!value.run || size.width < 60) return;
   for (const one of inputs) one.tell();
-  const told = predictionOf(view);
-  const { curve, best, most } = told;
-  const ranges = curve.map((_, k) => told.at(k));
+  const prediction = predictionOf(view);
+  const { curve, best, most } = prediction;
+  const ranges = curve.map((_, k) => prediction.at(k));
   const top = Math.max(1.5, value.speedup ?? 0, ...curve, ...ranges.map((one) => one?.[1] ?? 0)) * 1.08;
   const x = (k) => ROOM.left + (k / LONGEST) * (size.width - ROOM.left - ROOM.right);
   const y = (v) => size.height - ROOM.bottom - (v / top) * (size.height - ROOM.top - ROOM.bottom);
@@ -165,7 +165,7 @@ function render(view) {
   const bigger = predictionOf(view, BIGGER);
   const more = asIs ? ` An LLM ${BIGGER} times as slow: ${speedWords(bigger, bigger.best)}.` : "";
   const which = asIs ? "" : ` for an LLM ${fixed(llm, llm < 10 ? 1 : 0)} times as slow`;
-  setText(said, `Predicted${which}: ${adviceOf(view, told)}${more} ${real}`);
+  setText(said, `Predicted${which}: ${adviceOf(view, prediction)}${more} ${real}`);
   set(svg, "aria-label", `Times plain decoding over the depth of the drafts. ${said.textContent}`);
 }
 
@@ -179,6 +179,6 @@ function band(ranges, x, y) {
 
 function table(view) {
   if (!view.state.value.run) return null;
-  const told = predictionOf(view);
-  return { caption: "Predicted speed-up", head: ["depth of the drafts", "predicted"], rows: told.curve.map((v, k) => [k, speedWords(told, k)]) };
+  const prediction = predictionOf(view);
+  return { caption: "Predicted speed-up", head: ["depth of the drafts", "predicted"], rows: prediction.curve.map((v, k) => [k, speedWords(prediction, k)]) };
 }

@@ -62,16 +62,16 @@ export function zoomable(panel, viewport, svg, { resized, seen }) {
     Object.assign(state, { own: null, whole: true });
     state.fitted = fitting(state, room);
     apply();
-    put(0, 0);
+    scrollTo(0, 0);
     look();
   };
-  const put = (left, top) => {
+  const scrollTo = (left, top) => {
     state.put = within([left, top], state, room, scale());
-    const there = state.put.every((px, i) => Math.abs(px - state.at[i]) < 1);
-    if (!there) viewport.scrollTo(...(state.at = state.put));
+    const isThere = state.put.every((px, i) => Math.abs(px - state.at[i]) < 1);
+    if (!isThere) viewport.scrollTo(...(state.at = state.put));
   };
   // A place in the drawing, in its own pixels, brought into sight with what stands left of it.
-  const show = (x) => put(Math.max(0, x * scale() - room.width), 0);
+  const show = (x) => scrollTo(Math.max(0, x * scale() - room.width), 0);
   panel.button("−", "Zoom out", () => zoomTo(scale() / STEP));
   panel.button("+", "Zoom in", () => zoomTo(scale() * STEP));
   panel.button("Fit", "Fit the whole tree", fit);
@@ -97,13 +97,13 @@ export function zoomable(panel, viewport, svg, { resized, seen }) {
     resize({ width, height }, legible, { scene, run, end }) {
       const fresh = scene !== state.scene;
       const moves = fresh || end !== state.end;
-      const own = state.own !== null || (moves && run === state.run && scrolled(state, room, scale()));
+      const stays = state.own !== null || (moves && run === state.run && scrolled(state, room, scale()));
       const whole = state.whole && (!fresh || state.scene === null);
       Object.assign(state, { width, height, legible, scene, run, end, whole });
-      const wanted = fitting(state, room);
-      state.fitted = fresh || state.whole ? wanted : Math.min(state.fitted, wanted);
+      const target = fitting(state, room);
+      state.fitted = fresh || state.whole ? target : Math.min(state.fitted, target);
       apply();
-      if (moves && !own && room.width) show(end);
+      if (moves && !stays && room.width) show(end);
       look();
     },
   };
@@ -117,9 +117,9 @@ function within([left, top], { width, height }, room, scale) {
 
 // Whether the visitor moved the drawing from where it was `put`; one that shrank moved of itself.
 function scrolled(state, room, scale) {
-  const put = within(state.put ?? [0, 0], state, room, scale);
+  const expected = within(state.put ?? [0, 0], state, room, scale);
   const at = within(state.at, state, room, scale);
-  return put.some((px, i) => Math.abs(px - at[i]) > 2);
+  return expected.some((px, i) => Math.abs(px - at[i]) > 2);
 }
 
 // Into the panel as long as it stays legible, and larger where there is room; Fit shows all of it,

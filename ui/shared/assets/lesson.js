@@ -45,15 +45,15 @@ const POINTED_MS = 4000;
 window.specscopeLesson = {
   point() {
     const value = props.value || {};
-    const found = document.querySelector("#learn-" + value.point);
-    if (!found) return;
-    if (found.closest(".sp-dock")) choosePictures(value);
+    const part = document.querySelector("#learn-" + value.point);
+    if (!part) return;
+    if (part.closest(".sp-dock")) choosePictures(value);
     const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
-    found.scrollIntoView({ behavior: calm ? "auto" : "smooth", block: "nearest" });
-    found.tabIndex = -1;
-    found.focus({ preventScroll: true });
-    found.classList.add("sp-pointed");
-    setTimeout(() => found.classList.remove("sp-pointed"), POINTED_MS);
+    part.scrollIntoView({ behavior: calm ? "auto" : "smooth", block: "nearest" });
+    part.tabIndex = -1;
+    part.focus({ preventScroll: true });
+    part.classList.add("sp-pointed");
+    setTimeout(() => part.classList.remove("sp-pointed"), POINTED_MS);
   },
 };
 draw();

@@ -64,10 +64,10 @@ function poll() {
 function update() {
   takeNewest();
   draw();
-  const wanted = shown.ask_ms || 5000;
-  if (wanted === interval) return;
+  const milliseconds = shown.ask_ms || 5000;
+  if (milliseconds === interval) return;
   clearInterval(timer);
-  timer = setInterval(poll, (interval = wanted));
+  timer = setInterval(poll, (interval = milliseconds));
 }
 document.addEventListener("visibilitychange", poll);
 update();

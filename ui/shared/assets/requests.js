@@ -97,12 +97,12 @@ function poll() {
 }
 function update() {
   draw();
-  const wanted = shown.ask_ms || 1500;
-  if (wanted === interval && timer) return;
+  const milliseconds = shown.ask_ms || 1500;
+  if (milliseconds === interval && timer) return;
   clearInterval(timer);
-  timer = setInterval(poll, (interval = wanted));
+  timer = setInterval(poll, (interval = milliseconds));
 }
 update();
 watch("value", update);
 // When the panel comes into view its value is old: polled at once, not after the interval.
-new IntersectionObserver((seen) => { if (seen.some((one) => one.isIntersecting)) poll(); }).observe(root);
+new IntersectionObserver((entries) => { if (entries.some((one) => one.isIntersecting)) poll(); }).observe(root);
