@@ -1,12 +1,11 @@
-// Drafting ahead and prediction, below the lanes: what came of it in words and round by round, and
-// predicted against measured round time.
+// Drafting ahead, below the lanes: its results in words and round by round, and predicted against measured round times.
 
 import { h, set, setText, entries, last } from "./dom.js";
 import { lineChart, upDownChart } from "./minichart.js";
 import { byKey } from "./palette.js";
 import { ms, percent, plural, prose, roundName, fixed } from "./text.js";
 
-// How a bar of the lanes says it without colour.
+// Marks in the bars of the lanes, besides colour.
 export const MARKS = { hit: "✓", miss: "✗" };
 
 const KEY = [["hit", `${MARKS.hit} a hit`], ["miss", `${MARKS.miss} a miss`], ["open", "not used"]];
@@ -15,7 +14,7 @@ const WHAT = "A hit: the LLM wrote one of the continuations that a drafter had p
   + "once. A miss: the LLM wrote something else, and the work ahead was for nothing. Not used: no round asked for the draft.";
 const BRACKETS = " In brackets: how many continuations were prepared for, and how likely the SSM that looked ahead held "
   + "it that the LLM writes one of them.";
-// Events tell of drafts made beside another request's pass, not of requests that ran beside this one.
+// Events record drafts made beside another request's pass, not requests that ran beside this one.
 const ALONE = "Nothing of this run was drafted ahead: pipeline=across drafts while the LLM verifies another request, and there was none. "
   + "Run in a second tab at the same time, or choose pipeline=ahead.";
 const ALONE_YET = "So far nothing of this run was drafted while the LLM verified another request.";
@@ -97,7 +96,7 @@ function nothing(value) {
   return value.ended ? "Nothing was drafted ahead in this run." : "Nothing was drafted ahead yet.";
 }
 
-// Whether rounds are faster with it, where that was measured; else whose work came to what.
+// Whether rounds are faster with it, if that was measured; else saved against wasted drafting time.
 function verdict(value) {
   const trial = last(entries(value.trials));
   if (trial) return ofTrial(trial);
@@ -129,7 +128,7 @@ function unearned({ kind, on, asked: numAsked, used }) {
     : "by chance: nothing drafted ahead had been used";
 }
 
-// What auto found, in the order of the rounds.
+// The results of auto's trials, in the order of the rounds.
 function trials(value) {
   const descriptions = entries(value.trials).map(([round, { ms: withIt, without, on }]) => (
     `round ${Number(round) + 1}, ${ms(withIt)} a round with it and ${ms(without)} without: on ${on ? "with" : "without"} it`
@@ -155,7 +154,7 @@ function bracketed({ outcomes, p }) {
   return outcomes ? ` (${many(outcomes, "guess")}, together ${percent(p)})` : " (no guess was made in time)";
 }
 
-// One SSM guesses for all: what all of them were given is said once.
+// One SSM guesses for all: if all have the same brackets, they are shown once.
 function inCommon(value) {
   const all = Object.values(value.round ?? {});
   const brackets = new Set(all.filter((entry) => entry.outcomes).map(bracketed));
@@ -196,7 +195,7 @@ function compared(value) {
   return `${roundName(value.sel)}: predicted ${ms(own.p)}, measured ${ms(own.ms)}; ${usual}.${leftOut(value, own)}`;
 }
 
-// Of a pipelined run a reader expects it; few policies predict one.
+// A reader expects predictions of a pipelined run; few policies make one.
 function unpredicted({ policy, pipeline, predicts, predicting }) {
   const expected = policy && pipeline && pipeline !== "off";
   return expected && !predicts ? `Only length=${predicting} predicts how long a round will take.` : "";

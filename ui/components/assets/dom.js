@@ -33,8 +33,8 @@ export function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
-// Children of `parent` in the order of `items`, one node per key: kept, made or removed.
-// `cache` is the picture's own Map; make(item) gives a node, update(node, item) brings it up to date.
+// Children of `parent` in the order of `items`, one node for each key; nodes of other keys are removed.
+// `cache`: the picture's own Map of key -> node; make(item) returns a node, update(node, item) updates it.
 export function keyed(parent, cache, items, { key, make, update }) {
   const names = new Set();
   let place = parent.firstChild;

@@ -1,5 +1,5 @@
-// What stands on the page as a plain SVG file: boxes, borders, lines of text, drawings inside.
-// Real text and shapes (no foreignObject), so that slides and drawing programs can take it apart.
+// A part of the page as a plain SVG file: boxes, borders, lines of text, drawings inside. Real text and shapes (no
+// foreignObject), so that slides and drawing programs can edit it.
 
 import { s } from "./dom.js";
 import { fontFaces } from "./fonts.js";
@@ -19,7 +19,7 @@ const COPIED = [
   "font-size", "font-weight", "text-anchor", "dominant-baseline", "text-decoration-line", "visibility", "display", "paint-order",
 ];
 
-// All is read at once, before anything is waited for: what is on the page is so for this moment only.
+// Reads the whole page before the first await: it is in this state for this task only.
 export async function svgOf(section, root, title, caption = "") {
   const out = s("g");
   const box = { left: Infinity, top: Infinity, right: -Infinity, bottom: -Infinity };
@@ -44,7 +44,7 @@ export async function svgOf(section, root, title, caption = "") {
   return { text: new XMLSerializer().serializeToString(svg), width, height };
 }
 
-// Words in lines no wider than `room`, but for a word that is.
+// Words in lines no wider than `room`, except for a wider word.
 function wrapped(words, room, font) {
   const lines = [];
   for (const word of words.split(/\s+/).filter(Boolean)) {
@@ -115,7 +115,7 @@ function stripesOf(node, style, { left, bottom, width }) {
   });
 }
 
-// One <text> a line: the browser has broken the lines already, we ask where.
+// One <text> for each line as the browser has broken them.
 function drawText(node, out, box) {
   const style = getComputedStyle(node.parentElement);
   const font = parseFloat(style.fontSize);
@@ -135,7 +135,7 @@ function drawText(node, out, box) {
   }
 }
 
-// A line through a box goes through the boxes inside it, whose own style does not tell.
+// A line through a box also goes through the boxes inside it, whose own style has none.
 function decorationOf(element) {
   for (let node = element; node && !node.matches(".ss-body"); node = node.parentElement) {
     const line = getComputedStyle(node).textDecorationLine;

@@ -37,7 +37,7 @@ function draw(value, view) {
   setText(note, hasRound ? "No other probabilities were recorded at this place." : ASK);
   meant.hidden = !note.hidden || !value.meant;
   setText(meant, value.meant ?? "");
-  // Beside a sure token the rest are noughts: the table has them.
+  // Beside a certain token the others have probability 0: only the table has them.
   const probable = ({ rows, ...source }) => ({ ...source, rows: rows.filter(([, row]) => row.p !== 0 || isHit(row, value)) });
   keyed(view.sources, view.cache, hasRound ? shown.map(probable).filter((source) => source.rows.length) : [], {
     key: (source) => `${source.key}|${source.name}`, make: makeSource, update: (node, source) => updateSource(node, source, value),

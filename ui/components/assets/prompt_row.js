@@ -22,7 +22,7 @@ export function lineOf(panel, columns, row) {
   return h("tr", {}, columns.map((column) => column.cell?.(row, panel) ?? h("td", { "data-number": true }, column.show(row))));
 }
 
-// Of what is left of a group: its name, and the mean of each figure that is meant to have one.
+// The heading of a group's filtered rows: its name, and the means of the figures in MEANS.
 export function groupLine(columns, name, rows, alike) {
   const means = alike && rows.length > 1;
   if (!means) return h("tr", { class: "ss-group" }, h("th", { scope: "rowgroup", colspan: columns.length }, prose(name)));

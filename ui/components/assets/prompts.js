@@ -1,5 +1,5 @@
-// Acceptance prompt by prompt: a row for each prompt under each settings. What is shown is filtered,
-// grouped and sorted here; a prompt's button opens its latest run.
+// Acceptance prompt by prompt: a row for each prompt with each settings, filtered, grouped and sorted here. A prompt's
+// button opens its latest run.
 
 import { h, entries, set } from "./dom.js";
 import { COLUMNS, groupLine, lineOf } from "./prompt_row.js";
@@ -18,7 +18,7 @@ export function create(panel) {
   panel.finishTools();
 
   function sortBy({ key, number }) {
-    // Figures begin with the largest: that is what is looked for.
+    // Figures are sorted with the largest first.
     if (sort.by !== key) Object.assign(sort, { by: key, down: Boolean(number) || key === "positions" });
     else sort.down = !sort.down;
     panel.redraw();
@@ -50,7 +50,7 @@ function summary(rows, all) {
 }
 
 function parts(panel, rows, sort, by, sortBy) {
-  // Told once: in a column where they differ, above the rows where these are grouped by them.
+  // Settings are a column where they differ, unless they are the headings of groups.
   const withSettings = by !== "settings" && count(rows, "settings") > 1;
   const columns = COLUMNS.filter(({ key }) => key !== "settings" || withSettings);
   const groups = grouped(rows, by, sort);
@@ -65,8 +65,8 @@ function parts(panel, rows, sort, by, sortBy) {
 
 const count = (rows, key) => new Set(rows.map((row) => row[key])).size;
 
-// Means are of one kind of settings and each prompt once. Groups stand as their first rows do in what is sorted;
-// unsorted, what is of no domain stands last.
+// A group has means if all its rows have the same settings. Groups are in the order of their first rows; unsorted, the
+// group without a domain is last.
 function grouped(rows, by, sort) {
   const nameOf = {
     domain: (row) => row.domain || NO_DOMAIN,
@@ -90,7 +90,7 @@ function sorted(rows, { by, down }) {
   const sign = down ? -1 : 1;
   const of = (row) => (by === "positions" ? (row.positions[0] ?? null) : row[by]);
   const nothing = (value) => value === null || value === undefined || value === "";
-  // What was not measured stands last, whichever way.
+  // In both directions rows without a measurement are last.
   return [...rows].sort((a, b) => {
     const [left, right] = [of(a), of(b)];
     if (nothing(left) || nothing(right)) return nothing(left) - nothing(right);

@@ -134,7 +134,7 @@ function makeChip() {
   return chip;
 }
 
-// Whether all SSMs that drafted stand behind the token: then its weight says nothing.
+// Whether all SSMs that drafted proposed the token: then its weight says nothing.
 function agreed(token, value) {
   const drafted = entries(value.weights).filter(([key]) => entries(value.rows?.[key]).length);
   return drafted.length > 1 && Math.abs(token.mass - drafted.reduce((sum, [, weight]) => sum + weight, 0)) < 1e-3;
@@ -169,7 +169,7 @@ function fateOf(token, value) {
   return "In the tree, not accepted";
 }
 
-// What is taken by its rank or score is not drawn: there every q is 1 and says nothing.
+// Tokens that are taken by rank or score are not drawn: every q is 1 and says nothing.
 const wasDrawn = (row) => Object.values(row ?? {}).some(({ q }) => q != null && q !== 1);
 
 function chipCard(token, drafter, value) {

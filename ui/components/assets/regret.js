@@ -5,7 +5,7 @@ import { fixed, prose } from "./text.js";
 
 const HEAD = ["SSMs that draft", "LLM passes", "tokens / pass", "regret"];
 
-// A sentence and a row for each choice, once it was asked.
+// A sentence and a row for each choice, once Regret was clicked.
 export function createRegret() {
   const words = h("p", { class: "ss-regret-said" });
   const head = h("tr", {}, HEAD.map((name) => h("th", { scope: "col" }, name)));

@@ -66,8 +66,8 @@ export function fillTspans(node, text, limit) {
 
 const nothing = "–";
 
-// A number with so many digits, as Python writes it: what lies in the middle goes to the even digit. One figure
-// must not be two, in a sentence of the server's and in a picture.
+// A number with `digits` decimals, rounded half to even as Python does, so that a figure is the same in the server's
+// sentences and in a picture.
 const BEHIND = 25;  // so far behind it no double near such a middle differs from it
 const MIDDLE = "5".padEnd(BEHIND, "0");
 export function rounded(value, digits) {

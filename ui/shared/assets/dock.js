@@ -1,5 +1,5 @@
-// The dock's tabs: which of its panes is shown. Pressed again, the chosen one closes the dock. Of a run that routes
-// it opens on Who, until a visitor has pressed a tab. Text nodes only.
+// The dock's tabs: which of its panes is shown. A second click on the open tab closes the dock. For a run with routing it
+// opens on Who, until a visitor has clicked a tab. Text nodes only.
 const dock = element.closest(".sp-dock");
 const NAMES = { why: "Why", who: "Who", when: "When", length: "Length", inside: "Inside", whatif: "What if", requests: "Requests" };
 const MEANINGS = {

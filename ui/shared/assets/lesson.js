@@ -19,7 +19,7 @@ function glossary(words) {
   const list = node("dl", "", ...ordered(words).flatMap(({ w, m }) => [node("dt", "", w), node("dd", "", m)]));
   return node("details", "sp-words", node("summary", "", "Words"), list);
 }
-// Which pictures stand above the dock is a matter of style: see learn.css. The dock opens at the lesson's.
+// learn.css shows the lesson's pictures above the dock; the dock opens at the lesson's pane.
 function choosePictures({ pictures, dock }) {
   Object.assign(document.documentElement.dataset, { lesson: pictures, lessonDock: dock });
   dispatchEvent(new CustomEvent("specscope-dock", { detail: { id: "learn-dock", name: dock } }));

@@ -1,5 +1,4 @@
-// The runs of a lesson as a table: a row each, the one on the board marked; a row's name puts its
-// run there. Text nodes only.
+// The runs of a lesson as a table, the one on the board marked; a row's name shows its run there. Text nodes only.
 function headOf(head) {
   const heads = Object.values(head).map(({ t, means }) => {
     const created = heading("col", t);
@@ -19,7 +18,7 @@ function rowOf({ label, latest, cells }) {
 function plannedRow(label, columns) {
   return node("tr", "", heading("row", label), ...Array.from({ length: columns }, () => node("td", "", "–")));
 }
-// While a run plays the same table comes with each of its frames: a press must find its button.
+// Each frame of a running example sends the same table: rebuilding it would remove a button under the pointer.
 let drawn = "";
 function draw() {
   const signature = JSON.stringify(props.value || {});

@@ -1,4 +1,4 @@
-// How a study stands: a bar, words, Stop and Go on. Text nodes only.
+// The progress of a study: a bar, words, Stop and Go on. Text nodes only.
 const GLYPHS = { running: "▸", waiting: "…", stopping: "…", stopped: "■", completed: "✓", failed: "✕", interrupted: "⚡" };
 function control(label, name, study) {
   const created = button("sp-button", label, () => trigger("select", { do: name, study: study() }));

@@ -1,5 +1,5 @@
-// All live requests as a table, and how busy each model is. Elements are kept and only their text
-// changes, so that nothing flickers under the pointer; textContent alone is set, never HTML.
+// All live requests as a table, and how busy each model is. Rows are updated in place, so that nothing flickers under the
+// pointer. Text nodes only.
 const HEADS = ["request", "tokens written", "may draft", "verified ■ of drafted", "accepted", "now"];
 function setText(part, text) {
   if (part.textContent !== String(text ?? "")) part.textContent = text ?? "";
@@ -104,5 +104,5 @@ function update() {
 }
 update();
 watch("value", update);
-// When the panel comes into view its value is old: polled at once, not after the interval.
+// A panel that comes into view has an old value: it polls at once, not after the interval.
 new IntersectionObserver((entries) => { if (entries.some((one) => one.isIntersecting)) poll(); }).observe(root);
