@@ -24,7 +24,7 @@ from tests.family import SMOLLM2_SSMS, SSMS
 from tests.ui.fakes import FakeWorker, request, script_of
 from tests.ui.model_hosts import OTHER, Loader, failing_loader, other_worker, wait_settled
 from ui.models_tab.handlers import (
-    given_up,
+    cancel_loading,
     load_values,
     need_values,
     pair_of,
@@ -264,7 +264,7 @@ def test_smollm2_is_loaded_with_the_ssms_that_the_command_line_loads(store: RunS
     """By the header's offer and by the table's, whose choice is sent as it was shown."""
     loader = Loader(lambda: other_worker())
     context = made(store, loader)
-    list(quick_values(context, True, FORM))
+    list(quick_values(context, True, *FORM))
     shown = offers_value(*offers(context.model_host, "auto", "cpu", True))["offers"].values()
     (offer,) = (one for one in shown if one["group"] == SMOLLM2)
     list(pick_values(context, True, {**offer, "load": True}, FORM))
@@ -359,7 +359,7 @@ def test_given_up(store: RunStore) -> None:
     context = made(store, loader)
     frames = load_values(context, True, *FORM)
     next(frames)
-    assert "Giving other with small up" in words(given_up(context, True))
+    assert "Giving other with small up" in words(cancel_loading(context, True))
     loader.go.set()
     last = list(frames)[-1]
     assert "Loading was given up after" in words(last) and context.model_host.version == 0
@@ -371,7 +371,7 @@ def test_who_may_not_load_may_not_ask_either(store: RunStore) -> None:
     for values in (
         next(iter(load_values(context, False, *FORM))),
         need_values(context, False, *FORM),
-        given_up(context, False),
+        cancel_loading(context, False),
     ):
         assert NOT_YOURS in words(values)
     assert not loader.asked and context.model_host.exchange.state == "none"

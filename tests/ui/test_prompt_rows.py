@@ -25,7 +25,7 @@ from tests.ui.fakes import as_asked, plain_twin
 from ui.compare.comparison import comparison_rows
 from ui.prompts.export import NOTHING, rows_csv
 from ui.prompts.past import MOST_RUNS, FoundPrompts, PastLook, read_past_runs
-from ui.prompts.past_handlers import known_domains, past_updates, told_of
+from ui.prompts.past_handlers import found_words, known_domains, past_updates
 from ui.prompts.row_settings import settings_of_run
 from ui.prompts.rows import of_runs, of_study, profit_words, prompts_table_value, rows_plain
 from ui.prompts.run_figures import PastRun, RunFigures
@@ -338,14 +338,14 @@ def test_older_runs_are_taken_in_when_asked(context: Context) -> None:
     first = look(context, taken=3)
     assert [line.text for line in first.lines] == ["number 4", "number 3", "number 2"]
     assert first.more
-    assert told_of(first) == (
+    assert found_words(first) == (
         "3 prompts of 3 completed runs that drafted; the latest 3 of 5 runs that match were "
         "looked at."
     )
     assert PastLook(None).more().taken == 2 * MOST_RUNS
     whole = look(context, taken=5)
     assert len(whole.lines) == 5 and not whole.more
-    assert told_of(whole) == "5 prompts of 5 completed runs that drafted."
+    assert found_words(whole) == "5 prompts of 5 completed runs that drafted."
 
 
 def test_domains_come_from_the_study_or_from_the_examples(context: Context) -> None:

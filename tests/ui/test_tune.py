@@ -25,7 +25,7 @@ from ui.server.context import Context
 from ui.shared.studies import Studies
 from ui.tune.form import LIVE, PICKED, TYPED, GridRequest, axis_shown, base_menu, study_request
 from ui.tune.tab import (
-    drawn_of,
+    picture_values,
     plan_values,
     point_beside,
     point_shown,
@@ -209,20 +209,20 @@ def test_prompts_come_from_a_file_and_a_bad_line_is_told(context: Context, tmp_p
 def test_a_measured_grid_is_drawn_with_what_auto_came_to_and_nothing_of_none(
     context: Context,
 ) -> None:
-    assert drawn_of(None) == [{"lines": {}}, {}, {}, {}]
+    assert picture_values(None) == [{"lines": {}}, {}, {}, {}]
     mine, study_id = measured(context)
-    said, speed, length, points = drawn_of(mine.open(study_id))
+    said, speed, length, points = picture_values(mine.open(study_id))
     assert "Best: " in notice_of([said], 0)
     assert speed["unit"] == "x" and length["unit"] == "tokens"
     assert [cell["runs"] for cell in json.loads(speed["cells"]["~"]).values()] == [4, 4, 4, 4]
     assert len(json.loads(points["rows"]["~"])) == 5
     opened = mine.open(study_id)
     known = {cell: replace(one, auto_nodes=1) for cell, one in opened.results.items()}
-    said = drawn_of(opened._replace(results=known))[:1]
+    said = picture_values(opened._replace(results=known))[:1]
     assert "max_tree_nodes=auto came to 1 node, the same in every run" in notice_of(said, 0)
-    assert "came to" not in notice_of(drawn_of(opened)[:1], 0)
+    assert "came to" not in notice_of(picture_values(opened)[:1], 0)
     known = {cell: replace(one, schedule="shared") for cell, one in opened.results.items()}
-    said = notice_of(drawn_of(opened._replace(results=known))[:1], 0)
+    said = notice_of(picture_values(opened._replace(results=known))[:1], 0)
     assert f"{len(known)} of {len(known)} runs were scheduled by shared, which may grant" in said
     skipped = point_beside(mine.open(study_id))
     assert all(one["__type__"] == "update" and "value" not in one for one in skipped)
@@ -239,7 +239,7 @@ def point_runs(value: dict[str, Any]) -> list[str]:
 def test_points_that_cannot_run_stay_when_a_grid_is_opened_again(context: Context) -> None:
     axes = [*("speculation_length", "2, 99", []), *("drafters", "all | nobody", []), "", "", []]
     mine, study_id = measured(context, axes=axes)
-    said, speed, _, points = drawn_of(mine.open(study_id))
+    said, speed, _, points = picture_values(mine.open(study_id))
     cells = json.loads(speed["cells"]["~"]).values()
     refused = [cell["refused"] for cell in cells if "refused" in cell]
     assert len(cells) == 4 and len(refused) == 3 and "speculation_length is 99" in refused[1]

@@ -26,15 +26,15 @@ from ui.shared.parts import notice_value
 from ui.words.messages import Line
 
 __all__ = [
-    "given_up",
+    "cancel_loading",
     "load_values",
     "need_values",
     "pair_of",
     "pick_offer",
     "pick_values",
     "quick_values",
-    "table",
     "state_values",
+    "table",
 ]
 
 FRAME_S = 0.25
@@ -109,7 +109,7 @@ def load_values(context: Context, mine: bool, *form: Any) -> Iterator[Values]:
     return guard(frames(), lambda message: _press_result(context, mine, Line("error", message)))
 
 
-def given_up(context: Context, mine: bool) -> Values:
+def cancel_loading(context: Context, mine: bool) -> Values:
     """Cancel the loading at its next stage."""
 
     def work() -> Values:
@@ -136,7 +136,7 @@ def pick_values(context: Context, mine: bool, data: Any, form: Sequence[Any]) ->
         yield [*offer, *values]
 
 
-def quick_values(context: Context, mine: bool, form: Sequence[Any]) -> Iterator[Values]:
+def quick_values(context: Context, mine: bool, *form: Any) -> Iterator[Values]:
     """The same for the header's offer: SmolLM2 with all SSMs that come with it, at once."""
     offer = {"llm": SMOLLM2, "ssms": {"0": BUNDLED}, "load": True}
     yield from pick_values(context, mine, offer, form)

@@ -131,11 +131,11 @@ def past_updates(
 def _values(found_prompts: FoundPrompts, look: PastLook, drafters: Sequence[str]) -> Values:
     of = f"past {look.search} {look.drafter}"
     table = prompts_table_value(of, found_prompts.lines, drafters, words=SPEED_UP_NOTE)
-    notice_shown = notice_value([Line("info", told_of(found_prompts))])
+    notice_shown = notice_value([Line("info", found_words(found_prompts))])
     return [pack({**table, "empty": NO_RUN}), notice_shown, gr.Button(visible=found_prompts.more)]
 
 
-def told_of(found_prompts: FoundPrompts) -> str:
+def found_words(found_prompts: FoundPrompts) -> str:
     """How many prompts and runs were found, and which runs were read."""
     prompts = len({line.row.prompt for line in found_prompts.lines})
     drafted = _count(found_prompts.drafted, "completed run")

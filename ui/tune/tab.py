@@ -35,7 +35,7 @@ from ui.words.messages import Line
 __all__ = [
     "Tune",
     "build_tune",
-    "drawn_of",
+    "picture_values",
     "study_csv",
     "plan_values",
     "point_beside",
@@ -71,7 +71,7 @@ class Tune:
         pictures = (self.found, self.speed, self.length, self.points)
         return StudyPictures(
             (*pictures, self.point, self.chosen, self.use),
-            lambda opened: [*drawn_of(opened), *point_beside(opened)],
+            lambda opened: [*picture_values(opened), *point_beside(opened)],
         )
 
 
@@ -150,7 +150,7 @@ def plan_values(
     return guard_once(work, refusal)
 
 
-def drawn_of(opened: OpenedStudy | None) -> list[Any]:
+def picture_values(opened: OpenedStudy | None) -> list[Any]:
     """The results so far: sentences, both pictures, the table."""
     if opened is None:
         return [notice_value([]), {}, {}, {}]
