@@ -23,11 +23,19 @@ from ui.api.tune import _tune
 from ui.run.explain import RECORD_TOP_K
 from ui.server.context import Context
 from ui.shared.studies import Studies
-from ui.tune.form import LIVE, PICKED, TYPED, GridRequest, axis_shown, base_menu, study_request
+from ui.tune.form import (
+    INITIAL_VALUES,
+    LIVE,
+    MENU_FIELDS,
+    GridRequest,
+    axis_shown,
+    base_menu,
+    study_request,
+)
 from ui.tune.tab import (
     picture_values,
     plan_values,
-    point_beside,
+    point_reset,
     point_shown,
     request_of_point,
     study_csv,
@@ -140,9 +148,9 @@ USES: dict[str, dict[str, Any]] = {
 
 
 def test_every_field_can_be_an_axis_as_it_is_offered(context: Context) -> None:
-    for field in (*TYPED, *PICKED):
+    for field in (*INITIAL_VALUES, *MENU_FIELDS):
         typed, picked = axis_shown(field, context.drafter_names)
-        assert (typed.visible, picked.visible) == (field in TYPED, field in PICKED)
+        assert (typed.visible, picked.visible) == (field in INITIAL_VALUES, field in MENU_FIELDS)
         axes = [field, typed.value, picked.value, *AXES[6:], *AXES[6:]]
         own = {"mine": replace(SpeculationConfig(), **USES.get(field, {})).to_plain()}
         changes = {"base": ["mine"], "axes": axes, "sampling": [16, 1, *SAMPLING[2:]]}
@@ -224,9 +232,9 @@ def test_a_measured_grid_is_drawn_with_what_auto_came_to_and_nothing_of_none(
     known = {cell: replace(one, schedule="shared") for cell, one in opened.results.items()}
     said = notice_of(picture_values(opened._replace(results=known))[:1], 0)
     assert f"{len(known)} of {len(known)} runs were scheduled by shared, which may grant" in said
-    skipped = point_beside(mine.open(study_id))
+    skipped = point_reset(mine.open(study_id))
     assert all(one["__type__"] == "update" and "value" not in one for one in skipped)
-    panel, chosen, use = point_beside(None)
+    panel, chosen, use = point_reset(None)
     assert panel["value"] == {} and not chosen and use.interactive is False
 
 

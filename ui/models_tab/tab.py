@@ -170,7 +170,7 @@ def wire_models(
     wire_lessons(learn, (tabs["learn"].select, *(one.then for one in ends)))
 
 
-def _mine(models: Models, request: gr.Request) -> bool:
+def _may_load(models: Models, request: gr.Request) -> bool:
     return models.context.access.may_load(request)
 
 
@@ -178,7 +178,7 @@ def _handler(models: Models, work: Callable[..., Values]) -> Callable[..., Value
     """`work` for the visitor's rights, with the values of the event's inputs."""
 
     def handle(request: gr.Request, *values: Any) -> Values:
-        return work(models.context, _mine(models, request), *values)
+        return work(models.context, _may_load(models, request), *values)
 
     return handle
 
@@ -189,14 +189,14 @@ def _stream_handler(
     """The same for a `work` that yields."""
 
     def handle(request: gr.Request, *values: Any) -> Iterator[Values]:
-        yield from work(models.context, _mine(models, request), *values)
+        yield from work(models.context, _may_load(models, request), *values)
 
     return handle
 
 
 def _pick_handler(models: Models) -> Callable[..., Iterator[Values]]:
     def pick(request: gr.Request, event: gr.EventData, *form: Any) -> Iterator[Values]:
-        yield from pick_values(models.context, _mine(models, request), event._data, form)
+        yield from pick_values(models.context, _may_load(models, request), event._data, form)
 
     return pick
 

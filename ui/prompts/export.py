@@ -35,8 +35,8 @@ def rows_csv(
     lines: tuple[PromptLine, ...] = ()
     if search is not None:
         name = "past-runs"
-        *_, found_prompts = read_past_runs(context, figures, known_domains(), search)
-        lines = found_prompts.lines
+        *_, result = read_past_runs(context, figures, known_domains(), search)
+        lines = result.lines
     elif study_id:
         name = study_id
         study, results, _ = mine.open(study_id)

@@ -38,7 +38,7 @@ __all__ = [
     "picture_values",
     "study_csv",
     "plan_values",
-    "point_beside",
+    "point_reset",
     "point_shown",
     "request_of_point",
 ]
@@ -71,7 +71,7 @@ class Tune:
         pictures = (self.found, self.speed, self.length, self.points)
         return StudyPictures(
             (*pictures, self.point, self.chosen, self.use),
-            lambda opened: [*picture_values(opened), *point_beside(opened)],
+            lambda opened: [*picture_values(opened), *point_reset(opened)],
         )
 
 
@@ -169,7 +169,7 @@ def _auto_lines(results: Results) -> list[Line]:
     return [Line("info", words)] if words else []
 
 
-def point_beside(opened: OpenedStudy | None) -> list[Any]:
+def point_reset(opened: OpenedStudy | None) -> list[Any]:
     """The point's panel, choice and button; empty without a study. With one, the table's script
     requests its point (assets/points.js)."""
     if opened is not None:

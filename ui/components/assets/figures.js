@@ -129,7 +129,7 @@ function lanes(view, { passes, ms }) {
   const plainPasses = value.plain >= 0 && !view.frame ? value.plain
     : ms == null ? Math.min(passes, most) : plain.filter((end) => end <= ms + 0.01).length;
   const words = numbers(value.words);
-  const clock = ms == null ? null : ms;
+  const clock = ms ?? null;
   view.plain.draw({ steps: Array(plainPasses).fill(1), total, words, tokens: plainPasses, passes: plainPasses, clock, waits: !value.run });
   view.ours.draw({ steps: rounds.slice(0, ourPasses), total, words, tokens: written, passes: ourPasses, clock, waits: !value.run });
 }
