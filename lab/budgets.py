@@ -14,12 +14,12 @@ from core.config import Request, SpeculationConfig
 from core.config.mechanisms import length_policy
 from core.events import Event, RunStarted
 
-__all__ = ["by_machine", "kept_nodes", "told_nodes", "with_nodes"]
+__all__ = ["depends_on_timings", "stored_nodes", "resolved_nodes", "with_nodes"]
 
 
-def by_machine(speculation: SpeculationConfig) -> bool:
+def depends_on_timings(speculation: SpeculationConfig) -> bool:
     """Whether its node budget depends on measured times. A policy that chooses the length while
-    running considers the cost of nodes itself and always starts with the same bound."""
+    running weighs the cost of nodes itself and always has the same bound."""
     auto = speculation.max_tree_nodes == "auto" and not speculation.never_drafts
     return auto and length_policy(speculation.length).set_by_user
 
@@ -27,13 +27,13 @@ def by_machine(speculation: SpeculationConfig) -> bool:
 def with_nodes(request: Request, nodes: int | None) -> Request:
     """The request with the study's number for `auto`; unchanged if that is not known yet, or does
     not depend on the machine."""
-    if nodes is None or not by_machine(request.speculation):
+    if nodes is None or not depends_on_timings(request.speculation):
         return request
     speculation = dataclasses.replace(request.speculation, max_tree_nodes=nodes)
     return dataclasses.replace(request, speculation=speculation)
 
 
-def told_nodes(events: Iterable[Event]) -> int | None:
+def resolved_nodes(events: Iterable[Event]) -> int | None:
     """The number that `auto` resolved to in a run, from its first event."""
     started = next(iter(events), None)
     if not isinstance(started, RunStarted):
@@ -42,7 +42,7 @@ def told_nodes(events: Iterable[Event]) -> int | None:
     return nodes if isinstance(nodes, int) else None
 
 
-def kept_nodes(results: Iterable[Mapping[str, Any]]) -> int | None:
+def stored_nodes(results: Iterable[Mapping[str, Any]]) -> int | None:
     """The number that `auto` resolved to in the stored cells (lab.measured.Measured, as plain
     values)."""
     return next((one["auto_nodes"] for one in results if one.get("auto_nodes")), None)

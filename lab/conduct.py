@@ -1,7 +1,7 @@
 """Measuring a plan cell by cell: a resumable generator of events over a store.
 
-What a store has kept is not measured again, so a study that was cut off anywhere goes on with the
-cell it was at. Knows neither models nor prompts: what a cell's measurement is, the caller says.
+Stored cells are not measured again, so an interrupted study goes on with the cell it was at. Knows
+neither models nor prompts: the caller passes the function that measures a cell.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ __all__ = ["ResultStore", "always", "conduct"]
 
 T = TypeVar("T")
 Result = TypeVar("Result", contravariant=True)
-PATIENCE = 200
-"""How often one cell may be interrupted before the study gives up: other runs may never end."""
+MAX_ATTEMPTS = 200
+"""Interruptions of one cell after which the study ends: other runs may come without end."""
 
 
 class ResultStore(Protocol[Result]):
-    """Where results are kept: on disk when `keep` returns."""
+    """Stores results; a result is on disk when `keep` returns."""
 
     def cells(self) -> Collection[Cell]: ...
     def keep(self, cell: Cell, result: Result) -> None: ...
@@ -52,7 +52,7 @@ def conduct(
     num_done = total - len(todo)
     yield StudyBegun(num_done, total)
     for cell in todo:
-        for attempt in range(PATIENCE):
+        for attempt in range(MAX_ATTEMPTS):
             if not go():
                 yield StudyEnded(False, "stopped", num_done, total)
                 return
@@ -62,8 +62,8 @@ def conduct(
                 result = measure(cell)
             except CellInterruptedError as error:
                 yield CellLost(cell, str(error), num_done, total)
-                if attempt + 1 == PATIENCE:
-                    reason = f"{cell.contestant} on {cell.item}: interrupted {PATIENCE} times"
+                if attempt + 1 == MAX_ATTEMPTS:
+                    reason = f"{cell.contestant} on {cell.item}: interrupted {MAX_ATTEMPTS} times"
                     yield StudyEnded(False, reason, num_done, total)
                     return
                 continue

@@ -17,7 +17,7 @@ from typing import Any
 from core.config import Request
 from core.errors import EXPECTED_ERRORS, CellInterruptedError, StoreError, StudyError
 from core.events import RunStarted
-from lab.budgets import by_machine, kept_nodes, told_nodes, with_nodes
+from lab.budgets import depends_on_timings, resolved_nodes, stored_nodes, with_nodes
 from lab.conduct import conduct
 from lab.events import CellBegun, CellLost, CellMeasured, StudyBegun, StudyEnded
 from lab.log_retries import StoredCells, UnsavedStates
@@ -30,12 +30,14 @@ from lab.study_checks import check, naming_cell
 
 __all__ = ["Conductor"]
 
-LOOK_S = 0.02
+POLL_S = 0.02
 """Seconds between checks for visitors' runs while a cell is running."""
-BEAT_S = 20.0
+HEARTBEAT_S = 20.0
 """Seconds between marks in the log that the study is still measured: other servers may share it."""
-PATIENCE_S = 10.0
-WARMED = 8
+END_TIMEOUT_S = 10.0
+"""Seconds that a cancelled run may take to end."""
+MAX_WARMED = 8
+"""Configurations that are run once, for WARMING_TOKENS tokens, before the first cell."""
 WARMING_TOKENS = 8
 
 
@@ -49,31 +51,31 @@ class Conductor:
         self._progress = Progress()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._pace = CellTimes()
+        self._cell_times = CellTimes()
         self._lost: list[ActiveRun] = []
-        self._beat_at = 0.0
+        self._next_heartbeat = 0.0
         self._nodes: int | None = None
         self._prompts: dict[str, tuple[int, ...]] = {}
 
     def begin(self, study: Study, owner: str = "") -> None:
         """Store a new study and measure it. StudyError while another is measured; ConfigError, and
         nothing is stored, if a prompt or a configuration cannot be run."""
-        self._claim(study, owner)
+        self._reserve(study, owner)
         with self._report_failure():
             check(study, self._runs)
             self._store.save(study.to_plain(), len(study), owner)
-            self._take(study)
-        self._measure(study, owner)
+            self._claim_in_log(study)
+        self._start_thread(study, owner)
 
     def resume(self, study: Study, owner: str = "") -> None:
         """Continue a stored study. StudyError while another is measured, or if other models are
         loaded than those it was begun with; ConfigError as `begin`."""
         stored_cells = {Cell(*key) for key in self._store.cells(study.study_id)}
-        self._claim(study, owner, sum(cell in stored_cells for cell in study.cells()))
+        self._reserve(study, owner, sum(cell in stored_cells for cell in study.cells()))
         with self._report_failure():
             check(study, self._runs)
-            self._take(study)
-        self._measure(study, owner)
+            self._claim_in_log(study)
+        self._start_thread(study, owner)
 
     def stop(self, study_id: str = "") -> None:
         """Stop between two cells, interrupting a running one; no result is lost."""
@@ -111,7 +113,7 @@ class Conductor:
 
     # -- begin --
 
-    def _claim(self, study: Study, owner: str, num_done: int = 0) -> None:
+    def _reserve(self, study: Study, owner: str, num_done: int = 0) -> None:
         loaded = self._runs.models()
         if not study.is_of(loaded):
             raise StudyError(
@@ -127,19 +129,19 @@ class Conductor:
                 study.study_id, study.kind, owner, "running", "", num_done, len(study), warming=True
             )
             self._stop.clear()
-            self._pace = CellTimes()
+            self._cell_times = CellTimes()
 
     @contextmanager
     def _report_failure(self) -> Iterator[None]:
         try:
             yield
         except BaseException as error:
-            self._tell(
+            self._update(
                 state="failed", warming=False, reason=f"the study cannot be measured: {error}"
             )
             raise
 
-    def _take(self, study: Study) -> None:
+    def _claim_in_log(self, study: Study) -> None:
         """Claims the study in the log, which other servers may share; StudyError if one
         measures."""
         with self._unsaved_states.resuming(study.study_id):
@@ -149,33 +151,32 @@ class Conductor:
                     "it there"
                 )
 
-    def _measure(self, study: Study, owner: str) -> None:
-        self._beat_at = time.monotonic() + BEAT_S
+    def _start_thread(self, study: Study, owner: str) -> None:
+        self._next_heartbeat = time.monotonic() + HEARTBEAT_S
         self._thread = threading.Thread(
-            target=self._work, args=(study, owner), name="study", daemon=True
+            target=self._run, args=(study, owner), name="study", daemon=True
         )
         self._thread.start()
 
     # -- the thread --
 
-    def _work(self, study: Study, owner: str) -> None:
+    def _run(self, study: Study, owner: str) -> None:
         state, reason = "failed", "internal error: the log of the server has more"
         try:
-            store = StoredCells(self._store, study.study_id, self._tell_log, self._stop)
+            store = StoredCells(self._store, study.study_id, self._report_log, self._stop)
             cells = study.cells()
-            # A resumed study goes on with the nodes that `auto` came to before: one tree size for
-            # all.
-            self._nodes = kept_nodes(self._store.results(study.study_id).values())
+            # A resumed study keeps the node budget that `auto` resolved to: one for all cells.
+            self._nodes = stored_nodes(self._store.results(study.study_id).values())
             self._prompts.clear()
             self._warm(study)
-            self._tell(warming=False)
+            self._update(warming=False)
 
             def measure(cell: Cell) -> Measured:
                 with naming_cell(cell):
-                    return self._cell(study, cell, owner)
+                    return self._measure_cell(study, cell, owner)
 
             def go() -> bool:
-                return self._go() and not self._why_models_differ(study)
+                return self._wait_for_turn() and not self._why_models_differ(study)
 
             for event in conduct(cells, store, measure, go):
                 self._follow(event, cells)
@@ -191,11 +192,11 @@ class Conductor:
     def _warm(self, study: Study) -> None:
         """An uncounted short run of each of the first configurations: an engine's first passes are
         slower, a length policy has no measured times yet, and `auto` is not resolved yet."""
-        early, late = study.configurations[:WARMED], study.configurations[WARMED:]
+        early, late = study.configurations[:MAX_WARMED], study.configurations[MAX_WARMED:]
         # One configuration with `auto` must run, since its run fixes the study's node count.
-        telling = [one for one in late if by_machine(one.speculation)]
-        for one in (*early, *telling[:1]):
-            if self._go() and not self._why_models_differ(study):
+        with_auto = [one for one in late if depends_on_timings(one.speculation)]
+        for one in (*early, *with_auto[:1]):
+            if self._wait_for_turn() and not self._why_models_differ(study):
                 first = Cell(one.name, study.prompts[0].id, 0)
                 request = study.request(first)
                 tokens = min(WARMING_TOKENS, request.sampling.max_new_tokens)
@@ -206,21 +207,21 @@ class Conductor:
         with suppress(*EXPECTED_ERRORS):  # an interrupted run that stays in the log does no harm
             self._forget_lost()
         self._unsaved_states.record(study.study_id, state, reason)
-        self._tell(state=state, reason=reason, warming=False, cell=None, left_s=None, log="")
+        self._update(state=state, reason=reason, warming=False, cell=None, left_s=None, log="")
 
     def _follow(self, event: Any, cells: list[Cell]) -> None:
         if isinstance(event, (StudyBegun, StudyEnded)):
-            self._tell(done=event.done)
+            self._update(done=event.done)
         elif isinstance(event, CellBegun):
-            self._tell(cell=event.cell)
+            self._update(cell=event.cell)
         elif isinstance(event, CellLost):
-            self._tell(lost=self.progress().lost + 1)
+            self._update(lost=self.progress().lost + 1)
         elif isinstance(event, CellMeasured):
-            self._pace.add(event.cell, event.seconds)
+            self._cell_times.add(event.cell, event.seconds)
             left = cells[cells.index(event.cell) + 1 :]
-            self._tell(done=event.done, left_s=self._pace.seconds_left(left))
+            self._update(done=event.done, left_s=self._cell_times.seconds_left(left))
 
-    def _tell(self, **changed: Any) -> None:
+    def _update(self, **changed: Any) -> None:
         with self._lock:
             # `stop` may have come in between: the study's thread must not undo it.
             if self._progress.state == "stopping" and changed.get("state") in (
@@ -230,9 +231,9 @@ class Conductor:
                 del changed["state"]
             self._progress = replace(self._progress, **changed)
 
-    def _tell_log(self, words: str) -> None:
+    def _report_log(self, words: str) -> None:
         if self.progress().log != words:
-            self._tell(log=words)
+            self._update(log=words)
 
     def _why_models_differ(self, study: Study) -> str:
         """Why the study cannot go on (its models are no longer loaded); empty where it can."""
@@ -241,38 +242,38 @@ class Conductor:
             return ""
         return f"the models were exchanged: loaded are {', '.join(loaded)}"
 
-    def _go(self) -> bool:
+    def _wait_for_turn(self) -> bool:
         """Waits until no visitor's run is running; False if the study was stopped."""
         while not self._stop.is_set():
             if not self._runs.busy():
                 self._forget_lost()
-                self._tell(state="running")
+                self._update(state="running")
                 return True
-            self._tell(state="waiting", cell=None)
-            self._stop.wait(LOOK_S)
-            self._beat()
+            self._update(state="waiting", cell=None)
+            self._stop.wait(POLL_S)
+            self._heartbeat()
         return False
 
-    def _beat(self) -> None:
-        if time.monotonic() >= self._beat_at:
-            self._beat_at = time.monotonic() + BEAT_S
-            with suppress(StoreError):  # the next mark will do
+    def _heartbeat(self) -> None:
+        if time.monotonic() >= self._next_heartbeat:
+            self._next_heartbeat = time.monotonic() + HEARTBEAT_S
+            with suppress(StoreError):  # the next one will do
                 self._store.beat(self.progress().study_id)
 
-    def _cell(self, study: Study, cell: Cell, owner: str) -> Measured:
-        # Any other run or loading in between takes CPU time, even if it has ended by now.
-        begun = self._runs.num_begun()
+    def _measure_cell(self, study: Study, cell: Cell, owner: str) -> Measured:
+        # Another run or loading in between took CPU time, even if it has ended by now.
+        num_before = self._runs.num_begun()
         request = replace(study.request(cell), prompt_token_ids=self._prompts.get(cell.item, ()))
         run = self._run_to_end(request, owner)
         try:
             if not run.done:
                 raise CellInterruptedError("its run did not end in time")
-            if self._runs.num_begun() != begun + 1 or self._why_models_differ(study):
+            if self._runs.num_begun() != num_before + 1 or self._why_models_differ(study):
                 raise CellInterruptedError("a visitor's run, or a loading, came beside it")
             if study.chat:  # a template may write the time: all cells get the same tokens
                 self._prompts[cell.item] = _prompt_of(run)
             measured = measure_run(run.events(0, run.count))
-            auto = by_machine(request.speculation)
+            auto = depends_on_timings(request.speculation)
             return replace(measured, auto_nodes=self._nodes) if auto else measured
         except CellInterruptedError:
             self._lost.append(run)
@@ -291,13 +292,13 @@ class Conductor:
         try:
             # `busy` counts this run too.
             while not run.done and not self._stop.is_set() and self._runs.busy() <= 1:
-                run.wait_done(LOOK_S)
-                self._beat()
+                run.wait_done(POLL_S)
+                self._heartbeat()
         finally:
             run.cancel()
-        run.wait_done(PATIENCE_S)
-        if self._nodes is None and by_machine(request.speculation):
-            self._nodes = told_nodes(run.events(0, 1))
+        run.wait_done(END_TIMEOUT_S)
+        if self._nodes is None and depends_on_timings(request.speculation):
+            self._nodes = resolved_nodes(run.events(0, 1))
         return run
 
 

@@ -144,20 +144,17 @@ def _combinations(
         name = point_name(point)
         temperature = point.get(TEMPERATURE)
         fields = {field: value for field, value in point.items() if field != TEMPERATURE}
+        at = sampling
         try:
             speculation = SpeculationConfig.from_plain({**base.to_plain(), **fields})
-            at = sampling if temperature is None else replace_temperature(sampling, temperature)
+            if temperature is not None:
+                at = dataclasses.replace(sampling, temperature=temperature)
             Request("x", at, speculation)  # checks speculation against the temperature
             _check_loaded(speculation, drafters)
         except ConfigError as error:
             yield point, Refused(name, point, str(error))
         else:
             yield point, Configuration(name, speculation, temperature)
-
-
-def replace_temperature(sampling: SamplingParams, temperature: float) -> SamplingParams:
-    """The same sampling at another temperature. ConfigError."""
-    return dataclasses.replace(sampling, temperature=temperature)
 
 
 def baselines(axes: Sequence[Axis]) -> tuple[Configuration, ...]:

@@ -90,10 +90,10 @@ class _Fold:
         self._started: RunStarted | None = None
         self._tokens: list[int] = []
         self._accepted_by: Counter[str] = Counter()
-        self._rejected: Counter[int] = Counter()
+        self._num_rejected: Counter[int] = Counter()
         self._accepted: list[int] = []
         self._drafted: list[int] = []
-        self._asked: list[int] = []
+        self._requested: list[int] = []
         self._reason = ""
         self._scheduled: list[Scheduled] = []
         self._tree: Combined | None = None
@@ -113,7 +113,7 @@ class _Fold:
             self._round(event)
             self._tokens += event.token_ids
             self._accepted.append(event.num_accepted)
-            self._asked.append(event.speculation_length)
+            self._requested.append(event.speculation_length)
             self._scheduled += [event.scheduled] if event.scheduled is not None else []
             if event.next_speculation_length == 0:
                 self._reason = event.length_reason or self._reason
@@ -126,7 +126,7 @@ class _Fold:
         for node in verdict.path[: event.num_accepted]:
             self._accepted_by.update(tree.drafters_of(node))
         if verdict.own_kind == "recovered" and len(event.token_ids) > len(verdict.path):
-            self._rejected[len(verdict.path)] += 1
+            self._num_rejected[len(verdict.path)] += 1
 
     def result(self) -> Measured:
         started, end = self._started, self._last
@@ -134,7 +134,7 @@ class _Fold:
             raise StudyError(f"run {end.run_id} failed: {end.error}: {end.message}")
         if started is None or not isinstance(end, RunCompleted):
             raise CellInterruptedError("its run was stopped before its end")
-        deepest = max(self._rejected, default=-1) + 1
+        deepest = max(self._num_rejected, default=-1) + 1
         return Measured(
             run_id=started.run_id,
             token_ids=tuple(self._tokens),
@@ -142,7 +142,7 @@ class _Fold:
             finish_reason=end.finish_reason,
             verify=started.config.get("speculation", {}).get("verify", ""),
             accepted_by=tuple((name, self._accepted_by[name]) for name in started.drafters),
-            rejected_at=tuple(self._rejected[depth] for depth in range(deepest)),
+            rejected_at=tuple(self._num_rejected[depth] for depth in range(deepest)),
             accepted_per_round=tuple(self._accepted),
             drafted_per_round=tuple(self._drafted),
             idle=self._idle(started),
@@ -153,10 +153,10 @@ class _Fold:
     def _idle(self, started: RunStarted) -> str:
         """Why most rounds had no draft: the length policy's reason for 0, or that no drafter that
         was asked had a token."""
-        if any(self._drafted) or not self._asked or not started.drafters:
+        if any(self._drafted) or not self._requested or not started.drafters:
             return ""
-        drafting_rounds = sum(length > 0 for length in self._asked)
-        if 2 * drafting_rounds >= len(self._asked):
-            rounds = f"{drafting_rounds} of {len(self._asked)} rounds"
+        drafting_rounds = sum(length > 0 for length in self._requested)
+        if 2 * drafting_rounds >= len(self._requested):
+            rounds = f"{drafting_rounds} of {len(self._requested)} rounds"
             return f"drafts were asked for in {rounds}, and no drafter had a token to offer"
         return _MOVE.sub("", self._reason.partition("; ")[0]) or "the length chosen was 0"

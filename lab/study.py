@@ -25,8 +25,8 @@ MAX_CONFIGURATIONS = 200
 MAX_REPEATS = 50
 MAX_CELLS = 20_000
 LONGEST_NAME = 200
-UNTOLD_SEED = 1000
-"""The kind of a study that was stored without one."""
+DEFAULT_SEED = 1000
+"""The first repeat's seed where the sampling has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +74,10 @@ class Study:
         _unique("prompts", [one.id for one in self.prompts], MAX_PROMPTS)
         if len(self) > MAX_CELLS:
             raise ConfigError.of("cells", len(self), f"at most {MAX_CELLS} runs in a study")
-        # The last repeat's seed must be one too.
+        # The last repeat's seed must be valid too.
         dataclasses.replace(self.sampling, seed=self._seed(self.repeats - 1))
         for one in self.configurations:
-            # A Request checks what the two forbid each other.
+            # A Request checks that sampling and speculation fit each other.
             Request("x", self._sampling_of(one), one.speculation, self.chat)
 
     def is_of(self, loaded: tuple[str, ...]) -> bool:
@@ -112,8 +112,8 @@ class Study:
         return dataclasses.replace(self.sampling, temperature=one.temperature)
 
     def _seed(self, repeat: int) -> int:
-        # A repeat has one seed for all configurations: a difference is not one of luck.
-        return (UNTOLD_SEED if self.sampling.seed is None else self.sampling.seed) + repeat
+        # One seed for all configurations of a repeat: random numbers make no difference.
+        return (DEFAULT_SEED if self.sampling.seed is None else self.sampling.seed) + repeat
 
     @property
     def base(self) -> str:

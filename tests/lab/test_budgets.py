@@ -8,7 +8,7 @@ import pytest
 
 from core.config import Request, SpeculationConfig
 from core.events import Event
-from lab.budgets import by_machine, kept_nodes, told_nodes, with_nodes
+from lab.budgets import depends_on_timings, resolved_nodes, stored_nodes, with_nodes
 from lab.conductor import Conductor
 from lab.study import Configuration, Study
 from tests.lab.test_study_runs import Lab, study, until
@@ -95,13 +95,13 @@ def test_a_point_that_tells_is_warmed_wherever_it_stands(lab: Lab) -> None:
 def test_what_hangs_on_the_machine(changes: dict[str, object], hangs: bool) -> None:
     speculation = replace(AUTO, **changes)  # type: ignore[arg-type]
     request = Request("Once", speculation=speculation)
-    assert by_machine(speculation) is hangs
+    assert depends_on_timings(speculation) is hangs
     nodes = with_nodes(request, 5).speculation.max_tree_nodes
     assert nodes == (5 if hangs else speculation.max_tree_nodes)
     assert with_nodes(request, None) == request
 
 
 def test_what_is_not_told_is_not_known() -> None:
-    assert told_nodes([]) is None
-    assert kept_nodes([{}, {"auto_nodes": None}]) is None
-    assert kept_nodes([{"auto_nodes": None}, {"auto_nodes": 4}, {"auto_nodes": 9}]) == 4
+    assert resolved_nodes([]) is None
+    assert stored_nodes([{}, {"auto_nodes": None}]) is None
+    assert stored_nodes([{"auto_nodes": None}, {"auto_nodes": 4}, {"auto_nodes": 9}]) == 4

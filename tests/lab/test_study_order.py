@@ -5,7 +5,7 @@ from collections.abc import Collection
 import pytest
 
 from core.errors import CellInterruptedError
-from lab.conduct import PATIENCE, conduct
+from lab.conduct import MAX_ATTEMPTS, conduct
 from lab.events import CellBegun, CellLost, CellMeasured, StudyBegun, StudyEnded
 from lab.order import Cell, blocks, plan
 
@@ -83,8 +83,8 @@ def test_a_neighbour_that_never_ends_ends_the_study() -> None:
     events = list(conduct(CELLS, Kept(), never))
     end = events[-1]
     assert isinstance(end, StudyEnded) and not end.complete
-    assert f"interrupted {PATIENCE} times" in end.reason
-    assert sum(isinstance(e, CellBegun) for e in events) == PATIENCE
+    assert f"interrupted {MAX_ATTEMPTS} times" in end.reason
+    assert sum(isinstance(e, CellBegun) for e in events) == MAX_ATTEMPTS
 
 
 def test_it_stops_before_the_next_cell() -> None:

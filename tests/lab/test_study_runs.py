@@ -262,7 +262,7 @@ def test_a_short_run_beside_a_cell_spoils_it_too(tmp_path: Path) -> None:
 
 
 def test_other_servers_are_told_while_it_is_measured_and_while_it_waits(tmp_path, monkeypatch):
-    monkeypatch.setattr("lab.conductor.BEAT_S", 0.0)
+    monkeypatch.setattr("lab.conductor.HEARTBEAT_S", 0.0)
     lab = Lab(tmp_path / "log.db", speed=0.5)
     heard: list[tuple[str, str]] = []
     busy = threading.Event()

@@ -17,7 +17,14 @@ from tests.ui.fakes import as_asked, plain_twin
 from tests.ui.test_form import form_values
 from ui.compare.comparison import comparison_values, configurations_of, verdict
 from ui.compare.study_text import same_answer
-from ui.compare.tab import LIVE, choices_shown, compare_choices, drawn_values, request_of, study_of
+from ui.compare.tab import (
+    LIVE,
+    choices_shown,
+    compare_choices,
+    picture_values,
+    request_of,
+    study_of,
+)
 from ui.components import COMPARE_PICTURES
 from ui.form.form import SAMPLING_NAMES, own_preset
 from ui.prompts.tab import study_updates
@@ -207,8 +214,8 @@ def test_pictures_have_a_value_each_and_are_plain(context: Context) -> None:
     assert shown["rounds"]["rounds"]["0"] == {} and len(shown["rounds"]["rounds"]["1"]) == 8
     stages = shown["portions"]["stages"]["1"]
     assert stages["wall"] > 0 and {"draft", "llm"} <= set(stages)
-    assert len(drawn_values(context, opened)) == len(COMPARE_PICTURES)
-    assert drawn_values(context, None) == [{}] * len(COMPARE_PICTURES)
+    assert len(picture_values(context, opened)) == len(COMPARE_PICTURES)
+    assert picture_values(context, None) == [{}] * len(COMPARE_PICTURES)
 
 
 def test_the_time_is_that_of_the_run_with_the_median_speed(context: Context) -> None:

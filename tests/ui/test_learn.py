@@ -244,7 +244,7 @@ def test_an_open_lesson_follows_the_models(store: RunStore) -> None:
     assert "only one is loaded" in str(open_lesson(learn, desk, 4, {}))
     exchanged(learn, ModelPair())
     values = followed_by(learn, desk, 4)
-    for button in (learn.run, learn.attempted, learn.check, learn.into_live):
+    for button in (learn.run, learn.try_button, learn.check, learn.into_live):
         assert values[button].interactive is True
     assert [name for name, _ in values[learn.choice].choices][:-1] == [*DRAFTERS]
     assert values[learn.verdict]["lines"]["0"]["text"] == LESSONS[3].question.needs
@@ -304,7 +304,7 @@ def test_every_lesson_opens_with_its_own_words_and_controls_and_earlier_words(le
         opened = open_lesson(learn, TabSession(), number, {})
         values = dict(zip(learn.lesson_outputs, opened, strict=True))
         assert values[learn.lesson]["title"] == lesson.title and values[learn.at] == number
-        assert values[learn.attempted].value == lesson.attempt.button
+        assert values[learn.try_button].value == lesson.attempt.button
         assert lesson.question.words in values[learn.asked]
         assert values[learn.number].visible is lesson.question.numeric
         assert values[learn.number].step == (0.1 if lesson.question.places else 1)

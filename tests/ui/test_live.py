@@ -32,15 +32,15 @@ from ui.live.handlers import (
     BLOCKS,
     Press,
     Question,
-    answer_question,
     check_form,
     clear_trouble,
+    header_for_form,
     left_notice,
     live_values,
-    open_alive,
+    play_opening,
     record_opening,
     run_on_change,
-    see_form,
+    run_question,
     start_run,
     stop_run,
 )
@@ -123,7 +123,7 @@ def test_a_race_answers_speed_and_text_by_one_plain_run(store: RunStore) -> None
     live, desk = live_of(context(store)), TabSession()
     figures = 2
     assert run(live, desk)[figures]["speedup"] is None
-    frames = list(answer_question(live, desk, ME, race_plain))
+    frames = list(run_question(live, desk, ME, race_plain))
     assert any("Plain decoding of the same request" in notice_of(values) for values in frames)
     assert frames[-1][figures]["speedup"] > 0 and frames[-1][figures]["text"] == "same text ✓"
     assert "plain decoding of the same request" in frames[-1][figures]["speed"]
@@ -164,7 +164,7 @@ def test_a_race_in_blocks_measures_both_in_turns_and_lists_none_of_them(store: R
 def test_no_speed_up_is_shown_before_all_blocks_are_measured(store: RunStore) -> None:
     live, desk = live_of(context(store)), TabSession()
     run(live, desk)
-    list(answer_question(live, desk, ME, race_plain))  # a baseline that holds for the next run too
+    list(run_question(live, desk, ME, race_plain))  # a baseline that holds for the next run too
     frames = list(start_run(live, desk, replace(press(), race=True)))
     shown = [values[2]["speedup"] for values in frames]
     assert shown[-1] and not any(shown[:-1])
@@ -223,7 +223,7 @@ def test_prove_it_answers_identical_tie_and_bug(store: RunStore) -> None:
         made.hub.worker.script = differing(margin, change)
         live, desk = live_of(made), TabSession()
         run(live, desk)
-        assert words in notice_of(list(answer_question(live, desk, ME, race_plain))[-1])
+        assert words in notice_of(list(run_question(live, desk, ME, race_plain))[-1])
         asked_for = made.hub.worker.requests
         assert len(asked_for) == (2 if change is None else 3), "one plain run unless they differ"
         assert asked_for[0].speculation.drafters and not asked_for[1].speculation.drafters
@@ -242,7 +242,7 @@ def before_a_proof(store: RunStore) -> tuple[Live, TabSession, Any]:
 
 def test_leaving_during_a_proof_stops_it(store: RunStore) -> None:
     live, desk, worker = before_a_proof(store)
-    frames = answer_question(live, desk, ME, race_plain)
+    frames = run_question(live, desk, ME, race_plain)
     next(frames)
     frames.close()
     assert worker.runs[-1].is_cancelled and desk.doing == "" and desk.answer is None
@@ -250,9 +250,9 @@ def test_leaving_during_a_proof_stops_it(store: RunStore) -> None:
 
 def test_another_run_during_a_proof_is_left_alone(store: RunStore) -> None:
     live, desk, worker = before_a_proof(store)
-    proof = answer_question(live, desk, ME, race_plain)
+    proof = run_question(live, desk, ME, race_plain)
     next(proof)
-    assert "is going on" in notice_of(list(answer_question(live, desk, ME, race_plain))[-1])
+    assert "is going on" in notice_of(list(run_question(live, desk, ME, race_plain))[-1])
     worker.speed = 0.01
     run(live, desk, prompt="Another")
     list(proof)
@@ -261,7 +261,7 @@ def test_another_run_during_a_proof_is_left_alone(store: RunStore) -> None:
 
 def test_stop_ends_a_proof_and_says_so(store: RunStore) -> None:
     live, desk, worker = before_a_proof(store)
-    proof = answer_question(live, desk, ME, race_plain)
+    proof = run_question(live, desk, ME, race_plain)
     next(proof)
     stop_run(live, desk)
     last = list(proof)[-1]
@@ -269,18 +269,18 @@ def test_stop_ends_a_proof_and_says_so(store: RunStore) -> None:
     assert "Plain decoding did not finish" in notice_of(last)
     assert "Plain decoding of the same request" not in notice_of(last)
     worker.speed = 0.001
-    assert "did not finish" not in notice_of(list(answer_question(live, desk, ME, race_plain))[-1])
+    assert "did not finish" not in notice_of(list(run_question(live, desk, ME, race_plain))[-1])
 
 
 def test_an_early_stop_ends_its_question_and_no_other(store: RunStore) -> None:
     question: Question = partial(race_plain, blocks=2)
     live, desk, worker = before_a_proof(store)
-    late = answer_question(live, desk, replace(ME, stops=0), question)
+    late = run_question(live, desk, replace(ME, stops=0), question)
     stop_run(live, desk, 1)
     assert "Plain decoding did not finish" in notice_of(list(late)[-1])
     assert len(worker.runs) == 2 and worker.runs[-1].is_cancelled
     worker.speed = 0.001
-    later = list(answer_question(live, desk, replace(ME, stops=1), question))[-1]
+    later = list(run_question(live, desk, replace(ME, stops=1), question))[-1]
     assert "did not finish" not in notice_of(later)
     assert not worker.runs[-1].is_cancelled
 
@@ -394,21 +394,21 @@ def test_questions_before_there_is_an_answer_are_refused_in_words(store: RunStor
     live, desk = live_of(made), TabSession()
     frames = start_run(live, desk, press())
     until_writing(frames)
-    assert "the run goes on" in notice_of(list(answer_question(live, desk, ME, race_plain))[-1])
+    assert "the run goes on" in notice_of(list(run_question(live, desk, ME, race_plain))[-1])
     assert "the run goes on" not in notice_of(list(frames)[-1])
     live, desk = live_of(context(store)), TabSession()
-    assert "no run yet" in notice_of(list(answer_question(live, desk, ME, race_plain))[-1])
+    assert "no run yet" in notice_of(list(run_question(live, desk, ME, race_plain))[-1])
 
 
 def test_the_page_opens_with_a_run_that_plays_until_one_of_ones_own(store: RunStore) -> None:
     made = context(store)
     live, desk = live_of(made), TabSession()
-    assert list(open_alive(live, desk)) == [], "nothing is recorded yet"
+    assert list(play_opening(live, desk)) == [], "nothing is recorded yet"
     record_opening(made)
     source = made.hub.worker.runs[-1]
     while made.opening.source() is None:
         source.poll(0.01)
-    frames = open_alive(live, desk)
+    frames = play_opening(live, desk)
     assert "This is a recorded run" in notice_of(next(frames))
     assert desk.opening and desk.frame().view.stats.num_rounds == 0
     refused = list(start_run(live, desk, press(prompt="")))[-1]
@@ -424,7 +424,7 @@ def test_the_page_opens_with_a_run_that_plays_until_one_of_ones_own(store: RunSt
     assert last[2]["state"] == "completed"
     assert list(frames) == [] and not desk.opening
     assert store.runs(RunQuery()).total == 1, "the opening run is in no log"
-    assert list(open_alive(live, desk)) == [], "a tab that has shown a run goes on with it"
+    assert list(play_opening(live, desk)) == [], "a tab that has shown a run goes on with it"
 
 
 def test_a_preset_chosen_beside_the_opening_run_runs(store: RunStore) -> None:
@@ -434,9 +434,9 @@ def test_a_preset_chosen_beside_the_opening_run_runs(store: RunStore) -> None:
     source = made.hub.worker.runs[-1]
     while made.opening.source() is None:
         source.poll(0.01)
-    next(open_alive(live, desk))
+    next(play_opening(live, desk))
     same = form_values_of(made.hub.worker.requests[-1], made)
-    assert not see_form(live, desk, same)["changed"], "it is the form's own run"
+    assert not header_for_form(live, desk, same)["changed"], "it is the form's own run"
     vote = press(combine="vote")
     assert "Finished" in notice_of(list(run_on_change(live, desk, vote))[-1])
     assert not desk.opening and made.hub.worker.requests[-1].speculation.combine == "vote"
@@ -444,14 +444,18 @@ def test_a_preset_chosen_beside_the_opening_run_runs(store: RunStore) -> None:
 
 def test_it_is_said_where_the_form_is_not_the_run_that_is_shown(store: RunStore) -> None:
     live, desk = live_of(context(store)), TabSession()
-    assert not see_form(live, desk, form_values(temperature=0.8))["changed"], "nothing is shown yet"
+    assert not header_for_form(live, desk, form_values(temperature=0.8))["changed"], (
+        "nothing is shown yet"
+    )
     run(live, desk)
     for other in ({"temperature": 0.8}, {"prompt": "Another"}, {"combine": "vote"}):
-        assert see_form(live, desk, form_values(**other))["changed"], other
-        assert not see_form(live, desk, form_values())["changed"], "restored"
+        assert header_for_form(live, desk, form_values(**other))["changed"], other
+        assert not header_for_form(live, desk, form_values())["changed"], "restored"
     for wrong in ({"top_p": 7}, {"prompt": "   "}):
-        assert not see_form(live, desk, form_values(**wrong))["changed"], "it is said why it cannot"
-    assert see_form(live, desk, form_values(temperature=0.8))["changed"]
+        assert not header_for_form(live, desk, form_values(**wrong))["changed"], (
+            "it is said why it cannot"
+        )
+    assert header_for_form(live, desk, form_values(temperature=0.8))["changed"]
     assert not run(live, desk, temperature=0.8)[0]["changed"], "it was run"
 
 
@@ -463,7 +467,7 @@ def test_past_some_pages_the_opening_run_is_shown_at_its_end(store: RunStore) ->
     while made.opening.source() is None:
         source.poll(0.01)
     live, desks = live_of(made), [TabSession() for _ in range(MOST_AT_ONCE + 1)]
-    *playing, late = [open_alive(live, desk) for desk in desks]
+    *playing, late = [play_opening(live, desk) for desk in desks]
     for frames in playing:
         next(frames)
     assert len(list(late)) < 10

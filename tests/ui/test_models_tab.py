@@ -24,7 +24,7 @@ from tests.family import SMOLLM2_SSMS, SSMS
 from tests.ui.fakes import FakeWorker, request, script_of
 from tests.ui.model_hosts import OTHER, Loader, failing_loader, other_worker, wait_settled
 from ui.models_tab.handlers import (
-    given_up,
+    cancel_loading,
     load_values,
     need_values,
     pair_of,
@@ -35,7 +35,7 @@ from ui.models_tab.handlers import (
     table,
 )
 from ui.models_tab.offering import NOT_YOURS, need_lines, offers_value
-from ui.models_tab.offers import auto_words, offers, wanted_memory
+from ui.models_tab.offers import auto_words, memory_need, offers
 from ui.server.arguments import parse
 from ui.server.context import Context, make_context
 from ui.server.model_host import Load, ModelHost
@@ -82,7 +82,9 @@ def test_what_is_offered_and_what_it_needs(tmp_path: Path) -> None:
     for name, config in (("a/b", "no json"), ("c/d", "[]"), ("e/f", "{}")):
         cache(tmp_path, name, config)
     cache(tmp_path, "EleutherAI/pythia-70m", '{"architectures": ["GPTNeoXForCausalLM"]}', 300)
-    all_offers, there = offers(ModelHost(FakeWorker(), None, OTHER), "bfloat16", "cpu", whole=True)
+    all_offers, there = offers(
+        ModelHost(FakeWorker(), None, OTHER), "bfloat16", "cpu", may_load=True
+    )
     groups = [offer.group for offer in all_offers]
     assert groups == ["loaded", "bundled", "smollm2", *["cached"] * 3, *["known"] * len(FAMILIES)]
     first, bundled, smollm2, *rest = all_offers
@@ -114,15 +116,15 @@ def test_a_download_is_not_offered_of_what_is_here(
 ) -> None:
     file = write_model(tmp_path / "tiny.gguf", "Q4_1")
     monkeypatch.setattr(placing, "local_smollm2", lambda: ModelSource(str(file), local=True))
-    offered, _ = offers(ModelHost(FakeWorker()), "auto", "cpu", whole=True)
+    offered, _ = offers(ModelHost(FakeWorker()), "auto", "cpu", may_load=True)
     assert [offer.note for offer in offered if offer.group == SMOLLM2] == ["answers questions"]
 
 
 def test_others_are_not_shown_paths_and_the_cache(tmp_path: Path) -> None:
     cache(tmp_path, "some/writer", '{"architectures": ["LlamaForCausalLM"]}', 2000)
     pair = ModelPair(str(tmp_path / "secret" / "llm"), (str(tmp_path / "secret" / "ssm"),))
-    mine, there = offers(ModelHost(FakeWorker(), None, pair), "auto", "cpu", whole=True)
-    theirs, _ = offers(ModelHost(FakeWorker(), None, pair), "auto", "cpu", whole=False)
+    mine, there = offers(ModelHost(FakeWorker(), None, pair), "auto", "cpu", may_load=True)
+    theirs, _ = offers(ModelHost(FakeWorker(), None, pair), "auto", "cpu", may_load=False)
     assert "secret" in json.dumps(offers_value(mine, there))
     shown = json.dumps(offers_value(theirs, there))
     assert "secret" not in shown and "some/writer" not in shown
@@ -163,17 +165,17 @@ def test_the_form_is_read_line_by_line_and_filled_by_an_offer() -> None:
 def test_what_a_pair_needs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     size = 4 * parameter_count(str(folder))
     monkeypatch.setattr(placing, "available_bytes", lambda device: 2 * size)
-    need = wanted_memory(ModelPair(str(folder), (str(folder),), "float32", "cpu"))
+    need = memory_need(ModelPair(str(folder), (str(folder),), "float32", "cpu"))
     assert need.bytes == 2 * size and need.fits and need.device == "cpu"
     lines = [line.text for line in need_lines(need)]
     assert lines[0].startswith("It fits: ") and lines[1].startswith("LLM tiny: on this machine")
     monkeypatch.setattr(placing, "available_bytes", lambda device: 2 * size - 1)
-    need = wanted_memory(ModelPair(str(folder), (str(folder),), "float32", "cpu"))
+    need = memory_need(ModelPair(str(folder), (str(folder),), "float32", "cpu"))
     assert need.fits is False and need_lines(need)[0].kind == "error"
-    twice = wanted_memory(ModelPair(str(folder), (str(folder),) * 2))
+    twice = memory_need(ModelPair(str(folder), (str(folder),) * 2))
     lines = [line.text for line in need_lines(twice)]
     assert lines[2].startswith("2 x SSM tiny: on this machine") and len(lines) == 3
-    need = wanted_memory(ModelPair("facebook/opt-125m", ("no/body-knows",), "bfloat16", "cpu"))
+    need = memory_need(ModelPair("facebook/opt-125m", ("no/body-knows",), "bfloat16", "cpu"))
     assert need.fits is False, "what is known is too much already"
     assert need_lines(need)[0].text.endswith("Choose smaller models or another device.")
     assert "before it is downloaded" in _told_unknown(("no/body-knows",), monkeypatch)
@@ -192,12 +194,12 @@ def test_a_smaller_dtype_that_fits_is_named(folder: Path, monkeypatch: pytest.Mo
         (size - 1, "Nor with the dtype bfloat16: 77 KiB together."),
     ):
         monkeypatch.setattr(placing, "available_bytes", lambda device, free=free: free)
-        assert need_lines(wanted_memory(pair))[0].text.endswith(f" free on the CPU. {words}")
+        assert need_lines(memory_need(pair))[0].text.endswith(f" free on the CPU. {words}")
     monkeypatch.setattr(placing, "available_bytes", lambda device: 2 * size)
-    assert all("dtype" not in line.text for line in need_lines(wanted_memory(pair)))
+    assert all("dtype" not in line.text for line in need_lines(memory_need(pair)))
     unknown = ModelPair(str(folder), ("no/body-knows",), "float32", "cpu")
     monkeypatch.setattr(placing, "available_bytes", lambda device: size - 1)
-    told = need_lines(wanted_memory(unknown))[0].text
+    told = need_lines(memory_need(unknown))[0].text
     assert told.endswith(" Choose the dtype bfloat16: at least 38 KiB together.")
 
 
@@ -223,28 +225,28 @@ def test_the_form_says_what_auto_is_here(
 
 def _told_unknown(ssms: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(placing, "available_bytes", lambda device: 1 << 40)
-    return need_lines(wanted_memory(ModelPair("bundled", ssms)))[0].text
+    return need_lines(memory_need(ModelPair("bundled", ssms)))[0].text
 
 
 def test_what_is_not_on_this_machine_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placing, "available_bytes", lambda device: 2**40)
-    need = wanted_memory(ModelPair("facebook/opt-125m", ("no/body-knows",), "bfloat16", "cpu"))
+    need = memory_need(ModelPair("facebook/opt-125m", ("no/body-knows",), "bfloat16", "cpu"))
     assert need.fits is None
     lines = [line.text for line in need_lines(need)]
     assert "about 125M parameters, about 238 MiB as bfloat16" in lines[1]
     assert "to be downloaded, size not known, as bfloat16" in lines[2]
-    assert wanted_memory(ModelPair("bundled", ("bundled",))).parts[-1].name == SSMS[-1]
+    assert memory_need(ModelPair("bundled", ("bundled",))).parts[-1].name == SSMS[-1]
     with pytest.raises(ModelLoadError, match="no such folder"):
-        wanted_memory(ModelPair("./nowhere"))
+        memory_need(ModelPair("./nowhere"))
 
 
 def test_a_gguf_file_needs_what_its_header_says(tmp_path: Path) -> None:
     file = write_model(tmp_path / "tiny.gguf", "Q8_0")
-    (part,) = wanted_memory(ModelPair(str(file), ())).parts
+    (part,) = memory_need(ModelPair(str(file), ())).parts
     assert (part.name, part.place, part.bytes) == ("tiny", "on this machine", 4 * part.parameters)
     file.write_bytes(b"GGML")
     with pytest.raises(ModelLoadError, match="not with GGUF"):
-        wanted_memory(ModelPair(str(file), ()))
+        memory_need(ModelPair(str(file), ()))
 
 
 def test_an_offer_fills_the_form_or_is_loaded_at_once(store: RunStore) -> None:
@@ -264,7 +266,7 @@ def test_smollm2_is_loaded_with_the_ssms_that_the_command_line_loads(store: RunS
     """By the header's offer and by the table's, whose choice is sent as it was shown."""
     loader = Loader(lambda: other_worker())
     context = made(store, loader)
-    list(quick_values(context, True, FORM))
+    list(quick_values(context, True, *FORM))
     shown = offers_value(*offers(context.model_host, "auto", "cpu", True))["offers"].values()
     (offer,) = (one for one in shown if one["group"] == SMOLLM2)
     list(pick_values(context, True, {**offer, "load": True}, FORM))
@@ -359,7 +361,7 @@ def test_given_up(store: RunStore) -> None:
     context = made(store, loader)
     frames = load_values(context, True, *FORM)
     next(frames)
-    assert "Giving other with small up" in words(given_up(context, True))
+    assert "Giving other with small up" in words(cancel_loading(context, True))
     loader.go.set()
     last = list(frames)[-1]
     assert "Loading was given up after" in words(last) and context.model_host.version == 0
@@ -371,7 +373,7 @@ def test_who_may_not_load_may_not_ask_either(store: RunStore) -> None:
     for values in (
         next(iter(load_values(context, False, *FORM))),
         need_values(context, False, *FORM),
-        given_up(context, False),
+        cancel_loading(context, False),
     ):
         assert NOT_YOURS in words(values)
     assert not loader.asked and context.model_host.exchange.state == "none"

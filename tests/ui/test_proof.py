@@ -22,7 +22,7 @@ from tests.ui.fakes import as_asked, plain_twin, request
 from tests.ui.reports import Place, Report, unpack_value
 from tests.ui.test_live import ME
 from tests.ui.test_studies import ended, mine, study
-from ui.live.handlers import answer_question
+from ui.live.handlers import run_question
 from ui.run.baselines import baseline_of, speed_key
 from ui.run.checks import check_same_llm, race_plain
 from ui.run.explain import percent
@@ -243,7 +243,7 @@ def test_what_was_measured_live_is_replayed(context: Context) -> None:
     run(live, desk)
     first = desk.frame().run_id
     assert replayed(context, first)["speedup"] is None
-    lived = unpack_value(list(answer_question(live, desk, ME, race_plain))[-1][FIGURES + 1])
+    lived = unpack_value(list(run_question(live, desk, ME, race_plain))[-1][FIGURES + 1])
     assert lived["speedup"] > 0
     assert kept_of(replayed(context, first)) == kept_of(lived)
     again = unpack_value(run(live, desk)[FIGURES + 1])
@@ -261,7 +261,7 @@ def test_what_was_measured_live_is_replayed(context: Context) -> None:
 def test_a_baseline_is_that_of_its_llm_and_outlives_the_plain_run(context: Context) -> None:
     live, desk = live_of(context), TabSession()
     run(live, desk)
-    lived = unpack_value(list(answer_question(live, desk, ME, race_plain))[-1][FIGURES + 1])
+    lived = unpack_value(list(run_question(live, desk, ME, race_plain))[-1][FIGURES + 1])
     context.store.delete(desk.baseline.run_id)
     assert kept_of(replayed(context, desk.frame().run_id)) == kept_of(lived)
     kept = desk.baseline.request

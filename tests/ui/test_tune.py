@@ -23,11 +23,19 @@ from ui.api.tune import _tune
 from ui.run.explain import RECORD_TOP_K
 from ui.server.context import Context
 from ui.shared.studies import Studies
-from ui.tune.form import LIVE, PICKED, TYPED, GridRequest, axis_shown, base_menu, study_request
+from ui.tune.form import (
+    INITIAL_VALUES,
+    LIVE,
+    MENU_FIELDS,
+    GridRequest,
+    axis_shown,
+    base_menu,
+    study_request,
+)
 from ui.tune.tab import (
-    drawn_of,
+    picture_values,
     plan_values,
-    point_beside,
+    point_reset,
     point_shown,
     request_of_point,
     study_csv,
@@ -140,9 +148,9 @@ USES: dict[str, dict[str, Any]] = {
 
 
 def test_every_field_can_be_an_axis_as_it_is_offered(context: Context) -> None:
-    for field in (*TYPED, *PICKED):
+    for field in (*INITIAL_VALUES, *MENU_FIELDS):
         typed, picked = axis_shown(field, context.drafter_names)
-        assert (typed.visible, picked.visible) == (field in TYPED, field in PICKED)
+        assert (typed.visible, picked.visible) == (field in INITIAL_VALUES, field in MENU_FIELDS)
         axes = [field, typed.value, picked.value, *AXES[6:], *AXES[6:]]
         own = {"mine": replace(SpeculationConfig(), **USES.get(field, {})).to_plain()}
         changes = {"base": ["mine"], "axes": axes, "sampling": [16, 1, *SAMPLING[2:]]}
@@ -209,24 +217,24 @@ def test_prompts_come_from_a_file_and_a_bad_line_is_told(context: Context, tmp_p
 def test_a_measured_grid_is_drawn_with_what_auto_came_to_and_nothing_of_none(
     context: Context,
 ) -> None:
-    assert drawn_of(None) == [{"lines": {}}, {}, {}, {}]
+    assert picture_values(None) == [{"lines": {}}, {}, {}, {}]
     mine, study_id = measured(context)
-    said, speed, length, points = drawn_of(mine.open(study_id))
+    said, speed, length, points = picture_values(mine.open(study_id))
     assert "Best: " in notice_of([said], 0)
     assert speed["unit"] == "x" and length["unit"] == "tokens"
     assert [cell["runs"] for cell in json.loads(speed["cells"]["~"]).values()] == [4, 4, 4, 4]
     assert len(json.loads(points["rows"]["~"])) == 5
     opened = mine.open(study_id)
     known = {cell: replace(one, auto_nodes=1) for cell, one in opened.results.items()}
-    said = drawn_of(opened._replace(results=known))[:1]
+    said = picture_values(opened._replace(results=known))[:1]
     assert "max_tree_nodes=auto came to 1 node, the same in every run" in notice_of(said, 0)
-    assert "came to" not in notice_of(drawn_of(opened)[:1], 0)
+    assert "came to" not in notice_of(picture_values(opened)[:1], 0)
     known = {cell: replace(one, schedule="shared") for cell, one in opened.results.items()}
-    said = notice_of(drawn_of(opened._replace(results=known))[:1], 0)
+    said = notice_of(picture_values(opened._replace(results=known))[:1], 0)
     assert f"{len(known)} of {len(known)} runs were scheduled by shared, which may grant" in said
-    skipped = point_beside(mine.open(study_id))
+    skipped = point_reset(mine.open(study_id))
     assert all(one["__type__"] == "update" and "value" not in one for one in skipped)
-    panel, chosen, use = point_beside(None)
+    panel, chosen, use = point_reset(None)
     assert panel["value"] == {} and not chosen and use.interactive is False
 
 
@@ -239,7 +247,7 @@ def point_runs(value: dict[str, Any]) -> list[str]:
 def test_points_that_cannot_run_stay_when_a_grid_is_opened_again(context: Context) -> None:
     axes = [*("speculation_length", "2, 99", []), *("drafters", "all | nobody", []), "", "", []]
     mine, study_id = measured(context, axes=axes)
-    said, speed, _, points = drawn_of(mine.open(study_id))
+    said, speed, _, points = picture_values(mine.open(study_id))
     cells = json.loads(speed["cells"]["~"]).values()
     refused = [cell["refused"] for cell in cells if "refused" in cell]
     assert len(cells) == 4 and len(refused) == 3 and "speculation_length is 99" in refused[1]

@@ -16,7 +16,7 @@ from lab.prompts import NO_DOMAIN, StudyPrompt, unique_prompts
 from lab.study import Configuration, plain_configuration
 from ui.api.polling import start_study
 from ui.api.studies import configuration_from, measure_study, study_plain
-from ui.prompts.past import MOST_RUNS, FoundPrompts, PastLook, read_past_runs
+from ui.prompts.past import MOST_RUNS, FoundPrompts, PastSearch, read_past_runs
 from ui.prompts.past_handlers import known_domains
 from ui.prompts.rows import PromptLine, of_study, rows_plain
 from ui.prompts.run_figures import RunFigures
@@ -165,7 +165,7 @@ def _prompt_rows(context: Context) -> Callable[..., Any]:
             )
         else:
             owner = asker_of(context, gradio_request, "").owner
-            look = PastLook(owner, search, drafter, limit)
+            look = PastSearch(owner, search, drafter, limit)
             *_, found_prompts = read_past_runs(context, figures, known_domains(), look)
         lines = [line for line in found_prompts.lines if _matches(line, drafter, domain, settings)]
         return {

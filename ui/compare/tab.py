@@ -197,7 +197,7 @@ def study_of(context: Context, values: Sequence[Any]) -> Study:
     )
 
 
-def drawn_values(context: Context, opened: OpenedStudy | None) -> list[Any]:
+def picture_values(context: Context, opened: OpenedStudy | None) -> list[Any]:
     """The values of COMPARE_PICTURES, in order; empty ones without a study."""
     if opened is None:
         return [{} for _ in COMPARE_PICTURES]
@@ -232,7 +232,7 @@ def wire_compare(
     Sessions, which opens a run."""
     context, board = compare.context, compare.board
     pictures = tuple(compare.pictures[picture.name] for picture in COMPARE_PICTURES)
-    study_pictures = StudyPictures(pictures, lambda opened: drawn_values(context, opened))
+    study_pictures = StudyPictures(pictures, lambda opened: picture_values(context, opened))
     wire_study_board(board, visitor, tab, study_pictures)
     inputs = [*compare.inputs, own, *live.form.fields.values()]
     wire_begin(

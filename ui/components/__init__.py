@@ -28,12 +28,9 @@ from ui.components.pictures import (
     TokenTree,
     WhatIf,
 )
-from ui.components.theme import LETTERS, PALETTE, page_theme
 
 __all__ = [
     "COMPARE_PICTURES",
-    "LETTERS",
-    "PALETTE",
     "PICTURES",
     "Figures",
     "GridLength",
@@ -54,5 +51,4 @@ __all__ = [
     "assets_head",
     "launch_options",
     "pack",
-    "page_theme",
 ]

@@ -1,18 +1,10 @@
-"""Colours and type of the page: the Okabe-Ito palette, its letters, Gradio's theme.
-
-A drafter's slot determines its colour and letter; `assets/base.css` has the same colours as
-`--ss-slot-0` and so on, and a test compares them.
-"""
+"""Gradio's theme of the page. The drafters' colours are in `assets/base.css`."""
 
 from __future__ import annotations
 
 import gradio as gr
 
-__all__ = ["LETTERS", "PALETTE", "page_theme"]
-
-# Okabe and Ito's colours for all kinds of sight, those with the most contrast to white first.
-PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#f0e442", "#999999")
-LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+__all__ = ["page_theme"]
 
 
 def page_theme() -> gr.themes.Base:

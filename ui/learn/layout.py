@@ -32,7 +32,7 @@ class Learn:
     stop: gr.Button
     rows: gr.HTML
     attempt: gr.Markdown
-    attempted: gr.Button
+    try_button: gr.Button
     asked: gr.Markdown
     number: gr.Number
     choice: gr.Radio
@@ -53,13 +53,20 @@ class Learn:
     @property
     def models_outputs(self) -> list[Component]:
         """The outputs that a swap of models changes."""
-        controls = [self.run, self.attempted, self.check, self.into_live, self.choice, self.attempt]
+        controls = [
+            self.run,
+            self.try_button,
+            self.check,
+            self.into_live,
+            self.choice,
+            self.attempt,
+        ]
         return [*controls, *self.run_outputs]
 
     @property
     def lesson_outputs(self) -> list[Component]:
         """The outputs that opening another lesson changes."""
-        controls = [self.run, self.attempt, self.attempted, self.asked, self.number, self.choice]
+        controls = [self.run, self.attempt, self.try_button, self.asked, self.number, self.choice]
         moves = [self.check, self.previous, self.next, self.into_live]
         return [self.lesson, self.at, *controls, *moves, *self.run_outputs]
 
@@ -101,7 +108,7 @@ def _side() -> dict[str, Any]:
     parts: dict[str, Any] = {"lesson": lesson_view(lesson_value(1, {}))}
     with gr.Row(elem_classes="sp-buttons"):
         parts["run"] = gr.Button("Run the example", elem_id="learn-run", min_width=130)
-        parts["attempted"] = gr.Button(lesson.attempt.button, elem_id="learn-try", min_width=110)
+        parts["try_button"] = gr.Button(lesson.attempt.button, elem_id="learn-try", min_width=110)
         parts["stop"] = gr.Button("Stop", elem_id="learn-stop", min_width=60)
     parts["attempt"] = gr.Markdown(try_words(lesson.attempt.words), elem_classes="sp-say")
     parts["rows"] = runs_view()

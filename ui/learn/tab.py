@@ -90,7 +90,7 @@ def _wire_runs(learn: Learn, visitor: gr.BrowserState) -> None:
         "trigger_mode": "multiple",
     }
     learn.run.click(_run_handler(learn, run_example), **stream)
-    learn.attempted.click(_run_handler(learn, try_lesson), **stream)
+    learn.try_button.click(_run_handler(learn, try_lesson), **stream)
     learn.rows.select(_look_handler(learn), [learn.at], learn.run_outputs, **EACH)
     learn.stop.click(
         _stop_handler(learn),

@@ -33,23 +33,23 @@ __all__ = [
     "BLOCKS",
     "Press",
     "Question",
-    "answer_question",
-    "open_alive",
+    "run_question",
+    "play_opening",
     "record_opening",
     "run_on_change",
     "check_form",
     "left_notice",
     "clear_trouble",
-    "see_form",
+    "header_for_form",
     "start_run",
     "stop_run",
 ]
 
-SELDOM_S = 0.2
+MEASURING_FRAME_S = 0.2
 BLOCKS = 3
 """How often plain decoding and a run are measured in turns."""
 PLAIN = "autoregressive"
-ALIVE = "This is a recorded run, played slowly. Press Run for one of your own."
+OPENING_NOTICE = "This is a recorded run, played slowly. Press Run for one of your own."
 LEFT = "Your run was stopped when this page was left or loaded anew; it is in Sessions."
 Question = Callable[[Hub, TabSession, str], Iterator[object]]
 
@@ -105,22 +105,22 @@ def record_opening(context: Context) -> None:
     context.opening.record(lambda asked: context.hub.start(asked, log=False), request)
 
 
-def open_alive(live: Live, session: TabSession) -> Iterator[Values]:
+def play_opening(live: Live, session: TabSession) -> Iterator[Values]:
     """Play the opening run slowly, in a tab that has shown no run yet."""
     opening = live.board.context.opening
     source = opening.source()
-    # A playing run holds a thread of the server's: past some pages the run is shown at its end.
+    # A playing run occupies a server thread: beyond a number of pages the run is shown at its end.
     plays = opening.players.acquire(blocking=False)
     try:
-        with session.drawing:  # a Run pressed meanwhile is not to be replaced
+        with session.drawing:  # a Run clicked meanwhile must not be replaced
             if source is None or session.player is not None or session.doing == LEFT:
                 return
             pace = Pace("slow", ROUNDS_A_SECOND) if plays else Pace("full")
             session.look_at(Player(source, pace))
             started = source.events(0, 1)[0]
             assert isinstance(started, RunStarted)
-            # As a run of one's own: a preset that is chosen beside it runs.
-            session.asked, session.doing = Request.from_plain(started.asked), ALIVE
+            # As for a visitor's own run: choosing a preset beside it runs that preset.
+            session.asked, session.doing = Request.from_plain(started.asked), OPENING_NOTICE
         for drawn in live.board.stream(session, play(session)):
             yield live_values(live, session, drawn)
     finally:
@@ -143,7 +143,7 @@ def start_run(live: Live, session: TabSession, press: Press) -> Iterator[Values]
         session.form = request
         racing = press.race and bool(request.speculation.drafters)
         session.measuring = racing  # from here on: no speed-up of one sample is shown between
-        # Only now: a Stop that comes later finds the player in the session.
+        # Not before: a Stop that arrives from now on finds the player in the session.
         if press.overtaken(session):
             session.cancel()
         yield from play(session)
@@ -151,7 +151,7 @@ def start_run(live: Live, session: TabSession, press: Press) -> Iterator[Values]
             session.measuring = False
             yield None
         elif racing and session.player is player:
-            yield from _seldom(race_plain(context.hub, session, press.owner, BLOCKS, False))
+            yield from _thinned(race_plain(context.hub, session, press.owner, BLOCKS, False))
 
     for drawn in live.board.stream(session, frames()):
         yield live_values(live, session, drawn)
@@ -164,11 +164,11 @@ def _is_finished(session: TabSession, player: Player) -> bool:
     return session.player is player and any(isinstance(event, RunCompleted) for event in last)
 
 
-def _seldom(frames: Iterator[object]) -> Iterator[object]:
+def _thinned(frames: Iterator[object]) -> Iterator[object]:
     """Some of `frames`: while speeds are measured, drawing must not take the processor."""
     drawn = float("-inf")
     for frame in frames:
-        if time.monotonic() - drawn >= SELDOM_S:
+        if time.monotonic() - drawn >= MEASURING_FRAME_S:
             yield frame
             drawn = time.monotonic()
     yield None
@@ -211,7 +211,7 @@ def stop_run(live: Live, session: TabSession, stops: int = 0) -> Values:
     """
 
     def work() -> None:
-        # Before all else: a Run that was pressed earlier may come at any moment.
+        # First of all: a Run that was clicked earlier may arrive at any moment.
         session.stops = max(session.stops, stops)
         player = session.player
         session.cancel()
@@ -227,14 +227,14 @@ def stop_run(live: Live, session: TabSession, stops: int = 0) -> Values:
     return live_values(live, session, live.board.once(session, work))
 
 
-def answer_question(
+def run_question(
     live: Live, session: TabSession, press: Press, question: Question
 ) -> Iterator[Values]:
     """Run `question` for the displayed run."""
 
     def frames() -> Iterator[object]:
-        for frame in _seldom(question(live.board.context.hub, session, press.owner)):
-            # A Stop that came before the second run was there did not find it.
+        for frame in _thinned(question(live.board.context.hub, session, press.owner)):
+            # A Stop that arrived before the second run had started did not find it.
             if press.overtaken(session) and session.side is not None:
                 session.side.cancel()
             yield frame
@@ -257,7 +257,7 @@ def clear_trouble(live: Live, session: TabSession, values: Sequence[Any]) -> Any
     return live.board.current_notice(session)
 
 
-def see_form(live: Live, session: TabSession, values: Sequence[Any]) -> dict[str, Any]:
+def header_for_form(live: Live, session: TabSession, values: Sequence[Any]) -> dict[str, Any]:
     """The header's value once the form's `values` are known: it says where they differ from the
     run that is shown."""
     try:

@@ -15,13 +15,13 @@ from ui.form.presets import at_temperature, menu_name, preset_menu
 from ui.live.handlers import (
     BLOCKS,
     Press,
-    answer_question,
     check_form,
     clear_trouble,
+    header_for_form,
     left_notice,
-    open_alive,
+    play_opening,
     run_on_change,
-    see_form,
+    run_question,
     start_run,
     stop_run,
 )
@@ -37,10 +37,7 @@ from ui.shared.steering import wire_board
 
 __all__ = ["Live", "build_live", "wire_live"]
 
-# A press of Stop overtakes a press of Run that still queues. So the browser counts the presses of
-# Stop (ui/shared/assets/presses.js), and each press carries the count as its last value: a Run that
-# brings a smaller one than the session has seen was pressed before that Stop.
-# Set by ui/shared/assets/keys.js when the page goes while a run is under way; asked once.
+# Set by ui/shared/assets/keys.js when the page is closed while a run is under way; read once.
 WAS_RUNNING = """() => { try {
   const left = sessionStorage.getItem("specscope-left");
   sessionStorage.removeItem("specscope-left");
@@ -48,6 +45,9 @@ WAS_RUNNING = """() => { try {
 } catch { return [0]; } }"""
 RUN = "() => { document.querySelector('#live-run').click(); }"
 STOPS = "() => [window.specscopeStops('live-stop')]"
+"""A click on Stop overtakes a click on Run that is still queued. So the browser counts clicks on
+Stop (ui/shared/assets/presses.js), and each click has the count as its last value: a Run with a
+smaller count than the session has seen was clicked before that Stop."""
 
 
 # -- wiring --
@@ -75,8 +75,8 @@ def wire_live(
     board.pictures["figures"].submit(
         _race_handler(live), [visitor, live.stops], js=_with_stops("race"), **stream
     )
-    # No `cancels`: a generator that is cut off may leave a frame on its way, which would then come
-    # after the last one. Stopped, it ends by itself within a round and shows the end.
+    # No `cancels`: a cancelled generator may leave a frame on its way, which would arrive after the
+    # last one. A stopped run ends by itself within a round and shows its end.
     live.stop.click(
         _stop_handler(live),
         [live.stops],
@@ -92,7 +92,7 @@ def wire_live(
         js=WAS_RUNNING,
         **QUICK,
     )
-    blocks.load(_alive_handler(live), **stream)
+    blocks.load(_opening_handler(live), **stream)
     blocks.load(preset_menu, own, live.form.preset, **QUICK)
 
 
@@ -103,12 +103,12 @@ def _with_stops(button: str) -> str:
 
 def _wire_form(live: Live, own: gr.BrowserState) -> None:
     form = live.form
-    # Values come as they are: a page whose choices are of models that have gone is told so in our
-    # words. core.config checks them all.
+    # No preprocessing: where the choices are of models that are no longer loaded, the message is
+    # ours. core.config checks all values.
     quick: dict[str, Any] = {"preprocess": False, **LATEST}
     fields = list(form.fields.values())
     menus = [live.validity, live.run, *(form.fields[name] for name in FOLLOWED)]
-    # "multiple": a question that is asked again because its answer is lost must go out too.
+    # "multiple": a check that is repeated because its answer is lost must go out too.
     answered = live.settled.click(
         _settled_handler(live),
         [live.chosen, form.preset, own, *form.inputs],
@@ -123,8 +123,8 @@ def _wire_form(live: Live, own: gr.BrowserState) -> None:
     here = here_script()
     for control in (*form.sampling.values(), live.presets.name, *fields):
         if control is not temperature:
-            # Not `input`: a text box has none for what is pasted. The server has nothing to do yet,
-            # but is told: else Gradio forgets what is typed while a folded box is still appearing.
+            # Not `input`: a text box fires none for pasted text. The server does nothing yet, but
+            # without an event Gradio forgets text that is typed while a folded box opens.
             control.change(_no_op, None, None, js=settled, **quick)  # type: ignore[attr-defined]
     form.prompt.change(_no_op, None, None, js=settled, **quick)
     preset_inputs = [form.preset, temperature, own, *fields]
@@ -137,7 +137,7 @@ def _wire_form(live: Live, own: gr.BrowserState) -> None:
         filled = button.click(fill, None, form.prompt, **quick)
         filled.then(None, None, None, js=RUN)
     wire_own_presets(live.presets, form, live.chosen, live.validity, own, **quick)
-    # A preset of ours may mean other fields at another temperature: those first, then the check.
+    # A built-in preset may have other fields at another temperature: those first, then the check.
     resolved = temperature.change(
         _temperature_handler(live),
         [live.chosen, temperature, *fields],
@@ -168,7 +168,7 @@ def _race_handler(live: Live) -> Callable[..., Iterator[Values]]:
 
     def ask(visitor: str, stops: int, request: gr.Request) -> Iterator[Values]:
         owner = live.board.context.access.key(request, visitor or "")
-        yield from answer_question(
+        yield from run_question(
             live, live.board.session(request), Press(owner, stops=stops), question
         )
 
@@ -182,15 +182,15 @@ def _stop_handler(live: Live) -> Callable[..., Values]:
     return stop
 
 
-def _alive_handler(live: Live) -> Callable[..., Iterator[Values]]:
+def _opening_handler(live: Live) -> Callable[..., Iterator[Values]]:
     def alive(request: gr.Request) -> Iterator[Values]:
         # A link to a run opens that run.
         drawn = False
         if "run" not in dict(request.query_params):
-            for values in open_alive(live, live.board.session(request)):
+            for values in play_opening(live, live.board.session(request)):
                 drawn = True
                 yield values
-        if not drawn:  # nothing at all would empty the pictures
+        if not drawn:  # a stream without a value would empty the pictures
             yield [gr.skip() for _ in live.outputs]
 
     return alive
@@ -214,7 +214,7 @@ def _settled_handler(live: Live) -> Callable[..., list[Any]]:
         here = session.sent is None or session.sent.has_arrived(values[-count:], time.monotonic())
         if here:
             session.sent = None
-        header = see_form(live, session, values) if here else gr.skip()
+        header = header_for_form(live, session, values) if here else gr.skip()
         updates = [*check_form(values), clear_trouble(live, session, values), header, int(here)]
         return [gr.skip() if name == shown else name, *updates]
 

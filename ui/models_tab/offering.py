@@ -25,9 +25,9 @@ NOT_YOURS = (
 )
 
 
-def offers_value(all_offers: Iterable[Offer], there: MemoryNeed) -> dict[str, Any]:
+def offers_value(all_offers: Iterable[Offer], memory: MemoryNeed) -> dict[str, Any]:
     """The table, with dicts by number, so that names are text whatever they contain."""
-    return {"offers": {str(i): _offer(offer, there.free) for i, offer in enumerate(all_offers)}}
+    return {"offers": {str(i): _offer(offer, memory.free) for i, offer in enumerate(all_offers)}}
 
 
 def _offer(offer: Offer, free: int | None) -> dict[str, Any]:
@@ -71,10 +71,10 @@ def _device_words(device: str) -> str:
     return "the CPU" if device == "cpu" else device
 
 
-def free_line(there: MemoryNeed) -> Line:
+def free_line(memory: MemoryNeed) -> Line:
     """The free memory, and what the figures mean."""
-    free = "an unknown amount" if there.free is None else _size(there.free)
-    where = _device_words(there.device)
+    free = "an unknown amount" if memory.free is None else _size(memory.free)
+    where = _device_words(memory.device)
     return Line(
         "info",
         f"{free} is free on {where} now. Memory is that of the weights; a run's context "
@@ -127,11 +127,11 @@ def _needs(part: Part) -> str:
 # -- an exchange --
 
 
-def state_lines(model_host: ModelHost, whole: bool) -> list[Line]:
-    """The state of the latest swap. Without `whole`, names and reasons are left out, since they may
-    contain paths of this machine."""
+def state_lines(model_host: ModelHost, may_load: bool) -> list[Line]:
+    """The state of the latest swap. Names and reasons may contain paths of this machine: they are
+    for visitors that may load models."""
     exchange = model_host.exchange
-    lines = _state(model_host, exchange, whole)
+    lines = _state(model_host, exchange, may_load)
     runs = model_host.runs_on_old_models()
     if runs:
         what = "1 run still ends" if runs == 1 else f"{runs} runs still end"
@@ -139,22 +139,22 @@ def state_lines(model_host: ModelHost, whole: bool) -> list[Line]:
     return lines
 
 
-def _state(model_host: ModelHost, exchange: ModelSwap, whole: bool) -> list[Line]:
-    pair = f" {_pair_name(exchange.pair)}" if exchange.pair and whole else " another pair"
+def _state(model_host: ModelHost, exchange: ModelSwap, may_load: bool) -> list[Line]:
+    pair = f" {_pair_name(exchange.pair)}" if exchange.pair and may_load else " another pair"
     names = ", ".join(model_host.names())
     stays = f"What was loaded stays: {names}."
     took = f"{exchange.end - exchange.began:.1f} s"
     if exchange.ending and exchange.loading:
         return [Line("info", f"Giving{pair} up at the end of this stage.")]
     if exchange.loading:
-        stage = f": {exchange.stages[-1].words}" if exchange.stages and whole else ""
+        stage = f": {exchange.stages[-1].words}" if exchange.stages and may_load else ""
         return [Line("info", f"Loading{pair}{stage}. Runs go on meanwhile.")]
     if exchange.state == "done":
         return [Line("good", f"Loaded in {took}: {names}. New runs use them.")]
     if exchange.state == CANCELLED:
         return [Line("info", f"Loading was given up after {took}. {stays}")]
     if exchange.state == "failed":
-        why = exchange.reason if whole else "it cannot be loaded"
+        why = exchange.reason if may_load else "it cannot be loaded"
         return [Line("error", f"{why}."), Line("info", stays)]
     return []
 
@@ -164,9 +164,9 @@ def _pair_name(pair: ModelPair) -> str:
     return f"{pair.llm} with {ssms}" if ssms else f"{pair.llm} without an SSM"
 
 
-def stages_value(exchange: ModelSwap, whole: bool) -> dict[str, Any]:
+def stages_value(exchange: ModelSwap, may_load: bool) -> dict[str, Any]:
     """A line for each model: the stages of its loading and their times."""
-    if not whole or exchange.state == "none":
+    if not may_load or exchange.state == "none":
         return {"lines": {}}
     now = exchange.end or time.monotonic()
     ends = [*(stage.began for stage in exchange.stages[1:]), now]

@@ -42,7 +42,7 @@ __all__ = [
     "checked_pair",
     "offers",
     "offers_plain",
-    "wanted_memory",
+    "memory_need",
 ]
 
 LOADED, HERE, AWAY = "loaded", "on this machine", "to be downloaded"
@@ -108,7 +108,7 @@ class MemoryNeed:
         return self.bytes <= self.free
 
 
-# -- a pair that is asked for --
+# -- one pair --
 
 
 def auto_words() -> str:
@@ -128,7 +128,7 @@ def checked_pair(llm: Any, ssms: Any, dtype: Any, device: Any) -> ModelPair:
     return ModelPair(llm.strip(), names("ssms", ssms, at_most=16), dtype, device)
 
 
-def wanted_memory(pair: ModelPair) -> MemoryNeed:
+def memory_need(pair: ModelPair) -> MemoryNeed:
     """The memory that the pair needs and the free memory. ModelLoadError for a missing folder or
     device."""
     from core.models.loading.placing import (
@@ -153,25 +153,24 @@ def _part(role: str, need: Need) -> Part:
     return Part(role, shown_name(need.name), need.parameters, need.dtype, need.bytes, place)
 
 
-# -- everything there is --
+# -- all offers --
 
 
 def offers(
-    model_host: ModelHost, dtype: str, device: str, whole: bool
+    model_host: ModelHost, dtype: str, device: str, may_load: bool
 ) -> tuple[tuple[Offer, ...], MemoryNeed]:
     """Every offer with its memory as `dtype` on `device`, and the memory that is free besides the
-    loaded models. Without `whole`, paths and the cache are left out: only visitors who may load see
-    them."""
+    loaded models. Paths and the cache are listed only for visitors who may load."""
     from core.models.loading.placing import device_of, free_bytes
 
     place = device_of(device)
     loaded = _loaded_offer(model_host)
     all_offers = [
-        loaded if whole else replace(loaded, llm="", ssms=()),
+        loaded if may_load else replace(loaded, llm="", ssms=()),
         _family_offer(BUNDLED, "comes with SpecScope", dtype, place),
         _family_offer(SMOLLM2, "answers questions", dtype, place),
     ]
-    all_offers += _cached_offers(dtype, place) if whole else []
+    all_offers += _cached_offers(dtype, place) if may_load else []
     all_offers += [
         _known_offer(family.llm, family.ssms, family.note, dtype, place) for family in FAMILIES
     ]

@@ -14,7 +14,7 @@ from ui.learn.tab import wire_lessons
 from ui.live.layout import Live
 from ui.models_tab.handlers import (
     Values,
-    given_up,
+    cancel_loading,
     load_values,
     need_values,
     pick_values,
@@ -139,89 +139,65 @@ def wire_models(
     table_outputs = [models.offers, models.free]
     table_inputs = [models.dtype, models.device]
     for trigger in (tabs["models"].select, models.dtype.change, models.device.change):
-        trigger(_table_handler(models), table_inputs, table_outputs, **LATEST)
-    opened = tabs["models"].select(_told_handler(models), None, models.state_outputs, **LATEST)
-    ticked = models.notice.tick(_told_handler(models), None, models.state_outputs, **LATEST)
-    models.need.click(
-        _form_handler(models, need_values), models.form, models.state_outputs, **LATEST
-    )
-    models.cancel.click(_give_up_handler(models), None, models.state_outputs, **LATEST)
+        trigger(_handler(models, table), table_inputs, table_outputs, **LATEST)
+    state, state_outputs = _handler(models, state_values), models.state_outputs
+    opened = tabs["models"].select(state, None, state_outputs, **LATEST)
+    ticked = models.notice.tick(state, None, state_outputs, **LATEST)
+    models.need.click(_handler(models, need_values), models.form, state_outputs, **LATEST)
+    models.cancel.click(_handler(models, cancel_loading), None, state_outputs, **LATEST)
     streamed: dict[str, Any] = {**QUIET, "trigger_mode": "once", "concurrency_limit": None}
-    ended = models.load.click(_load_handler(models), models.form, models.state_outputs, **streamed)
+    load = _stream_handler(models, load_values)
+    ended = models.load.click(load, models.form, state_outputs, **streamed)
     picked = models.offers.select(
         _pick_handler(models),
         models.form,
-        [models.llm, models.ssms, *models.state_outputs],
+        [models.llm, models.ssms, *state_outputs],
         **{**streamed, "trigger_mode": "multiple"},
     )
     quiet = live.header.select(_header_handler, None, page_tabs, **QUICK).then(
-        _quick_handler(models),
+        _stream_handler(models, quick_values),
         models.form,
-        [models.llm, models.ssms, *models.state_outputs],
+        [models.llm, models.ssms, *state_outputs],
         **streamed,
     )
     for one in (ended, picked, quiet):
-        one.then(_table_handler(models), table_inputs, table_outputs, **LATEST)
+        one.then(_handler(models, table), table_inputs, table_outputs, **LATEST)
     ends = (opened, ticked, ended, picked, quiet)
     others = (tab.select for name, tab in tabs.items() if name != "models")
     wire_following(live, own, (blocks.load, *others, *(one.then for one in ends)))
     wire_lessons(learn, (tabs["learn"].select, *(one.then for one in ends)))
 
 
-def _mine(models: Models, request: gr.Request) -> bool:
+def _may_load(models: Models, request: gr.Request) -> bool:
     return models.context.access.may_change(request)
 
 
-def _table_handler(models: Models) -> Callable[..., Values]:
-    def show(request: gr.Request, dtype: str, device: str) -> Values:
-        return table(models.context, _mine(models, request), dtype, device)
+def _handler(models: Models, work: Callable[..., Values]) -> Callable[..., Values]:
+    """`work` for the visitor's rights, with the values of the event's inputs."""
 
-    return show
+    def handle(request: gr.Request, *values: Any) -> Values:
+        return work(models.context, _may_load(models, request), *values)
 
-
-def _told_handler(models: Models) -> Callable[..., Values]:
-    def tell(request: gr.Request) -> Values:
-        return state_values(models.context, _mine(models, request))
-
-    return tell
+    return handle
 
 
-def _form_handler(models: Models, work: Callable[..., Values]) -> Callable[..., Values]:
-    def press(request: gr.Request, *form: Any) -> Values:
-        return work(models.context, _mine(models, request), *form)
+def _stream_handler(
+    models: Models, work: Callable[..., Iterator[Values]]
+) -> Callable[..., Iterator[Values]]:
+    """The same for a `work` that yields."""
 
-    return press
+    def handle(request: gr.Request, *values: Any) -> Iterator[Values]:
+        yield from work(models.context, _may_load(models, request), *values)
 
-
-def _load_handler(models: Models) -> Callable[..., Iterator[Values]]:
-    def press(request: gr.Request, *form: Any) -> Iterator[Values]:
-        yield from load_values(models.context, _mine(models, request), *form)
-
-    return press
-
-
-def _give_up_handler(models: Models) -> Callable[..., Values]:
-    def press(request: gr.Request) -> Values:
-        return given_up(models.context, _mine(models, request))
-
-    return press
+    return handle
 
 
 def _pick_handler(models: Models) -> Callable[..., Iterator[Values]]:
     def pick(request: gr.Request, event: gr.EventData, *form: Any) -> Iterator[Values]:
-        yield from pick_values(models.context, _mine(models, request), event._data, form)
+        yield from pick_values(models.context, _may_load(models, request), event._data, form)
 
     return pick
 
 
 def _header_handler() -> gr.Tabs:
     return gr.Tabs(selected="models")
-
-
-def _quick_handler(models: Models) -> Callable[..., Iterator[Values]]:
-    """Load the header's offer at once."""
-
-    def load(request: gr.Request, *form: Any) -> Iterator[Values]:
-        yield from quick_values(models.context, _mine(models, request), form)
-
-    return load

@@ -19,7 +19,7 @@ from ui.shared.parts import notice_value
 from ui.shared.studies import Studies
 from ui.shared.study_board import StudyBoard, studies_of
 from ui.tune.rows import to_csv
-from ui.words.messages import Line as Said
+from ui.words.messages import Line
 
 __all__ = ["rows_csv", "wire_file"]
 
@@ -31,12 +31,12 @@ def rows_csv(
 ) -> dict[str, Any]:
     """`name`, `media_type` and `text` of all rows of the session's table, ignoring the filters
     above it. ConfigError if there are none."""
-    look, study_id = session.study.past, session.study.study_id
+    search, study_id = session.study.past, session.study.study_id
     lines: tuple[PromptLine, ...] = ()
-    if look is not None:
+    if search is not None:
         name = "past-runs"
-        *_, found_prompts = read_past_runs(context, figures, known_domains(), look)
-        lines = found_prompts.lines
+        *_, result = read_past_runs(context, figures, known_domains(), search)
+        lines = result.lines
     elif study_id:
         name = study_id
         study, results, _ = mine.open(study_id)
@@ -82,7 +82,7 @@ def _handler(board: StudyBoard, figures: RunFigures) -> Callable[..., list[Any]]
             return [{**exported, "n": number}, gr.skip()]
 
         def refusal(message: str) -> list[Any]:
-            return [gr.skip(), notice_value([Said("error", message)])]
+            return [gr.skip(), notice_value([Line("error", message)])]
 
         with session.drawing:
             return guard_once(work, refusal)

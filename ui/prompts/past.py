@@ -14,7 +14,7 @@ from ui.prompts.rows import PromptLine, of_runs
 from ui.prompts.run_figures import PastRun, RunFigures
 from ui.server.context import Context, StoreApi
 
-__all__ = ["MOST_RUNS", "FoundPrompts", "PastLook", "read_past_runs"]
+__all__ = ["MOST_RUNS", "FoundPrompts", "PastSearch", "read_past_runs"]
 
 MOST_RUNS = 200
 """Runs that a search reads at first, and again for each "more": one takes some milliseconds."""
@@ -24,7 +24,7 @@ SHOWN_EVERY = 25
 
 
 @dataclass(frozen=True, slots=True)
-class PastLook:
+class PastSearch:
     """A search for runs: their owner (None: all), words of prompt, text or note, a drafter (empty:
     any), and how many of the latest matches are read."""
 
@@ -33,7 +33,7 @@ class PastLook:
     drafter: str = ""
     taken: int = MOST_RUNS
 
-    def more(self) -> PastLook:
+    def more(self) -> PastSearch:
         """The same search over more runs."""
         return replace(self, taken=self.taken + MOST_RUNS)
 
@@ -55,7 +55,7 @@ class FoundPrompts:
 
 
 def read_past_runs(
-    context: Context, figures: RunFigures, domain_of: Mapping[str, str], look: PastLook
+    context: Context, figures: RunFigures, domain_of: Mapping[str, str], look: PastSearch
 ) -> Iterator[FoundPrompts]:
     """The results so far after every few runs; the last one is `done` and has the speed-ups.
     `domain_of`: domains of prompts, by their text."""
@@ -74,7 +74,7 @@ def read_past_runs(
     yield FoundPrompts(of_runs(runs, domains.of), count, len(page.rows), page.total, done=True)
 
 
-def _completed_runs(context: Context, look: PastLook, limit: int, **asked: Any) -> Any:
+def _completed_runs(context: Context, look: PastSearch, limit: int, **asked: Any) -> Any:
     query = context.query(status="completed", owner=look.owner, limit=limit, **asked)
     return context.store.runs(query)
 

@@ -12,7 +12,7 @@ import gradio as gr
 from lab.examples import example_prompts
 from ui.components import pack
 from ui.form.form import CHAT_EXAMPLES, EXAMPLES
-from ui.prompts.past import MOST_RUNS, FoundPrompts, PastLook, read_past_runs
+from ui.prompts.past import MOST_RUNS, FoundPrompts, PastSearch, read_past_runs
 from ui.prompts.rows import prompts_table_value
 from ui.prompts.run_figures import RunFigures
 from ui.server.context import Context
@@ -30,7 +30,7 @@ __all__ = [
     "build_past_message",
     "known_domains",
     "past_updates",
-    "hide_past",
+    "hide_past_message",
     "wire_past",
 ]
 
@@ -85,7 +85,7 @@ def build_past_message() -> dict[str, Any]:
 _MORE = f"Take in {MOST_RUNS} older runs"
 
 
-def hide_past() -> Values:
+def hide_past_message() -> Values:
     """Updates of `said` and `more` while the table shows a study."""
     return [notice_value([]), gr.Button(visible=False)]
 
@@ -104,7 +104,7 @@ def past_updates(
     context: Context,
     session: TabSession,
     figures: RunFigures,
-    look: PastLook,
+    look: PastSearch,
     drafters: Sequence[str],
 ) -> Iterator[Values]:
     """Table, notice and the button for more results, updated every few runs. Ends as soon as the
@@ -113,8 +113,8 @@ def past_updates(
         session.study.past = look
 
     def frames() -> Iterator[Values]:
-        for found_prompts in read_past_runs(context, figures, known_domains(), look):
-            yield _values(found_prompts, look, drafters)
+        for result in read_past_runs(context, figures, known_domains(), look):
+            yield _values(result, look, drafters)
 
     def refusal(message: str) -> Values:
         notice_shown = notice_value([Line("error", message)])
@@ -128,23 +128,23 @@ def past_updates(
         yield shown
 
 
-def _values(found_prompts: FoundPrompts, look: PastLook, drafters: Sequence[str]) -> Values:
+def _values(result: FoundPrompts, look: PastSearch, drafters: Sequence[str]) -> Values:
     of = f"past {look.search} {look.drafter}"
-    table = prompts_table_value(of, found_prompts.lines, drafters, words=SPEED_UP_NOTE)
-    notice_shown = notice_value([Line("info", told_of(found_prompts))])
-    return [pack({**table, "empty": NO_RUN}), notice_shown, gr.Button(visible=found_prompts.more)]
+    table = prompts_table_value(of, result.lines, drafters, words=SPEED_UP_NOTE)
+    notice_shown = notice_value([Line("info", found_words(result))])
+    return [pack({**table, "empty": NO_RUN}), notice_shown, gr.Button(visible=result.more)]
 
 
-def told_of(found_prompts: FoundPrompts) -> str:
+def found_words(result: FoundPrompts) -> str:
     """How many prompts and runs were found, and which runs were read."""
-    prompts = len({line.row.prompt for line in found_prompts.lines})
-    drafted = _count(found_prompts.drafted, "completed run")
+    prompts = len({line.row.prompt for line in result.lines})
+    drafted = _count(result.drafted, "completed run")
     sentence = f"{_count(prompts, 'prompt')} of {drafted} that drafted"
-    if not found_prompts.done:
+    if not result.done:
         return f"{sentence}, reading on."
-    if not found_prompts.more:
+    if not result.more:
         return f"{sentence}."
-    looked = f"the latest {found_prompts.looked} of {found_prompts.total} runs that match"
+    looked = f"the latest {result.looked} of {result.total} runs that match"
     return f"{sentence}; {looked} were looked at."
 
 
@@ -171,7 +171,7 @@ def wire_past(
 
     def look(request: gr.Request, key: str, search: str, drafter: str) -> Iterator[Values]:
         owner = asker_of(context, request, key).owner
-        past_look = PastLook(owner, search or "", drafter or "")
+        past_look = PastSearch(owner, search or "", drafter or "")
         yield from show(request, key, past_look)
 
     def more(request: gr.Request, key: str) -> Iterator[Values]:
@@ -181,7 +181,7 @@ def wire_past(
         else:
             yield from show(request, key, past_look.more())
 
-    def show(request: gr.Request, key: str, past_look: PastLook) -> Iterator[Values]:
+    def show(request: gr.Request, key: str, past_look: PastSearch) -> Iterator[Values]:
         session, mine = board.session(request), studies_of(context, request, key)
         for values in past_updates(context, session, figures, past_look, drafters()):
             yield [*turned_to_past(board, session, mine), *values]

@@ -11,7 +11,7 @@ from typing import Any
 from core.config import PRESETS, SpeculationConfig, recorded_sampling
 from core.errors import ConfigError
 from core.events import RunStarted
-from lab.budgets import by_machine, told_nodes
+from lab.budgets import depends_on_timings, resolved_nodes
 from ui.run.listed import number_of
 from ui.words.settings import OWN, Settings, settings_of
 
@@ -115,7 +115,7 @@ def _auto(started: RunStarted) -> str:
         speculation = SpeculationConfig.from_plain(started.asked.get("speculation", {}))
     except ConfigError:  # of another version
         return ""
-    nodes = told_nodes([started]) if by_machine(speculation) else None
+    nodes = resolved_nodes([started]) if depends_on_timings(speculation) else None
     return "" if nodes is None else f"trees of at most {number_of(nodes, 'node')}"
 
 

@@ -16,7 +16,13 @@ from ui.components import PromptTable, pack
 from ui.form.fields import whole_number
 from ui.form.form import preset_config
 from ui.prompts.export import wire_file
-from ui.prompts.past_handlers import Past, build_past, build_past_message, hide_past, wire_past
+from ui.prompts.past_handlers import (
+    Past,
+    build_past,
+    build_past_message,
+    hide_past_message,
+    wire_past,
+)
 from ui.prompts.rows import of_study, prompts_table_value
 from ui.prompts.run_figures import RunFigures
 from ui.server.context import Context
@@ -159,13 +165,13 @@ def study_updates(context: Context, opened: OpenedStudy | None) -> list[Any]:
     """The table of a study, or the text EMPTY if there is none; clears the notice about past
     runs."""
     if opened is None:
-        return [{"of": "", "empty": EMPTY}, *hide_past()]
+        return [{"of": "", "empty": EMPTY}, *hide_past_message()]
     study, results, _ = opened
     chosen = next((one.name for one in study.configurations if not one.plain), "")
     lines = of_study(study, results)
     words = f"{SPEED_UP_NOTE} {machine_words(results)}".rstrip()
     table = prompts_table_value(study.study_id, lines, _drafters(context), chosen, words)
-    return [pack({**table, "empty": "The first runs are being measured."}), *hide_past()]
+    return [pack({**table, "empty": "The first runs are being measured."}), *hide_past_message()]
 
 
 def _drafters(context: Context) -> tuple[str, ...]:

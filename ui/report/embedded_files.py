@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ui.components.assets import PLOTLY, STYLESHEETS, asset_files
-from ui.shared.parts import SHARED_ASSETS
+from ui.shared.parts import SHARED_ASSETS, component_script
 
 __all__ = ["fonts_css", "plotly_data", "report_file", "scripts_data", "seal", "styles"]
 
@@ -49,7 +49,7 @@ def scripts_data() -> str:
     own = {
         path.name: path.read_text(encoding="utf-8") for path in sorted(REPORT_ASSETS.glob("*.js"))
     }
-    notice = (SHARED_ASSETS / "notice.js").read_text(encoding="utf-8")
+    notice = component_script("notice.js")
     own["notice.js"] = f"export function mount(element, props, watch, trigger) {{\n{notice}\n}}\n"
     modules = {**ours, **own}
     return seal(

@@ -229,7 +229,9 @@ def _length_field(fields: Mapping[str, Any]) -> str:
 def _budget_limits(fields: Mapping[str, Any]) -> bool:
     """Whether the node budget limits the depth of drafts."""
     length = int(fields["speculation_length"])
-    return not length_policy(fields["length"]).set_by_user or _possible_depth(fields, length) < length
+    return (
+        not length_policy(fields["length"]).set_by_user or _possible_depth(fields, length) < length
+    )
 
 
 def _grows(nodes: object) -> bool:

@@ -23,6 +23,7 @@ from ui.words.visible import visible
 
 __all__ = [
     "SHARED_ASSETS",
+    "component_script",
     "download",
     "grid_point",
     "header",
@@ -102,11 +103,17 @@ def part(
     return gr.HTML(
         value=value or {},
         html_template=shell,
-        js_on_load=(SHARED_ASSETS / script).read_text(encoding="utf-8"),
+        js_on_load=component_script(script),
         apply_default_css=False,
         elem_id=elem_id,
         render=render,
     )
+
+
+def component_script(name: str) -> str:
+    """A component's script behind the helpers that all of them use."""
+    scripts = (SHARED_ASSETS / "elements.js", SHARED_ASSETS / name)
+    return "\n".join(script.read_text(encoding="utf-8") for script in scripts)
 
 
 def header_value(

@@ -45,9 +45,9 @@ __all__ = [
 
 LIVE = "Live's settings"
 NO_FIELD = ""
-PICKED = ("draft", "combine", "routing", "weights", "length", "verify", "pipeline")
+MENU_FIELDS = ("draft", "combine", "routing", "weights", "length", "verify", "pipeline")
 """Fields with a few allowed values, which are picked; values of other fields are typed."""
-TYPED = MappingProxyType(
+INITIAL_VALUES = MappingProxyType(
     {
         "drafters": "first | all | all,ngram",
         "expansion": "1 | 1,1,3 | 1,2,2",
@@ -63,7 +63,11 @@ TYPED = MappingProxyType(
     }
 )
 """Initial values of an axis, by field."""
-FIRST = (("speculation_length", "1, 2, 4, 8"), (TEMPERATURE, "0, 0.8"), ("max_tree_nodes", "64"))
+INITIAL_AXES = (
+    ("speculation_length", "1, 2, 4, 8"),
+    (TEMPERATURE, "0, 0.8"),
+    ("max_tree_nodes", "64"),
+)
 """The axes at first: how acceptance falls with length and temperature. 64 nodes cut no draft, so
 that no two lengths are the same tree."""
 TOKENS, REPEATS = 64, 1
@@ -119,7 +123,7 @@ def build_tune_form(context: Context) -> TuneForm:
         info="Every field that is not varied is this preset's, or as Live's form has it.",
         elem_id="tune-base",
     )
-    axes = tuple(_axis(i, *first, context) for i, first in enumerate(FIRST[:AXES]))
+    axes = tuple(_axis(i, *first, context) for i, first in enumerate(INITIAL_AXES[:AXES]))
     prompts = build_prompt_source("tune")
     repeats = gr.Number(
         value=REPEATS,
@@ -153,16 +157,17 @@ def _axis(number: int, field: str, values: str, context: Context) -> AxisControl
 
 def axis_shown(field: str, drafter_names: Sequence[str]) -> tuple[gr.Textbox, gr.Dropdown]:
     """The control for an axis' values: a text box, or a menu for a field with few values."""
-    choices = list(choices_of(field)) if field in PICKED else []
-    how = "Values with | between them." if "|" in TYPED.get(field, "") else "Values with commas."
+    choices = list(choices_of(field)) if field in MENU_FIELDS else []
+    values = INITIAL_VALUES.get(field, "")
+    how = "Values with | between them." if "|" in values else "Values with commas."
     if field == "drafters":
         how = f"Sets with | between them, of all, first, ngram, {', '.join(drafter_names)}."
     typed = gr.Textbox(
-        value=TYPED.get(field, ""),
+        value=values,
         label="Values",
         info=how,
         max_lines=1,
-        visible=field in TYPED,
+        visible=field in INITIAL_VALUES,
     )
     picked = gr.Dropdown(
         choices=choices,
@@ -213,7 +218,7 @@ def axes_of_entries(entries: Sequence[Sequence[Any]]) -> list[Axis]:
     """(field, typed, picked) of each axis -> the axes that have a field."""
     axes = []
     for field, typed, picked in entries:
-        if field in PICKED:
+        if field in MENU_FIELDS:
             axes.append(axis_of(field, list(picked or [])))
         elif field:
             axes.append(axis_from_text(field, typed or ""))

@@ -35,10 +35,10 @@ from ui.words.messages import Line
 __all__ = [
     "Tune",
     "build_tune",
-    "drawn_of",
+    "picture_values",
     "study_csv",
     "plan_values",
-    "point_beside",
+    "point_reset",
     "point_shown",
     "request_of_point",
 ]
@@ -71,7 +71,7 @@ class Tune:
         pictures = (self.found, self.speed, self.length, self.points)
         return StudyPictures(
             (*pictures, self.point, self.chosen, self.use),
-            lambda opened: [*drawn_of(opened), *point_beside(opened)],
+            lambda opened: [*picture_values(opened), *point_reset(opened)],
         )
 
 
@@ -150,7 +150,7 @@ def plan_values(
     return guard_once(work, refusal)
 
 
-def drawn_of(opened: OpenedStudy | None) -> list[Any]:
+def picture_values(opened: OpenedStudy | None) -> list[Any]:
     """The results so far: sentences, both pictures, the table."""
     if opened is None:
         return [notice_value([]), {}, {}, {}]
@@ -169,7 +169,7 @@ def _auto_lines(results: Results) -> list[Line]:
     return [Line("info", words)] if words else []
 
 
-def point_beside(opened: OpenedStudy | None) -> list[Any]:
+def point_reset(opened: OpenedStudy | None) -> list[Any]:
     """The point's panel, choice and button; empty without a study. With one, the table's script
     requests its point (assets/points.js)."""
     if opened is not None:

@@ -12,7 +12,6 @@ import pytest
 from bench.page.browser import WAIT_MS
 from tests.ui.components.bare import Pictures
 from tests.ui.components.gallery import ORDER, values_of
-from ui.components import PALETTE
 
 pytestmark = pytest.mark.browser
 
@@ -120,9 +119,11 @@ VOTE_WORDS = {
     "inspector": "recovered",
 }
 COLOURED = ("strip", "tree", "proposals", "inspector", "timeline")
-DRAFTER_RGB = dict(
-    zip(("rgb(0, 114, 178)", "rgb(213, 94, 0)", "rgb(0, 158, 115)"), PALETTE[:3], strict=True)
-)
+DRAFTER_RGB = {
+    "rgb(0, 114, 178)": "#0072b2",
+    "rgb(213, 94, 0)": "#d55e00",
+    "rgb(0, 158, 115)": "#009e73",
+}
 
 
 def test_every_picture_saves_as_files_for_white_paper(pictures: Pictures) -> None:

@@ -1,12 +1,11 @@
-// Drafting ahead and prediction, below the lanes: what came of it in words and round by round, and
-// predicted against measured round time.
+// Drafting ahead, below the lanes: its results in words and round by round, and predicted against measured round times.
 
 import { h, set, setText, entries, last } from "./dom.js";
 import { lineChart, upDownChart } from "./minichart.js";
 import { byKey } from "./palette.js";
 import { ms, percent, plural, prose, roundName, fixed } from "./text.js";
 
-// How a bar of the lanes says it without colour.
+// Marks in the bars of the lanes, besides colour.
 export const MARKS = { hit: "✓", miss: "✗" };
 
 const KEY = [["hit", `${MARKS.hit} a hit`], ["miss", `${MARKS.miss} a miss`], ["open", "not used"]];
@@ -15,13 +14,13 @@ const WHAT = "A hit: the LLM wrote one of the continuations that a drafter had p
   + "once. A miss: the LLM wrote something else, and the work ahead was for nothing. Not used: no round asked for the draft.";
 const BRACKETS = " In brackets: how many continuations were prepared for, and how likely the SSM that looked ahead held "
   + "it that the LLM writes one of them.";
-// Events tell of drafts made beside another request's pass, not of requests that ran beside this one.
+// Events record drafts made beside another request's pass, not requests that ran beside this one.
 const ALONE = "Nothing of this run was drafted ahead: pipeline=across drafts while the LLM verifies another request, and there was none. "
   + "Run in a second tab at the same time, or choose pipeline=ahead.";
 const ALONE_YET = "So far nothing of this run was drafted while the LLM verified another request.";
 const never = (rule) => `Nothing is drafted ahead: the SSMs choose every token of ${rule}'s tree together, which is not `
   + "begun behind a guess.";
-const SAID = ["sums", "verdict", "trials", "round", "what", "predicted"];
+const SECTIONS = ["sums", "verdict", "trials", "round", "what", "predicted"];
 
 const MISSED = {
   wrong: "miss, nothing saved",
@@ -30,14 +29,14 @@ const MISSED = {
 };
 
 export function createAhead(panel) {
-  const parts = Object.fromEntries(SAID.map((name) => [name, h("p", { class: `ss-ahead-said ss-ahead-${name}` })]));
+  const parts = Object.fromEntries(SECTIONS.map((name) => [name, h("p", { class: `ss-ahead-said ss-ahead-${name}` })]));
   const chart = (make) => make(panel, { select: (round) => panel.select(round) });
   const charts = { hits: chart(upDownChart), predicted: chart(lineChart) };
   charts.predicted.node.classList.add("ss-ahead-times");
   const swatch = ([fate, words]) => h("span", {}, h("span", { class: "ss-ahead-swatch", "data-fate": fate }), words);
   const key = h("p", { class: "ss-ahead-key" }, MEANS, KEY.map(swatch));
-  const { predicted: compared, ...told } = parts;
-  const nodes = [key, ...Object.values(told), charts.hits.node, compared, charts.predicted.node];
+  const { predicted: compared, ...sections } = parts;
+  const nodes = [key, ...Object.values(sections), charts.hits.node, compared, charts.predicted.node];
   panel.body.append(h("div", { class: "ss-ahead" }, nodes));
   return {
     restyle: () => Object.values(charts).forEach((one) => one.restyle()),
@@ -46,7 +45,7 @@ export function createAhead(panel) {
       const guessing = guesses(value);
       const begun = Object.keys(value.bars ?? {}).length > 0;
       const words = begun ? wordsOf(value) : {};
-      for (const name of SAID) tell(parts[name], words[name] ?? "");
+      for (const name of SECTIONS) showText(parts[name], words[name] ?? "");
       key.hidden = !begun || !guessing;
       set(panel.section, "data-predicts", predicted.length > 0);
       set(panel.section, "data-ahead", guessing);
@@ -66,7 +65,7 @@ function wordsOf(value) {
   };
 }
 
-function tell(node, words) {
+function showText(node, words) {
   setText(node, words);
   node.hidden = !words;
 }
@@ -97,70 +96,70 @@ function nothing(value) {
   return value.ended ? "Nothing was drafted ahead in this run." : "Nothing was drafted ahead yet.";
 }
 
-// Whether rounds are faster with it, where that was measured; else whose work came to what.
+// Whether rounds are faster with it, if that was measured; else saved against wasted drafting time.
 function verdict(value) {
-  const tried = last(entries(value.trials));
-  if (tried) return ofTrial(tried);
+  const trial = last(entries(value.trials));
+  if (trial) return ofTrial(trial);
   const { guessed: ahead, saved, wasted } = value.ahead ?? {};
   if (!ahead || !(saved + wasted > 0)) return "";
-  const came = wasted <= saved ? "saved than wasted" : "wasted than saved";
+  const comparison = wasted <= saved ? "saved than wasted" : "wasted than saved";
   const [more, less] = wasted <= saved ? [saved, wasted] : [wasted, saved];
   const far = value.ended ? "" : " so far";
   const untried = value.ended ? "no trial of auto ended in this run" : "auto's first trial has not ended yet";
   const how = value.pipeline === "auto" ? untried : "compare with pipeline off, or let auto try both";
-  return `More drafting time was ${came}${far} (${ms(more)} against ${ms(less)}). Which way is faster it does not tell: ${how}.`;
+  return `More drafting time was ${comparison}${far} (${ms(more)} against ${ms(less)}). Which way is faster it does not tell: ${how}.`;
 }
 
 function ofTrial([round, trial]) {
-  const { kind, ms: own, without, on } = trial;
+  const { kind, ms: withIt, without, on } = trial;
   const what = kind === "across" ? "drafting across requests" : "drafting ahead";
-  const found = `auto's last trial, after round ${Number(round) + 1}`;
-  const [kept, other] = on ? [own, without] : [without, own];
-  if (kept >= other) return `${found}: neither way is clearly faster, ${ms(own)} a round with ${what}, ${ms(without)} without.`;
-  const times = `${ms(kept)} against ${ms(other)}`;
-  if (unearned(trial)) return `${found}: its rounds with ${what} were faster, ${times}, ${unearned(trial)}.`;
-  return `${found}: rounds are faster ${on ? "with" : "without"} ${what}, ${times}.`;
+  const intro = `auto's last trial, after round ${Number(round) + 1}`;
+  const [used, other] = on ? [withIt, without] : [without, withIt];
+  if (used >= other) return `${intro}: neither way is clearly faster, ${ms(withIt)} a round with ${what}, ${ms(without)} without.`;
+  const times = `${ms(used)} against ${ms(other)}`;
+  if (unearned(trial)) return `${intro}: its rounds with ${what} were faster, ${times}, ${unearned(trial)}.`;
+  return `${intro}: rounds are faster ${on ? "with" : "without"} ${what}, ${times}.`;
 }
 
 // Why rounds with drafting ahead are not faster by it: nothing of it was used. Six rounds are a trial.
-function unearned({ kind, on, asked, used }) {
+function unearned({ kind, on, asked: numAsked, used }) {
   if (kind !== "ahead" || !on || used !== 0) return "";
-  return asked < 6 ? "though nothing drafted ahead had been used in this run"
+  return numAsked < 6 ? "though nothing drafted ahead had been used in this run"
     : "by chance: nothing drafted ahead had been used";
 }
 
-// What auto found, in the order of the rounds.
+// The results of auto's trials, in the order of the rounds.
 function trials(value) {
-  const told = entries(value.trials).map(([round, { ms: own, without, on }]) => (
-    `round ${Number(round) + 1}, ${ms(own)} a round with it and ${ms(without)} without: on ${on ? "with" : "without"} it`
+  const descriptions = entries(value.trials).map(([round, { ms: withIt, without, on }]) => (
+    `round ${Number(round) + 1}, ${ms(withIt)} a round with it and ${ms(without)} without: on ${on ? "with" : "without"} it`
   ));
-  return told.length ? `auto tries the other way for a few rounds and keeps it if it is clearly faster. Found after ${told.join("; ")}.` : "";
+  return descriptions.length ? `auto tries the other way for a few rounds and keeps it if it is clearly faster. Found after ${descriptions.join("; ")}.` : "";
 }
 
 function ofRound(value) {
-  const who = byKey(value);
+  const drafters = byKey(value);
   const common = inCommon(value);
-  const own = entries(value.round).map(([, entry]) => {
-    const name = who.get(entry.d)?.name ?? "somebody";
+  const descriptions = entries(value.round).map(([, entry]) => {
+    const name = drafters.get(entry.d)?.name ?? "somebody";
     if (entry.hit && !entry.outcomes) return `${name} ${hidden(entry)}`;
     const outcome = entry.hit ? `hit, ${ms(entry.saved)} saved` : MISSED[entry.why] ?? MISSED.wrong;
     const spent = entry.wasted > 0 ? `, ${ms(entry.wasted)} wasted` : "";
     return `${name} ${outcome}${spent}${common && entry.outcomes ? "" : bracketed(entry)}`;
   });
   const begun = guessed(value) ? `, from drafts begun during round ${value.sel}` : "";
-  return own.length ? prose(`${roundName(value.sel)}${begun}${common}: ${own.join("; ")}.`) : "";
+  return descriptions.length ? prose(`${roundName(value.sel)}${begun}${common}: ${descriptions.join("; ")}.`) : "";
 }
 
 function bracketed({ outcomes, p }) {
   return outcomes ? ` (${many(outcomes, "guess")}, together ${percent(p)})` : " (no guess was made in time)";
 }
 
-// One SSM guesses for all: what all of them were given is said once.
+// One SSM guesses for all: if all have the same brackets, they are shown once.
 function inCommon(value) {
   const all = Object.values(value.round ?? {});
-  const given = new Set(all.filter((entry) => entry.outcomes).map(bracketed));
-  const alike = given.size === 1 && new Set(all.map((entry) => entry.why === "ended")).size === 1;
-  return alike ? [...given][0] : "";
+  const brackets = new Set(all.filter((entry) => entry.outcomes).map(bracketed));
+  const alike = brackets.size === 1 && new Set(all.map((entry) => entry.why === "ended")).size === 1;
+  return alike ? [...brackets][0] : "";
 }
 
 // Whether the selected round's drafts were made for outcomes that were guessed, in the round before.
@@ -196,7 +195,7 @@ function compared(value) {
   return `${roundName(value.sel)}: predicted ${ms(own.p)}, measured ${ms(own.ms)}; ${usual}.${leftOut(value, own)}`;
 }
 
-// Of a pipelined run a reader expects it; few policies predict one.
+// A reader expects predictions of a pipelined run; few policies make one.
 function unpredicted({ policy, pipeline, predicts, predicting }) {
   const expected = policy && pipeline && pipeline !== "off";
   return expected && !predicts ? `Only length=${predicting} predicts how long a round will take.` : "";

@@ -6,15 +6,15 @@ import { scaleOf, sizeOf } from "./measure.js";
 import { plotlyAddress } from "./place.js";
 import { percent } from "./text.js";
 
-// Milliseconds between two drawings of one chart: a Plotly.react takes 10 to 40 of them.
-// Two that differ, so that two charts seldom share a frame.
+// Least milliseconds between two drawings of one chart; a Plotly.react takes 10 to 40 ms. The two differ, so that both
+// charts are seldom drawn in one frame.
 export const CHART_PACE = { lengths: 430, timeline: 510 };
 
 let loading = null;
 
-// Our own copy, kept from the moment it loads: another component may later put a different
-// plotly.js under the same global name.
-export function plotly() {
+// Our own reference, taken as soon as the script has loaded: another component may later put a different plotly.js under
+// the same global name.
+function plotly() {
   loading ??= plotlyAddress().then(load).catch((error) => {
     loading = null;
     throw error;
@@ -38,7 +38,7 @@ export function createChart(panel, { figure, label, clicked, ready = () => {} })
   panel.body.append(note, plot);
   const state = { api: null, asked: false, value: null, bound: false, look: null };
   const size = sizeOf(plot, () => render());
-  whenIdle(() => plotly().catch(() => {}));  // a failure is told when there is something to draw
+  whenIdle(() => plotly().catch(() => {}));  // a failure is shown once there is something to draw
 
   function render() {
     if (!state.api || !state.value) return;
@@ -83,7 +83,7 @@ export function createChart(panel, { figure, label, clicked, ready = () => {} })
   };
 }
 
-// Soon in any case: its script takes most of a second, which is not to fall into a run.
+// Soon in any case: loading the script takes most of a second, and must not fall into a run.
 const IDLE_MS = 300;
 const whenIdle = (work) => (window.requestIdleCallback ?? ((later) => setTimeout(later, IDLE_MS)))(work, { timeout: IDLE_MS });
 
@@ -120,7 +120,7 @@ export function axis(look, extra = {}) {
   };
 }
 
-// Written as everywhere on the page, with a space before the sign.
+// Percentages as everywhere on the page, with a space before the sign.
 export function shareTicks(steps) {
   const shares = Array.from({ length: steps + 1 }, (_, i) => i / steps);
   return { tickvals: shares, ticktext: shares.map((share) => percent(share)) };

@@ -1,35 +1,34 @@
-// The length controller's own words and numbers: why the next length is what it is, and what it
-// expects of each candidate; what the node budget came to.
+// The length policy's reason for the next length, its estimates for each candidate, and what the node budget allowed.
 
 import { h, set, setText, entries } from "./dom.js";
 import { columnChart } from "./minichart.js";
 import { fixed, ms, prose, roundName } from "./text.js";
 
 export function createChoice(panel) {
-  const said = h("p", { class: "ss-sentence ss-choice-said" });
+  const reason = h("p", { class: "ss-sentence ss-choice-said" });
   const chart = columnChart(panel);
   const none = h("p", { class: "ss-choice-none" });
-  const meant = h("p", { class: "ss-choice-meant" }, MEANT);
+  const legend = h("p", { class: "ss-choice-meant" }, MEANT);
   const budget = h("p", { class: "ss-choice-budget" });
   const granted = h("p", { class: "ss-sentence ss-choice-granted" });
-  const marked = h("p", { class: "ss-choice-meant" }, MARKED);
-  const node = h("div", { class: "ss-choice" }, granted, marked, said, chart.node, none, meant, budget);
+  const markLegend = h("p", { class: "ss-choice-meant" }, MARKED);
+  const node = h("div", { class: "ss-choice" }, granted, markLegend, reason, chart.node, none, legend, budget);
   panel.body.append(node);
   return {
     restyle: chart.restyle,
     draw(value) {
-      const known = Boolean(value.policy);
-      node.hidden = !known;
-      set(panel.section, "data-controlled", known ? value.policy : null);
-      if (!known) return;
-      setText(said, sentence(value));
+      const controlled = Boolean(value.policy);
+      node.hidden = !controlled;
+      set(panel.section, "data-controlled", controlled ? value.policy : null);
+      if (!controlled) return;
+      setText(reason, sentence(value));
       granted.hidden = !value.granted;
       setText(granted, prose(value.granted));
-      marked.hidden = !Object.keys(value.decisions ?? {}).length;
+      markLegend.hidden = !Object.keys(value.decisions ?? {}).length;
       const shown = candidates(value);
       chart.draw(shown);
       none.hidden = Boolean(shown) || !value.no_estimates;
-      meant.hidden = !value.predicts;
+      legend.hidden = !value.predicts;
       setText(none, value.no_estimates ?? "");
       budget.hidden = !value.budget;
       setText(budget, prose(value.budget));
@@ -57,17 +56,17 @@ function candidates(value) {
   const columns = all.map(([length, e]) => ({
     key: length, value: e.tps, note: `length ${length}: ${fixed(e.t, 2)} tokens in ${ms(e.ms)}, ${fixed(e.tps, 1)} a second, ${e.n} nodes`,
   }));
-  const told = columns.map((column) => column.note).join("; ");
+  const notes = columns.map((column) => column.note).join("; ");
   return {
     columns, chosen: String(value.next), line: value.lately || null,
     title: ["Expected tokens per second of each length; ▸ is the next", "Tokens per second by length; ▸ next", "Tokens/s by length"],
-    format: (tps) => fixed(tps, !tps || tps >= 10 ? 0 : 1), label: `Next length ${value.next}. Expected: ${told}. ${lately(value)}`,
+    format: (tps) => fixed(tps, !tps || tps >= 10 ? 0 : 1), label: `Next length ${value.next}. Expected: ${notes}. ${lately(value)}`,
   };
 }
 
 const lately = (value) => (value.lately ? `Recently measured: ${fixed(value.lately, 1)} tokens a second.` : "");
 
-// The reason and what was expected of each length, of the selected round; null where nobody drafts.
+// The reason and the estimates of each length in the selected round; null without drafters.
 export function choiceTable(value) {
   if (!value.policy) return null;
   const rows = entries(value.estimates).map(([length, { n, t, ms: took, tps }]) => [

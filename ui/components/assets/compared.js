@@ -34,7 +34,7 @@ export function create(panel) {
   const slower = h("div", { class: "ss-compared-slower" });
   const none = h("p", { class: "ss-placeholder" }, "Choose configurations and press Compare: the figures come as the runs end.");
   panel.body.append(none, scroller, slower);
-  panel.finishTools({});
+  panel.finishTools();
   return {
     draw(value) {
       const rows = entries(value.rows);
@@ -72,14 +72,14 @@ function line(panel, value, key, row) {
     onclick: () => panel.trigger("edit", { study: value.study, name: row.name }),
   }, "Open in Live");
   const first = h("th", { scope: "row" }, h("span", { class: "ss-compared-name" }, mark(key, value.who[key]), name), take);
-  const made = h("tr", {}, first, COLUMNS.map((column) => cell(column, row)), same(row));
-  set(made, "data-slower", Boolean(row.slower_because));
-  return made;
+  const tableRow = h("tr", {}, first, COLUMNS.map((column) => cell(column, row)), same(row));
+  set(tableRow, "data-slower", Boolean(row.slower_because));
+  return tableRow;
 }
 
-function cell({ show, note, noted }, row) {
+function cell({ show, note, noted: tooltip }, row) {
   const less = note?.(row);
-  return h("td", {}, h("span", { class: "ss-compared-value" }, show(row)), less && h("span", { class: "ss-compared-note", title: noted?.(row) ?? null }, less));
+  return h("td", {}, h("span", { class: "ss-compared-value" }, show(row)), less && h("span", { class: "ss-compared-note", title: tooltip?.(row) ?? null }, less));
 }
 
 const GLYPHS = { identical: "✓", distribution: "≈", tie: "≈", bug: "✕", differs: "≠" };
@@ -92,8 +92,8 @@ function same(row) {
 
 // Why the text differs, why a configuration was slower, what is noise: whole sentences below the table.
 function sentences(row) {
-  const told = ["tie", "bug", "differs", "distribution"].includes(row.same_text) ? [row.same_text_words] : [];
-  if (row.slower_because) told.push(row.slower_because);
-  if (row.noise) told.push(row.noise);
-  return told.map((words) => h("p", {}, h("b", {}, `${prose(row.name)}: `), prose(words)));
+  const notes = ["tie", "bug", "differs", "distribution"].includes(row.same_text) ? [row.same_text_words] : [];
+  if (row.slower_because) notes.push(row.slower_because);
+  if (row.noise) notes.push(row.noise);
+  return notes.map((words) => h("p", {}, h("b", {}, `${prose(row.name)}: `), prose(words)));
 }

@@ -33,14 +33,14 @@ export function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
-// Children of `parent` in the order of `items`, one node per key: kept, made or removed.
-// `cache` is the picture's own Map; make(item) gives a node, update(node, item) brings it up to date.
+// Children of `parent` in the order of `items`, one node for each key; nodes of other keys are removed.
+// `cache`: the picture's own Map of key -> node; make(item) returns a node, update(node, item) updates it.
 export function keyed(parent, cache, items, { key, make, update }) {
-  const seen = new Set();
+  const names = new Set();
   let place = parent.firstChild;
   for (const item of items) {
     const name = key(item);
-    seen.add(name);
+    names.add(name);
     let node = cache.get(name);
     if (!node) cache.set(name, (node = make(item)));
     update?.(node, item);
@@ -48,7 +48,7 @@ export function keyed(parent, cache, items, { key, make, update }) {
     else parent.insertBefore(node, place);
   }
   for (const [name, node] of cache) {
-    if (!seen.has(name)) {
+    if (!names.has(name)) {
       node.remove();
       cache.delete(name);
     }

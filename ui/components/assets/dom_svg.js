@@ -1,5 +1,5 @@
-// What stands on the page as a plain SVG file: boxes, borders, lines of text, drawings inside.
-// Real text and shapes (no foreignObject), so that slides and drawing programs can take it apart.
+// A part of the page as a plain SVG file: boxes, borders, lines of text, drawings inside. Real text and shapes (no
+// foreignObject), so that slides and drawing programs can edit it.
 
 import { s } from "./dom.js";
 import { fontFaces } from "./fonts.js";
@@ -19,16 +19,16 @@ const COPIED = [
   "font-size", "font-weight", "text-anchor", "dominant-baseline", "text-decoration-line", "visibility", "display", "paint-order",
 ];
 
-// All is read at once, before anything is waited for: what is on the page is so for this moment only.
+// Reads the whole page before the first await: it is in this state for this task only.
 export async function svgOf(section, root, title, caption = "") {
   const out = s("g");
   const box = { left: Infinity, top: Infinity, right: -Infinity, bottom: -Infinity };
   visit(root, out, box);
   if (box.left > box.right) Object.assign(box, root.getBoundingClientRect().toJSON());
   const { backgroundColor: paper, color, fontFamily } = getComputedStyle(section);
-  const told = wrapped(clean(caption), Math.max(CAPTION.least, box.right - box.left), `${CAPTION.size}px ${fontFamily}`);
-  const head = TITLE + told.lines.length * CAPTION.line;
-  const width = Math.ceil(Math.max(box.right - box.left, told.width) + 2 * MARGIN);
+  const captionLines = wrapped(clean(caption), Math.max(CAPTION.least, box.right - box.left), `${CAPTION.size}px ${fontFamily}`);
+  const head = TITLE + captionLines.lines.length * CAPTION.line;
+  const width = Math.ceil(Math.max(box.right - box.left, captionLines.width) + 2 * MARGIN);
   const height = Math.ceil(box.bottom - box.top + 2 * MARGIN + head);
   out.setAttribute("transform", `translate(${MARGIN - box.left} ${MARGIN + head - box.top})`);
   const svg = s(
@@ -36,7 +36,7 @@ export async function svgOf(section, root, title, caption = "") {
     s("style", {}, await fontFaces(section)),
     s("rect", { width, height, fill: paper }),
     s("text", { x: MARGIN, y: MARGIN + 14, ...TITLE_TYPE, "font-family": fontFamily, fill: color }, clean(title)),
-    told.lines.map((line, i) => s("text", {
+    captionLines.lines.map((line, i) => s("text", {
       x: MARGIN, y: MARGIN + TITLE + i * CAPTION.line, "font-size": CAPTION.size, "font-family": fontFamily, fill: color,
     }, line)),
     out,
@@ -44,7 +44,7 @@ export async function svgOf(section, root, title, caption = "") {
   return { text: new XMLSerializer().serializeToString(svg), width, height };
 }
 
-// Words in lines no wider than `room`, but for a word that is.
+// Words in lines no wider than `room`, except for a wider word.
 function wrapped(words, room, font) {
   const lines = [];
   for (const word of words.split(/\s+/).filter(Boolean)) {
@@ -108,14 +108,14 @@ function stripesOf(node, style, { left, bottom, width }) {
   if (!node.dataset?.lanes) return [];
   const lanes = parseFloat(style.getPropertyValue("--ss-lanes")) || 1;
   const [pitch, thick] = [4, 3];
-  return node.dataset.lanes.split(" ").filter(Boolean).map((told) => {
-    const [lane, slot] = told.split(":").map(Number);
+  return node.dataset.lanes.split(" ").filter(Boolean).map((entry) => {
+    const [lane, slot] = entry.split(":").map(Number);
     const fill = style.getPropertyValue(`--ss-slot-${slot % 8}`).trim();
     return s("rect", { x: left, y: bottom - (lanes - lane) * pitch + (pitch - thick), width, height: thick, fill });
   });
 }
 
-// One <text> a line: the browser has broken the lines already, we ask where.
+// One <text> for each line as the browser has broken them.
 function drawText(node, out, box) {
   const style = getComputedStyle(node.parentElement);
   const font = parseFloat(style.fontSize);
@@ -135,7 +135,7 @@ function drawText(node, out, box) {
   }
 }
 
-// A line through a box goes through the boxes inside it, whose own style does not tell.
+// A line through a box also goes through the boxes inside it, whose own style has none.
 function decorationOf(element) {
   for (let node = element; node && !node.matches(".ss-body"); node = node.parentElement) {
     const line = getComputedStyle(node).textDecorationLine;

@@ -24,7 +24,7 @@ const CARDS = [
     means: "Time from leaving the queue to the first new token." },
 ];
 
-// Why a run was completed, as short as its place is.
+// Reasons for the end of a run, short enough for their place.
 const ENDS = { length: "token limit", eos: "end of text", stop: "stop string", context: "context full" };
 
 export function create(panel) {
@@ -57,7 +57,7 @@ export function create(panel) {
   attach(end, ".ss-race-same", () => (panel.value?.text_why ? card("Why?", [prose(panel.value.text_why)]) : null));
   return {
     draw(value) {
-      // Who drafts is what a run that routes is about: its dock opens there (dock.js).
+      // The dock of a run with routing opens on the pane of the drafters (dock.js).
       const board = panel.section.closest(".sp-board");
       if (value.routed && view.value.run !== value.run) board?.querySelector(".sp-dock")?.dispatchEvent(new Event("specscope-routed"));
       draw(value, view);
@@ -107,7 +107,7 @@ function draw(value, view) {
 
 const numbers = (dict, field) => Object.keys(dict ?? {}).sort((a, b) => a - b).map((key) => (field ? dict[key][field] : dict[key]));
 
-// Where both are at the visitor's place: as many passes for one as for the other, or as many milliseconds.
+// Both lanes at the selected round: after the same number of passes, or of milliseconds.
 function rest(view) {
   const { value } = view;
   const ms = numbers(value.rounds, "ms");
@@ -129,7 +129,7 @@ function lanes(view, { passes, ms }) {
   const plainPasses = value.plain >= 0 && !view.frame ? value.plain
     : ms == null ? Math.min(passes, most) : plain.filter((end) => end <= ms + 0.01).length;
   const words = numbers(value.words);
-  const clock = ms == null ? null : ms;
+  const clock = ms ?? null;
   view.plain.draw({ steps: Array(plainPasses).fill(1), total, words, tokens: plainPasses, passes: plainPasses, clock, waits: !value.run });
   view.ours.draw({ steps: rounds.slice(0, ourPasses), total, words, tokens: written, passes: ourPasses, clock, waits: !value.run });
 }

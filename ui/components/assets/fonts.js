@@ -1,11 +1,11 @@
 // The page's fonts as data inside a file: an SVG drawn as an image cannot ask for any.
 
-let known = null;
+let faces = null;
 
 export function fontFaces(element) {
   const families = ["--font", "--font-mono"].map((name) => getComputedStyle(element).getPropertyValue(name)).join(",");
-  known ??= collect(families.toLowerCase());
-  return known;
+  faces ??= collect(families.toLowerCase());
+  return faces;
 }
 
 async function collect(families) {

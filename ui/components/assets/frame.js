@@ -6,9 +6,9 @@ const UNSEEN_PACE = 1000;
 const FRAME_MS = 14;
 let queue = null;
 
-// First the drawings, then whatever reads the layout: so the page is laid out once a frame. What
-// does not fit into a frame is drawn in the next one: at the end of a long run that is everything.
-// A heavy picture has a frame of its own: what is light is not held up behind it.
+// First all drawings, then the callbacks that read the layout, so that the page is laid out once a frame. Drawings that do
+// not fit into a frame are left for the next one, as at the end of a long run. A heavy picture has a frame of its own, so
+// that it delays no light one.
 function inFrame(drawing) {
   if (!queue) {
     queue = [];
@@ -20,22 +20,21 @@ function inFrame(drawing) {
 function flush() {
   const end = performance.now() + FRAME_MS;
   const waiting = queue;
-  const drawn = [];
+  const finished = [];
   let alone;
   do {
     const next = waiting.shift();
-    drawn.push(next);
+    finished.push(next);
     next.draw();
     alone = next.heavy || waiting[0]?.heavy;
   } while (waiting.length && !alone && performance.now() < end);
   queue = waiting.length ? waiting : null;
   if (queue) requestAnimationFrame(flush);
-  for (const { settle } of drawn) settle?.();
+  for (const { settle } of finished) settle?.();
 }
 
-// A function that asks for a drawing: at most one in `pace` milliseconds, one a second while the
-// picture is scrolled away, and none in a closed tab, which draws when it is opened. What has a pace
-// is heavy.
+// Returns a function that requests a drawing: at most one in `pace` milliseconds, one a second while the picture is
+// scrolled away, none in a closed tab, which draws when it is opened. A picture with a pace is heavy.
 export function scheduler(shell, { pace = 0, settle }, draw) {
   const state = { waiting: false, last: -Infinity, near: true, width: null };
   const run = () => {

@@ -1,10 +1,10 @@
-// Moving nodes from where they stood to where they stand now, when somebody steps through a round.
+// Animates nodes from their old places to the new ones when a visitor steps through a round.
 
 const DURATION = 320;
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 
 // A glider: move(from, to, paint) calls paint(places) once a frame until `to` is reached; settle()
-// ends it. Places are Maps of key -> {x, y, ...}; who was not there before starts at the goal.
+// ends it. Places are Maps of key -> {x, y, ...}; a new key starts at its final place.
 export function glider() {
   let frame = 0;
   const settle = () => cancelAnimationFrame(frame);

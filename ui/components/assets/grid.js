@@ -1,22 +1,20 @@
 // One figure of a grid: a map of two axes, a line over one. A third axis is chosen from.
 
 import { h, entries, set, setText } from "./dom.js";
-import { keepChosen } from "./chosen.js";
-import { TOLD, format, marked, range } from "./grid_words.js";
+import { UNIT_WORDS, format, markWords, range } from "./grid_words.js";
 import { createHeat } from "./heat.js";
+import { sharedChoice, sharedPoint } from "./shared_choice.js";
 import { createSweep } from "./sweep.js";
 import { fixed, prose } from "./text.js";
 
-const LAYER = "specscope-layer";
-
 export function create(panel) {
   const note = h("p", { class: "ss-placeholder" }, "Drawn as soon as a point is measured.");
-  const said = h("p", { class: "ss-grid-said" });
+  const description = h("p", { class: "ss-grid-said" });
   const layers = createLayers(panel);
-  const chosen = keepChosen(panel, () => panel.redraw());
-  const heat = createHeat(panel, chosen.choose);
-  const sweep = createSweep(panel, chosen.choose);
-  panel.body.append(note, layers.node, said, heat.node, sweep.node);
+  const point = sharedPoint(panel, () => panel.redraw());
+  const heat = createHeat(panel, point.choose);
+  const sweep = createSweep(panel, point.choose);
+  panel.body.append(note, layers.node, description, heat.node, sweep.node);
   panel.finishTools({ tableForm: true });
   return {
     draw(value) {
@@ -24,12 +22,12 @@ export function create(panel) {
       const map = entries(value.columns).length > 0;
       layers.draw(value);
       note.hidden = !empty;
-      said.hidden = empty;
+      description.hidden = empty;
       heat.node.hidden = empty || !map;
       sweep.node.hidden = empty || map;
       if (empty) return;
-      setText(said, words(value, layers.now(value)));
-      (map ? heat : sweep).draw(layer(value, layers.now(value)), chosen.of(value));
+      setText(description, words(value, layers.now(value)));
+      (map ? heat : sweep).draw(layer(value, layers.now(value)), point.of(value));
     },
     restyle: () => sweep.restyle(),
     table: (value) => table(value, layers.now(value)),
@@ -37,29 +35,23 @@ export function create(panel) {
   };
 }
 
-// The menu of the third axis; what one picture is turned to, the other turns to as well.
+// The menu of the third axis; both pictures of a study show the same layer.
 function createLayers(panel) {
-  const state = { study: null, at: "0", shown: "" };
+  const choice = sharedChoice(panel, "specscope-layer", () => panel.redraw());
   const name = h("span");
-  const menu = h("select", { class: "ss-tool", onchange: () => tell(menu.value) });
+  const menu = h("select", { class: "ss-tool", onchange: () => choice.choose(menu.value) });
   const node = h("label", { class: "ss-grid-layers", "data-noexport": true }, name, menu);
-  const heard = ({ detail }) => {
-    if (!panel.section.isConnected) return document.removeEventListener(LAYER, heard);
-    Object.assign(state, detail);
-    if (panel.value) panel.redraw();
-  };
-  document.addEventListener(LAYER, heard);
-  const tell = (at) => document.dispatchEvent(new CustomEvent(LAYER, { detail: { study: panel.value.study, at } }));
-  const now = (value) => (state.study === value.study ? state.at : best(value));
+  let drawn = "";
+  const now = (value) => choice.of(value) ?? best(value);
   return {
     node,
     now,
     draw(value) {
       const all = entries(value.layers);
       node.hidden = all.length === 0;
-      const shown = JSON.stringify(all);
-      if (shown !== state.shown) {
-        state.shown = shown;
+      const signature = JSON.stringify(all);
+      if (signature !== drawn) {
+        drawn = signature;
         menu.replaceChildren(...all.map(([at, text]) => h("option", { value: at }, prose(text))));
       }
       setText(name, value.layer_field);
@@ -71,24 +63,24 @@ function createLayers(panel) {
 
 const layerSize = (value) => entries(value.rows).length * Math.max(1, entries(value.columns).length);
 
-// The layer that has the best point, until somebody turns to another.
+// The layer with the best point.
 function best(value) {
   const place = entries(value.cells).find(([, { point }]) => point >= 0 && point === value.best)?.[0];
   return String(place === undefined ? 0 : Math.floor(Number(place) / layerSize(value)));
 }
 
-// The value with the cells of one layer alone, from 0 on.
+// The value with the cells of one layer alone, numbered from 0.
 function layer(value, at) {
   const count = layerSize(value);
   const first = Number(at) * count;
-  const mine = entries(value.cells).filter(([place]) => place >= first && place < first + count);
-  return { ...value, cells: Object.fromEntries(mine.map(([place, cell]) => [place - first, cell])) };
+  const inLayer = entries(value.cells).filter(([place]) => place >= first && place < first + count);
+  return { ...value, cells: Object.fromEntries(inLayer.map(([place, cell]) => [place - first, cell])) };
 }
 
 function words(value, at) {
   const over = value.column_field ? `${value.row_field} by ${value.column_field}` : value.row_field;
   const where = value.layer_field ? `, at ${value.layer_field} ${value.layers[at]}` : "";
-  return prose(`${TOLD[value.unit]}, ${over}${where}`);
+  return prose(`${UNIT_WORDS[value.unit]}, ${over}${where}`);
 }
 
 function table(value, at) {
@@ -98,7 +90,7 @@ function table(value, at) {
     cell.refused ? prose(cell.refused) : range(cell, value.unit) || "–",
     cell.refused ? "" : cell.spread,
     cell.refused ? "" : fixed(cell.runs, 0),
-    marked(cell),
+    markWords(cell),
   ]);
-  return { caption: words(value, at), head: ["point", TOLD[value.unit], "from to", "spread", "runs", "found"], rows };
+  return { caption: words(value, at), head: ["point", UNIT_WORDS[value.unit], "from to", "spread", "runs", "found"], rows };
 }

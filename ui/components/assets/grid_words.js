@@ -1,11 +1,12 @@
-// A grid's figures in words: for cells, tips and those who hear them.
+// A grid's figures in words: for cells, tips and screen readers.
 
 import { card } from "./tip.js";
 import { fixed, plural, prose, rounded } from "./text.js";
 
 // A point whose interval overlaps that of the best may be much slower, or faster.
+export const GLYPHS = { best: "★", near: "≈" };
 export const MARKS = { best: "★ highest speed-up measured", near: "≈ not told apart from ★" };
-export const TOLD = { x: "times plain decoding's speed", "tokens/s": "tokens a second", tokens: "tokens per pass of the LLM" };
+export const UNIT_WORDS = { x: "times plain decoding's speed", "tokens/s": "tokens a second", tokens: "tokens per pass of the LLM" };
 
 export function format(value, unit) {
   if (value == null) return "–";
@@ -13,9 +14,9 @@ export function format(value, unit) {
   return rounded(value, unit === "tokens/s" ? 1 : 2);
 }
 
-export const marked = (cell) => MARKS[cell.mark] ?? "";
+export const markWords = (cell) => MARKS[cell.mark] ?? "";
 
-// From where to where; the cell's own `spread` says what that is.
+// The ends of a cell's interval; its `spread` says what kind of interval it is.
 export function range(cell, unit) {
   return cell.low == null ? "" : `${format(cell.low, unit)} to ${format(cell.high, unit)}`;
 }
@@ -26,8 +27,8 @@ export function tipOf(cell, unit) {
   if (cell.refused) return card(prose(cell.name), ["Cannot run.", prose(cell.refused)]);
   if (cell.value == null) return card(prose(cell.name), ["Not measured yet."]);
   const reach = range(cell, unit);
-  const rows = [[TOLD[unit], format(cell.value, unit)], reach && [cell.spread, reach], ["runs", fixed(cell.runs, 0)]];
-  return card(prose(cell.name), [marked(cell)].filter(Boolean), rows.filter(Boolean));
+  const rows = [[UNIT_WORDS[unit], format(cell.value, unit)], reach && [cell.spread, reach], ["runs", fixed(cell.runs, 0)]];
+  return card(prose(cell.name), [markWords(cell)].filter(Boolean), rows.filter(Boolean));
 }
 
 // A cell in one sentence.
@@ -35,6 +36,6 @@ export function spoken(cell, unit) {
   if (cell.refused) return prose(`${cell.name}: cannot run. ${cell.refused}`);
   if (cell.value == null) return prose(`${cell.name}: not measured yet`);
   const reach = range(cell, unit);
-  const parts = [format(cell.value, unit), reach && `${cell.spread}: ${reach}`, marked(cell).slice(2), plural(cell.runs, "run")];
+  const parts = [format(cell.value, unit), reach && `${cell.spread}: ${reach}`, markWords(cell).slice(2), plural(cell.runs, "run")];
   return prose(`${cell.name}: ${parts.filter(Boolean).join(", ")}`);
 }

@@ -1,6 +1,5 @@
-// Lying bars of our own, in SVG: one with a whisker for its interval, or one of stacked parts. Each
-// has its name above it, an interval's figure beside the name (a figure at a whisker's end would be
-// read off there) and a stack's at its end, so that no colour is needed.
+// Horizontal bars in SVG: with a whisker for an interval, or of stacked parts. Each has its name above it, an interval's
+// figure beside the name (at a whisker's end it would be read as the end's value), a stack's at its end.
 
 import { s, set } from "./dom.js";
 import { textWidth } from "./measure.js";
@@ -42,7 +41,7 @@ function named({ bar, name }, place, figure = "") {
   return text(`${bar.key}  ${bar.name}${figure}`, 0, name, place, { class: "ss-mini-end" });
 }
 
-// At `level` is always one; a nought that would lie on it goes.
+// There is always a tick at `level`; others too close to it are left out.
 function ticks(most, { x, foot }, place, format, level = most / 2) {
   return [0, level, most].filter((value) => value === level || Math.abs(value - level) > 0.18 * most).flatMap((value) => [
     s("line", { class: "ss-mini-grid", x1: x(value), x2: x(value), y1: 0, y2: foot }),
@@ -61,17 +60,17 @@ function intervals({ bars, level, format }, place) {
   for (const row of rows) {
     const { color, value, low, high, spread, name } = row.bar;
     const middle = row.top + row.high / 2;
-    const known = low != null && high != null;
-    const told = `${name}: ${format(value)}, ${known ? `${spread}: ${format(low)} to ${format(high)}` : spread}`;
-    const box = s("rect", { class: "ss-hbar", x: 0, y: row.top, width: x(value), height: row.high, rx: 2 }, title(told));
+    const hasInterval = low != null && high != null;
+    const tooltip = `${name}: ${format(value)}, ${hasInterval ? `${spread}: ${format(low)} to ${format(high)}` : spread}`;
+    const box = s("rect", { class: "ss-hbar", x: 0, y: row.top, width: x(value), height: row.high, rx: 2 }, title(tooltip));
     box.style.fill = color;
     parts.push(named(row, place, `: ${format(value)}`), box);
-    if (known) parts.push(whisker(x(low), x(Math.min(high, most)), middle, row.high * 0.35, high > most));
+    if (hasInterval) parts.push(whisker(x(low), x(Math.min(high, most)), middle, row.high * 0.35, high > most));
   }
   return { parts, xs: null };
 }
 
-// A dark line on a pale one: seen on every colour.
+// A dark line on a pale one: visible on every colour.
 function whisker(left, right, y, half, leaves) {
   const end = leaves ? `M${right - half} ${y - half}L${right} ${y}L${right - half} ${y + half}` : `M${right} ${y - half}V${y + half}`;
   const d = `M${left} ${y}H${right}M${left} ${y - half}V${y + half}${end}`;

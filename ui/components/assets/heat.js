@@ -2,12 +2,11 @@
 // Enter chooses.
 
 import { h, entries, set, setText } from "./dom.js";
-import { format, MARKS, spoken, tipOf } from "./grid_words.js";
+import { GLYPHS, MARKS, format, spoken, tipOf } from "./grid_words.js";
 import { shade, share, steps } from "./scale.js";
 import { attach } from "./tip.js";
 import { prose, spreads } from "./text.js";
 
-const GLYPHS = { best: "★", near: "≈" };
 const SPREAD_COLUMNS = 7;  // with more there is no room for the spread in a cell
 
 export function createHeat(panel, choose) {
@@ -50,16 +49,16 @@ export function createHeat(panel, choose) {
     for (const [name, cell] of state.cells) set(cell, "tabindex", name === state.at ? 0 : -1);
   }
 
-  function move(from, pressed, far) {
+  function move(from, arrow, far) {
     const wide = entries(state.value.columns).length;
     const high = entries(state.value.rows).length;
     let [row, column] = [Math.floor(from / wide), from % wide];
-    if (pressed === "ArrowLeft") column -= 1;
-    else if (pressed === "ArrowRight") column += 1;
-    else if (pressed === "ArrowUp") row -= 1;
-    else if (pressed === "ArrowDown") row += 1;
-    else if (pressed === "Home") [row, column] = [far ? 0 : row, 0];
-    else if (pressed === "End") [row, column] = [far ? high - 1 : row, wide - 1];
+    if (arrow === "ArrowLeft") column -= 1;
+    else if (arrow === "ArrowRight") column += 1;
+    else if (arrow === "ArrowUp") row -= 1;
+    else if (arrow === "ArrowDown") row += 1;
+    else if (arrow === "Home") [row, column] = [far ? 0 : row, 0];
+    else if (arrow === "End") [row, column] = [far ? high - 1 : row, wide - 1];
     else return false;
     if (row < 0 || column < 0 || row >= high || column >= wide) return true;
     stand(row * wide + column);
@@ -133,20 +132,20 @@ const fixedOf = (number, { unit }) => format(number, unit).replace("x", "");
 // What the marks mean, of those that are there.
 function fillKey(key, value) {
   const cells = Object.values(value.cells);
-  const told = [
+  const legend = [
     [MARKS.best, cells.some(({ mark }) => mark === "best")],
     [`small numbers: ${spreads(cells.map(({ spread }) => spread))}`, cells.some(({ low }) => low != null) && entries(value.columns).length <= SPREAD_COLUMNS],
     [`${MARKS.near}: intervals overlap, or the same drafts`, cells.some(({ mark }) => mark === "near")],
     ["✕ cannot run", cells.some(({ refused }) => refused)],
     ["… not measured yet", cells.some(({ refused, value: figure }) => !refused && figure == null)],
-  ].filter(([, there]) => there).map(([words]) => words);
-  const words = JSON.stringify([value.low, value.high, value.unit, told]);
+  ].filter(([, present]) => present).map(([words]) => words);
+  const words = JSON.stringify([value.low, value.high, value.unit, legend]);
   if (key.dataset.words === words) return;
   key.dataset.words = words;
   key.replaceChildren(
     h("span", {}, format(value.low, value.unit)),
     h("span", { class: "ss-heat-scale" }, steps().map((color) => h("i", { style: `background:${color}` }))),
     h("span", {}, format(value.high, value.unit)),
-    ...told.map((one) => h("span", {}, one)),
+    ...legend.map((one) => h("span", {}, one)),
   );
 }

@@ -21,25 +21,25 @@ export function create(panel) {
 
 function draw(value, view) {
   const { panel, token, title, sentence, note, meant } = view;
-  const known = value.round != null && value.round >= 0 && Boolean(value.title || value.sentence);
+  const hasRound = value.round != null && value.round >= 0 && Boolean(value.title || value.sentence);
   const shown = sourcesOf(value);
-  set(panel.section, "data-empty", !known);
+  set(panel.section, "data-empty", !hasRound);
   set(panel.section, "data-many", shown.length > 4);
   set(token, "data-outcome", value.outcome || null);
-  token.hidden = !known || !value.token;
+  token.hidden = !hasRound || !value.token;
   if (view.text !== value.token) {
     token.replaceChildren(...(value.token ? [tokenText(value.token, 40)] : []));
     view.text = value.token;
   }
-  setText(title, known ? prose(value.title) : "");
-  setText(sentence, known ? prose(value.sentence) : "");
-  note.hidden = known && (shown.some((source) => source.rows.length) || !value.token);
-  setText(note, known ? "No other probabilities were recorded at this place." : ASK);
+  setText(title, hasRound ? prose(value.title) : "");
+  setText(sentence, hasRound ? prose(value.sentence) : "");
+  note.hidden = hasRound && (shown.some((source) => source.rows.length) || !value.token);
+  setText(note, hasRound ? "No other probabilities were recorded at this place." : ASK);
   meant.hidden = !note.hidden || !value.meant;
   setText(meant, value.meant ?? "");
-  // Beside a sure token the rest are noughts: the table has them.
-  const told = ({ rows, ...source }) => ({ ...source, rows: rows.filter(([, row]) => row.p !== 0 || isHit(row, value)) });
-  keyed(view.sources, view.cache, known ? shown.map(told).filter((source) => source.rows.length) : [], {
+  // Beside a certain token the others have probability 0: only the table has them.
+  const probable = ({ rows, ...source }) => ({ ...source, rows: rows.filter(([, row]) => row.p !== 0 || isHit(row, value)) });
+  keyed(view.sources, view.cache, hasRound ? shown.map(probable).filter((source) => source.rows.length) : [], {
     key: (source) => `${source.key}|${source.name}`, make: makeSource, update: (node, source) => updateSource(node, source, value),
   });
 }

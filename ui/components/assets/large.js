@@ -13,7 +13,7 @@ function largeType(on = !html.classList.contains("ss-large"), { keep = true } = 
   return on;
 }
 
-function kept() {
+function stored() {
   try {
     return localStorage.getItem(KEPT) === "1";
   } catch {
@@ -22,7 +22,7 @@ function kept() {
 }
 
 // A presenter's link asks for it with `?large=1`.
-const linked = () => new URLSearchParams(location.search).get("large") === "1";
+const inAddress = () => new URLSearchParams(location.search).get("large") === "1";
 
 window.specscopeLargeType = largeType;
-largeType(linked() || kept() || html.classList.contains("ss-large"), { keep: false });
+largeType(inAddress() || stored() || html.classList.contains("ss-large"), { keep: false });

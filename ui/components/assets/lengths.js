@@ -53,7 +53,7 @@ function figure(value, look) {
     { ...(x.length > MANY ? outline(look) : { type: "bar", marker: { color: look.accent, ...thin } }), name: "accepted", x,
       y: rounds.map(([, round]) => round.a), hovertemplate: "round %{x}: %{y} accepted<extra></extra>" },
     { type: "scatter", mode: x.length > 1 ? "lines" : "markers", name: "speculation length", x, y: rounds.map(([, round]) => aim(round)),
-      line: { shape: "hvh", color: look.ink, width: 1.5, dash: "dot" }, text: rounds.map(([, round]) => asked(round)),
+      line: { shape: "hvh", color: look.ink, width: 1.5, dash: "dot" }, text: rounds.map(([, round]) => allowedText(round)),
       hovertemplate: "round %{x}: %{text}<extra></extra>" },
     { type: "bar", name: "histogram", x: hits.map(([j]) => Number(j)), y: hits.map(([, n]) => n), xaxis: "x2", yaxis: "y2",
       marker: { color: look.muted, ...thin }, text: hits.map(([, n]) => plural(n, "round")), textposition: "none",
@@ -86,7 +86,7 @@ const outline = (look) => (
 const aim = (round) => round.m ?? round.s;
 const bounded = (value) => Object.values(value.rounds ?? {}).some((round) => round.m != null);
 
-function asked(round) {
+function allowedText(round) {
   const length = `speculation length ${round.s}`;
   return round.m == null ? length : `drafts at most ${round.m} deep, for the node budget (${length})`;
 }
@@ -108,12 +108,12 @@ function earlier(value, look) {
 
 // Rounds from which on the scheduler allowed longer or shorter drafts, with its reason.
 function decided(value, look) {
-  const found = entries(value.decisions);
-  if (!found.length) return [];
+  const decisions = entries(value.decisions);
+  if (!decisions.length) return [];
   return [{
-    type: "scatter", mode: "markers", name: "scheduler", x: found.map(([round]) => Number(round) + 1), y: found.map(() => tallestOf(value)),
+    type: "scatter", mode: "markers", name: "scheduler", x: decisions.map(([round]) => Number(round) + 1), y: decisions.map(() => tallestOf(value)),
     marker: { symbol: "triangle-down", size: 10 * look.scale, color: look.ink }, cliponaxis: false,
-    text: found.map(([, one]) => broken(prose(`${one.k}: ${one.t}`))), hovertemplate: "scheduler, round %{x}: %{text}<extra></extra>",
+    text: decisions.map(([, one]) => broken(prose(`${one.k}: ${one.t}`))), hovertemplate: "scheduler, round %{x}: %{text}<extra></extra>",
   }];
 }
 
@@ -161,7 +161,7 @@ function titles(value, look, places) {
   return noRates(value) ? [...shown, nothing(look)] : shown;
 }
 
-// An empty axis asks what it is for: in its place stands why there is nothing.
+// Without rates the axis is replaced by the reason.
 const noRates = (value) => ![value.per_position, value.before_rates].some((rates) => Object.keys(rates ?? {}).length);
 
 function nothing(look) {
@@ -218,7 +218,7 @@ function selection(value, look) {
   }];
 }
 
-// One of each chart; the long one stands below the short ones, so that nobody scrolls past it for them.
+// A table for each chart; the long one is last, so that the short ones need no scrolling.
 function table(value) {
   return [rateTable(value), oftenTable(value), roundTable(value), choiceTable(value)];
 }
@@ -238,11 +238,11 @@ function oftenTable(value) {
 // "Depth allowed" is what the chart draws dotted; a column of its own only where it is another number.
 function roundTable(value) {
   const less = bounded(value);
-  const allowed = (told) => (less ? [aim(told)] : []);
+  const allowed = (figures) => (less ? [aim(figures)] : []);
   const decisions = value.decisions ?? {};
   const any = Object.keys(decisions).length > 0;
   const decision = (round) => (any ? [round in decisions ? prose(`${decisions[round].k}: ${decisions[round].t}`) : ""] : []);
-  const rows = entries(value.rounds).map(([round, told]) => [Number(round) + 1, told.a, told.d, ...allowed(told), told.s, ...decision(round)]);
+  const rows = entries(value.rounds).map(([round, figures]) => [Number(round) + 1, figures.a, figures.d, ...allowed(figures), figures.s, ...decision(round)]);
   const head = ["round", "accepted", "tree depth", ...(less ? ["depth allowed"] : []), "speculation length", ...(any ? ["the scheduler"] : [])];
   return { caption: "Round by round", head, rows };
 }

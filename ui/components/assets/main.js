@@ -1,9 +1,8 @@
-// What a component's loader calls: mount(kind, host) draws the picture `kind` into host.element
-// and keeps it true to host.props.value. Knows Gradio; the pictures do not.
+// What a component's loader calls: mount(kind, host) draws the picture `kind` into host.element, and again for each new
+// host.props.value. Knows Gradio; the pictures do not.
 
 import { scheduler } from "./frame.js";
 import { unpacker } from "./packing.js";
-import { newest } from "./newest.js";
 import { createPanel } from "./panel.js";
 import { ensureStyles } from "./place.js";
 
@@ -44,11 +43,16 @@ export async function mount(kind, host) {
   panel.ask = host.asks ? () => host.trigger(host.asks, {}) : null;
   const picture = create(panel);
   panel.picture = picture;
-  panel.tell = (told) => host.trigger(host.event, told);
+  panel.tell = (data) => host.trigger(host.event, data);
   const unpack = unpacker();
-  const latest = newest(host.props);
+  // Answers may overtake each other: a value with a smaller number is older (ui/shared/version_stamps.py).
+  let packed = null;
+  const takeNewest = () => {
+    const { value } = host.props;
+    if (value && typeof value === "object" && !(packed && value.n < packed.n)) packed = value;
+  };
   const draw = scheduler(shell, picture, () => {
-    const packed = latest();
+    takeNewest();
     if (!packed) return;
     const value = unpack(packed);
     picture.draw(value);
@@ -56,14 +60,14 @@ export async function mount(kind, host) {
   });
   panel.redraw = draw;
   host.watch("value", () => {
-    latest(); // drawn later, when another may have come
+    takeNewest(); // it is drawn later, when an older one may have arrived
     draw();
   });
   watchAppearance(picture, draw);
   draw();
 }
 
-// Light or dark, large type and fonts that have come change how everything is drawn.
+// Light or dark, large type and fonts that have loaded change how everything is drawn.
 function watchAppearance(picture, draw) {
   const restyle = () => {
     picture.restyle?.();

@@ -11,15 +11,15 @@ export function create(panel) {
   const page = panel.section.closest("[id$=-mask]")?.id.replace(/-mask$/, "") ?? "";
   const cells = s("g");
   const svg = s("svg", { class: "ss-mask-svg", role: "img" }, cells);
-  const said = h("p", { class: "ss-mask-said", "aria-live": "polite" });
+  const sentenceLine = h("p", { class: "ss-mask-said", "aria-live": "polite" });
   const before = h("div", { class: "ss-slots" });
   const after = h("div", { class: "ss-slots" });
-  const strips = h("div", { class: "ss-mask-words" }, said,
+  const strips = h("div", { class: "ss-mask-words" }, sentenceLine,
     h("p", { class: "ss-slots-name" }, "KV slots in the pass"), before, h("p", { class: "ss-slots-name" }, "after the commit"), after);
   const empty = h("p", { class: "ss-placeholder" }, "What each node attends to, and where its keys and values are kept.");
   panel.body.append(empty, h("div", { class: "ss-mask" }, svg, strips));
   panel.finishTools({ tableForm: true });
-  const view = { panel, page, svg, cells, said, before, after, empty, value: {}, rows: [], held: null };
+  const view = { panel, page, svg, cells, sentenceLine, before, after, empty, value: {}, rows: [], held: null };
   listen(view);
   return { draw: (value) => draw(value, view), table, exported: () => panel.body };
 }
@@ -54,8 +54,8 @@ function draw(value, view) {
   ]));
   view.before.replaceChildren(prefix(value), ...rows.map((row) => slot(row, row.slot)));
   const committed = value.stage === "commit" || value.stage === "verify";
-  const kept = rows.filter((row) => row.after != null).sort((a, b) => a.after - b.after);
-  view.after.replaceChildren(...(committed ? [prefix(value), ...kept.map((row) => slot(row, row.after))] : []));
+  const committedRows = rows.filter((row) => row.after != null).sort((a, b) => a.after - b.after);
+  view.after.replaceChildren(...(committed ? [prefix(value), ...committedRows.map((row) => slot(row, row.after))] : []));
   point(view, view.held ?? (value.node == null ? null : String(value.node)));
 }
 
@@ -68,7 +68,7 @@ function point(view, key) {
   for (const cell of view.panel.body.querySelectorAll("[data-row]")) set(cell, "data-at", Boolean(row) && cell.dataset.row === key);
   for (const cell of view.panel.body.querySelectorAll(".ss-slot[data-row]")) set(cell, "data-seen", Boolean(row) && row.sees.has(cell.dataset.row));
   for (const node of document.querySelectorAll(`#${view.page}-tree .ss-node`)) set(node, "data-seen", Boolean(view.held) && Boolean(row) && row.sees.has(node.dataset.key));
-  setText(view.said, sentence(row, view));
+  setText(view.sentenceLine, sentence(row, view));
 }
 
 function sentence(row, { value, rows }) {
@@ -78,8 +78,8 @@ function sentence(row, { value, rows }) {
   const others = row.sees.size - 1;
   const tree = others ? `, ${others} of the tree before it` : "";
   const place = `slot ${row.slot}, position ${value.cached + row.depth}`;
-  const kept = row.after == null ? "not kept" : row.after === row.slot ? "kept where it is" : `moved to slot ${row.after}`;
-  const fate = ["verify", "commit"].includes(value.stage) ? `; ${kept}` : "";
+  const destination = row.after == null ? "not kept" : row.after === row.slot ? "kept where it is" : `moved to slot ${row.after}`;
+  const fate = ["verify", "commit"].includes(value.stage) ? `; ${destination}` : "";
   return prose(`“${row.text}” attends to the ${value.cached} cached tokens${tree} and itself: ${place}${fate}.`);
 }
 

@@ -15,21 +15,21 @@ export function textWidth(text, font) {
   return width;
 }
 
-// After a font has arrived every width is another one.
+// A font that has loaded changes every width.
 export function forget() {
   widths.clear();
 }
 
-// The size of large type. Asking makes the browser compute styles: ask once, and after a restyle.
+// The scale of large type. Reading it makes the browser compute styles: read it once, and after a restyle.
 export function scaleOf(element) {
   return parseFloat(getComputedStyle(element).getPropertyValue("--ss-scale")) || 1;
 }
 
-// An element's inner size, kept by an observer, so that nobody has to lay out the page to ask.
+// An element's inner size, updated by an observer: reading it makes the browser do no layout.
 export function sizeOf(element, changed = () => {}) {
   const size = { width: element.clientWidth, height: element.clientHeight };
   new ResizeObserver(() => {
-    // Hidden, behind its table for one: what is drawn or saved meanwhile is of the size it had.
+    // A hidden element, such as a chart behind its table, keeps the size that it had: it is drawn and saved with it.
     if (!element.clientWidth && size.width) return;
     Object.assign(size, { width: element.clientWidth, height: element.clientHeight });
     changed();

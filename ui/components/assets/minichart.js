@@ -8,7 +8,7 @@ const DASHES = ["", "7 3", "2 3", "9 3 2 3", "4 4", "12 3", "1 2", "6 2 2 2"];
 const STEPS = [1, 2, 2.5, 3, 4, 5, 6, 8, 10];
 const WHOLE_STEPS = [1, 2, 5, 10];
 
-// A line's pattern says who it is where its colour does not.
+// A line's dashes identify it without colour.
 export const dash = (slot) => DASHES[slot % DASHES.length];
 
 // `title` is a list, longest first: the first that fits is shown.
@@ -35,7 +35,7 @@ export function columnChart(panel) {
 export function frame(panel, make) {
   const svg = s("svg", { class: "ss-mini-svg", role: "img" });
   const node = h("div", { class: "ss-mini" }, svg);
-  const state = { value: null, shown: "", look: null, xs: null };
+  const state = { value: null, shown: "", scale: null, xs: null };
   const size = sizeOf(node, () => render());
 
   function render() {
@@ -77,7 +77,7 @@ function lines({ series, sel, format, title, robust }, place) {
   const points = series.flatMap((one) => one.points);
   const [first, last] = [Math.min(...points.map(([x]) => x)), Math.max(...points.map(([x]) => x))];
   const values = points.map(([, y]) => y).sort((a, b) => a - b);
-  // One value far above the rest would press all others flat: it is cut, and said.
+  // One value far above the rest would press all others flat: it is cut off, and marked.
   const largest = values[values.length - 1];
   const most = robust ? Math.min(largest, 4 * values[Math.floor(values.length / 2)]) : largest;
   const top = ceiling(most);
@@ -93,21 +93,20 @@ function lines({ series, sel, format, title, robust }, place) {
   return { parts, xs: roundAt(first, last, room) };
 }
 
-// Every point above the frame has its mark, which tells it on hover; the largest numbers are printed
-// where they have room.
+// A mark for every point above the frame, with its number on hover; the largest numbers are printed where there is room.
 function cut(series, top, { room, x, format }) {
   const over = series.flatMap(({ name, points, color }) => (
     points.filter(([, value]) => value > top).map(([round, value]) => ({ name, color, value, round, x: x(round) }))
   )).sort((a, b) => b.value - a.value);
-  const taken = [];
+  const occupied = [];
   const half = (words) => textWidth(words, `600 ${room.font}px 'IBM Plex Sans'`) / 2;
   const printed = over.map((one) => {
     const words = format(one.value);
     const wide = half(words);
     const at = Math.min(Math.max(one.x, wide), room.width - wide);
     const gap = 0.35 * room.font;
-    if (taken.some(([left, right]) => at - wide - gap < right && at + wide + gap > left)) return null;
-    taken.push([at - wide, at + wide]);
+    if (occupied.some(([left, right]) => at - wide - gap < right && at + wide + gap > left)) return null;
+    occupied.push([at - wide, at + wide]);
     return text(words, at, room.top - 1.15 * room.font, room, { class: "ss-mini-end", "text-anchor": "middle" });
   });
   return [...over.map((one) => peak(one, room, format)), ...printed.filter(Boolean)];
@@ -115,13 +114,13 @@ function cut(series, top, { room, x, format }) {
 
 function peak({ name, color, value, round, x }, { top, font }, format) {
   const [half, tip, foot] = [0.28 * font, top - 0.6 * font, top - 0.1 * font].map((px) => px.toFixed(1));
-  const told = s("title", {}, `round ${round + 1}, ${name}: ${format(value)}`);
-  const mark = s("path", { class: "ss-mini-peak", d: `M${x.toFixed(1)} ${tip}l${half} ${foot - tip}h${-2 * half}Z` }, told);
+  const tooltip = s("title", {}, `round ${round + 1}, ${name}: ${format(value)}`);
+  const mark = s("path", { class: "ss-mini-peak", d: `M${x.toFixed(1)} ${tip}l${half} ${foot - tip}h${-2 * half}Z` }, tooltip);
   mark.style.fill = color;
   return mark;
 }
 
-// Where a round stands from left to right, and the round at so many pixels from the left.
+// The x of a round, and the inverse.
 function across(first, last, { left, right }) {
   return (round) => left + (last > first ? (round - first) / (last - first) : 0.5) * (right - left);
 }
@@ -139,9 +138,9 @@ function line({ color, dash: pattern, points, name }, x, y) {
   if (!points.length) return [];
   const point = ([round, value], i) => `${i ? "L" : "M"}${x(round).toFixed(1)} ${y(value).toFixed(1)}`;
   const path = points.map(point).join("");
-  const drawn = s("path", { class: "ss-mini-line", d: path, "stroke-dasharray": pattern || null }, s("title", {}, name));
-  drawn.style.stroke = color;
-  if (points.length > 1) return [drawn];
+  const polyline = s("path", { class: "ss-mini-line", d: path, "stroke-dasharray": pattern || null }, s("title", {}, name));
+  polyline.style.stroke = color;
+  if (points.length > 1) return [polyline];
   const dot = s("circle", { cx: x(points[0][0]), cy: y(points[0][1]), r: 3.5, style: `fill: ${color}` }, s("title", {}, name));
   return [dot];
 }
@@ -196,24 +195,24 @@ function columns({ columns: all, chosen, line: across, format, title }, place) {
   const at = all.findIndex(({ key }) => key === chosen);
   const named = (i) => i === at || (i % every === 0 && (at < 0 || Math.abs(i - at) >= every));
   all.forEach(({ key, value, note }, i) => {
-    const mine = key === chosen;
+    const isChosen = key === chosen;
     const left = place.left + i * step;
     const wide = Math.min(step * 0.72, 60);
     const box = { x: left + (step - wide) / 2, width: wide, y: y(value), height: Math.max(1, place.bottom - y(value)) };
-    const looks = { "text-anchor": "middle", class: mine ? "ss-mini-end" : "ss-mini-tick" };
+    const looks = { "text-anchor": "middle", class: isChosen ? "ss-mini-end" : "ss-mini-tick" };
     parts.push(
-      s("rect", { class: mine ? "ss-mini-col ss-mini-chosen" : "ss-mini-col", ...box }, s("title", {}, note)),
-      text(mine ? `▸${key}` : named(i) ? key : "", left + step / 2, place.bottom + place.font * 0.95, place, looks),
+      s("rect", { class: isChosen ? "ss-mini-col ss-mini-chosen" : "ss-mini-col", ...box }, s("title", {}, note)),
+      text(isChosen ? `▸${key}` : named(i) ? key : "", left + step / 2, place.bottom + place.font * 0.95, place, looks),
     );
   });
   if (across) {
-    const told = s("title", {}, format(across));
-    parts.push(s("line", { class: "ss-mini-level", x1: place.left, x2: place.right, y1: y(across), y2: y(across) }, told));
+    const tooltip = s("title", {}, format(across));
+    parts.push(s("line", { class: "ss-mini-level", x1: place.left, x2: place.right, y1: y(across), y2: y(across) }, tooltip));
   }
   return { parts, xs: null };
 }
 
-// -- what both have --
+// -- in all charts --
 
 function axes(place, values, y, format) {
   return values.flatMap((value) => [
@@ -232,8 +231,8 @@ function rounds(first, last, x, place) {
   return ticks.map((tick) => text(String(tick + 1), x(tick), place.bottom + place.font * 0.95, place, looks));
 }
 
-// The first of the titles, longest first, that is not cut.
-export function heading(titles, place) {
+// The longest of the titles that fits.
+function heading(titles, place) {
   const fits = (title) => textWidth(title, `600 ${place.font}px 'IBM Plex Sans'`) < place.width;
   const title = titles.find(fits) ?? titles[titles.length - 1];
   return text(title, place.width < 30 * place.font ? 0 : place.left, place.font * 0.7, place, { class: "ss-mini-title" });

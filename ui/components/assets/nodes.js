@@ -1,4 +1,4 @@
-// The nodes that draft for a run, below the lanes: a row for each, and when it would stop paying.
+// The nodes that draft for a run, below the lanes: a row for each, and up to which wire time it pays.
 
 import { h, setText, keyed, entries } from "./dom.js";
 import { fixed, ms, percent, plural, prose } from "./text.js";
@@ -21,13 +21,13 @@ export function createNodes(panel) {
     draw(value) {
       const nodes = entries(value.nodes);
       box.hidden = !nodes.length;
-      setText(words, nodes.length ? said(nodes.map(([, node]) => node)) : "");
+      setText(words, nodes.length ? summary(nodes.map(([, node]) => node)) : "");
       keyed(rows, cache, nodes, {
         key: ([key]) => key,
         make: () => h("tr", {}, HEAD.map((_, i) => (i ? h("td") : h("th", { scope: "row" })))),
         update: (row, [, node]) => {
           row.dataset.state = node.state;
-          cells(node).forEach((text, i) => setText(row.children[i], prose(text)));
+          cells(node, time, pays).forEach((text, i) => setText(row.children[i], prose(text)));
         },
       });
     },
@@ -35,7 +35,7 @@ export function createNodes(panel) {
 }
 
 // Which are missing now, else how many rounds had all drafts in time.
-function said(nodes) {
+function summary(nodes) {
   const missing = nodes.filter(({ state }) => state === "late" || state === "absent");
   if (missing.length) {
     const which = missing.map(({ node, state }) => `${node} (${STATES[state]})`).join(", ");
@@ -45,35 +45,32 @@ function said(nodes) {
   const sum = (count) => nodes.reduce((total, node) => total + count(node), 0);
   const ahead = sum((node) => node.ahead);
   const answered = sum((node) => node.in_time) + ahead;
-  const wanted = answered + sum((node) => node.late + node.absent);
-  if (!wanted) return `${plural(nodes.length, "node")}; none asked yet.`;
+  const requests = answered + sum((node) => node.late + node.absent);
+  if (!requests) return `${plural(nodes.length, "node")}; none asked yet.`;
   const early = ahead ? `, ${ahead} of them before the round began` : "";
-  return `${plural(nodes.length, "node")}; ${percent(answered / wanted)} of ${plural(wanted, "request")} answered in time${early}.`;
+  return `${plural(nodes.length, "node")}; ${percent(answered / requests)} of ${plural(requests, "request")} answered in time${early}.`;
 }
 
 const time = (value) => (value == null ? "" : ms(value));
 
-function even({ even: value }) {
-  if (value == null) return "";
-  return value > 0 ? `${ms(value)} (predicted)` : "none (predicted)";
+function pays(wire) {
+  if (wire == null) return "";
+  return wire > 0 ? `${ms(wire)} (predicted)` : "none (predicted)";
 }
 
-function cells(node) {
-  return [
-    node.node, node.ssms, STATES[node.state] ?? node.state, time(node.trip), time(node.wire), time(node.deadline),
-    String(node.in_time), String(node.ahead), String(node.late), String(node.absent), String(node.starts), even(node),
-  ];
+// A row's texts in the order of HEAD; `time` and `limit` show milliseconds.
+function cells(node, time, limit) {
+  const counts = [node.in_time, node.ahead, node.late, node.absent, node.starts].map(String);
+  const times = [node.trip, node.wire, node.deadline].map(time);
+  return [node.node, node.ssms, STATES[node.state] ?? node.state, ...times, ...counts, limit(node.even)];
 }
 
-// The same as a table of the panel's table form; null without nodes.
+// The same for the panel's table form; null without nodes.
 export function nodesTable(value) {
   const nodes = entries(value.nodes).map(([, node]) => node);
   if (!nodes.length) return null;
-  const cell = (own) => (own == null ? "" : fixed(own, 2));
-  const rows = nodes.map((node) => [
-    node.node, node.ssms, STATES[node.state] ?? node.state, cell(node.trip), cell(node.wire), cell(node.deadline),
-    node.in_time, node.ahead, node.late, node.absent, node.starts, cell(node.even),
-  ]);
+  const digits = (value) => (value == null ? "" : fixed(value, 2));
+  const rows = nodes.map((node) => cells(node, digits, digits));
   const head = HEAD.map((name, i) => ([3, 4, 5, 11].includes(i) ? `${name} (ms)` : name));
   return { caption: "Nodes", head, rows };
 }

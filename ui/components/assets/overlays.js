@@ -1,5 +1,5 @@
-// The charts of a comparison, a configuration each line or bar: how much faster, where the time
-// goes, accepted tokens per round, acceptance rate by position. Numbers, dashes and colours say who.
+// The charts of a comparison, a line or bar for each configuration: how much faster, where the time goes, accepted
+// tokens per round, acceptance rate by position. Numbers, dashes and colours identify configurations.
 
 import { h, s, entries } from "./dom.js";
 import { intervalBars, stackedBars } from "./hbars.js";
@@ -14,18 +14,18 @@ const config = (key) => (Number(key) + CONFIGS - 1) % CONFIGS;
 const paint = (key, one) => (one?.plain ? "var(--ss-ink)" : `var(--ss-config-${config(key)})`);
 
 export function mark(key, one) {
-  const made = h("span", { class: "ss-badge ss-compared-mark", "data-config": one?.plain ? null : config(key) }, number(key));
-  if (one?.plain) made.classList.add("ss-badge-llm");
-  return made;
+  const badge = h("span", { class: "ss-badge ss-compared-mark", "data-config": one?.plain ? null : config(key) }, number(key));
+  if (one?.plain) badge.classList.add("ss-badge-llm");
+  return badge;
 }
 
 export function create(panel) {
   return { ratios, portions: stages, rounds, rates }[panel.kind](panel);
 }
 
-// A chart with a key of who is who, its table form, and saving.
-// `ofRepeat`: it draws recorded runs of one repeat, some of which may have been deleted.
-function charted(panel, chart, { told, table, empty, ofRepeat = false }) {
+// A chart with its key, its table form, and saving. drawing(value) gives the chart's value, null where there is nothing
+// to draw. `ofRepeat`: it draws recorded runs of one repeat, some of which may have been deleted.
+function charted(panel, chart, { drawing, table, empty, ofRepeat = false }) {
   const none = h("p", { class: "ss-placeholder" }, empty);
   const key = h("div", { class: "ss-overlay-key" });
   panel.body.append(none, key, chart.node);
@@ -33,12 +33,12 @@ function charted(panel, chart, { told, table, empty, ofRepeat = false }) {
   return {
     restyle: chart.restyle,
     draw(value) {
-      const drawn = Object.keys(value.who ?? {}).length ? told(value) : null;
-      none.hidden = Boolean(drawn);
-      chart.draw(drawn);
-      key.replaceChildren(...(drawn?.keys ?? []));
-      const noted = ofRepeat && value.note ? ` ${value.note}` : "";
-      panel.say(`${drawn?.say ?? ""}${noted}`.trim());
+      const chartValue = Object.keys(value.who ?? {}).length ? drawing(value) : null;
+      none.hidden = Boolean(chartValue);
+      chart.draw(chartValue);
+      key.replaceChildren(...(chartValue?.keys ?? []));
+      const note = ofRepeat && value.note ? ` ${value.note}` : "";
+      panel.say(`${chartValue?.say ?? ""}${note}`.trim());
     },
     table: (value) => (value.who ? table(value) : null),
     exported: () => panel.body,
@@ -62,7 +62,7 @@ function sample(key, one) {
 function ratios(panel) {
   return charted(panel, intervalBars(panel), {
     empty: "Speed over plain decoding's, with its spread over the repeats.",
-    told(value) {
+    drawing(value) {
       const bars = names(value).filter(([key, one]) => !one.plain && value.ratios[key].value != null)
         .map(([key, one, name]) => ({ key: number(key), name, color: paint(key, one), spread: value.spreads[key], ...value.ratios[key] }));
       if (!bars.length) return null;
@@ -85,7 +85,7 @@ function ratios(panel) {
 function stages(panel) {
   return charted(panel, stackedBars(panel), {
     empty: "Milliseconds per new token of each stage.",
-    told(value) {
+    drawing(value) {
       const bars = names(value).filter(([key]) => value.stages[key]?.wall).map(([key, , name]) => {
         const parts = [...STAGES].filter(([stage]) => value.stages[key][stage] > 0)
           .map(([stage, name]) => ({ stage, name, value: value.stages[key][stage] }));
@@ -101,8 +101,8 @@ function stages(panel) {
     table: (value) => ({
       caption: panel.title, head: ["configuration", "all, ms a token", ...STAGES.values()],
       rows: names(value).map(([key, , name]) => {
-        const told = value.stages[key] ?? {};
-        return [name, fixed(told.wall, 2), ...[...STAGES.keys()].map((stage) => fixed(told[stage], 2))];
+        const times = value.stages[key] ?? {};
+        return [name, fixed(times.wall, 2), ...[...STAGES.keys()].map((stage) => fixed(times[stage], 2))];
       }),
     }),
   });
@@ -115,13 +115,13 @@ const MANY = 40;
 // Of many rounds the mean of a few: lines over each other stay readable.
 function smooth(points, width) {
   if (width < 2) return points;
-  const found = [];
+  const means = [];
   for (let i = 0; i < points.length; i += width) {
     const some = points.slice(i, i + width);
     const mean = (at) => some.reduce((sum, point) => sum + point[at], 0) / some.length;
-    found.push([Math.round(mean(0)), mean(1)]);
+    means.push([Math.round(mean(0)), mean(1)]);
   }
-  return found;
+  return means;
 }
 
 const pointsOf = (dict) => entries(dict).map(([at, y]) => [Number(at), y]);
@@ -135,7 +135,7 @@ function series(value, dicts, width = 1) {
 function rounds(panel) {
   return charted(panel, lineChart(panel, { select: () => {} }), {
     empty: "How many drafted tokens the LLM accepts in each round.", ofRepeat: true,
-    told(value) {
+    drawing(value) {
       const longest = Math.max(0, ...Object.values(value.rounds).map((dict) => Object.keys(dict).length));
       const width = Math.ceil(longest / MANY);
       const lines = series(value, value.rounds, width);
@@ -152,7 +152,7 @@ function rounds(panel) {
 function rates(panel) {
   return charted(panel, lineChart(panel, { select: () => {} }), {
     empty: "Share of rounds in which the token at each position was accepted.",
-    told(value) {
+    drawing(value) {
       const lines = series(value, value.rates);
       if (!lines.length) return null;
       return { series: lines, format: (y) => percent(y), title: ["Rounds that accepted the token at this position", "Rate by position"],

@@ -7,14 +7,14 @@ const MARK = "~";
 export function unpacker() {
   let parsed = new Map();
   return (value) => {
-    const seen = new Map();
+    const used = new Map();
     const read = (text) => {
       const object = parsed.get(text) ?? JSON.parse(text);
-      seen.set(text, object);
+      used.set(text, object);
       return object;
     };
     const plain = Object.fromEntries(Object.entries(value).map(([key, inner]) => [key, unpack(inner, read)]));
-    parsed = seen;
+    parsed = used;
     return plain;
   };
 }

@@ -1,22 +1,14 @@
-// Who is who: each drafter's colour and letter, from its slot. Colours are CSS variables.
+// Each drafter's colour and letter, from its slot. Colours are CSS variables.
 
 import { h, entries } from "./dom.js";
 
 const LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
 const SLOTS = 8;
 
-export function color(slot) {
-  return `var(--ss-slot-${slot % SLOTS})`;
-}
-
-export function letter(slot) {
-  return LETTERS[slot % LETTERS.length];
-}
-
 // [{key, name, slot, letter, color}] in drafter order.
 export function drafters(value) {
   return entries(value.drafters).map(([key, { name, slot }]) => ({
-    key, name, slot, letter: letter(slot), color: color(slot),
+    key, name, slot, letter: LETTERS[slot % LETTERS.length], color: `var(--ss-slot-${slot % SLOTS})`,
   }));
 }
 
@@ -33,11 +25,11 @@ export function llmBadge() {
   return h("span", { class: "ss-badge ss-badge-llm", title: "the LLM" }, "L");
 }
 
-// What a CSS colour is at this moment, as rgb(), for Plotly and for files.
+// The present rgb() of a CSS colour, for Plotly and for files.
 export function computed(element, css) {
   const probe = h("span", { style: `color:${css};display:none` });
   element.append(probe);
-  const found = getComputedStyle(probe).color;
+  const rgb = getComputedStyle(probe).color;
   probe.remove();
-  return found;
+  return rgb;
 }

@@ -13,7 +13,7 @@ export function createPanel(shell, kind, title, select) {
   const head = h("header", { class: "ss-head" }, heading, words, tools);
   const section = h("section", { class: `ss-panel ss-${kind}`, "aria-labelledby": heading.id }, head, body, table);
   shell.replaceChildren(section);
-  const panel = { kind, title, section, head, words, body, table, tools, select, picture: null, redraw: () => {} };
+  const panel = { kind, title, section, words, body, table, select, picture: null, redraw: () => {} };
 
   panel.say = (text) => setText(words, prose(text));
   panel.button = (label, name, action) => {
@@ -22,12 +22,10 @@ export function createPanel(shell, kind, title, select) {
     return button;
   };
   // The buttons all pictures share go last: the picture's own are added first.
-  panel.finishTools = ({ tableForm = false, saving = true } = {}) => {
+  panel.finishTools = ({ tableForm = false } = {}) => {
     if (tableForm) addTableToggle(panel);
-    if (saving) {
-      for (const format of ["svg", "png"]) {
-        panel.button(format.toUpperCase(), `Save “${title}” as ${format.toUpperCase()}`, () => saveAs(panel, format));
-      }
+    for (const format of ["svg", "png"]) {
+      panel.button(format.toUpperCase(), `Save “${title}” as ${format.toUpperCase()}`, () => saveAs(panel, format));
     }
   };
   panel.refresh = (value) => {
@@ -53,9 +51,9 @@ function addTableToggle(panel) {
 }
 
 // One table or several, null for none: {caption, head: [...], rows: [[cell or DOM node, ...]]}. Cells that did not
-// change stay as they are.
-function fillTables(box, told) {
-  const tables = [told].flat().filter(Boolean);
+// change are not touched.
+function fillTables(box, value) {
+  const tables = [value].flat().filter(Boolean);
   while (box.children.length > tables.length) box.lastElementChild.remove();
   tables.forEach((one, i) => fillTable(box.children[i] ?? box.appendChild(emptyTable()), one));
 }

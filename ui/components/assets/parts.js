@@ -18,14 +18,14 @@ export function createParts(panel) {
   return {
     node,
     draw(value) {
-      const found = entries(value.parts);
-      node.hidden = !found.length;
+      const parts = entries(value.parts);
+      node.hidden = !parts.length;
       setText(meant, `In each round the SSMs with the highest scores draft. An SSM's score: ${prose(value.score)}.`);
-      const told = JSON.stringify([value.run, value.parts ?? {}]);
-      if (body.ssShown === told) return;
-      body.ssShown = told;
-      const who = byKey(value);
-      body.replaceChildren(...found.map(([, part]) => row(part, who.get(part.d), panel)));
+      const signature = JSON.stringify([value.run, value.parts ?? {}]);
+      if (body.ssShown === signature) return;
+      body.ssShown = signature;
+      const drafters = byKey(value);
+      body.replaceChildren(...parts.map(([, part]) => row(part, drafters.get(part.d), panel)));
     },
   };
 }
@@ -39,9 +39,9 @@ function row({ text, from, to, why }, drafter, panel) {
 const span = (from, to) => (from === to ? String(from + 1) : `${from + 1}–${to + 1}`);
 
 export function partsTable(value) {
-  const found = entries(value.parts);
-  if (!found.length) return null;
-  const who = byKey(value);
-  const rows = found.map(([, { text, from, to, d, why }]) => [prose(text), span(from, to), plain(who.get(d).name, LONGEST), prose(why)]);
+  const parts = entries(value.parts);
+  if (!parts.length) return null;
+  const drafters = byKey(value);
+  const rows = parts.map(([, { text, from, to, d, why }]) => [prose(text), span(from, to), plain(drafters.get(d).name, LONGEST), prose(why)]);
   return { caption: "Which drafter served which part of the text", head: HEAD, rows };
 }

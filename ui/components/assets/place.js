@@ -6,9 +6,9 @@ const beside = (name) => new URL(name, import.meta.url).href;
 
 // The page's head links the styles; where it does not, or links them astray, they are linked here.
 export function ensureStyles(styles) {
-  const linked = new Set([...document.querySelectorAll("link[rel=stylesheet]")].map((link) => link.href));
+  const present = new Set([...document.querySelectorAll("link[rel=stylesheet]")].map((link) => link.href));
   for (const href of styles.map(beside)) {
-    if (!linked.has(href)) document.head.append(h("link", { rel: "stylesheet", href }));
+    if (!present.has(href)) document.head.append(h("link", { rel: "stylesheet", href }));
   }
 }
 

@@ -1,7 +1,7 @@
 // All points of a grid in a table that sorts by any column; a row's button chooses its point.
 
 import { h, entries, keyed, set, setText } from "./dom.js";
-import { keepChosen } from "./chosen.js";
+import { sharedPoint } from "./shared_choice.js";
 import { prose } from "./text.js";
 
 const GLYPHS = { best: "★", near: "≈", refused: "✕", "": "" };
@@ -15,9 +15,9 @@ export function create(panel) {
   const body = h("tbody");
   const table = h("table", { class: "ss-points" }, h("thead", {}, heads), body);
   const box = h("div", { class: "ss-scroll ss-points-box", tabindex: 0, role: "region", "aria-label": `${panel.title}: rows` }, table);
-  const asked = askedFor(panel);
-  const chosen = keepChosen(panel, () => {
-    asked.about(panel.value, chosen.of(panel.value));  // now: a table out of sight is drawn later
+  const request = pointRequest(panel);
+  const point = sharedPoint(panel, () => {
+    request(panel.value, point.of(panel.value));  // at once: a table out of sight is drawn later
     panel.redraw();
   });
   const state = { by: null, down: false, titles: "", rows: new Map() };
@@ -26,11 +26,11 @@ export function create(panel) {
   panel.say(PRESS);
   body.addEventListener("click", (event) => {
     const row = event.target.closest("tr");
-    if (row && Number(row.dataset.point) >= 0) chosen.choose(Number(row.dataset.point));
+    if (row && Number(row.dataset.point) >= 0) point.choose(Number(row.dataset.point));
   });
 
   function sortBy(column) {
-    // Figures begin with the largest: that is what is looked for.
+    // Figures are sorted with the largest first.
     if (state.by !== column) Object.assign(state, { by: column, down: Number(column) >= axes(panel.value) });
     else if (state.down === (Number(column) >= axes(panel.value))) state.down = !state.down;
     else state.by = null;
@@ -47,9 +47,9 @@ export function create(panel) {
       )));
     }
     for (const head of heads.querySelectorAll("[data-column]")) {
-      const mine = head.dataset.column === state.by;
+      const isSorted = head.dataset.column === state.by;
       set(head, "data-number", numeric.has(head.dataset.column));
-      set(head, "aria-sort", mine ? (state.down ? "descending" : "ascending") : null);
+      set(head, "aria-sort", isSorted ? (state.down ? "descending" : "ascending") : null);
     }
   }
   return {
@@ -62,32 +62,29 @@ export function create(panel) {
       drawHeads(value, numeric);
       panel.say([PRESS, value.spread && `Speeds and speed-ups are medians. Spread of the speed-up: ${value.spread}.`].filter(Boolean).join(" "));
       const columns = entries(value.heads).length;
-      const now = chosen.of(value);
+      const chosen = point.of(value);
       keyed(body, state.rows, rows, {
         key: (row) => `${value.study}/${columns}/${row.point}`,
         make: (row) => emptyRow(row, columns),
-        update: (node, row) => fillRow(node, row, now, numeric),
+        update: (node, row) => fillRow(node, row, chosen, numeric),
       });
-      asked.about(value, now);
+      request(value, chosen);
     },
-    table: () => null,
     caption: (value) => value.words ?? "",
     exported: () => (box.hidden ? note : box),
   };
 }
 
-// The page shows the runs of the chosen point: the server is asked for them whenever its row is
-// another, as more of it is measured.
-function askedFor(panel) {
+// The page shows the runs of the chosen point: they are requested whenever its row has changed, as more of it is
+// measured.
+function pointRequest(panel) {
   let last = "";
-  return {
-    about(value, point) {
-      const row = entries(value.rows).find(([, { point: one }]) => one === point)?.[1];
-      const now = JSON.stringify([value.study, row]);
-      if (!row || now === last) return;
-      last = now;
-      panel.tell({ study: value.study, point, press: performance.now() });
-    },
+  return (value, point) => {
+    const row = entries(value.rows).find(([, { point: one }]) => one === point)?.[1];
+    const signature = JSON.stringify([value.study, row]);
+    if (!row || signature === last) return;
+    last = signature;
+    panel.tell({ study: value.study, point, press: performance.now() });
   };
 }
 
@@ -104,7 +101,7 @@ function sorted(rows, { by, down }) {
   const sign = down ? -1 : 1;
   const cell = (row) => row.cells[by] ?? { t: "" };
   const refused = ({ mark }) => Number(mark === "refused");
-  // What cannot run stands last, and before it what has no number, whichever way.
+  // In both directions points that cannot run are last, and cells without a number before them.
   return [...rows].sort((a, b) => {
     if (refused(a) !== refused(b)) return refused(a) - refused(b);
     const [left, right] = [cell(a), cell(b)];
@@ -114,7 +111,7 @@ function sorted(rows, { by, down }) {
   });
 }
 
-// A point that cannot run says why in the place of its figures.
+// A point that cannot run has the reason in place of its figures.
 function emptyRow(row, columns) {
   const refused = row.mark === "refused";
   const name = refused ? MEANINGS.refused : Object.values(row.cells).map(({ t }) => t)[0];
@@ -129,15 +126,15 @@ function emptyRow(row, columns) {
 
 function fillRow(node, row, chosen, numeric) {
   const [head, ...cells] = node.children;
-  const mine = row.point >= 0 && row.point === chosen;
-  set(node, "aria-current", mine ? "true" : null);
+  const isChosen = row.point >= 0 && row.point === chosen;
+  set(node, "aria-current", isChosen ? "true" : null);
   const [mark, button] = head.children;
   setText(mark, GLYPHS[row.mark]);
   set(mark, "title", MEANINGS[row.mark] || null);
   if (row.point >= 0) {
-    const told = cells.slice(0, -FIGURES).map((_, i) => row.cells[i].t).join(", ");
-    set(button, "aria-label", prose(`Show ${told}${row.mark ? `, ${MEANINGS[row.mark]}` : ""}`));
-    set(button, "aria-pressed", String(mine));
+    const values = cells.slice(0, -FIGURES).map((_, i) => row.cells[i].t).join(", ");
+    set(button, "aria-label", prose(`Show ${values}${row.mark ? `, ${MEANINGS[row.mark]}` : ""}`));
+    set(button, "aria-pressed", String(isChosen));
   }
   cells.forEach((cell, i) => {
     setText(cell, prose(row.cells[i].t));

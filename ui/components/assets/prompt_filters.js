@@ -40,7 +40,7 @@ export function createFilters(changed) {
   };
 }
 
-// Not seen where there is nothing to choose. What is wanted stays so while it is not there yet.
+// Hidden where there is nothing to choose. A chosen name stays chosen while it is missing from the choices.
 function createMenu(words, changed) {
   const select = h("select", { "aria-label": words, onchange: () => { wanted = select.value; changed(); } });
   const label = h("label", {}, h("span", {}, words), select);

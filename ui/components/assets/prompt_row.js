@@ -22,7 +22,7 @@ export function lineOf(panel, columns, row) {
   return h("tr", {}, columns.map((column) => column.cell?.(row, panel) ?? h("td", { "data-number": true }, column.show(row))));
 }
 
-// Of what is left of a group: its name, and the mean of each figure that is meant to have one.
+// The heading of a group's filtered rows: its name, and the means of the figures in MEANS.
 export function groupLine(columns, name, rows, alike) {
   const means = alike && rows.length > 1;
   if (!means) return h("tr", { class: "ss-group" }, h("th", { scope: "rowgroup", colspan: columns.length }, prose(name)));
@@ -34,8 +34,8 @@ export function groupLine(columns, name, rows, alike) {
 }
 
 function meanCell(key, rows) {
-  const known = rows.map((row) => row[key]).filter((value) => value != null);
-  const mean = known.length ? known.reduce((sum, value) => sum + value, 0) / known.length : null;
+  const measured = rows.map((row) => row[key]).filter((value) => value != null);
+  const mean = measured.length ? measured.reduce((sum, value) => sum + value, 0) / measured.length : null;
   return { mean: fixed(mean, 2), rate: percent(mean), speed: fixed(mean, 1), ratio: times(mean) }[key];
 }
 

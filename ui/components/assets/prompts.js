@@ -1,5 +1,5 @@
-// Acceptance prompt by prompt: a row for each prompt under each settings. What is shown is filtered,
-// grouped and sorted here; a prompt's button opens its latest run.
+// Acceptance prompt by prompt: a row for each prompt with each settings, filtered, grouped and sorted here. A prompt's
+// button opens its latest run.
 
 import { h, entries, set } from "./dom.js";
 import { COLUMNS, groupLine, lineOf } from "./prompt_row.js";
@@ -15,10 +15,10 @@ export function create(panel) {
   const filters = createFilters(() => panel.redraw());
   const sort = { by: "", down: true };
   panel.body.append(filters.bar, note, box);
-  panel.finishTools({});
+  panel.finishTools();
 
   function sortBy({ key, number }) {
-    // Figures begin with the largest: that is what is looked for.
+    // Figures are sorted with the largest first.
     if (sort.by !== key) Object.assign(sort, { by: key, down: Boolean(number) || key === "positions" });
     else sort.down = !sort.down;
     panel.redraw();
@@ -29,7 +29,7 @@ export function create(panel) {
       const all = entries(value.rows).map(([, row]) => row);
       filters.offer(value, all);
       const rows = all.filter(filters.lets);
-      panel.say(all.length ? `${told(rows, all)} ${value.words ?? ""}` : "");
+      panel.say(all.length ? `${summary(rows, all)} ${value.words ?? ""}` : "");
       note.textContent = all.length ? "No row matches these filters." : (value.empty ?? "Nothing measured yet.");
       note.hidden = rows.length > 0;
       box.hidden = !rows.length;
@@ -41,7 +41,7 @@ export function create(panel) {
   };
 }
 
-function told(rows, all) {
+function summary(rows, all) {
   const prompts = count(rows, "id");
   const words = rows.length === prompts ? plural(prompts, "prompt") : `${plural(rows.length, "row")} of ${plural(prompts, "prompt")}`;
   const [first] = rows;
@@ -50,9 +50,9 @@ function told(rows, all) {
 }
 
 function parts(panel, rows, sort, by, sortBy) {
-  // Told once: in a column where they differ, above the rows where these are grouped by them.
-  const told = by !== "settings" && count(rows, "settings") > 1;
-  const columns = COLUMNS.filter(({ key }) => key !== "settings" || told);
+  // Settings are a column where they differ, unless they are the headings of groups.
+  const withSettings = by !== "settings" && count(rows, "settings") > 1;
+  const columns = COLUMNS.filter(({ key }) => key !== "settings" || withSettings);
   const groups = grouped(rows, by, sort);
   const named = groups.length > 1 || groups.some(({ name }) => name && name !== NO_DOMAIN);
   const caption = h("caption", { class: "ss-prompts-caption" }, `${panel.title}, ${plural(rows.length, "row")}`);
@@ -65,8 +65,8 @@ function parts(panel, rows, sort, by, sortBy) {
 
 const count = (rows, key) => new Set(rows.map((row) => row[key])).size;
 
-// Means are of one kind of settings and each prompt once. Groups stand as their first rows do in what is sorted;
-// unsorted, what is of no domain stands last.
+// A group has means if all its rows have the same settings. Groups are in the order of their first rows; unsorted, the
+// group without a domain is last.
 function grouped(rows, by, sort) {
   const nameOf = {
     domain: (row) => row.domain || NO_DOMAIN,
@@ -90,7 +90,7 @@ function sorted(rows, { by, down }) {
   const sign = down ? -1 : 1;
   const of = (row) => (by === "positions" ? (row.positions[0] ?? null) : row[by]);
   const nothing = (value) => value === null || value === undefined || value === "";
-  // What was not measured stands last, whichever way.
+  // In both directions rows without a measurement are last.
   return [...rows].sort((a, b) => {
     const [left, right] = [of(a), of(b)];
     if (nothing(left) || nothing(right)) return nothing(left) - nothing(right);
@@ -100,14 +100,14 @@ function sorted(rows, { by, down }) {
 
 function head(columns, sort, sortBy) {
   const heads = columns.map((column) => {
-    const mine = sort.by === column.key;
-    const glyph = mine ? (sort.down ? " ▼" : " ▲") : "";
+    const isSorted = sort.by === column.key;
+    const glyph = isSorted ? (sort.down ? " ▼" : " ▲") : "";
     const button = h("button", {
       type: "button", class: "ss-prompts-sort", title: column.means, "data-focus": `sort-${column.key}`, onclick: () => sortBy(column),
     }, prose(column.title) + glyph);
-    const made = h("th", { scope: "col", "data-number": Boolean(column.number) }, button);
-    set(made, "aria-sort", mine ? (sort.down ? "descending" : "ascending") : "none");
-    return made;
+    const cell = h("th", { scope: "col", "data-number": Boolean(column.number) }, button);
+    set(cell, "aria-sort", isSorted ? (sort.down ? "descending" : "ascending") : "none");
+    return cell;
   });
   return h("thead", {}, h("tr", {}, heads));
 }

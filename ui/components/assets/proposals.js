@@ -33,16 +33,16 @@ function draw(value, view) {
   const all = drafters(value);
   const drafted = all.filter((drafter) => Object.keys(value.rows?.[drafter.key] ?? {}).length);
   const deepest = Math.max(0, ...all.flatMap((d) => entries(value.rows?.[d.key]).map(([, token]) => token.depth)));
-  const known = value.round != null && value.round >= 0;
-  set(panel.section, "data-empty", !known);
-  empty.hidden = known;
-  grid.hidden = !known;
-  panel.say([value.helped, sentence(value, drafted, known)].filter(Boolean).join(" "));
+  const hasRound = value.round != null && value.round >= 0;
+  set(panel.section, "data-empty", !hasRound);
+  empty.hidden = hasRound;
+  grid.hidden = !hasRound;
+  panel.say([value.helped, sentence(value, drafted, hasRound)].filter(Boolean).join(" "));
   const columns = ["drafter", ...Array.from({ length: deepest }, (_, i) => `depth ${i + 1}`)];
   keyed(head, heads, columns, {
     key: (name) => name, make: (name) => h("th", { scope: "col" }, name),
   });
-  keyed(body, rows, known ? all : [], {
+  keyed(body, rows, hasRound ? all : [], {
     key: (drafter) => `${drafter.key}|${drafter.slot}|${drafter.name}`,
     make: makeRow,
     update: (row, drafter) => updateRow(row, drafter, value, deepest),
@@ -90,9 +90,9 @@ function makeRow(drafter) {
   const meaning = "weight of this drafter in this round, and after it";
   const weight = h("span", { class: "ss-weight", title: meaning }, track, number);
   bar.style.background = drafter.color;
-  const who = h("span", { class: "ss-who" }, badge(drafter), h("span", {}, drafter.name));
+  const name = h("span", { class: "ss-who" }, badge(drafter), h("span", {}, drafter.name));
   const why = h("span", { class: "ss-no-node" });
-  const row = h("tr", {}, h("th", { scope: "row" }, who, won, weight, why));
+  const row = h("tr", {}, h("th", { scope: "row" }, name, won, weight, why));
   row.ssCells = [];
   row.ssWeight = { bar, number, weight, won };
   row.ssWhy = why;
@@ -134,7 +134,7 @@ function makeChip() {
   return chip;
 }
 
-// Whether all SSMs that drafted stand behind the token: then its weight says nothing.
+// Whether all SSMs that drafted proposed the token: then its weight says nothing.
 function agreed(token, value) {
   const drafted = entries(value.weights).filter(([key]) => entries(value.rows?.[key]).length);
   return drafted.length > 1 && Math.abs(token.mass - drafted.reduce((sum, [, weight]) => sum + weight, 0)) < 1e-3;
@@ -169,14 +169,14 @@ function fateOf(token, value) {
   return "In the tree, not accepted";
 }
 
-// What is taken by its rank or score is not drawn: there every q is 1 and says nothing.
+// Tokens that are taken by rank or score are not drawn: every q is 1 and says nothing.
 const wasDrawn = (row) => Object.values(row ?? {}).some(({ q }) => q != null && q !== 1);
 
 function chipCard(token, drafter, value) {
   if (!token) return null;
   const fate = fateOf(token, value);
-  const drawn = wasDrawn(value.rows?.[drafter.key]) ? [["drawn with", prob(token.q)]] : [];
-  const rows = [["score", prob(token.score)], ...drawn, ["rank among siblings", String((token.rank ?? 0) + 1)]];
+  const drawnWith = wasDrawn(value.rows?.[drafter.key]) ? [["drawn with", prob(token.q)]] : [];
+  const rows = [["score", prob(token.score)], ...drawnWith, ["rank among siblings", String((token.rank ?? 0) + 1)]];
   if (token.mass != null && weighs(value)) rows.push([value.words.proposal_mass, prob3(token.mass)]);
   return card(tokenText(token.t, 80), [h("span", {}, badge(drafter), ` ${drafter.name}`), fate], rows);
 }

@@ -5,7 +5,7 @@ import { fixed, prose } from "./text.js";
 
 const HEAD = ["SSMs that draft", "LLM passes", "tokens / pass", "regret"];
 
-// A sentence and a row for each choice, once it was asked.
+// A sentence and a row for each choice, once Regret was clicked.
 export function createRegret() {
   const words = h("p", { class: "ss-regret-said" });
   const head = h("tr", {}, HEAD.map((name) => h("th", { scope: "col" }, name)));
@@ -14,18 +14,18 @@ export function createRegret() {
   const node = h("div", { class: "ss-regret", hidden: true, "aria-live": "polite" }, words, h("div", { class: "ss-scroll", tabindex: 0, role: "region", "aria-label": "Regret" }, rows));
   return {
     node,
-    draw({ sentence, rows: found }) {
+    draw({ sentence, rows: choices }) {
       node.hidden = !sentence;
       setText(words, prose(sentence ?? ""));
-      const told = JSON.stringify(found ?? {});
-      if (body.ssShown === told) return;
-      body.ssShown = told;
-      body.replaceChildren(...regretRows(found).map(([label, ...cells]) => h("tr", {}, h("th", { scope: "row" }, label), cells.map((cell) => h("td", {}, cell)))));
+      const signature = JSON.stringify(choices ?? {});
+      if (body.ssShown === signature) return;
+      body.ssShown = signature;
+      body.replaceChildren(...regretRows(choices).map(([label, ...cells]) => h("tr", {}, h("th", { scope: "row" }, label), cells.map((cell) => h("td", {}, cell)))));
     },
   };
 }
 
-const regretRows = (found) => entries(found).map(([, row]) => [prose(row.drafters), String(row.passes), fixed(row.tokens, 2), row.regret ?? "–"]);
+const regretRows = (choices) => entries(choices).map(([, row]) => [prose(row.drafters), String(row.passes), fixed(row.tokens, 2), row.regret ?? "–"]);
 
 export function regretTable({ regret }) {
   if (!regret?.sentence) return null;

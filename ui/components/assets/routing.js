@@ -163,7 +163,7 @@ function scoreLabel({ cells: all }, row, value, layout) {
   return text(cell ? scoreText(cell.s) : "", layout.right + 0.5 * layout.font, layout.y(row), layout, { class: "ss-mini-tick" });
 }
 
-export const scoreText = (score) => fixed(score, score >= 100 ? 0 : score >= 10 ? 1 : 2);
+const scoreText = (score) => fixed(score, score >= 100 ? 0 : score >= 10 ? 1 : 2);
 
 // Other SSMs draft than in the round before: a mark above the column and, with `hasLine`, a line down
 // its left side.

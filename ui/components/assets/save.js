@@ -19,8 +19,8 @@ function captionOf(panel) {
   return panel.value ? (panel.picture.caption?.(panel.value) ?? panel.words.textContent) : "";
 }
 
-// A file is for paper and slides: always in the light colours, what scrolls spread out, the picture
-// also where its table stands. All within one task, so nobody sees it: no frame is drawn.
+// A file is for paper and slides: always in the light colours, without scrolling, the picture even if its table is
+// shown. All within one task, so that no frame shows it.
 function onPaper(panel, read) {
   const { section, body, table } = panel;
   const dark = [document.documentElement, document.body].filter((node) => node.classList.contains("dark"));

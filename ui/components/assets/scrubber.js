@@ -12,18 +12,18 @@ const SPEEDS = [
   ["full", "full speed"], ["0.5", "0.5 rounds / s"], ["1", "1 round / s"], ["2", "2 rounds / s"], ["5", "5 rounds / s"],
   ["20", "20 rounds / s"], ["step", "step by step"],
 ];
-// These play on for a while; the others are answered at once.
+// These start a stream of frames; the others are answered at once.
 const PLAYS = new Set(["play", "rewind", "pace"]);
 
 export function create(panel) {
   const page = panel.section.closest("[id$=-scrubber]")?.id.replace(/-scrubber$/, "") ?? "";
-  const tell = (told) => (PLAYS.has(told.do) ? panel.trigger("submit", told) : panel.tell(told));
-  const state = { value: {}, columns: new Map(), page };
+  const send = (move) => (PLAYS.has(move.do) ? panel.trigger("submit", move) : panel.tell(move));
+  const state = { value: {}, columns: new Map() };
   const buttons = new Map(BUTTONS.map(([name, sign, words]) => [name, h(
-    "button", { type: "button", class: "ss-play", id: `${page}-${name}`, title: words, "aria-label": words, onclick: () => tell({ do: act(name, state) }) }, sign,
+    "button", { type: "button", class: "ss-play", id: `${page}-${name}`, title: words, "aria-label": words, onclick: () => send({ do: act(name, state) }) }, sign,
   )]));
   const speed = h(
-    "select", { class: "ss-speed", id: `${page}-speed`, title: "Playback speed", "aria-label": "Playback speed", onchange: () => tell(paceOf(speed.value)) },
+    "select", { class: "ss-speed", id: `${page}-speed`, title: "Playback speed", "aria-label": "Playback speed", onchange: () => send(paceOf(speed.value)) },
     SPEEDS.map(([name, words]) => h("option", { value: name }, words)),
   );
   const at = h("span", { class: "ss-at" });
@@ -47,7 +47,7 @@ export function create(panel) {
 }
 
 const act = (name, { value }) => (name === "play" && value.moving ? "pause" : name);
-const paceOf = (chosen) => (Number(chosen) ? { do: "pace", mode: "slow", rate: Number(chosen) } : { do: "pace", mode: chosen });
+const paceOf = (speed) => (Number(speed) ? { do: "pace", mode: "slow", rate: Number(speed) } : { do: "pace", mode: speed });
 
 function updateColumn(node, { a, s }, top, selected) {
   set(node, "aria-current", selected ? "true" : null);
@@ -61,20 +61,20 @@ function updateColumn(node, { a, s }, top, selected) {
 }
 
 function drawPlace(value, { columns, at, buttons, speed, rounds }) {
-  const known = Math.max(rounds.length, value.known ?? 0);
-  const here = (value.sel ?? -1) + 1;
-  setText(at, known ? `Round ${here} of ${known}` : "No run yet");
-  for (const [name, number] of [["aria-valuemin", Math.min(1, known)], ["aria-valuemax", known], ["aria-valuenow", here]]) set(columns, name, String(number));
-  set(columns, "aria-valuetext", known ? `Round ${here} of ${known}, ${value.stage || "not begun"}` : "no run yet");
+  const total = Math.max(rounds.length, value.known ?? 0);
+  const current = (value.sel ?? -1) + 1;
+  setText(at, total ? `Round ${current} of ${total}` : "No run yet");
+  for (const [name, number] of [["aria-valuemin", Math.min(1, total)], ["aria-valuemax", total], ["aria-valuenow", current]]) set(columns, name, String(number));
+  set(columns, "aria-valuetext", total ? `Round ${current} of ${total}, ${value.stage || "not begun"}` : "no run yet");
   const play = buttons.get("play");
   setText(play, value.moving ? "❚❚" : "▶");
   set(play, "title", value.moving ? "Pause" : "Play");
   set(play, "aria-label", value.moving ? "Pause" : "Play");
-  for (const button of buttons.values()) button.disabled = !known;
-  const chosen = value.mode === "slow" ? String(value.rate) : value.mode ?? "full";
-  if (document.activeElement !== speed || speed.dataset.told !== chosen) {
-    speed.dataset.told = chosen;
-    speed.value = SPEEDS.some(([name]) => name === chosen) ? chosen : "2";
+  for (const button of buttons.values()) button.disabled = !total;
+  const speedName = value.mode === "slow" ? String(value.rate) : value.mode ?? "full";
+  if (document.activeElement !== speed || speed.dataset.told !== speedName) {
+    speed.dataset.told = speedName;
+    speed.value = SPEEDS.some(([name]) => name === speedName) ? speedName : "2";
   }
 }
 

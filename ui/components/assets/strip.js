@@ -1,5 +1,5 @@
-// The text, token by token. Stripes under a token: one lane a drafter that proposed it. Shape: what
-// kind of token it is. Only new tokens are added; what stands already is never rebuilt.
+// The text, token by token. Stripes under a token: a lane for each drafter that proposed it. Shape: the kind of token.
+// Only new tokens are added; the others are never rebuilt.
 
 import { h, set, setText, keyed, entries } from "./dom.js";
 import { byKey, badge, llmBadge } from "./palette.js";
@@ -28,7 +28,7 @@ export function create(panel) {
   set(button, "aria-pressed", "false");
   panel.finishTools({ tableForm: true });
   listen(flow, panel, state);
-  // Whoever scrolls up stays there; at the end one stays at the end.
+  // At its end the text follows what is written; after scrolling up it stays where it is.
   scroll.addEventListener("scroll", () => {
     state.atEnd = nearEnd(scroll);
   }, { passive: true });
@@ -63,9 +63,9 @@ const SHAPES = [
 
 // What colours and shapes mean, in one line.
 function legendLine() {
-  const who = h("span", { class: "ss-legend-who" });
+  const drafterNames = h("span", { class: "ss-legend-who" });
   const shapes = SHAPES.map(([kind, words]) => h("span", { class: "ss-legend-item" }, h("span", { class: `ss-k-${kind} ss-sample`, "aria-hidden": "true" }, "ab"), words));
-  const node = h("p", { class: "ss-legend" }, who, shapes);
+  const node = h("p", { class: "ss-legend" }, drafterNames, shapes);
   let shown = "";
   return {
     node,
@@ -73,12 +73,12 @@ function legendLine() {
       const names = [...all.values()].map((drafter) => drafter.name).join("|");
       if (names === shown) return;
       shown = names;
-      who.replaceChildren(...[...all.values()].map((drafter) => h("span", { class: "ss-legend-item" }, badge(drafter), drafter.name)));
+      drafterNames.replaceChildren(...[...all.values()].map((drafter) => h("span", { class: "ss-legend-item" }, badge(drafter), drafter.name)));
     },
   };
 }
 
-// A new one where the text has grown: one that moved would be a shift of the layout.
+// A new caret where the text has grown: moving the old one would count as a layout shift.
 function placeCaret(text, writing, at = "") {
   const caret = text.querySelector(":scope > .ss-caret");
   if (writing && caret?.dataset.at === at) return;
@@ -91,7 +91,7 @@ const nearEnd = (scroll) => scroll.scrollHeight - scroll.scrollTop - scroll.clie
 function settle(scroll, state) {
   if (state.reveal && (state.value?.done || !state.atEnd)) {
     reveal(scroll, state.reveal);
-    // A round that was in sight already scrolls nothing: no event tells that this is not the end.
+    // A round that was in sight already scrolls nothing, so that no scroll event updates `atEnd`.
     state.atEnd = nearEnd(scroll);
   } else if (state.atEnd) scroll.scrollTop = scroll.scrollHeight;
   state.reveal = null;
@@ -106,18 +106,18 @@ function reset(value, { state, flow, text }) {
   text.style.setProperty("--ss-lanes", Math.max(1, Object.keys(value.drafters ?? {}).length));
 }
 
-// Of the first letter that has one: "rtl" or "ltr"; empty without letters.
+// Writing direction of the first letter, "rtl" or "ltr"; empty without letters.
 function direction(text) {
   const letter = text.match(/\p{L}/u)?.[0] ?? "";
   return letter && (/[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/.test(letter) ? "rtl" : "ltr");
 }
 
-function drawSurroundings(value, { prompt, around, old, text, panel, state }) {
+function drawSurroundings(value, { prompt, around, old, text, panel }) {
   const full = value.prompt ?? "";
   for (const span of around) setText(span, prose(value.template?.[span.dataset.side] ?? ""));
   setText(prompt, prose(full.length > PROMPT_SHOWN ? `… ${full.slice(-PROMPT_SHOWN)}` : full));
   setText(old, entries(value.old).map(([, chunk]) => chunk).join(""));
-  // What is written in the other direction is a paragraph of its own, else its full stop would be at the line's start.
+  // A text in the other direction is a paragraph of its own, else its full stop would be at the line's start.
   const written = old.textContent || entries(value.tokens).map(([, token]) => token.t).join("");
   const [asks, writes] = [direction(full.split("\n").at(-1)), direction(written)];
   set(text, "data-turned", Boolean(asks && writes && asks !== writes));
@@ -126,18 +126,17 @@ function drawSurroundings(value, { prompt, around, old, text, panel, state }) {
   panel.say(empty ? "The text will appear here, coloured by who drafted it." : value.said || "Click a token to see its round everywhere.");
   set(panel.section, "data-routed", Boolean(value.said));
   set(panel.section, "data-empty", empty && count === 0);
-  state.empty = empty;
 }
 
 // Tokens in order, gathered by round: [{round, tokens: [[index, token], ...]}].
 function groups(tokens) {
-  const found = [];
+  const byRound = [];
   for (const [index, token] of entries(tokens)) {
-    const tail = found.at(-1);
+    const tail = byRound.at(-1);
     if (tail && tail.round === String(token.r)) tail.tokens.push([index, token]);
-    else found.push({ round: String(token.r), tokens: [[index, token]] });
+    else byRound.push({ round: String(token.r), tokens: [[index, token]] });
   }
-  return found;
+  return byRound;
 }
 
 function updateRound(node, group, state) {
@@ -147,13 +146,13 @@ function updateRound(node, group, state) {
     make: ([index]) => h("span", { class: "ss-tok", "data-i": index }),
     update: (token, [, values]) => updateToken(token, values, state),
   });
-  // A round of half a character or of white space has no text to be called by.
+  // A round of half a character or of white space has no text for a label.
   set(node, "aria-label", node.textContent.trim() ? null : roundName(group.round));
   set(node, "data-noted", Boolean(state.value.notes?.[group.round]));
 }
 
-// A round that was chosen is shown; one that is followed while the text grows moves nobody. With a
-// slow engine it comes in an update of its own, after its text.
+// A chosen round is scrolled into sight; the newest one, which is selected while the text grows, is not. With a slow
+// engine its selection comes in an update of its own, after its text.
 function mark(flow, state, { sel, done, pinned, whole }) {
   const later = pinned ? sel + (whole ? 1 : 0) : -1;
   const name = sel == null || sel < 0 ? null : String(sel);
@@ -165,8 +164,8 @@ function mark(flow, state, { sel, done, pinned, whole }) {
     set(node, "data-later", later >= 0 && Number(round) >= later);
     if (node.tabIndex !== -1) node.tabIndex = -1;
   }
-  const chosen = state.rounds.get(name) ?? flow.firstElementChild;
-  if (chosen) chosen.tabIndex = 0;
+  const focusable = state.rounds.get(name) ?? flow.firstElementChild;
+  if (focusable) focusable.tabIndex = 0;
   const followed = !done && (grown || name === newest);
   if (name !== state.sel && !followed) state.reveal = state.rounds.get(name);
   state.sel = name;
@@ -209,7 +208,7 @@ function tokenCard(token, index, all, note) {
   for (const drafter of by) rows.push([[badge(drafter), ` ${drafter.name}`], prob(token.s?.[drafter.key])]);
   if (note) rows.push(["noted", prose(note)]);
   rows.push(["round", String(token.r + 1)], ["token", `${index + 1}${token.id == null ? "" : `, id ${token.id}`}`]);
-  return card(tokenText(token.tok ?? token.t, 60), [line], rows.map(([name, value]) => [name, value]));
+  return card(tokenText(token.tok ?? token.t, 60), [line], rows);
 }
 
 function tokenTable(value) {

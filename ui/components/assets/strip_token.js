@@ -26,14 +26,14 @@ export function updateToken(node, token, state) {
   writeText(node, state.marks);
 }
 
-// One stripe a proposing drafter, in that drafter's own lane: position says who, colour says it again.
+// A stripe for each drafter that proposed the token, in the drafter's own lane and colour.
 function stripes(node, lanes, all) {
   const order = [...all.keys()];
   node.dataset.lanes = lanes.map((drafter) => `${order.indexOf(drafter.key)}:${drafter.slot}`).join(" ");
   node.style.backgroundImage = lanes.map((d) => `linear-gradient(${d.color},${d.color})`).join(",");
   node.style.backgroundPosition = lanes
     .map((d) => `0 calc(100% - (var(--ss-lanes) - 1 - ${order.indexOf(d.key)}) * var(--ss-lane))`).join(",");
-  // One proposer: its tint. Several: a neutral one, the stripes say who.
+  // One drafter: its tint. Several: a neutral one, since the stripes tell them apart.
   node.style.setProperty("--ss-tint", lanes.length === 1 ? lanes[0].color : "var(--ss-muted)");
 }
 
@@ -42,9 +42,9 @@ export function writeText(node, marks) {
   node.classList.toggle("ss-blank", node.ssText === "");
   // Its frame would go on in the next line, around nothing.
   node.classList.toggle("ss-line-end", node.ssText === "\n");
-  // A line end is a token like any other: unmarked it would be a gap that nobody can point at.
-  const wanted = marks ? () => true : (char) => isControl(char) || char === "\n";
-  const parts = runs(node.ssText, wanted).map((run) =>
+  // A line end is a token like any other: without a mark it would be a gap without a target for the pointer.
+  const replaced = marks ? () => true : (char) => isControl(char) || char === "\n";
+  const parts = runs(node.ssText, replaced).map((run) =>
     run.glyph ? h("span", { class: "ss-mark", "data-glyph": run.glyph }, run.text) : run.text);
   node.replaceChildren(...parts);
 }

@@ -2,12 +2,11 @@
 // from dot to dot, Enter chooses.
 
 import { h, s, entries, set } from "./dom.js";
-import { format, spoken, tipOf } from "./grid_words.js";
+import { GLYPHS, format, spoken, tipOf } from "./grid_words.js";
 import { scaleOf, sizeOf, textWidth } from "./measure.js";
 import { attach } from "./tip.js";
 import { prose } from "./text.js";
 
-const GLYPHS = { best: "★", near: "≈" };
 const TICKS = 4;
 const STEPS = [1, 2, 2.5, 5, 10];
 
@@ -95,14 +94,14 @@ function parts(state, size) {
 // From the lowest to the highest that is to be seen, with some room; not from 0, which would hide
 // what differs.
 function heights(cells, base, { top, bottom }) {
-  const seen = [...cells.flatMap(({ value, low, high }) => [value, low ?? value, high ?? value]), base].filter((one) => one != null);
-  const [least, most] = [Math.min(...seen), Math.max(...seen)];
+  const values = [...cells.flatMap(({ value, low, high }) => [value, low ?? value, high ?? value]), base].filter((one) => one != null);
+  const [least, most] = [Math.min(...values), Math.max(...values)];
   const rim = (most - least || Math.abs(most) || 1) * 0.1;
   const [from, to] = [least - rim, most + rim];
   return { from, to, at: (number) => bottom - ((number - from) / (to - from)) * (bottom - top) };
 }
 
-// Round numbers, a few; small steps are told with as many digits as they need.
+// A few round numbers, with as many digits as their steps need.
 function grid(y, { unit }, { left, right, font }) {
   const rough = (y.to - y.from) / TICKS;
   const power = 10 ** Math.floor(Math.log10(rough));

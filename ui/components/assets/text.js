@@ -13,7 +13,7 @@ const NAMED = {
 // Joiners belong inside words of many scripts: as running text they are left alone.
 const SPACES = new Set([" ", "\n", "\t", "\u00a0", "\u200c", "\u200d"]);
 
-export function glyph(char) {
+function glyph(char) {
   if (char in NAMED) return NAMED[char];
   const code = char.codePointAt(0);
   if (code < 0x20) return String.fromCodePoint(0x2400 + code);
@@ -66,8 +66,8 @@ export function fillTspans(node, text, limit) {
 
 const nothing = "–";
 
-// A number with so many digits, as Python writes it: what lies in the middle goes to the even digit. One figure
-// must not be two, in a sentence of the server's and in a picture.
+// A number with `digits` decimals, rounded half to even as Python does, so that a figure is the same in the server's
+// sentences and in a picture.
 const BEHIND = 25;  // so far behind it no double near such a middle differs from it
 const MIDDLE = "5".padEnd(BEHIND, "0");
 export function rounded(value, digits) {

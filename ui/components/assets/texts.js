@@ -29,14 +29,14 @@ export function create(panel) {
   };
 }
 
-// A text, or a sentence where it is not kept.
+// A text, or a sentence if its run was deleted.
 function column(key, one, text, repeat) {
-  const gone = typeof text === "string";
-  const other = !gone && text.repeat !== repeat ? ` (repeat ${text.repeat + 1})` : "";
+  const isDeleted = typeof text === "string";
+  const other = !isDeleted && text.repeat !== repeat ? ` (repeat ${text.repeat + 1})` : "";
   return h(
     "section", { class: "ss-text-column", "aria-label": `Text of ${one.name}` },
     h("h3", {}, mark(key, one), prose(one.name) + other),
-    gone ? h("p", { class: "ss-text-gone" }, text) : h("p", { class: "ss-text-words", tabindex: 0 }, h("bdi", {}, bodyOf(one, text))),
+    isDeleted ? h("p", { class: "ss-text-gone" }, text) : h("p", { class: "ss-text-words", tabindex: 0 }, h("bdi", {}, bodyOf(one, text))),
   );
 }
 

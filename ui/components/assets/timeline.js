@@ -1,4 +1,4 @@
-// Where the time goes: one lane a worker on one millisecond axis, and the share of each stage.
+// Where the time goes: a lane for each worker on one millisecond axis, and the share of each stage.
 
 import { h, setText, set, keyed, entries } from "./dom.js";
 import { CHART_PACE, createChart, axis, below } from "./charts.js";
@@ -7,9 +7,9 @@ import { textWidth } from "./measure.js";
 import { createNodes, nodesTable } from "./nodes.js";
 import { drafters } from "./palette.js";
 import { fixed, ms, percent, prose, shorten } from "./text.js";
-import { STAGES, TOGETHER, markerOf, marksOf, nameOf, remarksOn, shares, told } from "./timeline_bars.js";
+import { STAGES, TOGETHER, hoverData, markerOf, marksOf, nameOf, remarksOn, shares } from "./timeline_bars.js";
 
-// Events tell where nobody worked for this request, and not for whom else.
+// From its events a run knows when no model worked for it, not what happened meanwhile.
 const OTHER = "no model worked for this request: other requests' turns, bookkeeping, the machine's other programs";
 const MEANWHILE = "other requests' turns, and bookkeeping";
 const MANY = 400;
@@ -89,9 +89,9 @@ function sentence(value) {
   const most = busiest[0] === "other";
   const what = most ? `: ${besideOthers(value) ? MEANWHILE : "no model worked for this request"}` : "";
   const meanwhile = besideOthers(value) ? MEANWHILE : "no model worked (bookkeeping, other programs)";
-  const told = !most && value.share.other >= 0.1 * sum ? ` Between stages: ${meanwhile}.` : "";
+  const note = !most && value.share.other >= 0.1 * sum ? ` Between stages: ${meanwhile}.` : "";
   const moves = [value.took, value.moves].filter(Boolean).map((one) => `${one} `).join("");
-  return `${moves}${lapped(value)}The run: ${timed(value, sum)}; largest share: ${name}, ${percent(busiest[1] / sum)}${what}.${told}`;
+  return `${moves}${lapped(value)}The run: ${timed(value, sum)}; largest share: ${name}, ${percent(busiest[1] / sum)}${what}.${note}`;
 }
 
 // Whether drafters and LLM worked at once; of drafting ahead the sums below say it.
@@ -105,7 +105,7 @@ const besideOthers = ({ ahead }) => ahead?.guessed === false && ahead.hits > 0;
 
 const summed = (value) => Object.values(value.share ?? {}).reduce((sum, part) => sum + part, 0);
 
-// Of those who work at once each has its time: the stages add up to more than the run took.
+// Models that work at once each have their time: the stages add up to more than the run took.
 function timed({ total }, sum) {
   if (!(total > 0) || sum < 1.005 * total) return `${ms(sum)} measured`;
   return `${ms(total)}; shares are of the stages' ${ms(sum)}, since drafters and LLM worked at once`;
@@ -127,7 +127,7 @@ function figure(value, look, view) {
     cliponaxis: true,
     textfont: { color: bars.map((bar) => (ahead(bar) ? look.ink : look.panel)), weight: 700, size: 13 * look.scale },
     marker: markerOf(bars, { value, look, many, ahead, colors: laneColors(value, slots, look) }),
-    customdata: bars.map((bar) => told(bar, value)),
+    customdata: bars.map((bar) => hoverData(bar, value)),
     hovertemplate: "<b>%{customdata[4]}</b>: %{customdata[1]}, %{customdata[2]}<br>"
       + "round %{customdata[5]}, from %{customdata[3]:.2f} ms%{customdata[6]}<extra></extra>",
   };
@@ -184,9 +184,9 @@ function rangeOf(value, view, bars) {
   if (view.span !== null && view.span < rounds.length) {
     const at = rounds.includes(value.sel) ? rounds.indexOf(value.sel) : rounds.length - 1;
     const first = Math.max(0, Math.min(rounds.length - view.span, at - Math.floor(view.span / 2)));
-    const wanted = new Set(rounds.slice(first, first + view.span));
+    const inWindow = new Set(rounds.slice(first, first + view.span));
     // The prefill dwarfs its round: it is in sight only where every round is.
-    shown = bars.filter((bar) => wanted.has(bar.round) && bar.name !== "prefill");
+    shown = bars.filter((bar) => inWindow.has(bar.round) && bar.name !== "prefill");
   }
   if (!shown.length) return null;
   const start = Math.min(...shown.map((bar) => bar.start));

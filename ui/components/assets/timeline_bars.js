@@ -10,7 +10,7 @@ export const STAGES = new Map([
 ]);
 
 const PATTERNS = { draft: "", catch_up: "/", forward: "", prefill: "|", combine: "", verify: "", commit: "", load: "", wire: ".", late: "x" };
-// What became of a draft made ahead; its outline says that it is one.
+// Patterns of drafts made ahead, by their outcome.
 const FILLED = { hit: ".", miss: "x", open: "" };
 const FATES = {
   hit: "<br>drafted ahead: a hit",
@@ -18,7 +18,7 @@ const FATES = {
   open: "<br>drafted ahead: not used, no round has asked for it",
 };
 
-// SSMs whose passes were made as one are all drawn for as long as that took, and share its time.
+// SSMs in one batched pass each have a bar of its whole duration, and share its time.
 function sharing(bar) {
   if (bar.own == null) return "";
   const together = bar.name === "catch_up" ? "caught up together with the other SSMs" : "drafted together with the other SSMs";
@@ -31,15 +31,15 @@ export const shares = (bars) => bars.some(({ own }) => own != null);
 export function marksOf(bars) {
   const longest = new Map();
   for (const bar of bars.filter(({ a }) => MARKS[a])) {
-    const who = `${bar.round} ${bar.lane} ${bar.a}`;
-    const known = longest.get(who);
-    if (!known || bar.end - bar.start > known.end - known.start) longest.set(who, bar);
+    const group = `${bar.round} ${bar.lane} ${bar.a}`;
+    const best = longest.get(group);
+    if (!best || bar.end - bar.start > best.end - best.start) longest.set(group, bar);
   }
-  const marked = new Set(longest.values());
-  return bars.map((bar) => (marked.has(bar) ? MARKS[bar.a] : ""));
+  const barsWithMark = new Set(longest.values());
+  return bars.map((bar) => (barsWithMark.has(bar) ? MARKS[bar.a] : ""));
 }
 
-// Drafting ahead is an outline, dotted where it was of use and crossed where it was not.
+// Drafting ahead is an outline, dotted if the draft was used and crossed if it was not.
 export function markerOf(bars, { value, look, many, ahead, colors }) {
   const colorOf = (bar) => colors.get(String(bar.lane)) ?? look.muted;
   const chosen = (bar) => bar.round === value.sel;
@@ -56,11 +56,11 @@ export function markerOf(bars, { value, look, many, ahead, colors }) {
   };
 }
 
-// A bar's name is its stage's, except what is made only of a model's passes.
+// A bar is named after its stage, or after its kind of pass.
 export const nameOf = (name) => (name === "verify" ? STAGES.get(name) : name.replace("_", " "));
 
 // What a bar says on hover.
-export function told(bar, value) {
+export function hoverData(bar, value) {
   return [
     bar.round, nameOf(prose(bar.name)), ms(bar.end - bar.start), bar.start, prose(STAGES.get(value.lanes[bar.lane]) ?? value.lanes[bar.lane]), bar.round + 1,
     `${FATES[bar.a] ?? ""}${sharing(bar)}`,
@@ -69,7 +69,7 @@ export function told(bar, value) {
 
 export const TOGETHER = "SSMs that drafted together share that time: each is counted for its part of it.";
 
-// Of how lanes are drawn and counted: below the shares, which are looked for first.
+// How lanes are drawn and counted, below the shares.
 export function remarksOn(value) {
   const spans = Object.values(value.bars ?? {}).flatMap((own) => Object.values(own));
   const behind = spans.some((span) => span.name === "catch_up") ? "Hatched: catching up with the text." : "";

@@ -47,8 +47,8 @@ export function attach(root, selector, content) {
     const target = event.target.closest?.(selector);
     if (!target || !root.contains(target)) return hide();
     if (target === owner && event.type === "pointerover") return;
-    const made = content(target);
-    if (made) show(target, made);
+    const tooltip = content(target);
+    if (tooltip) show(target, tooltip);
   };
   root.addEventListener("pointerover", enter);
   root.addEventListener("focusin", (event) => event.target.matches(":focus-visible") && enter(event));

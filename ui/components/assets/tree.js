@@ -94,12 +94,12 @@ function draw(value, view) {
   // A run at full speed is one scene; a round at rest has its own size at each stage, whatever was drawn before, and
   // larger type is another drawing.
   const scene = `${value.run} ${value.rest ? `${value.round} ${value.stage}` : ""} ${view.scale} ${view.sized}`;
-  const { size, measured, drawn } = laidOut(value, view, scene);
-  view.places = drawn.places;
+  const { size, measured, drawn: layout } = laidOut(value, view, scene);
+  view.places = layout.places;
   sayNumbers(value, view, !size.compact && list.some((item) => item.p != null));
   set(svg, "data-stage", value.stage);
   set(svg, "aria-label", `Token tree, ${heading(value)}: ${prose(words(value, list))}`);
-  zoom.resize(drawn, size.legible, { scene, run: value.run, end: value.rest ? endOf(measured, drawn) : 0 });
+  zoom.resize(layout, size.legible, { scene, run: value.run, end: value.rest ? endOf(measured, layout) : 0 });
   const paint = (places) => {
     drawRails(view, measured, places, size);
     drawEdges(view, measured, places, size);
@@ -108,11 +108,11 @@ function draw(value, view) {
   };
   const stepped = isStep(view.shown, value);
   set(svg, "data-still", !stepped);
-  view.glide.move(stepped ? view.shown.places : drawn.places, drawn.places, paint);
-  view.shown = { run: value.run, round: value.round, stage: value.stage, at: performance.now(), places: drawn.places };
+  view.glide.move(stepped ? view.shown.places : layout.places, layout.places, paint);
+  view.shown = { run: value.run, round: value.round, stage: value.stage, at: performance.now(), places: layout.places };
 }
 
-// What the numbers in the nodes are, where the nodes have some.
+// The meaning of the numbers in the nodes, if there are any.
 function sayNumbers({ stage }, { numbers }, shown) {
   const [words, meaning] = NUMBERS[stage === "draft" ? "draft" : "verify"];
   numbers.hidden = !shown;
@@ -126,27 +126,27 @@ function endOf(list, { places }) {
   return Math.max(0, ...ends.map(({ x, width }) => x + width)) + END_RIM;
 }
 
-// Somebody steps through one round: then nodes glide. Another round is another tree, and in a run at
-// full speed a movement would only be cut short.
+// Nodes glide when a visitor steps through one round. Another round is another tree, and at full speed the animation
+// would be cut short.
 function isStep(shown, value) {
   const same = shown.run === value.run && shown.round === value.round;
   return same && shown.stage !== value.stage && performance.now() - shown.at > STEPPED_AFTER;
 }
 
 function drawStage(value, { stages }) {
-  const known = value.round != null && value.round >= 0;
+  const hasRound = value.round != null && value.round >= 0;
   setText(stages.round, heading(value));
   const at = STAGES.findIndex(([name]) => name === value.stage);
   stages.steps.forEach((step, i) => {
-    set(step, "aria-current", known && i === at ? "step" : null);
-    set(step, "data-done", known && i < at);
-    step.disabled = !known;
+    set(step, "aria-current", hasRound && i === at ? "step" : null);
+    set(step, "data-done", hasRound && i < at);
+    step.disabled = !hasRound;
   });
 }
 
 function drawEdges(view, list, places, size) {
   const joined = list.filter((item) => places.has(item.parent));
-  // Whoever shares a stretch of line with the accepted path lies under it.
+  // Edges that share a stretch with the accepted path lie under it.
   const shown = [...joined.filter((item) => !STRONG.has(item.kind)), ...joined.filter((item) => STRONG.has(item.kind))];
   keyed(view.edges, view.caches.edges, shown, {
     key: (item) => item.key,
@@ -222,19 +222,19 @@ function neighbour(list, key, arrow) {
   return (siblings[siblings.indexOf(item) + step] ?? list[list.indexOf(item) + step])?.key;
 }
 
-// `told`: what the combine rule's numbers and dropped nodes are called.
+// value.words has the combine rule's names for its numbers and for dropped nodes.
 function nodeCard(item, value) {
   if (!item) return null;
-  const told = value.words ?? {};
+  const terms = value.words ?? {};
   const rows = [];
   if (item.p != null) rows.push([item.kind === "draft" ? "score" : "LLM", prob(item.p)]);
   for (const drafter of offering(item, value)) {
-    const told = item.values?.by?.[drafter.key] ?? (item.kind === "draft" ? null : item.values);
-    if (!told || told.score == null) continue;
-    const drawn = told.q == null || told.q === 1 ? "" : `, drawn with ${prob(told.q)}`;
-    rows.push([h("span", {}, badge(drafter), ` ${drafter.name}`), `${prob(told.score)}${drawn}${partOf(item, drafter)}`]);
+    const proposal = item.values?.by?.[drafter.key] ?? (item.kind === "draft" ? null : item.values);
+    if (!proposal || proposal.score == null) continue;
+    const sampled = proposal.q == null || proposal.q === 1 ? "" : `, drawn with ${prob(proposal.q)}`;
+    rows.push([h("span", {}, badge(drafter), ` ${drafter.name}`), `${prob(proposal.score)}${sampled}${partOf(item, drafter)}`]);
   }
-  if (item.values?.mass != null) rows.push([told.mass || "mass", fixed(item.values.mass, 3)]);
+  if (item.values?.mass != null) rows.push([terms.mass || "mass", fixed(item.values.mass, 3)]);
   if (item.values?.id != null) rows.push(["token id", String(item.values.id)]);
-  return card(tokenText(item.text, 80), [(item.kind === "dropped" && told.dropped) || (MEANING[item.kind] ?? spoken(item))], rows);
+  return card(tokenText(item.text, 80), [(item.kind === "dropped" && terms.dropped) || (MEANING[item.kind] ?? spoken(item))], rows);
 }

@@ -14,8 +14,8 @@ const FORMS = [
 const COMPACT = 2;
 const WIDEST_GAP = 90;  // farther apart two nodes no longer look like one and the next
 
-// The roomiest form in which the whole is legible, else the tightest. Within a scene it only
-// grows tighter: a live tree must not change its form to and fro.
+// The roomiest form in which the whole tree is legible, else the tightest. Within a scene it only gets tighter, so that a
+// live tree does not change its form back and forth.
 export function laidOut(value, view, scene) {
   const { list, zoom } = view;
   const most = value.stage === "draft" ? ROOMY_DRAFTS_AT_MOST : ROOMY_AT_MOST;
@@ -25,10 +25,10 @@ export function laidOut(value, view, scene) {
     const flat = (item) => size.flat && !STRONG.has(item.kind) && !item.heading && !item.trunk;
     const measured = list.map((item) => ({ ...item, width: nodeWidth(item, size), flat: flat(item) }));
     size.across = zoom.across(size.legible);
-    const drawn = layout(measured, size);
-    if (at < FORMS.length - 1 && !zoom.holds(drawn, size.legible)) continue;
+    const placed = layout(measured, size);
+    if (at < FORMS.length - 1 && !zoom.holds(placed, size.legible)) continue;
     view.least = Math.max(view.least, at);
-    return { size, measured, drawn: spread(measured, size, drawn, zoom) };
+    return { size, measured, drawn: spread(measured, size, placed, zoom) };
   }
 }
 

@@ -1,5 +1,5 @@
-// Our own tidy layout: x is depth, y is leaf order. A node stands on the row of its first child, so
-// a branch reads as a straight line of text and its alternatives hang below. Pure: no DOM.
+// A tidy layout: x is depth, y is leaf order. A node is on the row of its first child, so that a branch reads as a line of
+// text with its alternatives below. Pure: no DOM.
 
 // items: [{key, parent: key or null, width, lead, flat}] with parents first; `lead` leaves that many rows free above
 // the item; `flat`: siblings next to each other that are, and have no children, stand side by side in one row, in rows

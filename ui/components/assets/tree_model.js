@@ -29,20 +29,20 @@ const OWN_LABEL = { recovered: "LLM wanted", drew: "LLM drew", bonus: "LLM adds"
 // [{key, parent, kind, text, by: [drafter], p, label, lead, node}]; `node` is the number to select.
 export function items(value) {
   if (!value.root || value.root.t == null) return [];
-  const who = byKey(value);
+  const drafters = byKey(value);
   const root = { key: "-1", parent: null, kind: "root", text: value.root.t, by: [], p: null, label: "so far", node: -1 };
   const drafts = entries(value.drafts);
-  if (value.stage === "draft" && drafts.length) return [root, ...separate(drafts, who)];
-  const nodes = merged(value, who);
+  if (value.stage === "draft" && drafts.length) return [root, ...separate(drafts, drafters)];
+  const nodes = merged(value, drafters);
   // Siblings stand in their drafter's order, its surest first; above them what the LLM wrote in their place.
-  const wrote = own(value);
-  const after = (key) => wrote.filter((item) => item.parent === key);
-  return [root, ...after("-1"), ...nodes.flatMap((item) => [item, ...after(item.key)]), ...dropped(value, who)];
+  const llmTokens = own(value);
+  const after = (key) => llmTokens.filter((item) => item.parent === key);
+  return [root, ...after("-1"), ...nodes.flatMap((item) => [item, ...after(item.key)]), ...dropped(value, drafters)];
 }
 
-function separate(drafts, who) {
+function separate(drafts, drafters) {
   return drafts.flatMap(([key, nodes]) => {
-    const drafter = who.get(key);
+    const drafter = drafters.get(key);
     return entries(nodes).map(([j, node], place) => ({
       key: `d${key}.${j}`, parent: node.parent < 0 ? "-1" : `d${key}.${node.parent}`, kind: "draft", text: node.t,
       by: [drafter].filter(Boolean), p: node.score, label: null, node: null, values: node,
@@ -51,11 +51,11 @@ function separate(drafts, who) {
   });
 }
 
-// A fused node is one drafter's token; those that proposed it too, or were only fed it, are told on hover.
-function merged(value, who) {
+// A fused node is one drafter's token; the tooltip names those that proposed it too, or were only fed it.
+function merged(value, drafters) {
   return entries(value.nodes).map(([i, node]) => ({
     key: i, parent: String(node.parent), kind: node.outcome ?? "pending", text: node.t, trunk: node.trunk === true,
-    by: (node.origin === undefined ? entries(node.by).map(([key]) => key) : [node.origin]).map((key) => who.get(key)).filter(Boolean),
+    by: (node.origin === undefined ? entries(node.by).map(([key]) => key) : [node.origin]).map((key) => drafters.get(key)).filter(Boolean),
     p: node.lp, label: null, node: Number(i), values: node,
   }));
 }
@@ -64,15 +64,15 @@ export const isFused = (value) => Object.values(value.nodes ?? {}).some((node) =
 
 // Of a fused node all drafters that proposed it or were fed it, in their order.
 export const offering = (item, value) => {
-  const who = byKey(value);
-  return item.values?.origin === undefined ? item.by : entries(item.values.by).map(([key]) => who.get(key)).filter(Boolean);
+  const drafters = byKey(value);
+  return item.values?.origin === undefined ? item.by : entries(item.values.by).map(([key]) => drafters.get(key)).filter(Boolean);
 };
 
 // Dropped ones whose parent is not known cannot be drawn; the words count them.
-function dropped(value, who) {
+function dropped(value, drafters) {
   return entries(value.dropped).filter(([, node]) => node.parent != null).map(([k, node]) => ({
     key: `d${k}`, parent: String(node.parent), kind: "dropped", text: node.t,
-    by: entries(node.by).map(([key]) => who.get(key)).filter(Boolean), p: null, label: null, node: null, values: node,
+    by: entries(node.by).map(([key]) => drafters.get(key)).filter(Boolean), p: null, label: null, node: null, values: node,
   }));
 }
 
@@ -121,9 +121,9 @@ function draftWords(value, nodes) {
 function combineWords(value, nodes) {
   if (isFused(value)) return fusedWords(nodes);
   const shared = nodes.filter((node) => Object.keys(node.by ?? {}).length > 1).length;
-  const gone = Object.keys(value.dropped ?? {}).length;
+  const numDropped = Object.keys(value.dropped ?? {}).length;
   const agreed = shared ? `, ${shared} proposed by more than one drafter` : "";
-  return `One tree of ${plural(nodes.length, "node")}${agreed}${gone ? `; ${gone} ${value.words?.dropped_short ?? "dropped"} (dotted)` : ""}.`;
+  return `One tree of ${plural(nodes.length, "node")}${agreed}${numDropped ? `; ${numDropped} ${value.words?.dropped_short ?? "dropped"} (dotted)` : ""}.`;
 }
 
 function fusedWords(nodes) {

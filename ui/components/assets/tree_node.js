@@ -1,18 +1,17 @@
-// One node of the tree as SVG: made once, then brought up to date in place.
+// One node of the tree as SVG: created once, then updated in place.
 
 import { s, set, setText } from "./dom.js";
-import { fillTspans, plain, prob, shorten } from "./text.js";
+import { fillTspans, plain, prob } from "./text.js";
 import { textWidth } from "./measure.js";
 import { spoken } from "./tree_model.js";
 
 const LETTERS_SHOWN = 18;
 const BADGES_SHOWN = 6;
 
-// Sizes in pixels: the roomy ones have a second line for who proposed it and how probable it was.
-// `legible` is how far the drawing may shrink of itself to fit: to tokens of twelve pixels, in the
-// last form of ten; large type is not shrunk.
-// `tight` gives up the columns' least width and most of the room between them, `flat` the row of its own of each leaf,
-// `least` whatever the words and letters can do without.
+// Sizes in pixels. Roomy nodes have a second line with their drafters and the token's probability. `legible`: the least
+// scale when the drawing is fitted, tokens of twelve pixels, in the last form of ten; large type is not shrunk.
+// `tight`: no least width of columns and little room between them; `flat`: leaves side by side; `least`: the smallest
+// paddings.
 export function sizes(scale, compact, tight = false, flat = false, least = false) {
   const k = scale;
   const [loose, type] = compact
@@ -37,7 +36,7 @@ export function nodeWidth(item, size) {
   return 2 * size.inset + Math.max(token, badges + label + (p && badges + label ? size.inset : 0) + p, 34);
 }
 
-// On one line there is room for the words that matter most: what the LLM wanted instead.
+// On one line only the LLM's own token keeps its label.
 function labelWidth(item, size) {
   if (!item.label || (size.compact && item.kind === "root")) return 0;
   return textWidth(item.label, `600 ${size.small}px ${families.sans}`);
@@ -76,7 +75,7 @@ export function updateNode(node, item, place, size) {
   const left = inset + (size.compact && labelled ? labelled + size.space : 0);
   setPlace(text, left, line1, size.font);
   if (node.ssText !== item.text) {
-    fillTspans(text, shortened(item.text), LETTERS_SHOWN);
+    fillTspans(text, item.text, LETTERS_SHOWN);
     node.ssText = item.text;
   }
   const byLeft = size.compact ? place.width - inset - badgesWidth(item, size) + size.apart : inset;
@@ -88,8 +87,6 @@ export function updateNode(node, item, place, size) {
   const width = textWidth(plain(item.text, LETTERS_SHOWN), `600 ${size.font}px ${families.mono}`);
   set(strike, "d", item.kind === "rejected" ? `M${inset - 3} ${line1}h${width + 6}` : null);
 }
-
-const shortened = (text) => shorten(text, LETTERS_SHOWN);
 
 function frame(rect, out, width, height, radius) {
   set(rect, "x", out);

@@ -1,5 +1,5 @@
-// What hides a part of the tree at its left, right and lower end: the end fades out, and beside the stages is said how
-// many tokens of depth, or rows, there are more. Not on the drawing: there the words would lie on nodes.
+// Where a part of the tree is scrolled away, its end fades out, and a line beside the stages says how many more tokens of
+// depth, or rows, there are. Not on the drawing, where the words would cover nodes.
 
 import { h, setText } from "./dom.js";
 
@@ -7,8 +7,8 @@ const CUT = 4;
 const HALF = 10;  // of a node, at least
 const GUTTER = 20;  // kept for a scrollbar at the right: where there is none, the drawing shows there
 
-// The word goes where large type leaves no room for it.
-function tell(pill, before, count, after) {
+// Large type hides the word where it has no room.
+function showCount(pill, before, count, after) {
   if (!pill.firstChild) pill.append(h("span"), h("span", { class: "ss-more-word" }, " more"), h("span"));
   setText(pill.firstChild, `${before}${count}`);
   setText(pill.lastChild, after);
@@ -20,7 +20,7 @@ export function createRims() {
   return {
     fades,
     said: h("span", { class: "ss-mores", "aria-hidden": "true" }, before, after, below),
-    // `places` of the nodes, of which the stretch between two x is in sight, down to a y.
+    // `places` of the nodes; visible is what lies between two x and above a y.
     say(places, from, to, bottom = Infinity) {
       const [left, right, under] = [new Set(), new Set(), new Set()];
       for (const { x, y, width, right: level } of places.values()) {
@@ -30,9 +30,9 @@ export function createRims() {
       }
       [before.hidden, after.hidden, below.hidden] = [!left.size, !right.size, !under.size];
       [fades[0].hidden, fades[1].hidden] = [!left.size, !right.size];
-      tell(before, "← ", left.size, "");
-      tell(after, "", right.size, " →");
-      tell(below, "", under.size, " ↓");
+      showCount(before, "← ", left.size, "");
+      showCount(after, "", right.size, " →");
+      showCount(below, "", under.size, " ↓");
     },
   };
 }

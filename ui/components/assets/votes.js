@@ -21,33 +21,33 @@ export function createVotes(panel) {
   const dialWords = h("span", { class: "ss-dial-words" });
   const [vote, union] = ["vote", "union"].map((end) => h("span", {}, end));
   const dial = h("div", { class: "ss-dial" }, vote, h("span", { class: "ss-dial-track" }, track), union, dialWords);
-  const meant = h("p", { class: "ss-mass-meant" });
+  const legend = h("p", { class: "ss-mass-meant" });
   const chart = lineChart(panel, { select: (round) => panel.select(round) });
   return {
     above: [sentence, dial],
-    below: [meant, chart.node],
+    below: [legend, chart.node],
     restyle: chart.restyle,
     draw(value) {
       const shown = weighs(value);
       set(panel.section, "data-weighs", shown ? value.rule : null);
       sentence.hidden = !shown;
       setText(sentence, prose(value.sentence ?? ""));
-      meant.hidden = !shown;
-      setText(meant, value.words?.mass_meaning ?? "");
+      legend.hidden = !shown;
+      setText(legend, value.words?.mass_meaning ?? "");
       drawDial(value, { dial, track, dialWords });
       chart.draw(shown ? weights(value) : null);
     },
   };
 }
 
-// Left is what a vote would keep, one sequence; right is all that was drafted.
+// Left: what a vote would keep, one sequence. Right: all that was drafted.
 function drawDial(value, { dial, track, dialWords }) {
   const { nodes, all, longest } = value.kept ?? {};
-  const known = value.dial && all > 0;
+  const drafted = value.dial && all > 0;
   dial.hidden = !value.dial;
-  const share = known ? Math.min(1, Math.max(0, (nodes - longest) / Math.max(1, all - longest))) : 0;
-  track.style.width = `${(100 * (known && all <= longest ? 1 : share)).toFixed(1)}%`;
-  setText(dialWords, known ? `${nodes} of ${all} nodes kept; one sequence has ${longest}` : "nothing drafted");
+  const share = drafted ? Math.min(1, Math.max(0, (nodes - longest) / Math.max(1, all - longest))) : 0;
+  track.style.width = `${(100 * (drafted && all <= longest ? 1 : share)).toFixed(1)}%`;
+  setText(dialWords, drafted ? `${nodes} of ${all} nodes kept; one sequence has ${longest}` : "nothing drafted");
 }
 
 function weights(value) {
@@ -66,7 +66,7 @@ function weights(value) {
   };
 }
 
-// The chart as a table: the weights that each round used; null where nobody is weighed.
+// The chart as a table: the weights that each round used; null without weights.
 export function weightsTable(value) {
   const all = drafters(value);
   const rows = entries(value.history).map(([round, weights]) => (

@@ -19,41 +19,41 @@ const SLIDERS = [
   { key: "trip_ms", words: "round trip to the drafters", low: 0, high: 100, step: 1, show: (v) => `${fixed(v, 0)} ms` },
 ];
 
-export function expectedTokens(acceptance, length) {
+function expectedTokens(acceptance, length) {
   let [sum, power] = [0, 1];
   for (let i = 0; i <= length; i += 1, power *= acceptance) sum += power;
   return sum;
 }
 
-// `cost`: step_ms, pass_ms, plain_ms, other_ms, trip_ms.
-export function predictedSpeedup(cost, acceptance, length, size = 1) {
+// `cost`: step_ms, pass_ms, plain_ms, other_ms, trip_ms. As in ui/run/what_if.py.
+function predictedSpeedup(cost, acceptance, length, size = 1) {
   if (length === 0) return 1;
   const round = length * cost.step_ms + size * cost.pass_ms + cost.other_ms + cost.trip_ms;
   return expectedTokens(acceptance, length) / Math.max(1, round / (size * cost.plain_ms));
 }
 
 export function create(panel) {
-  const state = { value: {}, chosen: {}, run: null };
-  const inputs = SLIDERS.map((one) => sliderOf(one, () => render(panel, view)));
-  const reset = h("button", { type: "button", class: "ss-tool ss-as-measured", onclick: () => measuredAgain(view, panel) }, "As measured");
+  const state = { value: {}, run: null };
+  const inputs = SLIDERS.map((one) => sliderOf(one, () => render(view)));
+  const asMeasured = h("button", { type: "button", class: "ss-tool ss-as-measured", onclick: () => reset(view) }, "As measured");
   const svg = s("svg", { class: "ss-mini-svg ss-what-if-svg", role: "img" });
   const plot = h("div", { class: "ss-what-if-plot" }, svg);
-  const said = h("p", { class: "ss-sentence ss-what-if-said", "aria-live": "polite" });
+  const sentence = h("p", { class: "ss-sentence ss-what-if-said", "aria-live": "polite" });
   const empty = h("p", { class: "ss-placeholder" }, "After a run with drafts: what a bigger LLM, a GPU or a slow connection would change.");
   const elsewhere = h("p", { class: "ss-what-if-elsewhere" }, ON_A_GPU);
-  const words = h("div", { class: "ss-what-if-words" }, said, elsewhere);
-  const box = h("div", { class: "ss-what-if" }, h("div", { class: "ss-what-if-sliders" }, inputs.map((one) => one.node), reset), plot, words);
+  const words = h("div", { class: "ss-what-if-words" }, sentence, elsewhere);
+  const box = h("div", { class: "ss-what-if" }, h("div", { class: "ss-what-if-sliders" }, inputs.map((one) => one.node), asMeasured), plot, words);
   panel.body.append(empty, box);
-  const view = { state, inputs, svg, said, empty, box };
-  view.size = sizeOf(plot, () => render(panel, view));
+  const view = { state, inputs, svg, said: sentence };
+  view.size = sizeOf(plot, () => render(view));
   panel.finishTools({ tableForm: true });
   return {
     draw(value) {
       state.value = value;
       empty.hidden = Boolean(value.run);
       box.hidden = !value.run;
-      if (value.run && value.run !== state.run) measuredAgain(view, panel);
-      else render(panel, view);
+      if (value.run && value.run !== state.run) reset(view);
+      else render(view);
     },
     table: () => table(view),
   };
@@ -71,12 +71,13 @@ function sliderOf({ key, words, low, high, step, power, show }, changed) {
   };
 }
 
-function measuredAgain(view, panel) {
+// Sets the sliders to what the run has measured.
+function reset(view) {
   const { value } = view.state;
   view.state.run = value.run;
   const measured = { acceptance: value.acceptance, ratio: value.step_ms / value.pass_ms, size: 1, trip_ms: 0 };
   for (const one of view.inputs) one.put(measured[one.key]);
-  render(panel, view);
+  render(view);
 }
 
 const factors = (inputs) => Object.fromEntries(inputs.map((one) => [one.key, one.get()]));
@@ -85,7 +86,7 @@ const factors = (inputs) => Object.fromEntries(inputs.map((one) => [one.key, one
 function curveOf({ state: { value }, inputs }, size = factors(inputs).size, sample = { a: 0, d: 1, p: 1, o: 1, l: 1 }) {
   const { acceptance, ratio, trip_ms } = factors(inputs);
   const accepted = Math.min(1, Math.max(0, acceptance + sample.a));
-  // The cost of a drafted token is told in passes of the measured LLM: a slower LLM leaves it as it is.
+  // `ratio` is in passes of the measured LLM: a slower LLM does not change the cost of a drafted token.
   const cost = {
     step_ms: sample.d * ratio * value.pass_ms, pass_ms: sample.p * value.pass_ms, plain_ms: sample.l * value.plain_ms,
     other_ms: sample.o * value.other_ms, trip_ms,
@@ -112,29 +113,29 @@ function speedWords({ curve, at }, k) {
   return `${fixed(curve[k], 2)}x${range ? ` (${fixed(range[0], 2)} to ${fixed(range[1], 2)})` : ""}`;
 }
 
-// What the curve says of the depths that the node budget allows, and what of deeper drafts.
-function adviceOf(view, told) {
-  const { best, deepest, most, curve, at, range } = told;
+// The advice for the depths that the node budget allows, and for deeper drafts.
+function adviceOf(view, prediction) {
+  const { best, deepest, most, at, range } = prediction;
   const { takes = {} } = view.state.value;
   const bound = most < LONGEST ? ` of up to ${most} tokens` : "";
   const holdsOne = (at(best)?.[0] ?? 1) <= 1;
-  const here = !best ? `drafts${bound} do not beat plain decoding${bound ? " (max_tree_nodes allows no deeper ones: hollow dots)" : ""}`
-    : `${speedWords(told, best)} with drafts ${best} deep${bound ? `, of ${most} that max_tree_nodes allows` : ""}`
+  const advice = !best ? `drafts${bound} do not beat plain decoding${bound ? " (max_tree_nodes allows no deeper ones: hollow dots)" : ""}`
+    : `${speedWords(prediction, best)} with drafts ${best} deep${bound ? `, of ${most} that max_tree_nodes allows` : ""}`
       + (at(best) && holdsOne ? ": no difference from plain decoding is shown" : "");
-  // Deeper ones only where all but a few resamples are for them.
+  // Deeper drafts are mentioned if they are faster in all but a few resamples.
   const gain = deepest > most && takes[deepest] ? range((one) => one[deepest] / Math.max(1, one[best])) : null;
   const deeper = gain && gain[0] > 1
-    ? ` Drafts ${deepest} deep take max_tree_nodes ${takes[deepest]}: ${speedWords(told, deepest)}.` : "";
-  return `${here}.${deeper}`;
+    ? ` Drafts ${deepest} deep take max_tree_nodes ${takes[deepest]}: ${speedWords(prediction, deepest)}.` : "";
+  return `${advice}.${deeper}`;
 }
 
-function render(panel, view) {
+function render(view) {
   const { state: { value }, inputs, svg, said, size } = view;
   if (!value.run || size.width < 60) return;
   for (const one of inputs) one.tell();
-  const told = predictionOf(view);
-  const { curve, best, most } = told;
-  const ranges = curve.map((_, k) => told.at(k));
+  const prediction = predictionOf(view);
+  const { curve, best, most } = prediction;
+  const ranges = curve.map((_, k) => prediction.at(k));
   const top = Math.max(1.5, value.speedup ?? 0, ...curve, ...ranges.map((one) => one?.[1] ?? 0)) * 1.08;
   const x = (k) => ROOM.left + (k / LONGEST) * (size.width - ROOM.left - ROOM.right);
   const y = (v) => size.height - ROOM.bottom - (v / top) * (size.height - ROOM.top - ROOM.bottom);
@@ -159,12 +160,12 @@ function render(panel, view) {
     : `Measured: ${fixed(value.speedup, 2)}x; a round cost ${fixed(value.tokens / value.speedup, 1)} plain tokens `
       + `and wrote ${fixed(value.tokens, 1)}. It loses where it costs more.`;
   const llm = factors(inputs).size;
-  // Of an LLM of another size the sentence is about the slider's own.
+  // With another size on the slider the sentence is about that size.
   const asIs = Math.abs(Math.log2(llm)) < 0.05;
   const bigger = predictionOf(view, BIGGER);
   const more = asIs ? ` An LLM ${BIGGER} times as slow: ${speedWords(bigger, bigger.best)}.` : "";
   const which = asIs ? "" : ` for an LLM ${fixed(llm, llm < 10 ? 1 : 0)} times as slow`;
-  setText(said, `Predicted${which}: ${adviceOf(view, told)}${more} ${real}`);
+  setText(said, `Predicted${which}: ${adviceOf(view, prediction)}${more} ${real}`);
   set(svg, "aria-label", `Times plain decoding over the depth of the drafts. ${said.textContent}`);
 }
 
@@ -178,6 +179,6 @@ function band(ranges, x, y) {
 
 function table(view) {
   if (!view.state.value.run) return null;
-  const told = predictionOf(view);
-  return { caption: "Predicted speed-up", head: ["depth of the drafts", "predicted"], rows: told.curve.map((v, k) => [k, speedWords(told, k)]) };
+  const prediction = predictionOf(view);
+  return { caption: "Predicted speed-up", head: ["depth of the drafts", "predicted"], rows: prediction.curve.map((v, k) => [k, speedWords(prediction, k)]) };
 }

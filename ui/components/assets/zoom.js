@@ -1,5 +1,5 @@
 // Zoom and scroll of a drawing inside its panel: native scrolling, a scale on the SVG's size.
-// The visitor's zoom stays through every update, until Fit gives it back.
+// A visitor's zoom stays through every update, until Fit.
 
 import { set } from "./dom.js";
 import { sizeOf } from "./measure.js";
@@ -7,11 +7,10 @@ import { sizeOf } from "./measure.js";
 const STEP = 1.25;
 const LEAST = 0.25;
 const MOST = 4;
-const GROWN = 1.7;  // a small tree fills its panel as far as it still looks like one of ours
+const GROWN = 1.7;  // the largest scale of a small tree that fills its panel
 
-// `resized` is called once the panel has another size, `wider` if its width is another: the drawing may want another
-// form for it;
-// `seen` with the stretch that is in sight, in the drawing's own pixels from left to right, and its lower end.
+// `resized` is called when the panel's size has changed (`wider`: its width), since another form of the drawing may fit;
+// `seen` with the visible part in the drawing's own pixels: left, right and lower end.
 export function zoomable(panel, viewport, svg, { resized, seen }) {
   const state = {
     width: 0, height: 0, legible: 1, own: null, fitted: 1, scene: null, run: null, end: 0, whole: false,
@@ -34,14 +33,14 @@ export function zoomable(panel, viewport, svg, { resized, seen }) {
     set(svg, "height", Math.ceil(state.height * scale()));
     set(viewport, "data-zoom", scale().toFixed(3));
   };
-  // Where the drawing is scrolled is asked only where there is something to scroll.
+  // The scroll position matters only where there is something to scroll.
   const look = () => {
     const over = room.width && state.width * scale() > room.width + 1;
     const from = over ? state.at[0] / scale() : 0;
     const high = room.height && state.height * scale() > room.height + 1;
     seen(from, over ? from + room.width / scale() : Infinity, high ? (state.at[1] + room.height) / scale() : Infinity);
   };
-  // Where it is scrolled to is kept by events: asking would make the browser lay out the page.
+  // The scroll position is taken from events: reading it would make the browser lay out the page.
   const follow = () => {
     state.at = [viewport.scrollLeft, viewport.scrollTop];
     look();
@@ -62,16 +61,16 @@ export function zoomable(panel, viewport, svg, { resized, seen }) {
     Object.assign(state, { own: null, whole: true });
     state.fitted = fitting(state, room);
     apply();
-    put(0, 0);
+    scrollTo(0, 0);
     look();
   };
-  const put = (left, top) => {
+  const scrollTo = (left, top) => {
     state.put = within([left, top], state, room, scale());
-    const there = state.put.every((px, i) => Math.abs(px - state.at[i]) < 1);
-    if (!there) viewport.scrollTo(...(state.at = state.put));
+    const isThere = state.put.every((px, i) => Math.abs(px - state.at[i]) < 1);
+    if (!isThere) viewport.scrollTo(...(state.at = state.put));
   };
-  // A place in the drawing, in its own pixels, brought into sight with what stands left of it.
-  const show = (x) => put(Math.max(0, x * scale() - room.width), 0);
+  // Scrolls so that `x`, in the drawing's own pixels, is at the right end.
+  const show = (x) => scrollTo(Math.max(0, x * scale() - room.width), 0);
   panel.button("−", "Zoom out", () => zoomTo(scale() / STEP));
   panel.button("+", "Zoom in", () => zoomTo(scale() * STEP));
   panel.button("Fit", "Fit the whole tree", fit);
@@ -92,18 +91,18 @@ export function zoomable(panel, viewport, svg, { resized, seen }) {
     spare: ({ width, height }, legible) => (
       room.width ? (room.width - 2) / Math.min(GROWN, Math.max(legible, (room.height - 2) / height)) - width : 0
     ),
-    // Within a scene the fitted scale only shrinks: trees of changing size must not pump.
-    // What does not fit shows its `end`, unless the visitor has zoomed himself, or scrolled in this run.
+    // Within a scene the fitted scale only shrinks, so that trees of changing size do not pulsate. A drawing that does not
+    // fit shows its `end`, unless the visitor has zoomed, or scrolled in this run.
     resize({ width, height }, legible, { scene, run, end }) {
       const fresh = scene !== state.scene;
       const moves = fresh || end !== state.end;
-      const own = state.own !== null || (moves && run === state.run && scrolled(state, room, scale()));
+      const stays = state.own !== null || (moves && run === state.run && scrolled(state, room, scale()));
       const whole = state.whole && (!fresh || state.scene === null);
       Object.assign(state, { width, height, legible, scene, run, end, whole });
-      const wanted = fitting(state, room);
-      state.fitted = fresh || state.whole ? wanted : Math.min(state.fitted, wanted);
+      const target = fitting(state, room);
+      state.fitted = fresh || state.whole ? target : Math.min(state.fitted, target);
       apply();
-      if (moves && !own && room.width) show(end);
+      if (moves && !stays && room.width) show(end);
       look();
     },
   };
@@ -117,9 +116,9 @@ function within([left, top], { width, height }, room, scale) {
 
 // Whether the visitor moved the drawing from where it was `put`; one that shrank moved of itself.
 function scrolled(state, room, scale) {
-  const put = within(state.put ?? [0, 0], state, room, scale);
+  const expected = within(state.put ?? [0, 0], state, room, scale);
   const at = within(state.at, state, room, scale);
-  return put.some((px, i) => Math.abs(px - at[i]) > 2);
+  return expected.some((px, i) => Math.abs(px - at[i]) > 2);
 }
 
 // Into the panel as long as it stays legible, and larger where there is room; Fit shows all of it,

@@ -20,7 +20,7 @@ def judge(question: Question, evidence: Evidence, guess: float | str | None) -> 
         ask = "Write a number first." if question.numeric else "Choose an answer first."
         return False, Line("info", f"{ask} Where to look: {question.where}")
     if is_right(question, answer, guess):
-        return True, Line("good", f"Right. {question.told(evidence)}")
+        return True, Line("good", f"Right. {question.explain(evidence)}")
     return False, Line("warn", f"Not in this run. Where to look: {question.where}")
 
 

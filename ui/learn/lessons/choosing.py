@@ -9,8 +9,8 @@ from ui.learn.lessons.runs import ALL, CODE, DIALOGUE, DRAFT_8, FORK_4, ONE, STO
 
 __all__ = ["ACCEPTANCE", "LENGTH", "VOTE"]
 
-# Every SSM judged by every token: an SSM that knows the text gains within a few of them. Where only
-# winners are judged, who leads after so short a text is chance.
+# Every token updates the weight of every SSM, so that one that predicts the text well leads within
+# a few tokens. If only winners were judged, the leader after so short a text would be chance.
 VOTING = SpeculationConfig(
     expansion=(1,),
     speculation_length=4,
@@ -20,22 +20,20 @@ VOTING = SpeculationConfig(
 )
 LEVEL = 0.005
 """Weights that are shown with two decimals and differ by less count as equal."""
-NO_ONE = "none: the largest weights are level"
+TIE = "none: the largest weights are level"
 
 
 def heaviest(evidence: Evidence) -> str | None:
-    """The SSM with the largest weight at the end of the displayed run; NO_ONE for a tie."""
+    """The SSM with the largest weight at the end of the displayed run; TIE for a tie."""
     if evidence.last is None or not evidence.last.weights:
         return None
-    return leader(evidence.last.weights, LEVEL) or NO_ONE
+    return leader(evidence.last.weights, LEVEL) or TIE
 
 
-def told_of_weights(evidence: Evidence) -> str:
+def explain_weights(evidence: Evidence) -> str:
     assert evidence.last is not None
     first = heaviest(evidence)
-    why = (
-        "None foresaw this text better." if first == NO_ONE else f"{first} foresaw this text best."
-    )
+    why = "None foresaw this text better." if first == TIE else f"{first} foresaw this text best."
     return f"The weights at the end: {ranked_words(evidence.last.weights, 2)}. {why}"
 
 
@@ -72,12 +70,12 @@ VOTE = Lesson(
     question=Question(
         "Which SSM has the largest weight at the end of the run shown?",
         heaviest,
-        told_of_weights,
+        explain_weights,
         "In “Who” the chart “Weights over the rounds” has a line for each SSM, "
         "with its letter. Which line is highest at the right end?",
         point="proposals",
         numeric=False,
-        besides=(NO_ONE,),
+        besides=(TIE,),
     ),
     pictures=("figures", "strip", "proposals"),
     columns=("tokens", "passes", "per_round"),
@@ -90,7 +88,7 @@ def own_tokens(evidence: Evidence) -> float | None:
     return float(evidence.last.own) if evidence.last else None
 
 
-def told_of_own(evidence: Evidence) -> str:
+def explain_own(evidence: Evidence) -> str:
     assert evidence.last is not None
     own, rounds = evidence.last.own, evidence.last.stats.num_rounds
     each = ": one in each" if own == rounds else ""
@@ -129,7 +127,7 @@ ACCEPTANCE = Lesson(
     question=Question(
         "How many tokens of the text shown did the LLM write itself, instead of accepting them?",
         own_tokens,
-        told_of_own,
+        explain_own,
         "Below the race, “accepted / pass” tells on hover how many tokens were accepted in all. "
         "Subtract them from the tokens. How many are left for each round?",
         point="figures",
@@ -152,7 +150,7 @@ def third_place(evidence: Evidence) -> float | None:
     return 100 * rates[PLACE - 1] if len(rates) >= PLACE else 0.0
 
 
-def told_of_places(evidence: Evidence) -> str:
+def explain_places(evidence: Evidence) -> str:
     rows = evidence.of(ALWAYS)
     assert rows is not None
     rates = [f"{100 * rate:.0f} %" for rate in rows[0].stats.acceptance_rate_per_position]
@@ -200,7 +198,7 @@ LENGTH = Lesson(
         "With the fixed length of 8, in how many per cent of the rounds was the third drafted "
         "token accepted?",
         third_place,
-        told_of_places,
+        explain_places,
         "With the run “always 8” shown (press its name in the table of runs): the third bar "
         "of “Rate by position” in “Length”. Its table, behind the "
         "button “Table”, has the number.",

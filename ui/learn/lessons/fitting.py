@@ -18,7 +18,7 @@ def tree_pass(evidence: Evidence) -> float | None:
     return rows[1].pass_ms / rows[0].pass_ms if rows else None
 
 
-def told_of_passes(evidence: Evidence) -> str:
+def explain_passes(evidence: Evidence) -> str:
     rows = evidence.of(STREAMED, TREE)
     assert rows is not None
     one, tree = rows
@@ -63,7 +63,7 @@ FITTING = Lesson(
         "With streamed layers: how many times as long did a pass over the tree take as one over a "
         "single token?",
         tree_pass,
-        told_of_passes,
+        explain_passes,
         "In the table of runs, the column “ms a pass”: the third row by the second.",
         point="rows",
         needs="Do the thing to try first: it is the run with a tree.",

@@ -31,7 +31,7 @@ def eight_against_one(evidence: Evidence) -> float | None:
     return rows[1].pass_ms / rows[0].pass_ms if rows else None
 
 
-def told_of_passes(evidence: Evidence) -> str:
+def explain_passes(evidence: Evidence) -> str:
     times = eight_against_one(evidence) or 0.0
     if times < MIN_RATIO:
         meant = (
@@ -86,7 +86,7 @@ MEMORY_BOUND = Lesson(
     question=Question(
         "How many times as long as a pass over 1 token did a pass over 8 tokens take?",
         eight_against_one,
-        told_of_passes,
+        explain_passes,
         "Divide two numbers of the column “ms a pass” in the table of runs: the row with 8 tokens "
         "by the row with 1.",
         point="rows",
@@ -104,7 +104,7 @@ def most_accepted(evidence: Evidence) -> float | None:
     return float(evidence.last.most) if evidence.last else None
 
 
-def told_of_best_round(evidence: Evidence) -> str:
+def explain_best_round(evidence: Evidence) -> str:
     row = evidence.last
     assert row is not None
     wrote = number_of(row.most_written, "token")
@@ -146,7 +146,7 @@ ONE_SSM = Lesson(
     question=Question(
         "What is the largest number of drafted tokens that one round of the run shown accepted?",
         most_accepted,
-        told_of_best_round,
+        explain_best_round,
         "The highest bar in “Length”.",
         point="lengths",
         unit="tokens",
@@ -164,7 +164,7 @@ def passes_saved(evidence: Evidence) -> float | None:
     return float(rows[1].stats.num_rounds - rows[0].stats.num_rounds) if rows else None
 
 
-def told_of_widths(evidence: Evidence) -> str:
+def explain_widths(evidence: Evidence) -> str:
     rows = evidence.of(WIDE, NARROW)
     assert rows is not None
     wide, narrow = rows
@@ -204,7 +204,7 @@ TREE = Lesson(
     question=Question(
         "How many passes of the LLM did width 3 save against width 1? (Below 0 if it needed more.)",
         passes_saved,
-        told_of_widths,
+        explain_widths,
         "Subtract in the column “LLM passes” of the table of runs: width 1 less width 3.",
         point="rows",
         needs="Do the thing to try first: both runs are needed.",

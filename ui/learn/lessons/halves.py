@@ -18,7 +18,7 @@ def exchanges_with_a_tree(evidence: Evidence) -> float | None:
     return float(rows[1].exchanges * rows[1].stats.num_rounds) if rows else None
 
 
-def told_of_exchanges(evidence: Evidence) -> str:
+def explain_exchanges(evidence: Evidence) -> str:
     rows = evidence.of(ALONE, TREE)
     assert rows is not None
     alone, tree = rows
@@ -59,7 +59,7 @@ HALVES = Lesson(
     question=Question(
         "With the tree: how many exchanges did the whole text take?",
         exchanges_with_a_tree,
-        told_of_exchanges,
+        explain_exchanges,
         "In the table of runs: exchanges a pass times LLM passes, in the second row.",
         point="rows",
         needs="Do the thing to try first: it is the run with a tree.",

@@ -102,13 +102,13 @@ class Question:
 
     A number is right if it is within `within` (a fraction of the answer) or within `places`
     decimals; without `numeric` the answer is an SSM's name or one of `besides`. `point`: the part
-    of the page that shows the answer; `where`: how; `told`: its explanation, with the run's own
-    numbers.
+    of the page that shows the answer; `where`: how; `explain`: the answer in words, with the run's
+    own numbers.
     """
 
     words: str
     answer: Callable[[Evidence], float | str | None]
-    told: Callable[[Evidence], str]
+    explain: Callable[[Evidence], str]
     where: str
     point: str
     needs: str = "Run the example first."

@@ -24,18 +24,18 @@ CHANGING = (
 three or more of the bundled SSMs are loaded."""
 LEVEL = 0.005
 """Scores that differ by a smaller fraction look equal on the page."""
-NO_ONE = "none: the highest scores are level"
+TIE = "none: the highest scores are level"
 
 
 def highest(evidence: Evidence) -> str | None:
-    """The SSM with the highest score at the end of the displayed run; NO_ONE for a tie."""
+    """The SSM with the highest score at the end of the displayed run; TIE for a tie."""
     if evidence.last is None or not evidence.last.scores:
         return None
     scores = evidence.last.scores
-    return leader(scores, LEVEL * max(scores.values())) or NO_ONE
+    return leader(scores, LEVEL * max(scores.values())) or TIE
 
 
-def told_of_scores(evidence: Evidence) -> str:
+def explain_scores(evidence: Evidence) -> str:
     assert evidence.last is not None
     scores = ranked_words(evidence.last.scores, 0)
     return f"The scores at the end: {scores}. The rule lets the best one draft."
@@ -77,12 +77,12 @@ ROUTING = Lesson(
     question=Question(
         "Which SSM has the highest score in the last round of the run shown?",
         highest,
-        told_of_scores,
+        explain_scores,
         "Go to the last round, with the key l. In “Who” its scores stand at the right end of the "
         "rows. Which number is the largest?",
         point="routing",
         numeric=False,
-        besides=(NO_ONE,),
+        besides=(TIE,),
     ),
     pictures=("strip", "routing"),
     columns=("tokens", "passes", "per_round"),

@@ -18,7 +18,7 @@ def left_out(evidence: Evidence) -> float | None:
     return rows[0].drafted - rows[0].granted if rows else None
 
 
-def told_of_left_out(evidence: Evidence) -> str:
+def explain_left_out(evidence: Evidence) -> str:
     rows = evidence.of(SHARED)
     assert rows is not None
     return (
@@ -64,7 +64,7 @@ SHARING = Lesson(
         "With one budget for all: how many of this request's drafted tokens were left out in a "
         "round?",
         left_out,
-        told_of_left_out,
+        explain_left_out,
         "In the table of runs, the row “one budget”: subtract the column “checked a round” from "
         "“drafted a round”.",
         point="rows",

@@ -27,7 +27,7 @@ def hits(evidence: Evidence) -> float | None:
     return float(rows[0].hits) if rows else None
 
 
-def told_of_hits(evidence: Evidence) -> str:
+def explain_hits(evidence: Evidence) -> str:
     rows = evidence.of(TURNS, AHEAD)
     tokens_ahead = evidence.of(AHEAD)
     assert tokens_ahead is not None
@@ -71,7 +71,7 @@ PIPELINE = Lesson(
     question=Question(
         "With drafting ahead: how many hits were there?",
         hits,
-        told_of_hits,
+        explain_hits,
         "With the run “draft ahead” shown: the sentence “Drafted ahead: …” beside the lanes "
         "of “When”.",
         point="timeline",
@@ -93,7 +93,7 @@ def needed_tokens(evidence: Evidence) -> float | None:
     return rows[1].round_ms / rows[0].round_ms if rows else None
 
 
-def told_of_need(evidence: Evidence) -> str:
+def explain_need(evidence: Evidence) -> str:
     rows = evidence.of(PLAIN, LONG)
     assert rows is not None
     need = needed_tokens(evidence) or 0.0
@@ -164,7 +164,7 @@ LOSES = Lesson(
         "How many tokens would a round with drafts of 12 have to write to be as fast as the LLM "
         "alone?",
         needed_tokens,
-        told_of_need,
+        explain_need,
         "Divide in the column “ms a round” of the table of runs: drafts of 12 by LLM alone. The "
         "LLM alone writes one token a round.",
         point="rows",

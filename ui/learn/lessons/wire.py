@@ -18,7 +18,7 @@ def added_ms(evidence: Evidence) -> float | None:
     return rows[1].round_ms - rows[0].round_ms if rows else None
 
 
-def told_of_wire(evidence: Evidence) -> str:
+def explain_wire(evidence: Evidence) -> str:
     rows = evidence.of(NEAR, FAR)
     assert rows is not None
     near, far = rows
@@ -65,7 +65,7 @@ WIRE = Lesson(
         "With drafts of the same length: how many milliseconds longer did a round take over the "
         "wire?",
         added_ms,
-        told_of_wire,
+        explain_wire,
         "In the table of runs, the column “ms a round”: the second row less the first.",
         point="rows",
         unit="ms",

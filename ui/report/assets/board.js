@@ -1,10 +1,9 @@
-// The pictures and the notice in their places, with what Gradio gives them on the page: an element,
-// a value, somebody who watches it and somebody to tell what was clicked.
+// The pictures and the notice in their places, each with a stand-in for Gradio's host: element, props, watch, trigger.
 
 import { mount } from "./main.js";
 import { mount as mountNotice } from "./notice.js";
 
-// show(values, notice) draws; select({round, node}) is told what was clicked, select({do}) what to play.
+// Returns show(values, notice). `select` is called with a click, {round, node}, or a move of the player, {do}.
 export async function createBoard(select) {
   const hosts = new Map();
   for (const element of document.querySelectorAll(".rp-picture")) {
@@ -15,9 +14,9 @@ export async function createBoard(select) {
   }
   const notice = hostOf(document.querySelector("#report-notice"), () => {});
   mountNotice(notice.element, notice.props, notice.watch, notice.trigger);
-  return (values, said) => {
+  return (values, noticeValue) => {
     for (const [name, host] of hosts) host.show(values[name]);
-    notice.show(said);
+    notice.show(noticeValue);
   };
 }
 
@@ -27,11 +26,11 @@ function hostOf(element, select) {
   return {
     element, props, event: "select",
     trigger: (_event, data) => select(data),
-    watch: (_name, told) => watching.push(told),
+    watch: (_name, update) => watching.push(update),
     show(value) {
       if (props.value === value) return;
       props.value = value;
-      for (const told of watching) told();
+      for (const update of watching) update();
     },
   };
 }

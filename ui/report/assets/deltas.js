@@ -3,9 +3,9 @@
 
 export function applied(before, delta) {
   if (!delta.length) return before;
-  const [news, inner = {}, gone = []] = delta;
+  const [news, inner = {}, removed = []] = delta;
   const after = { ...before, ...news };
-  for (const [key, own] of Object.entries(inner)) after[key] = applied(before[key], own);
-  for (const key of gone) delete after[key];
+  for (const [key, change] of Object.entries(inner)) after[key] = applied(before[key], change);
+  for (const key of removed) delete after[key];
   return after;
 }

@@ -1,8 +1,8 @@
-// Where a reader is in the run, and how they move: the same moves as on the page (ui/run/player.py).
+// The reader's position in the run and its moves, the same as on the page (ui/run/player.py).
 
 export function createPlayer(recording, changed) {
   const { last } = recording;
-  // `opening`: as the file opens, until somebody moves. `round`: a selected one, null for the latest.
+  // `opening`: until the first move. `round`: the selected one, null for the latest.
   // `stage`: of the selected round, the last one shown; null for all of them.
   const at = { stop: last, round: recording.opening.round, node: null, stage: null, moving: false, opening: true, mode: "slow", rate: 2 };
   if (at.round < 0) at.round = null;
@@ -17,7 +17,7 @@ export function createPlayer(recording, changed) {
     clearTimeout(timer);
     if (at.moving) go({ moving: false });
   };
-  // As many stops as are due: a slow browser leaves some out, and the pace is kept.
+  // As many stops as are due: a slow browser skips some at the same pace.
   const tick = () => {
     const late = Math.min(performance.now() - since, 1000);
     const due = Math.floor(late / stopMs());
@@ -38,13 +38,13 @@ export function createPlayer(recording, changed) {
     go({ moving: true, stop: at.stop >= last ? 0 : at.stop, round: null, node: null, stage: null });
     wait();
   };
-  const still = (move) => (...given) => {
+  const still = (move) => (...args) => {
     pause();
-    move(...given);
+    move(...args);
   };
   // Without a round: the one that is selected, and its node.
   const select = (round = at.round ?? recording.current(at.stop), node = at.node, stage = null) => {
-    if (round > recording.current(at.stop)) pause(); // a round that was not come to yet
+    if (round > recording.current(at.stop)) pause(); // a round that has not been played yet
     const stop = Math.max(at.stop, recording.end(round + 1));
     if (round >= 0) go({ stop: round > recording.current(at.stop) ? stop : at.stop, round, node, stage });
   };
@@ -54,12 +54,12 @@ export function createPlayer(recording, changed) {
     step: still((by) => to(at.stop + by)),
     rewind: still(() => to(0)),
     follow: still(() => to(last)),
-    // Past the last round that was shown it goes on to the next one, and stands still there.
+    // Past the last round that was shown it goes on to the next one, and pauses there.
     selectNext(by) {
       const latest = recording.current(at.stop);
-      const wanted = (at.round ?? latest) + by;
-      if (wanted > latest && at.stop < last) still(to)(recording.end(wanted + 1));
-      else if (latest >= 0) select(Math.max(0, Math.min(latest, wanted)), null);
+      const target = (at.round ?? latest) + by;
+      if (target > latest && at.stop < last) still(to)(recording.end(target + 1));
+      else if (latest >= 0) select(Math.max(0, Math.min(latest, target)), null);
     },
     pace({ mode, rate = at.rate }) {
       Object.assign(at, { mode, rate });

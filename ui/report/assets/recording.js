@@ -1,54 +1,54 @@
-// What ui/report/recording.py has told of a run, put together again: the pictures' values at a stop,
-// with a round and a node selected. Nothing is worked out here that Python has not said.
+// Rebuilds the pictures' values at a stop, with a round and a node selected, from the deltas that
+// ui/report/recording.py has recorded. Computes no figure of its own.
 
 import { applied } from "./deltas.js";
 
 const KEEP_EVERY = 64;
 
-export function recordingOf(told) {
-  const base = basesOf(told.base);
+export function recordingOf(recording) {
+  const base = basesOf(recording.base);
   return {
-    rounds: told.rounds_known,
-    last: told.stops.length - 1,
-    opening: told.opening,
+    rounds: recording.rounds_known,
+    last: recording.stops.length - 1,
+    opening: recording.opening,
     // The stop at which so many rounds are complete; past them all the last one, perhaps within a round.
-    end: (rounds) => told.ends[Math.max(0, rounds)] ?? told.stops.length - 1,
+    end: (rounds) => recording.ends[Math.max(0, rounds)] ?? recording.stops.length - 1,
     // The latest round at a stop, -1 for none.
-    current: (stop) => told.stops[stop][0],
-    stopsARound: Math.max(1, told.stops.length / Math.max(1, told.rounds_known)),
+    current: (stop) => recording.stops[stop][0],
+    stopsARound: Math.max(1, recording.stops.length / Math.max(1, recording.rounds_known)),
     notice: (stop) => base(stop).notice,
-    scrubber: (place) => scrubberAt(told, place),
-    values: (place) => valuesAt(told, base(place.stop), place),
+    scrubber: (place) => scrubberAt(recording, place),
+    values: (place) => valuesAt(recording, base(place.stop), place),
   };
 }
 
-// The values of a stop are those of the stop before with what changed; some are kept to go on from.
+// The values of a stop are those of the stop before with its delta; every KEEP_EVERY-th is stored to start from.
 function basesOf(deltas) {
-  const kept = new Map([[-1, {}]]);
+  const stored = new Map([[-1, {}]]);
   let [at, value] = [-1, {}];
   return (stop) => {
     if (stop < at) {
-      at = Math.max(...[...kept.keys()].filter((one) => one <= stop));
-      value = kept.get(at);
+      at = Math.max(...[...stored.keys()].filter((one) => one <= stop));
+      value = stored.get(at);
     }
     while (at < stop) {
       at += 1;
       value = applied(value, deltas[at]);
-      if (at % KEEP_EVERY === 0) kept.set(at, value);
+      if (at % KEEP_EVERY === 0) stored.set(at, value);
     }
     return value;
   };
 }
 
-function valuesAt(told, base, { stop, round, node, stage: last, moving, opening }) {
-  const [current, stage] = told.stops[stop];
+function valuesAt(recording, base, { stop, round, node, stage: last, moving, opening }) {
+  const [current, stage] = recording.stops[stop];
   const number = round ?? current;
   const far = Math.min(number === current ? stage : Infinity, last ?? Infinity);
-  const chosen = chosenAt(told, number, far);
-  const inspector = { ...chosen.inspector, ...inspectedAt(told, chosen, { number, node, far }), node };
+  const selected = chosenAt(recording, number, far);
+  const inspector = { ...selected.inspector, ...inspectedAt(recording, selected, { number, node, far }), node };
   const pinned = round !== null && !opening;
-  const [strip, figures] = [{ ...chosen.strip, pinned }, { ...chosen.figures, pinned }];
-  const all = { ...chosen, strip, figures, inspector, tree: { ...chosen.tree, node, rest: base.tree.rest || !moving } };
+  const [strip, figures] = [{ ...selected.strip, pinned }, { ...selected.figures, pinned }];
+  const all = { ...selected, strip, figures, inspector, tree: { ...selected.tree, node, rest: base.tree.rest || !moving } };
   const { notice, ...pictures } = base;
   return Object.fromEntries(Object.keys(pictures).map((name) => [name, { ...base[name], ...all[name] }]));
 }
@@ -56,26 +56,26 @@ function valuesAt(told, base, { stop, round, node, stage: last, moving, opening 
 const STAGES = ["draft", "combine", "verify", "commit"];
 
 // The scrubber's value, as of ui/run/scrubber.py.
-function scrubberAt(told, { stop, round, node, stage: last, moving, opening, mode, rate }) {
-  const [current, stage] = told.stops[stop];
+function scrubberAt(recording, { stop, round, node, stage: last, moving, opening, mode, rate }) {
+  const [current, stage] = recording.stops[stop];
   const sel = round ?? current;
   const far = Math.min(sel === current ? stage : Infinity, last ?? Infinity);
   return {
-    rounds: told.columns, known: told.rounds_known, sel, node, moving, mode, rate,
+    rounds: recording.columns, known: recording.rounds_known, sel, node, moving, mode, rate,
     stage: sel < 0 ? "" : STAGES[Math.min(far, STAGES.length - 1)], pinned: round !== null && !opening,
   };
 }
 
 // What a selected round adds, at the stage that it has come to.
-function chosenAt(told, number, far) {
-  if (number < 0) return told.blank;
-  const chain = told.rounds[number];
-  return chain ? chainAt(chain[0], chain.slice(1), far) : absent(told, number);
+function chosenAt(recording, number, far) {
+  if (number < 0) return recording.blank;
+  const chain = recording.rounds[number];
+  return chain ? chainAt(chain[0], chain.slice(1), far) : absent(recording, number);
 }
 
-function inspectedAt(told, chosen, { number, node, far }) {
-  const own = node === null ? null : told.nodes[number]?.[node];
-  return own ? chainAt(told.rounds[number][0].inspector, own, far + 1) : chosen.inspector;
+function inspectedAt(recording, selected, { number, node, far }) {
+  const deltas = node === null ? null : recording.nodes[number]?.[node];
+  return deltas ? chainAt(recording.rounds[number][0].inspector, deltas, far + 1) : selected.inspector;
 }
 
 // `first` with the first so many of these changes, as far as there are any.

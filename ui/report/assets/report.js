@@ -11,8 +11,8 @@ const STAGES = ["draft", "combine", "verify", "commit"];
 const CHARTS_DRAWN_MS = 1500;
 const find = (name) => document.querySelector(`#report-${name}`);
 
-export async function start(told) {
-  const recording = recordingOf(told);
+export async function start(data) {
+  const recording = recordingOf(data);
   const player = createPlayer(recording, (at) => draw(at));
   const acts = actsOf(player);
   const show = await createBoard(({ do: act, round, node, stage, ...more }) => {
@@ -22,7 +22,7 @@ export async function start(told) {
   const draw = (at) => {
     const values = { ...recording.values(at), scrubber: recording.scrubber(at) };
     show(values, at.opening ? recording.opening.notice : recording.notice(at.stop));
-    // Whoever listens is not told every stage of a run that plays.
+    // Screen readers do not announce every stage while the run plays.
     set(find("notice").querySelector(".sp-shell"), "aria-live", at.moving ? "off" : "polite");
     set(document.body, "data-moving", at.moving);
     if (!at.opening && !at.moving) addressOf(values.scrubber);
@@ -66,13 +66,13 @@ function listen(acts) {
 function dress() {
   const { classList } = document.documentElement;
   classList.toggle("rp-embed", new URLSearchParams(location.search).get("embed") === "1");
-  const pressed = (name, on) => set(find(name), "aria-pressed", String(on));
+  const showPressed = (name, on) => set(find(name), "aria-pressed", String(on));
   for (const [name, own] of [["dark", "dark"], ["large", "ss-large"]]) {
-    pressed(name, classList.contains(own));
-    find(name).addEventListener("click", () => pressed(name, classList.toggle(own)));
+    showPressed(name, classList.contains(own));
+    find(name).addEventListener("click", () => showPressed(name, classList.toggle(own)));
   }
   find("print").addEventListener("click", print);
-  // Who prints past our button prints the charts as they are: on dark ground, if that is how they are drawn.
+  // Printing without our button prints the charts as they are, on dark ground if they were drawn dark.
   addEventListener("beforeprint", () => classList.replace("dark", "rp-dark-charts"));
   addEventListener("afterprint", () => classList.replace("rp-dark-charts", "dark"));
 }
@@ -82,7 +82,7 @@ async function print() {
   const { classList } = document.documentElement;
   const dark = classList.contains("dark");
   classList.remove("dark");
-  if (dark) await new Promise((drawn) => setTimeout(drawn, CHARTS_DRAWN_MS));
+  if (dark) await new Promise((resolve) => setTimeout(resolve, CHARTS_DRAWN_MS));
   window.print();
   classList.toggle("dark", dark);
 }

@@ -1,99 +1,76 @@
 // Chips of the loaded models, the engine's state, the switch of large type. Text nodes only.
-const root = element.querySelector(".sp-shell");
-function node(tag, className, text) {
-  const made = document.createElement(tag);
-  made.className = className;
-  if (text !== undefined) made.textContent = text;
-  return made;
-}
-// Short: the letter, what sets its name apart, and in a run how many of its tokens were accepted. The whole is told on
-// hover and focus.
+// Short: the letter, what sets its name apart, and in a run how many of its tokens were accepted. Hover and focus show
+// the rest.
 function chip(model) {
-  const made = node("span", "sp-chip sp-told");
+  const created = node("span", "sp-chip sp-told");
   const whole = [model.role, model.letter, model.name].filter(Boolean).join(" ");
   const { accepted, proposed } = model.score || {};
   const score = proposed ? `; ${accepted} of the ${proposed} tokens it proposed were accepted (one that several proposed counts for each)`
     : proposed === 0 ? "; it drafted nothing in this run" : "";
   const facts = model.parameters ? `${model.parameters} parameters, ${model.dtype}, ${model.device}` : "no model, it looks up what was written";
-  const told = `${whole}: ${facts}${score}`;
-  made.dataset.told = told;
-  made.tabIndex = 0;
-  made.setAttribute("role", "group");
-  made.setAttribute("aria-label", told);
+  const label = `${whole}: ${facts}${score}`;
+  created.dataset.told = label;
+  created.tabIndex = 0;
+  created.setAttribute("role", "group");
+  created.setAttribute("aria-label", label);
   if (model.slot >= 0) {
     const mark = node("span", "sp-letter", model.letter);
     mark.dataset.slot = model.slot % 8;
     mark.style.background = "var(--ss-slot-" + (model.slot % 8) + ")";
-    made.classList.add("sp-drafter");
-    made.append(mark, node("span", "sp-name", model.short));
-    if (proposed === 0) made.dataset.idle = "";
-    // Its room is kept: nothing moves when the first run begins.
-    const counts = node("span", "sp-score", "");
+    created.classList.add("sp-drafter");
+    created.append(mark, node("span", "sp-name", model.short));
+    if (proposed === 0) created.dataset.idle = "";
+    // Reserves its room: nothing moves when the first run begins.
+    const counts = node("span", "sp-score");
     if (proposed) counts.append(node("b", "", String(accepted)), node("span", "sp-of", ` of ${proposed}`));
     else if (proposed === 0) counts.append("–");
-    made.append(counts);
-  } else made.append(node("span", "sp-role", model.role), node("span", "sp-name", model.short), node("span", "sp-facts", model.parameters));
-  return made;
+    created.append(counts);
+  } else created.append(node("span", "sp-role", model.role), node("span", "sp-name", model.short), node("span", "sp-facts", model.parameters));
+  return created;
 }
 function largeType() {
-  const button = node("button", "sp-large", "Aa");
-  button.type = "button";
-  button.title = "Large type, for a lecture hall: text and tree on Live, everything elsewhere (key t)";
-  button.setAttribute("aria-label", "Large type");
-  button.setAttribute("aria-pressed", String(document.documentElement.classList.contains("ss-large")));
-  button.addEventListener("click", () => window.specscopeLargeType?.());
-  return button;
+  const created = button("sp-large", "Aa", () => window.specscopeLargeType?.(), "Large type");
+  created.title = "Large type, for a lecture hall: text and tree on Live, everything elsewhere (key t)";
+  created.setAttribute("aria-pressed", String(document.documentElement.classList.contains("ss-large")));
+  return created;
 }
-// A press loads another model: a word beside the state, where the server offers one.
-function offerButton() {
-  const button = node("button", "sp-header-offer", "");
-  button.type = "button";
-  button.hidden = true;
-  button.addEventListener("click", () => trigger("select", { do: "offer" }));
-  return button;
+// For keys: past the chips, tabs and the form, to the rounds of the open tab, else to its first region that scrolls.
+function skip() {
+  const visible = (selector) => [...document.querySelectorAll(selector)].find((one) => one.offsetParent !== null);
+  (visible(".ss-columns") ?? visible("#tabs .ss-scroll, #tabs [role=region]"))?.focus();
 }
-// For keys: past the chips, tabs and the form, to the rounds of the tab that is open, else to its first heading.
-function skipLink() {
-  const button = node("button", "sp-skip", "Skip to the pictures");
-  button.type = "button";
-  button.addEventListener("click", () => {
-    const seen = (one) => one.offsetParent !== null;
-    const places = [...document.querySelectorAll(".ss-columns")].filter(seen);
-    const panels = [...document.querySelectorAll("#tabs .ss-scroll, #tabs [role=region]")].filter(seen);
-    (places[0] ?? panels[0])?.focus();
-  });
-  return button;
-}
-// Made once: what changes is written into them, so that nothing moves and no focus is lost.
+// Created once and updated in place, so that nothing moves and no focus is lost.
 const bar = node("div", "sp-bar");
 const chips = node("div", "sp-chips");
 const state = node("span", "sp-state");
-const stateText = node("span", "");
+const stateText = node("span");
 const rest = node("span", "sp-chip sp-told sp-rest");
 rest.tabIndex = 0;
 rest.setAttribute("role", "group");
-const offer = offerButton();
+// Loads the model that the server offers.
+const offer = button("sp-header-offer", "", () => trigger("select", { do: "offer" }));
+offer.hidden = true;
 state.append(node("span", "sp-dot"), stateText);
-bar.append(skipLink(), node("h1", "sp-title", "SpecScope"), chips, state, offer, largeType());
+bar.append(button("sp-skip", "Skip to the pictures", skip), node("h1", "sp-title", "SpecScope"), chips, state, offer, largeType());
 root.replaceChildren(bar);
 function drawModels(models) {
-  const told = JSON.stringify(models);
-  if (chips.dataset.drawn === told) return;
-  chips.dataset.drawn = told;
+  const signature = JSON.stringify(models);
+  if (chips.dataset.drawn === signature) return;
+  chips.dataset.drawn = signature;
   const focused = [...chips.children].indexOf(document.activeElement);
   chips.replaceChildren(...models.map((model) => chip(model)));
   if (focused >= 0) chips.children[focused]?.focus({ preventScroll: true });
   fit();
 }
-// Where the line is full, first the counts of proposals go, then the LLM's facts; then drafters, those that drafted
-// nothing first, whose letters are in no picture.
+// A line that is too long loses first the counts of proposals, then the LLM's facts; then drafters, those that drafted
+// nothing first, since no picture has their letters.
 function fit() {
   const drafters = [...chips.querySelectorAll(".sp-drafter")];
   chips.classList.remove("sp-tight", "sp-tighter");
   chips.classList.add("sp-fitting");
   const whole = () => {
-    const seen = [...chips.children].filter((one) => !one.hidden);
-    return !seen.length || seen.at(-1).getBoundingClientRect().right <= chips.getBoundingClientRect().right + 1;
+    const visible = [...chips.children].filter((one) => !one.hidden);
+    return !visible.length || visible.at(-1).getBoundingClientRect().right <= chips.getBoundingClientRect().right + 1;
   };
   let count = drafters.length;
   show(drafters, count);
@@ -109,17 +86,17 @@ function show(drafters, count) {
   const left = ordered.slice(count);
   if (!left.length) return rest.remove();
   if (!rest.parentElement) chips.append(rest);
-  const told = `${left.length} more: ${left.map((one) => one.dataset.told.split(":")[0]).join(", ")}`;
-  if (rest.dataset.told === told) return;
+  const label = `${left.length} more: ${left.map((one) => one.dataset.told.split(":")[0]).join(", ")}`;
+  if (rest.dataset.told === label) return;
   rest.textContent = `+${left.length}`;
-  rest.dataset.told = told;
-  rest.setAttribute("aria-label", told);
+  rest.dataset.told = label;
+  rest.setAttribute("aria-label", label);
 }
 function drawState(value) {
-  const told = (value.state || "") + (value.place ? `, place ${value.place}` : "");
+  const words = (value.state || "") + (value.place ? `, place ${value.place}` : "");
   const kind = "sp-state sp-state-" + String(value.state || "").replace(/\W/g, "");
   if (state.className !== kind) state.className = kind;
-  if (stateText.textContent !== told) stateText.textContent = told;
+  if (stateText.textContent !== words) stateText.textContent = words;
 }
 function drawOffer(name) {
   if (offer.hidden === !name && offer.dataset.offer === name) return;
@@ -128,10 +105,8 @@ function drawOffer(name) {
   offer.textContent = name ? `Try ${name}` : "";
   offer.title = name ? `Load ${name}, a model that answers questions` : "";
 }
-// Answers may overtake each other: one that was made before what is shown is left out.
-let shown = {};
 function draw() {
-  if (!((props.value || {}).n < shown.n)) shown = props.value || {};
+  takeNewest();
   drawModels(Object.values(shown.models || {}));
   drawState(shown);
   drawOffer(shown.offer || "");

@@ -1,5 +1,5 @@
 () => {
-  // One key each, outside of inputs; every key is a button's, so nothing is reached by keys alone.
+  // Keys of buttons, outside of inputs; each has its button, so nothing needs a key.
   const KEYS = {
     r: "run", s: "stop", ".": "step", ",": "step-back",
     ArrowRight: "round-next", ArrowLeft: "round-previous", l: "follow", Escape: "follow",
@@ -9,11 +9,11 @@
     "input:not([type=radio]):not([type=checkbox]):not([type=range])";
   const PRESSED = "button, a, summary, label, input, [role=button], [role=region], [role=group]";
   const ARROWED = "input[type=radio], input[type=range], [role=slider], [role=tablist]";
-  // Gradio's radios are each a group of their own, reached by Tab and chosen by the space bar: there
-  // the arrows would do nothing, so they go to the rounds. In a group of several they choose.
+  // Gradio's radios are each a group of their own, reached by Tab and chosen by the space bar. There the arrows would do
+  // nothing, so they change the round; in a group of several they choose.
   const alone = ({ type, name }) => type === "radio"
     && document.querySelectorAll(`input[type=radio][name="${CSS.escape(name)}"]`).length === 1;
-  // Stop takes the place of Run once the server has answered: pressed before, its key is meant for that run.
+  // Stop replaces Run once the server has answered: the key of Stop before that is meant for the new run.
   const ANSWERED_MS = 5000;
   let ran = -Infinity;
   document.addEventListener("click", (event) => {
@@ -32,7 +32,7 @@
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey && event.key === "Enter") {
       const run = button("run");
-      // The text box hands its text over when it loses the focus.
+      // The text box sends its text when it loses the focus.
       if (run) { document.activeElement?.blur?.(); setTimeout(() => run.click(), 60); }
       return;
     }
@@ -48,7 +48,7 @@
     const found = name && button(name);
     if (found) { event.preventDefault(); found.click(); }
   });
-  // The server stops the run of a tab that goes; loaded anew, the tab says so (ui/live/tab.py).
+  // The server stops the run of a closed tab; after a reload the tab says so (ui/live/tab.py).
   addEventListener("pagehide", () => {
     if (!document.querySelector(".sp-state-running")) return;
     try { sessionStorage.setItem("specscope-left", "1"); } catch { /* a browser that keeps nothing */ }

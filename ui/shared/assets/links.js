@@ -1,14 +1,14 @@
-// The page's address follows what is open and where in it one is, so that it can be handed on; and copies
-// itself. Tabs and runs are steps of the browser's history. Never seen; mounted with the page.
+// Updates the page's address with the open tab, run, round, stage and node, so that it can be shared, and copies it.
+// Tabs and runs are steps of the browser's history. Invisible; mounted with the page.
 const OURS = ["tab", "lesson", "run", "round", "stage", "node"];
 const STILL_MS = 250, TOLD_MS = 2000, SETTLES_MS = 4000, AWAITED_MS = 30000;
 const MOVES = ["wheel", "pointerdown", "touchmove", "keydown"];
-const asked = new URLSearchParams(location.search);
+const initialQuery = new URLSearchParams(location.search);
 // `places`: of each tab with a board, what its scrubber shows.
-const state = { places: {}, lesson: Number(asked.get("lesson")) || 0 };
-// Before what the address names is open, it must not be changed.
-// `awaited`: the step of the history that back or forward has asked for, until it is shown, the visitor does
-// something else, or nothing came: a run that is gone never does.
+const state = { places: {}, lesson: Number(initialQuery.get("lesson")) || 0 };
+// The address is not changed before the run that it names is open (`ready`).
+// `awaited`: the step of the history that back or forward has requested, until it is shown, the visitor does something
+// else, or a timeout: a deleted run never comes.
 let ready = false, timer = 0, awaited = null, patience = 0;
 const tab = () => (document.querySelector("#tabs [role=tab][aria-selected=true]")?.textContent || "").trim().toLowerCase();
 function address(name) {
@@ -37,11 +37,11 @@ function follow() {
   timer = setTimeout(() => {
     const name = tab();
     const url = address(name);
-    const here = new URL(location.href);
+    const current = new URL(location.href);
     if (awaited !== null && step(url) !== awaited) return;
-    const moved = awaited === null && step(url) !== step(here);
+    const moved = awaited === null && step(url) !== step(current);
     awaitNothing();
-    if (!ready || url.href === here.href) return;
+    if (!ready || url.href === current.href) return;
     history[moved ? "pushState" : "replaceState"](history.state, "", url);
   }, STILL_MS);
 }
@@ -57,11 +57,11 @@ window.addEventListener("popstate", () => {
     state.places[name] = { run, sel: -1 };
     return trigger("submit", Object.fromEntries(query));
   }
-  const wanted = [...document.querySelectorAll("#tabs [role=tab]")].find((one) => one.textContent.trim().toLowerCase() === name);
-  if (wanted && wanted.getAttribute("aria-selected") !== "true") wanted.click();
+  const target = [...document.querySelectorAll("#tabs [role=tab]")].find((one) => one.textContent.trim().toLowerCase() === name);
+  if (target && target.getAttribute("aria-selected") !== "true") target.click();
   else follow();
 });
-function told(id, words) {
+function confirm(id, words) {
   const button = document.querySelector("#" + id);
   if (!button) return;
   button.dataset.told = words;
@@ -73,12 +73,12 @@ async function copy(id) {
   if (document.documentElement.classList.contains("ss-large")) url.searchParams.set("large", "1");
   try {
     await navigator.clipboard.writeText(url.href);
-    told(id, "Copied");
+    confirm(id, "Copied");
   } catch {
-    window.prompt("The link:", url.href); // a browser that lets nobody write its clipboard
+    window.prompt("The link:", url.href); // a browser without access to the clipboard
   }
 }
-// The run that the address names, until the page stands still or somebody moves it.
+// Scrolls to the run that the address names, until the layout has settled or the visitor scrolls.
 function intoSight() {
   const show = () => document.querySelector("#sessions-notice")?.scrollIntoView({ block: "start" });
   const watched = new ResizeObserver(show);
@@ -93,7 +93,7 @@ window.specscopeLink = {
   ready() {
     ready = true;
     follow();
-    if (!asked.get("run") || !(props.value || {}).run) return;
+    if (!initialQuery.get("run") || !(props.value || {}).run) return;
     if (tab() === "sessions") intoSight();
     trigger("select"); // where it is under way, it is followed
   },

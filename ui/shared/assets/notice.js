@@ -1,22 +1,10 @@
 // Lines of the page's own words: kind by glyph and colour. Text nodes only.
-const root = element.querySelector(".sp-shell");
 const GLYPHS = { info: "›", good: "✓", warn: "!", error: "✕" };
 const NAMES = { info: "", good: "Good: ", warn: "Note: ", error: "Error: " };
-function line(kind) {
-  const made = document.createElement("div");
-  const glyph = document.createElement("span");
-  glyph.className = "sp-glyph";
+function line() {
+  const glyph = node("span", "sp-glyph");
   glyph.setAttribute("aria-hidden", "true");
-  const spoken = document.createElement("span");
-  spoken.className = "sp-sr";
-  const text = document.createElement("span");
-  made.append(glyph, spoken, text);
-  return made;
-}
-// Answers may overtake each other: one that was made before what is shown is left out.
-let shown = {};
-function take() {
-  if (!((props.value || {}).n < shown.n)) shown = props.value || {};
+  return node("div", "", glyph, node("span", "sp-sr"), node("span"));
 }
 function draw() {
   const lines = Object.values(shown.lines || {});
@@ -36,7 +24,7 @@ function draw() {
   });
   if (lines.length !== before) reach();
 }
-// What can be scrolled, or is cut by an ellipsis, can be reached by keys. Asked seldom: it makes the
+// A notice that scrolls, or that an ellipsis cuts, can be reached by keys. Measured seldom, since measuring makes the
 // browser lay out.
 const STILL_MS = 300;
 let still = 0;
@@ -45,20 +33,20 @@ function reach() {
   root.tabIndex = root.scrollHeight > root.clientHeight || [...root.children].some(cut) ? 0 : -1;
 }
 new ResizeObserver(reach).observe(root);  // in a narrower window the same words take more lines
-// What passes by itself is asked for again, as long as somebody can see it.
+// Lines that expire by themselves are requested again while the notice is visible.
 const AGAIN_MS = 2000;
 let asking = 0;
 function ask() {
   if (!element.isConnected) clearInterval(asking);
   else if (!document.hidden && element.offsetParent !== null) trigger("tick");
 }
-function told() {
-  take();
-  // With the pictures of the same moment, which are drawn in a frame of their own (frame.js).
+function update() {
+  takeNewest();
+  // Together with the pictures of the same moment, which are drawn in the next frame (frame.js).
   requestAnimationFrame(() => requestAnimationFrame(draw));
   const again = Boolean(shown.again);
   if (again && !asking) asking = setInterval(ask, AGAIN_MS);
   if (!again && asking) asking = clearInterval(asking) || 0;
 }
-told();
-watch("value", told);
+update();
+watch("value", update);

@@ -1,6 +1,6 @@
 () => {
-  // How often Stop had been pressed when another button was. It is counted at the press itself:
-  // Gradio gathers a press's values first, and those of a Stop that came later may be there first.
+  // How often Stop had been clicked when another button was. Counted at the click itself: Gradio collects a click's values
+  // first, and those of a later Stop may reach the server before them.
   const COUNTED = ["live-run", "live-rerun", "live-race"];
   const waiting = Object.fromEntries(COUNTED.map((id) => [id, []]));
   let stops = 0;
@@ -9,6 +9,6 @@
     if (id === "live-stop") stops += 1;
     else waiting[id]?.push(stops);
   }, true);
-  // Asked once for each press, in the order of the presses.
+  // Called once for each click, in the order of the clicks.
   window.specscopeStops = (id) => waiting[id]?.shift() ?? stops;
 }

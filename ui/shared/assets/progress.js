@@ -1,25 +1,10 @@
-// How a study stands: a bar, words, Stop and Go on. Text nodes only.
-const root = element.querySelector(".sp-shell");
+// The progress of a study: a bar, words, Stop and Go on. Text nodes only.
 const GLYPHS = { running: "▸", waiting: "…", stopping: "…", stopped: "■", completed: "✓", failed: "✕", interrupted: "⚡" };
-function node(tag, className, ...children) {
-  const made = document.createElement(tag);
-  if (className) made.className = className;
-  made.append(...children);
-  return made;
+function control(label, name, study) {
+  const created = button("sp-button", label, () => trigger("select", { do: name, study: study() }));
+  created.dataset.do = name;
+  return created;
 }
-function button(words, name, action) {
-  const made = node("button", "sp-button", words);
-  made.type = "button";
-  made.dataset.do = name;
-  made.addEventListener("click", action);
-  return made;
-}
-// Answers may overtake each other: one that was made before what is shown is left out.
-let shown = {};
-function take() {
-  if (!((props.value || {}).n < shown.n)) shown = props.value || {};
-}
-const press = (name, study) => trigger("select", { do: name, study });
 const parts = {
   title: node("h2", "sp-study-title"),
   bar: node("div", "sp-progress"),
@@ -27,11 +12,11 @@ const parts = {
   glyph: node("span", "sp-glyph"),
   state: node("span", "sp-study-state"),
   words: node("span", "sp-study-words"),
-  stop: button("Stop", "stop", () => press("stop", shown.study)),
-  go: button("Go on", "go", () => press("go", shown.study)),
+  stop: control("Stop", "stop", () => shown.study),
+  go: control("Go on", "go", () => shown.study),
   more: node("p", "sp-study-more"),
-  beside: node("span", ""),
-  show: button("Show it", "show", () => press("show", shown.beside_study)),
+  beside: node("span"),
+  show: control("Show it", "show", () => shown.beside_study),
   trouble: node("p", "sp-line sp-error"),
 };
 parts.glyph.setAttribute("aria-hidden", "true");
@@ -66,24 +51,24 @@ function draw() {
   other.hidden = !shown.beside;
   parts.trouble.hidden = !shown.trouble;
 }
-// Asked again as long as somebody can see it: often while something is measured, seldom at rest,
-// when another tab or a client may begin a study.
-let asking = 0;
-let pace = 0;
-function ask() {
+// The server is polled while the panel is visible: often while a study is measured, seldom at rest, when another tab or
+// a client may begin one.
+let timer = 0;
+let interval = 0;  // milliseconds
+function poll() {
   if (!element.isConnected) {
-    clearInterval(asking);
-    document.removeEventListener("visibilitychange", ask);
+    clearInterval(timer);
+    document.removeEventListener("visibilitychange", poll);
   } else if (!document.hidden && element.offsetParent !== null) trigger("tick");
 }
-function told() {
-  take();
+function update() {
+  takeNewest();
   draw();
-  const wanted = shown.ask_ms || 5000;
-  if (wanted === pace) return;
-  clearInterval(asking);
-  asking = setInterval(ask, (pace = wanted));
+  const milliseconds = shown.ask_ms || 5000;
+  if (milliseconds === interval) return;
+  clearInterval(timer);
+  timer = setInterval(poll, (interval = milliseconds));
 }
-document.addEventListener("visibilitychange", ask);
-told();
-watch("value", told);
+document.addEventListener("visibilitychange", poll);
+update();
+watch("value", update);

@@ -1,20 +1,12 @@
-// All live requests as a table, and how busy each model is. Elements are kept and only their text
-// changes, so that nothing flickers under the pointer; textContent alone is set, never HTML.
-const root = element.querySelector(".sp-shell");
+// All live requests as a table, and how busy each model is. Rows are updated in place, so that nothing flickers under the
+// pointer. Text nodes only.
 const HEADS = ["request", "tokens written", "may draft", "verified ■ of drafted", "accepted", "now"];
-function node(tag, className, text) {
-  const created = document.createElement(tag);
-  if (className) created.className = className;
-  if (text !== undefined) created.textContent = text;
-  return created;
-}
 function setText(part, text) {
   if (part.textContent !== String(text ?? "")) part.textContent = text ?? "";
 }
 function bar(...names) {
-  const track = node("span", "sp-all-bar");
+  const track = node("span", "sp-all-bar", ...names.map((name) => node("span", name)));
   track.setAttribute("aria-hidden", "true");
-  track.append(...names.map((name) => node("span", name)));
   return track;
 }
 function setWidth(part, share) {
@@ -31,44 +23,22 @@ const parts = {
   title: node("p", "sp-lanes-title", "How busy each model was in the last rounds"),
 };
 function table() {
-  const requests = node("table", "sp-requests");
-  const row = node("tr");
-  for (const title of HEADS) {
-    const cell = node("th", "", title);
-    cell.scope = "col";
-    row.append(cell);
-  }
-  const head = node("thead");
-  head.append(row);
-  requests.append(node("caption", "sp-sr", "Requests that are decoded now"), head, parts.body);
-  const scroller = node("div", "sp-scroll");
-  scroller.tabIndex = 0;
-  scroller.setAttribute("role", "region");
-  scroller.setAttribute("aria-label", "Requests that are decoded now");
-  scroller.append(requests);
-  return scroller;
+  const title = "Requests that are decoded now";
+  const head = node("thead", "", node("tr", "", ...HEADS.map((name) => heading("col", name))));
+  return scroller(title, node("table", "sp-requests", node("caption", "sp-sr", title), head, parts.body));
 }
-const section = node("section", "sp-all");
+const why = node("div", "sp-all-why", node("b", "", "The scheduler: "), parts.reason);
+const decided = node("div", "sp-all-why", node("b", "", "Its last change: "), parts.decided);
+const busy = node("div", "sp-all-lanes", parts.title, parts.lanes);
+const section = node("section", "sp-all", parts.pool, why, decided, table(), busy, parts.note);
 section.setAttribute("aria-label", "All requests now");
-const why = node("div", "sp-all-why");
-why.append(node("b", "", "The scheduler: "), parts.reason);
-const decided = node("div", "sp-all-why");
-decided.append(node("b", "", "Its last change: "), parts.decided);
-const busy = node("div", "sp-all-lanes");
-busy.append(parts.title, parts.lanes);
-section.append(parts.pool, why, decided, table(), busy, parts.note);
 root.append(section);
 function createRow() {
-  const row = node("tr");
-  const name = node("th");
-  name.scope = "row";
+  const name = heading("row");
   name.append(node("span", "sp-all-who"), node("span", "sp-all-text"));
-  const written = node("td");
-  written.append(bar("sp-all-done"), node("span", "sp-all-number"));
-  const nodes = node("td");
-  nodes.append(bar("sp-all-granted", "sp-all-left"), node("span", "sp-all-number"), node("span", "sp-all-because"));
-  row.append(name, written, node("td"), nodes, node("td", "sp-all-number"), node("td"));
-  return row;
+  const written = node("td", "", bar("sp-all-done"), node("span", "sp-all-number"));
+  const nodes = node("td", "", bar("sp-all-granted", "sp-all-left"), node("span", "sp-all-number"), node("span", "sp-all-because"));
+  return node("tr", "", name, written, node("td"), nodes, node("td", "sp-all-number"), node("td"));
 }
 function drawRow(tr, row, most) {
   const [name, written, limit, nodes, accepted, now] = tr.children;
@@ -88,11 +58,7 @@ function drawRow(tr, row, most) {
   setText(now, row.state);
 }
 function createLane() {
-  const lane = node("div", "sp-lane");
-  const share = node("dd");
-  share.append(bar("sp-lane-busy"), node("span", "sp-all-number"));
-  lane.append(node("dt"), share);
-  return lane;
+  return node("div", "sp-lane", node("dt"), node("dd", "", bar("sp-lane-busy"), node("span", "sp-all-number")));
 }
 function drawLane(lane, { name, busy }) {
   setText(lane.firstChild, name === "llm" ? "LLM" : name);
@@ -106,10 +72,8 @@ function fill(parent, items, make, draw) {
   while (parent.children.length < items.length) parent.append(make());
   items.forEach((item, i) => draw(parent.children[i], item));
 }
-// Answers may arrive out of order: one with a smaller number `n` than the shown one is ignored.
-let shown = {};
 function draw() {
-  if (!((props.value || {}).n < shown.n)) shown = props.value || {};
+  takeNewest();
   const rows = Object.values(shown.rows || {});
   const lanes = Object.values(shown.lanes || {});
   setText(parts.pool, shown.pool || "Asking the engine …");
@@ -133,12 +97,12 @@ function poll() {
 }
 function update() {
   draw();
-  const wanted = shown.ask_ms || 1500;
-  if (wanted === interval && timer) return;
+  const milliseconds = shown.ask_ms || 1500;
+  if (milliseconds === interval && timer) return;
   clearInterval(timer);
-  timer = setInterval(poll, (interval = wanted));
+  timer = setInterval(poll, (interval = milliseconds));
 }
 update();
 watch("value", update);
-// When the panel comes into view its value is old: polled at once, not after the interval.
-new IntersectionObserver((seen) => { if (seen.some((one) => one.isIntersecting)) poll(); }).observe(root);
+// A panel that comes into view has an old value: it polls at once, not after the interval.
+new IntersectionObserver((entries) => { if (entries.some((one) => one.isIntersecting)) poll(); }).observe(root);

@@ -1,0 +1,23 @@
+// A choice of one study that its pictures share without the server: the chosen point of a grid, the shown layer.
+
+// sharedChoice(panel, event, changed): `changed` is called after each choice, whichever picture it was made in.
+// of(value) is the choice for a value's study, undefined before the first; choose(choice) reaches all pictures.
+export function sharedChoice(panel, event, changed) {
+  const state = { study: null, choice: undefined };
+  const listen = ({ detail }) => {
+    if (!panel.section.isConnected) return document.removeEventListener(event, listen);
+    Object.assign(state, detail);
+    if (panel.value) changed();
+  };
+  document.addEventListener(event, listen);
+  return {
+    of: (value) => (state.study === value.study ? state.choice : undefined),
+    choose: (choice) => document.dispatchEvent(new CustomEvent(event, { detail: { study: panel.value.study, choice } })),
+  };
+}
+
+// The point that the maps, the lines and the table of a grid mark: its best until another is chosen.
+export function sharedPoint(panel, changed) {
+  const { of, choose } = sharedChoice(panel, "specscope-point", changed);
+  return { of: (value) => of(value) ?? value.best, choose };
+}

@@ -1,0 +1,38 @@
+// Put before each component's own script, in one function with it (ui/shared/parts.py). Text nodes only.
+const root = element.querySelector(".sp-shell");
+function node(tag, className, ...children) {
+  const created = document.createElement(tag);
+  if (className) created.className = className;
+  created.append(...children.filter((child) => child != null));
+  return created;
+}
+// `name`: for screen readers, where the label alone does not say what is pressed.
+function button(className, label, action, name) {
+  const created = node("button", className, label);
+  created.type = "button";
+  if (name) created.setAttribute("aria-label", name);
+  created.addEventListener("click", action);
+  return created;
+}
+function heading(scope, title, className = "") {
+  const created = node("th", className, title);
+  created.scope = scope;
+  return created;
+}
+// A table that scrolls in itself, by keys too.
+function scroller(label, table, className = "") {
+  const created = node("div", `sp-scroll ${className}`.trim(), table);
+  created.tabIndex = 0;
+  created.setAttribute("role", "region");
+  created.setAttribute("aria-label", label);
+  return created;
+}
+// Answers may overtake each other: a value with a smaller number `n` than the one shown is older, and ignored. Returns
+// whether it was taken.
+let shown = {};
+function takeNewest() {
+  const value = props.value || {};
+  const newer = !(value.n < shown.n);
+  if (newer) shown = value;
+  return newer;
+}
