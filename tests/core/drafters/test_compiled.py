@@ -18,7 +18,7 @@ from core.length.confidence import Confidence
 from core.models.fastest import compiled_of
 from core.models.hf_model import HfModel
 from core.models.native.kernel_args import BLOCK
-from core.models.stacking import BatchedModels, Stack, batched_models_of, stack_alike
+from core.models.stacking import Stack, batched_models_of, stack_alike
 from core.sequence import TokenSequence
 from core.trees.draft import Draft
 from core.trees.tree import ROOT, TokenTree, depths_of
@@ -366,7 +366,8 @@ def test_what_fails_together_is_asked_one_by_one(monkeypatch: pytest.MonkeyPatch
         own = texts(WARM)
         opened(place, own)
         with monkeypatch.context() as patch:
-            patch.setattr(BatchedModels, "drafts", full)
+            for runner in (HfModel, Stack):
+                patch.setattr(runner, "drafts", full)
             told.append(place.draft(asks(place, own, [(2, 2), (2, 2)])))
     all_same(told)
 
@@ -379,7 +380,8 @@ def test_a_fault_of_ours_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(*_: object, **__: object) -> None:
         raise TypeError("a mistake")
 
-    monkeypatch.setattr(BatchedModels, "drafts", wrong)
+    for runner in (HfModel, Stack):
+        monkeypatch.setattr(runner, "drafts", wrong)
     with pytest.raises(TypeError, match="a mistake"):
         place.draft(asks(place, own, [(2, 2), (2, 2)]))
 
