@@ -20,9 +20,9 @@ from core.errors import DrafterError
 
 if TYPE_CHECKING:
     from core.nodes.ahead import AheadRun
-    from core.nodes.asks import RemoteRun
     from core.nodes.client import RemotePool
     from core.nodes.pending_round import NodeAnswers
+    from core.nodes.run_requests import RemoteRun
 
 __all__ = ["PartialAudition", "PlannedDrafts", "RemoteDrafting", "TakesAudition"]
 
@@ -104,7 +104,7 @@ class RemoteDrafting:
         requests: tuple[DraftRequest, ...],
         audition: PartialAudition | None,
     ) -> RemoteRun:
-        from core.nodes.asks import RemoteRun
+        from core.nodes.run_requests import RemoteRun
 
         return RemoteRun(
             state.request.sequence,

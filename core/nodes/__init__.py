@@ -1,5 +1,6 @@
-"""SSMs on other machines: a server that drafts (`python -m core.nodes`), and the pool that asks it.
+"""SSMs on other machines: a server that drafts (`python -m core.nodes`), and the engine's pool of
+their SSMs.
 
-All but `checking` needs the packages of requirements-cluster.txt, and is imported where nodes are
-named.
+Needs the packages of requirements-cluster.txt, except `checking` and `connecting`; imported only if
+nodes are named.
 """

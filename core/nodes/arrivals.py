@@ -1,7 +1,7 @@
-"""NodeArrivals: receives what the nodes send, at any time, and updates links and drafters.
+"""NodeArrivals: receives the nodes' messages, at any time, and updates links and drafters.
 
-Answers to the round under way are also put into its PendingRound; welcomes, refusals and late
-answers change the links alone.
+Answers to the current round also go into its PendingRound; welcomes, refusals and late answers
+change the links only.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ __all__ = ["NodeArrivals"]
 
 
 class NodeArrivals:
-    """`links` and `drafters` (by the engine's names) are shared with the pool. `round`: the one
-    under way. `open_runs`: ids of runs that have had a round here and have not ended."""
+    """`links` and `drafters` (by the engine's names) are shared with the pool. `round`: the current
+    one. `open_runs`: ids of runs that have had a round here and have not ended."""
 
     def __init__(
         self,
@@ -48,9 +48,9 @@ class NodeArrivals:
         self.open_runs: set[str] = set()
 
     def poll(self, until: float | None = None, *, awaited: bool = False) -> None:
-        """Handles what has arrived; waits for a first arrival until `until`, on the transport's
-        clock (None: not at all). `awaited`: arrivals are read as they come, so that their round
-        trips are measured."""
+        """Handles all arrivals; waits for a first one until `until`, on the transport's clock
+        (None: not at all). `awaited`: they are read as they come, so their round trips are
+        measured exactly."""
         until = self._transport.now() if until is None else until
         for arrival in self._transport.poll(until):
             self._handle(arrival, awaited)
@@ -124,7 +124,7 @@ class NodeArrivals:
 
     def _handle_ahead(self, node: int, link: NodeLink, message: AheadDraftsMessage) -> None:
         in_round, now = self.round is not None, self._transport.now()
-        replies = self.ahead.take(node, message, now, link.wire_s, link.ssms, in_round=in_round)
+        replies = self.ahead.accept(node, message, now, link.wire_s, link.ssms, in_round=in_round)
         for reply in replies:
             link.update_held(reply, is_open=reply.run in self.open_runs)
             for one in reply.verified:

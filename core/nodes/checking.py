@@ -1,5 +1,5 @@
-"""What can be said against nodes before an LLM is loaded, which takes long. Importable without the
-packages of requirements-cluster.txt."""
+"""Checks node settings before an LLM is loaded, which takes long. Importable without the packages
+of requirements-cluster.txt."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ LISTENS_S = 5.0
 
 
 def check_nodes(settings: NodeSettings | None) -> None:
-    """Raises ConfigError for packages that are missing and for a bad key file, NodeError for a
-    cluster where nothing listens."""
+    """Raises ConfigError for missing packages and an invalid key file, NodeError for a cluster
+    where nothing listens."""
     if settings is None:
         return
     field, value = (

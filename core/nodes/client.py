@@ -1,9 +1,9 @@
-"""RemotePool: the SSMs of all nodes, asked once a round with one message a node.
+"""RemotePool: the SSMs of all nodes; one message to each node in a round.
 
-`begin` sends what all runs of a round want, `finish` waits for the answers, each node at most until
-its deadline; `begin_ahead` asks for drafts after the LLM's pass, which nobody waits for. A node
-that is late or absent is left out of that round and is asked again as soon as it is free: its
-drafts are proposals, so that no text depends on them. Knows no socket.
+`begin` sends the requests of all runs of a round, `finish` waits for the answers, for each node at
+most until its deadline; `begin_ahead` requests drafts for after the LLM's pass, and no round waits
+for those. A round goes on without a node that is late or absent; the node gets the next round after
+its answer. Its drafts are proposals, so no text depends on them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from core.models.loading.stages import Say
 from core.nodes.ahead import AheadRun, ReadyDrafts
 from core.nodes.answers import DraftClock
 from core.nodes.arrivals import NodeArrivals
-from core.nodes.asks import RemoteRun, ahead_ask, asks_of, run_ask
 from core.nodes.messages import (
     VERSION,
     AheadMessage,
@@ -30,6 +29,7 @@ from core.nodes.messages import (
 from core.nodes.node_link import LEAST_DEADLINE_S, LONGEST_DEADLINE_S, NodeLink
 from core.nodes.pending_round import NodeAnswers, PendingRound
 from core.nodes.remote_ssm import RemoteSsm
+from core.nodes.run_requests import RemoteRun, ahead_request, requests_of, run_request
 from core.nodes.transport import Transport
 from core.sequence import TokenSequence
 
@@ -37,11 +37,12 @@ __all__ = ["RemotePool"]
 
 CONNECT_S = 60.0
 """How long an engine waits for its nodes at the start, so that either may be started first."""
-SHOWN_S = 1.0
+PROGRESS_S = 1.0
+"""Time between two progress messages while it waits."""
 NOT_THERE = (
     "no node answered there within {:g} s (python -m core.nodes --listen HOST:PORT --ssm ...)"
 )
-# Of a proxy this is also how a node looks that is not there yet, so that it is waited for as well.
+# A node behind a proxy looks the same before it has started, so it is waited for too.
 TURNED_AWAY = (
     "what listens there took up no connection within {:g} s: it has another key (--node-key-file "
     "is to be the file it started with), or is no node"
@@ -73,17 +74,17 @@ class RemotePool:
         return tuple(drafter.info for drafter in self.drafters.values())
 
     def place_of(self, name: str) -> int:
-        """The number of the node that an SSM is on; -1: it is on none."""
-        places = (n for n, link in enumerate(self.links) if name in link.engine_names)
-        return next(places, -1)
+        """The number of the node that serves an SSM; -1 without one."""
+        nodes = (n for n, link in enumerate(self.links) if name in link.engine_names)
+        return next(nodes, -1)
 
     # -- connections --
 
     def connect(
         self, taken: Collection[str], wait_s: float = CONNECT_S, say: Say | None = None
     ) -> RemotePool:
-        """Waits until every node has introduced itself, and names its SSMs; returns itself.
-        `taken`: names that other drafters have. Raises NodeError naming the node."""
+        """Waits for the welcome of every node, and names its SSMs; returns itself. `taken`: names
+        of other drafters. Raises NodeError naming the node."""
         until = self._transport.now() + wait_s
         while waiting := [link for link in self.links if not link.ready]:
             for link in waiting:
@@ -92,12 +93,12 @@ class RemotePool:
             now = self._transport.now()
             first = waiting[0]
             if now >= until:
-                said = TURNED_AWAY if first.handshake_failed else NOT_THERE
-                raise NodeError(f"node is {first.address!r}: {said.format(wait_s)}")
+                reason = TURNED_AWAY if first.handshake_failed else NOT_THERE
+                raise NodeError(f"node is {first.address!r}: {reason.format(wait_s)}")
             if say is not None:
                 perhaps = " (another key?)" if first.handshake_failed else ""
                 say(f"Waiting for node {first.address}{perhaps}")
-            self._arrivals.poll(min(until, now + SHOWN_S))
+            self._arrivals.poll(min(until, now + PROGRESS_S))
         self._name_drafters(taken)
         return self
 
@@ -105,10 +106,10 @@ class RemotePool:
         used = {*taken}
         for link in self.links:
             for one in link.served:
-                own = one.name.replace(":", "-")
-                name, number = own, 2
+                base = one.name.replace(":", "-")
+                name, number = base, 2
                 while name in used:
-                    name, number = f"{own}-{number}", number + 1
+                    name, number = f"{base}-{number}", number + 1
                 used.add(name)
                 link.ssms[one.name] = name
                 info = ModelInfo(
@@ -128,8 +129,8 @@ class RemotePool:
     # -- one round --
 
     def begin(self, runs: Sequence[RemoteRun], longest_s: float = LONGEST_DEADLINE_S) -> None:
-        """Sends each node that is free what the runs want of its SSMs; more than MOST_RUNS are not
-        asked for. `longest_s`: no node is waited for longer."""
+        """Sends each free node the runs' requests to its SSMs, see `requests_of`. `longest_s`: the
+        longest wait for a node."""
         arrivals = self._arrivals
         arrivals.poll()
         self._number += 1
@@ -141,25 +142,25 @@ class RemotePool:
             if link.needs_hello(self._transport.now()):
                 arrivals.send_hello(node)
             ready = pending.ready[node] = self._ready(node, runs) if link.ready else []
-            answered = {run.sequence.run_id for run, _ in ready}
-            others = [run for run in runs if run.sequence.run_id not in answered]
-            asked, asks = asks_of(link, others, run_ask)
-            if not asks:
+            ready_ids = {run.sequence.run_id for run, _ in ready}
+            others = [run for run in runs if run.sequence.run_id not in ready_ids]
+            included, requests = requests_of(link, others, run_request)
+            if not requests:
                 continue
-            pending.asked_runs[node] = tuple(asked)
+            pending.requested_runs[node] = tuple(included)
             if link.free:
                 arrivals.ahead.overtake(node)
                 link.begin_round(self._number, self._transport.now())
                 pending.deadlines[node] = link.sent_at + link.round_deadline_s
                 pending.clocks[node] = DraftClock()
-                self._transport.send(node, encode(RoundMessage(self._number, asks)))
+                self._transport.send(node, encode(RoundMessage(self._number, requests)))
         arrivals.round = pending
 
     def finish(self) -> dict[str, NodeAnswers]:
         """The answers by run id, when all nodes have answered or their deadlines have passed."""
         pending = self._arrivals.round
         assert pending is not None, "begin comes first"
-        # What came while SSMs here drafted was not waited for.
+        # Without `awaited`: these arrived while local SSMs drafted, so their trips are not exact.
         self._arrivals.poll()
         deadlines = pending.deadlines
         number = pending.number
@@ -168,27 +169,28 @@ class RemotePool:
             now = self._transport.now()
             for node in awaited:
                 if now >= deadlines[node]:
-                    # Left out; it stays asked, so that it is not sent another round meanwhile.
+                    # `pending_number` stays set, so the node gets no round before it answers.
                     deadlines.pop(node)
         self._arrivals.round = None
         return pending.answers(self.links, self.drafters, self._vocab_size, self._transport.now())
 
     def begin_ahead(self, runs: Sequence[AheadRun]) -> None:
-        """Sends each node that is free the trees that the LLM is about to verify."""
+        """Sends each free node the trees that the LLM is about to verify."""
         self._number += 1
         for node, link in enumerate(self.links):
-            asked, asks = asks_of(link, runs, ahead_ask) if link.free else ([], [])
-            if asks:
-                self._arrivals.ahead.ask(node, self._number, self._transport.now(), asked)
-                self._transport.send(node, encode(AheadMessage(self._number, asks)))
+            included, requests = requests_of(link, runs, ahead_request) if link.free else ([], [])
+            if requests:
+                now = self._transport.now()
+                self._arrivals.ahead.record_sent(node, self._number, now, included)
+                self._transport.send(node, encode(AheadMessage(self._number, requests)))
 
     def end_ahead(self, sequences: Sequence[TokenSequence]) -> list[AheadDraftsByName]:
-        """What the nodes have drafted of that until now, by sequence and SSM; waits for nothing."""
+        """The drafts of `begin_ahead` that have arrived, by sequence and SSM; does not wait."""
         self._arrivals.poll()
         return [self._arrivals.ahead.ahead_drafts(sequence.run_id) for sequence in sequences]
 
     def free(self, sequence: TokenSequence) -> None:
-        """Tells the nodes that hold a run's text that it has ended."""
+        """Frees an ended run on the nodes."""
         if sequence.run_id not in self._arrivals.open_runs:
             return
         self._arrivals.open_runs.discard(sequence.run_id)
@@ -200,12 +202,12 @@ class RemotePool:
                 self._transport.send(node, encode(FreeMessage([sequence.run_id])))
 
     def _ready(self, node: int, runs: Sequence[RemoteRun]) -> list[tuple[RemoteRun, ReadyDrafts]]:
-        """The runs whose drafts of this node have been made ahead: it is not asked for them."""
+        """The runs for which this node's drafts were made ahead: no request to it is needed."""
         own = self.links[node].engine_names
-        found = []
+        ready_runs = []
         for run in runs:
             requests = [one for one in run.requests if one.name in own]
             ready = self._arrivals.ahead.ready_drafts(node, run.sequence, requests)
             if ready is not None and not own.keys() & {*run.to_score}:
-                found.append((run, ready))
-        return found
+                ready_runs.append((run, ready))
+        return ready_runs

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,13 +20,13 @@ __all__ = ["connect_nodes"]
 
 
 def _names_of(ssms: Iterable[str]) -> tuple[str, ...]:
-    """Each SSM by itself, so that they can be divided; a bundled one by its name, since its folder
-    is elsewhere on another machine."""
-    named: list[str] = []
+    """`bundled` as the bundled SSMs' names, so that nodes can divide them; not as folders, which
+    differ between machines."""
+    names: list[str] = []
     for ssm in ssms:
         folders = expand_bundled(ssm) if ssm == BUNDLED else ()
-        named += [Path(folder).name for folder in folders] or [ssm]
-    return tuple(named)
+        names += [Path(folder).name for folder in folders] or [ssm]
+    return tuple(names)
 
 
 def connect_nodes(
@@ -49,15 +48,14 @@ def connect_nodes(
 
         if say is not None:
             say(f"Placing nodes in {settings.cluster}")
-        placed = place_nodes(
-            settings.cluster, _names_of(settings.ssms or (BUNDLED,)), settings.key_file
-        )
-        addresses, keys = placed.addresses, placed.keys
+        names = _names_of(settings.ssms or (BUNDLED,))
+        nodes = place_nodes(settings.cluster, names, settings.key_file)
+        addresses, keys = nodes.addresses, nodes.keys
     vocabulary = vocabulary_hash(models.tokenizer)
     transport = ZmqTransport(addresses, keys)
     pool = RemotePool(transport, addresses, vocabulary, models.llm.vocab_size)
-    with ExitStack() as undone:
-        undone.callback(pool.close)
-        pool.connect({*models.ssms, *RESERVED_NAMES}, say=say)
-        undone.pop_all()
-    return pool
+    try:
+        return pool.connect({*models.ssms, *RESERVED_NAMES}, say=say)
+    except BaseException:
+        pool.close()
+        raise

@@ -1,7 +1,7 @@
 """Key files: one file that an engine and its nodes share; without it no process can connect.
 
-It holds the secret keys of both ends; CURVE encrypts and authenticates with them, so that an
-engine cannot be given a false node, nor a node a false engine.
+It has the secret keys of both ends, with which CURVE encrypts and authenticates: neither a node nor
+an engine can be impersonated.
 """
 
 from __future__ import annotations
@@ -60,15 +60,15 @@ def read_keys(path: str | None, field: str = "node_key_file") -> CurveKeys | Non
     try:
         mode = os.stat(path).st_mode & 0o777
         if mode not in (0o600, 0o400):
-            shown = f"{path} (mode {mode:o})"
-            raise ConfigError.of(field, shown, "a file that its owner alone can read (chmod 600)")
+            value = f"{path} (mode {mode:o})"
+            raise ConfigError.of(field, value, "a file that its owner alone can read (chmod 600)")
         match = _LINES.fullmatch(Path(path).read_text(encoding="ascii"))
         if match is None:
             raise ConfigError.of(field, path, ALLOWED)
         keys = CurveKeys(match[1].encode(), match[2].encode())
         # Raises for a key that is not valid Z85, which the pattern does not exclude.
         _ = keys.node_public, keys.engine_public
-    except ConfigError:  # a ValueError too: not to be wrapped below
+    except ConfigError:  # a ValueError too, which would be wrapped below
         raise
     except (OSError, zmq.ZMQError, ValueError) as error:
         raise ConfigError.of(field, path, f"{ALLOWED} ({error})") from error

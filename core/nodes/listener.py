@@ -19,12 +19,12 @@ __all__ = ["NodeListener", "check_bindable"]
 QUEUED = 64
 ZAP_ADDRESS, ZAP_VERSION = "inproc://zeromq.zap.01", b"1.0"
 POLL_MS = 500
-"""How often `serve` looks whether it is to end."""
+"""How often `serve` checks whether to end."""
 
 
 def check_bindable(address: str) -> None:
-    """Raises ConfigError for an address that cannot be had. It is given back, so that no engine
-    connects before there is an answer for it."""
+    """Raises ConfigError for an address that cannot be bound. It is released again, so that no
+    engine connects before the node can answer."""
     with zmq.Context() as context, context.socket(zmq.ROUTER) as socket:
         set_limits(socket, address, QUEUED)
         _bind(socket, address)
@@ -48,7 +48,8 @@ class _Waiting:
 
 
 class NodeListener:
-    """Owns the server; bound when made. Raises ConfigError for an address that cannot be had."""
+    """Binds at once; closes the server with itself. Raises ConfigError for an address that cannot
+    be bound."""
 
     def __init__(self, server: NodeServer, address: str, keys: CurveKeys | None) -> None:
         host, _ = address_of("listen", address)
@@ -60,17 +61,17 @@ class NodeListener:
         self._gate = self._context.socket(zmq.REP)
         router = self._router
         set_limits(router, address, QUEUED)
-        # An engine that reconnects takes its own place, before its old connection is given up.
+        # An engine that reconnects replaces its old connection, which may not have timed out yet.
         router.router_handover = True
-        # Engines send heartbeats and say how long their silence may last (heartbeat_ttl). A timer
-        # of the node's own would write to a connection that is closed and still has frames to be
-        # read, which libzmq 4.3.5 answers with an abort (`!_io_error` in stream_engine_base.cpp).
+        # Engines send heartbeats with a timeout (heartbeat_ttl). Heartbeats of the node could write
+        # to a closed connection that still has unread frames, where libzmq 4.3.5 aborts
+        # (`!_io_error` in stream_engine_base.cpp).
         router.heartbeat_ivl = 0
-        # No limit, for the same abort: a heartbeat of an engine's that waits behind a frame for
-        # which there is no room is answered later, maybe on a connection that is closed by then.
+        # No limit, for the same abort: an engine's heartbeat behind a frame that the queue has no
+        # room for would be answered later, perhaps on a closed connection.
         router.rcvhwm = 0
         if keys is not None:
-            self._gate.bind(ZAP_ADDRESS)  # first: without it every key would be let in
+            self._gate.bind(ZAP_ADDRESS)  # first: without it every key would be accepted
             router.curve_server = True
             router.curve_secretkey = keys.node_secret
             router.curve_publickey = keys.node_public
@@ -83,14 +84,14 @@ class NodeListener:
 
     @property
     def address(self) -> str:
-        """HOST:PORT; the port that was found where 0 was asked for."""
+        """HOST:PORT, with the port that was bound for port 0."""
         endpoint = self._router.getsockopt(zmq.LAST_ENDPOINT)
         assert isinstance(endpoint, bytes)
         return endpoint.decode().removeprefix("tcp://").rstrip("\0")
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Its SSMs."""
+        """The names of its SSMs."""
         return self._server.names
 
     def serve(self, ended: Callable[[], bool]) -> None:
@@ -109,7 +110,7 @@ class NodeListener:
                 self._answer()
 
     def close(self) -> None:
-        """Gives the address back, and ends the server."""
+        """Releases the address and closes the server."""
         self._router.close()
         self._gate.close(linger=0)
         self._context.term()
@@ -122,14 +123,14 @@ class NodeListener:
         client, frame = parts
         answer = self._server.handle(client, frame, _Waiting(self._router))
         if answer is not None:
-            # A client that is gone, or does not read: dropped, as the default of ROUTER is.
+            # ROUTER drops answers to a client that is gone or does not read.
             self._router.send_multipart([client, answer], zmq.NOBLOCK)
 
     def _admit(self) -> None:
-        """Answers ZAP (RFC 27): 200 for the engine's key of the file, 400 for any other."""
+        """Answers ZAP (RFC 27): 200 for the engine's key in the key file, 400 for any other."""
         assert self._keys is not None
         parts = self._gate.recv_multipart()
         request_id, key = parts[1], parts[-1]
-        known = parts[5] == b"CURVE" and z85.encode(key) == self._keys.engine_public
-        status = (b"200", b"OK") if known else (b"400", b"another key")
+        is_valid = parts[5] == b"CURVE" and z85.encode(key) == self._keys.engine_public
+        status = (b"200", b"OK") if is_valid else (b"400", b"another key")
         self._gate.send_multipart([ZAP_VERSION, request_id, *status, b"engine", b""])

@@ -1,10 +1,10 @@
-"""What travels between an engine and a node: msgspec structs in MessagePack, bounded and versioned.
+"""Messages between an engine and a node: msgspec structs in MessagePack, bounded and versioned.
 
 An engine sends hello, round, ahead and free; a node answers with welcome, drafts, ahead_drafts or
-refused. A round holds the commit of the last one and the requests of this one, so that it is one
-message there and one back; an ahead is sent beside the LLM's pass. A message is data and no more:
-decoding never calls anything, and what is not exactly one of these structs, of these types and
-within these bounds, is refused.
+refused. A round message holds the tokens committed since the last one and the draft requests of
+this one, so that a round is one message each way; an ahead message is sent during the LLM's pass.
+Messages are data only: decoding runs no code of the sender, and refuses whatever is not exactly one
+of these structs within these bounds.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ __all__ = [
     "MOST_TOKENS",
     "VERSION",
     "AheadMessage",
-    "AheadAsk",
+    "AheadRequest",
     "AheadDraftsMessage",
     "AheadReply",
     "AheadStages",
     "Audition",
-    "DraftAsk",
+    "DraftRequestMessage",
     "DraftReply",
     "DraftsMessage",
     "FreeMessage",
@@ -40,11 +40,11 @@ __all__ = [
     "HelloMessage",
     "StopLimitsMessage",
     "MessageError",
-    "Open",
+    "RunSettings",
     "OutcomeDrafts",
     "RefusedMessage",
     "RoundMessage",
-    "RunAsk",
+    "RunRequest",
     "RunReply",
     "ServedSsm",
     "StageTimes",
@@ -61,11 +61,11 @@ VERSION = 2
 LARGEST_FRAME = 8 << 20
 """Bytes; a longer message is refused before it is read."""
 MOST_RUNS, MOST_SSMS, MOST_TEXT, MOST_TOKENS = 64, 16, 300, 1 << 17
-# Of all texts in one message: 5 bytes a token at most leave room in a frame for all else.
+"""Of a message: runs, SSMs, characters of a reason, tokens of one run's text."""
 MOST_MESSAGE_TOKENS = LARGEST_FRAME // 8
-"""Of a message: runs, SSMs, characters of a reason, tokens of a text."""
+"""Tokens of all runs in a message: at most 5 bytes each, so that the rest fits into the frame."""
 MOST_OUTCOMES = 16
-"""Of a run that is drafted ahead for."""
+"""Outcomes of one verification for which a node sends drafts made ahead."""
 
 Count = Annotated[int, Meta(ge=0, le=1 << 40)]
 TokenId = Annotated[int, Meta(ge=0, le=MAX_TOKEN_ID)]
@@ -93,11 +93,11 @@ Likelihoods = Annotated[list[float], Meta(max_length=MOST_TOKENS)]
 
 
 class MessageError(ValueError):
-    """Bytes that are no message of this version."""
+    """Bytes that are not a valid message of this version."""
 
 
 class _Message(Struct, array_like=True, forbid_unknown_fields=True):
-    """The form of all structs here: an array of exactly these fields."""
+    """Encoded as an array of exactly these fields."""
 
 
 # -- from an engine --
@@ -111,9 +111,9 @@ class HelloMessage(_Message, tag="hello"):
     vocab_size: VocabularySize
 
 
-class Open(_Message):
-    """A run that the node may not hold: what its drafts depend on besides the text. Noise is a
-    function of seed and position, so the seed alone travels."""
+class RunSettings(_Message):
+    """What a run's drafts depend on besides its text. Noise is a function of seed and position, so
+    the seed is enough."""
 
     temperature: float
     top_k: Count
@@ -137,8 +137,8 @@ class StopLimitsMessage(_Message):
     scores: Scores | None
 
 
-class DraftAsk(_Message):
-    """See `core.drafters.base.DraftRequest`. `weight`: of an SSM that drafts with others."""
+class DraftRequestMessage(_Message):
+    """See `core.drafters.base.DraftRequest`. `weight`: of an SSM in a tree drafted by several."""
 
     ssm: Name
     index: Index
@@ -149,18 +149,19 @@ class DraftAsk(_Message):
     stop: StopLimitsMessage | None
 
 
-class RunAsk(_Message):
-    """One run's part of a round. `tokens`: its text from position `start` on, as far as the node
-    may lack it. `audition`: how many of the last tokens the SSMs `heard` are to be scored on
-    (0: none). `top_k`: so many of each row's likeliest tokens are wanted."""
+class RunRequest(_Message):
+    """One run's part of a round. `tokens`: its text from position `start` on, which the node may
+    not have yet; `settings`: None if it has the run. `audition`: the number of last tokens on which
+    the SSMs `to_score` are scored (0: no audition). `top_k`: the number of likeliest tokens to
+    report for each node."""
 
     run: Name
     start: Position
     tokens: TokenIds
-    opened: Open | None
-    asks: Annotated[list[DraftAsk], Meta(max_length=MOST_SSMS)]
+    settings: RunSettings | None
+    drafts: Annotated[list[DraftRequestMessage], Meta(max_length=MOST_SSMS)]
     audition: Annotated[int, Meta(ge=0, le=512)]
-    heard: Annotated[list[Name], Meta(max_length=MOST_SSMS)]
+    to_score: Annotated[list[Name], Meta(max_length=MOST_SSMS)]
     top_k: Annotated[int, Meta(ge=0, le=50)]
 
 
@@ -168,27 +169,27 @@ class RoundMessage(_Message, tag="round"):
     """One round. `number` comes back with the drafts."""
 
     number: Count
-    runs: Annotated[list[RunAsk], Meta(max_length=MOST_RUNS)]
+    runs: Annotated[list[RunRequest], Meta(max_length=MOST_RUNS)]
 
 
-class AheadAsk(_Message):
-    """Drafting ahead for one run. `text` brings it up to date; its `asks` are those whose drafts
-    were made ahead and are now verified. `token_ids`, `parents`: the tree that the LLM verifies.
-    `asks`: the drafts wanted after it; `room`: tokens that the text has room for."""
+class AheadRequest(_Message):
+    """Drafting ahead for one run. `text` brings it up to date; its `drafts` were made ahead and are
+    being verified. `token_ids`, `parents`: the tree that the LLM verifies. `drafts`: those to make
+    after it; `room`: tokens that the text has room for."""
 
-    text: RunAsk
+    text: RunRequest
     token_ids: Annotated[list[TokenId], Meta(max_length=MAX_TREE_NODES)]
     parents: Integers
-    asks: Annotated[list[DraftAsk], Meta(min_length=1, max_length=MOST_SSMS)]
+    drafts: Annotated[list[DraftRequestMessage], Meta(min_length=1, max_length=MOST_SSMS)]
     room: Count
 
 
 class AheadMessage(_Message, tag="ahead"):
     """A round whose trees are being verified. `number` comes back with the drafts; there is no
-    answer if another message comes before they are whole."""
+    answer if another message arrives before they are complete."""
 
     number: Count
-    runs: Annotated[list[AheadAsk], Meta(max_length=MOST_RUNS)]
+    runs: Annotated[list[AheadRequest], Meta(max_length=MOST_RUNS)]
 
 
 class FreeMessage(_Message, tag="free"):
@@ -223,7 +224,7 @@ class WelcomeMessage(_Message, tag="welcome"):
 
 
 class StageTimes(_Message):
-    """A span of a draft, in milliseconds since the node received the round."""
+    """A time span of a draft, in milliseconds since the node received the round."""
 
     name: Name
     start_ms: Milliseconds
@@ -267,8 +268,8 @@ class Audition(_Message):
 
 
 class RunReply(_Message):
-    """One run's drafts. `length`: tokens of its text that the node holds now. `need`: the node
-    lacks the text before this position and has drafted nothing; -1: it lacks nothing."""
+    """One run's drafts. `length`: tokens of its text that the node now has. `need`: nothing was
+    drafted, since the text before this position is missing; -1: nothing is missing."""
 
     run: Name
     length: Position
@@ -278,7 +279,7 @@ class RunReply(_Message):
 
 
 class DraftsMessage(_Message, tag="drafts"):
-    """Answer to RoundMessage. `busy_ms`: what the node worked on it."""
+    """Answer to RoundMessage. `busy_ms`: time from its arrival to this answer."""
 
     number: Count
     busy_ms: Duration
@@ -286,8 +287,8 @@ class DraftsMessage(_Message, tag="drafts"):
 
 
 class OutcomeDrafts(_Message):
-    """Drafts after one outcome of the LLM's pass: the tokens it would commit, and how probable it
-    is by the SSM that predicted it."""
+    """Drafts after one outcome of the LLM's pass: the tokens committed in it, and its probability
+    by the SSM that predicted it."""
 
     token_ids: Annotated[list[TokenId], Meta(min_length=1, max_length=MAX_SPECULATION_LENGTH + 1)]
     probability: Probability
@@ -303,8 +304,8 @@ class AheadStages(_Message):
 
 
 class AheadReply(_Message):
-    """One run's drafts made ahead. `length`, `need`: as in RunReply; `verified`: of the drafts in
-    `AheadAsk.text`, for what they report."""
+    """One run's drafts made ahead. `length`, `need`: as in RunReply; `verified`: the drafts of
+    `AheadRequest.text`, with their temperatures and likelihoods."""
 
     run: Name
     length: Position
@@ -315,7 +316,7 @@ class AheadReply(_Message):
 
 
 class AheadDraftsMessage(_Message, tag="ahead_drafts"):
-    """Answer to AheadMessage. `busy_ms`: what the node worked on it."""
+    """Answer to AheadMessage. `busy_ms`: time from its arrival to this answer."""
 
     number: Count
     busy_ms: Duration
@@ -323,7 +324,7 @@ class AheadDraftsMessage(_Message, tag="ahead_drafts"):
 
 
 class RefusedMessage(_Message, tag="refused"):
-    """Why a message was not served; `number` of the round, 0 where there is none."""
+    """Why a message was not served. `number`: of the round, 0 if the message had none."""
 
     number: Count
     reason: Text
@@ -343,11 +344,11 @@ def encode(message: ToNode | FromNode) -> bytes:
 
 
 def to_node(frame: bytes) -> ToNode:
-    """What an engine sent. Raises MessageError, also for a message that names a run twice: its
-    second text would be another one's."""
+    """An engine's message. Raises MessageError, also for one that names a run twice, which is
+    ambiguous."""
     message = _decode(_TO_NODE, frame)
     if isinstance(message, RoundMessage | AheadMessage):
-        names = [(one.text if isinstance(one, AheadAsk) else one).run for one in message.runs]
+        names = [(run.text if isinstance(run, AheadRequest) else run).run for run in message.runs]
         if len({*names}) < len(names):
             twice = max(names, key=names.count)
             raise MessageError(f"run is {twice!r} more than once: each run once in a message")
@@ -355,7 +356,7 @@ def to_node(frame: bytes) -> ToNode:
 
 
 def from_node(frame: bytes) -> FromNode:
-    """What a node sent. Raises MessageError."""
+    """A node's message. Raises MessageError."""
     return _decode(_FROM_NODE, frame)
 
 
@@ -364,6 +365,6 @@ def _decode(decoder: Decoder[M], frame: bytes) -> M:
         raise MessageError(f"message of {len(frame)} bytes: at most {LARGEST_FRAME} are read")
     try:
         return decoder.decode(frame)
-    # A text that is not UTF-8 is a UnicodeDecodeError, nesting without end a RecursionError.
+    # Text that is not UTF-8 is a UnicodeDecodeError, too deep nesting a RecursionError.
     except (MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise MessageError(f"no message of version {VERSION}: {error}"[:MOST_TEXT]) from error

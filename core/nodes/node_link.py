@@ -1,6 +1,6 @@
-"""NodeLink: an engine's state of one node: connection, SSMs, round trips, the texts that it holds.
+"""NodeLink: an engine's state of one node: connection, SSMs, round trips, confirmed texts.
 
-Numbers and names; sends and receives nothing.
+Sends and receives nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ RETRY_S = 1.0
 """Time between two hellos to a node that was refused."""
 GIVE_UP_S = 60.0
 """After so long an answer is no longer expected, and the node gets a new hello."""
-KEPT_TRIPS = 32
+MEDIAN_TRIPS = 32
 """Round trips in the median."""
 
 
@@ -31,15 +31,15 @@ class NodeLink:
     """Times are seconds; `_at` and `_since` on the transport's clock.
 
     `ssms`: the engine's names of the node's SSMs, by the node's names; `served`: these SSMs.
-    `is_connected`: the connection is up, `ready`: the node may be sent rounds; `refusal`: why it
-    may not draft; `handshake_failed`: the last connection ended before its handshake did.
-    `hello_at`: when it was last sent a hello. `started`: the identity of its process, `starts`: the
-    number of its processes so far.
+    `is_connected`: the connection is up; `ready`: rounds may be sent; `refusal`: why the node may
+    not draft; `handshake_failed`: the last connection ended within its handshake. `hello_at`: when
+    the last hello was sent. `started`: the identity of the node's process, `starts`: the number of
+    its processes so far.
 
     `held_tokens`: by run id, tokens of the text that the node has confirmed. `pending_number`: the
-    round that it is answering, 0: none; `sent_at`: when that was sent, `round_deadline_s`: how long
-    it is waited for. `trips`: the last round trips, `wire_s`: the last measured time on the wire,
-    there and back. `missing_since`: when it first did not answer in time, None while it does;
+    round that it has not answered yet, 0: none; `sent_at`: when that was sent, `round_deadline_s`:
+    the longest wait for it. `trips`: the last round trips, `wire_s`: the last measured time on the
+    wire, both ways. `missing_since`: when it first did not answer in time, None while it does;
     `away_s`: how long it was last missing; `notified_runs`: ids of open runs with a note that it is
     missing. `counts`: rounds by `NodeTrip.state`.
     """
@@ -65,7 +65,7 @@ class NodeLink:
     away_s: float = 0.0
     notified_runs: set[str] = field(default_factory=set)
     counts: Counter[str] = field(default_factory=Counter)
-    trips: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT_TRIPS))
+    trips: deque[float] = field(default_factory=lambda: deque(maxlen=MEDIAN_TRIPS))
 
     @property
     def engine_names(self) -> dict[str, str]:
@@ -88,20 +88,20 @@ class NodeLink:
 
     @property
     def free(self) -> bool:
-        """Whether it can be sent a round: it is ready, and answers no other."""
+        """Whether it is ready and has no pending round."""
         return self.ready and not self.pending_number
 
     def on_welcome(self, message: WelcomeMessage) -> None:
         """Its answer to the hello. A node that comes back with other SSMs is refused."""
-        known = {one.name: one for one in self.served}
-        if known and known != {one.name: one for one in message.ssms}:
+        before = {one.name: one for one in self.served}
+        if before and before != {one.name: one for one in message.ssms}:
             self.refusal = f"it came back with other SSMs: {_names(message.ssms)}"
             return
         self.served = tuple(message.ssms)
         if message.started != self.started:
             self.started = message.started
             self.starts += 1
-            # Another process: it holds no text.
+            # Another process, without texts.
             self.held_tokens.clear()
         self.ready, self.refusal = True, ""
 
@@ -119,8 +119,7 @@ class NodeLink:
         self.mark_lost()
 
     def mark_lost(self, reason: str = "") -> None:
-        """It can be sent nothing until its next welcome, and no answer is expected; `reason`: why
-        it is refused."""
+        """No rounds until its next welcome, and no answer is expected; `reason`: of a refusal."""
         self.ready, self.pending_number = False, 0
         self.refusal = reason or self.refusal
 
@@ -130,18 +129,18 @@ class NodeLink:
             self.mark_lost(f"it did not answer for {GIVE_UP_S:g} s")
 
     def needs_hello(self, now: float) -> bool:
-        """Whether it is to be sent another hello after a refusal."""
+        """Whether another hello is due after a refusal."""
         return not self.ready and bool(self.refusal) and now - self.hello_at >= RETRY_S
 
     def accept_answer(
         self, number: int, now: float, busy_s: float, *, awaited: bool, late: bool = False
     ) -> bool:
-        """Records the round trip of an answer; False if it is not to the pending round. `busy_s`:
-        the time that the node worked on it.
+        """Records the round trip of an answer; False if it does not answer the pending round.
+        `busy_s`: the node's time on it.
 
-        `awaited`: it was read when it came, so its trip is measured exactly. `late`: it was read in
-        a later round; the median tolerates that its trip is too long. Any other was read after SSMs
-        here had drafted: its trip is at most the work and the last time on the wire.
+        `awaited`: it was read when it came, so its trip is exact. `late`: it was read in a later
+        round; the median tolerates that its trip is too long. Any other was read after local SSMs
+        had drafted: its trip is at most `busy_s` and the last time on the wire.
         """
         if not number or number != self.pending_number:
             return False
@@ -155,7 +154,7 @@ class NodeLink:
         return True
 
     def update_held(self, reply: RunReply | AheadReply, *, is_open: bool) -> None:
-        """Records how much of a run's text the node holds. `is_open`: the run has not ended; a late
+        """Records how much of a run's text the node has. `is_open`: the run has not ended; a late
         answer may name one that has."""
         if reply.need >= 0:
             self.held_tokens.pop(reply.run, None)
@@ -182,8 +181,8 @@ class NodeLink:
         return "has not answered an earlier round yet" if is_busy else "is not there"
 
     def notes_for(self, run_id: str, missing: str) -> list[str]:
-        """The notes for a run whose round wanted drafts of this node: one when it goes missing, and
-        one when it is back. `missing`: why it did not answer, empty if it did."""
+        """The notes for a run with requests to this node: one when it goes missing, and one when it
+        is back. `missing`: why it did not answer, empty if it did."""
         if missing and run_id not in self.notified_runs:
             self.notified_runs.add(run_id)
             rest = "rounds go on without its drafts until it answers"

@@ -1,4 +1,4 @@
-"""From names of SSMs to a node that listens: compiled passes, and a first draft of each kind."""
+"""Opens a node: loads its SSMs, warms up each draft kind, listens."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from core.nodes.keys import CurveKeys
 from core.nodes.listener import NodeListener, check_bindable
 from core.nodes.messages import (
     VERSION,
-    DraftAsk,
+    DraftRequestMessage,
     FreeMessage,
     HelloMessage,
-    Open,
     RoundMessage,
-    RunAsk,
+    RunRequest,
+    RunSettings,
     encode,
 )
 from core.nodes.server import NodeServer
@@ -24,7 +24,7 @@ from core.nodes.server import NodeServer
 __all__ = ["open_node"]
 
 CLIENT = b"warm-up"
-# Both kinds that presets draft with, and CoSine's, which is not compiled as one call.
+# Draft kinds with temperatures: both of the presets, and CoSine's, which is not one compiled call.
 KINDS = (("topk", 0.0), ("coupled", 0.8), ("fused", 0.8))
 
 
@@ -36,8 +36,9 @@ def open_node(
     device: str = "auto",
     say: Say | None = None,
 ) -> NodeListener:
-    """A node that is ready for its first round. `address`: HOST:PORT, port 0 for any; the rest as
-    for `load_ssms`. Raises what that raises, and ConfigError for an address that cannot be had."""
+    """A node that is ready for its first round. `address`: HOST:PORT, port 0 for any free one; the
+    rest as for `load_ssms`. Raises what that raises, and ConfigError for an address that cannot be
+    bound."""
     check_bindable(address)  # before the SSMs are loaded, which takes long
     models, tokenizer = load_ssms(ssms, dtype, device, say)
     vocabulary = vocabulary_hash(tokenizer)
@@ -47,10 +48,10 @@ def open_node(
 
 
 def _warm_up(server: NodeServer, tokenizer_hash: str, vocab_size: int) -> None:
-    """Does what a first round would wait for, by the same messages that an engine sends."""
+    """Compiles and allocates what a first round would wait for, by the messages of an engine."""
     server.handle(CLIENT, encode(HelloMessage(VERSION, tokenizer_hash, vocab_size)))
     for number, (kind, temperature) in enumerate(KINDS, 1):
-        opened = Open(
+        settings = RunSettings(
             temperature=temperature,
             top_k=0,
             top_p=1.0,
@@ -64,11 +65,11 @@ def _warm_up(server: NodeServer, tokenizer_hash: str, vocab_size: int) -> None:
             carry_over=False,
             eos_ids=[],
         )
-        asks = [
-            DraftAsk(name, index, kind, [1, 1, 1], 3, 1.0, None)
+        drafts = [
+            DraftRequestMessage(name, index, kind, [1, 1, 1], 3, 1.0, None)
             for index, name in enumerate(server.names)
         ]
         for text in ([0, 0, 0], [0, 0, 0, 0]):
-            ask = RunAsk("warm-up", 0, text, opened, asks, 0, [], 0)
-            server.handle(CLIENT, encode(RoundMessage(number, [ask])))
+            request = RunRequest("warm-up", 0, text, settings, drafts, 0, [], 0)
+            server.handle(CLIENT, encode(RoundMessage(number, [request])))
         server.handle(CLIENT, encode(FreeMessage(["warm-up"])))

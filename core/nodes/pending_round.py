@@ -1,7 +1,4 @@
-"""PendingRound: a round under way on the nodes; NodeAnswers: its results for one run.
-
-Sends and receives nothing.
-"""
+"""PendingRound: the current round on the nodes; NodeAnswers: its results for one run."""
 
 from __future__ import annotations
 
@@ -13,10 +10,10 @@ from core.errors import NodeError
 from core.events import NodeTrip
 from core.nodes.ahead import ReadyDrafts
 from core.nodes.answers import DraftClock, draft_of, fault_of
-from core.nodes.asks import RemoteRun
 from core.nodes.messages import DraftsMessage, RunReply
 from core.nodes.node_link import NodeLink
 from core.nodes.remote_ssm import RemoteSsm
+from core.nodes.run_requests import RemoteRun
 from core.trees.draft import Draft
 
 __all__ = ["NodeAnswers", "PendingRound"]
@@ -25,8 +22,8 @@ __all__ = ["NodeAnswers", "PendingRound"]
 @dataclass(slots=True)
 class NodeAnswers:
     """A run's results from all nodes: drafts and errors by drafter index; `auditions`:
-    log-probabilities by SSM, and the time they took; the trip of each node that was asked; `notes`:
-    sentences for the reader. `ahead`: requests whose drafts had been made before the round."""
+    log-probabilities by SSM, and the time they took; the round trip to each node with a request;
+    `notes`: sentences for the user. `ahead`: requests whose drafts arrived before the round."""
 
     drafts: dict[int, Draft] = field(default_factory=dict)
     errors: dict[int, NodeError] = field(default_factory=dict)
@@ -39,13 +36,13 @@ class NodeAnswers:
 
 @dataclass(slots=True)
 class PendingRound:
-    """By node: `asked_runs`, those that want something of it; `deadlines`, on the transport's
-    clock; `clocks` of messages; `ready`, drafts that had arrived before the round; `messages`, its
+    """By node: `requested_runs`, the runs with requests to it; `deadlines`, on the transport's
+    clock; `clocks` of messages; `ready`, drafts that arrived before the round; `messages`, its
     answer; `refusals`, why it refused the round."""
 
     number: int
     runs: tuple[RemoteRun, ...]
-    asked_runs: dict[int, tuple[RemoteRun, ...]] = field(default_factory=dict)
+    requested_runs: dict[int, tuple[RemoteRun, ...]] = field(default_factory=dict)
     deadlines: dict[int, float] = field(default_factory=dict)
     clocks: dict[int, DraftClock] = field(default_factory=dict)
     ready: dict[int, list[tuple[RemoteRun, ReadyDrafts]]] = field(default_factory=dict)
@@ -65,7 +62,7 @@ class PendingRound:
         _share_time([self.clocks[node] for node in self.messages])
         for node, ready in self.ready.items():
             _add_ready(links[node], ready, answers)
-        for node, runs in self.asked_runs.items():
+        for node, runs in self.requested_runs.items():
             link = links[node]
             state, missing = self._outcome(node, link, now)
             for run in runs:
@@ -78,7 +75,7 @@ class PendingRound:
         return answers
 
     def _outcome(self, node: int, link: NodeLink, now: float) -> tuple[str, str]:
-        """`NodeTrip.state` of a node, and why it is missing, empty if it answered in time. Counts
+        """`NodeTrip.state` of a node, and why it did not answer in time, empty if it did. Counts
         the state in its link."""
         if node in self.messages:
             link.counts["in_time"] += 1
@@ -106,7 +103,7 @@ class PendingRound:
         message = self.messages.get(node)
         if message is None:
             return None
-        # Of several replies to one run, which no correct node sends, the last.
+        # The last one, should a faulty node send several replies to one run.
         replies = (one for one in reversed(message.runs) if one.run == run.sequence.run_id)
         return next(replies, None)
 
@@ -116,13 +113,13 @@ def _add_ready(
     ready: Sequence[tuple[RemoteRun, ReadyDrafts]],
     answers: Mapping[str, NodeAnswers],
 ) -> None:
-    """Adds a node's drafts that had arrived before the round."""
+    """Adds a node's drafts that arrived before the round."""
     link.counts["ahead"] += bool(ready)
-    for run, of_run in ready:
+    for run, ready_drafts in ready:
         answer = answers[run.sequence.run_id]
-        answer.drafts |= of_run.drafts
-        answer.ahead += of_run.requests
-        clock = of_run.clock
+        answer.drafts |= ready_drafts.drafts
+        answer.ahead += ready_drafts.requests
+        clock = ready_drafts.clock
         answer.trips.append(
             NodeTrip(
                 link.address,
@@ -130,7 +127,7 @@ def _add_ready(
                 (clock.came - clock.sent) * 1000,
                 link.deadline_s * 1000,
                 busy_ms=clock.busy_s * 1000,
-                drafts=len(of_run.drafts),
+                drafts=len(ready_drafts.drafts),
                 starts=link.starts,
                 start_ms=run.sequence.ms(clock.sent),
                 end_ms=run.sequence.ms(clock.came),

@@ -1,4 +1,4 @@
-"""RemoteSsm: an SSM of a node as a Drafter of the engine's runs."""
+"""RemoteSsm: the engine's Drafter for an SSM of a node."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ __all__ = ["RemoteSsm"]
 
 
 class RemoteSsm:
-    """See Drafter. Its drafts are asked for by RemotePool, for all SSMs and runs in one message;
-    the text that was committed goes along with the next one, so `commit` sends nothing."""
+    """See Drafter. RemotePool requests its drafts, for all SSMs and runs in one message; that
+    message also brings the tokens committed since the last one, so `commit` sends nothing."""
 
     def __init__(self, info: ModelInfo) -> None:
         self.info = info
@@ -30,12 +30,12 @@ class RemoteSsm:
         return self.info.name
 
     def open(self, sequence: TokenSequence) -> tuple[Timed, ...]:
-        """Nothing yet: the node reads the text when it is first asked for a draft."""
+        """Nothing yet: the node reads the text at the first draft request."""
         self._temperatures[sequence.run_id] = 1.0
         return ()
 
     def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
-        """Never by itself: RemoteDrafting asks for all of a round's drafts at once."""
+        """Raises EngineError: RemoteDrafting requests all of a round's drafts at once."""
         raise EngineError(f"drafter {self.name} is on a node: RemotePool.begin asks for its drafts")
 
     def commit(
@@ -44,7 +44,7 @@ class RemoteSsm:
         """See the class."""
 
     def close(self, sequence: TokenSequence) -> None:
-        """The nodes forget the text at the run's end (RemotePool.free), which other SSMs read."""
+        """Leaves the text on the node to its other SSMs, until RemotePool.free."""
         self._temperatures.pop(sequence.run_id, None)
         self._likelihoods.pop(sequence.run_id, None)
 
@@ -55,10 +55,10 @@ class RemoteSsm:
         return self._likelihoods.pop(sequence.run_id, [])
 
     def observe(self, run: str, temperature: float, likelihoods: list[float]) -> None:
-        """Takes what the node reported with a draft that came in time, or was made ahead."""
+        """Records the node's report with a draft that came in time, or was made ahead."""
         if run in self._temperatures:
             self._temperatures[run] = temperature
             reported = self._likelihoods.setdefault(run, [])
             reported += likelihoods
-            # Of a node that reports without end, as no rule may ask for the likelihoods.
+            # Bounded, as no rule may read the likelihoods.
             del reported[:-MOST_TOKENS]

@@ -1,4 +1,4 @@
-"""A node's drafts as messages. Pure: drafts and their timings in, structs out."""
+"""From a node's drafts and their timings to replies."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from core.drafters.ssm import SsmDrafter
 from core.events.parts import Timed
 from core.nodes.messages import (
     MOST_OUTCOMES,
-    AheadAsk,
+    MOST_TEXT,
     AheadReply,
+    AheadRequest,
     AheadStages,
     DraftReply,
     OutcomeDrafts,
@@ -26,8 +27,8 @@ __all__ = ["ahead_reply", "draft_reply", "error_reply"]
 
 
 def draft_reply(request: DraftRequest, draft: Draft, began: float, top_k: int) -> DraftReply:
-    """A draft with the `top_k` likeliest tokens of each node. `began`: when its message was
-    received, in seconds of time.perf_counter."""
+    """A draft with the `top_k` likeliest tokens of each node. `began`: when the message that
+    requested it arrived, in seconds of time.perf_counter."""
     return DraftReply(
         ssm=request.name,
         index=request.index,
@@ -45,40 +46,40 @@ def draft_reply(request: DraftRequest, draft: Draft, began: float, top_k: int) -
 
 
 def error_reply(ssm: str, index: int, error: BaseException) -> DraftReply:
-    """Why an SSM drafted nothing."""
-    said = f"{type(error).__name__}: {error}"[:300]
-    return DraftReply(ssm, index, [], [], [], [], [], 0, [], 1.0, [], [], error=said)
+    """An empty draft with the error of its SSM."""
+    reason = f"{type(error).__name__}: {error}"[:MOST_TEXT]
+    return DraftReply(ssm, index, [], [], [], [], [], 0, [], 1.0, [], [], error=reason)
 
 
 def ahead_reply(
-    ask: AheadAsk,
+    request: AheadRequest,
     run: ServedRun,
     ssms: Mapping[str, SsmDrafter],
-    made: AheadDraftsByName,
+    ahead_drafts: AheadDraftsByName,
     verified: Sequence[DraftReply],
     began: float,
 ) -> AheadReply:
-    """The drafts made ahead for a run, by outcome: likely ones first."""
-    chances: dict[tuple[int, ...], float] = {}
+    """The drafts made ahead for a run, by outcome, the likeliest first."""
+    probabilities: dict[tuple[int, ...], float] = {}
     drafts: dict[tuple[int, ...], list[DraftReply]] = {}
-    requests = {one.ssm: draft_request(one, run.sequence) for one in ask.asks}
-    for name, ahead in made.items():
+    requests = {one.ssm: draft_request(one, run.sequence) for one in request.drafts}
+    for name, ahead in ahead_drafts.items():
         for outcome, draft in ssms[name].drafts_ahead(run.sequence).items():
-            chances[outcome] = min(1.0, ahead.outcomes.get(outcome, 0.0))
-            reply = draft_reply(requests[name], draft, began, ask.text.top_k)
+            probabilities[outcome] = min(1.0, ahead.outcomes.get(outcome, 0.0))
+            reply = draft_reply(requests[name], draft, began, request.text.top_k)
             drafts.setdefault(outcome, []).append(reply)
-    likely = sorted(drafts, key=lambda outcome: -chances[outcome])[:MOST_OUTCOMES]
+    likeliest = sorted(drafts, key=lambda outcome: -probabilities[outcome])[:MOST_OUTCOMES]
     return AheadReply(
-        run=ask.text.run,
+        run=request.text.run,
         length=len(run.sequence.tokens),
         need=-1,
         verified=list(verified),
-        outcomes=[OutcomeDrafts([*one], chances[one], drafts[one]) for one in likely],
+        outcomes=[OutcomeDrafts([*one], probabilities[one], drafts[one]) for one in likeliest],
         stages=[
             AheadStages(
                 name, _stages(one.scoring_timings, began), _stages(one.draft_timings, began)
             )
-            for name, one in made.items()
+            for name, one in ahead_drafts.items()
         ],
     )
 
@@ -95,7 +96,6 @@ def _top_rows(draft: Draft, count: int) -> list[TopRow]:
     if not count or draft.logits is None or not draft.rows:
         return []
     nodes = list(draft.rows)
-    shown = unprocessed_probabilities(draft.logits[[draft.rows[node] for node in nodes]])
-    values, ids = shown.topk(min(count, shown.shape[-1]), dim=-1)
-    rows = zip(nodes, ids.tolist(), values.tolist(), strict=True)
-    return [TopRow(node, token_ids, numbers) for node, token_ids, numbers in rows]
+    probs = unprocessed_probabilities(draft.logits[[draft.rows[node] for node in nodes]])
+    values, ids = probs.topk(min(count, probs.shape[-1]), dim=-1)
+    return [TopRow(*row) for row in zip(nodes, ids.tolist(), values.tolist(), strict=True)]

@@ -1,8 +1,8 @@
 """NodeServer: the SSMs of one node behind messages. One frame in, at most one frame out.
 
-It holds the text of every run that it has been asked about, so that a round brings only the tokens
-committed since. What it lacks it says (`RunReply.need`), and is sent the text again: a node that
-has been started anew loses time and nothing else. Knows no socket (`core.nodes.listener`).
+It keeps the text of each run, so that a round message brings only the tokens committed since. If
+text is missing, `RunReply.need` reports it and the engine sends it again: a restarted node costs
+time, nothing else. The socket is `core.nodes.listener`'s.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from core.nodes.messages import (
     AheadMessage,
     AheadReply,
     Audition,
-    DraftAsk,
     DraftReply,
+    DraftRequestMessage,
     DraftsMessage,
     FreeMessage,
     HelloMessage,
     MessageError,
     RefusedMessage,
     RoundMessage,
-    RunAsk,
     RunReply,
+    RunRequest,
     ServedSsm,
     WelcomeMessage,
     encode,
@@ -58,17 +58,17 @@ from core.trees.draft import Draft
 
 __all__ = ["NodeServer"]
 
-# Bounds of what clients can make it hold, besides MOST_RUNS: vocabulary sizes, clients that have
-# introduced themselves. The one that was not asked for longest goes first.
+# Bounds on memory that clients can occupy, besides MOST_RUNS. The least recently used client is
+# dropped first.
 MOST_VOCABULARIES, MOST_CLIENTS = 4, 64
 UNUSED_S = 600.0
-"""A run that was not asked for so long is forgotten: its engine may be gone."""
+"""A run without a request for so long is freed: its engine may be gone."""
 Clock = Callable[[], float]
 
 
 class NodeServer:
-    """`models`: SSMs by name; `tokenizer_hash`: of their tokenizer. `clock` in seconds. ConfigError
-    for more than MOST_SSMS."""
+    """`models`: SSMs by name; `tokenizer_hash`: of their tokenizer; `clock`: in seconds. Raises
+    ConfigError for more than MOST_SSMS."""
 
     def __init__(
         self,
@@ -91,19 +91,20 @@ class NodeServer:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Its SSMs."""
+        """The names of its SSMs."""
         return tuple(self._models)
 
     @property
     def num_runs(self) -> int:
-        """Runs whose text it holds."""
+        """The number of runs that it keeps."""
         return len(self._runs)
 
     def handle(
         self, client: bytes, frame: bytes, interrupted: PassEnded | None = None
     ) -> bytes | None:
-        """Serves one message of a client; its answer, None where there is none. Drafting ahead
-        stops once `interrupted` is set: another message waits, and no drafts are sent."""
+        """Serves one message of a client; returns the answer, None if the message has none.
+        Drafting ahead stops once `interrupted` is set, as another message waits; then no drafts are
+        sent."""
         try:
             message = to_node(frame)
         except MessageError as error:
@@ -117,25 +118,25 @@ class NodeServer:
             for run in message.runs:
                 self._free((client, run))
             return None
-        # The client that was asked last is the last to be forgotten.
+        # In order of use: the first client is the next to be dropped.
         self._clients[client] = self._clients.pop(client)
         try:
-            made = (
+            answer = (
                 self._ahead(client, message, interrupted or threading.Event())
                 if isinstance(message, AheadMessage)
                 else self._round(client, message)
             )
-        # What it holds of this client may be half updated; other clients are served as before.
+        # This client's runs may be half updated; other clients are not affected.
         except MODEL_FAULTS as error:
             self._free_all(client)
             reason = f"drafting failed: {type(error).__name__}: {error}"[:MOST_TEXT]
             return encode(RefusedMessage(message.number, reason))
-        return None if made is None else encode(made)
+        return None if answer is None else encode(answer)
 
     def forget_unused(self) -> None:
-        """Frees the rows of runs without a round for UNUSED_S: their engine may be gone."""
+        """Frees the rows of runs without a request for UNUSED_S."""
         now = self._clock()
-        for key in [k for k, run in self._runs.items() if now - run.used > UNUSED_S]:
+        for key in [k for k, run in self._runs.items() if now - run.last_used > UNUSED_S]:
             self._free(key)
 
     def close(self) -> None:
@@ -143,7 +144,7 @@ class NodeServer:
         for key in list(self._runs):
             self._free(key)
 
-    # -- introductions --
+    # -- hello and welcome --
 
     def _welcome(self, client: bytes, hello: HelloMessage) -> WelcomeMessage | RefusedMessage:
         if hello.version != VERSION:
@@ -187,114 +188,133 @@ class NodeServer:
         pool = self._pools[self._clients[client]]
         served, replies = self._updated_runs(client, message.runs, pool)
         drafts = _RoundDrafting(pool, began).draft(served)
-        for ask, run in served:
-            auditions = self._audition(ask, run, pool)
+        for request, run in served:
+            auditions = self._audition(request, run, pool)
             length = len(run.sequence.tokens)
-            replies.append(RunReply(ask.run, length, -1, drafts.get(ask.run, []), auditions))
+            own = drafts.get(request.run, [])
+            replies.append(RunReply(request.run, length, -1, own, auditions))
         return DraftsMessage(message.number, (time.perf_counter() - began) * 1000, replies)
 
     @torch.inference_mode()
     def _ahead(
         self, client: bytes, message: AheadMessage, interrupted: PassEnded
     ) -> AheadDraftsMessage | None:
-        """The drafts for likely outcomes; None where they were `interrupted`: what was begun is
-        used by the round that interrupts."""
+        """The drafts for likely outcomes; None if `interrupted`: the round that interrupts uses
+        what was begun."""
         began = time.perf_counter()
         pool = self._pools[self._clients[client]]
-        texts = [one.text for one in message.runs]
+        texts = [request.text for request in message.runs]
         served, refused = self._updated_runs(client, texts, pool, keep_drafts=True)
         verified = _RoundDrafting(pool, began, reporting=False).draft(served)
         replies = [AheadReply(one.run, one.length, one.need, [], [], []) for one in refused]
-        held = {ask.run: run for ask, run in served}
-        asked = [(one, held[one.text.run]) for one in message.runs if one.text.run in held]
-        planned: list[tuple[ServedRun, AheadPlan]] = []
-        for one, run in asked:
+        run_by_name = {text.run: run for text, run in served}
+        requests = [
+            (request, run_by_name[request.text.run])
+            for request in message.runs
+            if request.text.run in run_by_name
+        ]
+        plans: list[tuple[ServedRun, AheadPlan]] = []
+        for request, run in requests:
             try:
-                _check(replace(one.text, asks=one.asks), pool)
-                planned.append((run, ahead_plan(one, run, self._clients[client])))
+                _check(replace(request.text, drafts=request.drafts), pool)
+                plans.append((run, ahead_plan(request, run, self._clients[client])))
             except ConfigError:
                 continue  # proposals: nothing depends on them
-        results, failed = pool.draft_ahead([plan for _, plan in planned], interrupted)
+        results, failed = pool.draft_ahead([plan for _, plan in plans], interrupted)
         for name in failed:
-            for run, _ in planned:
+            for run, _ in plans:
                 _close_ssm(run, pool, name)  # opened again by its next draft
         if interrupted.is_set():
             return None
-        # Not before: what an answer that is not sent would report goes with the round instead.
-        for one, run in asked:
-            for reply in verified.get(one.text.run, []):
+        # Only now: an SSM reports each likelihood once, and an interrupted answer is not sent.
+        for request, run in requests:
+            for reply in verified.get(request.text.run, []):
                 _report(reply, pool, run)
-        made = {id(run): one for (run, _), one in zip(planned, results, strict=True)}
+        drafts_by_run = {id(run): one for (run, _), one in zip(plans, results, strict=True)}
         replies += [
             ahead_reply(
-                one, run, pool.ssms, made.get(id(run), {}), verified.get(one.text.run, []), began
+                request,
+                run,
+                pool.ssms,
+                drafts_by_run.get(id(run), {}),
+                verified.get(request.text.run, []),
+                began,
             )
-            for one, run in asked
+            for request, run in requests
         ]
         return AheadDraftsMessage(message.number, (time.perf_counter() - began) * 1000, replies)
 
     def _updated_runs(
-        self, client: bytes, asks: Sequence[RunAsk], pool: SsmPool, *, keep_drafts: bool = False
-    ) -> tuple[list[tuple[RunAsk, ServedRun]], list[RunReply]]:
-        """The runs of a message with their texts brought up to date, and replies to those of which
-        there is nothing to draft. `keep_drafts`: drafts of a text without new tokens are being
-        verified; else they were dropped."""
+        self,
+        client: bytes,
+        requests: Sequence[RunRequest],
+        pool: SsmPool,
+        *,
+        keep_drafts: bool = False,
+    ) -> tuple[list[tuple[RunRequest, ServedRun]], list[RunReply]]:
+        """The runs of a message with their texts brought up to date, and replies to those without
+        anything to draft. `keep_drafts`: drafts after a text without new tokens are being verified;
+        else they are dropped."""
         self.forget_unused()
-        here = {(client, ask.run) for ask in asks}
-        served: list[tuple[RunAsk, ServedRun]] = []
+        in_message = {(client, request.run) for request in requests}
+        served: list[tuple[RunRequest, ServedRun]] = []
         replies = []
-        for ask in asks:
+        for request in requests:
             try:
-                _check(ask, pool)
-                run = self._updated_run(client, ask, pool, here, keep_drafts)
+                _check(request, pool)
+                run = self._updated_run(client, request, pool, in_message, keep_drafts)
             except ConfigError as error:
                 # The other runs of the message are drafted for.
-                errors = [error_reply(one.ssm, one.index, error) for one in ask.asks]
-                replies.append(RunReply(ask.run, ask.start, -1, errors, []))
+                errors = [error_reply(one.ssm, one.index, error) for one in request.drafts]
+                replies.append(RunReply(request.run, request.start, -1, errors, []))
                 continue
             if run is None:
-                replies.append(RunReply(ask.run, 0, 0, [], []))
+                replies.append(RunReply(request.run, 0, 0, [], []))
             else:
-                served.append((ask, run))
+                served.append((request, run))
         return served, replies
 
     def _updated_run(
         self,
         client: bytes,
-        ask: RunAsk,
+        request: RunRequest,
         pool: SsmPool,
-        here: Container[tuple[bytes, str]],
+        in_message: Container[tuple[bytes, str]],
         keep_drafts: bool,
     ) -> ServedRun | None:
-        """The run with its text brought up to date, committed in its SSMs; None where the text
-        before `start` is missing. Of the oldest runs, which make way for it, none is of the same
-        message (`here`). Raises ConfigError for what it cannot take."""
-        key = (client, ask.run)
+        """The run with its text brought up to date and committed in its SSMs; None if the text
+        before `start` is missing. A new run may replace the least recently used one that is not
+        `in_message`. Raises ConfigError for invalid settings."""
+        key = (client, request.run)
         run = self._runs.get(key)
-        if run is not None and run.holds(ask.start, ask.tokens):
-            run.used = self._clock()
-            fresh = ask.tokens[len(run.sequence.tokens) - ask.start :]
-            if fresh or not keep_drafts:
-                _commit(run, pool, tuple(fresh))
+        if run is not None and run.holds(request.start, request.tokens):
+            run.last_used = self._clock()
+            new_tokens = request.tokens[len(run.sequence.tokens) - request.start :]
+            if new_tokens or not keep_drafts:
+                _commit(run, pool, tuple(new_tokens))
             return run
-        # Another text, or a gap: what is known of the run is of no use.
+        # Another text, or a gap: the run begins anew.
         self._free(key)
-        if ask.start or ask.opened is None or not ask.tokens:
+        if request.start or request.settings is None or not request.tokens:
             return None
         while len(self._runs) >= MOST_RUNS:
-            others = [one for one in self._runs if one not in here]
-            self._free(min(others, key=lambda one: self._runs[one].used))
+            others = [one for one in self._runs if one not in in_message]
+            self._free(min(others, key=lambda one: self._runs[one].last_used))
         vocab_size = self._clients[client]
-        # Rows are by run id, and another client may use the same one.
-        own_id = f"{client.hex()}:{ask.run}"
-        sequence = sequence_from(own_id, ask.opened, ask.tokens, vocab_size, self._tokenizer)
+        # Rows are by run id, and two clients may use the same one.
+        run_id = f"{client.hex()}:{request.run}"
+        sequence = sequence_from(
+            run_id, request.settings, request.tokens, vocab_size, self._tokenizer
+        )
         self._runs[key] = ServedRun(sequence, self._clock())
         return self._runs[key]
 
-    def _audition(self, ask: RunAsk, run: ServedRun, pool: SsmPool) -> list[Audition]:
-        if not ask.audition:
+    def _audition(self, request: RunRequest, run: ServedRun, pool: SsmPool) -> list[Audition]:
+        if not request.audition:
             return []
-        log_probs, timings = pool.audition(ask.heard, run.sequence.tokens, window=ask.audition)
+        log_probs, timings = pool.audition(
+            request.to_score, run.sequence.tokens, window=request.audition
+        )
         ms = {timing.lane: timing.seconds * 1000 for timing in timings}
         return [Audition(name, values, ms.get(name, 0.0)) for name, values in log_probs.items()]
 
@@ -308,8 +328,8 @@ class NodeServer:
 
 
 class _RoundDrafting:
-    """The drafts of one round. `began`: when it was received, in seconds of time.perf_counter.
-    `reporting`: whether temperature and likelihoods of the SSMs go with them."""
+    """The drafts of one round. `began`: when its message arrived, in seconds of time.perf_counter.
+    `reporting`: whether replies have the SSMs' temperatures and likelihoods."""
 
     def __init__(self, pool: SsmPool, began: float, *, reporting: bool = True) -> None:
         self._pool = pool
@@ -317,40 +337,35 @@ class _RoundDrafting:
         self._reporting = reporting
         self._replies: dict[str, list[DraftReply]] = {}
 
-    def draft(self, served: Sequence[tuple[RunAsk, ServedRun]]) -> dict[str, list[DraftReply]]:
+    def draft(self, served: Sequence[tuple[RunRequest, ServedRun]]) -> dict[str, list[DraftReply]]:
         """The drafts of each run, by its name. Requests of several runs share an SSM's passes."""
-        by_ssm: dict[str, list[tuple[RunAsk, ServedRun, DraftRequest]]] = {}
-        for ask, run in served:
-            requests = [
-                (one, draft_request(one, run.sequence))
-                for one in ask.asks
-                if self._ensure_open(ask, run, one)
+        by_ssm: dict[str, list[tuple[RunRequest, ServedRun, DraftRequest]]] = {}
+        for run_request, run in served:
+            messages = [
+                one for one in run_request.drafts if self._ensure_open(run_request, run, one)
             ]
-            if not requests:
+            requests = [draft_request(one, run.sequence) for one in messages]
+            if requests and drafts_together(requests[0].kind, run.sequence.speculation.combine):
+                weights = tuple(one.weight for one in messages)
+                self._draft_together(run_request, run, PooledRequest(tuple(requests), weights))
                 continue
-            speculation = run.sequence.speculation
-            if drafts_together(requests[0][0].kind, speculation.combine):
-                self._draft_together(ask, run, requests)
-                continue
-            for one, request in requests:
-                by_ssm.setdefault(one.ssm, []).append((ask, run, request))
+            for request in requests:
+                by_ssm.setdefault(request.name, []).append((run_request, run, request))
         if by_ssm:
             drafts = self._pool.draft({n: [r for _, _, r in all_] for n, all_ in by_ssm.items()})
             for name, result in drafts.items():
-                for i, (ask, run, request) in enumerate(by_ssm[name]):
+                for i, (run_request, run, request) in enumerate(by_ssm[name]):
                     if isinstance(result, BaseException):
-                        self._fail(ask, run, request, result)
+                        self._fail(run_request, run, request, result)
                     else:
-                        self._add(ask, run, request, result[i])
+                        self._add(run_request, run, request, result[i])
         return self._replies
 
     def _draft_together(
-        self, ask: RunAsk, run: ServedRun, asked: Sequence[tuple[DraftAsk, DraftRequest]]
+        self, run_request: RunRequest, run: ServedRun, pooled: PooledRequest
     ) -> None:
         """One tree of all SSMs of this node."""
-        requests = tuple(request for _, request in asked)
-        pooled = PooledRequest(requests, tuple(one.weight for one, _ in asked))
-        kind = draft_kind(requests[0].kind)
+        kind = draft_kind(pooled.requests[0].kind)
         try:
             drafts = (
                 self._pool.draft_fused(pooled, weighted=kind.by_credit)
@@ -358,58 +373,64 @@ class _RoundDrafting:
                 else self._pool.draft_pooled(pooled)
             )
         except MODEL_FAULTS as error:
-            culprit = error.name if isinstance(error, DrafterError) else None
-            for request in requests:
-                if culprit in (None, request.name):
-                    self._fail(ask, run, request, error)
+            failed = error.name if isinstance(error, DrafterError) else None
+            for request in pooled.requests:
+                if failed in (None, request.name):
+                    self._fail(run_request, run, request, error)
             return
-        for request, draft in zip(requests, drafts, strict=True):
-            self._add(ask, run, request, draft)
+        for request, draft in zip(pooled.requests, drafts, strict=True):
+            self._add(run_request, run, request, draft)
 
-    def _ensure_open(self, ask: RunAsk, run: ServedRun, one: DraftAsk) -> bool:
+    def _ensure_open(
+        self, run_request: RunRequest, run: ServedRun, message: DraftRequestMessage
+    ) -> bool:
         """Opens the run in an SSM unless it is open; False if the SSM fails."""
-        if one.ssm not in run.open_ssms:
-            run.open_ssms.add(one.ssm)
+        if message.ssm not in run.open_ssms:
+            run.open_ssms.add(message.ssm)
             try:
-                self._pool.ssms[one.ssm].open(run.sequence)
+                self._pool.ssms[message.ssm].open(run.sequence)
             except MODEL_FAULTS as error:
-                self._fail(ask, run, draft_request(one, run.sequence), error)
-        return one.ssm in run.open_ssms
+                self._fail(run_request, run, draft_request(message, run.sequence), error)
+        return message.ssm in run.open_ssms
 
     def _fail(
-        self, ask: RunAsk, run: ServedRun, request: DraftRequest, error: BaseException
+        self, run_request: RunRequest, run: ServedRun, request: DraftRequest, error: BaseException
     ) -> None:
         _close_ssm(run, self._pool, request.name)
         reply = error_reply(request.name, request.index, error)
-        self._replies.setdefault(ask.run, []).append(reply)
+        self._replies.setdefault(run_request.run, []).append(reply)
 
-    def _add(self, ask: RunAsk, run: ServedRun, request: DraftRequest, draft: Draft) -> None:
+    def _add(
+        self, run_request: RunRequest, run: ServedRun, request: DraftRequest, draft: Draft
+    ) -> None:
         run.drafts[request.name] = draft
-        reply = draft_reply(request, draft, self._began, ask.top_k)
+        reply = draft_reply(request, draft, self._began, run_request.top_k)
         if self._reporting:
             _report(reply, self._pool, run)
-        self._replies.setdefault(ask.run, []).append(reply)
+        self._replies.setdefault(run_request.run, []).append(reply)
 
 
-def _check(ask: RunAsk, pool: SsmPool) -> None:
-    """Raises ConfigError for an ask that would not be bounded, or names what is not here."""
-    for one in ask.asks:
-        if one.kind not in DRAFT_KINDS or draft_kind(one.kind).drawn or one.kind == "auto":
-            raise ConfigError.of("draft", one.kind, "a kind whose tokens are not drawn")
-        if not draft_kind(one.kind).by_score and shape_nodes(tuple(one.shape)) > MAX_TREE_NODES:
-            raise ConfigError.of("shape", one.shape, f"at most {MAX_TREE_NODES} nodes")
-    for name in (*(one.ssm for one in ask.asks), *ask.heard):
+def _check(request: RunRequest, pool: SsmPool) -> None:
+    """Raises ConfigError for a request without bounds, or with an unknown SSM or token."""
+    for draft in request.drafts:
+        kind = draft.kind
+        if kind not in DRAFT_KINDS or draft_kind(kind).drawn or kind == "auto":
+            raise ConfigError.of("draft", kind, "a kind whose tokens are not drawn")
+        if not draft_kind(kind).by_score and shape_nodes(tuple(draft.shape)) > MAX_TREE_NODES:
+            raise ConfigError.of("shape", draft.shape, f"at most {MAX_TREE_NODES} nodes")
+    for name in (*(draft.ssm for draft in request.drafts), *request.to_score):
         if name not in pool.ssms:
             raise ConfigError.of("ssm", name, f"one of {', '.join(pool.ssms)}")
     vocab_size = next(iter(pool.ssms.values())).vocab_size
-    if ask.start + len(ask.tokens) > MOST_TOKENS:
-        raise ConfigError.of("tokens", ask.start + len(ask.tokens), f"at most {MOST_TOKENS}")
-    if ask.tokens and max(ask.tokens) >= vocab_size:
-        raise ConfigError.of("tokens", max(ask.tokens), f"ids from 0 to {vocab_size - 1}")
+    end = request.start + len(request.tokens)
+    if end > MOST_TOKENS:
+        raise ConfigError.of("tokens", end, f"at most {MOST_TOKENS}")
+    if request.tokens and max(request.tokens) >= vocab_size:
+        raise ConfigError.of("tokens", max(request.tokens), f"ids from 0 to {vocab_size - 1}")
 
 
 def _commit(run: ServedRun, pool: SsmPool, token_ids: tuple[int, ...]) -> None:
-    """Takes the tokens committed since the last drafts, in every SSM that has read the run."""
+    """Commits the tokens since the last drafts in every SSM that has read the run."""
     run.sequence.tokens += token_ids
     for name in sorted(run.open_ssms):
         # Without new tokens a draft that was never verified is dropped.
@@ -422,7 +443,7 @@ def _commit(run: ServedRun, pool: SsmPool, token_ids: tuple[int, ...]) -> None:
 
 
 def _report(reply: DraftReply, pool: SsmPool, run: ServedRun) -> None:
-    """Fills in what the SSM reports; it reports each token's likelihood once."""
+    """Adds the SSM's temperature and likelihoods; it reports each token's likelihood once."""
     ssm = pool.ssms[reply.ssm]
     reply.temperature = ssm.temperature(run.sequence)
     reply.likelihoods = ssm.likelihoods(run.sequence)

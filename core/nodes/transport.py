@@ -10,8 +10,8 @@ __all__ = ["Arrival", "Transport"]
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """What came from a node: a `frame`, or a change of its connection: `up`, `down`, or `refused`
-    (the key was not accepted)."""
+    """From a node: a `frame`, or a `change` of its connection: `up`, `down`, or `refused` (the key
+    was not accepted)."""
 
     node: int
     frame: bytes | None = None

@@ -19,7 +19,7 @@ from core.nodes.transport import Arrival
 __all__ = ["ZmqTransport", "set_limits"]
 
 RECONNECT_MS, LONGEST_RECONNECT_MS = 100, 1000
-# A link that went silent is given up after this; a stopped node's rounds end by their own deadline.
+# A silent connection ends after SILENCE_MS; rounds with a stopped node end by their own deadline.
 HEARTBEAT_MS, SILENCE_MS = 1000, 3000
 QUEUED = 16
 """Frames that wait for a node; a round is sent only when the last one was answered."""
@@ -45,8 +45,8 @@ class ZmqTransport:
     def __init__(self, addresses: Sequence[str], keys: CurveKeys | None) -> None:
         self._addresses = tuple(addresses)
         self._keys = keys
-        # The same after a reconnection, so that a node knows the texts it holds for this engine.
-        # One each: two sockets of one identity at one node would throw each other out for ever.
+        # Kept after a reconnection, so that a node finds this engine's runs. One for each address:
+        # two sockets with one identity at one node would replace each other for ever.
         self._identities = [secrets.token_bytes(16) for _ in self._addresses]
         self._context: zmq.Context[Any] | None = None
         self._sockets: list[zmq.Socket[Any]] = []
@@ -76,8 +76,8 @@ class ZmqTransport:
         return arrivals
 
     def close(self) -> None:
-        # A monitor that is full, after an idle hour with a node that turns each connection away,
-        # stops ZeroMQ's thread, which holds what `disable_monitor` would wait for without end.
+        # A full monitor, after an idle hour with a node that refuses each connection, blocks
+        # ZeroMQ's thread while that holds a lock for which `disable_monitor` would wait for ever.
         for node, monitor in enumerate(self._monitors):
             self._changes(node, monitor)
         for socket in self._sockets:
@@ -108,11 +108,11 @@ class ZmqTransport:
             socket = self._context.socket(zmq.DEALER)
             socket.identity = identity
             set_limits(socket, address, QUEUED)
-            # No limit: a connection that is closed while its queue is full would end the process at
-            # the next heartbeat (libzmq 4.3.5, see NodeListener).
+            # No limit: libzmq 4.3.5 aborts at the heartbeat after a connection was closed with a
+            # full queue, see NodeListener.
             socket.rcvhwm = 0
             socket.heartbeat_ivl, socket.heartbeat_timeout = HEARTBEAT_MS, SILENCE_MS
-            # Asks the node to give up a silent engine too: it sends no heartbeats of its own.
+            # The node ends the connection of a silent engine: it sends no heartbeats itself.
             socket.heartbeat_ttl = SILENCE_MS
             # Nothing is queued for a node that is not connected: it would come too late.
             socket.immediate = True
@@ -131,8 +131,8 @@ class ZmqTransport:
 
 
 def set_limits(socket: zmq.Socket[Any], address: str, queued: int) -> None:
-    """What both ends of a connection bound: bytes of a frame, `queued` frames, and how long a
-    handshake may last. `address`: HOST:PORT; one of IPv6 takes an option."""
+    """Limits for both ends of a connection: bytes of a frame, `queued` frames, time of a handshake.
+    `address`: HOST:PORT; decides on IPv6."""
     socket.linger = 0
     socket.ipv6 = address.startswith("[")
     socket.maxmsgsize = LARGEST_FRAME
@@ -141,7 +141,7 @@ def set_limits(socket: zmq.Socket[Any], address: str, queued: int) -> None:
 
 
 def _frames(socket: zmq.Socket[Any]) -> list[bytes]:
-    """All that has come; of a message of several parts, which no node sends, each one."""
+    """All received frames; each part of a multipart message, which no node sends, is one."""
     frames: list[bytes] = []
     with suppress(zmq.Again):
         while len(frames) < QUEUED:

@@ -21,18 +21,18 @@ from core.nodes.client import RemotePool
 from core.nodes.messages import (
     MOST_TOKENS,
     VERSION,
-    AheadAsk,
     AheadDraftsMessage,
     AheadMessage,
     AheadReply,
-    DraftAsk,
+    AheadRequest,
     DraftReply,
+    DraftRequestMessage,
     HelloMessage,
     MessageError,
-    Open,
     OutcomeDrafts,
     RoundMessage,
-    RunAsk,
+    RunRequest,
+    RunSettings,
     StageTimes,
     encode,
     from_node,
@@ -119,7 +119,7 @@ def test_a_round_whose_drafts_are_there_sends_no_request(models: LoadedModels) -
     assert engine.nodes.links[0].counts["ahead"] == found.count("ahead") > 2
     # The commit of such a round, and its drafts, come with the next trees.
     brought = [ask.text for m in messages(transport, 0, AheadMessage) for ask in m.runs]
-    assert sum(bool(text.tokens and text.asks) for text in brought) >= found.count("ahead") - 1
+    assert sum(bool(text.tokens and text.drafts) for text in brought) >= found.count("ahead") - 1
 
 
 def test_several_requests(models: LoadedModels) -> None:
@@ -200,10 +200,10 @@ def test_a_run_that_ended_before_its_answer_came_is_forgotten(models: LoadedMode
     list(engine.generate(asked))
     pool = engine.nodes
     (link,), exchange = pool.links, pool._arrivals.ahead
-    assert exchange._asked  # no pass takes time here: the last answer is under way
+    assert exchange._sent  # no pass takes time here: the last answer is under way
     transport.pass_time(1.0)
     pool._arrivals.poll()
-    assert not (exchange._stored or exchange._asked or link.held_tokens)
+    assert not (exchange._stored or exchange._sent or link.held_tokens)
 
 
 class Interrupting(FakeTransport):
@@ -354,8 +354,8 @@ def test_no_span_of_a_node_ends_before_its_start() -> None:
 
 # -- the node --
 
-OPEN = Open(0.0, 0, 1.0, 0.0, 1.0, 1, "topk", "union", "paper", "all", False, [])
-ASK = DraftAsk("same", 0, "topk", [1, 1, 1], 3, 1.0, None)
+OPEN = RunSettings(0.0, 0, 1.0, 0.0, 1.0, 1, "topk", "union", "paper", "all", False, [])
+ASK = DraftRequestMessage("same", 0, "topk", [1, 1, 1], 3, 1.0, None)
 CLIENT = b"client"
 
 
@@ -365,11 +365,11 @@ def node(models: LoadedModels) -> NodeServer:
     return server
 
 
-def text(start: int, tokens: list[int], asks: list[DraftAsk]) -> RunAsk:
-    return RunAsk("run", start, tokens, None if start else OPEN, asks, 0, [], 0)
+def text(start: int, tokens: list[int], asks: list[DraftRequestMessage]) -> RunRequest:
+    return RunRequest("run", start, tokens, None if start else OPEN, asks, 0, [], 0)
 
 
-def drafted(server: NodeServer, ask: RunAsk) -> tuple[list[int], list[int]]:
+def drafted(server: NodeServer, ask: RunRequest) -> tuple[list[int], list[int]]:
     frame = server.handle(CLIENT, encode(RoundMessage(1, [ask])))
     assert frame is not None
     (draft,) = from_node(frame).runs[0].drafts
@@ -391,7 +391,7 @@ def test_an_interrupted_draft_goes_on_in_its_round(models: LoadedModels) -> None
                 self.left -= 1
                 return self.left < 0
 
-        ask = AheadAsk(text(3, [], []), tokens, parents, [ASK], 20)
+        ask = AheadRequest(text(3, [], []), tokens, parents, [ASK], 20)
         answer = server.handle(CLIENT, encode(AheadMessage(2, [ask])), Interrupted())
         assert answer is None or isinstance(from_node(answer), AheadDraftsMessage)
         # The whole draft and the SSM's own next token, which it foresees.
@@ -408,18 +408,18 @@ def test_an_interrupted_draft_goes_on_in_its_round(models: LoadedModels) -> None
         {"parents": [-1]},
         {"parents": [-2, -2, -2]},
         {"token_ids": [8, 8, 8]},
-        {"asks": [msgspec.structs.replace(ASK, kind="fused")]},
-        {"asks": [msgspec.structs.replace(ASK, kind="sampled")]},
-        {"asks": [msgspec.structs.replace(ASK, ssm="no such")]},
-        {"asks": [msgspec.structs.replace(ASK, shape=[250, 250])]},
+        {"drafts": [msgspec.structs.replace(ASK, kind="fused")]},
+        {"drafts": [msgspec.structs.replace(ASK, kind="sampled")]},
+        {"drafts": [msgspec.structs.replace(ASK, ssm="no such")]},
+        {"drafts": [msgspec.structs.replace(ASK, shape=[250, 250])]},
         {"text": text(3, [99], [])},
     ],
 )
 def test_what_no_engine_asks_is_not_drafted(models: LoadedModels, change: dict) -> None:
     server = node(models)
     tokens, parents = drafted(server, text(0, [1, 2, 3], [ASK]))
-    fields = {"text": text(3, [], []), "token_ids": tokens, "parents": parents, "asks": [ASK]}
-    ask = AheadAsk(**{**fields, "room": 20, **change})
+    fields = {"text": text(3, [], []), "token_ids": tokens, "parents": parents, "drafts": [ASK]}
+    ask = AheadRequest(**{**fields, "room": 20, **change})
     frame = server.handle(CLIENT, encode(AheadMessage(2, [ask])))
     assert frame is not None
     (reply,) = from_node(frame).runs
@@ -429,10 +429,10 @@ def test_what_no_engine_asks_is_not_drafted(models: LoadedModels, change: dict) 
 
 
 def test_messages_are_bounded() -> None:
-    ask = AheadAsk(text(3, [], []), [1], [-1], [ASK], 20)
+    ask = AheadRequest(text(3, [], []), [1], [-1], [ASK], 20)
     frame = encode(AheadMessage(2, [ask]))
     assert encode(to_node(frame)) == frame
-    for wrong in ({"asks": []}, {"room": -1}, {"token_ids": [1] * 300}, {"asks": [ASK] * 17}):
+    for wrong in ({"drafts": []}, {"room": -1}, {"token_ids": [1] * 300}, {"drafts": [ASK] * 17}):
         with pytest.raises(MessageError):
             to_node(encode(AheadMessage(2, [msgspec.structs.replace(ask, **wrong)])))
     answer = AheadDraftsMessage(2, 0.0, [])
@@ -449,7 +449,7 @@ def test_a_draft_is_cut_to_what_the_text_has_room_for(models: LoadedModels) -> N
     server = node(models)
     tokens, parents = drafted(server, text(0, [1, 2, 3], [ASK]))
     (run,) = server._runs.values()
-    ask = AheadAsk(text(3, [], []), tokens, parents, [ASK], 3)
+    ask = AheadRequest(text(3, [], []), tokens, parents, [ASK], 3)
     plan = ahead_plan(ask, run, 8)
     shapes = [[len(one.shape) for one in each.values()] for each in plan.requests]
     assert shapes == [[2], [1], [], []]
@@ -467,7 +467,7 @@ def test_over_sockets(models: LoadedModels) -> None:
             def slow(feeds):
                 # As long as the node drafts ahead, however busy the machine is.
                 until = transport.now() + 2
-                while arrivals.ahead._asked and transport.now() < until:
+                while arrivals.ahead._sent and transport.now() < until:
                     arrivals.poll(transport.now() + 0.02)
                 return forward(feeds)
 
@@ -495,9 +495,9 @@ def test_drafts_made_ahead_keep_to_the_budget_of_their_round(models: LoadedModel
     reply = AheadReply("run", length, -1, [], [OutcomeDrafts([5], 0.9, [draft])], [])
     for budget, is_used in ((8, True), (7, False)):
         reply.run = sequence.run_id
-        exchange.ask(0, 1, 0.0, [run])
+        exchange.record_sent(0, 1, 0.0, [run])
         message = AheadDraftsMessage(1, 1.0, [reply])
-        assert exchange.take(0, message, 0.1, 0.0, {"same": "same"}, in_round=False)
+        assert exchange.accept(0, message, 0.1, 0.0, {"same": "same"}, in_round=False)
         sequence.tokens.append(5)
         now = replace(asked, budget=budget)
         found = exchange.ready_drafts(0, sequence, [now])

@@ -162,8 +162,8 @@ def test_a_round_brings_the_new_tokens_alone(models) -> None:
     engine, transport = engine_over(models, [("same",)])
     events = list(engine.generate(request(config=SETTINGS["specinfer"])))
     first, *others = sent_rounds(transport, 0)
-    assert first.runs[0].start == 0 and first.runs[0].opened is not None
-    assert all(one.runs[0].opened is None for one in others)
+    assert first.runs[0].start == 0 and first.runs[0].settings is not None
+    assert all(one.runs[0].settings is None for one in others)
     committed = [len(e.token_ids) for e in rounds_of(events)]
     assert [len(one.runs[0].tokens) for one in others] == committed[: len(others)]
 

@@ -18,17 +18,17 @@ from core.nodes.messages import (
     MOST_SSMS,
     MOST_TOKENS,
     VERSION,
-    AheadAsk,
     AheadMessage,
-    DraftAsk,
+    AheadRequest,
+    DraftRequestMessage,
     DraftsMessage,
     FreeMessage,
     HelloMessage,
     MessageError,
-    Open,
     RefusedMessage,
     RoundMessage,
-    RunAsk,
+    RunRequest,
+    RunSettings,
     StopLimitsMessage,
     ToNode,
     WelcomeMessage,
@@ -42,8 +42,8 @@ from tests.core.nodes.served import HASH, server_of
 from tests.fakes import loaded_tables
 
 CLIENT = b"client"
-OPEN = Open(0.8, 0, 1.0, 0.0, 1.0, 3, "coupled", "union", "paper", "all", False, [])
-ASK = DraftAsk("same", 0, "coupled", [1, 1], 2, 1.0, None)
+OPEN = RunSettings(0.8, 0, 1.0, 0.0, 1.0, 3, "coupled", "union", "paper", "all", False, [])
+ASK = DraftRequestMessage("same", 0, "coupled", [1, 1], 2, 1.0, None)
 
 
 @pytest.fixture
@@ -52,12 +52,14 @@ def server() -> NodeServer:
     return server_of(loaded_tables(llm, ssms))
 
 
-def ask(run: str = "run", start: int = 0, tokens: tuple[int, ...] = (1, 2, 3), **changes) -> RunAsk:
-    fields = {"opened": OPEN, "asks": [ASK], "audition": 0, "heard": [], "top_k": 0}
-    return RunAsk(run, start, [*tokens], **{**fields, **changes})
+def ask(
+    run: str = "run", start: int = 0, tokens: tuple[int, ...] = (1, 2, 3), **changes
+) -> RunRequest:
+    fields = {"settings": OPEN, "drafts": [ASK], "audition": 0, "to_score": [], "top_k": 0}
+    return RunRequest(run, start, [*tokens], **{**fields, **changes})
 
 
-def answer(server: NodeServer, *asks: RunAsk):
+def answer(server: NodeServer, *asks: RunRequest):
     frame = server.handle(CLIENT, encode(RoundMessage(1, [*asks])))
     assert frame is not None
     return from_node(frame)
@@ -71,8 +73,8 @@ def introduced(server: NodeServer) -> NodeServer:
 
 def frames() -> list[bytes]:
     """One of each message that an engine sends."""
-    later = ask("later", 3, (4,), opened=None, audition=8, heard=["same"], top_k=5)
-    ahead = AheadAsk(ask(asks=[]), [4, 5, 6], [-1, 0, 0], [ASK], 20)
+    later = ask("later", 3, (4,), settings=None, audition=8, to_score=["same"], top_k=5)
+    ahead = AheadRequest(ask(drafts=[]), [4, 5, 6], [-1, 0, 0], [ASK], 20)
     messages: list[ToNode] = [
         HelloMessage(VERSION, HASH, 8),
         RoundMessage(7, [ask(), later]),
@@ -168,8 +170,8 @@ class Nonsense:
     def _number(self, *usual: float) -> float:
         return self._one(*NUMBERS) if self._rarely() else self._one(*usual)
 
-    def _open(self) -> Open:
-        return Open(
+    def _open(self) -> RunSettings:
+        return RunSettings(
             temperature=self._number(0.0, 0.8, 2.0),
             top_k=self._one(0, 1, 5, 1 << 40),
             top_p=self._number(1.0, 0.5),
@@ -184,12 +186,12 @@ class Nonsense:
             eos_ids=self._tokens(0, 1, 5),
         )
 
-    def _draft(self) -> DraftAsk:
+    def _draft(self) -> DraftRequestMessage:
         index = self._chance.randrange(len(SSMS))
         stop = StopLimitsMessage(
             self._one(*NUMBERS), self._one(None, 0, 3, 1 << 40), self._one(None, [], [0.3, 2.0])
         )
-        return DraftAsk(
+        return DraftRequestMessage(
             SSMS[index],
             255 if self._rarely() else index,
             self._one(*KINDS),
@@ -199,17 +201,17 @@ class Nonsense:
             self._one(None, None, stop),
         )
 
-    def _drafts(self, *counts: int) -> list[DraftAsk]:
+    def _drafts(self, *counts: int) -> list[DraftRequestMessage]:
         return [self._draft() for _ in range(self._one(*counts))]
 
-    def _run(self) -> RunAsk:
+    def _run(self) -> RunRequest:
         run = self._one(*RUNS)
         text = self._texts.setdefault(run, [1, 2, 3])
         start = self._one(0, max(0, len(text) - 1), len(text))
         text += self._tokens(0, 1, 2, 4)
         if self._rarely():
             del text[3:]
-        return RunAsk(
+        return RunRequest(
             run,
             self._chance.randrange(40) if self._rarely() else start,
             text[start:],
@@ -220,12 +222,12 @@ class Nonsense:
             self._one(0, 0, 3, 50),
         )
 
-    def _ahead(self) -> AheadAsk:
+    def _ahead(self) -> AheadRequest:
         tokens = self._tokens(0, 1, 3, 6)
         parents = [self._chance.randrange(-1, node) for node in range(len(tokens))]
         if self._rarely():
             parents = [self._chance.randrange(-3, 20) for _ in range(5)]
-        return AheadAsk(
+        return AheadRequest(
             self._run(), tokens, parents, self._drafts(1, 2, 3), self._one(0, 1, 2, 5, 100, 1 << 17)
         )
 
@@ -234,9 +236,9 @@ def test_a_run_is_named_once_in_a_message(server: NodeServer) -> None:
     """Else one's drafts would be taken for the other's."""
     introduced(server)
     two = [ASK, msgspec.structs.replace(ASK, ssm="ssm-2", index=1)]
-    answer(server, ask(asks=two))
-    text = ask(start=3, tokens=(), asks=[])
-    ahead = AheadMessage(2, [AheadAsk(text, [4], [-1], [one], 20) for one in two])
+    answer(server, ask(drafts=two))
+    text = ask(start=3, tokens=(), drafts=[])
+    ahead = AheadMessage(2, [AheadRequest(text, [4], [-1], [one], 20) for one in two])
     for message in (ahead, RoundMessage(2, [ask(), ask()])):
         frame = server.handle(CLIENT, encode(message))
         assert frame is not None
@@ -252,9 +254,9 @@ def test_a_fault_of_a_round_is_that_clients_alone(
     """Its runs are dropped, and the client is told; the other one's are there."""
     server.handle(b"other", encode(HelloMessage(VERSION, HASH, 8)))
     server.handle(b"other", encode(RoundMessage(1, [ask("theirs")])))
-    text = ask(audition=8, heard=["same"])
+    text = ask(audition=8, to_score=["same"])
     answer(introduced(server), text)
-    message = AheadMessage(2, [AheadAsk(text, [4], [-1], [ASK], 20)])
+    message = AheadMessage(2, [AheadRequest(text, [4], [-1], [ASK], 20)])
     with monkeypatch.context() as patch:
         patch.setattr(SsmPool, part, lambda *_, **__: {}["missing"])
         frame = server.handle(
@@ -288,13 +290,13 @@ def test_deep_and_large_messages_are_refused() -> None:
     [
         {"tokens": (1, 8)},
         {"start": MOST_TOKENS, "tokens": (1,)},
-        {"asks": [msgspec.structs.replace(ASK, ssm="other")]},
-        {"asks": [msgspec.structs.replace(ASK, kind="sampled")]},
-        {"asks": [msgspec.structs.replace(ASK, kind="no such kind")]},
-        {"asks": [msgspec.structs.replace(ASK, shape=[250, 250])]},
-        {"heard": ["other"], "audition": 8},
-        {"opened": msgspec.structs.replace(OPEN, temperature=-1.0)},
-        {"opened": msgspec.structs.replace(OPEN, combine="no such rule")},
+        {"drafts": [msgspec.structs.replace(ASK, ssm="other")]},
+        {"drafts": [msgspec.structs.replace(ASK, kind="sampled")]},
+        {"drafts": [msgspec.structs.replace(ASK, kind="no such kind")]},
+        {"drafts": [msgspec.structs.replace(ASK, shape=[250, 250])]},
+        {"to_score": ["other"], "audition": 8},
+        {"settings": msgspec.structs.replace(OPEN, temperature=-1.0)},
+        {"settings": msgspec.structs.replace(OPEN, combine="no such rule")},
     ],
 )
 def test_asks_that_no_engine_sends_are_refused_by_name(server: NodeServer, changes) -> None:
@@ -302,7 +304,7 @@ def test_asks_that_no_engine_sends_are_refused_by_name(server: NodeServer, chang
     wrong = ask(**changes)
     reply = answer(introduced(server), wrong, ask("other"))
     refused, other = reply.runs if reply.runs[0].run == "run" else reply.runs[::-1]
-    assert len(refused.drafts) == len(wrong.asks) and not refused.auditions
+    assert len(refused.drafts) == len(wrong.drafts) and not refused.auditions
     assert all(" is " in one.error and not one.token_ids for one in refused.drafts), refused
     assert other.drafts[0].token_ids and not other.drafts[0].error
     assert server.num_runs == 1
@@ -316,7 +318,7 @@ def test_asks_that_no_engine_sends_are_refused_by_name(server: NodeServer, chang
         {"tokens": ["1"]},
         {"top_k": 1000},
         {"audition": 10_000},
-        {"asks": [ASK] * 17},
+        {"drafts": [ASK] * 17},
         {"run": ""},
         {"run": "r" * 201},
     ],
@@ -337,7 +339,7 @@ def test_large_vocabularies_and_contexts_are_taken(server: NodeServer) -> None:
     ssms = [msgspec.structs.replace(one, **large) for one in welcome.ssms]
     welcome = msgspec.structs.replace(welcome, ssms=ssms)
     assert from_node(encode(welcome)) == welcome
-    ahead = AheadMessage(8, [AheadAsk(ask(asks=[]), [4], [-1], [ASK], 1_000_000)])
+    ahead = AheadMessage(8, [AheadRequest(ask(drafts=[]), [4], [-1], [ASK], 1_000_000)])
     assert to_node(encode(ahead)) == ahead
     with pytest.raises(MessageError):
         to_node(encode(HelloMessage(VERSION, HASH, 1 << 30)))
@@ -409,11 +411,11 @@ def test_a_run_that_nobody_asks_for_is_forgotten() -> None:
 
 def test_a_gap_or_another_text_is_asked_for_again(server: NodeServer) -> None:
     introduced(server)
-    assert answer(server, ask(start=3, opened=None)).runs[0].need == 0
+    assert answer(server, ask(start=3, settings=None)).runs[0].need == 0
     assert answer(server, ask()).runs[0].length == 3
     # Sent twice: the second time the node has it already.
     assert answer(server, ask(tokens=(1, 2, 3, 4))).runs[0].length == 4
-    assert answer(server, ask(start=5, tokens=(6,), opened=None)).runs[0].need == 0
+    assert answer(server, ask(start=5, tokens=(6,), settings=None)).runs[0].need == 0
     assert answer(server, ask()).runs[0].need == -1
     # Another text under the same name, from the beginning.
     assert answer(server, ask(tokens=(3, 2))).runs[0].length == 2

@@ -9,9 +9,9 @@ import pytest
 from core import Engine, SamplingParams, SpeculationConfig
 from core.drafters.base import DraftRequest
 from core.events import Combined
-from core.nodes import asks
-from core.nodes.asks import RemoteRun
+from core.nodes import run_requests
 from core.nodes.client import RemotePool
+from core.nodes.run_requests import RemoteRun
 from core.trees.noise import SeededNoise
 from tests.core.engines import ids_of_events, request, rounds_of, tables
 from tests.core.nodes.served import engine_over, pool_over, server_of
@@ -101,7 +101,7 @@ def test_a_lookup_takes_no_nodes_from_ssms_that_draft_together(combine: str, dra
 
 
 def test_a_message_holds_as_much_text_as_a_frame(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asks, "MOST_MESSAGE_TOKENS", 50)
+    monkeypatch.setattr(run_requests, "MOST_MESSAGE_TOKENS", 50)
     llm, ssms = tables(2)
     models = loaded_tables(llm, ssms)
     pool, _ = pool_over(models, [server_of(models)])
