@@ -13,8 +13,8 @@ __all__ = ["AuditionRouter"]
 
 
 class AuditionRouter:
-    """See Router. `names`: the run's SSMs in order; before the audition, and where none could be
-    scored, the first of them drafts."""
+    """See Router. `names`: the run's SSMs in order; the first one drafts before the audition, and
+    if none could be scored."""
 
     reads_drafts = False
 
@@ -41,8 +41,8 @@ class AuditionRouter:
         best = max(self._scores, key=lambda name: self._scores[name], default=None)
         if best is None:
             return Route((), reason="every SSM failed")
-        known = self._scores[best] > 0
-        reason = f"{best} predicted the text best" if known else f"{best} is the first"
+        is_scored = self._scores[best] > 0
+        reason = f"{best} predicted the text best" if is_scored else f"{best} is the first"
         return Route((best,), reason=reason)
 
     def observe(self, evidence: RoundEvidence) -> None:

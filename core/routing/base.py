@@ -1,6 +1,6 @@
-"""The Router protocol: which SSMs draft in the next round, and what a router learns from.
+"""The Router protocol: which SSMs draft in the next round.
 
-Plain numbers and names only: a router never sees a model, a tree or a token. One router serves one
+A router works on numbers and names: it never sees a model, a tree or a token. One router serves one
 run. Model-free drafters cost next to nothing and are never routed: they draft in every round.
 """
 
@@ -13,13 +13,13 @@ from typing import Protocol
 __all__ = ["DraftEvidence", "Milliseconds", "Route", "RoundEvidence", "Router", "within_grant"]
 
 Milliseconds = Callable[[str], float]
-"""The predicted time of a round in which one SSM drafts, the LLM's pass included; 0 unknown."""
+"""The predicted time of a round in which one SSM drafts, the LLM's pass included; 0 if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The SSMs that draft, in the run's order. `explored`: those of them that are tried to learn
-    about them. `reason`: a sentence for the reader."""
+    """The SSMs that draft, in the run's order. `explored`: those of them that draft only to be
+    measured. `reason`: a sentence for the user."""
 
     drafters: tuple[str, ...]
     explored: frozenset[str] = frozenset()
@@ -27,8 +27,8 @@ class Route:
 
 
 def within_grant(route: Route, scores: Mapping[str, float], most: int) -> Route:
-    """At most `most` SSMs of a route, the best by score; half of the places stay with those that
-    are explored, else an SSM that is to be tried would never draft."""
+    """At most `most` SSMs of a route, the best by score. Half of the places go to explored ones,
+    which would else never draft."""
     if len(route.drafters) <= most:
         return route
     explored = [name for name in route.drafters if name in route.explored]
@@ -43,10 +43,10 @@ def within_grant(route: Route, scores: Mapping[str, float], most: int) -> Route:
 
 @dataclass(frozen=True, slots=True)
 class DraftEvidence:
-    """What one SSM drafted, along its most probable path, as far as the node budget kept it.
+    """The most probable path of one SSM's draft, as far as it is within the node budget.
 
-    `scores`: calibrated, of each of these tokens. `similarities`: cosine of the LLM's embeddings of
-    the drafted and the committed token, position by position, as far as both go.
+    `scores`: calibrated, of each token. `similarities`: the cosine of the LLM's embeddings of the
+    drafted and the committed token at each position that both have.
     """
 
     scores: tuple[float, ...]
@@ -55,10 +55,10 @@ class DraftEvidence:
 
 @dataclass(frozen=True, slots=True)
 class RoundEvidence:
-    """The outcome of a round. `drafts`: by SSM that drafted, none in a round without drafts.
-    `routed`: the SSMs that the scheduler let draft of the round's route, also those that could not;
-    none in a round in which no SSM was asked for a draft. `log_probs`: of tokens committed since
-    each SSM's last report, from its catch-up pass. `round_ms`: of the whole round."""
+    """The outcome of a round. `drafts`: by SSM, none in a round without drafts. `routed`: the SSMs
+    of the route within the scheduler's grant, even if they failed to draft; none if no draft was
+    requested. `log_probs`: of tokens committed since each SSM's last report, from its catch-up
+    pass. `round_ms`: of the whole round."""
 
     num_accepted: int
     num_tokens: int
@@ -76,15 +76,15 @@ class Router(Protocol):
         ...
 
     def drafter_scores(self) -> dict[str, float]:
-        """Every SSM's present score, on the router's own scale."""
+        """Every SSM's current score, on the router's own scale."""
         ...
 
     def observe(self, evidence: RoundEvidence) -> None:
-        """Takes the outcome of the last routed round."""
+        """Adds the outcome of the last routed round."""
         ...
 
     def drop(self, name: str) -> None:
-        """An SSM has failed: it is not routed any more."""
+        """Excludes an SSM that has failed."""
         ...
 
     @property
@@ -98,6 +98,6 @@ class Router(Protocol):
         ...
 
     def observe_audition(self, log_probs: Mapping[str, Sequence[float]], ms: float) -> None:
-        """The log-probability that each SSM gave to each of the text's last tokens, the newest
-        last, and what finding that out took."""
+        """Adds an audition of `ms`: each SSM's log-probabilities of the text's last tokens, the
+        newest last."""
         ...

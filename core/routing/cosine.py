@@ -1,13 +1,12 @@
 """`cosine`: CoSine's routing as published (section on adaptive request routing).
 
-A score for each SSM, M <- 0.7 M + 0.3 S from 0.5, where S is the harmonic mean of the confidence of
-its drafted tokens and their similarity to the committed ones. While few tokens are accepted, half
-of the places go to the SSMs that were tried least. The paper states neither the rate of M nor the
-threshold nor the share explored: 0.3, 2 tokens and one half are ours.
+Each SSM has a score M, started at 0.5 and updated by M <- 0.7 M + 0.3 S, where S is the harmonic
+mean of its drafted tokens' confidence and their similarity to the committed ones. While few tokens
+are accepted, half of the places go to the SSMs that were routed least. The paper states neither the
+rate of M nor the threshold nor the share explored: 0.3, 2 tokens and one half are assumed.
 
-Confidence is that of the drafted tokens which the node budget kept: a draft has no others, here or
-in a node's message. Of fused drafts under a small budget it leaves the unsure end out, and so is
-higher than that of all drafted tokens.
+Confidence is that of the drafted tokens within the node budget, the only ones in a draft. A small
+budget cuts the uncertain end of a fused draft, so this is higher than that of all drafted tokens.
 """
 
 from __future__ import annotations
@@ -36,14 +35,14 @@ def harmonic_score(draft: DraftEvidence) -> float | None:
 
 class CosineRouter:
     """See Router. `names`: the run's SSMs in order; `count`: how many draft in a round. The
-    published rule does not weigh their times."""
+    published rule ignores their times."""
 
     reads_drafts = True
     wants_audition = False
 
     def __init__(self, names: Sequence[str], count: int, round_ms: Milliseconds) -> None:
         self._scores = dict.fromkeys(names, START)
-        self._tried = dict.fromkeys(names, 0)
+        self._num_routed = dict.fromkeys(names, 0)
         self._count = count
         self._accepted: int | None = None  # in the last round with routed SSMs
         self._route: Route | None = None
@@ -53,7 +52,7 @@ class CosineRouter:
 
     def drop(self, name: str) -> None:
         self._scores.pop(name, None)
-        self._tried.pop(name, None)
+        self._num_routed.pop(name, None)
         self._route = None
 
     def observe_audition(self, log_probs: Mapping[str, Sequence[float]], ms: float) -> None:
@@ -71,32 +70,32 @@ class CosineRouter:
         exploring = accepted < FEW_ACCEPTED
         num_explored = -(-count // 2) if exploring else 0
         # Sorting is stable: ties go to the run's order.
-        least_tried = sorted(names, key=lambda name: self._tried[name])[:num_explored]
-        rest = [name for name in names if name not in least_tried]
+        least_routed = sorted(names, key=lambda name: self._num_routed[name])[:num_explored]
+        rest = [name for name in names if name not in least_routed]
         best = sorted(rest, key=lambda name: -self._scores[name])[: count - num_explored]
-        picked = {*least_tried, *best}
-        drafters = tuple(name for name in names if name in picked)
+        routed = {*least_routed, *best}
+        drafters = tuple(name for name in names if name in routed)
         if self._accepted is None:
             why = "nothing drafted yet: the first in order"
         elif exploring:
             why = (
-                f"{accepted} accepted, fewer than {FEW_ACCEPTED}: {', '.join(least_tried)} "
+                f"{accepted} accepted, fewer than {FEW_ACCEPTED}: {', '.join(least_routed)} "
                 "tried for having drafted least"
             )
         else:
             why = f"{accepted} accepted: the best by score"
-        return Route(drafters, frozenset(least_tried), why)
+        return Route(drafters, frozenset(least_routed), why)
 
     def observe(self, evidence: RoundEvidence) -> None:
-        # A round in which no SSM was asked says nothing of them: not even that few were accepted.
+        # Without a draft request, few accepted tokens say nothing about the SSMs.
         if not evidence.routed:
             return
         self._accepted = evidence.num_accepted
-        # Also those that drafted nothing (no share of the node budget, a full context, a node that
-        # is late): not counted, they would be routed for ever, and no other SSM tried.
+        # Also those that drafted nothing (no share of the node budget, a full context, a late node),
+        # which would else be explored for ever.
         for name in evidence.routed:
-            if name in self._tried:
-                self._tried[name] += 1
+            if name in self._num_routed:
+                self._num_routed[name] += 1
         for name, draft in evidence.drafts.items():
             if name not in self._scores:
                 continue

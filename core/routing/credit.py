@@ -1,15 +1,15 @@
-"""`credit`: routing by full information, as HedgeSpec has it (arXiv 2510.20064), within a text.
+"""`credit`: routing by full information, after HedgeSpec (arXiv 2510.20064), within a text.
 
-An SSM's credit is what it would be worth if it drafted alone: expected committed tokens per
-millisecond, from the probabilities that it gives to the text's last tokens (newer ones count more)
-and from its measured time. SSMs that draft report these probabilities from their catch-up pass for
-nothing; all SSMs together are scored in an audition, one stacked pass over the last tokens: at the
-start, as often as 2 % of the decoding time allows, and at once when the routed ones suddenly
-predict the text worse (a change of domain). Every SSM reads the same tokens in the same context
-there, so that their credits differ by the SSMs alone: scores are those of the last audition, over
-48 tokens of all SSMs. To ask only the SSMs that wait, in windows of 8 tokens, and to take the
-others' catch-up passes for their part would compare them on different tokens, read in different
-contexts; so the probabilities of catch-up passes decide no more than when all are asked again.
+An SSM's credit is its value as the only drafter: expected committed tokens per millisecond, from
+its probabilities of the text's last tokens (newer ones count more) and its measured time. SSMs that
+draft report these probabilities from their catch-up pass at no cost. All SSMs are scored in an
+audition, one batched pass over the last tokens: at the start, then as often as 2 % of the decoding
+time allows, and at once when the routed SSMs suddenly predict the text worse (a change of domain).
+
+Credits are those of the last audition, over 48 tokens, where all SSMs read the same tokens in the
+same context. Catch-up passes only decide when the next audition is due: to compare their
+probabilities with those of an audition of the other SSMs would compare different tokens, read in
+different contexts.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ FORGETTING = 0.95
 SHARE = 0.02
 # Rounds between two switches without a change of domain.
 STEADY_ROUNDS = 16
-# A gain must exceed so many standard errors of the difference; of a changed text, whose new tokens
-# are few, any gain on them will do.
+# A gain must exceed so many standard errors of the difference; after a change of domain, where the
+# new tokens are few, any gain counts.
 NOISE = 3.0
-# A probability counts as at least this: one surprising token says little of a drafter.
+# Lower bound of a log-probability: a single surprising token says little about a drafter.
 FLOOR = -6.9  # log 0.001
-# Tokens that show a drop, and those before it that it is compared with.
+# Tokens that may show a drop, and the tokens before them for comparison.
 RECENT_TOKENS, BASELINE_TOKENS = 8, 48
 DROP = 2.5
-# Tokens between two auditions for a drop: those that show it must be new ones.
+# Tokens between two auditions for a drop, so that each is shown by new tokens.
 REST = RECENT_TOKENS
 DEPTH = 4
-# Times within this factor of the median count as equal.
+# Times within this factor of the median count as the median.
 ALIKE = 1.4
 
 
@@ -56,13 +56,13 @@ def credit_of(log_probs: Sequence[float]) -> float:
 
 def noise_of(ours: Sequence[float], theirs: Sequence[float]) -> float:
     """Standard error of `credit_of(ours) - credit_of(theirs)` on the same tokens."""
-    pairs = [(max(FLOOR, a) - max(FLOOR, b)) for a, b in zip(ours, theirs, strict=True)]
-    shares = [FORGETTING**age for age in range(len(pairs))][::-1]
-    total = sum(shares)
-    if not total:
+    differences = [max(FLOOR, a) - max(FLOOR, b) for a, b in zip(ours, theirs, strict=True)]
+    if not differences:
         return math.inf
-    mean = sum(w * d for w, d in zip(shares, pairs, strict=True)) / total
-    spread = sum((w * (d - mean)) ** 2 for w, d in zip(shares, pairs, strict=True))
+    weights = [FORGETTING**age for age in range(len(differences))][::-1]
+    total = sum(weights)
+    mean = sum(w * d for w, d in zip(weights, differences, strict=True)) / total
+    spread = sum((w * (d - mean)) ** 2 for w, d in zip(weights, differences, strict=True))
     return math.sqrt(spread) / total
 
 
@@ -70,12 +70,12 @@ def has_dropped(log_probs: Sequence[float]) -> bool:
     """Whether the last RECENT_TOKENS were predicted much worse than those before them: by DROP
     standard errors."""
     recent = log_probs[-RECENT_TOKENS:]
-    before = log_probs[-RECENT_TOKENS - BASELINE_TOKENS : -RECENT_TOKENS]
-    if len(recent) < RECENT_TOKENS or len(before) < RECENT_TOKENS:
+    baseline = log_probs[-RECENT_TOKENS - BASELINE_TOKENS : -RECENT_TOKENS]
+    if len(recent) < RECENT_TOKENS or len(baseline) < RECENT_TOKENS:
         return False
-    usual = sum(before) / len(before)
-    spread = math.sqrt(sum((x - usual) ** 2 for x in before) / len(before))
-    return usual - sum(recent) / RECENT_TOKENS > DROP * spread / math.sqrt(RECENT_TOKENS)
+    mean = sum(baseline) / len(baseline)
+    deviation = math.sqrt(sum((x - mean) ** 2 for x in baseline) / len(baseline))
+    return mean - sum(recent) / RECENT_TOKENS > DROP * deviation / math.sqrt(RECENT_TOKENS)
 
 
 class CreditRouter:
@@ -90,17 +90,17 @@ class CreditRouter:
         self._log_probs: dict[str, list[float]] = {}
         self._recent: dict[str, deque[float]] = {}
         self._routed = self._names[: self._count]
-        self._decode_ms = self._asking_ms = 0.0
+        self._decode_ms = self._audition_ms = 0.0
         self._rounds = self._last_switch = 0
         self._since_audition = self._auditions = 0
         self._changed = False
         self._reason = "before the first audition: the first in order"
 
-    # -- what is known --
+    # -- scores --
 
     def drafter_scores(self) -> dict[str, float]:
-        """Expected tokens per second of each SSM alone, as of the last audition; before the first,
-        and for ever where all SSMs draft, about those of plain decoding."""
+        """Expected tokens per second of each SSM alone, as of the last audition; without one, about
+        those of plain decoding."""
         log_probs = self._log_probs
         return {n: self._value(n, credit_of(log_probs.get(n, ()))) for n in self._names}
 
@@ -112,13 +112,13 @@ class CreditRouter:
         return 1000 * tokens / self._time(name)
 
     def _time(self, name: str) -> float:
-        """Milliseconds of a round in which this SSM drafts; where it is near to what the others
-        take, theirs: timings of like models differ by noise, which is not to choose among them."""
+        """Milliseconds of a round in which this SSM drafts; the SSMs' median if it is near that:
+        timings of similar models differ by noise, which must not decide."""
         times = {one: self._round_ms(one) for one in self._names}
-        usual = statistics.median(times.values())
+        median = statistics.median(times.values())
         ms = times[name]
-        alike = usual <= 0 or usual / ALIKE <= ms <= usual * ALIKE
-        return max(TINY_MS, usual if alike else ms)
+        is_alike = median <= 0 or median / ALIKE <= ms <= median * ALIKE
+        return max(TINY_MS, median if is_alike else ms)
 
     # -- routing --
 
@@ -144,7 +144,7 @@ class CreditRouter:
         self._since_audition += evidence.num_tokens
         for name, log_probs in evidence.log_probs.items():
             history = self._recent.setdefault(name, deque(maxlen=RECENT_TOKENS + BASELINE_TOKENS))
-            # Floored: a token that the SSM holds impossible would make the spread infinite.
+            # A log-probability of -inf would make the deviation infinite.
             history.extend(max(FLOOR, value) for value in log_probs if not math.isnan(value))
         self._changed = bool(self._routed) and all(
             has_dropped([*self._recent.get(name, ())]) for name in self._routed
@@ -158,22 +158,22 @@ class CreditRouter:
             return True
         if self._changed and self._since_audition >= REST:
             return True
-        expected_ms = self._asking_ms / max(1, self._auditions)
+        expected_ms = self._audition_ms / max(1, self._auditions)
         return (
             self._since_audition >= RECENT_TOKENS
-            and self._asking_ms + expected_ms <= SHARE * self._decode_ms
+            and self._audition_ms + expected_ms <= SHARE * self._decode_ms
         )
 
     def observe_audition(self, log_probs: Mapping[str, Sequence[float]], ms: float) -> None:
         first = not self._log_probs
         self._log_probs = {name: list(values) for name, values in log_probs.items() if values}
         self._auditions += 1
-        self._asking_ms += max(0.0, ms)
+        self._audition_ms += max(0.0, ms)
         self._since_audition = 0
         self._choose(first)
 
     def _choose(self, first: bool) -> None:
-        # Of a changed text the tokens before the change tell nothing.
+        # After a change of domain the tokens before it say nothing.
         first_token = -2 * RECENT_TOKENS if self._changed else 0
         scored = {name: log_probs[first_token:] for name, log_probs in self._log_probs.items()}
         credits = {name: credit_of(scored[name]) for name in self._names if name in scored}
@@ -183,12 +183,12 @@ class CreditRouter:
             self._routed = best[: self._count] or self._routed
             self._reason = f"{', '.join(self._routed)} predicted the prompt's end best"
             return
-        free = self._changed or self._rounds - self._last_switch >= STEADY_ROUNDS
+        may_switch = self._changed or self._rounds - self._last_switch >= STEADY_ROUNDS
         replaced = []
         for challenger in [name for name in best if name not in self._routed]:
-            held = [name for name in self._routed if name in credits]
-            weakest = min(held, key=lambda name: values[name], default=None)
-            if weakest is None or not free:
+            scored_routed = [name for name in self._routed if name in credits]
+            weakest = min(scored_routed, key=lambda name: values[name], default=None)
+            if weakest is None or not may_switch:
                 break
             noise = 0.0 if self._changed else NOISE * noise_of(scored[challenger], scored[weakest])
             if self._value(challenger, credits[challenger] - noise) <= values[weakest]:
@@ -202,5 +202,5 @@ class CreditRouter:
             why = "the text changed" if self._changed else "it predicts the text better by now"
             self._reason = f"{', '.join(replaced)}: {why}"
             for name in self._routed:
-                self._recent.pop(name, None)  # what was usual before is not usual now
+                self._recent.pop(name, None)  # a new baseline
         self._changed = False

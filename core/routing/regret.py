@@ -1,9 +1,8 @@
-"""Regret: LLM passes that a choice of drafters cost, beside choices that are known only afterwards.
+"""Regret: extra LLM passes of a choice of drafters, compared with choices known only in hindsight.
 
-Counted on a finished text: each SSM has read it once, and given the token that it would have
-drafted at every position. A draft is then a chain of at most `depth` tokens, as long as the SSM's
-tokens equal the text's; a round commits that chain and one more token. Every choice goes through
-the text in rounds of its own. Plain numbers: no model, no time.
+Counted on a finished text that each SSM has read once, from the token that it would have drafted at
+each position. A draft is a chain of at most `depth` tokens, as long as the SSM's tokens equal the
+text's; a round commits that chain and one more token.
 
 The best choice for one round, the longest chain, is also the best for the whole text: of two rounds
 the one that begins earlier never ends later.
@@ -18,13 +17,13 @@ from math import comb
 
 __all__ = ["RoutingTrial", "Regret", "chain_lengths", "regret_of"]
 
-# Groups of SSMs that are compared at most.
+# The largest number of groups of SSMs that are compared.
 MOST_GROUPS = 5000
 
 
 @dataclass(frozen=True, slots=True)
 class RoutingTrial:
-    """One choice of drafters: the text of `tokens` takes `passes` of the LLM with it."""
+    """One choice of drafters: with it, the text of `tokens` takes `passes` of the LLM."""
 
     drafters: tuple[str, ...]
     passes: int
@@ -55,7 +54,7 @@ class Regret:
 
 
 def chain_lengths(hits: Sequence[bool], depth: int) -> list[int]:
-    """By position, the tokens of a draft from there on that equal the text's, at most `depth`."""
+    """By position, the number of draft tokens from there on that equal the text's, at most `depth`."""
     lengths = [0] * len(hits)
     following = 0
     for position in range(len(hits) - 1, -1, -1):
@@ -69,7 +68,7 @@ def regret_of(
 ) -> Regret:
     """`hits`: by SSM, whether its token at each position is the text's; `routes`: the SSMs that
     were routed at each position. One entry per token, at least one token and one SSM."""
-    chains = {name: chain_lengths(own, depth) for name, own in hits.items()}
+    chains = {name: chain_lengths(row, depth) for name, row in hits.items()}
     size = len(routes)
 
     def trial(

@@ -26,11 +26,11 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class LiveRequest:
-    """One live request, as a scheduler sees it: its cached tokens, the length that its policy
-    chooses, the number of SSMs that it would let draft, the rounds since it was last verified,
-    whether other requests' passes may hide its drafting (`pipeline=across`), the number of tokens
-    that it asks for, whether a draft of `length` waits to be verified (`ready`), and the nodes that
-    its trees have for each token of depth (`width`)."""
+    """One live request. `context`: cached tokens; `length`: its policy's choice; `drafters`: the
+    number of SSMs that would draft; `waited`: rounds since it was last verified; `overlapped`:
+    whether other requests' passes may hide its drafting (`pipeline=across`); `tokens`: the number
+    that it may generate; `ready`: whether a draft of `length` waits to be verified; `width`: nodes
+    of its trees per token of depth."""
 
     context: int
     length: int
@@ -44,8 +44,8 @@ class LiveRequest:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a request may draft: at most `length` tokens deep, by at most `drafters` SSMs; None:
-    as it chooses itself."""
+    """Limits of a request's draft: at most `length` tokens deep, by at most `drafters` SSMs; None:
+    no limit."""
 
     length: int | None = None
     drafters: int | None = None
@@ -59,8 +59,8 @@ class Plan:
     """The next round. `group`: indices of the requests that the LLM verifies; `following`: of those
     drafted meanwhile; None: requests with `pipeline=across` take turns, half of them verified.
     `grants`: one per request. `load`: of the group's pass, for the length policies; None where each
-    request counts its own costs. `reason`: a sentence for the reader; `decision`: `more`, `fewer`,
-    `plain` or `drafts`, empty where nothing has changed."""
+    request counts its own costs. `reason`: a sentence for the user; `decision`: `more`, `fewer`,
+    `plain` or `drafts`, empty if nothing has changed."""
 
     group: tuple[int, ...]
     grants: tuple[Grant, ...]
@@ -79,8 +79,8 @@ def count_noun(number: int, noun: str) -> str:
 class BatchOutcome:
     """Cost and result of one round of `requests` requests: `wall_ms` from its start to its last
     event, `llm_ms` of it in the LLM's pass, `between_ms` outside the models. `draft_ms`: of the
-    drafts, which other requests' passes may have hidden; `open_ms`: in which SSMs read the prompts
-    of `num_opened` requests, once each. `nodes`: verified, of all requests; `tokens`: committed;
+    drafts, which other requests' passes may have hidden; `open_ms`: of the SSMs' prefill of
+    `num_opened` prompts. `nodes`: verified, of all requests; `tokens`: committed;
     `steps`: of the deepest draft, 0 without drafts; `context`: mean of cached tokens; `num_queued`:
     requests in the queue."""
 

@@ -11,9 +11,9 @@ __all__ = ["BatchTimes", "size_class"]
 
 # Passes that a line remembers.
 HORIZON = 64.0
-# Up to so many nodes the engine's table of one request's passes is read; behind it a line goes on.
+# Nodes up to which the engine's table of one request's passes is used; beyond, it is extrapolated.
 TABLE = 64
-# The table counts as so many measurements of each of these sizes, in nodes per request.
+# A new line starts with so many table values for each of these sizes, in nodes per request.
 PRIOR, PRIOR_NODES = 2, (0, 2, 4)
 # A measured pass counts for at most so many times the predicted one.
 OUTLIER = 2.0
@@ -25,10 +25,10 @@ def size_class(requests: int) -> int:
 
 
 class BatchTimes:
-    """See BatchCosts. Passes: for batches of about one size a line in the number of nodes, begun
-    with the engine's table of one request's passes over as many tokens. Not that table alone, since
-    each further row of the KV cache costs attention of its own; and not its multiple, since that
-    belongs to the rows and not to the nodes."""
+    """See BatchCosts. A pass takes a linear time in its tokens, fitted for each size class of
+    batches and started with the engine's table of one request's passes. The table alone would leave
+    out that each further row of the KV cache costs attention of its own, and a multiple of it would
+    charge that to the nodes."""
 
     def __init__(self, costs: Costs) -> None:
         self._costs = costs
@@ -37,7 +37,7 @@ class BatchTimes:
         self._step = Meter()
 
     def verify_ms(self, requests: int, nodes: int, context: int) -> float:
-        """See BatchCosts. `context` counts for the first pass of a size; then the line follows."""
+        """See BatchCosts. `context` matters for the first pass of a size class only."""
         return self._line(requests, context).at(nodes + requests)
 
     def draft_ms(self, requests: int, length: int) -> float:

@@ -1,7 +1,5 @@
-"""Adaptive speculation control (CoSine): more drafting while the LLM waits, less while requests do.
-
-Pure numbers: how many tokens and how many SSMs every request may draft with.
-"""
+"""Adaptive speculation control (CoSine): more drafting while the LLM is idle, less while requests
+queue."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ __all__ = ["SpeculationControl", "SpeculationLimit"]
 # Rounds with the same signal before a step; doubled, up to LONGEST, after a step that reverses the
 # last one, so that a load between two limits does not make them alternate.
 PATIENCE, LONGEST = 4, 64
-# The LLM counts as idle if it is busy for less than this share of a round.
+# The LLM counts as idle if its pass takes less than this share of a round.
 IDLE = 0.6
 # Rounds without a queue after which the limit is raised, however busy the LLM is.
 QUIET = 64
@@ -29,13 +27,13 @@ class SpeculationLimit:
 
 
 class SpeculationControl:
-    """Steps one limit up and down, between plain decoding and what the requests ask for.
+    """Steps one limit for all requests, between plain decoding and the most that one requests.
 
     In the paper an idle LLM gets one token or drafter more, without a bound. Here the limit starts
-    at the most that a live request asks for, and never exceeds it: `fixed` promises always
+    at the most that a live request requests and never exceeds it: `fixed` always drafts
     `speculation_length` tokens, other policies found that more do not pay, and `routed_drafters` is
     the user's number of SSMs. So `more` only reverses `fewer`. It also follows QUIET rounds without
-    a queue: else a lone request that keeps the LLM busy would keep the limit of a queue long gone.
+    a queue: else a single request that keeps the LLM busy would keep the limit of a past queue.
     """
 
     def __init__(self) -> None:
@@ -46,19 +44,19 @@ class SpeculationControl:
         self._queue = self._quiet = 0
 
     def limit_within(self, length: int, drafters: int) -> SpeculationLimit:
-        """The present limit, within what the live requests ask for at most."""
+        """The current limit, at most what the live requests request."""
         if self.limit is None:
             return SpeculationLimit(length, drafters)
         return SpeculationLimit(min(self.limit.length, length), min(self.limit.drafters, drafters))
 
     def observe(self, busy: float, queue: int, requested: SpeculationLimit) -> str:
-        """Observes one round and returns the decision: `more`, `fewer` or empty. `busy`: the share
-        of the round in which the LLM worked; `queue`: requests that wait; `requested`: the most
-        that a live request asks for."""
+        """Observes one round and returns the decision: `more`, `fewer` or empty. `busy`: the LLM's
+        share of the round's time; `queue`: requests in the queue; `requested`: the most that a live
+        request requests."""
         grows = queue > 0 and queue >= self._queue
         self._queue, self._quiet = queue, 0 if queue else self._quiet + 1
         limit = self.limit_within(requested.length, requested.drafters)
-        # Plain decoding counts as idle: the LLM waits for no drafts then, so it is always busy.
+        # Plain decoding counts as idle, although the LLM never waits for a draft then.
         idle = busy < IDLE or not limit.length
         signal = -1 if grows else int(queue == 0 and (idle or self._quiet > QUIET))
         if signal != self._signal:

@@ -1,10 +1,10 @@
 """`cosine`: CoSine's batch scheduler (arXiv 2503.10325) with its adaptive speculation control.
 
 It minimises the paper's objective for one group of requests after another; parameters that the
-paper leaves open are the constants below. The paper's gamma, a request's tokens that are verified,
-is here the length of its draft (its length policy's choice, only reduced here) times the nodes that
-its trees had per token of depth. There is no memory limit, since KV rows are reserved at admission.
-Nothing here prevents a batch that is slower than plain decoding; `shared` does.
+paper leaves open are the constants below. The paper's gamma, a request's verified tokens, is here
+the length of its draft (its length policy's choice or less) times the nodes of its trees per token
+of depth. There is no memory limit, since KV rows are reserved at admission. A batch may be slower
+than plain decoding; `shared` prevents that.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class PassGroup:
 def trim_lengths(
     group: Sequence[LiveRequest], lengths: Sequence[int], most: int
 ) -> tuple[int, ...]:
-    """Lengths whose drafts have at most `most` nodes together: the draft of the most nodes is
-    shortened first, the last among equals. Drafts that are ready are not shortened."""
+    """Lengths whose drafts have at most `most` nodes together: the largest draft is shortened
+    first, the last among equals. Drafts that are ready are not shortened."""
     cut = list(lengths)
     undrafted = [i for i, one in enumerate(group) if not one.ready]
     while _nodes(group, cut) > most and any(cut[i] for i in undrafted):
@@ -60,39 +60,40 @@ def best_group(
     lengths: Sequence[int],
     largest: int,
     costs: BatchCosts,
-    among: Sequence[int] | None = None,
+    candidates: Sequence[int] | None = None,
 ) -> PassGroup:
     """The group of at most `largest` requests that minimises
 
         (t_draft + t_verify) / |B| + weight x Gamma
 
-    (the maximum instead of the sum where all drafts are made during other requests' passes), among
-    requests of like context length, since a batch is as slow as its longest. The request that has
-    waited longest is in it, so that none waits for ever. `among`: the indices to choose from.
+    (the maximum instead of the sum if all drafts are made during other requests' passes), among
+    requests adjacent in context length, since a batch is as slow as its longest. It includes the
+    request that has waited longest, so that none waits for ever. `candidates`: the indices to
+    choose from, None for all.
     """
-    among = range(len(live)) if among is None else among
-    by_context = sorted(among, key=lambda i: (live[i].context, i))
-    first = max(among, key=lambda i: (live[i].waited, -i))
+    candidates = range(len(live)) if candidates is None else candidates
+    by_context = sorted(candidates, key=lambda i: (live[i].context, i))
+    first = max(candidates, key=lambda i: (live[i].waited, -i))
     plain_ms = costs.verify_ms(1, 0, live[first].context)
     most_ms = MOST_TIME * costs.verify_ms(len(live), 0, max(one.context for one in live))
     best: PassGroup | None = None
-    for size in range(1, min(largest, len(among)) + 1):
-        for start in range(len(among) - size + 1):
+    for size in range(1, min(largest, len(candidates)) + 1):
+        for start in range(len(candidates) - size + 1):
             members = by_context[start : start + size]
             if first not in members:
                 continue
-            own = [live[i] for i in members]
-            cut = trim_lengths(own, [lengths[i] for i in members], MOST_NODES)
-            nodes = _nodes(own, cut)
-            draft_ms = costs.draft_ms(size, max(cut))
-            verify_ms = costs.verify_ms(size, nodes, max(one.context for one in own))
-            overlapped = all(one.overlapped for one in own)
+            group = [live[i] for i in members]
+            trimmed = trim_lengths(group, [lengths[i] for i in members], MOST_NODES)
+            nodes = _nodes(group, trimmed)
+            draft_ms = costs.draft_ms(size, max(trimmed))
+            verify_ms = costs.verify_ms(size, nodes, max(one.context for one in group))
+            overlapped = all(one.overlapped for one in group)
             ms = max(draft_ms, verify_ms) if overlapped else draft_ms + verify_ms
             if ms > most_ms and size > 1:
                 continue
             cost = ms / size + NODE_WEIGHT * plain_ms * nodes
             if best is None or cost < best.cost:
-                best = PassGroup(tuple(members), cut, nodes, cost)
+                best = PassGroup(tuple(members), trimmed, nodes, cost)
     assert best is not None, "a group of the longest waiting request alone is always allowed"
     return best
 
@@ -103,7 +104,7 @@ class Cosine:
     def __init__(self, times: BatchTimes) -> None:
         self._times = times
         self._control = SpeculationControl()
-        self._requested = SpeculationLimit(0, 1)  # the most that a live request asks for
+        self._requested = SpeculationLimit(0, 1)  # the most that a live request requests
         self._decision = ""
 
     def plan(self, live: Sequence[LiveRequest], num_queued: int) -> Plan:
@@ -115,24 +116,26 @@ class Cosine:
         # Drafts are made for one half while the LLM verifies the other.
         num_overlapped = sum(one.overlapped for one in live)
         largest = (len(live) + 1) // 2 if num_overlapped > 1 else len(live)
-        every, ready = range(len(live)), [i for i, one in enumerate(live) if one.ready]
+        indices, ready = range(len(live)), [i for i, one in enumerate(live) if one.ready]
         # Ready drafts are verified next: making others before the pass would keep the LLM waiting.
         # Requests that are not pipelined may join.
-        among = [i for i in every if live[i].ready or not live[i].overlapped] if ready else every
-        group = best_group(live, lengths, largest, self._times, among)
+        candidates: Sequence[int] = indices
+        if ready:
+            candidates = [i for i in indices if live[i].ready or not live[i].overlapped]
+        group = best_group(live, lengths, largest, self._times, candidates)
         granted = dict(zip(group.members, group.lengths, strict=True))
-        left = [i for i in every if live[i].overlapped and i not in {*ready, *group.members}]
+        undrafted = [i for i in indices if live[i].overlapped and i not in {*ready, *group.members}]
         room = (num_overlapped + 1) // 2 - len({*ready} - {*group.members})
         following: tuple[int, ...] = ()
-        if num_overlapped > 1 and left and room > 0:
-            next_group = best_group(live, lengths, room, self._times, left)
+        if num_overlapped > 1 and undrafted and room > 0:
+            next_group = best_group(live, lengths, room, self._times, undrafted)
             following = next_group.members
             granted |= dict(zip(next_group.members, next_group.lengths, strict=True))
         decision, self._decision = self._decision, ""
         return Plan(
             group.members,
-            tuple(Grant(granted.get(i, lengths[i]), limit.drafters) for i in every),
-            reason=self._control.reason if decision else _reason(live, group, len(among)),
+            tuple(Grant(granted.get(i, lengths[i]), limit.drafters) for i in indices),
+            reason=self._control.reason if decision else _reason(live, group, len(candidates)),
             decision=decision,
             following=following,
         )

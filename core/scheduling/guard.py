@@ -1,7 +1,4 @@
-"""PlainGuard: whether any request drafts, by what drafting was measured to cost and bring.
-
-Pure numbers: the time of a token in rounds with drafts over that of a plain round's.
-"""
+"""PlainGuard: switches drafting off for all requests while plain rounds are faster."""
 
 from __future__ import annotations
 
@@ -11,20 +8,21 @@ from core.length.cost_model import Average
 
 __all__ = ["PlainGuard"]
 
-# Weight of the rounds with drafts that are judged: the average forgets, so it is the fifth round's.
+# Weight of the average before it is judged: it forgets, so this is reached in the fifth round.
 ENOUGH = 4
 # Rounds without drafts before the next trial: doubled by each trial that is lost.
 FIRST_WAIT, MAX_WAIT = 256, 4096
-# Of every so many rounds with drafts one is made plain, which costs far less than 1 %: so the time
-# of plain rounds stays measured.
+# One in so many rounds with drafts is made plain, at a cost far below 1 %, so that the measured time
+# of plain rounds stays recent.
 PROBE_EVERY = 64
 FIRST_PROBE = 4
-# A single round counts for at most this factor.
+# Factor to which the relative time of a single round is clipped.
 OUTLIER = 3.0
 
 
 class PlainGuard:
-    """`drafts`: whether the next round may have drafts. Off once they are measured not to pay."""
+    """`drafts`: whether the next round may have drafts. Off once a token takes longer in rounds with
+    drafts than in plain ones, by more than the standard error."""
 
     def __init__(self) -> None:
         self._allowed = True
@@ -34,7 +32,7 @@ class PlainGuard:
 
     @property
     def allows_drafts(self) -> bool:
-        """Whether drafts are not measured to lose; true also in a probe of plain rounds."""
+        """Whether drafting is switched on; true also in a probe of plain rounds."""
         return self._allowed
 
     @property
@@ -43,11 +41,11 @@ class PlainGuard:
 
     @property
     def relative(self) -> float:
-        """The time of a token in rounds with drafts, in plain ones' (geometric mean)."""
+        """The time of a token in rounds with drafts over that in plain rounds (geometric mean)."""
         return math.exp(self._log.get())
 
     def observe_drafted(self, relative: float) -> bool:
-        """A round with drafts; whether drafting has been switched off by it."""
+        """Adds a round with drafts; returns whether it switched drafting off."""
         self._drafted += 1
         if not (math.isfinite(relative) and relative > 0):
             return False
@@ -69,7 +67,7 @@ class PlainGuard:
         self._allowed, self._plain = False, 0
 
     def observe_plain(self) -> bool:
-        """A round without drafts; whether drafting is tried again from now on."""
+        """Adds a round without drafts; returns whether drafting is tried again from now on."""
         if self._allowed:
             self._drafted += 1  # a probe
             return False

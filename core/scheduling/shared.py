@@ -1,9 +1,8 @@
-"""`shared`: one node budget over several live requests, none of which drafts while plain rounds
-are measured to be faster.
+"""`shared`: one node budget over several live requests; no request drafts while plain rounds are
+measured to be faster.
 
-In the spirit of TETRIS and of vLLM's adaptive verification, with token trees and several drafters:
-a node is verified while its probability of being accepted is worth the time that it adds to the
-pass of the whole batch.
+After TETRIS and vLLM's adaptive verification, with token trees and several drafters: a node is
+verified if its probability of being accepted is worth the time that it adds to the batch's pass.
 """
 
 from __future__ import annotations
@@ -30,20 +29,21 @@ def node_budget(chances: Sequence[float], price: float, added_ms: Callable[[int]
         sum of their chances - price x added_ms(number).
 
     No other ancestor-closed choice is better: a node is at most as likely as its parent, and the
-    time depends on the number alone. `price`: tokens per millisecond, which is also what a token
-    costs that is left out here and written by a later pass.
+    time depends on the number alone. `price`: tokens per millisecond, at which a later pass would
+    commit a token that is left out here.
     """
-    best, value, total = 0, 0.0, 0.0
+    best_count, best_value, total = 0, 0.0, 0.0
     # To the end and not to the first node that does not pay: `added_ms` has steps.
     for count, chance in enumerate(sorted(chances, reverse=True), start=1):
         total += chance
-        if (worth := total - price * added_ms(count)) > value:
-            best, value = count, worth
-    return best
+        if (value := total - price * added_ms(count)) > best_value:
+            best_count, best_value = count, value
+    return best_count
 
 
 def _in_turns(count: int, live: int, reason: str) -> str:
-    """Of `live` requests `count` share a pass: with `across` the rest is drafted meanwhile."""
+    """The reason where `count` of `live` requests share a pass: with `across` the others' drafts
+    are made meanwhile."""
     if count == live:
         return reason
     return (
@@ -54,7 +54,7 @@ def _in_turns(count: int, live: int, reason: str) -> str:
 
 @dataclass
 class _SizeRecord:
-    """Of rounds of about so many live requests: tokens, milliseconds and nodes a round."""
+    """Means of the rounds of one size class of live requests: tokens, milliseconds, nodes."""
 
     tokens: Average = field(default_factory=Average)
     ms: Average = field(default_factory=Average)
@@ -67,73 +67,74 @@ class Shared:
 
     def __init__(self, times: BatchTimes) -> None:
         self._times = times
-        self._measured: dict[int, _SizeRecord] = {}
+        self._records: dict[int, _SizeRecord] = {}
         # A round's milliseconds outside the models, per request: plain, and with drafts.
         self._overhead = {False: Meter(), True: Meter()}
-        # Of one request: the time in which SSMs read its prompt, and the tokens it is for.
+        # Per request: the SSMs' prefill, and the number of tokens that it may generate.
         self._open_ms = Meter()
         self._run_tokens = 1.0
         self._price = 0.0
-        self._news = ""
-        # Of the round that is planned: live requests, and whether none of them is to draft.
-        self._live, self._plain = 0, False
+        self._notice = ""
+        # Of the planned round: the number of live requests, and whether it is plain.
+        self._num_live, self._plain = 0, False
 
     def plan(self, live: Sequence[LiveRequest], num_queued: int) -> Plan:
         """See Scheduler."""
-        count = self._live = len(live)
-        group, every = tuple(range(count)), (FREE,) * count
+        count = self._num_live = len(live)
+        group, unlimited = tuple(range(count)), (FREE,) * count
         self._price, self._plain = 0.0, False
         if count < 2:
-            return Plan(group, every, reason=ALONE)
-        measured = self._record(count)
+            return Plan(group, unlimited, reason=ALONE)
+        record = self._record(count)
         self._run_tokens = sum(one.tokens for one in live) / count
-        news, self._news = self._news, ""
-        if not measured.guard.drafts:
+        notice, self._notice = self._notice, ""
+        if not record.guard.drafts:
             self._plain = True
             probe = "one plain round, to measure what drafts are compared with"
             lost = "no request drafts: plain rounds are measured to be faster"
-            reason = news or (probe if measured.guard.allows_drafts else lost)
+            reason = notice or (probe if record.guard.allows_drafts else lost)
             plain = (Grant(length=0),) * count
-            # All at once: taking turns pays only where something is drafted meanwhile.
-            return Plan(group, plain, None, reason, "plain" if news else "", following=())
-        # Of requests that are drafted during each other's passes, half are verified at once.
+            # All in one pass: turns pay only if drafts are made meanwhile.
+            return Plan(group, plain, None, reason, "plain" if notice else "", following=())
+        # Of requests whose drafts are made during each other's passes, half are verified at once.
         batch = count - sum(one.overlapped for one in live) // 2
         if batch < 2:
             turns = f"{count} requests take turns in the LLM's passes: each has its own budget"
-            return Plan(group, every, reason=news or turns, decision="drafts" if news else "")
-        if not measured.ms.weight:
+            return Plan(
+                group, unlimited, reason=notice or turns, decision="drafts" if notice else ""
+            )
+        if not record.ms.weight:
             reason = f"the first rounds of {count} requests are measured"
-            return Plan(group, every, reason=_in_turns(batch, count, reason))
-        load = self._load(batch, sum(one.context for one in live) // count, measured)
+            return Plan(group, unlimited, reason=_in_turns(batch, count, reason))
+        load = self._load(batch, sum(one.context for one in live) // count, record)
         self._price = load.price
         least = load.price * load.node_ms
-        reason = news or (
+        reason = notice or (
             f"a node is verified if its probability is at least {least:.2f}: it adds "
             f"{load.node_ms:.2f} ms to the pass, in which all requests together write {least:.2f} "
             f"tokens ({1000 * load.price:.0f} a second)"
         )
         reason = _in_turns(batch, count, reason)
-        return Plan(group, every, load, reason, "drafts" if news else "")
+        return Plan(group, unlimited, load, reason, "drafts" if notice else "")
 
     def _record(self, count: int) -> _SizeRecord:
-        """Of about so many live requests. A new one begins without drafts where the next smaller
-        size has none: the more requests share a pass, the less a node has of it for nothing."""
+        """The record of a number of live requests. A new one begins without drafts if the next
+        smaller size has none: in a larger batch a node adds more time to the pass."""
         size = size_class(count)
-        if size not in self._measured:
-            self._measured[size] = record = _SizeRecord()
-            smaller = max((one for one in self._measured if one < size), default=size)
-            if not self._measured[smaller].guard.allows_drafts:
+        if size not in self._records:
+            self._records[size] = record = _SizeRecord()
+            smaller = max((one for one in self._records if one < size), default=size)
+            if not self._records[smaller].guard.allows_drafts:
                 record.guard.forbid()
-        return self._measured[size]
+        return self._records[size]
 
-    def _load(self, count: int, context: int, measured: _SizeRecord) -> BatchLoad:
-        """Of a pass that `count` of the live requests share."""
-        plain_ms = self._plain_ms(self._live, context)
-        usual = round(measured.nodes.get(count))
+    def _load(self, count: int, context: int, record: _SizeRecord) -> BatchLoad:
+        """The load of a pass that `count` of the live requests share."""
+        plain_ms = self._plain_ms(self._num_live, context)
         verify = self._times.verify_ms
-        low = max(0, usual - SLOPE // 2)
+        low = max(0, round(record.nodes.get(count)) - SLOPE // 2)
         node_ms = (verify(count, low + SLOPE, context) - verify(count, low, context)) / SLOPE
-        rate = measured.tokens.get() / measured.ms.get() if measured.ms.weight else 0.0
+        rate = record.tokens.get() / record.ms.get() if record.ms.weight else 0.0
         plain, drafted = (self._overhead[drafts].value for drafts in (False, True))
         more_ms = 0.0 if plain is None or drafted is None else max(0.0, drafted - plain)
         return BatchLoad(count, plain_ms, max(0.0, node_ms), more_ms, max(rate, 1 / plain_ms))
@@ -162,22 +163,22 @@ class Shared:
         self._overhead[drafted].add(max(0.0, outcome.between_ms) / count)
         if outcome.num_opened:
             self._open_ms.add(outcome.open_ms / outcome.num_opened)
-        # Drafts that had waited for a plain round are verified in it: a round of neither kind.
-        if self._live < 2 or not outcome.tokens or (drafted and self._plain):
+        # A plain round that verified drafts made before is of neither kind.
+        if self._num_live < 2 or not outcome.tokens or (drafted and self._plain):
             return
-        measured = self._record(self._live)
+        record = self._record(self._num_live)
         ms = outcome.wall_ms - outcome.open_ms
-        measured.tokens.add(outcome.tokens)
-        measured.ms.add(ms)
+        record.tokens.add(outcome.tokens)
+        record.ms.add(ms)
         if drafted:
-            measured.nodes.add(outcome.nodes)
-            # Reading a prompt serves all tokens of its run, whichever round it falls into.
+            record.nodes.add(outcome.nodes)
+            # A prefill serves all tokens of its run, so it is spread over them.
             token_ms = ms / outcome.tokens + self._open_ms.get() / self._run_tokens
-            relative = token_ms / self._plain_ms(self._live, outcome.context)
-            if measured.guard.observe_drafted(relative):
-                self._news = (
-                    f"no request drafts from now on: with {self._live} requests a token took "
-                    f"{measured.guard.relative:.2f} times as long as in plain rounds"
+            relative = token_ms / self._plain_ms(self._num_live, outcome.context)
+            if record.guard.observe_drafted(relative):
+                self._notice = (
+                    f"no request drafts from now on: with {self._num_live} requests a token took "
+                    f"{record.guard.relative:.2f} times as long as in plain rounds"
                 )
-        elif measured.guard.observe_plain():
-            self._news = f"drafting is tried again with {self._live} requests"
+        elif record.guard.observe_plain():
+            self._notice = f"drafting is tried again with {self._num_live} requests"

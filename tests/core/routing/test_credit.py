@@ -103,7 +103,7 @@ def test_asking_takes_its_share_of_the_time_at_most() -> None:
     text.write(2000, ["a", "b"])
     follow(text, one, 2000, 40, ask_ms=1.5)
     decode_ms = 4.0 * (2000 - 40) / 4
-    assert 0 < one._asking_ms <= SHARE * decode_ms + 1.5
+    assert 0 < one._audition_ms <= SHARE * decode_ms + 1.5
 
 
 def test_a_slower_drafter_must_foretell_more() -> None:
