@@ -1,6 +1,6 @@
-"""The LengthPolicy protocol: its decisions before and during a draft, and what it observes.
+"""The LengthPolicy protocol: its decisions before and during a draft, and its observations.
 
-Plain numbers only: a policy never sees a model, a tree or a token. One policy serves one run; the
+A policy works on numbers: it never sees a model, a tree or a token. One policy serves one run; the
 measured times (`Costs`) belong to the engine and outlive the run.
 """
 
@@ -42,8 +42,8 @@ class StopLimits:
 
 
 class Stop(Protocol):
-    """Ends a draft early. Decisions depend on tokens that are drafted already, never on what a
-    further step would draw; else `mss` and `traversal` would be biased."""
+    """Ends a draft early. Decisions depend only on tokens that are drafted already, not on those
+    that a further step would draw; else `mss` and `traversal` would be biased."""
 
     def grows(self, score: float) -> bool:
         """Whether a node with this score may have children."""
@@ -70,7 +70,7 @@ class Choice:
 
     `drafters`: names of those that draft, None for all. `estimates`: expected tokens and time of
     each candidate length; `predicted_ms`: of this round (0: no prediction). `reason`: a sentence
-    for the reader.
+    for the user.
     """
 
     length: int
@@ -140,7 +140,7 @@ class LengthPolicy(Protocol):
         ...
 
     def observe(self, outcome: RoundOutcome) -> None:
-        """Takes the outcome of the last chosen round."""
+        """Adds the outcome of the last chosen round."""
         ...
 
 
@@ -159,10 +159,10 @@ class BatchLoad:
 
 @runtime_checkable
 class SharesPass(Protocol):
-    """A length policy that weighs the LLM's time, and so has to know when a pass is not its own."""
+    """A length policy that weighs the LLM's time, which differs if requests share its passes."""
 
     def share(self, load: BatchLoad | None) -> None:
-        """The load of the coming rounds; None: passes are this request's alone."""
+        """The load of the next rounds; None: this request has the passes for itself."""
         ...
 
 
@@ -178,8 +178,8 @@ class Routed(Protocol):
 
 @runtime_checkable
 class Auditions(Protocol):
-    """A length policy that may choose the drafters; once, as soon as the text is long enough, it
-    then gets each SSM's score on the text's last tokens."""
+    """A length policy that may choose the drafters: by one audition, as soon as the text is long
+    enough."""
 
     @property
     def chooses(self) -> bool:

@@ -1,5 +1,5 @@
-"""`confidence`: a draft stops after the first token the drafter is unsure of (as transformers'
-assisted generation does, with its threshold of 0.4).
+"""`confidence`: a draft ends after the first token whose score is below a threshold (as in
+transformers' assisted generation, with its threshold of 0.4).
 
 `speculation_length` bounds the draft, so that against `fixed` only the stopping differs.
 """
@@ -28,4 +28,4 @@ class Confidence:
         return self._choice
 
     def observe(self, outcome: RoundOutcome) -> None:
-        """Nothing is learnt."""
+        """Nothing to learn."""

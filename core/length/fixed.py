@@ -19,4 +19,4 @@ class Fixed:
         return self._choice
 
     def observe(self, outcome: RoundOutcome) -> None:
-        """Nothing is learnt."""
+        """Nothing to learn."""

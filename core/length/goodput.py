@@ -2,9 +2,9 @@
 
 Four parts: an audition picks the SSM once the text has a few tokens, until then the first SSM
 drafts; a stop rule ends each draft (`StopRule`); nodes not worth verifying are dropped; a drafter
-that falls behind plain decoding is switched off, then probed ever more rarely. What a round takes,
-and the price of a millisecond in tokens, are `RoundCosts`. Scores are the drafters' own: each fits
-its calibration temperature online.
+that falls behind plain decoding is switched off, then probed ever more rarely. `RoundCosts` has the
+times of rounds and the price of a millisecond in tokens. Scores are calibrated: each drafter fits
+its temperature online.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["Goodput"]
 # A draft may become so much deeper than the deepest recently verified tree.
 DEEPER = 8
 PROBE_LENGTH = 2
-# Rounds that one plan serves: making it costs a few hundredths of a round.
+# Rounds that use one plan: making it costs a few hundredths of a round.
 ROUNDS_PER_PLAN = 8
 # In tokens: a drafter is switched off when it is LOSS behind plain decoding, which commits one per
 # round. One draft counts for at least WORST, since first timings are far too long; the balance is
@@ -38,8 +38,8 @@ RATE, RATE_TOKENS = 0.75, 4
 
 @dataclass
 class _DrafterGroup:
-    """Drafters that are switched on and off as one: an SSM, a model-free drafter, or all drafters
-    of a vote or a pool. `names` draft; with a router they change, among `members`. `balance`:
+    """Drafters that are switched on and off together: an SSM, a model-free drafter, or all drafters
+    of a vote or a pool. `names`: those that draft, changed by a router among `members`. `balance`:
     tokens ahead of plain decoding (negative: behind)."""
 
     names: tuple[str, ...]
@@ -65,21 +65,20 @@ class Goodput:
     def __init__(self, config: SpeculationConfig, costs: Costs) -> None:
         self._config, self._costs = config, costs
         self._backoffs = RunBackoffs(costs.backoffs)
-        # A vote or a pool is one drafter made of several.
+        # All drafters of a vote or a pool make one draft.
         as_one = combine_rule(config.combine).one_draft or draft_kind(config.draft).fused
         ssms = tuple(name for name in config.drafters if as_one or not is_model_free(name))
         routed = bool(routing_rule(config.routing).implementation)
         whole = as_one or routed
         self._groups = [_DrafterGroup(ssms if whole else ssms[:1])] if ssms else []
-        # A lookup costs no pass: a group of its own, so that it may stay on where the SSM is
-        # switched off.
+        # A lookup costs no pass: a group of its own, so that it may stay on without the SSM.
         if not as_one:
             lookups = (name for name in config.drafters if is_model_free(name))
             self._groups += [_DrafterGroup((name,)) for name in lookups]
         self._chooses = not whole and len(ssms) > 1
         self._labels = tuple(group.label for group in self._groups)
         self._round_costs = RoundCosts(costs)
-        # Of the plan: its length, and the rounds it has served.
+        # The plan's length; the depth of recently verified trees; the rounds that used the plan.
         self._length = self._deepest = self._age = 0
         self._choice: Choice | None = None
         self._probed: _DrafterGroup | None = None
@@ -100,7 +99,7 @@ class Goodput:
             self._choice = None
 
     def use_drafters(self, names: Sequence[str]) -> None:
-        """See Routed. What the group has learned stays: a switch is made to draft better."""
+        """See Routed. The group's rate and balance stay: a router switches to draft better."""
         for group in self._groups[:1]:
             routed = tuple(name for name in group.members if name in names or is_model_free(name))
             group.names = routed or group.names
@@ -108,7 +107,7 @@ class Goodput:
     # -- the batch --
 
     def share(self, load: BatchLoad | None) -> None:
-        """See SharesPass. A plan that was made for a pass of its own is dropped, and vice versa."""
+        """See SharesPass. The plan is dropped when sharing begins or ends."""
         if (load is None) != (self._round_costs.load is None):
             self._choice = None
         self._round_costs.load = load
@@ -132,9 +131,9 @@ class Goodput:
         if not on:
             self._round_costs.restart_price()
         before, most = self._length, self._longest(on)
-        # Estimates reach further, but no deeper draft is begun than recent trees make plausible.
+        # Estimates reach further, but a draft is at most DEEPER than recently verified trees.
         self._length = length = min(most, self._deepest + DEEPER)
-        # Forgets one level a plan; each round with drafts raises it to its tree's depth.
+        # Decays by one level a plan; each round with drafts raises it to its tree's depth.
         self._deepest = max(0, self._deepest - 1)
         if self._probed is not None:
             length = max(length, min(PROBE_LENGTH, self._longest([self._probed])))
@@ -155,8 +154,7 @@ class Goodput:
 
     def _stop(self, on: Sequence[_DrafterGroup], price: float, costs: Sequence[float]) -> StopRule:
         limits = {
-            # costs[i]: time of step i + 2 in committed tokens. The first step is not judged:
-            # whether to draft at all is the back-off's decision.
+            # costs[i]: time of step i + 2 in committed tokens.
             name: step_limits(group.rate.get(), costs, self._length)
             for group in on
             for name in group.members
@@ -172,7 +170,7 @@ class Goodput:
         return max_draft_depth(self._config, names, self._config.max_speculation_length)
 
     def _due(self, group: _DrafterGroup) -> bool:
-        """Whether it may be probed: its wait is over, and all probes together cost at most 1 % of
+        """Whether it may be probed: its wait is over, and all probes together take at most 1 % of
         the decode time."""
         drafter_costs = [self._costs.draft_costs(name) for name in group.names]
         # A drafter that waited has many tokens to catch up with: that start has a meter of its own.
@@ -182,8 +180,8 @@ class Goodput:
         return self._backoffs.due(group.label, late_ms + verify_ms + costs.overhead_ms)
 
     def _reason(self, before: int, rate: float, price: float, costs: Sequence[float]) -> str:
-        """A sentence for the reader: the length with its numbers, and what is switched off or
-        probed. `rate`: that of the drafter whose stop score is shown."""
+        """A sentence for the user: the length with its numbers, and which drafters are switched off
+        or probed. `rate`: that of the drafter whose stop score is shown."""
         after = self._length
         text = f"{before} -> {after}: " if before != after else f"{after} stays: "
         if not after:
@@ -201,12 +199,12 @@ class Goodput:
 
     def observe(self, outcome: RoundOutcome) -> None:
         """Updates the costs and balances; drops the plan once it has served its rounds."""
-        # The choice that this round was made with: it is dropped at the end of `observe` only.
+        # The choice of this round: it is dropped at the end of `observe` only.
         choice = self.choose()
         self._age += 1
         if choice.length or outcome.drafts:
             self._observe_drafts(outcome)
-            # The first plans of a run serve 1, 1, 2 and 4 rounds, later ones ROUNDS_PER_PLAN.
+            # The first plans of a run last 1, 1, 2 and 4 rounds, later ones ROUNDS_PER_PLAN.
             over = self._age >= min(ROUNDS_PER_PLAN, self._round_costs.num_rounds / 2)
         else:
             self._backoffs.record_round(outcome.round_ms, self._labels)
@@ -219,7 +217,7 @@ class Goodput:
             self._choice = None
 
     def _observe_drafts(self, outcome: RoundOutcome) -> None:
-        # An SSM whose draft was not worth starting is neither rewarded nor charged.
+        # Without an SSM whose draft was not worth starting: it neither gains nor costs anything.
         drafts = {n: d for n, d in outcome.drafts.items() if d.ms > 0 or d.depths}
         costs = self._round_costs
         costs.measure(outcome, drafts, self._probed_names)
@@ -228,7 +226,7 @@ class Goodput:
         first = next((one for one in self._groups if one.drafts_of(drafts)), None)
         for group in self._groups:
             added_ms = costs.added_ms(group.members, outcome, drafts, first=group is first)
-            # What the group must earn back in tokens.
+            # In tokens: plain decoding commits one per round.
             added = added_ms / costs.plain_ms
             self._judge(group, group.drafts_of(drafts), added)
             plain_rounds += added
@@ -253,8 +251,7 @@ class Goodput:
             self._backoffs.record_probe(group.label, probe_ms, success=success)
             return
         for draft in own:
-            # Levels that were decided: all accepted ones and the first rejected; nothing is known
-            # of deeper ones.
+            # Verification decides about the accepted levels and the first rejected one only.
             for depth in range(min(max(draft.depths, default=0), draft.accepted_depth + 1)):
                 group.rate.add(float(depth < draft.accepted_depth))
         # `credit`: tokens that no drafter before it proposed, so the groups' gains add up to the

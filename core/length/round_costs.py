@@ -74,7 +74,7 @@ class RoundCosts:
         of nodes to that number."""
         if self.load is not None:
             return self.load.node_ms
-        # A slope over several nodes: t(n) has steps, and one more node is often free.
+        # Over several nodes, since t(n) has steps and one more node is often free.
         nodes = max(2, round(self._nodes.get(USUAL_NODES)))
         half = nodes // 2
         return (self.verify_ms(nodes) - self.verify_ms(half)) / (nodes - half)

@@ -21,11 +21,10 @@ def step_limits(rate: float, costs: Sequence[float], longest: int) -> StopLimits
 
         rate x min(1, sum of the frontier's cumulative scores) >= costs[d - 2]
 
-    `rate`: P(a token is accepted | its parent is). `costs`: committed tokens that the time of each
-    further step is worth. Depth 1 is not judged here: whether to draft at all is the back-off's
-    decision.
+    `rate`: P(a token is accepted | its parent is). `costs`: the time of each further step, in
+    committed tokens. Depth 1 always runs: the back-off decides whether to draft at all.
     """
-    # Solved for the score, so that a step costs one comparison. scores[0] = 0: depth 1 always runs.
+    # Solved for the score, so that a step costs one comparison.
     scores = (0.0, *(cost / rate if rate > 0 else float("inf") for cost in costs))
     return StopLimits(longest=longest, scores=scores[:longest])
 

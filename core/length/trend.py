@@ -25,10 +25,10 @@ STEP, PENALTY = 1, 2
 
 
 class Trend:
-    """rho(s) = LLM milliseconds per verified token. Each 16 verifications of drafts made with one s
-    close a point (s, sum t / sum v); the slope of rho against s over the last 4 points decides:
-    falling, or all at one s: s + 1; rising: s - 2; level: s stays. Bounds [1, max], max being
-    cut to how deep the budget of nodes lets a draft be."""
+    """rho(s) = LLM milliseconds per verified token at length s. Each 16 verifications at one s make
+    a point (s, sum t / sum v). The slope of rho against s over the last 4 points decides: negative
+    or only one s: s + 1; positive: s - 2; zero: s stays. s is at least 1, and at most
+    `max_speculation_length` and the depth that the node budget allows."""
 
     def __init__(self, config: SpeculationConfig, costs: Costs | None = None) -> None:
         most = config.max_speculation_length

@@ -91,8 +91,8 @@ class CosineRouter:
         if not evidence.routed:
             return
         self._accepted = evidence.num_accepted
-        # Also those that drafted nothing (no share of the node budget, a full context, a late node),
-        # which would else be explored for ever.
+        # Also those that drafted nothing (no share of the node budget, a full context, a late
+        # node), which would else be explored for ever.
         for name in evidence.routed:
             if name in self._num_routed:
                 self._num_routed[name] += 1

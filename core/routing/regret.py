@@ -54,7 +54,7 @@ class Regret:
 
 
 def chain_lengths(hits: Sequence[bool], depth: int) -> list[int]:
-    """By position, the number of draft tokens from there on that equal the text's, at most `depth`."""
+    """By position, how many draft tokens from there on equal the text's, at most `depth`."""
     lengths = [0] * len(hits)
     following = 0
     for position in range(len(hits) - 1, -1, -1):

@@ -12,8 +12,8 @@ __all__ = ["PlainGuard"]
 ENOUGH = 4
 # Rounds without drafts before the next trial: doubled by each trial that is lost.
 FIRST_WAIT, MAX_WAIT = 256, 4096
-# One in so many rounds with drafts is made plain, at a cost far below 1 %, so that the measured time
-# of plain rounds stays recent.
+# One in so many rounds with drafts is made plain, at a cost far below 1 %, so that the measured
+# time of plain rounds stays recent.
 PROBE_EVERY = 64
 FIRST_PROBE = 4
 # Factor to which the relative time of a single round is clipped.
@@ -21,8 +21,8 @@ OUTLIER = 3.0
 
 
 class PlainGuard:
-    """`drafts`: whether the next round may have drafts. Off once a token takes longer in rounds with
-    drafts than in plain ones, by more than the standard error."""
+    """`drafts`: whether the next round may have drafts. Off once a token takes longer in rounds
+    with drafts than in plain ones, by more than the standard error."""
 
     def __init__(self) -> None:
         self._allowed = True

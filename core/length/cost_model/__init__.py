@@ -1,4 +1,4 @@
-"""What the engine has measured of its machine and of its drafters' costs."""
+"""Costs of passes and drafts, measured by the engine on its machine."""
 
 from __future__ import annotations
 

@@ -61,11 +61,11 @@ class RunBackoffs:
         return self._own.get(name) or self._shared.hopeless[name]
 
     def switch_off(self, name: str) -> None:
-        """Its first probe is due after 16 rounds; one that a concurrent run switched off before
-        keeps its wait."""
+        """Its first probe is due after FIRST_INTERVAL rounds; one that a concurrent run switched
+        off before keeps its wait."""
         strikes = self._shared.strikes.get(name, 0) + 1
         self._shared.strikes[name] = strikes
-        # Hopeless for later runs too; else another text may suit it.
+        # Hopeless for later runs too; else only for this one, as another text may suit it.
         backoffs = self._shared.hopeless if strikes >= STRIKES else self._own
         backoffs.setdefault(name, Backoff())
 
@@ -82,17 +82,14 @@ class RunBackoffs:
 
     def due(self, name: str, cost_ms: float) -> bool:
         """Whether it may be probed at this predicted cost: its wait is over, and all probes of the
-        engine's runs stay within one hundredth of their decode time."""
+        engine's runs stay within SHARE of their decode time."""
         shared = self._shared
-        # A budget over all runs of the engine: many short runs must not each pay for their own
-        # probes.
+        # Over all runs of the engine, so that many short runs do not each pay for probes.
         return self[name].is_over and shared.probe_ms + cost_ms <= SHARE * shared.decode_ms
 
     def record_probe(self, name: str, cost_ms: float, *, success: bool) -> None:
-        """The result of a probe: on a success it drafts again, else it waits twice as long.
-
-        A concurrent run may have switched it on meanwhile: then only the cost is left to count.
-        """
+        """The result of a probe: on a success it drafts again, else it waits twice as long, unless
+        a concurrent run has switched it on meanwhile."""
         self._shared.probe_ms += cost_ms
         if success:
             self._own.pop(name, None)

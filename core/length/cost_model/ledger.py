@@ -30,28 +30,26 @@ class DraftCosts:
     step: Meter = field(default_factory=Meter)
     late: Meter = field(default_factory=Meter)
 
-    # Cost of a start when a step was last timed. Both grow with the machine's load: a step that is
-    # not timed now is assumed to have changed as the start has.
-    _start_then: float = 0.0
+    # Cost of a start when a step was last timed. Both grow with the machine's load, so a step that
+    # is not timed is assumed to change as the start does.
+    _start_at_step: float = 0.0
 
     @property
     def step_ms(self) -> float:
-        """Cost of a further depth. Scaled with the start while no step is timed; before the first
-        one, that of a start, which is also one model pass."""
+        """Cost of a further depth, scaled by the change of the start since a step was last timed;
+        before the first one, that of a start, which is also one model pass."""
         if self.step.value is None:
             return self.start.get()
-        since = self.start.get() / self._start_then if self._start_then > 0 else 1.0
-        return self.step.value * since
+        change = self.start.get() / self._start_at_step if self._start_at_step > 0 else 1.0
+        return self.step.value * change
 
     def add(self, start_ms: float, rest_ms: float, steps: int, *, late: bool) -> None:
         """One draft: its catch-up, and `steps` further model passes in `rest_ms`."""
-        # A draft of one pass has no step; what was measured after the catch-up belongs to the
-        # start.
-        total = start_ms if steps else start_ms + rest_ms
-        (self.late if late else self.start).add(total)
+        # A draft of one pass has no step: the time after the catch-up belongs to the start.
+        (self.late if late else self.start).add(start_ms if steps else start_ms + rest_ms)
         if steps:
             self.step.add(rest_ms / steps)
-            self._start_then = self.start.get()
+            self._start_at_step = self.start.get()
 
 
 class Costs:
@@ -64,8 +62,7 @@ class Costs:
         self._llm = llm
         self._verify = verify
         self._table: _WarmupTable | None = None
-        # Measured over table values: the machine may be slower than at warm-up, for all tree sizes
-        # alike.
+        # Ratio of measured to table values: the machine's speed may change, alike for all sizes.
         self._correction = Meter()
         self._drafting: defaultdict[str, DraftCosts] = defaultdict(DraftCosts)
         self.overhead = {False: Meter(), True: Meter()}

@@ -14,7 +14,7 @@ RATE = 0.3
 # Values that an average remembers.
 HORIZON = 32.0
 TINY_MS = 1e-6
-"""Stands for no time where it is divided by."""
+"""Replaces 0 in a division."""
 
 
 class Meter:
@@ -27,7 +27,7 @@ class Meter:
         self._recent: deque[float] = deque(maxlen=WINDOW)
 
     def add(self, value: float) -> None:
-        """One timing; what is not a number, or negative, is no timing."""
+        """Adds a timing; ignores one that is negative or not finite."""
         if not (math.isfinite(value) and value >= 0):
             return
         is_new = len(self._recent) < WINDOW

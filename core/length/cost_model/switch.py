@@ -1,8 +1,8 @@
 """Switch: keeps an optimization on or off by comparing the times of rounds with and without it.
 
 Used for pipelining. It compares milliseconds, which are far less noisy than tokens a second. A
-length policy may draft further where drafting is hidden, so a round is compared with the time that
-a round of as many drafted steps takes under the other setting. Knows nothing of requests or models.
+length policy may draft further if drafting is hidden, so a round is compared with the time of a
+round of as many drafted steps under the other setting.
 """
 
 from __future__ import annotations

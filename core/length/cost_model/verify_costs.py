@@ -25,8 +25,8 @@ CONTEXTS = (64, 512)
 # tokens than such a round ever commits, are left out. So may its repetitions together, but for one.
 PATIENCE_S = 2.0
 HOPELESS = 6.0
-# Of an LLM whose layers are streamed, passes of seconds are alike up to many nodes: a few of them,
-# once, instead of 54 before the first token.
+# With streamed layers a pass takes seconds, about equally long up to many nodes: a few sizes are
+# timed once, instead of 54 passes before the first token.
 STREAMED_COUNTS, SLOW_S = (0, 16, 64), 0.5
 
 
@@ -64,7 +64,7 @@ class VerifyCosts:
 
     def _lowered(self) -> dict[int, float]:
         """The measured sizes, ascending, none dearer than a larger one: load can only lengthen a
-        pass, so where a larger one was faster, the smaller one's time is noise."""
+        pass, so if a larger one was faster, the smaller one's time is noise."""
         counts = sorted(self.ms, reverse=True)
         valid = [
             ms if math.isfinite(ms) and ms > 0 else math.inf for ms in (self.ms[n] for n in counts)
@@ -112,8 +112,7 @@ def _measure_context(llm: LanguageModel, context: int) -> dict[int, float]:
             few = [n for n in counts if n in STREAMED_COUNTS]
             return _sweep(llm, row, few, math.inf)
         start = time.perf_counter()
-        # The first sweep warms caches and the allocator; its times are thrown away, its sizes are
-        # kept.
+        # The first sweep warms caches and the allocator: only its sizes are used, not its times.
         warm = _sweep(llm, row, counts, PATIENCE_S)
         repeats = min(REPEATS, max(1, int(PATIENCE_S / (time.perf_counter() - start))))
         times = [_sweep(llm, row, list(warm), math.inf) for _ in range(repeats)]
