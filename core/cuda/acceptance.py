@@ -1,9 +1,9 @@
-"""`greedy` and `match` acceptance of whole trees over tensors, without a walk, for captured rounds
-and for several trees at once with one copy back.
+"""`greedy` and `match` acceptance of whole trees over tensors, for captured rounds and for several
+trees at once with one copy to the host.
 
-The LLM's token at a node does not depend on the tree: every node is compared with its parent's
-token at once, and is accepted if it and all its ancestors match. A walk would ask the device for
-one token at each node and wait for every answer.
+The LLM's token at a node does not depend on the tree: all nodes are compared at once with the LLM's
+token at their parent, and a node is accepted if it and all its ancestors match. A walk would wait
+for a copy from the device at each node.
 """
 
 from __future__ import annotations
@@ -69,10 +69,9 @@ def target_outputs(
     """From the LLM's logits (rows, 1 + n, V), float32. The token is the arg max; with `bases`
     (rows, 1 + deepest), the noise hashes of the positions after the root, it is the arg max of
     log p + G."""
-    # (rows, 1): with an index (rows, n) it picks for each node from its own tree.
-    at = torch.arange(len(logits), device=logits.device)[:, None]
-    # Greedily the logits serve as they are: their arg max is p's, and what is shown is their
-    # softmax.
+    # (rows, 1): with an index (rows, n) it selects for each node from its own tree.
+    tree_index = torch.arange(len(logits), device=logits.device)[:, None]
+    # Greedy needs no processing: the arg max is p's, and the reported probability is the softmax.
     scores = logits
     if not sampling.greedy:
         scores = process_logits(logits.flatten(0, 1), sampling).view(logits.shape)
@@ -82,10 +81,11 @@ def target_outputs(
         noise = gumbel_vectors(bases, logits.shape[2])  # (rows, 1 + deepest, V)
         # Row of depth d: its token is at position root + 1 + d, whose noise is noise[:, d]. Scores
         # and log p differ by a constant.
-        tokens = (scores.double() + noise[at, trees.depths]).argmax(-1)
+        tokens = (scores.double() + noise[tree_index, trees.depths]).argmax(-1)
     probs = unprocessed_probabilities(scores)
     token_probs = probs.gather(2, tokens[..., None])[..., 0]
-    return TargetOutputs(tokens, token_probs, probs[at, trees.parents, trees.tokens.clamp(min=0)])
+    node_probs = probs[tree_index, trees.parents, trees.tokens.clamp(min=0)]
+    return TargetOutputs(tokens, token_probs, node_probs)
 
 
 def accepted_paths(
@@ -95,33 +95,32 @@ def accepted_paths(
     1 + n) includes each row itself. Nodes below an end-of-text token are not accepted; `ends`
     (rows, any) are such tokens, padded with a value that is no token."""
     tokens = trees.tokens
-    # A node is what the LLM chose after its parent.
-    right = outputs.tokens.gather(1, trees.parents) == tokens
+    matches = outputs.tokens.gather(1, trees.parents) == tokens
     # The token of each node's parent; of the root's children -1, since the root may be any token.
-    above = torch.nn.functional.pad(tokens, (1, 0), value=-1).gather(1, trees.parents)
-    ended = (above[..., None] == ends[:, None]).any(-1) & (above >= 0)
-    return deepest_nodes(right & (tokens >= 0) & ~ended, trees.depths, ancestors)
+    parent_tokens = torch.nn.functional.pad(tokens, (1, 0), value=-1).gather(1, trees.parents)
+    ended = (parent_tokens[..., None] == ends[:, None]).any(-1) & (parent_tokens >= 0)
+    return deepest_nodes(matches & (tokens >= 0) & ~ended, trees.depths, ancestors)
 
 
 def deepest_nodes(
-    right: torch.Tensor, depths: torch.Tensor, ancestors: torch.Tensor
+    matches: torch.Tensor, depths: torch.Tensor, ancestors: torch.Tensor
 ) -> AcceptedPaths:
-    """The deepest of the nodes that are `right` (rows, n) with all their ancestors; the first of
-    equally deep ones. `depths` (rows or 1, 1 + n)."""
-    # The root is right always.
-    every = torch.nn.functional.pad(right, (1, 0), value=True)
-    # whole[u]: for all v, v is right or no ancestor of u.
-    whole = (every[:, None] | ~ancestors).all(-1)
-    size = every.shape[1]
-    order = torch.arange(size, device=right.device)
-    # Unique keys, greater with depth, then with a lower number; 0 where a row is not whole.
-    last = (whole * (depths * size + size - 1 - order)).argmax(-1)
-    return AcceptedPaths(depths.expand(len(right), -1).gather(1, last[:, None])[:, 0], last)
+    """The deepest node that `matches` (rows, n) with all its ancestors; the first of equally deep
+    ones. `depths` (rows or 1, 1 + n)."""
+    # The root always matches.
+    matches = torch.nn.functional.pad(matches, (1, 0), value=True)
+    # accepted[u]: each v matches or is not an ancestor of u.
+    accepted = (matches[:, None] | ~ancestors).all(-1)
+    size = matches.shape[1]
+    order = torch.arange(size, device=matches.device)
+    # Unique keys, greater with depth, then with a lower number; 0 if not accepted.
+    last = (accepted * (depths * size + size - 1 - order)).argmax(-1)
+    return AcceptedPaths(depths.expand(len(matches), -1).gather(1, last[:, None])[:, 0], last)
 
 
 def is_batchable(state: RoundState) -> bool:
-    """Whether a request's rule needs nothing but the LLM's token at each node, its noise is a hash,
-    and the LLM's distributions are not recorded."""
+    """Whether the request's rule needs only the LLM's token at each node, its noise is a hash, and
+    the LLM's distributions are not recorded."""
     sequence = state.request.sequence
     rule = sequence.speculation.verify
     hashed = rule == "greedy" or isinstance(sequence.noise, SeededNoise)

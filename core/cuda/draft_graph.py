@@ -48,8 +48,7 @@ class DraftGraphs:
     def draft(self, by_ssm: Mapping[str, Sequence[DraftRequest]]) -> dict[str, Drafts]:
         """Drafts by SSM, in one pass or in one pass each; SSMs that are not served are left out."""
         drafts = self._in_one_pass(by_ssm) if by_ssm else {}
-        # Not in one pass: the SSMs form no stack, or one of them is not supported. Then each by
-        # itself.
+        # Without a common stack, or with an SSM that is not supported: one pass each.
         if drafts or len(by_ssm) < 2:
             return drafts
         for name, requests in by_ssm.items():
@@ -110,7 +109,7 @@ class _GroupGraphs:
 def draft_pass_of(
     requests: DraftRequests, extent: int, inputs: HostToDevice | None = None
 ) -> DraftPass:
-    """The pass for requests of this form; `inputs`: shared ones, if not its own."""
+    """The pass for requests of this form; `inputs`: a buffer to share, None for its own."""
     group, layout, device = requests.group, requests.layout, requests.group.forward.device
     return DraftPass(
         KvView.of(group.forward, group.arena, requests.arena_rows, extent, group.num_embeddings),
@@ -177,7 +176,7 @@ def _leave_pending(
     requests: DraftRequests, row: DraftRow, tokens: IntArray, logits: torch.Tensor
 ) -> None:
     """Updates the SSM's row after the pass: the text is read, the fed nodes are pending. Nodes that
-    were fed only to fill the full tree are pending under NO_TOKEN, which no commit looks up."""
+    only fill up the full tree are pending under NO_TOKEN, which no commit looks up."""
     layout = requests.layout
     parents = layout.parents[: layout.num_fed]
     pending_ids = [

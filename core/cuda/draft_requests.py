@@ -1,5 +1,5 @@
-"""DraftRequests: the draft requests that one DraftPass serves, how they are written into its
-inputs, and how its outputs become Drafts."""
+"""DraftRequests: the requests that one DraftPass serves; writes its inputs, reads its outputs as
+Drafts."""
 
 from __future__ import annotations
 

@@ -52,11 +52,11 @@ class FusedRound:
         """Runs the round and fills in each state's drafts; verdicts follow with `fill_verdicts`.
         None, with nothing changed, if the round has to run step by step."""
         plan = self._plan(states)
-        # Taken in any case: a round that does not match has written past the committed slots only.
+        # Used or dropped: a round that does not match has written past the committed slots only.
         started, self._started = self._started, None
         if plan is None:
             return None
-        # Same runs, same positions, same texts read: its inputs were these.
+        # Same runs, positions and read texts: the inputs were the same.
         if started is not None and started.inputs_key == plan.inputs_key:
             return started.graph.finish(plan)
         graph = self._launch_draft(plan)
@@ -132,9 +132,9 @@ class _RoundGraph:
     def __init__(self, plan: RoundPlan, pool: GraphPool) -> None:
         llm, layout, device = plan.llm, plan.layout, plan.llm.forward.device
         shapes = round_input_shapes(len(plan.states), len(layout.shape))
-        of_drafts = plan.requests.input_shapes if plan.requests else {}
+        draft_shapes = plan.requests.input_shapes if plan.requests else {}
         # One buffer for both graphs: one copy to the device a round.
-        self._inputs = HostToDevice(shapes | of_drafts, device)
+        self._inputs = HostToDevice(shapes | draft_shapes, device)
         draft_pass = None
         if plan.requests is not None:
             draft_pass = draft_pass_of(plan.requests, plan.extents[1], self._inputs)
@@ -171,15 +171,14 @@ class _RoundGraph:
         self._clock.mark()
 
     def finish(self, plan: RoundPlan) -> RoundResult:
-        """Waits for the results, fills in the drafts and notes in the models' rows what was
-        committed."""
+        """Waits for the results, fills in the drafts, and records the committed tokens in the LLM's
+        rows."""
         results = self._results.read(self._packed, self._round.result_shapes())
         began, drafted, ended = self._clock.times()
         if plan.requests is not None:
             fill_drafts(plan, plan.requests, results, (began, drafted))
         for row, state in enumerate(plan.states):
-            # The device has moved the path's KV; here the row learns that the root and so many
-            # nodes are committed.
+            # The device has moved the path's KV: the root and `length` nodes are committed.
             plan.llm.members[0].note(state.request.row, 1 + int(results["length"][row]))
             state.kv_committed = True
         return RoundResult(plan, results, Timed("llm", "forward", drafted, ended))

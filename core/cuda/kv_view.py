@@ -1,6 +1,5 @@
-"""What a captured pass reads and writes: the rows of a ModelGroup's KV cache with their masks
-(`KvView`), and the full tree of an expansion as index tables (`TreeLayout`; absent nodes hold no
-token).
+"""Data of a captured pass: the rows of a ModelGroup's KV cache with their masks (`KvView`), and the
+full tree of an expansion as index tables (`TreeLayout`; absent nodes have no token).
 """
 
 from __future__ import annotations

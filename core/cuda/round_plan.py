@@ -1,5 +1,5 @@
-"""RoundPlan: a round that can run fused, made by `plan_round`; RoundResult: its results on the
-host, from which the states get their drafts and verdicts.
+"""RoundPlan: a round that can run fused, from `plan_round`; RoundResult: its results on the host,
+which fill in the states' drafts and verdicts.
 """
 
 from __future__ import annotations

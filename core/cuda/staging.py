@@ -85,7 +85,7 @@ class DeviceToHost:
     def read(
         self, packed: torch.Tensor, shapes: Mapping[str, tuple[int, ...]]
     ) -> dict[str, IntArray]:
-        """What `pack` made of parts of these shapes, by name; see `as_reals` for real numbers."""
+        """The parts that were packed, by name and shape; see `as_reals` for real numbers."""
         if self._cuda:
             if len(self._buffer) != len(packed):
                 self._buffer = torch.zeros(len(packed), dtype=torch.long, pin_memory=True)
