@@ -75,8 +75,7 @@ class Goodput:
         if not as_one:
             lookups = (name for name in config.drafters if is_model_free(name))
             self._groups += [_DrafterGroup((name,)) for name in lookups]
-        self._chooses = not whole and len(ssms) > 1
-        self._labels = tuple(group.label for group in self._groups)
+        self.chooses = not whole and len(ssms) > 1
         self._round_costs = RoundCosts(costs)
         # The plan's length; the depth of recently verified trees; the rounds that used the plan.
         self._length = self._deepest = self._age = 0
@@ -86,16 +85,10 @@ class Goodput:
 
     # -- the audition --
 
-    @property
-    def chooses(self) -> bool:
-        """See Auditions."""
-        return self._chooses
-
     def observe_audition(self, fits: Mapping[str, float]) -> None:
         """Selects the SSM with the highest score; no other SSM drafts from here on."""
         if fits:
             self._groups[0] = _DrafterGroup((max(fits, key=lambda name: fits[name]),))
-            self._labels = tuple(group.label for group in self._groups)
             self._choice = None
 
     def use_drafters(self, names: Sequence[str]) -> None:
@@ -207,7 +200,8 @@ class Goodput:
             # The first plans of a run last 1, 1, 2 and 4 rounds, later ones ROUNDS_PER_PLAN.
             over = self._age >= min(ROUNDS_PER_PLAN, self._round_costs.num_rounds / 2)
         else:
-            self._backoffs.record_round(outcome.round_ms, self._labels)
+            labels = tuple(group.label for group in self._groups)
+            self._backoffs.record_round(outcome.round_ms, labels)
             over = self._age >= ROUNDS_PER_PLAN
             if over:  # in plain decoding one measurement per plan is enough
                 self._round_costs.measure(outcome, {}, self._probed_names)

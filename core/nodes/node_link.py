@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter, deque
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from core.nodes.messages import AheadReply, RunReply, ServedSsm, WelcomeMessage
@@ -95,7 +94,9 @@ class NodeLink:
         """Its answer to the hello. A node that comes back with other SSMs is refused."""
         before = {one.name: one for one in self.served}
         if before and before != {one.name: one for one in message.ssms}:
-            self.refusal = f"it came back with other SSMs: {_names(message.ssms)}"
+            self.refusal = (
+                f"it came back with other SSMs: {', '.join(one.name for one in message.ssms)}"
+            )
             return
         self.served = tuple(message.ssms)
         if message.started != self.started:
@@ -191,7 +192,3 @@ class NodeLink:
             self.notified_runs.discard(run_id)
             return [f"node {self.address} drafts again, after {self.away_s:.1f} s"]
         return []
-
-
-def _names(ssms: Iterable[ServedSsm]) -> str:
-    return ", ".join(one.name for one in ssms)

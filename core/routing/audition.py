@@ -20,14 +20,10 @@ class AuditionRouter:
 
     def __init__(self, names: Sequence[str], count: int, round_ms: Milliseconds) -> None:
         self._scores = dict.fromkeys(names, 0.0)
-        self._scored = False
-
-    @property
-    def wants_audition(self) -> bool:
-        return not self._scored
+        self.wants_audition = True
 
     def observe_audition(self, log_probs: Mapping[str, Sequence[float]], ms: float) -> None:
-        self._scored = True
+        self.wants_audition = False
         for name in self._scores:
             values = [value for value in log_probs.get(name, ()) if not math.isnan(value)]
             # The geometric mean of the tokens' probabilities.

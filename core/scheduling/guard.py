@@ -22,22 +22,18 @@ OUTLIER = 3.0
 
 class PlainGuard:
     """`drafts`: whether the next round may have drafts. Off once a token takes longer in rounds
-    with drafts than in plain ones, by more than the standard error."""
+    with drafts than in plain ones, by more than the standard error. `allows_drafts`: whether
+    drafting is on; true also in a probe of plain rounds."""
 
     def __init__(self) -> None:
-        self._allowed = True
+        self.allows_drafts = True
         self._log = Average()
         self._drafted = self._plain = 0
         self._wait = FIRST_WAIT
 
     @property
-    def allows_drafts(self) -> bool:
-        """Whether drafting is switched on; true also in a probe of plain rounds."""
-        return self._allowed
-
-    @property
     def drafts(self) -> bool:
-        return self._allowed and (self._drafted - FIRST_PROBE) % PROBE_EVERY != 0
+        return self.allows_drafts and (self._drafted - FIRST_PROBE) % PROBE_EVERY != 0
 
     @property
     def relative(self) -> float:
@@ -64,16 +60,16 @@ class PlainGuard:
 
     def forbid(self) -> None:
         """No drafts until the next trial."""
-        self._allowed, self._plain = False, 0
+        self.allows_drafts, self._plain = False, 0
 
     def observe_plain(self) -> bool:
         """Adds a round without drafts; returns whether drafting is tried again from now on."""
-        if self._allowed:
+        if self.allows_drafts:
             self._drafted += 1  # a probe
             return False
         self._plain += 1
         if self._plain < self._wait:
             return False
-        self._allowed, self._wait = True, min(MAX_WAIT, 2 * self._wait)
+        self.allows_drafts, self._wait = True, min(MAX_WAIT, 2 * self._wait)
         self._log = Average()
         return True

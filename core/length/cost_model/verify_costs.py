@@ -89,15 +89,11 @@ def measure_verify_costs(llm: LanguageModel) -> VerifyCosts:
     alone = TorchAlone((llm,))
     alone.take()
     try:
-        return _measure_contexts(llm)
+        near, far = (min(c, llm.context_length * (i + 1) // 4) for i, c in enumerate(CONTEXTS))
+        further = VerifyCosts(_measure_context(llm, far), far) if far > near else None
+        return VerifyCosts(_measure_context(llm, near), near, further)
     finally:
         alone.give_back()
-
-
-def _measure_contexts(llm: LanguageModel) -> VerifyCosts:
-    near, far = (min(c, llm.context_length * (i + 1) // 4) for i, c in enumerate(CONTEXTS))
-    further = VerifyCosts(_measure_context(llm, far), far) if far > near else None
-    return VerifyCosts(_measure_context(llm, near), near, further)
 
 
 def _measure_context(llm: LanguageModel, context: int) -> dict[int, float]:
