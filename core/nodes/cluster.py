@@ -75,9 +75,7 @@ class PlacedNodes:
 
 
 @cache  # a second LLM in this process drafts with the same nodes
-def place_nodes(
-    cluster: str, ssms: tuple[str, ...], key_file: str | None, first_port: int = FIRST_PORT
-) -> PlacedNodes:
+def place_nodes(cluster: str, ssms: tuple[str, ...], key_file: str | None) -> PlacedNodes:
     """An actor on each machine of a Ray cluster that offers `drafts`, the SSMs divided among them.
     They live as long as this process. `cluster`: the address for `ray.init`. `key_file`: a file on
     every machine; None: new keys, which Ray passes on. Raises NodeError."""
@@ -106,7 +104,7 @@ def place_nodes(
         options = {"num_cpus": 0, "max_restarts": -1, "resources": resources}
         actor = ray.remote(NodeActor).options(**options)
         actors.append(
-            actor.remote(ssms[number :: len(used)], host, first_port + number, key_file or keys)
+            actor.remote(ssms[number :: len(used)], host, FIRST_PORT + number, key_file or keys)
         )
     try:
         addresses = ray.get([actor.address.remote() for actor in actors], timeout=PLACING_S)

@@ -6,7 +6,7 @@ Sends and receives nothing.
 from __future__ import annotations
 
 import statistics
-from collections import Counter, deque
+from collections import deque
 from dataclasses import dataclass, field
 
 from core.nodes.messages import AheadReply, RunReply, ServedSsm, WelcomeMessage
@@ -40,7 +40,7 @@ class NodeLink:
     the longest wait for it. `trips`: the last round trips, `wire_s`: the last measured time on the
     wire, both ways. `missing_since`: when it first did not answer in time, None while it does;
     `away_s`: how long it was last missing; `notified_runs`: ids of open runs with a note that it is
-    missing. `counts`: rounds by `NodeTrip.state`.
+    missing.
     """
 
     address: str
@@ -63,7 +63,6 @@ class NodeLink:
     missing_since: float | None = None
     away_s: float = 0.0
     notified_runs: set[str] = field(default_factory=set)
-    counts: Counter[str] = field(default_factory=Counter)
     trips: deque[float] = field(default_factory=lambda: deque(maxlen=MEDIAN_TRIPS))
 
     @property

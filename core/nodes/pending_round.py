@@ -75,14 +75,12 @@ class PendingRound:
         return answers
 
     def _outcome(self, node: int, link: NodeLink, now: float) -> tuple[str, str]:
-        """`NodeTrip.state` of a node, and why it did not answer in time, empty if it did. Counts
-        the state in its link."""
+        """`NodeTrip.state` of a node, and why it did not answer in time, empty if it did. Records
+        an absence in its link."""
         if node in self.messages:
-            link.counts["in_time"] += 1
             link.end_absence(now)
             return "in_time", ""
         state = "late" if link.pending_number == self.number else "absent"
-        link.counts[state] += 1
         link.begin_absence(now)
         return state, link.missing_reason(late=state == "late", why=self.refusals.get(node, ""))
 
@@ -114,7 +112,6 @@ def _add_ready(
     answers: Mapping[str, NodeAnswers],
 ) -> None:
     """Adds a node's drafts that arrived before the round."""
-    link.counts["ahead"] += bool(ready)
     for run, ready_drafts in ready:
         answer = answers[run.sequence.run_id]
         answer.drafts |= ready_drafts.drafts

@@ -36,7 +36,7 @@ def held_after(llm: Any, link: NodeLink, rounds: int) -> threading.Event:
     go_on, forward = threading.Event(), llm.forward
 
     def held(feeds: Any) -> Any:
-        if link.counts["in_time"] > rounds:
+        if len(link.trips) > rounds:
             go_on.wait(LONG_MS / 1000)
         return forward(feeds)
 

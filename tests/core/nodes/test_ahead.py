@@ -116,7 +116,7 @@ def test_a_round_whose_drafts_are_there_sends_no_request(models: LoadedModels) -
     events = list(engine.generate(request(sampling=GREEDY, config=SPECINFER)))
     found = states(events)
     assert len(messages(transport, 0, RoundMessage)) == found.count("in_time")
-    assert engine.nodes.links[0].counts["ahead"] == found.count("ahead") > 2
+    assert found.count("ahead") > 2
     # The commit of such a round, and its drafts, come with the next trees.
     brought = [ask.text for m in messages(transport, 0, AheadMessage) for ask in m.runs]
     assert sum(bool(text.tokens and text.drafts) for text in brought) >= found.count("ahead") - 1
