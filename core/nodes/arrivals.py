@@ -105,7 +105,7 @@ class NodeArrivals:
             link.mark_lost()
             self.send_hello(node)
         if self.round is not None and message.number == self.round.number:
-            self.round.refusals[node] = f"refused the round ({message.reason})"
+            self.round.nodes[node].refusal = f"refused the round ({message.reason})"
 
     def _handle_drafts(
         self, node: int, link: NodeLink, message: DraftsMessage, awaited: bool
@@ -119,8 +119,10 @@ class NodeArrivals:
         for reply in message.runs:
             link.update_held(reply, is_open=reply.run in self.open_runs)
         if pending is not None and not late:
-            pending.clocks[node].stop(busy_s, None if awaited else link.trips[-1])
-            pending.messages[node] = message
+            part = pending.nodes[node]
+            assert part.clock is not None, "the round was sent"
+            part.clock.stop(busy_s, None if awaited else link.trips[-1])
+            part.message = message
 
     def _handle_ahead(self, node: int, link: NodeLink, message: AheadDraftsMessage) -> None:
         in_round, now = self.round is not None, self._transport.now()

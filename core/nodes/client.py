@@ -27,7 +27,7 @@ from core.nodes.messages import (
     encode,
 )
 from core.nodes.node_link import LEAST_DEADLINE_S, LONGEST_DEADLINE_S, NodeLink
-from core.nodes.pending_round import NodeAnswers, PendingRound
+from core.nodes.pending_round import NodeAnswers, NodeRound, PendingRound
 from core.nodes.remote_ssm import RemoteSsm
 from core.nodes.run_requests import RemoteRun, ahead_request, requests_of, run_request
 from core.nodes.transport import Transport
@@ -141,18 +141,18 @@ class RemotePool:
             link.give_up(self._transport.now())
             if link.needs_hello(self._transport.now()):
                 arrivals.send_hello(node)
-            ready = pending.ready[node] = self._ready(node, runs) if link.ready else []
-            ready_ids = {run.sequence.run_id for run, _ in ready}
+            part = NodeRound(link, self._ready(node, runs) if link.ready else [])
+            pending.nodes.append(part)
+            ready_ids = {run.sequence.run_id for run, _ in part.ready}
             others = [run for run in runs if run.sequence.run_id not in ready_ids]
             included, requests = requests_of(link, others, run_request)
             if not requests:
                 continue
-            pending.requested_runs[node] = tuple(included)
+            part.runs = tuple(included)
             if link.free:
                 arrivals.ahead.overtake(node)
                 link.begin_round(self._number, self._transport.now())
-                pending.deadlines[node] = link.sent_at + link.round_deadline_s
-                pending.clocks[node] = DraftClock()
+                part.clock = DraftClock()
                 self._transport.send(node, encode(RoundMessage(self._number, requests)))
         arrivals.round = pending
 
@@ -162,17 +162,18 @@ class RemotePool:
         assert pending is not None, "begin comes first"
         # Without `awaited`: these arrived while local SSMs drafted, so their trips are not exact.
         self._arrivals.poll()
-        deadlines = pending.deadlines
-        number = pending.number
-        while awaited := [n for n in deadlines if self.links[n].pending_number == number]:
-            self._arrivals.poll(min(deadlines[node] for node in awaited), awaited=True)
+        awaited = [link for link in self.links if link.pending_number == pending.number]
+        while awaited:
+            self._arrivals.poll(min(link.round_ends_at for link in awaited), awaited=True)
             now = self._transport.now()
-            for node in awaited:
-                if now >= deadlines[node]:
-                    # `pending_number` stays set, so the node gets no round before it answers.
-                    deadlines.pop(node)
+            # A late link keeps its `pending_number`: no other round is sent before it answers.
+            awaited = [
+                link
+                for link in awaited
+                if link.pending_number == pending.number and now < link.round_ends_at
+            ]
         self._arrivals.round = None
-        return pending.answers(self.links, self.drafters, self._vocab_size, self._transport.now())
+        return pending.answers(self.drafters, self._vocab_size, self._transport.now())
 
     def begin_ahead(self, runs: Sequence[AheadRun]) -> None:
         """Sends each free node the trees that the LLM is about to verify."""

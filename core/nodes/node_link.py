@@ -85,6 +85,11 @@ class NodeLink:
         return min(deadline_s, self.longest_deadline_s)
 
     @property
+    def round_ends_at(self) -> float:
+        """The deadline of the pending round, on the transport's clock."""
+        return self.sent_at + self.round_deadline_s
+
+    @property
     def free(self) -> bool:
         """Whether it is ready and has no pending round."""
         return self.ready and not self.pending_number
