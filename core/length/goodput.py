@@ -69,13 +69,13 @@ class Goodput:
         as_one = combine_rule(config.combine).one_draft or draft_kind(config.draft).fused
         ssms = tuple(name for name in config.drafters if as_one or not is_model_free(name))
         routed = bool(routing_rule(config.routing).implementation)
-        whole = as_one or routed
-        self._groups = [_DrafterGroup(ssms if whole else ssms[:1])] if ssms else []
+        is_one_group = as_one or routed
+        self._groups = [_DrafterGroup(ssms if is_one_group else ssms[:1])] if ssms else []
         # A lookup costs no pass: a group of its own, so that it may stay on without the SSM.
         if not as_one:
             lookups = (name for name in config.drafters if is_model_free(name))
             self._groups += [_DrafterGroup((name,)) for name in lookups]
-        self.chooses = not whole and len(ssms) > 1
+        self.chooses = not is_one_group and len(ssms) > 1
         self._round_costs = RoundCosts(costs)
         # The plan's length; the depth of recently verified trees; the rounds that used the plan.
         self._length = self._deepest = self._age = 0

@@ -58,8 +58,7 @@ class NodeActor:
 
 
 def _exit_after(thread: threading.Thread) -> None:
-    """Exits the process when the thread ends: Ray restarts only actors whose process has ended, not
-    ones that no longer serve."""
+    """Exits the process when the thread ends: Ray restarts only actors whose process has ended."""
     thread.join()
     os._exit(1)
 
@@ -94,17 +93,17 @@ def place_nodes(cluster: str, ssms: tuple[str, ...], key_file: str | None) -> Pl
             f"cluster is {cluster!r}: no machine offers {RESOURCE} "
             f"(ray start --resources '{{\"{RESOURCE}\": 1}}')"
         )
-    used = machines[: len(ssms)]
+    machines = machines[: len(ssms)]
     actors = []
-    for number, machine in enumerate(used):
+    for number, machine in enumerate(machines):
         host = machine["NodeManagerAddress"]
-        # Bound to its machine, so that a restart keeps the address that engines know. By the
+        # Bound to its machine, so that a restart keeps the address that engines use. By the
         # machine's address, since Ray gives a machine that comes back another id.
         resources = {RESOURCE: 1, f"node:{host}": 0.001}
         options = {"num_cpus": 0, "max_restarts": -1, "resources": resources}
         actor = ray.remote(NodeActor).options(**options)
         actors.append(
-            actor.remote(ssms[number :: len(used)], host, FIRST_PORT + number, key_file or keys)
+            actor.remote(ssms[number :: len(machines)], host, FIRST_PORT + number, key_file or keys)
         )
     try:
         addresses = ray.get([actor.address.remote() for actor in actors], timeout=PLACING_S)

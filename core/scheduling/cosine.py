@@ -43,12 +43,12 @@ def trim_lengths(
 ) -> tuple[int, ...]:
     """Lengths whose drafts have at most `most` nodes together: the largest draft is shortened
     first, the last among equals. Drafts that are ready are not shortened."""
-    cut = list(lengths)
+    trimmed = list(lengths)
     undrafted = [i for i, one in enumerate(group) if not one.ready]
-    while _nodes(group, cut) > most and any(cut[i] for i in undrafted):
-        largest = max(undrafted, key=lambda i: (cut[i] * group[i].width, i))
-        cut[largest] -= 1
-    return tuple(cut)
+    while _nodes(group, trimmed) > most and any(trimmed[i] for i in undrafted):
+        largest = max(undrafted, key=lambda i: (trimmed[i] * group[i].width, i))
+        trimmed[largest] -= 1
+    return tuple(trimmed)
 
 
 def _nodes(group: Sequence[LiveRequest], lengths: Sequence[int]) -> int:
@@ -152,7 +152,7 @@ class Cosine:
 
 
 def _reason(live: Sequence[LiveRequest], group: PassGroup, num_candidates: int) -> str:
-    """Why this group was chosen of `num_candidates` requests."""
+    """Why this group was chosen among `num_candidates` requests."""
     size, tokens = len(group.members), count_noun(group.lengths[0], "token")
     if len(live) == 1:
         return f"one request is decoded: every pass is its own, and it may draft {tokens}"
