@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,8 +55,8 @@ def connect_nodes(
     vocabulary = vocabulary_hash(models.tokenizer)
     transport = ZmqTransport(addresses, keys)
     pool = RemotePool(transport, addresses, vocabulary, models.llm.vocab_size)
-    try:
-        return pool.connect({*models.ssms, *RESERVED_NAMES}, say=say)
-    except BaseException:
-        pool.close()
-        raise
+    with ExitStack() as on_error:
+        on_error.callback(pool.close)
+        pool.connect({*models.ssms, *RESERVED_NAMES}, say=say)
+        on_error.pop_all()
+    return pool
