@@ -54,8 +54,8 @@ def connect_nodes(
     vocabulary = vocabulary_hash(models.tokenizer)
     transport = ZmqTransport(addresses, keys)
     pool = RemotePool(transport, addresses, vocabulary, models.llm.vocab_size)
-    try:
-        return pool.connect({*models.ssms, *RESERVED_NAMES}, say=say)
-    except BaseException:
-        pool.close()
-        raise
+    with ExitStack() as on_error:
+        on_error.callback(pool.close)
+        pool.connect({*models.ssms, *RESERVED_NAMES}, say=say)
+        on_error.pop_all()
+    return pool

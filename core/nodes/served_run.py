@@ -14,7 +14,7 @@ from core.errors import ConfigError
 from core.length.base import StopLimits
 from core.length.stop_rule import StopRule
 from core.models.detokenize import Detokenizer
-from core.nodes.messages import AheadRequest, DraftRequestMessage, RunSettings
+from core.nodes.messages import AheadRequest, DraftRequestMessage, RunRequest, RunSettings
 from core.sequence import TokenSequence
 from core.trees.draft import Draft
 from core.trees.noise import SeededNoise
@@ -31,10 +31,11 @@ __all__ = [
 
 @dataclass(eq=False)
 class ServedRun:
-    """`open_ssms`: SSMs with a row for it; `drafts`: those not committed yet, by SSM; `last_used`:
-    the time of its last request, in seconds."""
+    """`request`: the current one; `last_used`: its time, in seconds. `open_ssms`: SSMs with a row
+    for the run; `drafts`: those not committed yet, by SSM."""
 
     sequence: TokenSequence
+    request: RunRequest
     last_used: float
     open_ssms: set[str] = field(default_factory=set)
     drafts: dict[str, Draft] = field(default_factory=dict)

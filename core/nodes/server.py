@@ -188,11 +188,10 @@ class NodeServer:
         pool = self._pools[self._clients[client]]
         served, replies = self._updated_runs(client, message.runs, pool)
         drafts = _RoundDrafting(pool, began).draft(served)
-        for request, run in served:
-            auditions = self._audition(request, run, pool)
-            length = len(run.sequence.tokens)
-            own = drafts.get(request.run, [])
-            replies.append(RunReply(request.run, length, -1, own, auditions))
+        for run in served:
+            name, length = run.request.run, len(run.sequence.tokens)
+            auditions = self._audition(run, pool)
+            replies.append(RunReply(name, length, -1, drafts.get(name, []), auditions))
         return DraftsMessage(message.number, (time.perf_counter() - began) * 1000, replies)
 
     @torch.inference_mode()
@@ -207,7 +206,7 @@ class NodeServer:
         served, refused = self._updated_runs(client, texts, pool, keep_drafts=True)
         verified = _RoundDrafting(pool, began, reporting=False).draft(served)
         replies = [AheadReply(one.run, one.length, one.need, [], [], []) for one in refused]
-        run_by_name = {text.run: run for text, run in served}
+        run_by_name = {run.request.run: run for run in served}
         requests = [
             (request, run_by_name[request.text.run])
             for request in message.runs
@@ -251,13 +250,13 @@ class NodeServer:
         pool: SsmPool,
         *,
         keep_drafts: bool = False,
-    ) -> tuple[list[tuple[RunRequest, ServedRun]], list[RunReply]]:
+    ) -> tuple[list[ServedRun], list[RunReply]]:
         """The runs of a message with their texts brought up to date, and replies to those without
         anything to draft. `keep_drafts`: drafts after a text without new tokens are being verified;
         else they are dropped."""
         self.forget_unused()
         in_message = {(client, request.run) for request in requests}
-        served: list[tuple[RunRequest, ServedRun]] = []
+        served: list[ServedRun] = []
         replies = []
         for request in requests:
             try:
@@ -271,7 +270,7 @@ class NodeServer:
             if run is None:
                 replies.append(RunReply(request.run, 0, 0, [], []))
             else:
-                served.append((request, run))
+                served.append(run)
         return served, replies
 
     def _updated_run(
@@ -288,7 +287,7 @@ class NodeServer:
         key = (client, request.run)
         run = self._runs.get(key)
         if run is not None and run.holds(request.start, request.tokens):
-            run.last_used = self._clock()
+            run.request, run.last_used = request, self._clock()
             new_tokens = request.tokens[len(run.sequence.tokens) - request.start :]
             if new_tokens or not keep_drafts:
                 _commit(run, pool, tuple(new_tokens))
@@ -306,15 +305,14 @@ class NodeServer:
         sequence = sequence_from(
             run_id, request.settings, request.tokens, vocab_size, self._tokenizer
         )
-        self._runs[key] = ServedRun(sequence, self._clock())
+        self._runs[key] = ServedRun(sequence, request, self._clock())
         return self._runs[key]
 
-    def _audition(self, request: RunRequest, run: ServedRun, pool: SsmPool) -> list[Audition]:
-        if not request.audition:
+    def _audition(self, run: ServedRun, pool: SsmPool) -> list[Audition]:
+        names, window = run.request.to_score, run.request.audition
+        if not window:
             return []
-        log_probs, timings = pool.audition(
-            request.to_score, run.sequence.tokens, window=request.audition
-        )
+        log_probs, timings = pool.audition(names, run.sequence.tokens, window=window)
         ms = {timing.lane: timing.seconds * 1000 for timing in timings}
         return [Audition(name, values, ms.get(name, 0.0)) for name, values in log_probs.items()]
 
@@ -337,33 +335,29 @@ class _RoundDrafting:
         self._reporting = reporting
         self._replies: dict[str, list[DraftReply]] = {}
 
-    def draft(self, served: Sequence[tuple[RunRequest, ServedRun]]) -> dict[str, list[DraftReply]]:
+    def draft(self, served: Sequence[ServedRun]) -> dict[str, list[DraftReply]]:
         """The drafts of each run, by its name. Requests of several runs share an SSM's passes."""
-        by_ssm: dict[str, list[tuple[RunRequest, ServedRun, DraftRequest]]] = {}
-        for run_request, run in served:
-            messages = [
-                one for one in run_request.drafts if self._ensure_open(run_request, run, one)
-            ]
+        by_ssm: dict[str, list[tuple[ServedRun, DraftRequest]]] = {}
+        for run in served:
+            messages = [one for one in run.request.drafts if self._ensure_open(run, one)]
             requests = [draft_request(one, run.sequence) for one in messages]
             if requests and drafts_together(requests[0].kind, run.sequence.speculation.combine):
                 weights = tuple(one.weight for one in messages)
-                self._draft_together(run_request, run, PooledRequest(tuple(requests), weights))
+                self._draft_together(run, PooledRequest(tuple(requests), weights))
                 continue
             for request in requests:
-                by_ssm.setdefault(request.name, []).append((run_request, run, request))
+                by_ssm.setdefault(request.name, []).append((run, request))
         if by_ssm:
-            drafts = self._pool.draft({n: [r for _, _, r in all_] for n, all_ in by_ssm.items()})
+            drafts = self._pool.draft({n: [r for _, r in all_] for n, all_ in by_ssm.items()})
             for name, result in drafts.items():
-                for i, (run_request, run, request) in enumerate(by_ssm[name]):
+                for i, (run, request) in enumerate(by_ssm[name]):
                     if isinstance(result, BaseException):
-                        self._fail(run_request, run, request, result)
+                        self._fail(run, request, result)
                     else:
-                        self._add(run_request, run, request, result[i])
+                        self._add(run, request, result[i])
         return self._replies
 
-    def _draft_together(
-        self, run_request: RunRequest, run: ServedRun, pooled: PooledRequest
-    ) -> None:
+    def _draft_together(self, run: ServedRun, pooled: PooledRequest) -> None:
         """One tree of all SSMs of this node."""
         try:
             drafts = self._pool.draft_together(pooled)
@@ -371,38 +365,32 @@ class _RoundDrafting:
             failed = error.name if isinstance(error, DrafterError) else None
             for request in pooled.requests:
                 if failed in (None, request.name):
-                    self._fail(run_request, run, request, error)
+                    self._fail(run, request, error)
             return
         for request, draft in zip(pooled.requests, drafts, strict=True):
-            self._add(run_request, run, request, draft)
+            self._add(run, request, draft)
 
-    def _ensure_open(
-        self, run_request: RunRequest, run: ServedRun, message: DraftRequestMessage
-    ) -> bool:
+    def _ensure_open(self, run: ServedRun, message: DraftRequestMessage) -> bool:
         """Opens the run in an SSM unless it is open; False if the SSM fails."""
         if message.ssm not in run.open_ssms:
             run.open_ssms.add(message.ssm)
             try:
                 self._pool.ssms[message.ssm].open(run.sequence)
             except MODEL_FAULTS as error:
-                self._fail(run_request, run, draft_request(message, run.sequence), error)
+                self._fail(run, draft_request(message, run.sequence), error)
         return message.ssm in run.open_ssms
 
-    def _fail(
-        self, run_request: RunRequest, run: ServedRun, request: DraftRequest, error: BaseException
-    ) -> None:
+    def _fail(self, run: ServedRun, request: DraftRequest, error: BaseException) -> None:
         _close_ssm(run, self._pool, request.name)
         reply = error_reply(request.name, request.index, error)
-        self._replies.setdefault(run_request.run, []).append(reply)
+        self._replies.setdefault(run.request.run, []).append(reply)
 
-    def _add(
-        self, run_request: RunRequest, run: ServedRun, request: DraftRequest, draft: Draft
-    ) -> None:
+    def _add(self, run: ServedRun, request: DraftRequest, draft: Draft) -> None:
         run.drafts[request.name] = draft
-        reply = draft_reply(request, draft, self._began, run_request.top_k)
+        reply = draft_reply(request, draft, self._began, run.request.top_k)
         if self._reporting:
             _report(reply, self._pool, run)
-        self._replies.setdefault(run_request.run, []).append(reply)
+        self._replies.setdefault(run.request.run, []).append(reply)
 
 
 def _check(request: RunRequest, pool: SsmPool) -> None:

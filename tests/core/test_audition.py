@@ -189,4 +189,4 @@ def test_what_asking_took_is_read_off_the_events(routing: str) -> None:
         return
     assert isinstance(live.router, CreditRouter)
     assert asked[0] > 0 and live.router._auditions == sum(ms > 0 for ms in asked)
-    assert sum(asked) == pytest.approx(live.router._asking_ms)
+    assert sum(asked) == pytest.approx(live.router._audition_ms)

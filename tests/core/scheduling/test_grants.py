@@ -113,8 +113,8 @@ def test_cosine_counts_as_tried_what_the_grant_let_draft(engine: Engine) -> None
     assert isinstance(router, CosineRouter)
     for _ in range(4):
         assert not drafts_within(engine, live, Grant(length=0))
-    assert not any(router._tried.values()), "nobody drafted"
+    assert not any(router._num_routed.values()), "nobody drafted"
     drafted = Counter(
         name for _ in range(5) for name in drafts_within(engine, live, Grant(None, 1))
     )
-    assert Counter(router._tried) == drafted
+    assert Counter(router._num_routed) == drafted
