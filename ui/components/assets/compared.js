@@ -47,7 +47,6 @@ export function create(panel) {
       if (focused) scroller.querySelector(`[data-focus="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
       slower.replaceChildren(...rows.flatMap(([, row]) => sentences(row)));
     },
-    exported: () => panel.body,
   };
 }
 

@@ -62,7 +62,7 @@ export function create(panel) {
       if (value.routed && view.value.run !== value.run) board?.querySelector(".sp-dock")?.dispatchEvent(new Event("specscope-routed"));
       draw(value, view);
     },
-    table, exported: () => panel.body,
+    table,
   };
 }
 

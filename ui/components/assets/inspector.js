@@ -16,7 +16,7 @@ export function create(panel) {
   panel.body.append(h("div", { class: "ss-inspected-head" }, token, title), sentence, note, sources, meant);
   panel.finishTools({ tableForm: true });
   const view = { panel, token, title, sentence, sources, note, meant, cache: new Map() };
-  return { draw: (value) => draw(value, view), table: tableOf, exported: () => panel.body };
+  return { draw: (value) => draw(value, view), table: tableOf };
 }
 
 function draw(value, view) {

@@ -30,7 +30,6 @@ export function create(panel) {
       choice.draw(value);
     },
     table,
-    exported: () => panel.body,
   };
 }
 

@@ -21,7 +21,7 @@ export function create(panel) {
   panel.finishTools({ tableForm: true });
   const view = { panel, page, svg, cells, sentenceLine, before, after, empty, value: {}, rows: [], held: null };
   listen(view);
-  return { draw: (value) => draw(value, view), table, exported: () => panel.body };
+  return { draw: (value) => draw(value, view), table };
 }
 
 // The root and the nodes in the order in which the pass is fed them: [{key, text, slot, after, sees: Set of keys}].

@@ -41,7 +41,6 @@ function charted(panel, chart, { drawing, table, empty, ofRepeat = false }) {
       panel.say(`${chartValue?.say ?? ""}${note}`.trim());
     },
     table: (value) => (value.who ? table(value) : null),
-    exported: () => panel.body,
   };
 }
 

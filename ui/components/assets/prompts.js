@@ -37,7 +37,6 @@ export function create(panel) {
       table.replaceChildren(...(rows.length ? parts(panel, rows, sort, filters.group(), sortBy) : []));
       if (focused) table.querySelector(`[data-focus="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
     },
-    exported: () => panel.body,
   };
 }
 

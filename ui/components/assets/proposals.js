@@ -24,7 +24,6 @@ export function create(panel) {
       votes.draw(value);
     },
     table: (value) => [table(value), weightsTable(value)],
-    exported: () => panel.body,
   };
 }
 

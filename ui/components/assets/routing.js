@@ -52,7 +52,6 @@ export function create(panel) {
       setText(note, `At the right the scores of the selected round${scored}${score}.`);
     },
     table: (value) => [partsTable(value), tableOf(value), regretTable(value)],
-    exported: () => panel.body,
   };
 }
 

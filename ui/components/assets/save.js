@@ -6,6 +6,7 @@ import { svgOf } from "./dom_svg.js";
 const PNG_SCALE = 2;
 const PNG_SIDE = 12000;
 
+// A picture's exported() is the element to save; without it the panel's whole body is saved.
 export async function saveAs(panel, format) {
   const drawing = await onPaper(panel, () => svgOf(panel.section, panel.picture.exported?.() ?? panel.body, panel.title, captionOf(panel)));
   const kind = panel.picture.file?.(panel.value) ?? panel.kind;

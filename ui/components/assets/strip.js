@@ -37,7 +37,6 @@ export function create(panel) {
     settle: () => settle(scroll, state),
     draw: (value) => draw(value, { state, prompt, around, old, flow, text, scroll, panel, legend }),
     table: tokenTable,
-    exported: () => panel.body,
   };
 }
 

@@ -25,7 +25,6 @@ export function create(panel) {
         ...entries(value.gone).map(([key, words]) => [prose(value.who[key].name), words, "–"]),
       ],
     }),
-    exported: () => panel.body,
   };
 }
 

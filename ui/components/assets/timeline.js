@@ -56,7 +56,6 @@ export function create(panel) {
       ahead.draw(value);
     },
     table,
-    exported: () => panel.body,
   };
 }
 
