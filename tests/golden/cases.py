@@ -33,6 +33,9 @@ PRESETS = (
 TEMPERATURES = (0.0, 0.8)
 WORDS = ("w1 w2 w3", "w4 w2 w6 w1 w4 w2", "w7 w0")
 TEXTS = ("The old lighthouse keeper looked at the sea and", "def fibonacci(n):\n")
+# Behind "def fibonacci" an SSM's third and fourth choices are so close that processors order them
+# differently, and this preset drafts the third.
+PAPER_TEXTS = (TEXTS[0], "def add(a, b):\n")
 NODES = 24
 
 
@@ -98,7 +101,8 @@ def _cases() -> list[GoldenCase]:
             given = replace(config, length="fixed", record_top_k=0)
             if config.max_tree_nodes == "auto":
                 given = replace(given, max_tree_nodes=NODES)
-            requests = _requests(TEXTS, given, temperature, 12)
+            texts = PAPER_TEXTS if name == "specinfer-paper" else TEXTS
+            requests = _requests(texts, given, temperature, 12)
             cases.append(GoldenCase(f"bundled-{name}-{at}", "bundled", requests))
     return cases
 
