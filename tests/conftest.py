@@ -1,13 +1,15 @@
 """Shared by all tests: one torch thread, float32 as written, no network, a limit on CPU time.
 
 Tests of no tier marker are the first tier, which a person runs while working. They are held to
-CPU_LIMIT_S: one that takes longer fails, and belongs into `nightly` or is to become smaller.
+CPU_LIMIT_S, more on a slow machine: one that takes longer fails, and belongs into `nightly` or is
+to become smaller.
 """
 
 from __future__ import annotations
 
 import gc
 import os
+import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,8 +27,9 @@ os.environ.setdefault("NUMBA_CACHE_DIR", str(CACHE))
 
 OTHER_TIERS = ("browser", "nightly", "gpu", "slow")
 # Three seconds of a quiet machine. CPU time does not count what neighbours take, but caches and
-# memory that are shared with them make the same work take up to 1.6 times as much of it.
-CPU_LIMIT_S = 5.0
+# memory that are shared with them make the same work take more of it: a test over the limit is
+# held to as many loops of `loop_s`, measured then. One loop took 0.31 s beside such neighbours.
+CPU_LIMIT_S, LIMIT_LOOPS = 5.0, 25
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -99,6 +102,15 @@ def cpu_s() -> float:
     return times.user + times.system + times.children_user + times.children_system
 
 
+def loop_s() -> float:
+    """CPU seconds of two million additions: how slow this machine is now."""
+    began = time.process_time()
+    total = 0
+    for number in range(2_000_000):
+        total += number
+    return time.process_time() - began
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     from numba.core.event import install_timer
@@ -110,9 +122,11 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         result = yield
     spent = cpu_s() - began - sum(compiled)
     if spent > CPU_LIMIT_S and not any(map(item.get_closest_marker, OTHER_TIERS)):
-        pytest.fail(
-            f"{item.nodeid} took {spent:.1f} s of CPU time, {CPU_LIMIT_S:.0f} s are allowed: "
-            "make it smaller, or mark it `nightly`",
-            pytrace=False,
-        )
+        allowed = max(CPU_LIMIT_S, LIMIT_LOOPS * loop_s())
+        if spent > allowed:
+            pytest.fail(
+                f"{item.nodeid} took {spent:.1f} s of CPU time, {allowed:.1f} s are allowed: "
+                "make it smaller, or mark it `nightly`",
+                pytrace=False,
+            )
     return result

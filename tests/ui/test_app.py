@@ -28,7 +28,7 @@ from tests.ui.boards import context
 from tests.ui.fakes import FakeWorker, script_of
 from ui.server.arguments import parse, server_name
 from ui.server.context import make_context
-from ui.server.page import LOOK_FOR_PROGRESS_S, LOOK_FOR_WORK_S, build_page, who_can_reach
+from ui.server.page import POLL_PROGRESS_S, POLL_WORK_S, build_page, who_can_reach
 from ui.server.visitors import Access
 
 ROOT = Path(app.__file__).parent
@@ -173,8 +173,8 @@ def test_gradio_looks_for_work_at_our_pace(tmp_path: Path) -> None:
         worker = FakeWorker(script_of(rounds=1), speed=0.0)
         context = make_context(worker, store, Access("127.0.0.1"), "specinfer", RunQuery)
         queue = build_page(context)._queue
-        assert LOOK_FOR_WORK_S <= queue.sleep_when_free <= 0.05
-        assert queue.progress_update_sleep_when_free == LOOK_FOR_PROGRESS_S
+        assert POLL_WORK_S <= queue.sleep_when_free <= 0.05
+        assert queue.progress_update_sleep_when_free == POLL_PROGRESS_S
         context.conductor.close()
 
 
