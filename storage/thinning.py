@@ -174,7 +174,7 @@ def _masses(row: sqlite3.Row) -> str | None:
     return to_json([masses[node] for node in sorted(path) if node < len(masses)])
 
 
-# -- space, and both while the log is idle --
+# -- space, and the upkeep of an idle log --
 
 
 def release_pages(connection: sqlite3.Connection) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from core.config.checks import choice, integer
 from core.config.offload import Offload
 from core.errors import ConfigError
 
@@ -21,6 +22,10 @@ class RankSplit:
 
     split: str
     count: int
+
+    def __post_init__(self) -> None:
+        choice("llm_ranks", self.split, SPLITS)
+        integer("llm_ranks", self.count, 2, MOST_RANKS)
 
     def __str__(self) -> str:
         return f"{self.split}={self.count}"
