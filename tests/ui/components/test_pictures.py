@@ -61,7 +61,7 @@ def test_a_picture_takes_options_of_gradio_and_select_and_leaves_no_stub_files()
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#f0e442", "#999999")
 
 
-def test_palette_and_stylesheets_are_the_same_for_python_css_and_script():
+def test_palette_and_stylesheets_are_the_same_for_css_and_script():
     css = (PICTURE_ASSETS / "base.css").read_text(encoding="utf-8")
     light = css[: css.index(".dark")]
     assert dict(re.findall(r"--ss-slot-(\d): (#\w+);", light)) == {

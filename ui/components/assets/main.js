@@ -45,7 +45,7 @@ export async function mount(kind, host) {
   panel.picture = picture;
   panel.tell = (data) => host.trigger(host.event, data);
   const unpack = unpacker();
-  // Answers may overtake each other: a value with a smaller number is older (ui/shared/version_stamps.py).
+  // Answers may overtake each other: a value with a smaller number is older (ui/shared/click_order.py).
   let packed = null;
   const takeNewest = () => {
     const { value } = host.props;

@@ -25,7 +25,7 @@ function expectedTokens(acceptance, length) {
   return sum;
 }
 
-// `cost`: step_ms, pass_ms, plain_ms, other_ms, trip_ms. As in ui/run/what_if.py.
+// `cost`: step_ms, pass_ms, plain_ms, other_ms, trip_ms. The same in Python: tests/ui/predicted.py.
 function predictedSpeedup(cost, acceptance, length, size = 1) {
   if (length === 0) return 1;
   const round = length * cost.step_ms + size * cost.pass_ms + cost.other_ms + cost.trip_ms;
