@@ -60,7 +60,7 @@ def compile_forward(weights: LeanWeights, masks: MaskKind) -> CompiledForward | 
         # Compiles while loading rather than in the first request.
         compiled_forward.try_out()
     except (ImportError, OSError, RuntimeError, UnsupportedModelError):
-        return None  # numba is broken on this machine: the torch pass gives the same tokens
+        return None  # numba is missing or fails here: the torch pass serves as well
     return compiled_forward
 
 

@@ -130,7 +130,7 @@ class RunSettings(_Message):
 
 
 class StopLimitsMessage(_Message):
-    """See `core.length.StopLimits`."""
+    """See `core.length.base.StopLimits`."""
 
     least: float
     longest: Count | None

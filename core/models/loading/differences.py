@@ -87,7 +87,7 @@ def _is_position_table(name: str) -> bool:
 
 
 def switch_position(config: Any) -> int | None:
-    """The number of tokens from which on rotary frequencies change; None if they never do."""
+    """The most tokens for which rotary frequencies stay as they are; None if they never change."""
     limits: list[int] = []
     for rope in _rope_parameters(config):
         # Older configurations say `type`.

@@ -5,7 +5,7 @@ import { dash, lineChart } from "./minichart.js";
 import { drafters } from "./palette.js";
 import { prose, fixed } from "./text.js";
 
-// A rule that weighs drafters has a word for the number of a node; value.words are of core/config/mechanisms.py.
+// A rule that weighs drafters has a word for the number of a node; value.words are of core/config/mechanisms/.
 export const weighs = (value) => Boolean(value.words?.mass);
 
 export const weightText = (weight) => (weight == null ? "–" : weight < 0.01 ? "<0.01" : fixed(weight, 2));
