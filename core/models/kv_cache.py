@@ -194,7 +194,7 @@ class KVArena:
 
 class _PassCache(Cache):
     """A cache argument of transformers' models, which call `update` once a layer. Positions and
-    masks are arguments of each pass, so the models do not need the length or the kinds of layers."""
+    masks are arguments of each pass: models need neither the length nor the kinds of layers."""
 
     def __init__(self) -> None:
         super().__init__(layers=[])
