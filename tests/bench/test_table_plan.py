@@ -55,7 +55,7 @@ def optimum(tables: list[FeatureTable], most_bytes: int) -> TablePlan:
 shapes = st.tuples(st.integers(1, 60_000), st.sampled_from([4, 8, 16, 32, 64]))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(shapes, min_size=1, max_size=8), st.integers(0, 256 * MB))
 def test_a_plan_is_between_the_optimum_and_separate_tables(
     given_shapes: list[tuple[int, int]], most_bytes: int

@@ -193,7 +193,7 @@ speculations = st.builds(
 )
 
 
-@settings(derandomize=True, deadline=None)
+@settings(derandomize=True)
 @given(
     st.builds(
         Request,

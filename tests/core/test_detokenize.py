@@ -97,7 +97,7 @@ def token_lists(size: int, most: int) -> st.SearchStrategy[list[int]]:
     return st.lists(st.integers(0, size - 1), max_size=most)
 
 
-@settings(derandomize=True, deadline=None, max_examples=300)
+@settings(derandomize=True, max_examples=300)
 @given(
     prompt=st.sampled_from(["Once", "def f(x):\n", "東京 ", "🙂", "a b"]), new=token_lists(4096, 25)
 )
@@ -141,7 +141,7 @@ def runs(*chunks: st.SearchStrategy[list[int]]) -> st.SearchStrategy[list[int]]:
     return st.lists(st.one_of(chunks), max_size=20).map(lambda found: sum(found, []))
 
 
-@settings(derandomize=True, deadline=None, max_examples=300)
+@settings(derandomize=True, max_examples=300)
 @given(
     prompt=runs(WORDS, SPECIAL, STRAY, LETTERS),
     new=runs(WORDS, SPECIAL, STRAY, LETTERS, BYTES, st.just(spelled("é") * 5)),

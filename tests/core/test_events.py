@@ -54,7 +54,7 @@ def instances_of(kind: Any) -> st.SearchStrategy[Any]:
 
 
 @pytest.mark.parametrize("name", EVENT_TYPES)
-@settings(derandomize=True, deadline=None, max_examples=25)
+@settings(derandomize=True, max_examples=25)
 @given(data=st.data())
 def test_every_event_survives_json(name: str, data: st.DataObject) -> None:
     event = data.draw(instances_of(EVENT_TYPES[name]))

@@ -160,7 +160,7 @@ spans = st.lists(
 )
 
 
-@settings(derandomize=True, deadline=None)
+@settings(derandomize=True)
 @given(spans)
 def test_a_union_counts_every_millisecond_once(intervals: list[tuple[int, int]]) -> None:
     covered = {ms for start, end in intervals for ms in range(start, end)}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from core.trees.draft import Draft
 from core.trees.tree import ROOT, depths_of
 
-LAW = settings(derandomize=True, deadline=None, max_examples=40)
+LAW = settings(derandomize=True, max_examples=40)
 """The same examples in every run, however slow the machine."""
 
 

@@ -70,7 +70,7 @@ def test_a_run_without_a_round_is_no_error(name: str, events: list[Event]) -> No
     assert "\r\n" not in text.removesuffix("\r\n")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(runs())
 def test_any_run_can_be_exported(events: list[Event]) -> None:
     for export in EXPORTS.values():

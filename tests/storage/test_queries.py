@@ -169,7 +169,7 @@ ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=40)
 SIGNS = st.text(st.sampled_from("\"'*()^:+-{}ANDORNTE fox\0"), max_size=20)  # of its language
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 @given(ANY_TEXT | SIGNS)
 def test_any_text_may_be_searched_for(filled: RunStore, text: str) -> None:
     assert filled.runs(RunQuery(text=text)).total <= 5

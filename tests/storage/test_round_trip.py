@@ -65,7 +65,7 @@ def test_the_synthetic_runs_hold_every_kind_of_event_and_value() -> None:
     assert any(text in texts for e in events for text in HOSTILE_TEXTS if (texts := shown(e)))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_any_run_comes_back_equal(shared: RunStore, data: st.DataObject) -> None:
     run_id = f"any-{next(NUMBERS)}"

@@ -51,7 +51,7 @@ def tree_of(
     return {path: (s, int(rank)) for path, (s, rank) in zip(paths, values, strict=True)}, looked
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.integers(0, 5), min_size=2, max_size=60))
 def test_own_counts_are_those_of_a_dictionary(text: list[int]) -> None:
     counted: dict[tuple[int, ...], Counter[int]] = defaultdict(Counter)

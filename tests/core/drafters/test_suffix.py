@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from core.config import SpeculationConfig
@@ -94,7 +94,6 @@ def found_paths(own: Sequence[int], earlier: Sequence[int], depth: int, buckets:
 texts = st.lists(st.integers(0, 3), min_size=1, max_size=60)
 
 
-@settings(deadline=None)  # the first example compiles
 @given(texts, texts, texts, st.integers(1, 6), st.sampled_from([1, 4, 1024]))
 def test_the_tree_is_what_followed_every_match(
     own: list[int], one: list[int], other: list[int], depth: int, buckets: int
