@@ -41,7 +41,7 @@ def keep() -> Callable[[RunStore, Iterable[Event]], None]:
 def wait_for() -> Callable[..., None]:
     """Wait until a condition holds, at most `timeout` seconds."""
 
-    def wait(condition: Callable[[], bool], timeout: float = 10.0) -> None:
+    def wait(condition: Callable[[], bool], timeout: float = 60.0) -> None:
         end = time.monotonic() + timeout
         while not condition():
             assert time.monotonic() < end, "waited in vain"
