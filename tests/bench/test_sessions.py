@@ -63,6 +63,7 @@ def test_its_runs_read_back_as_runs_do(log: tuple[Path, LogContents]) -> None:
         assert {len(reduce_all(store.events(r)).rounds) for r in made.usual} <= set(range(16, 25))
 
 
+@pytest.mark.nightly
 def test_the_same_log_each_time(
     tmp_path: Path, log: tuple[Path, LogContents], family: LoadedModels
 ) -> None:

@@ -119,6 +119,7 @@ def p_value(
     return p
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("draft", "rule"), [(0, "mss"), (1, "mss"), (2, "mss"), (2, "traversal")])
 def test_a_round_is_plain_sampling(draft: int, rule: str) -> None:
     with rounds_from(PREFIXES[3 * draft]) as rounds:
@@ -126,6 +127,7 @@ def test_a_round_is_plain_sampling(draft: int, rule: str) -> None:
         assert p_value(rounds, SAMPLINGS[1], config, 400) > FALSE_ALARM
 
 
+@pytest.mark.nightly
 def test_control_duplicates_tried_once_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     duplicates_merged(monkeypatch)
     with rounds_from(PREFIXES[0]) as rounds:

@@ -41,11 +41,11 @@ def keep() -> Callable[[RunStore, Iterable[Event]], None]:
 def wait_for() -> Callable[..., None]:
     """Wait until a condition holds, at most `timeout` seconds."""
 
-    def wait(condition: Callable[[], bool], timeout: float = 60.0) -> None:
+    def wait(condition: Callable[[], bool], timeout: float = 10.0) -> None:
         end = time.monotonic() + timeout
         while not condition():
             assert time.monotonic() < end, "waited in vain"
-            time.sleep(0.005)
+            time.sleep(0.05)  # a condition may read the log that others are to write
 
     return wait
 

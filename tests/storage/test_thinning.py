@@ -190,6 +190,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunStore]:
         yield opened
 
 
+@pytest.mark.nightly
 @settings(max_examples=60)
 @given(data=st.data())
 def test_whatever_was_recorded_can_be_thinned(shared: RunStore, data: st.DataObject) -> None:

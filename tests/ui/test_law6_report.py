@@ -46,6 +46,7 @@ MADE: dict[str, Callable[[], list[Event]]] = {
     "long": lambda: synthetic_run(110, 5),
     "nothing": lambda: synthetic_run(1, 6)[:1],
 }
+PARTS = 8  # of the long run
 RUNS = (*(f"{preset}-{t}" for preset in PRESETS for t in TEMPERATURES), *NAMES, *MADE)
 
 
@@ -167,10 +168,13 @@ def stops(desk: TabSession) -> Iterator[int]:
 
 @pytest.mark.parametrize(
     ("name", "part"),
-    [*((name, None) for name in RUNS if name != "long"), *(("long", part) for part in range(4))],
+    [
+        *((name, None) for name in RUNS if name != "long"),
+        *(("long", part) for part in range(PARTS)),
+    ],
 )
 def test_the_report_shows_what_the_page_shows(name: str, part: int | None, store: RunStore) -> None:
-    """`part`: of a long run, which has many stops, every fourth from this one on."""
+    """`part`: of a long run, which has many stops, every eighth (`PARTS`) from this one on."""
     board, desk, report = board_and_report(store, run_of(name), baseline_of_run(name))
     player = desk.player
     last, opening = report.stops - 1, report.told["opening"]["round"]
@@ -180,7 +184,7 @@ def test_the_report_shows_what_the_page_shows(name: str, part: int | None, store
     for stop in stops(desk):
         count += 1
         some = 60 < stop < last - 60 and stop % 11  # of a long run
-        if some or (part is not None and stop % 4 != part):
+        if some or (part is not None and stop % PARTS != part):
             continue
         assert shown(board, desk) == report.pictures(Place(stop)), stop
         said = board.current_notice(desk)["lines"].values()

@@ -136,6 +136,7 @@ def test_signatures_are_those_of_the_server(site: tuple[Client, FakeWorker]) -> 
     assert {name: one.arguments for name, one in documented()[0].items()} == served_ones
 
 
+@pytest.mark.nightly
 def test_every_answer_has_its_documented_type(
     site: tuple[Client, FakeWorker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,6 +222,7 @@ def test_control_a_wrong_answer_is_noticed(value: Any, words: str) -> None:
     assert words in str(mismatches(value, "Noted", "it"))
 
 
+@pytest.mark.nightly
 def test_answers_of_the_endpoints() -> None:
     golden = json.loads(FILE.read_text(encoding="utf-8"))
     found = list(differences(golden, json.loads(json.dumps(api_answers()))))
