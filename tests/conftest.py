@@ -46,12 +46,19 @@ def _pinned_arithmetic() -> None:
 
 
 @pytest.fixture(scope="session")
-def bundled(_pinned_arithmetic: None) -> Engine:
+def bundled(_pinned_arithmetic: None) -> Iterator[Engine]:
     """An engine of the bundled models in float32, loaded once a worker: before the first test that
-    asks for it, not in it."""
+    asks for it, not in it. Other engines over the same LLM do not time its passes again."""
+    from core.length.cost_model import ledger
     from tests.laws.runs import bundled_engine
 
-    return bundled_engine()
+    engine, measure = bundled_engine(), ledger.measure_verify_costs
+    llm, costs = engine.models.llm, engine.costs.verify
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            ledger, "measure_verify_costs", lambda other: costs if other is llm else measure(other)
+        )
+        yield engine
 
 
 @pytest.fixture(autouse=True)

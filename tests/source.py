@@ -19,6 +19,16 @@ def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), str(path))
 
 
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Every statement below `node`, without the expressions, which are most of a tree."""
+    for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+        inner = getattr(node, field, ())
+        # A conditional expression and a lambda have a `body` that is none of statements.
+        for child in inner if isinstance(inner, list) else ():
+            yield child
+            yield from statements(child)
+
+
 @cache
 def imports_of(path: Path) -> frozenset[str]:
     """Every module a file imports, wherever in it; `from core.trees import verify` is both.
@@ -26,7 +36,7 @@ def imports_of(path: Path) -> frozenset[str]:
     A relative import is given as it is written, with its dots.
     """
     found: set[str] = set()
-    for node in ast.walk(tree_of(path)):
+    for node in statements(tree_of(path)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):

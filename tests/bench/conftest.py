@@ -20,18 +20,20 @@ from core.models.loading.load import LoadedModels, load_models
 TINY = Settings(prompts=2, tokens=8, repeats=1, dtypes=("float32",), threads=1)
 
 
-@pytest.fixture(scope="session")
-def family() -> LoadedModels:
-    """The bundled models in float32."""
-    return load_models(dtype="float32", device="cpu")
-
-
 @pytest.fixture(scope="session", autouse=True)
 def _timed_once() -> Iterator[None]:
     """The passes of a model are timed once for all engines over it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ledger, "measure_verify_costs", cache(measure_verify_costs))
         yield
+
+
+@pytest.fixture(scope="session")
+def family(_timed_once: None) -> LoadedModels:
+    """The bundled models in float32, their passes timed."""
+    models = load_models(dtype="float32", device="cpu")
+    ledger.measure_verify_costs(models.llm)
+    return models
 
 
 @pytest.fixture(autouse=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from bench import sessions_log
 from bench.sessions_log import LogContents, make_log
 from bench.suites.sessions import Sessions, cases
 from core.events import Combined, RunStarted
@@ -71,7 +72,10 @@ def test_the_same_log_each_time(
     assert make_log(tmp_path / "again.db", family, 120, 14_000, WORDS) == made
 
 
-def test_too_many_nodes_are_refused(tmp_path: Path, family: LoadedModels) -> None:
+def test_too_many_nodes_are_refused(
+    tmp_path: Path, family: LoadedModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions_log, "SHAPES", (2, 4))  # rounds: a run of 500 takes long to make
     with pytest.raises(ValueError, match="nodes do not fit into 2 runs"):
         make_log(tmp_path / "log.db", family, 2, 100_000, WORDS)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from functools import cache
 from itertools import product
 
 import pytest
@@ -13,17 +14,16 @@ from core.events import RoundCompleted
 from core.events.parts import Scheduled
 from core.length import BatchLoad
 from core.scheduling import FREE, BatchOutcome, LiveRequest, Plan
-from tests.laws.runs import PLAIN, bundled_engine, ids_of, ids_of_many, outcomes, prompts
+from tests.laws.runs import PLAIN, ids_of, ids_of_many, outcomes, prompts
 
 PLANNED = tuple(name for name in SCHEDULES if name != "each")
 PROMPTS = prompts(len(PRESETS))
 
 
 @pytest.fixture
-def engine() -> Iterator[Engine]:
-    shared = bundled_engine()
-    yield shared
-    shared.schedule = "each"
+def engine(bundled: Engine) -> Iterator[Engine]:
+    yield bundled
+    bundled.schedule = "each"
 
 
 def requests(temperature: float, tokens: int = 12) -> list[Request]:
@@ -37,6 +37,7 @@ def requests(temperature: float, tokens: int = 12) -> list[Request]:
     return found
 
 
+@cache
 def alone(engine: Engine, request: Request) -> list[int]:
     engine.schedule = "each"
     return ids_of(engine, Request(request.prompt, request.sampling, PLAIN))
@@ -69,12 +70,12 @@ def test_requests_join_and_leave(engine: Engine, schedule: str) -> None:
     assert [run.token_ids for run in outcomes(events).values()] == wanted
 
 
-def test_the_cases_are_not_trivial() -> None:
+def test_the_cases_are_not_trivial(bundled: Engine) -> None:
     """`shared` leaves nodes out, `cosine` lets requests wait; `each` records nothing. On an
     engine of its own, which has not measured yet that drafts do not pay here."""
-    engine = Engine(bundled_engine().models)
+    engine = Engine(bundled.models)
     configs = [SpeculationConfig(), SpeculationConfig.preset("cosine")] * 3
-    sampling = SamplingParams(32, ignore_eos=True)
+    sampling = SamplingParams(16, ignore_eos=True)
     asked = [Request(p, sampling, c) for p, c in zip(PROMPTS, configs, strict=False)]
     assert not scheduled(engine, asked)
     engine.schedule = "shared"

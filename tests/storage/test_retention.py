@@ -142,8 +142,8 @@ def test_thin_and_delete_give_space_back(store, keep, wait_for, monkeypatch):
 def twelve_runs(store: RunStore, keep: Any, monkeypatch: pytest.MonkeyPatch) -> int:
     """In a log that gives back every page it can; the pages that they take."""
     monkeypatch.setattr("storage.thinning.PAGES_LEFT", 8)
-    for seed in range(12):
-        keep(store, synthetic_run(60, seed=seed))
+    for number in range(12):
+        keep(store, synthetic_run(60, run_id=f"synthetic-{number}"))
     return pages_of(store.path)
 
 
@@ -154,8 +154,8 @@ def pages_of(path: Path) -> int:
 
 def test_compact_makes_an_older_file_small_and_able_to_shrink(path: Path, keep: Any, sql: Any):
     with RunStore(path) as store:
-        for seed in range(6):
-            keep(store, synthetic_run(60, seed=seed))
+        for number in range(6):
+            keep(store, synthetic_run(60, run_id=f"synthetic-{number}"))
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("PRAGMA auto_vacuum = NONE")
         connection.execute("VACUUM")
@@ -168,4 +168,4 @@ def test_compact_makes_an_older_file_small_and_able_to_shrink(path: Path, keep: 
         assert pages_of(path) < 0.6 * pages
         assert path.stat().st_size < 0.6 * size
         assert sql("PRAGMA auto_vacuum") == [(2,)]
-        assert len(store.events("synthetic-5")) == len(synthetic_run(60, seed=5))
+        assert len(store.events("synthetic-5")) == len(synthetic_run(60))

@@ -11,7 +11,7 @@ from core.events import Combined, Event, ProposalRecord, RoundCompleted, Verifie
 from tests.synthetic import synthetic_run
 from tests.ui.fakes import FakeStore
 from ui.run.player import Pace, Player
-from ui.run.source import KEPT_EVENTS, LiveSource, StoredSource
+from ui.run.source import LiveSource, StoredSource
 from ui.run.view import STAGES, RoundView, _is_split, detail_of, reduce_all
 from ui.words.messages import run_lines
 
@@ -287,21 +287,30 @@ def test_at_full_speed_the_followed_round_changes_a_few_times_a_second() -> None
     assert player.frame().selected_round == 59, "at the end the last round is shown"
 
 
-def test_old_rounds_are_read_back_from_the_store_when_memory_has_let_them_go() -> None:
-    events = synthetic_run(KEPT_EVENTS // 4 + 40, seed=1)
-    source = live(events)
-    assert len(source._buffer) == KEPT_EVENTS < len(events)
+@pytest.fixture
+def forgotten(monkeypatch: pytest.MonkeyPatch) -> list[Event]:
+    """A run of which memory keeps the second half."""
+    events = synthetic_run(80, seed=1)
+    monkeypatch.setattr("ui.run.source.KEPT_EVENTS", len(events) // 2)
+    return events
+
+
+def test_old_rounds_are_read_back_from_the_store_when_memory_has_let_them_go(
+    forgotten: list[Event],
+) -> None:
+    source = live(forgotten)
+    assert len(source._buffer) == len(forgotten) // 2
     player = player_of(source)
     player.select(2)
     detail = player.frame().detail
-    assert detail is not None and detail.round == 2 and detail.combined == events[10]
+    assert detail is not None and detail.round == 2 and detail.combined == forgotten[10]
     player.step(-1)
     player.seek(3)
-    assert player.frame().view.tokens == reduce_all(events[:13]).tokens
+    assert player.frame().view.tokens == reduce_all(forgotten[:13]).tokens
 
 
-def test_events_that_are_lost_do_not_break_the_page() -> None:
-    source = live(synthetic_run(KEPT_EVENTS // 4 + 40, seed=1))
+def test_events_that_are_lost_do_not_break_the_page(forgotten: list[Event]) -> None:
+    source = live(forgotten)
     source._store.recorded.clear()
     player = player_of(source)
     player.select(1)

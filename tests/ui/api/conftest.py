@@ -36,6 +36,26 @@ def elsewhere(_elsewhere: Site) -> Site:
     return _elsewhere
 
 
+@pytest.fixture(scope="session")
+def _locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with api_site(tmp_path_factory.mktemp("api"), host="0.0.0.0", login=True) as site:
+        yield site
+
+
+@pytest.fixture
+def locked(_locked: Site) -> Site:
+    """Reached from other machines with a login. With an empty log."""
+    _locked.clear()
+    return _locked
+
+
+@pytest.fixture
+def fresh_locked(tmp_path: Path) -> Iterator[Site]:
+    """Like `locked`, for a test that exchanges models."""
+    with api_site(tmp_path, host="0.0.0.0", login=True) as site:
+        yield site
+
+
 @pytest.fixture
 def fresh(tmp_path: Path) -> Iterator[Site]:
     """A server of its own on loopback, for a test that exchanges models."""

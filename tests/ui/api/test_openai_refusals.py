@@ -19,7 +19,7 @@ from core.errors import ConfigError
 from storage import RunQuery
 from tests.source import ROOT
 from tests.synthetic import synthetic_run
-from tests.ui.api.sites import LOGIN, Site, api_site, wait
+from tests.ui.api.sites import LOGIN, Site, wait
 from tests.ui.fakes import endless, script_of
 from ui.openai import fields, routes
 from ui.openai.answers import COMPLETION, Completion
@@ -245,12 +245,6 @@ def test_runs_are_in_the_log_and_no_other_visitor_sees_them(elsewhere: Site) -> 
 
 
 # -- access --
-
-
-@pytest.fixture(scope="module")
-def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with api_site(tmp_path_factory.mktemp("locked"), host="0.0.0.0", login=True) as site:
-        yield site
 
 
 @pytest.mark.parametrize("path", ["v1/completions", "v1/chat/completions", "v1/models", "metrics"])

@@ -4,11 +4,11 @@ import pytest
 from gradio_client.exceptions import AppError
 
 from tests.ui.api.sites import Site
-from tests.ui.fakes import recorded, request
+from tests.ui.fakes import endless, request
 
 
 def test_off_loopback_requests_are_counts(elsewhere: Site) -> None:
-    elsewhere.worker.set_script(recorded(400), speed=20.0)
+    elsewhere.worker.set_script(endless, speed=20.0)
     elsewhere.context.hub.start(request("the secret of another"), "other")
     (run,) = elsewhere("/requests")["runs"]
     assert run["run_id"] is None and run["own"] is False and run["max_tokens"] > 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
@@ -13,7 +12,7 @@ from core.errors import VocabMismatchError
 from storage import RunQuery, queries
 from storage.exports import EXPORTS
 from tests.synthetic import HOSTILE_TEXTS
-from tests.ui.api.sites import Site, api_site, wait
+from tests.ui.api.sites import Site, wait
 from tests.ui.fakes import script_of
 from tests.ui.model_hosts import OTHER, Loader, failing_loader, other_worker, wait_settled
 from ui.models_tab.offering import NOT_YOURS
@@ -88,17 +87,16 @@ def test_many_clients_at_once_hold_no_threads(api: Site) -> None:
     assert len({result["run_id"] for result in [job.result(timeout=30) for job in jobs]}) == 12
 
 
-def test_with_auth_runs_belong_to_the_user_who_logged_in(tmp_path: Path) -> None:
-    with api_site(tmp_path, host="0.0.0.0", login=True) as site:
-        with pytest.raises(HTTPError) as refused:
-            urlopen(f"{site.url}config", timeout=10)
-        assert refused.value.code == 401
-        refused.value.close()
-        for number in range(2):  # a new session, the same user
-            client = site.client(number)
-            client.predict(prompt="mine", api_name="/generate")
-        assert client.predict(api_name="/runs")["total"] == 2
-        assert {row.owner for row in site.store.runs(RunQuery()).rows} == {"user-eve"}
+def test_with_auth_runs_belong_to_the_user_who_logged_in(locked: Site) -> None:
+    with pytest.raises(HTTPError) as refused:
+        urlopen(f"{locked.url}config", timeout=10)
+    assert refused.value.code == 401
+    refused.value.close()
+    for number in range(2):  # a new session, the same user
+        client = locked.client(number)
+        client.predict(prompt="mine", api_name="/generate")
+    assert client.predict(api_name="/runs")["total"] == 2
+    assert {row.owner for row in locked.store.runs(RunQuery()).rows} == {"user-eve"}
 
 
 def test_load_models_exchanges_and_generate_goes_on_with_them(fresh: Site) -> None:
@@ -128,13 +126,12 @@ def test_a_refusal_comes_back_in_its_words_and_a_second_loading_is_refused(api: 
     assert model_host.version == version
 
 
-def test_elsewhere_models_are_loaded_with_a_login_only(elsewhere: Site, tmp_path: Path) -> None:
+def test_elsewhere_models_are_loaded_with_a_login_only(elsewhere: Site, fresh_locked: Site) -> None:
     with pytest.raises(AppError) as caught:
         elsewhere("/load_models", llm="other")
     assert NOT_YOURS in str(caught.value)
     groups = {offer["group"]: offer for offer in elsewhere("/models")["offers"]}
     assert groups["loaded"]["llm"] == "" and "cached" not in groups
     assert elsewhere.context.model_host.version == 0
-    with api_site(tmp_path, host="0.0.0.0", login=True) as site:
-        told = site("/load_models", llm="other", ssms=["small"])
-        assert [model["name"] for model in told["loaded"]] == ["other", "small"]
+    told = fresh_locked("/load_models", llm="other", ssms=["small"])
+    assert [model["name"] for model in told["loaded"]] == ["other", "small"]
