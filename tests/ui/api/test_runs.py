@@ -13,7 +13,7 @@ from storage import RunQuery, queries
 from storage.exports import EXPORTS
 from tests.synthetic import HOSTILE_TEXTS
 from tests.ui.api.sites import Site, wait
-from tests.ui.fakes import script_of
+from tests.ui.fakes import endless
 from tests.ui.model_hosts import OTHER, Loader, failing_loader, other_worker, wait_settled
 from ui.models_tab.offering import NOT_YOURS
 from ui.server.model_swap import ModelPair
@@ -74,7 +74,7 @@ def test_elsewhere_a_client_sees_changes_and_takes_away_only_its_own_runs(elsewh
 
 
 def test_a_client_that_cancels_stops_the_engine(api: Site) -> None:
-    api.worker.set_script(script_of(rounds=500), speed=1.0)
+    api.worker.set_script(endless, speed=5.0)
     job = api.submit("/generate", prompt="long")
     wait(lambda: api.worker.runs)
     job.cancel()
