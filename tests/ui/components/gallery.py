@@ -59,6 +59,7 @@ def scenes() -> dict[str, Callable[[], dict[str, Any]]]:
         "alone-yet": lambda: variants.alone(values_at(pipelined_run("across"), 4), ended=False),
         "others": lambda: variants.others(values_at(pipelined_run("across"), 4)),
         "paused": lambda: variants.paused(values_at(pipelined_run("ahead"), 4)),
+        "longer": lambda: variants.longer(values_at(pipelined_run("ahead"), 4)),
         "begun": lambda: values_at(run[:1]),
         "early": lambda: variants.early(values_at(pipelined_run("across"), 4)),
         "unlike": lambda: variants.unlike(values_at(pipelined_run("ahead"), 4)),

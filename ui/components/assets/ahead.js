@@ -201,8 +201,9 @@ function unpredicted({ policy, pipeline, predicts, predicting }) {
   return expected && !predicts ? `Only length=${predicting} predicts how long a round will take.` : "";
 }
 
-// What of a round's time neither the prediction nor the measured time is about: other requests' turns.
+// Why the measured time, which is predicted, is not the time from the first stage to the last (`all`).
 function leftOut(value, { ms: took, hid = 0, all = 0 }) {
+  if (all && noticed(took - all, all)) return ` From its first stage to its last: ${ms(all)}; measured are also the bookkeeping since the round before, and each of two stages at once.`;
   const parts = [];
   const between = all - took - hid;
   const pauses = guesses(value) ? "pauses between its stages, in which the SSMs may draft ahead" : "pauses between its stages";
