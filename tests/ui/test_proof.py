@@ -24,8 +24,8 @@ from tests.ui.test_live import ME
 from tests.ui.test_studies import ended, mine, study
 from ui.live.handlers import run_question
 from ui.run.baselines import baseline_of, speed_key
-from ui.run.checks import check_same_llm, race_plain
 from ui.run.explain import percent
+from ui.run.plain_run import check_same_llm, race_plain
 from ui.run.probabilities import probability_words, rounded_probability
 from ui.run.proof import compare, same_distribution, with_plain_decoding
 from ui.run.view import View, reduce_all
