@@ -22,7 +22,7 @@ from core.models.native.products import STRETCH
 from core.models.protocol import Feed, chain
 from core.trees.tree import ROOT
 from tests.core.models.test_lean import LEAN, said
-from tests.core.models.test_stack import alike, asked, committed
+from tests.core.models.test_stack import alike, committed, feeds_of
 from tests.fakes import VOCAB, info_of, tiny_module
 
 # More inputs of a product than one stretch has, and no whole number of stretches.
@@ -174,7 +174,7 @@ def test_those_that_lie_on_one_another_say_what_each_says_alone(family, dtype, c
     stack, apart = (alike(3, family, dtype, **changes) for _ in range(2))
     assert isinstance(stack._forward, CompiledForward)
     members, single = list(stack.members), list(apart.members)
-    for feeds, own in zip(asked(members), asked(single), strict=True):
+    for feeds, own in zip(feeds_of(members), feeds_of(single), strict=True):
         together = stack.forward(feeds)
         for member, mine, found in zip(single, own, together, strict=True):
             assert isinstance(member._forward, CompiledForward)
