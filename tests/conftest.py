@@ -85,7 +85,7 @@ def _no_drafter_is_lost(
 
 # -- garbage --
 
-# A worker holds millions of objects, and an exchange of models collects garbage on purpose: a
+# A worker holds millions of objects, and a swap of models collects garbage on purpose: a
 # second of CPU time each, if all of them are looked through. What outlives a file stays anyway.
 
 

@@ -44,14 +44,14 @@ def _same_threads() -> Iterator[None]:
 @pytest.fixture(scope="module", autouse=True)
 def _loaded_once() -> Iterator[None]:
     """The bundled models are loaded, and their passes timed, once for all tests of this file."""
-    kept: dict[tuple[Any, ...], Any] = {}
+    loaded_models: dict[tuple[Any, ...], Any] = {}
     load = loading.load_models
 
     def cached(llm: str, ssms: list[str], dtype: str, device: str, say: Any, *how: Any) -> Any:
         key = (llm, tuple(ssms), dtype, device, *how)
-        if key not in kept:
-            kept[key] = load(llm, ssms, dtype, device, say, *how)
-        return kept[key]
+        if key not in loaded_models:
+            loaded_models[key] = load(llm, ssms, dtype, device, say, *how)
+        return loaded_models[key]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loading, "load_models", cached)
@@ -82,21 +82,21 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_json_is_one_object_with_what_was_promised(capsys: pytest.CaptureFixture[str]) -> None:
-    made = result(capsys, *SHORT)
-    assert {"text", "token_ids", "prompt_token_ids", "summary", "config", "models"} <= made.keys()
-    assert len(made["token_ids"]) == 12
-    assert made["summary"]["num_new_tokens"] == 12
-    assert made["summary"]["finish_reason"] == "length"
-    assert made["summary"]["wall_ms"] > 0
-    assert [model["name"] for model in made["models"]][0] == "llm"
-    ssms = [model["name"] for model in made["models"][1:]]
-    assert made["config"]["speculation"]["drafters"] == [*ssms, "ngram"]
-    assert made["config"]["speculation"]["length"] == "goodput", "best is what a newcomer gets"
+    parsed = result(capsys, *SHORT)
+    assert {"text", "token_ids", "prompt_token_ids", "summary", "config", "models"} <= parsed.keys()
+    assert len(parsed["token_ids"]) == 12
+    assert parsed["summary"]["num_new_tokens"] == 12
+    assert parsed["summary"]["finish_reason"] == "length"
+    assert parsed["summary"]["wall_ms"] > 0
+    assert [model["name"] for model in parsed["models"]][0] == "llm"
+    ssms = [model["name"] for model in parsed["models"][1:]]
+    assert parsed["config"]["speculation"]["drafters"] == [*ssms, "ngram"]
+    assert parsed["config"]["speculation"]["length"] == "goodput", "best is what a newcomer gets"
 
 
 @pytest.mark.parametrize("prompt", [PROMPT, "def f(x):\n    return", "東京は", "🙂🙂"])
 def test_the_text_is_what_decode_adds(capsys: pytest.CaptureFixture[str], prompt: str) -> None:
-    made = result(
+    parsed = result(
         capsys, "--prompt", prompt, "--max-new-tokens", "20", "--temperature", "1.3", "--seed", "4"
     )
     tokenizer = loading.load_tokenizer(locate(str(bundled_llm())))
@@ -104,8 +104,8 @@ def test_the_text_is_what_decode_adds(capsys: pytest.CaptureFixture[str], prompt
     def decode(ids: list[int]) -> str:
         return tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
-    before = made["prompt_token_ids"]
-    assert decode(before) + made["text"] == decode(before + made["token_ids"])
+    before = parsed["prompt_token_ids"]
+    assert decode(before) + parsed["text"] == decode(before + parsed["token_ids"])
 
 
 def test_plain_output_is_the_text_and_a_summary_apart(capsys: pytest.CaptureFixture[str]) -> None:
@@ -131,19 +131,19 @@ def test_events_are_one_object_a_line_and_can_be_read_back(capsys: pytest.Captur
 
 @pytest.mark.parametrize("preset", ["autoregressive", "sequence", "specinfer-paper"])
 def test_every_preset_writes_the_same_text(capsys: pytest.CaptureFixture[str], preset: str) -> None:
-    made = result(capsys, *SHORT, "--preset", preset)
-    assert made["token_ids"] == result(capsys, *SHORT)["token_ids"]
-    assert (made["config"]["speculation"]["drafters"] == []) == (preset == "autoregressive")
+    parsed = result(capsys, *SHORT, "--preset", preset)
+    assert parsed["token_ids"] == result(capsys, *SHORT)["token_ids"]
+    assert (parsed["config"]["speculation"]["drafters"] == []) == (preset == "autoregressive")
 
 
 def test_fields_can_be_set(capsys: pytest.CaptureFixture[str]) -> None:
-    made = result(
+    parsed = result(
         capsys, *SHORT, "--temperature", "0.8", "--top-k", "20", "--top-p", "0.9", "--seed", "5",
         "--stop", "zzzz", "--ignore-eos", "--min-p", "0.05", "--repetition-penalty", "1.2",
             "--set", "expansion=2,1", "--set", "drafters=ngram",
         "--set", "speculation_length = 3", "--set", "max_tree_nodes=uncut",
     )  # fmt: skip
-    speculation, sampling = made["config"]["speculation"], made["config"]["sampling"]
+    speculation, sampling = parsed["config"]["speculation"], parsed["config"]["sampling"]
     assert speculation["expansion"] == [2, 1]
     assert (speculation["drafters"], speculation["speculation_length"]) == (["ngram"], 3)
     assert sampling == {
@@ -166,33 +166,33 @@ def test_prompts_come_from_files_and_standard_input(capsys, tmp_path, monkeypatc
 
 
 def test_a_model_without_ssms_decodes_plainly(capsys: pytest.CaptureFixture[str], alone: str):
-    made = result(capsys, "--prompt", "w1 w2", "--llm", alone, "--max-new-tokens", "5")
-    assert len(made["models"]) == 1
-    assert made["config"]["speculation"]["drafters"] == []
-    assert made["warnings"] == ["no drafters: this is plain decoding"]
+    parsed = result(capsys, "--prompt", "w1 w2", "--llm", alone, "--max-new-tokens", "5")
+    assert len(parsed["models"]) == 1
+    assert parsed["config"]["speculation"]["drafters"] == []
+    assert parsed["warnings"] == ["no drafters: this is plain decoding"]
 
 
 @pytest.mark.parametrize("preset", [name for name in PRESETS if name != "autoregressive"])
 def test_a_preset_without_ssms_drafts_from_texts(capsys, alone: str, preset: str) -> None:
-    made = result(capsys, "--prompt", "w1 w2 w1 w2", "--llm", alone, "--preset", preset,
+    parsed = result(capsys, "--prompt", "w1 w2 w1 w2", "--llm", alone, "--preset", preset,
                   "--max-new-tokens", "20")  # fmt: skip
-    assert set(made["config"]["speculation"]["drafters"]) <= {"suffix", "table"}
+    assert set(parsed["config"]["speculation"]["drafters"]) <= {"suffix", "table"}
     plain = result(capsys, "--prompt", "w1 w2 w1 w2", "--llm", alone, "--max-new-tokens", "20")
-    assert made["text"] == plain["text"]
+    assert parsed["text"] == plain["text"]
 
 
 def test_ngram_needs_no_ssm(capsys: pytest.CaptureFixture[str], alone: str) -> None:
     arguments = ["--prompt", "w1 w2 w1", "--llm", alone, "--max-new-tokens", "5"]
-    made = result(capsys, *arguments, "--preset", "specinfer", "--set", "drafters=ngram")
-    assert made["token_ids"] == result(capsys, *arguments)["token_ids"]
+    parsed = result(capsys, *arguments, "--preset", "specinfer", "--set", "drafters=ngram")
+    assert parsed["token_ids"] == result(capsys, *arguments)["token_ids"]
 
 
 def test_ssms_of_ones_own(capsys: pytest.CaptureFixture[str], alone: str) -> None:
-    made = result(
+    parsed = result(
         capsys, "--prompt", "w1 w2", "--llm", alone, "--ssm", alone, alone, "--max-new-tokens", "9"
     )
-    assert [model["name"] for model in made["models"]] == ["tiny", "tiny", "tiny-2"]
-    assert made["summary"]["num_accepted_tokens"] > 0
+    assert [model["name"] for model in parsed["models"]] == ["tiny", "tiny", "tiny-2"]
+    assert parsed["summary"]["num_accepted_tokens"] > 0
 
 
 X = ["--prompt", "x"]

@@ -102,14 +102,14 @@ def shown(
     monkeypatch: pytest.MonkeyPatch, engine: Engine, up: RoundBatch, live: list[ActiveRequest]
 ) -> Mapping[str, Shown]:
     """By kind: milliseconds and steps of what its switch observed."""
-    seen: dict[str, Shown] = {"across": [], "ahead": []}
-    for kind, one in seen.items():
+    shown_by_way: dict[str, Shown] = {"across": [], "ahead": []}
+    for kind, one in shown_by_way.items():
         switch = engine.costs.pipeline_switch(kind, ["same"])
         monkeypatch.setattr(
             switch, "observe", lambda ms, steps, one=one: one.append((ms, steps)), raising=True
         )
     observe_switch(up, pipeline_switch(live, engine.costs), BEGAN)
-    return seen
+    return shown_by_way
 
 
 def test_a_round_counts_by_request(monkeypatch, engine, live):
@@ -117,8 +117,8 @@ def test_a_round_counts_by_request(monkeypatch, engine, live):
     both = verified(0.04, 0.1)
     first = state_of(live[0], drafted(0.0, 0.03), both, depth=1)
     second = state_of(live[1], drafted(0.0, 0.04), both, depth=4)
-    seen = shown(monkeypatch, engine, RoundBatch((), (first, second)), live[:2])
-    assert seen == {"across": [pytest.approx((50.0, 2.5))], "ahead": []}
+    groups = shown(monkeypatch, engine, RoundBatch((), (first, second)), live[:2])
+    assert groups == {"across": [pytest.approx((50.0, 2.5))], "ahead": []}
 
 
 def test_what_an_earlier_round_did_is_not_counted_again(monkeypatch, engine, live):
@@ -126,15 +126,15 @@ def test_what_an_earlier_round_did_is_not_counted_again(monkeypatch, engine, liv
     lengthens the round by what it lasts longer than the pass."""
     up = state_of(live[0], drafted(-0.5, -0.4), verified(0.0, 0.1))
     meanwhile = state_of(live[1], drafted(0.01, 0.12), depth=6)
-    seen = shown(monkeypatch, engine, RoundBatch((up,), (), (meanwhile,)), live[:2])
-    assert seen["across"] == [pytest.approx((120.0, 2.0))]
+    groups = shown(monkeypatch, engine, RoundBatch((up,), (), (meanwhile,)), live[:2])
+    assert groups["across"] == [pytest.approx((120.0, 2.0))]
 
 
 def test_reading_a_prompt_is_no_round(monkeypatch, engine, live):
     prefill = Timed("same", "prefill", BEGAN, BEGAN + 3.0)
     one = state_of(live[0], prefill, verified(3.0, 3.1))
-    seen = shown(monkeypatch, engine, RoundBatch((), (one,)), live[:1])
-    assert seen == {"across": [], "ahead": [pytest.approx((100.0, 2.0))]}
+    groups = shown(monkeypatch, engine, RoundBatch((), (one,)), live[:1])
+    assert groups == {"across": [], "ahead": [pytest.approx((100.0, 2.0))]}
 
 
 def test_a_round_without_drafts_tells_nothing(monkeypatch, engine, live):
@@ -145,10 +145,10 @@ def test_a_round_without_drafts_tells_nothing(monkeypatch, engine, live):
 
 @pytest.mark.loses_drafters
 def test_a_round_that_lost_a_drafter_is_shown_to_the_switch_it_ran_under(monkeypatch, engine, live):
-    seen: list[Shown] = []
+    groups: list[Shown] = []
     auto = pipeline_switch(live[:1], engine.costs)
-    monkeypatch.setattr(auto.switch, "observe", lambda ms, steps: seen.append((ms, steps)))
+    monkeypatch.setattr(auto.switch, "observe", lambda ms, steps: groups.append((ms, steps)))
     one = state_of(live[0], verified(0.0, 0.1))
     live[0].drop_drafter(0, RuntimeError("once"))
     observe_switch(RoundBatch((), (one,)), auto, BEGAN)
-    assert seen == [pytest.approx((100.0, 2.0))]
+    assert groups == [pytest.approx((100.0, 2.0))]

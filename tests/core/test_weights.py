@@ -168,10 +168,10 @@ def test_what_is_told_late_counts_as_if_it_had_been_told_in_time(told: tuple[Tol
 
 def test_what_lies_far_back_is_not_corrected() -> None:
     long, less = [0.5] * (CORRECTED + 30), [0.1] * 30 + [0.5] * CORRECTED
-    told = ({"a": long, "b": long}, len(long) + 1)
-    assert after(told, ({"c": less}, len(long) + 1)) == pytest.approx(after(told))
-    seen = after(told, ({"c": [0.1] + less[-CORRECTED + 1 :]}, len(long) + 1))
-    assert seen["c"] / seen["a"] == pytest.approx(0.2 ** (0.95 ** (CORRECTED - 1)))
+    report = ({"a": long, "b": long}, len(long) + 1)
+    assert after(report, ({"c": less}, len(long) + 1)) == pytest.approx(after(report))
+    corrected = after(report, ({"c": [0.1] + less[-CORRECTED + 1 :]}, len(long) + 1))
+    assert corrected["c"] / corrected["a"] == pytest.approx(0.2 ** (0.95 ** (CORRECTED - 1)))
     # A gap of which nobody told is not walked through.
     weights, history = full(), LikelihoodHistory({"a": 3})
     weights.observe_likelihoods({"a": [0.5] * 2}, history)

@@ -38,8 +38,8 @@ def logged(study: Study) -> Study:
     return Study.from_plain(json.loads(json.dumps(study.to_plain())))
 
 
-def study_of(made: Grid, sampling: SamplingParams | None = None) -> Study:
-    configurations = (plain_configuration(), *made.configurations)
+def study_of(tuned: Grid, sampling: SamplingParams | None = None) -> Study:
+    configurations = (plain_configuration(), *tuned.configurations)
     return logged(grids.study_of(configurations, sampling=sampling or SamplingParams()))
 
 
@@ -91,12 +91,12 @@ def test_an_axis_of_plain_values_comes_as_a_list() -> None:
 
 @pytest.mark.parametrize("values", [[2.0, 2], [2, 2.0], [2.0, 2, 2.0]])
 def test_of_equal_values_the_one_that_can_run_is_kept(values: list[Any]) -> None:
-    made = grid(BASE, [axis_of("speculation_length", values)])
-    assert [one.name for one in made.configurations] == ["speculation_length=2"]
-    assert made.refused == ()
+    tuned = grid(BASE, [axis_of("speculation_length", values)])
+    assert [one.name for one in tuned.configurations] == ["speculation_length=2"]
+    assert tuned.refused == ()
     long = axis_of("speculation_length", [17.0, 17])
-    made = grid(BASE, [long, axis_of("max_speculation_length", [8, 20])])
-    assert made.points == ({"speculation_length": 17, "max_speculation_length": 20},)
+    tuned = grid(BASE, [long, axis_of("max_speculation_length", [8, 20])])
+    assert tuned.points == ({"speculation_length": 17, "max_speculation_length": 20},)
     assert axis_of("expansion", [[2.0, 1], [2, 1]]).values == ((2, 1),)
     assert axis_of("speculation_length", [True, 1]).values[0] is not True
     wrong = axis_of("speculation_length", [2.0, 4.0, 2.0])
@@ -105,37 +105,37 @@ def test_of_equal_values_the_one_that_can_run_is_kept(values: list[Any]) -> None
 
 def test_every_combination_is_a_configuration_the_last_axis_fastest() -> None:
     axes = [axis_from_text("speculation_length", "2,4"), axis_from_text("expansion", "1 | 2,1")]
-    made = grid(BASE, axes)
-    assert [one.name for one in made.configurations] == [
+    tuned = grid(BASE, axes)
+    assert [one.name for one in tuned.configurations] == [
         "speculation_length=2, expansion=1", "speculation_length=2, expansion=2,1",
         "speculation_length=4, expansion=1", "speculation_length=4, expansion=2,1",
     ]  # fmt: skip
-    assert made.points[3] == {"speculation_length": 4, "expansion": (2, 1)}
+    assert tuned.points[3] == {"speculation_length": 4, "expansion": (2, 1)}
     last = replace(BASE, speculation_length=4, expansion=(2, 1))
-    assert made.configurations[3].speculation == last
-    assert made.refused == ()
+    assert tuned.configurations[3].speculation == last
+    assert tuned.refused == ()
 
 
 def test_what_cannot_run_is_left_out_with_its_reason() -> None:
     axes = [axis_of("verify", list(VERIFIES)), axis_of("draft", ["topk", "sampled"])]
-    made = grid(BASE, axes, SamplingParams(temperature=1.0))
-    names = [one.name for one in made.refused]
-    assert made.refused[0].point == {"verify": "greedy", "draft": "topk"}
+    tuned = grid(BASE, axes, SamplingParams(temperature=1.0))
+    names = [one.name for one in tuned.refused]
+    assert tuned.refused[0].point == {"verify": "greedy", "draft": "topk"}
     assert "verify=mss, draft=topk" in names and "verify=mss, draft=sampled" not in names
-    reason = reasons(made)["verify=mss, draft=topk"]
+    reason = reasons(tuned)["verify=mss, draft=topk"]
     assert "the lossless choices are auto, match" in reason
-    assert len(made.configurations) + len(made.refused) == 10
+    assert len(tuned.configurations) + len(tuned.refused) == 10
     # The same grid at temperature 0 refuses others.
     cold = grid(BASE, axes)
     assert "verify=auto, draft=sampled" in reasons(cold)
 
 
 def test_a_number_out_of_range_and_a_drafter_that_is_not_loaded_are_refused() -> None:
-    made = grid(BASE, [axis_from_text("speculation_length", "4, 99")])
-    assert list(reasons(made)) == ["speculation_length=99"]
-    made = grid(BASE, [axis_from_text("drafters", "all | nobody | ngram")], None, ("a", "b"))
-    assert made.refused[0].name == "drafters=nobody"
-    assert "drafters of all, first, ngram, suffix, table, a, b" in made.refused[0].reason
+    tuned = grid(BASE, [axis_from_text("speculation_length", "4, 99")])
+    assert list(reasons(tuned)) == ["speculation_length=99"]
+    tuned = grid(BASE, [axis_from_text("drafters", "all | nobody | ngram")], None, ("a", "b"))
+    assert tuned.refused[0].name == "drafters=nobody"
+    assert "drafters of all, first, ngram, suffix, table, a, b" in tuned.refused[0].reason
     with pytest.raises(ConfigError, match="no point of the grid can run; the first: drafters"):
         grid(BASE, [axis_from_text("drafters", "nobody")], None, ("a",))
 
@@ -156,13 +156,13 @@ def test_the_grid_of_a_study_comes_back_with_what_was_refused() -> None:
         axis_of("verify", ["match", "greedy", "mss"]),
         axis_from_text("drafters", "all | ngram"),
     ]
-    made = grid(BASE, axes)
-    back = grid_of(study_of(made))
+    tuned = grid(BASE, axes)
+    back = grid_of(study_of(tuned))
     numbers, names, drafters = back.axes
     assert numbers == Axis("speculation_length", (2, 8)), "numbers in their order"
     assert names.values == ("match", "greedy"), "a value with no point at all has no place"
     assert drafters.values == (("all",), ("ngram",))
-    assert {one.name for one in back.configurations} == {one.name for one in made.configurations}
+    assert {one.name for one in back.configurations} == {one.name for one in tuned.configurations}
     for one, point in zip(back.configurations, back.points, strict=True):
         assert {name: getattr(one.speculation, name) for name in point} == point
 
@@ -170,15 +170,15 @@ def test_the_grid_of_a_study_comes_back_with_what_was_refused() -> None:
 def test_a_point_that_was_left_out_is_told() -> None:
     verify, draft = axis_of("verify", ["match", "mss"]), axis_of("draft", ["coupled", "sampled"])
     warm = SamplingParams(temperature=1.0)
-    made = grid(BASE, [draft, verify], warm)
-    back = grid_of(study_of(made, warm))
-    assert reasons(back) == reasons(made) != {}
+    tuned = grid(BASE, [draft, verify], warm)
+    back = grid_of(study_of(tuned, warm))
+    assert reasons(back) == reasons(tuned) != {}
     sampled_match = "draft=sampled, verify=match"
-    assert made.configurations[1].name == sampled_match
-    kept = [0, 2]
-    fewer = replace(made, configurations=tuple(made.configurations[i] for i in kept))
-    told = reasons(grid_of(study_of(fewer, warm)))
-    assert "left out when the study began" in told[sampled_match]
+    assert tuned.configurations[1].name == sampled_match
+    indices = [0, 2]
+    fewer = replace(tuned, configurations=tuple(tuned.configurations[i] for i in indices))
+    found_reasons = reasons(grid_of(study_of(fewer, warm)))
+    assert "left out when the study began" in found_reasons[sampled_match]
 
 
 def test_a_value_that_no_point_can_have_keeps_its_place_and_reason() -> None:
@@ -188,16 +188,16 @@ def test_a_value_that_no_point_can_have_keeps_its_place_and_reason() -> None:
         axis_from_text("drafters", "all | nobody"),
         axis_from_text("weight_bounds", "0.1,10 | 0.5,2"),
     ]
-    made = grid(BASE, axes, drafters=loaded)
-    kept = tuple((axis.field, axis.values) for axis in made.axes)
+    tuned = grid(BASE, axes, drafters=loaded)
+    axes_given = tuple((axis.field, axis.values) for axis in tuned.axes)
     models = ("llm (float32, cpu)", "a (float32, cpu)", "b (float32, cpu)")
-    study = logged(replace(study_of(made), axes=kept, models=models))
-    assert study.axes == kept
+    study = logged(replace(study_of(tuned), axes=axes_given, models=models))
+    assert study.axes == axes_given
     back = grid_of(study)
     assert back.axes[0].values == (4, 99) and back.axes[1].values == (("all",), ("nobody",))
     assert back.axes[2].values == ((0.1, 10), (0.5, 2))
-    assert reasons(back) == reasons(made) and len(back.refused) == 6
-    assert [one.name for one in back.configurations] == [one.name for one in made.configurations]
+    assert reasons(back) == reasons(tuned) and len(back.refused) == 6
+    assert [one.name for one in back.configurations] == [one.name for one in tuned.configurations]
     assert (
         "drafters of all, first, ngram, suffix, table, a, b"
         in reasons(back)["speculation_length=4, drafters=nobody, weight_bounds=0.1,10"]
@@ -205,8 +205,8 @@ def test_a_value_that_no_point_can_have_keeps_its_place_and_reason() -> None:
 
 
 def test_a_study_of_no_grid_says_so() -> None:
-    made = grid(BASE, [axis_from_text("speculation_length", "2,4")])
-    study = study_of(made)
+    tuned = grid(BASE, [axis_from_text("speculation_length", "2,4")])
+    study = study_of(tuned)
     renamed = replace(study.configurations[1], name="best of all")
     for others in ((), (renamed,)):
         other = replace(study, configurations=(study.configurations[0], *others))
@@ -216,18 +216,18 @@ def test_a_study_of_no_grid_says_so() -> None:
 
 @given(st.lists(st.floats(0.001, 9.9), min_size=1, max_size=8, unique=True))
 def test_values_that_differ_have_names_that_differ(values: list[float]) -> None:
-    made = grid(BASE, [axis_of("eta", values)])
-    assert len({one.name for one in made.configurations}) == len(values)
-    assert [point["eta"] for point in grid_of(study_of(made)).points] == sorted(values)
+    tuned = grid(BASE, [axis_of("eta", values)])
+    assert len({one.name for one in tuned.configurations}) == len(values)
+    assert [point["eta"] for point in grid_of(study_of(tuned)).points] == sorted(values)
 
 
 def test_each_temperature_runs_at_it_and_has_its_own_plain_decoding() -> None:
     axes = [axis_from_text("speculation_length", "2, 4"), axis_from_text("temperature", "0, 0.8")]
-    made = grid(BASE, axes)
+    tuned = grid(BASE, axes)
     study = logged(
-        grids.study_of((*baselines(axes), *made.configurations), sampling=SamplingParams())
+        grids.study_of((*baselines(axes), *tuned.configurations), sampling=SamplingParams())
     )
-    assert len(made.configurations) == 4 and grid_of(study).points == made.points
+    assert len(tuned.configurations) == 4 and grid_of(study).points == tuned.points
     for one in study.configurations:
         cell = Cell(one.name, study.prompts[0].id, 0)
         base = Cell(study.base_of(one.name), *(cell.item, cell.repeat))
@@ -242,5 +242,5 @@ def test_each_temperature_runs_at_it_and_has_its_own_plain_decoding() -> None:
 def test_every_field_that_is_tuned_survives_the_way_back() -> None:
     for field in FIELDS:
         value = 0.8 if field == TEMPERATURE else BASE.to_plain()[field]
-        made = grid(BASE, [axis_of(field, [value])])
-        assert [axis.field for axis in grid_of(study_of(made)).axes] == [field]
+        tuned = grid(BASE, [axis_of(field, [value])])
+        assert [axis.field for axis in grid_of(study_of(tuned)).axes] == [field]

@@ -12,7 +12,7 @@ from lab.order import Cell, blocks, plan
 CELLS = plan(["A", "B"], blocks(["x", "y"], 2))
 
 
-class Kept:
+class StoredCells:
     """In memory."""
 
     def __init__(self, *cells: Cell) -> None:
@@ -26,31 +26,31 @@ class Kept:
 
 
 def test_contestants_take_turns_and_repeats_come_last() -> None:
-    told = [f"{c.contestant}{c.item}{c.repeat}" for c in CELLS]
-    assert told == ["Ax0", "Bx0", "Ay0", "By0", "Ax1", "Bx1", "Ay1", "By1"]
+    names = [f"{c.contestant}{c.item}{c.repeat}" for c in CELLS]
+    assert names == ["Ax0", "Bx0", "Ay0", "By0", "Ax1", "Bx1", "Ay1", "By1"]
 
 
 def test_every_cell_is_measured_once_in_order() -> None:
-    kept = Kept()
-    events = list(conduct(CELLS, kept, CELLS.index))
+    stored = StoredCells()
+    events = list(conduct(CELLS, stored, CELLS.index))
     assert events[0] == StudyBegun(0, 8) and events[-1] == StudyEnded(True, "", 8, 8)
     measured = [e for e in events if isinstance(e, CellMeasured)]
     assert [e.cell for e in measured] == CELLS and [e.result for e in measured] == list(range(8))
     assert [e.done for e in measured] == list(range(1, 9))
-    assert kept.results == {cell: i for i, cell in enumerate(CELLS)}
+    assert stored.results == {cell: i for i, cell in enumerate(CELLS)}
 
 
 def test_what_is_kept_is_not_measured_again() -> None:
-    kept = Kept(CELLS[0], CELLS[3])
+    stored = StoredCells(CELLS[0], CELLS[3])
     met: list[Cell] = []
-    events = list(conduct(CELLS, kept, lambda cell: met.append(cell) or 0))
+    events = list(conduct(CELLS, stored, lambda cell: met.append(cell) or 0))
     assert events[0] == StudyBegun(2, 8)
     assert met == [cell for cell in CELLS if cell not in (CELLS[0], CELLS[3])]
 
 
 def test_a_cell_is_measured_when_it_is_asked_for() -> None:
     met: list[Cell] = []
-    steps = conduct(CELLS, Kept(), lambda cell: met.append(cell) or 0)
+    steps = conduct(CELLS, StoredCells(), lambda cell: met.append(cell) or 0)
     next(steps), next(steps)
     assert met == []
     next(steps)
@@ -68,19 +68,19 @@ def test_an_interrupted_cell_comes_again_at_once() -> None:
             raise CellInterruptedError("a visitor's run began beside it")
         return 0
 
-    kept = Kept()
-    events = list(conduct(CELLS[:2], kept, measure))
+    stored = StoredCells()
+    events = list(conduct(CELLS[:2], stored, measure))
     assert tries == [CELLS[0], CELLS[1], CELLS[1]]
     (lost,) = [e for e in events if isinstance(e, CellLost)]
     assert lost.reason == "a visitor's run began beside it"
-    assert len(kept.results) == 2
+    assert len(stored.results) == 2
 
 
 def test_a_neighbour_that_never_ends_ends_the_study() -> None:
     def never(cell: Cell) -> int:
         raise CellInterruptedError("again")
 
-    events = list(conduct(CELLS, Kept(), never))
+    events = list(conduct(CELLS, StoredCells(), never))
     end = events[-1]
     assert isinstance(end, StudyEnded) and not end.complete
     assert f"interrupted {MAX_ATTEMPTS} times" in end.reason
@@ -89,14 +89,14 @@ def test_a_neighbour_that_never_ends_ends_the_study() -> None:
 
 def test_it_stops_before_the_next_cell() -> None:
     answers = iter([True, True, False])
-    kept = Kept()
-    events = list(conduct(CELLS, kept, lambda cell: 0, lambda: next(answers)))
+    stored = StoredCells()
+    events = list(conduct(CELLS, stored, lambda cell: 0, lambda: next(answers)))
     assert events[-1] == StudyEnded(False, "stopped", 2, 8)
-    assert list(kept.results) == CELLS[:2]
+    assert list(stored.results) == CELLS[:2]
 
 
 def test_another_error_is_the_callers_and_loses_nothing() -> None:
-    kept = Kept()
+    stored = StoredCells()
 
     def measure(cell: Cell) -> int:
         if cell == CELLS[2]:
@@ -104,5 +104,5 @@ def test_another_error_is_the_callers_and_loses_nothing() -> None:
         return 0
 
     with pytest.raises(RuntimeError, match="gone"):
-        list(conduct(CELLS, kept, measure))
-    assert list(kept.results) == CELLS[:2]
+        list(conduct(CELLS, stored, measure))
+    assert list(stored.results) == CELLS[:2]

@@ -26,9 +26,9 @@ MODELS = tuple(f"{info.name} (float32, cpu)" for info in INFOS)
 
 def study(**changes: object) -> Study:
     tree = Configuration("specinfer", SpeculationConfig.preset("specinfer"))
-    made = study_of((plain_configuration(), tree), kind="compare", models=MODELS, repeats=2)
+    built_study = study_of((plain_configuration(), tree), kind="compare", models=MODELS, repeats=2)
     prompts = (StudyPrompt("1", "Once"), StudyPrompt("2", "Twice", "stories"))
-    return replace(made, **{"study_id": "s1", "prompts": prompts, **changes})  # type: ignore[arg-type]
+    return replace(built_study, **{"study_id": "s1", "prompts": prompts, **changes})  # type: ignore[arg-type]
 
 
 class Lab:
@@ -53,9 +53,9 @@ class Lab:
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Iterator[Lab]:
-    made = Lab(tmp_path / "log.db")
-    yield made
-    made.close()
+    opened = Lab(tmp_path / "log.db")
+    yield opened
+    opened.close()
 
 
 def until(lab: Lab, done: int) -> None:
@@ -102,8 +102,8 @@ def test_a_stopped_study_goes_on_where_it_was(tmp_path: Path) -> None:
     until(lab, 3)
     lab.conductor.stop()
     assert lab.conductor.wait(20)
-    kept = lab.results()
-    assert lab.conductor.progress().state == "stopped" and 3 <= len(kept) < 8
+    results = lab.results()
+    assert lab.conductor.progress().state == "stopped" and 3 <= len(results) < 8
     lab.close()
 
     again = Lab(tmp_path / "log.db")  # as after a restart
@@ -112,7 +112,7 @@ def test_a_stopped_study_goes_on_where_it_was(tmp_path: Path) -> None:
     again.conductor.resume(Study.from_plain(plain))
     again.conductor.wait(20)
     after = again.results()
-    assert len(after) == 8 and {cell: after[cell] for cell in kept} == kept
+    assert len(after) == 8 and {cell: after[cell] for cell in results} == results
     again.close()
 
 
@@ -125,12 +125,12 @@ def test_what_goes_on_tells_at_once_how_much_is_kept(tmp_path: Path) -> None:
     assert not lab.conductor.progress().warming
     lab.conductor.stop()
     assert lab.conductor.wait(20)
-    kept = len(lab.results())
+    num_results = len(lab.results())
     lab.worker.set_script(endless, speed=5.0)
     visit = lab.hub.start(Request("A visitor's, which goes first"), "visitor")
     lab.conductor.resume(study())
     now = lab.conductor.progress()
-    assert (now.done, now.total, now.warming) == (kept, 8, True)
+    assert (now.done, now.total, now.warming) == (num_results, 8, True)
     visit.cancel()
     lab.conductor.stop()
     assert lab.conductor.wait(20) and not lab.conductor.progress().warming
@@ -144,19 +144,19 @@ def test_a_visitors_run_goes_first(tmp_path: Path) -> None:
     while lab.runs.busy() == 0:
         lab.conductor.wait(0.002)
     visit = lab.hub.start(Request("A visitor's"), "visitor")
-    seen = set()
+    orders = set()
     while not visit.done:
-        seen.add(lab.conductor.progress().state)
+        orders.add(lab.conductor.progress().state)
         visit.wait_done(0.005)
-    assert "waiting" in seen
+    assert "waiting" in orders
     assert lab.conductor.wait(60)
     end = lab.conductor.progress()
     assert end.state == "completed" and end.done == 4 and end.lost >= 1
     # The broken-off run is no cell's and is gone; the visitor's own came to its end.
-    kept = {result.run_id for result in lab.results().values()}
+    run_ids = {result.run_id for result in lab.results().values()}
     rows = {row.run_id: row.status for row in lab.store.runs(RunQuery()).rows}
-    assert set(rows) == {*kept, visit.run_id}
-    assert all(rows[run_id] == "completed" for run_id in kept)
+    assert set(rows) == {*run_ids, visit.run_id}
+    assert all(rows[run_id] == "completed" for run_id in run_ids)
     assert rows[visit.run_id] == "completed"
     lab.close()
 

@@ -158,10 +158,10 @@ def over_ranks() -> tuple[Event, ...]:
 def scheduled() -> tuple[Event, ...]:
     """One of two requests that share a node budget."""
     engine = bundled_engine()
-    asked = [Request(p, SamplingParams(24), SpeculationConfig(**NODES)) for p in prompts(2)]
+    requests = [Request(p, SamplingParams(24), SpeculationConfig(**NODES)) for p in prompts(2)]
     before, engine.schedule = engine.schedule, "shared"
     try:
-        events = list(engine.generate_many(asked))
+        events = list(engine.generate_many(requests))
     finally:
         engine.schedule = before
     return tuple(event for event in events if event.run_id == events[0].run_id)
@@ -327,10 +327,10 @@ def test_control_every_part_of_what_came_of_a_draft_made_ahead_is_noticed(part: 
     with closing(sqlite3.connect(tmp_path / "runs.db")) as connection, connection:
         query = "SELECT rowid, ahead_json FROM rounds WHERE ahead_json != '[]' LIMIT 1"
         row, text = connection.execute(query).fetchone()
-        told = json.loads(text)
-        old = told[0][place]
-        told[0][place] = not old if part == "hit" else changed(old, part)
+        plain = json.loads(text)
+        old = plain[0][place]
+        plain[0][place] = not old if part == "hit" else changed(old, part)
         connection.execute(
-            "UPDATE rounds SET ahead_json = ? WHERE rowid = ?", [json.dumps(told), row]
+            "UPDATE rounds SET ahead_json = ? WHERE rowid = ?", [json.dumps(plain), row]
         )
     assert not reads_back(tmp_path / "runs.db", events)

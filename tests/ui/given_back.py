@@ -1,4 +1,4 @@
-"""`python -m tests.ui.given_back FOLDER`: what is left of models that were exchanged, as JSON.
+"""`python -m tests.ui.given_back FOLDER`: what is left of models that were swapped out, as JSON.
 
 `less`: bytes that this process held less once they had gone; `size`: of their weights; `left`: what
 of them is still there; `events`: how many of a run of theirs, which is still looked at. In a
@@ -39,10 +39,10 @@ def resident() -> int:
     return int(re.search(r"RssAnon:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024
 
 
-def exchange_models(model_host: ModelHost, pair: ModelPair) -> None:
+def swap_models(model_host: ModelHost, pair: ModelPair) -> None:
     model_host.begin(pair)
     wait_settled(model_host)
-    assert model_host.exchange.state == "done", model_host.exchange.reason
+    assert model_host.swap.state == "done", model_host.swap.reason
 
 
 def main(folder: Path) -> None:
@@ -58,10 +58,10 @@ def main(folder: Path) -> None:
     del module
     gc.collect()
     # bfloat16 of what is stored as float32: its weights are no file that is only mapped.
-    exchange_models(model_host, ModelPair(str(folder / "large"), (), "bfloat16", "cpu"))
+    swap_models(model_host, ModelPair(str(folder / "large"), (), "bfloat16", "cpu"))
     source, went = ran(model_host, "autoregressive"), weak_refs(model_host)
     before = resident()
-    exchange_models(model_host, ModelPair(small, (small,)))
+    swap_models(model_host, ModelPair(small, (small,)))
     less = before - resident()
     left = [name for name, one in went.items() if one() is not None]
     events = len(source.events(0, source.count))

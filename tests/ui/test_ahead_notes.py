@@ -40,12 +40,12 @@ def with_rounds(
 def test_sums_of_drafting_ahead_are_those_of_the_events(pipeline: str) -> None:
     events = pipelined(pipeline)
     value = pictures_at(events, 3)["timeline"]
-    told = {e.round: e.ahead for e in rounds_of(events) if e.ahead}
-    assert value["hits"].keys() == {str(number) for number in told}
-    every = tuple(entry for entries in told.values() for entry in entries)
+    by_round = {e.round: e.ahead for e in rounds_of(events) if e.ahead}
+    assert value["hits"].keys() == {str(number) for number in by_round}
+    every = tuple(entry for entries in by_round.values() for entry in entries)
     for sums, entries in (
         (value["ahead"], every),
-        *((value["hits"][str(number)], entries) for number, entries in told.items()),
+        *((value["hits"][str(number)], entries) for number, entries in by_round.items()),
     ):
         assert sums["hits"] == sum(e.hit for e in entries)
         assert sums["misses"] == sum(not e.hit for e in entries)
@@ -63,9 +63,9 @@ def test_a_draft_that_no_pass_hid_is_not_counted_as_run_beside_one() -> None:
 
     events = with_rounds(pipelined("across"), change)
     sums = pictures_at(events, 3)["timeline"]["ahead"]
-    told = [one for event in rounds_of(events) for one in event.ahead]
-    assert sums["beside"] == sum(one.saved_ms > 0.004 for one in told)
-    assert 0 < sums["beside"] < sums["hits"] == len(told)
+    entries = [one for event in rounds_of(events) for one in event.ahead]
+    assert sums["beside"] == sum(one.saved_ms > 0.004 for one in entries)
+    assert 0 < sums["beside"] < sums["hits"] == len(entries)
 
 
 def test_a_round_says_why_a_guess_missed() -> None:
@@ -105,7 +105,7 @@ def test_drafting_ahead_is_a_hit_or_a_miss_as_the_next_round_tells() -> None:
     for pipeline in ("ahead", "auto"):
         events = pipelined(pipeline)
         bars = pictures_at(events, 3)["timeline"]["bars"]
-        asked = {
+        settings = {
             (e.round, a.drafter): a.hit
             for e in rounds_of(events)
             for a in e.ahead
@@ -114,7 +114,7 @@ def test_drafting_ahead_is_a_hit_or_a_miss_as_the_next_round_tells() -> None:
         for event in rounds_of(events):
             for k, span in enumerate(event.spans):
                 fate = bars[str(event.round)][str(k)]["a"]
-                hit = asked.get((event.round + 1, span.lane))
+                hit = settings.get((event.round + 1, span.lane))
                 wanted = "open" if hit is None else "hit" if hit else "miss"
                 assert fate == (wanted if span.name == "ahead" else "")
                 seen_fates.add(fate)
@@ -146,9 +146,9 @@ def test_notes_are_told_with_their_round_as_far_as_one_has_come() -> None:
 def test_many_notes_do_not_flood_the_notice() -> None:
     events = with_rounds(synthetic_run(9), lambda e: {"notes": (f"note {e.round}",)})
     frame = Frame(view=reduce_all(events), known=len(events), run_id="x", at_end=True)
-    told = [line.text for line in run_lines(frame) if "note" in line.text]
+    notes = [line.text for line in run_lines(frame) if "note" in line.text]
     rounds = ["Round 7: note 6.", "Round 8: note 7.", "Round 9: note 8."]
-    assert told == ["6 earlier notes not shown here.", *rounds]
+    assert notes == ["6 earlier notes not shown here.", *rounds]
 
 
 def test_what_auto_found_is_told_in_order_and_as_what_the_run_goes_on_with() -> None:
@@ -163,8 +163,8 @@ def test_what_auto_found_is_told_in_order_and_as_what_the_run_goes_on_with() -> 
     assert {line.kind for line in lines} == {"info"}, "nothing went wrong"
     marked = picture_values(frame)["strip"]["notes"].keys()
     assert not marked & {"3", "7"}, "and neither round carries a mark"
-    told, words = [line.text for line in lines], "a trial of drafting ahead ends"
-    assert told == [
+    texts, words = [line.text for line in lines], "a trial of drafting ahead ends"
+    assert texts == [
         f"Round 4: {words}: 21.6 ms a round with it, 10.6 without; the run goes on without it.",
         f"Round 8: {words}: 7.0 ms a round with it, 10.2 without; the run goes on with it.",
     ]
@@ -176,10 +176,10 @@ def test_what_auto_found_is_told_in_order_and_as_what_the_run_goes_on_with() -> 
 
 def guessed(events: list[Event], until: int) -> dict[str, int]:
     """Rounds for which guesses were made, and the drafts used of them."""
-    told = [event.ahead for event in rounds_of(events) if event.round <= until]
-    made = [[entry for entry in entries if not entry.is_certain] for entries in told]
-    used = sum(entry.hit for entries in made for entry in entries)
-    return {"asked": sum(bool(entries) for entries in made), "used": used}
+    by_event = [event.ahead for event in rounds_of(events) if event.round <= until]
+    uncertain = [[entry for entry in entries if not entry.is_certain] for entries in by_event]
+    used = sum(entry.hit for entries in uncertain for entry in entries)
+    return {"asked": sum(bool(entries) for entries in uncertain), "used": used}
 
 
 @pytest.mark.parametrize("combine", COMBINES)
@@ -199,13 +199,15 @@ def test_the_measured_time_is_the_one_that_length_rules_learn_from(pipeline: str
     rounds, hidden = pictures_at(events, 3)["timeline"]["rounds"], 0.0
     for event in rounds_of(events):
         own = [s for s in event.spans if s.name not in ("prefill", "ahead")]
-        told = rounds[str(event.round)]
+        round_value = rounds[str(event.round)]
         certain = sum(a.saved_ms for a in event.ahead if a.is_certain)
-        assert told["hid"] == pytest.approx(certain, abs=1e-3)
-        assert told["ms"] == pytest.approx(sum(s.ms for s in own) + 1.5 - told["hid"], abs=2e-3)
+        assert round_value["hid"] == pytest.approx(certain, abs=1e-3)
+        assert round_value["ms"] == pytest.approx(
+            sum(s.ms for s in own) + 1.5 - round_value["hid"], abs=2e-3
+        )
         ends = min(s.start_ms for s in own), max(s.end_ms for s in own)
-        assert told["all"] == pytest.approx(ends[1] - ends[0], abs=1e-3)
-        hidden += told["hid"]
+        assert round_value["all"] == pytest.approx(ends[1] - ends[0], abs=1e-3)
+        hidden += round_value["hid"]
     assert (hidden > 0) == (pipeline == "across")
 
 

@@ -122,11 +122,11 @@ def test_the_choice_is_the_owners(store: RunStore) -> None:
     assert (choice.value, choice.interactive, value["note"]) == ("each", False, NOT_YOURS)
 
 
-def test_the_schedule_stays_when_models_are_exchanged(context: Any) -> None:
+def test_the_schedule_stays_when_models_are_swapped(context: Any) -> None:
     host = ModelHost(context.hub.worker, Loader(lambda: other_worker("small")))
     host.schedule = "shared"
     host.begin(OTHER)
-    while host.exchange.loading:
-        host.wait(host.exchange, 1.0)
+    while host.swap.loading:
+        host.wait(host.swap, 1.0)
     assert host.names()[0] == "other" and host.schedule == host.worker.engine.schedule == "shared"
     host.close()

@@ -1,4 +1,4 @@
-"""The Models tab in a real Chromium, before real models: exchanged, refused, followed."""
+"""The Models tab in a real Chromium, before real models: swapped, refused, followed."""
 
 from __future__ import annotations
 
@@ -55,16 +55,16 @@ def bundled(site: Served) -> Served:
     """With all bundled models loaded."""
     model_host = site[1].model_host
     if model_host.names() != ("llm", *SSMS):
-        exchanged(site[1], ModelPair())
+        swap_models(site[1], ModelPair())
     assert len(model_host.names()) == 1 + len(SSMS)
     return site
 
 
-def exchanged(context: Context, pair: ModelPair) -> None:
+def swap_models(context: Context, pair: ModelPair) -> None:
     """Other models, loaded without this page's doing."""
     context.model_host.begin(pair)
-    while context.model_host.exchange.loading:
-        context.model_host.wait(context.model_host.exchange, 1.0)
+    while context.model_host.swap.loading:
+        context.model_host.wait(context.model_host.swap, 1.0)
 
 
 def models(page: Any) -> Any:
@@ -143,7 +143,7 @@ def test_other_models_take_over_and_every_page_follows(
     becomes(page, LEGEND, True, "ssm-stories")
     assert model_host.names() == ("llm", "ssm-stories") and model_host.runs_on_old_models() == 0
 
-    exchanged(context, ModelPair("bundled", ("ssm-code",)))
+    swap_models(context, ModelPair("bundled", ("ssm-code",)))
     later = wait_ready(browser_page(url))
     becomes(later, CHIPS, ["llm", "ssm-code"])
     offers(later, "ssm-code")

@@ -28,7 +28,7 @@ from tests.ui.sites import (
     wait_notice,
     wait_ready,
 )
-from tests.ui.test_law6_report import kept, run_of
+from tests.ui.test_law6_report import run_of, stored_run
 from ui.report import report_html
 from ui.run.values import PICTURES as EVERY_PICTURE
 
@@ -112,7 +112,7 @@ def test_the_report_is_the_board_of_the_page(
     figures = set()
     for name in ("specinfer-0.8", "votes", "hostile-failed"):
         events = run_of(name)
-        run_id = kept(context.store, events)
+        run_id = stored_run(context.store, events)
         if board is None:
             board = browser_page(url, forgiven=LEAVING)
         else:  # a page that has shown no other run: nothing of one is left where it is hidden

@@ -40,8 +40,8 @@ def values(own: Any = None, live: dict[str, Any] | None = None, **changes: Any) 
     usual |= {"temperature": 0.0, "top_k": 0.0, "top_p": 1.0, "min_p": 0.0}
     usual |= {"repetition_penalty": 1.0, "seed": 1000.0}
     fields = form_values(**{"drafters": [*DRAFTERS], **(live or {})})[1 + len(SAMPLING_NAMES) :]
-    prompt, chosen, *others = {**usual, **changes}.values()
-    return [prompt, list(chosen), *others, own, *fields]
+    prompt, contestants, *others = {**usual, **changes}.values()
+    return [prompt, list(contestants), *others, own, *fields]
 
 
 def measured(context: Context, script: Any = None, **asked: Any) -> OpenedStudy:
@@ -69,9 +69,11 @@ def pictures(context: Context, opened: OpenedStudy) -> dict[str, Any]:
 
 
 def test_the_form_is_a_study_with_plain_decoding_first(context: Context) -> None:
-    kept = own_preset(form_values())
-    chosen = ("specinfer", LIVE, "mine")
-    study = study_of(context, values({"mine": kept}, {"expansion": "2,2"}, chosen=chosen))
+    own_settings = own_preset(form_values())
+    contestants = ("specinfer", LIVE, "mine")
+    study = study_of(
+        context, values({"mine": own_settings}, {"expansion": "2,2"}, chosen=contestants)
+    )
     names = [one.name for one in study.configurations]
     assert names == ["plain decoding", "specinfer", LIVE, "mine"]
     assert study.configurations[2].speculation.expansion == (2, 2)
@@ -109,8 +111,8 @@ def test_the_choices_are_what_drafts_and_opening_the_tab_undoes_no_tick(context:
 
 def test_a_configuration_goes_into_live_with_its_seed(context: Context) -> None:
     opened, mine = measured(context), Studies(context, None, "me")
-    asked = request_of(mine, opened.row.study_id, "specinfer")
-    assert asked.prompt == "Once" and asked.sampling.seed == 1000
+    own_request = request_of(mine, opened.row.study_id, "specinfer")
+    assert own_request.prompt == "Once" and own_request.sampling.seed == 1000
     with pytest.raises(ConfigError, match="configuration is 'other': one of plain decoding"):
         request_of(mine, opened.row.study_id, "other")
 
@@ -247,12 +249,12 @@ def test_partial_results_are_shown_and_what_auto_came_to(context: Context) -> No
     assert rows["0"]["tokens_per_second"] > 0 and rows["1"]["tokens_per_second"] is None
     assert rows["1"]["same_text"] == "unknown" and shown["compared"]["words"]
     assert comparison_values(opened.study, {}, context.store.events)["texts"]["texts"] == {}
-    told = "max_tree_nodes=auto came to 8 nodes, the same in every run of this study."
-    assert told not in pictures(context, opened)["compared"]["words"]
+    sentence = "max_tree_nodes=auto came to 8 nodes, the same in every run of this study."
+    assert sentence not in pictures(context, opened)["compared"]["words"]
     known = {cell: replace(one, auto_nodes=8) for cell, one in opened.results.items()}
     opened = opened._replace(results=known)
-    assert pictures(context, opened)["compared"]["words"].endswith(told)
-    assert study_updates(context, opened)[0]["words"].endswith(told)
+    assert pictures(context, opened)["compared"]["words"].endswith(sentence)
+    assert study_updates(context, opened)[0]["words"].endswith(sentence)
     # Of a rule that finds its own length auto is another number: its trees may be larger.
     cells = list(known)
     other = {replace(cell, contestant="minions"): opened.results[cell] for cell in cells[1:]}
@@ -316,9 +318,9 @@ def test_the_fastest_is_not_told_apart_from_one_whose_repeats_reach_it(context: 
     speeds = with_speeds(opened, 10, 15)
     for repeat, speed in ((0, 15.5), (1, 14.0)):
         change_stats(speeds, Cell("sequence", "1", repeat), tokens_per_second=speed)
-    told = verdict(opened.study, speeds)
-    assert told.startswith("The highest speed-up is specinfer at 1.50x")
-    assert told.endswith("Not told apart from it: sequence.")
+    sentence = verdict(opened.study, speeds)
+    assert sentence.startswith("The highest speed-up is specinfer at 1.50x")
+    assert sentence.endswith("Not told apart from it: sequence.")
 
 
 def test_of_many_repeats_resamples_are_told_and_more_is_claimed(context: Context) -> None:
@@ -326,9 +328,9 @@ def test_of_many_repeats_resamples_are_told_and_more_is_claimed(context: Context
     speeds = with_speeds(opened, 10, 5)
     for cell in [cell for cell in speeds if cell.contestant == "specinfer"]:
         change_stats(speeds, cell, tokens_per_second=5.0 + 0.1 * cell.repeat)
-    told = verdict(opened.study, speeds)
-    assert told.startswith("Nothing was faster than plain decoding here; the best is specinfer")
-    assert "in 95 % of resamples of 6 repeats)" in told
+    sentence = verdict(opened.study, speeds)
+    assert sentence.startswith("Nothing was faster than plain decoding here; the best is specinfer")
+    assert "in 95 % of resamples of 6 repeats)" in sentence
 
 
 def test_one_repeat_of_another_that_was_faster_leaves_it_open(context: Context) -> None:
@@ -337,8 +339,10 @@ def test_one_repeat_of_another_that_was_faster_leaves_it_open(context: Context) 
     speeds = with_speeds(opened, 10, 9)
     for repeat, speed in ((0, 10.5), (1, 4.0)):
         change_stats(speeds, Cell("sequence", "1", repeat), tokens_per_second=speed)
-    told = verdict(opened.study, speeds)
-    assert "the best is specinfer at 0.90" in told and told.endswith("no difference is shown.")
+    sentence = verdict(opened.study, speeds)
+    assert "the best is specinfer at 0.90" in sentence and sentence.endswith(
+        "no difference is shown."
+    )
 
 
 def test_why_it_was_slower_is_told_of_all_its_runs_and_rates_of_how_many(context: Context) -> None:

@@ -83,7 +83,7 @@ def baseline_of_run(name: str) -> Baseline | None:
     return Baseline(rate, f"plain-of-{name}", f"plain decoding of {name}: {rate:.1f} tokens/s")
 
 
-def kept(store: RunStore, events: tuple[Event, ...], baseline: Baseline | None = None) -> str:
+def stored_run(store: RunStore, events: tuple[Event, ...], baseline: Baseline | None = None) -> str:
     for event in events:
         store.record(event, "visitor")
     if baseline is not None:
@@ -105,7 +105,7 @@ def test_a_replay_shows_what_the_live_run_showed(
 ) -> None:
     events = run_of(name)
     assert isinstance(events[0], RunStarted) and events[0].device == "cpu"
-    run_id, live = kept(store, events), LiveSource(FakeStore())
+    run_id, live = stored_run(store, events), LiveSource(FakeStore())
     watching, replaying = Player(live), Player(StoredSource(store, run_id))
     replaying.set_pace(Pace("step"))
     view, clock = View(), 0.0
@@ -117,14 +117,16 @@ def test_a_replay_shows_what_the_live_run_showed(
         if part is not None and count % PARTS != part:
             continue
         replaying._to(count)
-        seen, again = watching.frame(), replaying.frame()
-        assert seen.view == again.view == view
+        live_frame, again = watching.frame(), replaying.frame()
+        assert live_frame.view == again.view == view
         if isinstance(event, RoundCompleted):
-            assert seen.detail == view.last
+            assert live_frame.detail == view.last
         # A live run is not known to its end, and its latest whole round is in sight.
-        number = seen.selected_round
+        number = live_frame.selected_round
         detail = replaying._round(number) if number >= 0 else None
-        assert picture_values(replace(seen, view=again.view, detail=detail)) == picture_values(seen)
+        assert picture_values(
+            replace(live_frame, view=again.view, detail=detail)
+        ) == picture_values(live_frame)
     replaying._to(len(events))
     assert replaying.frame().view == watching.frame().view
 
@@ -134,7 +136,7 @@ def test_stepping_through_a_finished_run_is_stepping_through_its_record(store: R
         events, live = run_of(name), LiveSource(FakeStore())
         for event in events:
             live.take(event)
-        players = Player(live), Player(StoredSource(store, kept(store, events)))
+        players = Player(live), Player(StoredSource(store, stored_run(store, events)))
         for player in players:
             player.set_pace(Pace("step"))
             player.rewind()
@@ -151,16 +153,16 @@ def test_stepping_through_a_finished_run_is_stepping_through_its_record(store: R
 def sessions_and_report(
     store: RunStore, events: tuple[Event, ...], baseline: Baseline | None = None
 ) -> tuple[Sessions, Report]:
-    made = sessions_of(context(store))
-    run_id = kept(store, events, baseline)
-    return made, Report(write_export(made.board.context, ALL, run_id, "html")["text"])
+    sessions = sessions_of(context(store))
+    run_id = stored_run(store, events, baseline)
+    return sessions, Report(write_export(sessions.board.context, ALL, run_id, "html")["text"])
 
 
 def board_and_report(
     store: RunStore, events: tuple[Event, ...]
 ) -> tuple[Board, TabSession, Report]:
-    made, report = sessions_and_report(store, events)
-    return made.board, opened(made, events), report
+    sessions, report = sessions_and_report(store, events)
+    return sessions.board, opened(sessions, events), report
 
 
 def opened(made: Sessions, events: tuple[Event, ...]) -> TabSession:
@@ -203,10 +205,10 @@ def stops(desk: TabSession) -> Iterator[int]:
 def test_the_report_shows_what_the_page_shows(
     name: str, part: int | None, store: RunStore, long_run: tuple[Sessions, Report]
 ) -> None:
-    events, (made, report) = run_of(name), long_run
+    events, (sessions, report) = run_of(name), long_run
     if part is None:
-        made, report = sessions_and_report(store, events, baseline_of_run(name))
-    board, desk = made.board, opened(made, events)
+        sessions, report = sessions_and_report(store, events, baseline_of_run(name))
+    board, desk = sessions.board, opened(sessions, events)
     player = desk.player
     last, opening = report.stops - 1, report.told["opening"]["round"]
     place = Place(last, opening if opening >= 0 else None, opening=True)
@@ -236,22 +238,22 @@ def test_what_was_measured_beside_a_run_is_replayed_and_told(name: str, store: R
         live.take(event)
     watching.player.advance(0.0)
     watching.baseline = baseline
-    made = sessions_of(context(store))
-    lived = shown(made.board, watching)
+    sessions = sessions_of(context(store))
+    lived = shown(sessions.board, watching)
     keep_baseline(store, events[0].run_id, baseline)
     desk = TabSession()
-    opened_run(made, desk, ALL, events[0].run_id)
+    opened_run(sessions, desk, ALL, events[0].run_id)
     ended = watching.player.source.done
     if ended:  # one that was cut short is under way live, interrupted in its record
-        assert shown(made.board, desk) == lived
-        notices = [made.board.current_notice(one)["lines"].keys() for one in (desk, watching)]
+        assert shown(sessions.board, desk) == lived
+        notices = [sessions.board.current_notice(one)["lines"].keys() for one in (desk, watching)]
         assert notices[0] >= notices[1]
     rounds = watching.frame().view.stats.num_rounds
     assert desk.baseline == baseline
-    figures = shown(made.board, desk)["figures"]
+    figures = shown(sessions.board, desk)["figures"]
     drafted = bool(watching.frame().view.drafters)  # plain decoding has none over itself
     assert (figures["speedup"] is not None) == (bool(rounds) and drafted)
-    report = Report(write_export(made.board.context, ALL, events[0].run_id, "html")["text"])
+    report = Report(write_export(sessions.board.context, ALL, events[0].run_id, "html")["text"])
     assert report.pictures(Place(report.stops - 1))["figures"]["speedup"] == figures["speedup"]
 
 
@@ -308,7 +310,7 @@ def first(kind: type[Any], **change: Callable[[Any], Any]) -> Callable[[Event], 
     def changed(event: Event) -> Event | None:
         if not isinstance(event, kind):
             return None
-        news = {name: made(getattr(event, name)) for name, made in change.items()}
+        news = {name: replacement(getattr(event, name)) for name, replacement in change.items()}
         same = any(news[name] == getattr(event, name) for name in news)
         return None if same else replace(event, **news)
 
@@ -338,7 +340,9 @@ CHANGES = {
 @pytest.mark.parametrize("what", CHANGES)
 def test_control_a_changed_event_is_seen(what: str, store: RunStore) -> None:
     events = list(run_of("specinfer-0.0"))
-    at, other = next((i, made) for i, event in enumerate(events) if (made := CHANGES[what](event)))
+    at, other = next(
+        (i, changed) for i, event in enumerate(events) if (changed := CHANGES[what](event))
+    )
     board, desk, _ = board_and_report(store, tuple(events))
     events[at] = other
     report = Report(report_html(events))

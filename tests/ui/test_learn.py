@@ -77,9 +77,9 @@ def rows_of(values: list[Any]) -> list[str]:
 def test_an_example_runs_in_order_its_runs_are_in_the_table(learn: Learn, store: RunStore) -> None:
     frames = list(run_example(learn, TabSession(), 1, "me", FULL))
     assert all(len(values) == len(learn.run_outputs) for values in frames)
-    asked = worker_of(learn).requests
-    assert [request.speculation.max_tree_nodes for request in asked[1:]] == [7]
-    assert not asked[0].speculation.drafters and asked[1].speculation.drafters
+    requests = worker_of(learn).requests
+    assert [request.speculation.max_tree_nodes for request in requests[1:]] == [7]
+    assert not requests[0].speculation.drafters and requests[1].speculation.drafters
     assert rows_of(frames[-1]) == ["1 token a pass", "8 tokens a pass"]
     assert rows_of(frames[0]) == [], "a row comes with the end of its run"
     assert "Finished: " in notice_of(frames[-1], 0)
@@ -229,7 +229,7 @@ def exchangeable(store: RunStore, speed: float = 0.2) -> Learn:
     return learn_of(make_context(model_host, store, Access("127.0.0.1"), "specinfer", RunQuery))
 
 
-def exchanged(learn: Learn, pair: ModelPair) -> None:
+def swap_models(learn: Learn, pair: ModelPair) -> None:
     model_host = learn.board.context.model_host
     model_host.begin(pair)
     wait_settled(model_host)
@@ -242,13 +242,13 @@ def followed_by(learn: Learn, desk: TabSession, number: int) -> dict[Any, Any]:
 def test_an_open_lesson_follows_the_models(store: RunStore) -> None:
     learn, desk = exchangeable(store), TabSession()
     assert "only one is loaded" in str(open_lesson(learn, desk, 4, {}))
-    exchanged(learn, ModelPair())
+    swap_models(learn, ModelPair())
     values = followed_by(learn, desk, 4)
     for button in (learn.run, learn.try_button, learn.check, learn.into_live):
         assert values[button].interactive is True
     assert [name for name, _ in values[learn.choice].choices][:-1] == [*DRAFTERS]
     assert values[learn.verdict]["lines"]["0"]["text"] == LESSONS[3].question.needs
-    exchanged(learn, ModelPair("other", ("small",)))
+    swap_models(learn, ModelPair("other", ("small",)))
     values = followed_by(learn, desk, 4)
     assert values[learn.run].interactive is False and "only one is" in str(values[learn.verdict])
 
@@ -259,7 +259,7 @@ def test_runs_of_other_models_leave_the_table_and_come_back_with_them(store: Run
     ended(run_example(learn, desk, 8, "me", FULL))
     assert desk.baseline is not None
     open_lesson(learn, desk, 3, {})
-    exchanged(learn, ModelPair())
+    swap_models(learn, ModelPair())
     values = lesson_values(learn, desk, 3)
     assert rows_of(values) == [] and desk.player is None and desk.baseline is None
     assert "A run with other models left the table" in notice_of(values, -1)
@@ -268,7 +268,7 @@ def test_runs_of_other_models_leave_the_table_and_come_back_with_them(store: Run
     said, *_ = judge_answer(desk, 3, (0, None), {})
     assert LESSONS[2].question.needs in notice_of([said], 0), "one pair of two is not judged"
     store.flush()
-    exchanged(learn, small)
+    swap_models(learn, small)
     values = lesson_values(learn, desk, 3)
     assert rows_of(values) == ["width 3"] and desk.player is not None
 
@@ -280,8 +280,8 @@ def test_a_run_that_goes_on_keeps_the_board_and_is_of_its_own_models(store: RunS
     player, model_host = desk.player, learn.board.context.model_host
     worker: Any = model_host.worker
     model_host.begin(ModelPair())
-    while model_host.exchange.loading:
-        model_host.wait(model_host.exchange, 1.0)
+    while model_host.swap.loading:
+        model_host.wait(model_host.swap, 1.0)
     lesson_values(learn, desk, 2)
     assert desk.player is player and player is not None and not player.source.done
     worker.speed = 0.0
@@ -290,11 +290,11 @@ def test_a_run_that_goes_on_keeps_the_board_and_is_of_its_own_models(store: RunS
     wait_settled(model_host)
 
 
-def test_nothing_is_sent_where_nothing_was_exchanged(store: RunStore) -> None:
+def test_without_a_swap_nothing_is_sent(store: RunStore) -> None:
     learn = exchangeable(store)
     follow, request = _follow_handler(learn), cast(gr.Request, SimpleNamespace(session_hash="x"))
     assert all(value == gr.skip() for value in follow(request, 0, 4))
-    exchanged(learn, ModelPair())
+    swap_models(learn, ModelPair())
     version, *values = follow(request, 0, 4)
     assert version == 1 and len(values) == len(learn.models_outputs)
 
@@ -345,13 +345,13 @@ def test_a_right_answer_finishes_the_lesson_and_the_last_one_says_so(learn: Lear
     most = desk.lecture.evidence("ssm").last
     wrong = judge_answer(desk, 2, (most.most + 1, None), {})
     assert "Not in this run. Where to look: " in notice_of(wrong, 0) and wrong[1] == gr.skip()
-    said, kept, lesson = judge_answer(desk, 2, (most.most, None), {"done": ["memory"], "at": 2})
+    said, progress, lesson = judge_answer(desk, 2, (most.most, None), {"done": ["memory"], "at": 2})
     assert "Right. " in notice_of([said], 0) and "Lesson 2 is finished" in notice_of([said], 0)
-    assert kept == {"done": ["memory", "ssm"], "at": 2}
+    assert progress == {"done": ["memory", "ssm"], "at": 2}
     assert [step["done"] for step in lesson["steps"].values()] == [True, True] + [False] * (
         len(LESSONS) - 2
     )
-    assert judge_answer(desk, 2, (most.most, None), kept)[1] == kept, "once is enough"
+    assert judge_answer(desk, 2, (most.most, None), progress)[1] == progress, "once is enough"
     others = [lesson.key for lesson in LESSONS if lesson.key != "ssm"]
     said, *_ = judge_answer(desk, 2, (most.most, None), {"done": others})
     assert "You have finished all lessons" in notice_of([said], 0)
@@ -414,21 +414,28 @@ def test_the_lesson_of_a_link_goes_before_the_one_a_visitor_was_at() -> None:
 
 
 def recorded_run(store: RunStore, owner: str) -> tuple[Context, str]:
-    made = context(store, host="0.0.0.0", rounds=9)
-    learn, desk = learn_of(made), TabSession()
+    ctx = context(store, host="0.0.0.0", rounds=9)
+    learn, desk = learn_of(ctx), TabSession()
     ended(run_example(learn, desk, 2, owner, FULL))
     store.flush()
-    return made, desk.frame().run_id
+    return ctx, desk.frame().run_id
 
 
 def test_a_link_opens_a_run_at_its_place(store: RunStore) -> None:
-    made, run_id = recorded_run(store, "me")
-    sessions = sessions_of(made)
-    for asked, wrong in (("7", ""), ("", ""), ("0", "0"), ("x", "x"), ("999", "999"), ("-1", "-1")):
+    ctx, run_id = recorded_run(store, "me")
+    sessions = sessions_of(ctx)
+    for round_text, wrong in (
+        ("7", ""),
+        ("", ""),
+        ("0", "0"),
+        ("x", "x"),
+        ("999", "999"),
+        ("-1", "-1"),
+    ):
         desk = TabSession()
-        values, why = linked_run(sessions, desk, ALL, {"run": run_id, "round": asked})
+        values, why = linked_run(sessions, desk, ALL, {"run": run_id, "round": round_text})
         assert values[-1] == run_id == desk.frame().run_id
-        assert desk.frame().pinned == (asked == "7")
+        assert desk.frame().pinned == (round_text == "7")
         assert why == (wrong and f"round is {wrong!r}: a number from 1 to 9")
     place = {"run": run_id, "round": "7", "stage": "verify", "node": "0"}
     linked_run(sessions, desk, ALL, place)
@@ -439,8 +446,8 @@ def test_a_link_opens_a_run_at_its_place(store: RunStore) -> None:
 
 @pytest.mark.parametrize("run_id", ["", "nobody's", "<img onerror=alert(1)>", "another's"])
 def test_a_link_to_no_run_of_ones_own_says_so_and_opens_none(store: RunStore, run_id: str) -> None:
-    made, theirs = recorded_run(store, "me")
-    sessions, desk = sessions_of(made), TabSession()
+    ctx, theirs = recorded_run(store, "me")
+    sessions, desk = sessions_of(ctx), TabSession()
     me, run_id = ("you", theirs) if run_id == "another's" else ("me", run_id)
     values, _ = linked_run(sessions, desk, Asker(me, False), {"run": run_id, "round": "2"})
     assert "no such run of yours" in notice_of(values, 0)

@@ -46,9 +46,9 @@ from ui.live.handlers import (
 )
 from ui.live.layout import Live
 from ui.run.baselines import baseline_of
-from ui.run.checks import race_plain
 from ui.run.frame import Baseline
 from ui.run.opening import MOST_AT_ONCE
+from ui.run.plain_run import race_plain
 from ui.run.values import figures_value
 from ui.server.session import TabSession
 from ui.sessions.tab import opened_run
@@ -81,19 +81,19 @@ def test_run_streams_every_picture_and_keeps_the_run(store: RunStore) -> None:
     ],
 )
 def test_a_bad_request_is_refused(store: RunStore, changes: dict[str, Any], words: str) -> None:
-    made = context(store)
-    live, desk = live_of(made), TabSession()
+    ctx = context(store)
+    live, desk = live_of(ctx), TabSession()
     assert words in notice_of(run(live, desk, **changes))
-    assert made.hub.worker.requests == []
+    assert ctx.hub.worker.requests == []
     assert "Finished" in notice_of(run(live, desk)), "the next one runs"
     assert words not in notice_of(run(live, desk))
 
 
 def test_a_bug_is_told_in_a_line(store: RunStore, caplog: pytest.LogCaptureFixture) -> None:
-    made = context(store)
-    made.hub.worker.script = None
-    made.hub.worker.submit = lambda *_: 1 / 0
-    live, desk = live_of(made), TabSession()
+    ctx = context(store)
+    ctx.hub.worker.script = None
+    ctx.hub.worker.submit = lambda *_: 1 / 0
+    live, desk = live_of(ctx), TabSession()
     assert "internal error (ZeroDivisionError)" in notice_of(run(live, desk))
     assert "Traceback" in caplog.text
 
@@ -108,14 +108,14 @@ def test_stop_shows_what_there_was(store: RunStore) -> None:
 
 
 def test_a_stop_that_overtakes_its_run_stops_it_and_no_later_one(store: RunStore) -> None:
-    made = context(store, rounds=60)
-    made.hub.worker.speed = 1.0
-    live, desk = live_of(made), TabSession()
+    ctx = context(store, rounds=60)
+    ctx.hub.worker.speed = 1.0
+    live, desk = live_of(ctx), TabSession()
     late = start_run(live, desk, press(stops=0))
     stop_run(live, desk, 1)
     assert "Stopped: " in notice_of(list(late)[-1])
     assert "Stopped: " in notice_of(list(run_on_change(live, desk, press(True, 0, top_k=3)))[-1])
-    made.hub.worker.speed = 0.01
+    ctx.hub.worker.speed = 0.01
     assert "Finished: " in notice_of(list(start_run(live, desk, press(stops=1)))[-1])
 
 
@@ -136,8 +136,8 @@ def test_a_race_answers_speed_and_text_by_one_plain_run(store: RunStore) -> None
 def test_a_race_in_blocks_measures_both_in_turns_and_lists_none_of_them(store: RunStore) -> None:
     live, desk = live_of(context(store)), TabSession()
     list(start_run(live, desk, replace(press(), race=True)))
-    asked = live.board.context.hub.worker.requests
-    drafting = [bool(one.speculation.drafters) for one in asked]
+    requests = live.board.context.hub.worker.requests
+    drafting = [bool(one.speculation.drafters) for one in requests]
     assert drafting == [True, False, False, True, False, True]
     assert desk.baseline is not None and len(desk.baseline.blocks) == BLOCKS
     ratios = [ours / plain for plain, ours in desk.baseline.blocks]
@@ -185,20 +185,20 @@ def test_a_speed_up_that_passes_cannot_explain_is_called_noise(store: RunStore) 
         baseline = Baseline(rate / (factor * per_pass), "plain", "")
         assert ("noise" in figures_value(frame, baseline)["speed"]) == noise
     blocks = tuple((rate, rate * per_pass * factor) for factor in (0.9, 0.9, 1.5))
-    told = figures_value(frame, Baseline(rate, "plain", "", blocks=blocks))["speed"]
-    assert told.endswith(f": above {per_pass:.2f}x, the tokens per pass, is noise")
+    speed = figures_value(frame, Baseline(rate, "plain", "", blocks=blocks))["speed"]
+    assert speed.endswith(f": above {per_pass:.2f}x, the tokens per pass, is noise")
 
 
 def test_no_race_follows_a_run_without_drafts_or_one_that_was_stopped(store: RunStore) -> None:
-    made = context(store, rounds=300)
-    live, desk = live_of(made), TabSession()
+    ctx = context(store, rounds=300)
+    live, desk = live_of(ctx), TabSession()
     list(start_run(live, desk, replace(press(drafters=[]), race=True)))
-    assert len(made.hub.worker.requests) == 1
+    assert len(ctx.hub.worker.requests) == 1
     frames = start_run(live, desk, replace(press(), race=True))
     until_writing(frames)
     stop_run(live, desk)
     list(frames)
-    assert len(made.hub.worker.requests) == 2
+    assert len(ctx.hub.worker.requests) == 2
 
 
 def differing(margin: float, change: int | None) -> Script:
@@ -219,22 +219,22 @@ def test_prove_it_answers_identical_tie_and_bug(store: RunStore) -> None:
         (0.00001, 5, "a rounding tie"),
         (2.0, 5, "a bug"),
     ):
-        made = context(store)
-        made.hub.worker.script = differing(margin, change)
-        live, desk = live_of(made), TabSession()
+        ctx = context(store)
+        ctx.hub.worker.script = differing(margin, change)
+        live, desk = live_of(ctx), TabSession()
         run(live, desk)
         assert words in notice_of(list(run_question(live, desk, ME, race_plain))[-1])
-        asked_for = made.hub.worker.requests
+        asked_for = ctx.hub.worker.requests
         assert len(asked_for) == (2 if change is None else 3), "one plain run unless they differ"
         assert asked_for[0].speculation.drafters and not asked_for[1].speculation.drafters
 
 
 def before_a_proof(store: RunStore) -> tuple[Live, TabSession, Any]:
     """A finished run behind which plain decoding takes its time."""
-    made = context(store, rounds=300)
-    worker: Any = made.hub.worker
+    ctx = context(store, rounds=300)
+    worker: Any = ctx.hub.worker
     worker.speed = 0.01
-    live, desk = live_of(made), TabSession()
+    live, desk = live_of(ctx), TabSession()
     run(live, desk)
     worker.speed = 1.0
     return live, desk, worker
@@ -294,8 +294,8 @@ def test_settings_that_would_not_be_lossless_grey_run_with_the_reason() -> None:
 
 
 def test_a_changed_control_runs_anew_and_the_run_before_stays_to_compare(store: RunStore) -> None:
-    made = context(store)
-    live, desk = live_of(made), TabSession()
+    ctx = context(store)
+    live, desk = live_of(ctx), TabSession()
     first = list(run_on_change(live, desk, press(True)))[-1]
     lengths, figures = 2 + list(live.board.pictures).index("lengths"), 2
     assert "Finished" in notice_of(first) and first[figures]["before"] == pack({"x": {}})["x"]
@@ -305,29 +305,29 @@ def test_a_changed_control_runs_anew_and_the_run_before_stays_to_compare(store: 
     assert before["mean_acceptance_length"] == round(ran.stats.mean_acceptance_length, 4)
     line = unpacked(again[lengths]["before"])
     assert line == {str(i): row.accepted for i, row in enumerate(ran.rounds)}
-    assert len(made.hub.worker.requests) == 2
+    assert len(ctx.hub.worker.requests) == 2
     assert "before" not in str(run(live, desk)[figures]["before"]), "off: nothing is compared"
 
 
 def test_nothing_runs_where_nothing_changed_or_the_settings_are_wrong(store: RunStore) -> None:
-    made = context(store)
-    live, desk = live_of(made), TabSession()
+    ctx = context(store)
+    live, desk = live_of(ctx), TabSession()
     run(live, desk)
     skipped = [gr.skip() for _ in live.outputs]
     for change in ({}, {"top_p": 7}, {"verify": "mss"}):
         assert list(run_on_change(live, desk, press(True, **change))) == [skipped]
     off = list(run_on_change(live, desk, press(top_k=3)))
     assert off == [skipped], "Run on change is off"
-    assert len(made.hub.worker.requests) == 1
+    assert len(ctx.hub.worker.requests) == 1
     last = list(run_on_change(live, desk, press(True, prompt=" ")))[-1]
     assert "prompt is ' '" in notice_of(last)
-    assert len(made.hub.worker.requests) == 1
+    assert len(ctx.hub.worker.requests) == 1
 
 
 def test_a_preset_runs_beside_a_finished_run_of_the_same_prompt_alone(store: RunStore) -> None:
-    made = context(store)
-    worker: Any = made.hub.worker
-    live, desk = live_of(made), TabSession()
+    ctx = context(store)
+    worker: Any = ctx.hub.worker
+    live, desk = live_of(ctx), TabSession()
     skipped = [gr.skip() for _ in live.outputs]
     vote: dict[str, Any] = {"combine": "vote"}
     assert list(run_on_change(live, desk, press(**vote))) == [skipped], "nothing was run yet"
@@ -349,9 +349,9 @@ def test_a_preset_runs_beside_a_finished_run_of_the_same_prompt_alone(store: Run
 
 
 def test_a_run_cut_short_by_a_change_is_stopped_and_is_no_measure(store: RunStore) -> None:
-    made = context(store)
-    worker: Any = made.hub.worker
-    live, desk = live_of(made), TabSession()
+    ctx = context(store)
+    worker: Any = ctx.hub.worker
+    live, desk = live_of(ctx), TabSession()
     run(live, desk)
     whole = desk.frame().run_id
     worker.script, worker.speed = script_of(400), 1.0
@@ -389,9 +389,9 @@ def test_a_refusal_goes_when_the_form_is_mended_or_with_the_next_press(store: Ru
 
 
 def test_questions_before_there_is_an_answer_are_refused_in_words(store: RunStore) -> None:
-    made = context(store, rounds=30)
-    made.hub.worker.speed = 1.0
-    live, desk = live_of(made), TabSession()
+    ctx = context(store, rounds=30)
+    ctx.hub.worker.speed = 1.0
+    live, desk = live_of(ctx), TabSession()
     frames = start_run(live, desk, press())
     until_writing(frames)
     assert "the run goes on" in notice_of(list(run_question(live, desk, ME, race_plain))[-1])
@@ -401,12 +401,12 @@ def test_questions_before_there_is_an_answer_are_refused_in_words(store: RunStor
 
 
 def test_the_page_opens_with_a_run_that_plays_until_one_of_ones_own(store: RunStore) -> None:
-    made = context(store)
-    live, desk = live_of(made), TabSession()
+    ctx = context(store)
+    live, desk = live_of(ctx), TabSession()
     assert list(play_opening(live, desk)) == [], "nothing is recorded yet"
-    record_opening(made)
-    source = made.hub.worker.runs[-1]
-    while made.opening.source() is None:
+    record_opening(ctx)
+    source = ctx.hub.worker.runs[-1]
+    while ctx.opening.source() is None:
         source.poll(0.01)
     frames = play_opening(live, desk)
     assert "This is a recorded run" in notice_of(next(frames))
@@ -428,18 +428,18 @@ def test_the_page_opens_with_a_run_that_plays_until_one_of_ones_own(store: RunSt
 
 
 def test_a_preset_chosen_beside_the_opening_run_runs(store: RunStore) -> None:
-    made = context(store)
-    live, desk = live_of(made), TabSession()
-    record_opening(made)
-    source = made.hub.worker.runs[-1]
-    while made.opening.source() is None:
+    ctx = context(store)
+    live, desk = live_of(ctx), TabSession()
+    record_opening(ctx)
+    source = ctx.hub.worker.runs[-1]
+    while ctx.opening.source() is None:
         source.poll(0.01)
     next(play_opening(live, desk))
-    same = form_values_of(made.hub.worker.requests[-1], made)
+    same = form_values_of(ctx.hub.worker.requests[-1], ctx)
     assert not header_for_form(live, desk, same)["changed"], "it is the form's own run"
     vote = press(combine="vote")
     assert "Finished" in notice_of(list(run_on_change(live, desk, vote))[-1])
-    assert not desk.opening and made.hub.worker.requests[-1].speculation.combine == "vote"
+    assert not desk.opening and ctx.hub.worker.requests[-1].speculation.combine == "vote"
 
 
 def test_it_is_said_where_the_form_is_not_the_run_that_is_shown(store: RunStore) -> None:
@@ -461,12 +461,12 @@ def test_it_is_said_where_the_form_is_not_the_run_that_is_shown(store: RunStore)
 
 def test_past_some_pages_the_opening_run_is_shown_at_its_end(store: RunStore) -> None:
     """A playing run holds a thread of the server's."""
-    made = context(store)
-    record_opening(made)
-    source = made.hub.worker.runs[-1]
-    while made.opening.source() is None:
+    ctx = context(store)
+    record_opening(ctx)
+    source = ctx.hub.worker.runs[-1]
+    while ctx.opening.source() is None:
         source.poll(0.01)
-    live, desks = live_of(made), [TabSession() for _ in range(MOST_AT_ONCE + 1)]
+    live, desks = live_of(ctx), [TabSession() for _ in range(MOST_AT_ONCE + 1)]
     *playing, late = [play_opening(live, desk) for desk in desks]
     for frames in playing:
         next(frames)
@@ -475,4 +475,4 @@ def test_past_some_pages_the_opening_run_is_shown_at_its_end(store: RunStore) ->
     assert desks[0].frame().view.state != "completed"
     for frames in playing:
         frames.close()  # type: ignore[attr-defined]
-    assert made.opening.players.acquire(blocking=False), "free again"
+    assert ctx.opening.players.acquire(blocking=False), "free again"

@@ -37,29 +37,29 @@ ROUNDS = 40
 
 
 @pytest.fixture
-def made(store: RunStore) -> Iterator[Context]:
+def ctx(store: RunStore) -> Iterator[Context]:
     found = context(store, rounds=ROUNDS)
     yield found
     found.hub.worker.clear()
 
 
-def going(made: Context, speed: float = 1.0) -> LiveSource:
+def start_run(ctx: Context, speed: float = 1.0) -> LiveSource:
     """A run that goes on for some seconds, or for minutes."""
-    made.hub.worker.speed = speed
-    source = made.hub.start(Request("Once", SamplingParams(max_new_tokens=300)), "a")
+    ctx.hub.worker.speed = speed
+    source = ctx.hub.start(Request("Once", SamplingParams(max_new_tokens=300)), "a")
     source.wait(12, 20.0)
     return source
 
 
-def told(values: list[Any]) -> str:
+def notice_texts(values: list[Any]) -> str:
     return " ".join(line["text"] for line in values[1]["lines"].values())
 
 
-def test_it_is_followed_to_its_end(made: Context) -> None:
-    source = going(made, 3.0)
-    sessions, desk = sessions_of(made), TabSession()
+def test_it_is_followed_to_its_end(ctx: Context) -> None:
+    source = start_run(ctx, 3.0)
+    sessions, desk = sessions_of(ctx), TabSession()
     opened = opened_run(sessions, desk, ALL, source.run_id)
-    assert "under way" in told(about_run(made, ALL, source.run_id))
+    assert "under way" in notice_texts(about_run(ctx, ALL, source.run_id))
     frames = list(follow_run(sessions, desk, ALL, source.run_id))
     said = [notice_of(one, 0) for one in (opened, *frames[:-1])]
     assert "Finished: " in said[-1] and any("Writing: " in one for one in said)
@@ -67,7 +67,7 @@ def test_it_is_followed_to_its_end(made: Context) -> None:
     board = len(sessions.board.outputs)
     stops = [one[board]["interactive"] for one in frames[:-1]]
     assert stops[0] and opened[-2]["interactive"] and not stops[-1], "until nothing is left to stop"
-    assert "under way" not in told(frames[-1][board + len(sessions.board.places) :])
+    assert "under way" not in notice_texts(frames[-1][board + len(sessions.board.places) :])
     assert desk.frame().view.state == "completed"
     (only,) = follow_run(sessions, desk, ALL, source.run_id)
     assert all(value == only[0] for value in only), "one that has ended sends nothing"
@@ -76,93 +76,93 @@ def test_it_is_followed_to_its_end(made: Context) -> None:
     assert fresh.frame().view == desk.frame().view, "as the log has it"
 
 
-def test_a_link_follows_it_on_live_to_its_end_and_stop_ends_it(made: Context) -> None:
-    live, desk = live_of(made), TabSession()
-    source = going(made, 3.0)
+def test_a_link_follows_it_on_live_to_its_end_and_stop_ends_it(ctx: Context) -> None:
+    live, desk = live_of(ctx), TabSession()
+    source = start_run(ctx, 3.0)
     opened_run(live, desk, ALL, source.run_id)
     said = [notice_of(one) for one in follow_linked(live, desk, source.run_id)]
     assert "Finished: " in said[-1] and any("Writing: " in one for one in said)
     (only,) = follow_linked(live, desk, source.run_id)
     assert all(value == only[0] for value in only), "one that has ended sends nothing"
-    source = going(made, 20.0)
+    source = start_run(ctx, 20.0)
     opened_run(live, desk, ALL, source.run_id)
     assert "Stopped: " in notice_of(stop_run(live, desk))
     assert isinstance(source.events(0, source.count)[-1], RunCancelled)
-    desk.look_at(Player(going(made, 20.0)))  # a run of this tab, which Run plays already
+    desk.look_at(Player(start_run(ctx, 20.0)))  # a run of this tab, which Run plays already
     (only,) = follow_linked(live, desk, desk.frame().run_id)
     assert desk.player is not None and desk.player.turn == 0
 
 
-def test_whoever_looks_on_stops_nothing_by_leaving(made: Context) -> None:
-    source = going(made, 20.0)
-    sessions, desk = sessions_of(made), TabSession()
+def test_whoever_looks_on_stops_nothing_by_leaving(ctx: Context) -> None:
+    source = start_run(ctx, 20.0)
+    sessions, desk = sessions_of(ctx), TabSession()
     opened_run(sessions, desk, ALL, source.run_id)
     frames = follow_run(sessions, desk, ALL, source.run_id)
     next(frames)
     frames.close()  # the tab was closed
     desk.cancel()
     desk.look_at(None)
-    assert not source.done and made.hub.live_run(source.run_id) is source
+    assert not source.done and ctx.hub.live_run(source.run_id) is source
 
 
-def test_its_file_and_the_endpoint_say_that_it_runs(made: Context) -> None:
-    source = going(made, 20.0)
-    file = write_export(made, ALL, source.run_id, "json")
+def test_its_file_and_the_endpoint_say_that_it_runs(ctx: Context) -> None:
+    source = start_run(ctx, 20.0)
+    file = write_export(ctx, ALL, source.run_id, "json")
     assert json.loads(file["text"])["summary"]["status"] == "running"
     with pytest.raises(Exception, match="still running: stop it first, with Stop in Sessions"):
-        check_ended(made, made.store.run(source.run_id))
+        check_ended(ctx, ctx.store.run(source.run_id))
 
 
-def test_stop_ends_it_and_then_it_can_be_deleted(made: Context) -> None:
-    source = going(made, 20.0)
-    sessions, desk = sessions_of(made), TabSession()
+def test_stop_ends_it_and_then_it_can_be_deleted(ctx: Context) -> None:
+    source = start_run(ctx, 20.0)
+    sessions, desk = sessions_of(ctx), TabSession()
     opened_run(sessions, desk, ALL, source.run_id)
     refused = notice_of(delete_run(sessions, desk, ALL, source.run_id), 0)
     assert "still running: stop it first, with Stop" in refused
     assert "Stopped: " in notice_of(stop_again(sessions, desk), 0)
     assert isinstance(source.events(0, source.count)[-1], RunCancelled)
-    assert about_run(made, ALL, source.run_id)[3].visible is True
+    assert about_run(ctx, ALL, source.run_id)[3].visible is True
     assert delete_run(sessions, desk, ALL, source.run_id)[-2] == ""
 
 
-def test_another_visitors_run_is_neither_opened_nor_stopped(made: Context) -> None:
-    source = going(made, 20.0)
-    sessions, desk = sessions_of(made), TabSession()
+def test_another_visitors_run_is_neither_opened_nor_stopped(ctx: Context) -> None:
+    source = start_run(ctx, 20.0)
+    sessions, desk = sessions_of(ctx), TabSession()
     values = opened_run(sessions, desk, Asker("b", False), source.run_id)
     assert "no such run of yours" in notice_of(values, 0)
     stop_again(sessions, desk)
     assert not source.done
 
 
-def test_it_is_neither_compared_nor_made_again_before_its_end(made: Context) -> None:
-    source = going(made, 20.0)
-    sessions, desk = sessions_of(made), TabSession()
+def test_it_is_neither_compared_nor_made_again_before_its_end(ctx: Context) -> None:
+    source = start_run(ctx, 20.0)
+    sessions, desk = sessions_of(ctx), TabSession()
     assert "still running" in notice_of(
         list(repeat_run(sessions, desk, ALL, "a", source.run_id))[-1], 0
     )
     for event in synthetic_run(3):
-        made.store.record(event, "a")
+        ctx.store.record(event, "a")
     desks = (desk, TabSession(), TabSession())
     compared = choose_run(sessions, desks, ALL, source.run_id, "synthetic-0")
     said = compared[len(sessions.opened_outputs) + len(sessions.on.about_outputs) + 1]
     assert "still running" in said["lines"]["0"]["text"]
 
 
-def test_a_long_run_is_followed_from_its_beginning(made: Context) -> None:
+def test_a_long_run_is_followed_from_its_beginning(ctx: Context) -> None:
     """What left the buffer of the run comes out of the log, read once."""
-    source = going(made, 20.0)
+    source = start_run(ctx, 20.0)
     source._buffer.clear()  # as in a run of thousands of rounds
-    read, reads = made.store.events, []
-    made.store.events = lambda run_id: reads.append(run_id) or read(run_id)
-    sessions, desk = sessions_of(made), TabSession()
+    read, reads = ctx.store.events, []
+    ctx.store.events = lambda run_id: reads.append(run_id) or read(run_id)
+    sessions, desk = sessions_of(ctx), TabSession()
     opened_run(sessions, desk, ALL, source.run_id)
     assert len(desk.frame().view.rounds) >= 2 and len(reads) == 1
 
 
-def test_a_run_that_nobody_makes_is_interrupted_and_can_go(made: Context) -> None:
+def test_a_run_that_nobody_makes_is_interrupted_and_can_go(ctx: Context) -> None:
     for event in synthetic_run(4, end="cut"):
-        made.store.record(event, "")
-    sessions, desk = sessions_of(made), TabSession()
+        ctx.store.record(event, "")
+    sessions, desk = sessions_of(ctx), TabSession()
     assert "Interrupted: " in notice_of(opened_run(sessions, desk, ALL, "synthetic-0"), 0)
     assert delete_run(sessions, desk, ALL, "synthetic-0")[-2] == ""
 
@@ -183,19 +183,19 @@ def of(store: RunStore, process: subprocess.Popen[bytes]) -> None:
         connection.execute("UPDATE runs SET pid = ?, process_start = ?", (process.pid, mark))
 
 
-def test_a_run_elsewhere_is_followed_by_log(made: Context, other: subprocess.Popen[bytes]) -> None:
+def test_a_run_elsewhere_is_followed_by_log(ctx: Context, other: subprocess.Popen[bytes]) -> None:
     events = synthetic_run(6)
     for event in events[:9]:
-        made.store.record(event, "a")
-    of(made.store, other)
-    sessions, desk = sessions_of(made), TabSession()
+        ctx.store.record(event, "a")
+    of(ctx.store, other)
+    sessions, desk = sessions_of(ctx), TabSession()
     opened = opened_run(sessions, desk, ALL, "synthetic-0")
     assert "Writing: " in notice_of(opened, 0) and len(desk.frame().view.rounds) == 2
-    about = about_run(made, ALL, "synthetic-0")
-    assert "another server" in told(about) and about[3].visible is False
+    about = about_run(ctx, ALL, "synthetic-0")
+    assert "another server" in notice_texts(about) and about[3].visible is False
     refused = notice_of(delete_run(sessions, desk, ALL, "synthetic-0"), 0)
     assert "still running: another server makes it" in refused
-    timer = threading.Timer(0.5, lambda: [made.store.record(one, "a") for one in events[9:]])
+    timer = threading.Timer(0.5, lambda: [ctx.store.record(one, "a") for one in events[9:]])
     timer.start()
     frames = list(follow_run(sessions, desk, ALL, "synthetic-0"))
     assert "Finished: " in notice_of(frames[-2], 0)
@@ -203,17 +203,17 @@ def test_a_run_elsewhere_is_followed_by_log(made: Context, other: subprocess.Pop
 
 
 def test_a_server_that_went_away_leaves_an_interrupted_run(
-    made: Context, other: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+    ctx: Context, other: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ui.server.under_way.SETTLE_S", 0.3)
     for event in synthetic_run(6, end="cut"):
-        made.store.record(event, "a")
-    of(made.store, other)
-    sessions, desk = sessions_of(made), TabSession()
+        ctx.store.record(event, "a")
+    of(ctx.store, other)
+    sessions, desk = sessions_of(ctx), TabSession()
     assert "Writing: " in notice_of(opened_run(sessions, desk, ALL, "synthetic-0"), 0)
     other.kill()
     other.wait()
     began = time.monotonic()
     frames = list(follow_run(sessions, desk, ALL, "synthetic-0"))
     assert "Interrupted: " in notice_of(frames[-2], 0) and time.monotonic() - began < 20
-    assert made.store.run("synthetic-0").status == "interrupted"
+    assert ctx.store.run("synthetic-0").status == "interrupted"

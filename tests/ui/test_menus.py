@@ -61,7 +61,7 @@ def test_menus_mark_exactly_what_is_not_lossless(temperature: float, combine: st
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
 def test_a_vote_is_marked_where_union_alone_would_be_lossless(temperature: float) -> None:
-    seen = 0
+    count = 0
     for draft in DRAFTS:
         for verify in VERIFIES:
             for label, rule in menus.combine_choices(draft, verify, temperature):
@@ -69,24 +69,24 @@ def test_a_vote_is_marked_where_union_alone_would_be_lossless(temperature: float
                 fault = with_union and not lossless(draft, verify, temperature, rule)
                 marked = "not lossless" in label or "refused" in label
                 assert marked == fault or "fused" in draft, (draft, verify, label)
-                seen += fault and "fused" not in draft
-    assert (seen > 0) == (temperature > 0)
+                count += fault and "fused" not in draft
+    assert (count > 0) == (temperature > 0)
 
 
 def test_menus_follow_temperature_draft_and_combine_rule() -> None:
-    made = form.control_updates(form_values(temperature=0.9, draft="topk"))
-    assert all("(refused" not in label for label, _ in made["draft"].choices)
-    marked = [rule for label, rule in made["verify"].choices if "not lossless" in label]
+    updates = form.control_updates(form_values(temperature=0.9, draft="topk"))
+    assert all("(refused" not in label for label, _ in updates["draft"].choices)
+    marked = [rule for label, rule in updates["verify"].choices if "not lossless" in label]
     at_topk = [rule for rule in VERIFIES if not lossless("topk", rule, 0.9)]
     assert marked == at_topk and {"greedy", "mss", "traversal"} <= set(marked)
-    made = form.control_updates(form_values(temperature=0.9, verify="mss"))
-    marked = [draft for label, draft in made["draft"].choices if "not lossless" in label]
+    updates = form.control_updates(form_values(temperature=0.9, verify="mss"))
+    marked = [draft for label, draft in updates["draft"].choices if "not lossless" in label]
     assert marked == [d for d in DRAFTS if d != "auto" and not mechanisms.draft_kind(d).drawn]
-    marked = [rule for label, rule in made["combine"].choices if "not lossless" in label]
+    marked = [rule for label, rule in updates["combine"].choices if "not lossless" in label]
     assert marked == [c for c in COMBINES if not mechanisms.combine_rule(c).keeps_all]
     assert {"vote", "vote_tree", "log_pool"} <= set(marked)
-    made = form.control_updates(form_values(temperature=0.9, draft="sampled", combine="vote"))
-    marked = [rule for label, rule in made["verify"].choices if "not lossless" in label]
+    updates = form.control_updates(form_values(temperature=0.9, draft="sampled", combine="vote"))
+    marked = [rule for label, rule in updates["verify"].choices if "not lossless" in label]
     assert marked == at_topk
 
 
@@ -116,13 +116,13 @@ def test_what_changes_nothing_is_greyed_with_the_reason_also_as_the_page_opens()
     assert idle(draft="fused") == {*fused, "weights"} and idle(draft="fused_credit") == fused
     pooled = {*bounds, "vote_nodes", "speculation_length", sure, routed}
     assert idle(combine="log_pool", length="goodput") == pooled
-    made = form.control_updates(form_values(combine="vote"))
-    assert set(made) == set(form.FOLLOWED)
+    updates = form.control_updates(form_values(combine="vote"))
+    assert set(updates) == set(form.FOLLOWED)
     for name in menus.FOLLOWERS:
         greyed = name in idle(combine="vote")
-        assert made[name].interactive is not greyed
-        assert made[name].info.startswith("Not used: ") == greyed
-        assert greyed or made[name].info == MEANINGS[name]
+        assert updates[name].interactive is not greyed
+        assert updates[name].info.startswith("Not used: ") == greyed
+        assert greyed or updates[name].info == MEANINGS[name]
     controls = fresh_form().fields
     for name in menus.FOLLOWERS:
         assert controls[name].interactive is (name not in idle())
@@ -135,7 +135,7 @@ OTHERS |= {"weight_bounds": "0.5,2", "confidence_threshold": 0.9, "routed_drafte
 
 def test_what_is_greyed_never_changes_a_run(bundled: Engine) -> None:
     given = {"max_new_tokens": 12, "max_tree_nodes": "16", "prompt": form.EXAMPLES[1][1]}
-    for chosen in (
+    for settings in (
         {},
         {"combine": "vote"},
         {"draft": "fused"},
@@ -143,12 +143,12 @@ def test_what_is_greyed_never_changes_a_run(bundled: Engine) -> None:
         {"combine": "vote_tree", "weights": "paper", "length": "trend"},
         {"combine": "log_pool", "length": "confidence"},
     ):
-        greyed = {name: OTHERS[name] for name in idle(**chosen) if name in OTHERS}
+        greyed = {name: OTHERS[name] for name in idle(**settings) if name in OTHERS}
         assert greyed
-        runs = [form_values(**given, **{**chosen, **more}) for more in ({}, greyed)]
-        made = (bundled.generate(form.request_of(values)) for values in runs)
-        one, two = ([tree_of(event) for event in events] for events in made)
-        assert one == two and any(one), chosen
+        runs = [form_values(**given, **{**settings, **more}) for more in ({}, greyed)]
+        runs_of_forms = (bundled.generate(form.request_of(values)) for values in runs)
+        one, two = ([tree_of(event) for event in events] for events in runs_of_forms)
+        assert one == two and any(one), settings
 
 
 def tree_of(event: Any) -> Any:
@@ -213,27 +213,27 @@ def test_paper_weights_are_marked_where_they_are_read_and_no_draft_wins(
 
 
 def test_presets_of_ones_own_are_checked_and_kept() -> None:
-    own, menu, chosen, said = save_preset(" mine ", None, form_values())
-    assert list(own) == ["mine"] == [chosen] and menu.value == "mine"
+    own, menu, selected, said = save_preset(" mine ", None, form_values())
+    assert list(own) == ["mine"] == [selected] and menu.value == "mine"
     assert "Saved" in said["lines"]["0"]["text"]
     assert [value for _, value in menu.choices][: len(PRESETS)] == list(PRESETS)
     for name in ("", "  ", "specinfer"):
-        kept, _, _, said = save_preset(name, own, form_values())
-        assert kept == own and "preset name is" in said["lines"]["0"]["text"]
-    kept, _, _, said = save_preset("bad", own, form_values(expansion="x"))
-    assert kept == own and "expansion" in said["lines"]["0"]["text"]
+        presets, _, _, said = save_preset(name, own, form_values())
+        assert presets == own and "preset name is" in said["lines"]["0"]["text"]
+    presets, _, _, said = save_preset("bad", own, form_values(expansion="x"))
+    assert presets == own and "expansion" in said["lines"]["0"]["text"]
 
 
 def test_a_preset_of_ones_own_goes_by_its_name_or_as_the_one_that_is_chosen() -> None:
     own = {"mine": {}, "wide": {}}
-    kept, menu, chosen, said = delete_preset(" wide ", "mine", own)
-    assert kept == {"mine": {}} and "Deleted" in said["lines"]["0"]["text"]
-    assert "wide" not in [value for _, value in menu.choices] and chosen == gr.skip()
-    kept, menu, chosen, _ = delete_preset("", "mine", own)
-    assert kept == {"wide": {}} and menu.value == chosen == form.OWN
+    presets, menu, selected, said = delete_preset(" wide ", "mine", own)
+    assert presets == {"mine": {}} and "Deleted" in said["lines"]["0"]["text"]
+    assert "wide" not in [value for _, value in menu.choices] and selected == gr.skip()
+    presets, menu, selected, _ = delete_preset("", "mine", own)
+    assert presets == {"wide": {}} and menu.value == selected == form.OWN
     for name in ("", "specinfer", "other"):
-        kept, _, _, said = delete_preset(name, "specinfer", own)
-        assert kept == own and "one of your own: mine, wide" in said["lines"]["0"]["text"]
+        presets, _, _, said = delete_preset(name, "specinfer", own)
+        assert presets == own and "one of your own: mine, wide" in said["lines"]["0"]["text"]
     assert "there is none" in delete_preset("x", form.OWN, None)[3]["lines"]["0"]["text"]
 
 

@@ -1,4 +1,4 @@
-"""ModelHost: models are exchanged while runs go on, and everything that may go wrong with it."""
+"""ModelHost: models are swapped while runs go on, and everything that may go wrong with it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_what_stands_is_read_from_the_worker_and_the_first_pair_loaded_at_once()
     assert model_host.names() == ("synthetic-llm", *DRAFTERS)
     assert model_host.drafter_names == DRAFTERS
     assert not model_host.chat and model_host.version == 0 and model_host.pair == ModelPair()
-    assert model_host.exchange.state == "none" and not model_host.runs_on_old_models()
+    assert model_host.swap.state == "none" and not model_host.runs_on_old_models()
     with pytest.raises(ConfigError, match="without a loader"):
         model_host.begin(OTHER)
     loader = Loader(lambda: other_worker("small"))
@@ -57,14 +57,14 @@ def test_a_run_goes_on_while_another_pair_is_loaded_and_ends_on_its_own_models()
     going = hub.start(request())
     model_host.begin(OTHER)
     between = hub.start(request("while it is loaded"))
-    assert model_host.exchange.loading and model_host.worker is old and len(old.requests) == 2
+    assert model_host.swap.loading and model_host.worker is old and len(old.requests) == 2
     loader.go.set()
     wait_for_load(model_host)
     assert model_host.names() == ("other", "small") and hub.worker is new
     assert model_host.version == 1
-    stages = [stage.words for stage in model_host.exchange.stages]
+    stages = [stage.words for stage in model_host.swap.stages]
     assert stages == ["Looking for the models", "LLM other: weights", "SSM 1 of 1 small: weights"]
-    assert model_host.exchange.state == "done" and model_host.pair == OTHER
+    assert model_host.swap.state == "done" and model_host.pair == OTHER
     assert not old.closed and model_host.runs_on_old_models() == 2, "it has runs to end"
     after = hub.start(request("for the new ones", "autoregressive"))
     assert len(new.requests) == 1 and len(old.requests) == 2
@@ -96,13 +96,13 @@ def test_a_pair_that_cannot_be_loaded_leaves_what_stands(error: Exception, words
     model_host = ModelHost(old, Loader(failing_loader(error)))
     model_host.begin(OTHER)
     wait_settled(model_host)
-    assert (model_host.exchange.state, model_host.exchange.reason) == ("failed", words)
+    assert (model_host.swap.state, model_host.swap.reason) == ("failed", words)
     assert model_host.worker is old and model_host.version == 0 and not old.closed
     assert isinstance(whole(Hub(model_host, FakeStore()).start(request()))[-1], RunCompleted)
     model_host._load = Loader(lambda: other_worker("small"))
     model_host.begin(OTHER)
     wait_settled(model_host)
-    assert model_host.exchange.state == "done" and model_host.names() == ("other", "small")
+    assert model_host.swap.state == "done" and model_host.names() == ("other", "small")
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -110,11 +110,11 @@ def test_a_bug_in_the_loader_ends_as_one_and_not_as_a_loading_for_ever() -> None
     model_host = ModelHost(FakeWorker(), Loader(failing_loader(KeyError("oops"))))
     model_host.begin(OTHER)
     wait_settled(model_host)
-    assert model_host.exchange.state == "failed"
-    assert model_host.exchange.reason == "internal error (KeyError): 'oops'"
+    assert model_host.swap.state == "failed"
+    assert model_host.swap.reason == "internal error (KeyError): 'oops'"
 
 
-def test_there_is_one_exchange_at_a_time_however_many_ask_for_one() -> None:
+def test_of_eight_concurrent_swaps_one_begins_and_the_others_are_refused() -> None:
     loader = Loader(lambda: other_worker("small"), held=True)
     model_host = ModelHost(FakeWorker(), loader)
     refused: list[ConfigError] = []
@@ -145,13 +145,13 @@ def test_cancelled_between_stages() -> None:
     model_host.cancel()  # nothing is loaded
     model_host.begin(OTHER)
     model_host.cancel()
-    assert model_host.exchange.ending
+    assert model_host.swap.ending
     loader.go.set()
     wait_settled(model_host)
-    assert model_host.exchange.state == "cancelled" and model_host.worker is old and not old.closed
-    assert len(model_host.exchange.stages) <= 1
+    assert model_host.swap.state == "cancelled" and model_host.worker is old and not old.closed
+    assert len(model_host.swap.stages) <= 1
     model_host.cancel()
-    assert model_host.exchange.state == "cancelled"
+    assert model_host.swap.state == "cancelled"
 
 
 def test_cancelled_behind_the_last_stage_the_new_worker_is_closed() -> None:
@@ -165,7 +165,7 @@ def test_cancelled_behind_the_last_stage_the_new_worker_is_closed() -> None:
     model_host._load = load
     model_host.begin(OTHER)
     wait_settled(model_host)
-    assert model_host.exchange.state == "cancelled" and model_host.worker is old
+    assert model_host.swap.state == "cancelled" and model_host.worker is old
     assert new.closed and not old.closed
 
 
@@ -253,13 +253,13 @@ def test_close_ends_runs_of_both_and_a_loading() -> None:
     assert [type(whole(source)[-1]) for source in (first, second)] == [RunCancelled] * 2
     loader.go.set()
     wait_settled(model_host)
-    assert model_host.exchange.state == "cancelled"
+    assert model_host.swap.state == "cancelled"
     for late in (lambda: hub.start(request()), lambda: model_host.begin(OTHER)):
         with pytest.raises(EngineClosedError, match="worker is closed"):
             late()
 
 
-def test_nobody_who_submits_is_overtaken_by_an_exchange() -> None:
+def test_no_submitted_run_is_lost_during_a_swap() -> None:
     model_host = ModelHost(
         FakeWorker(script_of(1), speed=0.0), Loader(lambda: other_worker("s", speed=0.0))
     )
@@ -275,7 +275,7 @@ def test_nobody_who_submits_is_overtaken_by_an_exchange() -> None:
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads):
-        if not model_host.exchange.loading:
+        if not model_host.swap.loading:
             model_host.begin(OTHER)
         time.sleep(0.05)
     for thread in threads:

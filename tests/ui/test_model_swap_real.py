@@ -1,4 +1,4 @@
-"""Real models exchanged: texts stay what they are, what went leaves memory, refusals come early."""
+"""Real models swapped: texts stay what they are, what went leaves memory, refusals come early."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_bundled_llm_with_one_ssm_writes_the_same_text(model_host: ModelHost) 
     before = tokens_of(hub.start(asked(40)))
     model_host.begin(ModelPair("bundled", ("ssm-stories",), "float32", "cpu"))
     wait_settled(model_host)
-    assert model_host.exchange.state == "done" and model_host.names() == ("llm", "ssm-stories")
+    assert model_host.swap.state == "done" and model_host.names() == ("llm", "ssm-stories")
     assert tokens_of(hub.start(asked(40))) == before
 
 
@@ -63,7 +63,7 @@ def test_a_run_is_not_touched_by_what_is_loaded_beside_it(model_host: ModelHost)
         going = hub.start(asked(120))
         model_host.begin(ModelPair("bundled", ssms, "bfloat16", "cpu"))
         wait_settled(model_host)
-        assert model_host.exchange.state == "done", model_host.exchange.reason
+        assert model_host.swap.state == "done", model_host.swap.reason
         assert tokens_of(going) == expected
         model_host.begin(ModelPair("bundled", ("bundled",), "float32", "cpu"))
         wait_settled(model_host)
@@ -96,7 +96,7 @@ def test_a_tiny_pair_takes_over_others_are_refused(model_host: ModelHost, tmp_pa
     ):
         model_host.begin(pair)
         wait_settled(model_host)
-        assert model_host.exchange.state == "failed" and words in model_host.exchange.reason
+        assert model_host.swap.state == "failed" and words in model_host.swap.reason
         assert model_host.worker is standing
     assert tokens_of(Hub(model_host, FakeStore()).start(asked(12, "w1 w2 w3")))
 
@@ -110,5 +110,5 @@ def test_an_unreachable_hub_is_told(model_host: ModelHost, monkeypatch: pytest.M
     monkeypatch.setattr(HfApi, "model_info", nobody)
     model_host.begin(ModelPair("some/model", ()))
     wait_settled(model_host)
-    assert "the hub cannot be reached" in model_host.exchange.reason
+    assert "the hub cannot be reached" in model_host.swap.reason
     assert model_host.names() == ("llm", *SSMS)

@@ -376,7 +376,7 @@ def test_who_may_not_load_may_not_ask_either(store: RunStore) -> None:
         cancel_loading(context, False),
     ):
         assert NOT_YOURS in words(values)
-    assert not loader.asked and context.model_host.exchange.state == "none"
+    assert not loader.asked and context.model_host.swap.state == "none"
 
 
 def test_what_it_needs_is_told_while_something_is_loaded(store: RunStore, folder: Path) -> None:

@@ -58,12 +58,12 @@ def text(said: dict[str, Any]) -> str:
 
 
 def test_filters_restrict_the_list(store: RunStore) -> None:
-    made = context(store)
+    ctx = context(store)
     one, two = recorded(store, "a", "b")
     store.annotate(two, "for the lecture")
 
     def ids(**changes: Any) -> list[str]:
-        rows = list_values(made, ALL, "", "", "all", "newest", 1, RunFilters(**changes))[0]["rows"]
+        rows = list_values(ctx, ALL, "", "", "all", "newest", 1, RunFilters(**changes))[0]["rows"]
         return [row["id"] for row in rows.values()]
 
     assert set(ids()) == {one, two} and ids(noted=True) == [two]
@@ -72,7 +72,7 @@ def test_filters_restrict_the_list(store: RunStore) -> None:
     store.studies.save(plan, total=1)
     store.studies.keep("s", ("speculation_length=4", "x", 0), {"run_id": one})
     assert set(ids()) == {one, two} and ids(alone=True) == [two]
-    rows = list_values(made, ALL, "", "", "all", "oldest", 1)[0]["rows"].values()
+    rows = list_values(ctx, ALL, "", "", "all", "oldest", 1)[0]["rows"].values()
     named = {row["id"]: row["study"] for row in rows}
     assert named == {one: "study: speculation length 4", two: ""}
     assert ids(drafter="ssm-code") == ids() and ids(drafter="none") == []
@@ -81,51 +81,51 @@ def test_filters_restrict_the_list(store: RunStore) -> None:
     for event in (replace(started, created_utc=datetime.now(UTC).isoformat()), *rest):
         store.record(event)
     assert ids(since="the last hour") == ["synthetic-9"]
-    said = list_values(made, ALL, "", "", "all", "newest", 1, RunFilters(since="ever"))[1]
+    said = list_values(ctx, ALL, "", "", "all", "newest", 1, RunFilters(since="ever"))[1]
     assert "since is 'ever'" in text(said)
-    row = list_values(made, ALL, "", "lecture", "all", "newest", 1)[0]["rows"]["0"]
+    row = list_values(ctx, ALL, "", "lecture", "all", "newest", 1)[0]["rows"]["0"]
     assert row["note"] == "for the lecture" and row["thinned"] is False
 
 
 def test_only_who_sees_all_runs_is_told_all_names(store: RunStore) -> None:
-    made = context(store)
+    ctx = context(store)
     recorded(store, "a")
-    assert ("ssm-code", "ssm-code") in drafter_choices(made, ALL)
-    assert ("synthetic-llm", "synthetic-llm") in llm_choices(made, ALL)
-    assert [value for _, value in llm_choices(made, MINE)] == ["", made.models[0].name]
-    assert ("ngram", "ngram") in drafter_choices(made, MINE)
+    assert ("ssm-code", "ssm-code") in drafter_choices(ctx, ALL)
+    assert ("synthetic-llm", "synthetic-llm") in llm_choices(ctx, ALL)
+    assert [value for _, value in llm_choices(ctx, MINE)] == ["", ctx.models[0].name]
+    assert ("ngram", "ngram") in drafter_choices(ctx, MINE)
 
 
 def test_a_note_is_kept_and_shown_again(store: RunStore) -> None:
-    made = context(store)
+    ctx = context(store)
     (run_id,) = recorded(store, "a")
     note = "".join(HOSTILE_TEXTS[:3])
-    assert "kept" in text(keep_note(made, ALL, run_id, note))
-    section, said, shown, _, way = about_run(made, ALL, run_id)
+    assert "kept" in text(keep_note(ctx, ALL, run_id, note))
+    section, said, shown, _, way = about_run(ctx, ALL, run_id)
     assert section.visible and shown == note and run_id in text(said) and not way.visible
     assert "rounds / s" in text(said)
-    assert "no note" in text(keep_note(made, ALL, run_id, ""))
-    assert about_run(made, ALL, run_id)[2] == ""
-    assert "no run is opened" in text(keep_note(made, ALL, "", "x"))
-    assert "no such run of yours" in text(keep_note(made, Asker("b", False), run_id, "x"))
+    assert "no note" in text(keep_note(ctx, ALL, run_id, ""))
+    assert about_run(ctx, ALL, run_id)[2] == ""
+    assert "no run is opened" in text(keep_note(ctx, ALL, "", "x"))
+    assert "no such run of yours" in text(keep_note(ctx, Asker("b", False), run_id, "x"))
     assert store.run(run_id).note == ""
-    assert about_run(made, ALL, "gone")[0].visible is False
+    assert about_run(ctx, ALL, "gone")[0].visible is False
 
 
 def test_a_run_is_written_in_every_format_under_a_name_for_any_system(store: RunStore) -> None:
-    made = context(store)
+    ctx = context(store)
     (run_id,) = recorded(store, "a")
-    files = {name: write_export(made, ALL, run_id, name) for name in FORMATS}
+    files = {name: write_export(ctx, ALL, run_id, name) for name in FORMATS}
     assert all(file["name"].startswith(f"{run_id}.") and file["text"] for file in files.values())
     assert len({file["name"] for file in files.values()}) == len(FORMATS)
     assert files["html"]["media_type"].startswith("text/html") and "<html" in files["html"]["text"]
     with pytest.raises(ConfigError, match="format is 'pdf'"):
-        write_export(made, ALL, run_id, "pdf")
+        write_export(ctx, ALL, run_id, "pdf")
     for asker, asked in ((ALL, "gone"), (Asker("b", False), run_id)):
         with pytest.raises(UnknownRunError):
-            write_export(made, asker, asked, "json")
+            write_export(ctx, asker, asked, "json")
     with pytest.raises(StoreError, match="no run is opened"):
-        write_export(made, ALL, "", "json")
+        write_export(ctx, ALL, "", "json")
     for event in synthetic_run(3, run_id="../a b:c"):
         store.record(event)
     assert write_export(context(store), ALL, "../a b:c", "html")["name"] == "___a_b_c.html"
@@ -146,14 +146,14 @@ def test_how_far_a_long_export_is_is_told(store: RunStore, monkeypatch: pytest.M
 
 
 def test_run_again_takes_the_recorded_seed_and_says_the_text_is_the_same(store: RunStore) -> None:
-    made = context(store)
-    run_id = ran(made)
-    sessions, desk = sessions_of(made), TabSession()
+    ctx = context(store)
+    run_id = ran(ctx)
+    sessions, desk = sessions_of(ctx), TabSession()
     opened_run(sessions, desk, ALL, run_id)
     frames = list(repeat_run(sessions, desk, ALL, "me", run_id))
     assert frames[-1][-1] not in ("", run_id) and desk.frame().run_id == frames[-1][-1]
     assert "This run wrote the same text as the one before" in notice_of(frames[-2], 0)
-    first, second = made.hub.worker.requests[-2:]
+    first, second = ctx.hub.worker.requests[-2:]
     seed = store.run(run_id).seed
     ids = tuple(store.events(run_id)[0].prompt_token_ids)
     sampling = replace(first.sampling, seed=seed)
@@ -163,23 +163,23 @@ def test_run_again_takes_the_recorded_seed_and_says_the_text_is_the_same(store: 
 
 
 def test_run_again_refuses_what_is_not_there(store: RunStore) -> None:
-    made = context(store)
-    sessions, desk = sessions_of(made), TabSession()
+    ctx = context(store)
+    sessions, desk = sessions_of(ctx), TabSession()
     for run_id, words in (("", "no run is opened"), ("gone", "no such run")):
         frames = list(repeat_run(sessions, desk, ALL, "me", run_id))
         assert words in notice_of(frames[-1], 0) and len(frames) == 1
-    run_id = ran(made)
+    run_id = ran(ctx)
     frames = list(repeat_run(sessions, desk, Asker("b", False), "b", run_id))
     assert "no such run of yours" in notice_of(frames[-1], 0)
-    assert recorded_request(made, ALL, run_id).sampling.seed is None
+    assert recorded_request(ctx, ALL, run_id).sampling.seed is None
 
 
 def test_stop_ends_the_run_that_is_made_again(store: RunStore) -> None:
-    made = context(store)
-    run_id = ran(made)
-    worker: Any = made.hub.worker
+    ctx = context(store)
+    run_id = ran(ctx)
+    worker: Any = ctx.hub.worker
     worker.speed = 50.0
-    sessions, desk = sessions_of(made), TabSession()
+    sessions, desk = sessions_of(ctx), TabSession()
     frames = repeat_run(sessions, desk, ALL, "me", run_id)
     next(frames)
     assert "Running again" in notice_of(next(frames), 0)
@@ -189,9 +189,9 @@ def test_stop_ends_the_run_that_is_made_again(store: RunStore) -> None:
 
 
 def test_a_second_run_of_the_list_stands_beside_the_first(store: RunStore) -> None:
-    made = context(store)
+    ctx = context(store)
     one, two = recorded(store, "a", "b")
-    sessions, desks = sessions_of(made), (TabSession(), TabSession(), TabSession())
+    sessions, desks = sessions_of(ctx), (TabSession(), TabSession(), TabSession())
     first, opened = choose_run(sessions, desks, ALL, one, ""), len(sessions.opened_outputs)
     before = opened + len(sessions.on.about_outputs)
     assert first[opened - 1] == one and desks[0].player is not None
@@ -228,9 +228,9 @@ def test_a_wrong_second_run_is_told(store: RunStore, asker: Asker, second: str, 
 
 
 def test_a_past_run_plays_pauses_and_goes_on(store: RunStore) -> None:
-    made = context(store)
-    sessions, desk = sessions_of(made), TabSession(pace=Pace("full", 5.0))
-    opened_run(sessions, desk, ALL, ran(made))
+    ctx = context(store)
+    sessions, desk = sessions_of(ctx), TabSession(pace=Pace("full", 5.0))
+    opened_run(sessions, desk, ALL, ran(ctx))
     board = sessions.board
     assert board.place(desk)[0]["interactive"] is False, "there is nothing to stop"
     frames = play_on(board, desk, rewind=True)
@@ -250,51 +250,51 @@ def test_a_past_run_plays_pauses_and_goes_on(store: RunStore) -> None:
 
 
 def test_how_many_runs_stay_whole_is_for_the_owner_to_say(store: RunStore) -> None:
-    made = context(store)
+    ctx = context(store)
     recorded(store, "a", "b", "c")
-    section, shown, told = retention_view(made, ALL, "5", "5")
-    assert section.visible and shown == told == ""
-    assert retention_view(made, ALL, "", "")[1] == gr.skip(), "somebody may be typing by now"
-    assert retention_view(made, MINE, "", "")[0].visible is False
-    said, button = set_retention(made, ALL, "2", sure=False)
+    section, shown, message = retention_view(ctx, ALL, "5", "5")
+    assert section.visible and shown == message == ""
+    assert retention_view(ctx, ALL, "", "")[1] == gr.skip(), "somebody may be typing by now"
+    assert retention_view(ctx, MINE, "", "")[0].visible is False
+    said, button = set_retention(ctx, ALL, "2", sure=False)
     assert "Sure?" in text(said) and button.visible and store.retention() is None
-    said, button = set_retention(made, ALL, "2", sure=True)
+    said, button = set_retention(ctx, ALL, "2", sure=True)
     assert "The last 2 runs stay whole" in text(said) and not button.visible
-    assert store.retention() == 2 and retention_view(made, ALL, "", "")[1] == "2"
-    assert retention_view(made, ALL, "7", "2")[1:] == [gr.skip(), "2"], "typed, not yet set"
-    assert retention_view(made, ALL, "7", "")[1:] == [gr.skip(), "2"]
-    assert retention_view(made, ALL, "1", "1")[1:] == ["2", "2"], "set in another tab meanwhile"
-    said, _ = set_retention(made, MINE, "1", sure=True)
+    assert store.retention() == 2 and retention_view(ctx, ALL, "", "")[1] == "2"
+    assert retention_view(ctx, ALL, "7", "2")[1:] == [gr.skip(), "2"], "typed, not yet set"
+    assert retention_view(ctx, ALL, "7", "")[1:] == [gr.skip(), "2"]
+    assert retention_view(ctx, ALL, "1", "1")[1:] == ["2", "2"], "set in another tab meanwhile"
+    said, _ = set_retention(ctx, MINE, "1", sure=True)
     assert "only who owns" in text(said) and store.retention() == 2
-    assert "every run stays whole" in text(set_retention(made, ALL, "0", sure=False)[0])
+    assert "every run stays whole" in text(set_retention(ctx, ALL, "0", sure=False)[0])
     assert store.retention() is None
     for typed in ("-1", "2.5", "many", "9" * 30, "nan", "\udce9"):
-        refused = text(set_retention(made, ALL, typed, sure=True)[0])
+        refused = text(set_retention(ctx, ALL, typed, sure=True)[0])
         assert "runs is" in refused and "empty or 0 for all runs, or a whole number" in refused
     assert parse_retention(None) is None and parse_retention(" 7 ") == 7
 
 
 def test_a_thinned_run_says_so(store: RunStore) -> None:
-    made = context(store)
+    ctx = context(store)
     old, new = recorded(store, "a", "b")
     store.thin(1)
     runs = {run.run_id: run.thinned for run in store.runs(RunQuery()).rows}
     assert sorted(runs.values()) == [False, True]
     thinned = next(run_id for run_id, gone in runs.items() if gone)
-    assert "accepted paths" in text(about_run(made, ALL, thinned)[1])
-    assert "Finished" in notice_of(opened_run(sessions_of(made), TabSession(), ALL, thinned), 0)
+    assert "accepted paths" in text(about_run(ctx, ALL, thinned)[1])
+    assert "Finished" in notice_of(opened_run(sessions_of(ctx), TabSession(), ALL, thinned), 0)
 
 
 def test_a_run_deleted_elsewhere_is_told_by_every_action(store: RunStore) -> None:
-    made = context(store)
-    run_id = ran(made)
-    sessions, desk = sessions_of(made), TabSession()
+    ctx = context(store)
+    run_id = ran(ctx)
+    sessions, desk = sessions_of(ctx), TabSession()
     opened_run(sessions, desk, ALL, run_id)
     store.delete(run_id)
-    assert "no such run" in text(keep_note(made, ALL, run_id, "x"))
+    assert "no such run" in text(keep_note(ctx, ALL, run_id, "x"))
     assert "no such run" in notice_of(list(repeat_run(sessions, desk, ALL, "me", run_id))[0], 0)
     with pytest.raises(UnknownRunError):
-        recorded_request(made, ALL, run_id)
+        recorded_request(ctx, ALL, run_id)
     assert "already deleted" in notice_of(delete_run(sessions, desk, ALL, run_id), 0)
 
 
@@ -323,27 +323,27 @@ def test_the_form_shows_the_request_itself(store: RunStore, request_: Request) -
 
 
 def test_the_menu_names_the_preset(store: RunStore) -> None:
-    made = context(store)
+    ctx = context(store)
     for name in PRESETS:
         for temperature in (0.0, 0.8):
             sampling = SamplingParams(temperature=temperature)
             request = Request("x", sampling, preset_config(name, temperature))
-            assert preset_of(form_values_of(request, made), DRAFTERS) == name
-    assert preset_of(form_values_of(REQUESTS[1], made), DRAFTERS) == OWN
+            assert preset_of(form_values_of(request, ctx), DRAFTERS) == name
+    assert preset_of(form_values_of(REQUESTS[1], ctx), DRAFTERS) == OWN
 
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_that_recorded_nothing_opens_with_lives_own(store: RunStore, name: str) -> None:
     live, desk = live_of(context(store)), TabSession()
     bare = replace(preset_config(name, 0.0), record_top_k=0)  # as an endpoint makes it
-    asked = Request("x", speculation=bare)
-    _, _, chosen, menu, *values, _, _ = fill_form(live, desk, lambda: asked)
-    assert chosen == menu == name
+    request = Request("x", speculation=bare)
+    _, _, preset, menu, *values, _, _ = fill_form(live, desk, lambda: request)
+    assert preset == menu == name
     shown = with_names(Request("x", speculation=preset_config(name, 0.0)))
     assert request_of(values) == shown
     own = replace(bare, eta=0.123)
-    _, _, chosen, _, *values, _, _ = fill_form(live, desk, lambda: Request("x", speculation=own))
-    assert chosen == OWN and request_of(values).speculation.record_top_k == 0
+    _, _, preset, _, *values, _, _ = fill_form(live, desk, lambda: Request("x", speculation=own))
+    assert preset == OWN and request_of(values).speculation.record_top_k == 0
 
 
 @pytest.mark.parametrize(
@@ -362,26 +362,26 @@ def test_what_cannot_run_is_refused(store: RunStore, changes: dict[str, Any], wo
 def test_a_conversation_is_refused_and_its_single_message_is_not(
     store: RunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = context(store)
-    host = made.model_host
+    ctx = context(store)
+    host = ctx.model_host
     monkeypatch.setattr(type(host), "chat", True)
     monkeypatch.setattr(host.worker, "chat_tokens", lambda messages: (7, len(messages)), False)
     alone = Request("x", chat=True, prompt_token_ids=(7, 1))
-    assert request_of(form_values_of(alone, made)).prompt == "x"
+    assert request_of(form_values_of(alone, ctx)).prompt == "x"
     with pytest.raises(ConfigError, match="prompt is 'x': one message"):
-        form_values_of(replace(alone, prompt_token_ids=(7, 2)), made)
+        form_values_of(replace(alone, prompt_token_ids=(7, 2)), ctx)
 
 
 def test_the_form_is_filled_nothing_runs_and_a_refusal_changes_nothing(store: RunStore) -> None:
-    made = context(store)
-    live, desk = live_of(made), TabSession()
-    tabs, switch, chosen, menu, *values, said, beside = fill_form(
+    ctx = context(store)
+    live, desk = live_of(ctx), TabSession()
+    tabs, switch, preset, menu, *values, said, beside = fill_form(
         live, desk, lambda: REQUESTS[1], on_change=True, beside=True
     )
-    assert tabs.selected == "live" and switch is False and chosen == menu == OWN
+    assert tabs.selected == "live" and switch is False and preset == menu == OWN
     assert request_of(values) == REQUESTS[1]
     assert "press Run" in str(said) and "switched off" in str(said) and not beside["lines"]
-    assert made.hub.worker.requests == []
+    assert ctx.hub.worker.requests == []
     assert "switched off" not in str(fill_form(live, desk, lambda: REQUESTS[0]))
 
     def gone() -> Request:
@@ -394,24 +394,24 @@ def test_the_form_is_filled_nothing_runs_and_a_refusal_changes_nothing(store: Ru
 
 
 def test_a_link_fills_the_form_so_that_run_repeats_the_run(store: RunStore) -> None:
-    made = context(store)
-    live, desk = live_of(made), TabSession()
+    ctx = context(store)
+    live, desk = live_of(ctx), TabSession()
     for temperature, on_change in ((0.8, True), (0.0, False)):
         sampling = SamplingParams(max_new_tokens=33, temperature=temperature)
         config = preset_config("minions", temperature)
-        source = made.hub.start(Request("Once", sampling, config), "a")
+        source = ctx.hub.start(Request("Once", sampling, config), "a")
         source.wait_done(20.0)
         opened_run(live, desk, ALL, source.run_id)
-        (switch, chosen, menu, *values), refused = fill_linked(
+        (switch, preset, menu, *values), refused = fill_linked(
             live, desk, ALL, source.run_id, on_change
         )
         seed = store.run(source.run_id).seed if temperature else None
         wanted = Request("Once", replace(sampling, seed=seed), config)
         assert request_of(values) == with_names(wanted) and not refused
-        assert chosen == menu == "minions" and (switch is False) == on_change
+        assert preset == menu == "minions" and (switch is False) == on_change
         assert desk.asked == request_of(values) and not desk.changed
         assert ("switched off" in desk.doing) == on_change
-    other = made.hub.start(Request("Once", speculation=SpeculationConfig(("nobody",))), "a")
+    other = ctx.hub.start(Request("Once", speculation=SpeculationConfig(("nobody",))), "a")
     other.wait_done(20.0)
     filled, refused = fill_linked(live, desk, ALL, other.run_id, False)
     assert "nobody" in refused and all(value == filled[0] for value in filled), "nothing is filled"

@@ -140,15 +140,15 @@ def test_the_prompt_that_profits_most_is_named_with_the_reason() -> None:
         replace(line, row=replace(line.row, mean_acceptance_length=gain))
         for line, gain in zip(lines, gains, strict=True)
     ]
-    told = profit_words(lines)
+    sentence = profit_words(lines)
     most, least = lines
-    assert told.startswith("Drafts help most in “one two”: 3.50 tokens / pass, since ")
-    assert f"drafted by {most.row.best_drafter}; least in “" in told
-    assert f"{100 * least.row.draft_acceptance_rate:.0f} % of the draft was accepted" in told
-    assert profit_words(lines[::-1]) == told and profit_words(lines[:1]) == ""
+    assert sentence.startswith("Drafts help most in “one two”: 3.50 tokens / pass, since ")
+    assert f"drafted by {most.row.best_drafter}; least in “" in sentence
+    assert f"{100 * least.row.draft_acceptance_rate:.0f} % of the draft was accepted" in sentence
+    assert profit_words(lines[::-1]) == sentence and profit_words(lines[:1]) == ""
     assert (
         prompts_table_value("s", lines, DRAFTERS, chosen="tree", words="More.")["words"]
-        == f"{told} More."
+        == f"{sentence} More."
     )
     assert (
         prompts_table_value("s", lines, DRAFTERS, chosen="another", words="More.")["words"]
@@ -159,16 +159,16 @@ def test_the_prompt_that_profits_most_is_named_with_the_reason() -> None:
 def test_it_is_said_by_which_measure_a_prompt_profits_and_whether_the_speed_ups_show_one() -> None:
     lines = [line for line in of_study(study(), results()) if line.row.configuration == "tree"]
 
-    def told(*ratios: tuple[float, ...]) -> str:
+    def words_of_ratios(*ratios: tuple[float, ...]) -> str:
         pairs = zip(lines, ratios, strict=True)
         rows = [replace(line.row, ratios=own, ratio=max(own, default=None)) for line, own in pairs]
         return profit_words([replace(a, row=b) for a, b in zip(lines, rows, strict=True)])
 
-    assert "That is by tokens / pass, which no machine changes." in told((), ())
-    assert told((), ()).endswith("no machine changes.")
-    assert "one sample each" in told((1.03,), (1.09,))
-    assert "the ranges of their repeats overlap" in told((1.0, 1.2), (1.1, 1.3))
-    assert told((1.4, 1.5), (1.1, 1.3)).endswith(
+    assert "That is by tokens / pass, which no machine changes." in words_of_ratios((), ())
+    assert words_of_ratios((), ()).endswith("no machine changes.")
+    assert "one sample each" in words_of_ratios((1.03,), (1.09,))
+    assert "the ranges of their repeats overlap" in words_of_ratios((1.0, 1.2), (1.1, 1.3))
+    assert words_of_ratios((1.4, 1.5), (1.1, 1.3)).endswith(
         "By speed-up it is “one two”: 1.50x (1.40 to 1.50)."
     )
 
@@ -184,8 +184,8 @@ def test_a_row_without_drafts_says_why() -> None:
         cell, base = Cell("tree", prompt, 0), found[Cell(PLAIN, prompt, 0)]
         found[cell] = replace(base, run_id="r", accepted_by=found[cell].accepted_by, idle=idle)
     lines = of_study(study(), found)
-    told = [row["idle"] for row in prompts_table_value("s", lines, DRAFTERS)["rows"].values()]
-    assert told == ["did not draft: no draft beats plain decoding", "did not draft", "", ""]
+    notes = [row["idle"] for row in prompts_table_value("s", lines, DRAFTERS)["rows"].values()]
+    assert notes == ["did not draft: no draft beats plain decoding", "did not draft", "", ""]
     plain = [row["idle"] for row in rows_plain(lines)]
     assert plain == ["no draft beats plain decoding", "", None, None]
     assert {line.row.idle for line in of_study(study(), results())} == {None}
@@ -230,9 +230,9 @@ def test_a_speed_up_is_beside_plain_runs_of_the_same_question() -> None:
 
 
 def test_a_domain_is_told_of_the_prompt_by_any_of_its_runs() -> None:
-    told = {"22": "code"}
+    domains = {"22": "code"}
     runs = [past("1", "a"), past("22", "a", "minions"), past("333", "b")]
-    lines = of_runs(runs, lambda run: told.get(run.figures.run_id, ""))
+    lines = of_runs(runs, lambda run: domains.get(run.figures.run_id, ""))
     assert [line.row.domain for line in lines] == ["code", "code", ""]
 
 
@@ -255,20 +255,20 @@ def test_a_past_run_is_read_once_and_a_lost_one_is_left_out() -> None:
 
     figures = RunFigures(SimpleNamespace(events=events))
     statuses = {"a": "completed", "gone": "completed", "cut": "completed", "b": "failed"}
-    asked = [SimpleNamespace(run_id=x, status=s, prompt=x) for x, s in statuses.items()]
-    assert [run.figures.run_id for run in figures.of(iter(asked))] == ["a"]
-    assert [run.figures.run_id for run in figures.of(iter(asked))] == ["a"]
+    study_rows = [SimpleNamespace(run_id=x, status=s, prompt=x) for x, s in statuses.items()]
+    assert [run.figures.run_id for run in figures.of(iter(study_rows))] == ["a"]
+    assert [run.figures.run_id for run in figures.of(iter(study_rows))] == ["a"]
     assert read == ["a", "gone", "cut", "gone", "cut"]
 
 
 def came_to(run: str, nodes: int, preset: str = "specinfer") -> PastRun:
     """A run whose `max_tree_nodes=auto` came to so many."""
-    made = past(run, "a", preset)
-    asked = Request("a", speculation=SpeculationConfig.preset(preset))
-    started = as_asked(synthetic_run(4, run_id=run)[0], asked)
+    row = past(run, "a", preset)
+    request = Request("a", speculation=SpeculationConfig.preset(preset))
+    started = as_asked(synthetic_run(4, run_id=run)[0], request)
     speculation = {**started.config["speculation"], "max_tree_nodes": nodes}
     started = replace(started, config={**started.config, "speculation": speculation})
-    return replace(made, settings=settings_of_run(started))
+    return replace(row, settings=settings_of_run(started))
 
 
 def test_runs_whose_trees_were_cut_to_other_sizes_are_rows_of_their_own() -> None:
@@ -323,9 +323,9 @@ def measured(context: Context, *prompts: StudyPrompt) -> Studies:
 
 def test_plain_runs_are_a_baseline_though_the_search_leaves_them_out(context: Context) -> None:
     run(context, "Once", "autoregressive")
-    kept = run(context, "Once")
+    run_id = run(context, "Once")
     run(context, "Twice")
-    context.store.annotate(kept, "marked")
+    context.store.annotate(run_id, "marked")
     found = look(context, search="marked")
     assert [line.text for line in found.lines] == ["Once"]
     assert found.lines[0].against == "1 plain run of the same prompt, sampling and LLM"
@@ -414,9 +414,9 @@ def test_beginning_a_study_ends_the_look(context: Context) -> None:
 
 
 def saved(context: Context, mine: Studies, desk: TabSession) -> tuple[str, list[dict[str, str]]]:
-    told = rows_csv(context, RunFigures(context.store), mine, desk)
-    assert told["media_type"] == "text/csv"
-    return told["name"], list(DictReader(told["text"].splitlines()))
+    csv_text = rows_csv(context, RunFigures(context.store), mine, desk)
+    assert csv_text["media_type"] == "text/csv"
+    return csv_text["name"], list(DictReader(csv_text["text"].splitlines()))
 
 
 def test_the_file_has_every_row_of_the_study_or_of_the_look(context: Context) -> None:

@@ -24,8 +24,8 @@ from tests.ui.test_live import ME
 from tests.ui.test_studies import ended, mine, study
 from ui.live.handlers import run_question
 from ui.run.baselines import baseline_of, speed_key
-from ui.run.checks import check_same_llm, race_plain
 from ui.run.explain import percent
+from ui.run.plain_run import check_same_llm, race_plain
 from ui.run.probabilities import probability_words, rounded_probability
 from ui.run.proof import compare, same_distribution, with_plain_decoding
 from ui.run.view import View, reduce_all
@@ -94,8 +94,8 @@ def test_bfloat16_is_measured_by_the_two_runs_themselves(margin: float, kind: st
 
 
 def test_above_temperature_0_the_shared_noise_counts() -> None:
-    asked = request()
-    warm = replace(asked, sampling=replace(asked.sampling, temperature=0.8, seed=5))
+    base = request()
+    warm = replace(base, sampling=replace(base.sampling, temperature=0.8, seed=5))
     events = [as_asked(EVENTS[0], warm), *EVENTS[1:]]
     theirs = plain_twin(events, 0.00001, 7)
     found = compare(reduce_all(events), reduce_all(theirs), events, theirs)
@@ -116,14 +116,14 @@ def test_the_plain_request_is_the_same_but_for_the_drafting() -> None:
     plain, started = with_plain_decoding(VIEW, 5), VIEW.started
     assert plain.prompt == started.prompt and plain.sampling.seed == started.seed
     assert plain.speculation.drafters == () and plain.speculation.record_top_k == 5
-    asked = Request.from_plain(started.asked)
-    assert plain.sampling.max_new_tokens == asked.sampling.max_new_tokens
+    plain_request = Request.from_plain(started.asked)
+    assert plain.sampling.max_new_tokens == plain_request.sampling.max_new_tokens
     stopped = reduce_all(synthetic_run(4, seed=1, end="cancelled"))
     assert with_plain_decoding(stopped, 0).sampling.max_new_tokens == len(stopped.tokens)
     assert VIEW.started is not None
-    asked = with_plain_decoding(VIEW, 0)
-    assert asked.prompt_token_ids == tuple(VIEW.started.prompt_token_ids)
-    assert Request.from_plain(asked.to_plain()) == asked
+    plain_request = with_plain_decoding(VIEW, 0)
+    assert plain_request.prompt_token_ids == tuple(VIEW.started.prompt_token_ids)
+    assert Request.from_plain(plain_request.to_plain()) == plain_request
 
 
 def of_llm(**changes: Any) -> tuple[ModelInfo, ...]:
@@ -151,26 +151,26 @@ def test_a_speed_is_of_one_llm() -> None:
     assert one != other
 
 
-def told(temperature: float, **fields: Any) -> str:
+def caption(temperature: float, **fields: Any) -> str:
     config = SpeculationConfig(**fields).resolved(temperature).to_plain()
     plain = {"temperature": temperature, "top_k": 0, "top_p": 1.0}
     return probability_words({"sampling": plain, "speculation": config})
 
 
 def test_each_rule_is_told_what_its_numbers_are() -> None:
-    greedy = told(0.0)
+    greedy = caption(0.0)
     assert greedy.startswith("Bars: every model at temperature 1; at 0 the LLM takes its longest")
     assert greedy.endswith("is its bar, calibrated on committed tokens.")
-    coupled = told(0.8)
+    coupled = caption(0.8)
     assert coupled.startswith("Bars: the LLM at temperature 0.8; the SSMs at temperature 1, what")
     assert "at temperature 0.8 with this place's noise in it" in coupled and "p / q" not in coupled
-    mss = told(0.8, verify="mss")
+    mss = caption(0.8, verify="mss")
     assert "(an SSM's at temperature 0.8, with its earlier draws taken out)" in mss
     assert mss.endswith("p is what earlier rejections left of the LLM's bar.")
-    branch = told(0.8, verify="traversal", draft="sampled_iid")
+    branch = caption(0.8, verify="traversal", draft="sampled_iid")
     assert "earlier draws" not in branch
     assert branch.endswith("times the chance that the branch up to here has left.")
-    assert told(0.8, drafters=()) == "Bars: the LLM at temperature 0.8."
+    assert caption(0.8, drafters=()) == "Bars: the LLM at temperature 0.8."
     cut = {"sampling": {"temperature": 0.5, "top_k": 7, "top_p": 0.9}}
     assert "0.5 (top_k 7, top_p 0.9);" in probability_words(
         {**cut, "speculation": {"drafters": ["a"]}}
@@ -264,8 +264,10 @@ def test_a_baseline_is_that_of_its_llm_and_outlives_the_plain_run(context: Conte
     lived = unpack_value(list(run_question(live, desk, ME, race_plain))[-1][FIGURES + 1])
     context.store.delete(desk.baseline.run_id)
     assert kept_of(replayed(context, desk.frame().run_id)) == kept_of(lived)
-    kept = desk.baseline.request
-    desk.baseline = type(desk.baseline)(1.0, "plain", "", (("another", "", ""), *kept[1:]))
+    baseline_request = desk.baseline.request
+    desk.baseline = type(desk.baseline)(
+        1.0, "plain", "", (("another", "", ""), *baseline_request[1:])
+    )
     assert unpack_value(run(live, desk)[FIGURES + 1])["speedup"] is None
 
 

@@ -41,7 +41,7 @@ def test_the_head_says_what_it_is() -> None:
     started = events[0]
     html = report_html(events, Baseline(50.0, "other", "plain decoding then"))
     body = body_of(html)
-    for told in (
+    for event in (
         *(model.name for model in started.models),
         "SYNTHETIC prompt 0",
         "Made with own settings: expansion=1,1,3,1",
@@ -52,7 +52,7 @@ def test_the_head_says_what_it_is() -> None:
         "x the speed of plain decoding then, one sample",
         "Made with SpecScope",
     ):
-        assert told in body, told
+        assert event in body, event
     assert "<title>SYNTHETIC prompt 0" in html
     speedup = Report(html).pictures(Place(0))["figures"]["speedup"]
     ended = Report(html).bases[-1]["figures"]
@@ -101,18 +101,18 @@ def test_a_large_run_keeps_the_trees_that_tell_most_and_says_so() -> None:
     whole = Report(report_html(events))
     html = report_html(events, limits=Limits(bytes=200_000))
     report = Report(html)
-    kept = {int(number) for number in report.told["rounds"]}
-    assert 0 < len(kept) < 30 and set(report.told["nodes"]) == set(report.told["rounds"])
-    assert f"Of 30 rounds, {len(kept)} have their trees: those that accepted most." in html
+    numbers = {int(number) for number in report.told["rounds"]}
+    assert 0 < len(numbers) < 30 and set(report.told["nodes"]) == set(report.told["rounds"])
+    assert f"Of 30 rounds, {len(numbers)} have their trees: those that accepted most." in html
     accepted = whole.pictures(Place(whole.stops - 1))["lengths"]["rounds"]
-    least = min(accepted[str(number)]["a"] for number in kept)
-    assert all(accepted[str(n)]["a"] <= least for n in range(30) if n not in kept)
+    least = min(accepted[str(number)]["a"] for number in numbers)
+    assert all(accepted[str(n)]["a"] <= least for n in range(30) if n not in numbers)
     for stop in range(report.stops):
         here, there = report.pictures(Place(stop)), whole.pictures(Place(stop))
         number = report.current(stop)
-        same = number < 0 or number in kept
-        told = PICTURES if same else ("routing",)
-        assert all(here[name] == there[name] for name in told)
+        same = number < 0 or number in numbers
+        places = PICTURES if same else ("routing",)
+        assert all(here[name] == there[name] for name in places)
         if not same:
             assert here["tree"]["round"] == number and here["tree"]["nodes"] == {}
             assert "not in this report" in here["inspector"]["sentence"]
@@ -148,8 +148,8 @@ def test_a_very_long_run_stops_at_some_rounds_and_says_so() -> None:
     ],
 )
 def test_a_delta_and_its_inverse(before: dict[str, Any], after: dict[str, Any]) -> None:
-    made = json.loads(json.dumps(delta(before, after)))
-    assert json.dumps(apply_delta(before, made)) == json.dumps(after)
+    change = json.loads(json.dumps(delta(before, after)))
+    assert json.dumps(apply_delta(before, change)) == json.dumps(after)
     assert delta(after, after) == []
 
 
@@ -193,8 +193,8 @@ SEEN = "a⟨RLO⟩bc⟨LRI⟩d"
 
 def test_what_turns_a_line_about_or_cannot_be_seen_stands_as_a_sign() -> None:
     assert visible(EVIL) == SEEN and visible("\x00\x7f\x9b\ufeff") == "␀␡⟨9B⟩⟨BOM⟩"
-    kept = "tab\tline\nשלום می\u200cخواهم 👩\u200d💻 \u00a0ü"
-    assert visible(kept) == kept
+    expected = "tab\tline\nשלום می\u200cخواهم 👩\u200d💻 \u00a0ü"
+    assert visible(expected) == expected
 
 
 def test_the_signs_are_those_of_the_pictures() -> None:
@@ -212,9 +212,9 @@ def test_a_note_and_a_notice_keep_their_direction(store: RunStore) -> None:
     for event in synthetic_run(2, seed=0):
         store.record(event, "a")
     store.annotate("synthetic-0", EVIL)
-    made = context(store)
-    value, *_ = list_values(made, ALL, "", "", "all", "newest", 1)
+    ctx = context(store)
+    value, *_ = list_values(ctx, ALL, "", "", "all", "newest", 1)
     assert value["rows"]["0"]["note"] == SEEN
-    assert about_run(made, ALL, "synthetic-0")[2] == EVIL, "what stands in the box is kept again"
+    assert about_run(ctx, ALL, "synthetic-0")[2] == EVIL, "what stands in the box is kept again"
     assert notice_value([Line("info", EVIL)])["lines"]["0"]["text"] == SEEN
     assert store.run("synthetic-0").note == EVIL, "kept as it was typed"

@@ -31,9 +31,9 @@ def pair(store: RunStore) -> Pair:
     for seed, rounds in enumerate((LONG, SHORT)):
         for event in synthetic_run(rounds, seed=seed):
             store.record(event, "a")
-    made = context(store)
-    two_runs, desks = sessions_of(made).two_runs, (TabSession(), TabSession())
-    values = compare_runs(two_runs, made, desks, ALL, ("synthetic-0", "synthetic-1"))
+    ctx = context(store)
+    two_runs, desks = sessions_of(ctx).two_runs, (TabSession(), TabSession())
+    values = compare_runs(two_runs, ctx, desks, ALL, ("synthetic-0", "synthetic-1"))
     assert len(values) == len(two_runs.outputs)
     return two_runs, desks
 
@@ -101,10 +101,10 @@ def test_steps_go_stage_by_stage_through_the_same_round(pair: Pair) -> None:
 
 
 def test_both_play_to_the_end_of_the_longer_one_also_at_another_speed(pair: Pair) -> None:
-    seen = [rounds(pair) for _ in play_both(pair[1], 40.0)]
-    assert seen[0] == (0, 0), "from the start, since both stood at their ends"
-    assert seen[-1] == (LONG, SHORT) and len(seen) > 2
-    assert all(short == min(long, SHORT) for long, short in seen)
+    counts = [rounds(pair) for _ in play_both(pair[1], 40.0)]
+    assert counts[0] == (0, 0), "from the start, since both stood at their ends"
+    assert counts[-1] == (LONG, SHORT) and len(counts) > 2
+    assert all(short == min(long, SHORT) for long, short in counts)
     scrub_both(pair[1], 0)
     playing = play_both(pair[1], 0.25)
     next(playing)
@@ -135,13 +135,13 @@ def test_without_two_runs_nothing_moves(pair: Pair) -> None:
 ASKED = Request("Once", SamplingParams(max_new_tokens=64))
 
 
-def made(request: Request = ASKED, rounds: int = 6, **changes: Any) -> list[Event]:
+def events_of(request: Request = ASKED, rounds: int = 6, **changes: Any) -> list[Event]:
     events = synthetic_run(rounds, run_id="one", **changes)
     return [as_asked(events[0], request), *events[1:]]
 
 
 def plain(request: Request = ASKED, **changes: Any) -> list[Event]:
-    return plain_twin(made(request), **changes)
+    return plain_twin(events_of(request), **changes)
 
 
 def sampled(**changes: Any) -> Request:
@@ -166,12 +166,12 @@ def test_another_llm_of_the_same_name_may_write_another_text(
         return [replace(first, models=(replace(llm, **fields), *ssms)), *rest]
 
     other = by(plain(change=3), **{"fingerprint": "a", **change})
-    answer = same_text(by(made(), fingerprint="a"), other)
+    answer = same_text(by(events_of(), fingerprint="a"), other)
     assert answer.kind == kind and ("differ in LLM" in answer.sentence) is (kind == "other")
 
 
 def test_the_same_tokens_are_the_same_text() -> None:
-    answer, count = same_text(made(), plain()), len(reduce_all(made()).tokens)
+    answer, count = same_text(events_of(), plain()), len(reduce_all(events_of()).tokens)
     assert answer.kind == "identical"
     assert answer.sentence == (
         f"The first run wrote the same text as the second: {count} tokens, one for one."
@@ -180,14 +180,14 @@ def test_the_same_tokens_are_the_same_text() -> None:
 
 @pytest.mark.parametrize(("margin", "kind"), [(3.0, "bug"), (5e-5, "tie")])
 def test_a_difference_is_weighed_as_a_proof_weighs_it(margin: float, kind: str) -> None:
-    answer = same_text(made(), plain(margin=margin, change=3))
+    answer = same_text(events_of(), plain(margin=margin, change=3))
     assert (answer.kind, answer.at) == (kind, 3)
     assert "Differs at token 4" in answer.sentence and "The first run" in answer.sentence
 
 
 def test_where_nothing_else_was_recorded_nobody_is_accused() -> None:
     events = [replace(e, top_k=()) if hasattr(e, "top_k") else e for e in plain(change=3)]
-    answer = same_text(made(), events)
+    answer = same_text(events_of(), events)
     assert answer.kind == "unweighed" and "record_top_k" in answer.sentence
 
 
@@ -200,12 +200,12 @@ def test_where_nothing_else_was_recorded_nobody_is_accused() -> None:
     ],
 )
 def test_another_question_may_have_another_answer(request_: Request, words: str) -> None:
-    answer = same_text(made(), plain(request_, change=2))
+    answer = same_text(events_of(), plain(request_, change=2))
     if words == "nothing":  # the ids of the prompt are what counts, and these are the same
         assert answer.kind == "bug"
     else:
         assert answer.kind == "other" and f"differ in {words}." in answer.sentence
-    same = same_text(made(), plain(request_))
+    same = same_text(events_of(), plain(request_))
     assert same.kind == "identical" and ("though" in same.sentence) == (words != "nothing")
 
 
@@ -215,7 +215,7 @@ def test_another_question_may_have_another_answer(request_: Request, words: str)
 )
 def test_another_prompt_or_number_format_is_named(field: str, value: Any, reason: str) -> None:
     first, *rest = plain(change=2)
-    answer = same_text(made(), [replace(first, **{field: value}), *rest])
+    answer = same_text(events_of(), [replace(first, **{field: value}), *rest])
     assert answer.kind == "other" and f"differ in {reason}." in answer.sentence
 
 
@@ -223,39 +223,44 @@ def test_seeds_count_only_where_tokens_are_drawn() -> None:
     def with_seed(events: list[Event], seed: int) -> list[Event]:
         return [replace(events[0], seed=seed), *events[1:]]
 
-    assert "differ" not in same_text(with_seed(made(), 1), with_seed(plain(), 2)).sentence
+    assert "differ" not in same_text(with_seed(events_of(), 1), with_seed(plain(), 2)).sentence
     warm = sampled(temperature=0.8)
-    answer = same_text(with_seed(made(warm), 1), with_seed(plain(warm, change=2), 2))
+    answer = same_text(with_seed(events_of(warm), 1), with_seed(plain(warm, change=2), 2))
     assert answer.kind == "other" and "seed" in answer.sentence
 
 
 def test_rules_with_coins_of_their_own_keep_the_distribution() -> None:
     coins = SpeculationConfig(draft="sampled", verify="mss")
-    asked = replace(sampled(temperature=0.8), speculation=coins)
-    assert same_text(made(asked), plain(asked, change=2)).kind == "distribution"
-    assert same_text(made(asked), plain(asked)).kind == "identical"
+    drawn_request = replace(sampled(temperature=0.8), speculation=coins)
+    assert (
+        same_text(events_of(drawn_request), plain(drawn_request, change=2)).kind == "distribution"
+    )
+    assert same_text(events_of(drawn_request), plain(drawn_request)).kind == "identical"
 
 
 def test_a_shorter_run_is_compared_as_far_as_it_went() -> None:
-    for short in (made(end="cancelled", rounds=3), made(sampled(max_new_tokens=5), rounds=3)):
-        answer = same_text(made(), short)
+    for short in (
+        events_of(end="cancelled", rounds=3),
+        events_of(sampled(max_new_tokens=5), rounds=3),
+    ):
+        answer = same_text(events_of(), short)
         assert answer.kind == "identical" and "as far as both went" in answer.sentence
-    cut = [event for event in made() if not isinstance(event, RoundCompleted)]
-    assert same_text(made(), cut).kind == "other"
+    cut = [event for event in events_of() if not isinstance(event, RoundCompleted)]
+    assert same_text(events_of(), cut).kind == "other"
 
 
 def test_runs_that_were_to_end_alike_and_did_not_are_a_bug() -> None:
-    answer = same_text(made(), made(rounds=3))
+    answer = same_text(events_of(), events_of(rounds=3))
     assert answer.kind == "bug" and "where one ends" in answer.sentence
     full = [
         replace(event, finish_reason="context") if isinstance(event, RunCompleted) else event
-        for event in made(rounds=3)
+        for event in events_of(rounds=3)
     ]
-    assert same_text(made(), full).kind == "other"
+    assert same_text(events_of(), full).kind == "other"
 
 
 def test_figures_stand_beside_each_other_with_their_ratio() -> None:
-    one, two = (reduce_all(events).stats for events in (made(), plain()))
+    one, two = (reduce_all(events).stats for events in (events_of(), plain()))
     rows = {row["name"]: row for row in figures_of(one, two).values()}
     assert rows["LLM passes"]["one"] == "6" and rows["LLM passes"]["two"] == str(two.num_rounds)
     assert rows["LLM passes"]["ratio"] == f"{two.num_rounds / 6:.2f}x"
@@ -274,9 +279,12 @@ def test_settings_that_differ_are_listed_and_no_others() -> None:
         ASKED, speculation=SpeculationConfig(expansion=(2, 2)), sampling=SamplingParams(top_p=0.5)
     )
     rows = settings_apart(Summary(ASKED), Summary(other, llm="another", seed=2)).values()
-    told = {row["name"]: (row["one"], row["two"]) for row in rows}
-    assert told["expansion"] == ("1, 1, 3, 1, 1, 1, 1, 1", "2, 2") and told["LLM"][1] == "another"
-    assert set(told) == {"max_new_tokens", "top_p", "expansion", "LLM", "seed (as drawn)"}
+    by_name = {row["name"]: (row["one"], row["two"]) for row in rows}
+    assert (
+        by_name["expansion"] == ("1, 1, 3, 1, 1, 1, 1, 1", "2, 2")
+        and by_name["LLM"][1] == "another"
+    )
+    assert set(by_name) == {"max_new_tokens", "top_p", "expansion", "LLM", "seed (as drawn)"}
 
 
 def test_how_each_run_shared_the_llm_is_a_setting_that_differs(store: RunStore) -> None:
@@ -287,9 +295,9 @@ def test_how_each_run_shared_the_llm_is_a_setting_that_differs(store: RunStore) 
                 store.record(replace(event, scheduled=part), "a")
             else:
                 store.record(event, "a")
-    made, desks = context(store), (TabSession(), TabSession())
-    two_runs = sessions_of(made).two_runs
-    tables = compare_runs(two_runs, made, desks, ALL, ("synthetic-0", "synthetic-1"))[2]
+    ctx, desks = context(store), (TabSession(), TabSession())
+    two_runs = sessions_of(ctx).two_runs
+    tables = compare_runs(two_runs, ctx, desks, ALL, ("synthetic-0", "synthetic-1"))[2]
     (row,) = (row for row in tables["settings"].values() if row["name"] == "schedule")
     shared = "shared, beside up to 2 other requests: 4 of 4 passes of the LLM were shared, 20 of 36"
     assert row["one"] == "each" and row["two"] == f"{shared} drafted nodes verified"

@@ -45,12 +45,12 @@ def until(condition, timeout: float = WAIT_S) -> None:
 
 
 def test_a_run_is_played_to_its_end_and_recorded() -> None:
-    made = hub()
-    frames = list(play(desk_with(made)))
+    server_hub = hub()
+    frames = list(play(desk_with(server_hub)))
     assert frames[-1].is_complete and frames[-1].view.state == "completed"
     stories = [line.story for line in frames[-1].view.rounds]
     assert stories[frames[-1].selected_round] == max(stories), "its tree has most to tell"
-    assert recorded(made, frames[-1].run_id)[-1].seq == frames[-1].view.seq
+    assert recorded(server_hub, frames[-1].run_id)[-1].seq == frames[-1].view.seq
     lengths = [len(frame.view.tokens) for frame in frames]
     assert lengths == sorted(lengths)
 
@@ -87,26 +87,26 @@ def test_a_token_is_seen_within_100_ms_of_its_round() -> None:
 
 
 def test_a_closed_tab_stops_the_engine_and_the_run_is_still_recorded() -> None:
-    made = hub(rounds=400)
-    desk = desk_with(made)
+    server_hub = hub(rounds=400)
+    desk = desk_with(server_hub)
     frames = play(desk)
     next(frames)
     until(lambda: desk.player and desk.player.source.count > 10)
     frames.close()
     desk.player.source.wait_done(WAIT_S)
-    events = recorded(made, desk.player.source.run_id)
+    events = recorded(server_hub, desk.player.source.run_id)
     assert isinstance(events[-1], RunCancelled)
     assert [event.seq for event in events] == list(range(len(events)))
 
 
 def test_slow_motion_records_at_the_engines_pace_not_the_visitors() -> None:
-    made = hub(rounds=20)
-    desk = desk_with(made, Pace("slow", 0.25))
+    server_hub = hub(rounds=20)
+    desk = desk_with(server_hub, Pace("slow", 0.25))
     frames = play(desk)
     next(frames)
     desk.player.source.wait_done(WAIT_S)
     frame = next(frames)
-    assert isinstance(recorded(made, frame.run_id)[-1], RunCompleted)
+    assert isinstance(recorded(server_hub, frame.run_id)[-1], RunCompleted)
     assert frame.ended and not frame.at_end and len(frame.view.rounds) < 3
     frames.close()
 
@@ -132,22 +132,22 @@ def test_playing_on_ends_the_generator_that_played_before() -> None:
 
 
 def test_another_run_ends_the_generator_of_the_first_and_stops_its_engine() -> None:
-    made = hub(rounds=300)
-    desk = desk_with(made)
+    server_hub = hub(rounds=300)
+    desk = desk_with(server_hub)
     first = play(desk)
     frame: Frame = next(first)
     old = desk.player
-    desk.look_at(Player(made.start(request())))
+    desk.look_at(Player(server_hub.start(request())))
     assert list(first) == []
     old.source.wait_done(WAIT_S)
-    assert isinstance(recorded(made, frame.run_id)[-1], RunCancelled)
+    assert isinstance(recorded(server_hub, frame.run_id)[-1], RunCancelled)
     assert desk.player is not None and not desk.player.source.done
     desk.cancel()
 
 
 def test_the_queue_shows_each_its_place() -> None:
-    made = hub(rounds=200, max_live=1)
-    desks = [desk_with(made) for _ in range(3)]
+    server_hub = hub(rounds=200, max_live=1)
+    desks = [desk_with(server_hub) for _ in range(3)]
     until(lambda: desks[0].player.source.count)
     assert [desk.frame().place for desk in desks] == [0, 1, 2]
     for desk in desks:
@@ -193,14 +193,14 @@ def test_desks_belong_to_tabs_and_pages_and_of_too_many_the_oldest_stops() -> No
     assert desks.of("a", "live") is desks.of("a", "live")
     assert desks.of("a", "live") is not desks.of("b", "live")
     assert desks.of("a", "live") is not desks.of("a", "sessions")
-    made, desk = hub(rounds=300), desks.of("a", "live")
-    desk.look_at(Player(made.start(request())))
+    server_hub, desk = hub(rounds=300), desks.of("a", "live")
+    desk.look_at(Player(server_hub.start(request())))
     desks.leave("a")
     desk.player.source.wait_done(WAIT_S)
     assert desk.player.source.done and len(desks) == 1
-    desks, made = TabSessions(limit=3), hub(rounds=300)
+    desks, server_hub = TabSessions(limit=3), hub(rounds=300)
     first = desks.of("0", "live")
-    first.look_at(Player(made.start(request())))
+    first.look_at(Player(server_hub.start(request())))
     for i in range(1, 5):
         desks.of(str(i), "live")
     assert len(desks) == 3 and first.player is not None
@@ -209,8 +209,8 @@ def test_desks_belong_to_tabs_and_pages_and_of_too_many_the_oldest_stops() -> No
 
 
 def test_a_side_run_ends_with_its_desk() -> None:
-    made, desk = hub(rounds=60), TabSession()
-    side = run_to_end(made, desk, request(preset="autoregressive"), "me")
+    server_hub, desk = hub(rounds=60), TabSession()
+    side = run_to_end(server_hub, desk, request(preset="autoregressive"), "me")
     source = next(side)
     side.close()
     source.wait_done(WAIT_S)

@@ -34,35 +34,35 @@ def filled(store: RunStore, owners: tuple[str, ...] = ("a", "b")) -> None:
 
 def test_the_list_is_found_filtered_and_paged_and_a_wrong_filter_told(store: RunStore) -> None:
     filled(store, tuple("abcdefghijklmnopqrstuvw"))
-    made = context(store)
-    value, said, page = list_values(made, ALL, "", "", "all", "newest", 1)
+    ctx = context(store)
+    value, said, page = list_values(ctx, ALL, "", "", "all", "newest", 1)
     assert len(value["rows"]) == 20 and "23 runs, page 1 of 2" in said["lines"]["0"]["text"]
-    value, said, page = list_values(made, ALL, "", "", "all", "newest", 99)
+    value, said, page = list_values(ctx, ALL, "", "", "all", "newest", 99)
     assert page == 2 and len(value["rows"]) == 3
-    value, *_ = list_values(made, ALL, "", "", "failed", "newest", 1)
+    value, *_ = list_values(ctx, ALL, "", "", "failed", "newest", 1)
     assert {row["status"] for row in value["rows"].values()} == {"failed"}
-    value, *_ = list_values(made, ALL, "", "7", "all", "newest", 1)
+    value, *_ = list_values(ctx, ALL, "", "7", "all", "newest", 1)
     assert [row["id"] for row in value["rows"].values()] == ["synthetic-7"]
-    value, said, _ = list_values(made, ALL, "", "nosuchword", "all", "newest", 1)
+    value, said, _ = list_values(ctx, ALL, "", "nosuchword", "all", "newest", 1)
     assert value["empty"] == "No run matches." and not value["rows"]
     _, said, _ = list_values(context(store), ALL, "", "", "lost", "newest", 1)
     assert "status is 'lost'" in said["lines"]["0"]["text"]
 
 
 def test_the_list_says_where_the_file_is_only_to_those_who_may_know(store: RunStore) -> None:
-    made = context(store)
-    _, said, _ = list_values(made, ALL, "", "", "all", "newest", 1)
+    ctx = context(store)
+    _, said, _ = list_values(ctx, ALL, "", "", "all", "newest", 1)
     assert str(store.path) in said["lines"]["1"]["text"]
     assert f"To look inside: {store.datasette()}" in str(said)
-    _, said, _ = list_values(made, Asker("x", False), "", "", "all", "newest", 1)
+    _, said, _ = list_values(ctx, Asker("x", False), "", "", "all", "newest", 1)
     assert str(store.path) not in str(said) and "datasette" not in str(said)
 
 
 def test_a_past_run_is_replayed_on_the_same_board(store: RunStore) -> None:
-    made = context(store)
-    live, desk = live_of(made), TabSession()
+    ctx = context(store)
+    live, desk = live_of(ctx), TabSession()
     shown = run(live, desk)[1:]
-    sessions, past = sessions_of(made), TabSession()
+    sessions, past = sessions_of(ctx), TabSession()
     run_id = desk.frame().run_id
     values = opened_run(sessions, past, ALL, run_id)
     assert values[-1] == run_id
@@ -114,11 +114,11 @@ def test_a_deleted_run_is_gone_and_runs_that_are_not_there_are_told(store: RunSt
 
 def test_a_name_that_no_run_has_any_more_is_not_chosen_any_more(store: RunStore) -> None:
     filled(store, ("a",))
-    made = context(store)
-    (name, *_) = made.store.choices().llms
-    assert "value" not in menu(llm_choices(made, ALL), name)
-    made.store.delete("synthetic-0")
-    gone = menu(llm_choices(made, ALL), name)
+    ctx = context(store)
+    (name, *_) = ctx.store.choices().llms
+    assert "value" not in menu(llm_choices(ctx, ALL), name)
+    ctx.store.delete("synthetic-0")
+    gone = menu(llm_choices(ctx, ALL), name)
     assert gone["value"] == "" and [value for _, value in gone["choices"]] == [""]
 
 
@@ -135,18 +135,18 @@ def test_a_run_that_another_tab_deleted_is_said_to_be_gone_and_cleared(store: Ru
 
 def test_elsewhere_a_visitor_sees_and_deletes_only_its_own_runs(store: RunStore) -> None:
     filled(store)
-    made = context(store, host="0.0.0.0")
+    ctx = context(store, host="0.0.0.0")
     request: Any = SimpleNamespace(session_hash="s", headers={}, username=None)
-    owner = made.access.owner(request, "visitor-a")
-    assert owner == "visitor-a" and made.access.owner(request, "a") == "client-s"
+    owner = ctx.access.owner(request, "visitor-a")
+    assert owner == "visitor-a" and ctx.access.owner(request, "a") == "client-s"
     mine = Asker("a", False)
-    value, *_ = list_values(made, mine, "", "", "all", "newest", 1)
+    value, *_ = list_values(ctx, mine, "", "", "all", "newest", 1)
     assert [row["id"] for row in value["rows"].values()] == ["synthetic-0"]
-    sessions, desk = sessions_of(made), TabSession()
+    sessions, desk = sessions_of(ctx), TabSession()
     assert "no such run of yours" in notice_of(opened_run(sessions, desk, mine, "synthetic-1"), 0)
     assert "no such run of yours" in notice_of(delete_run(sessions, desk, mine, "synthetic-1"), 0)
     assert store.runs(RunQuery()).total == 2
-    assert allowed_run(made, mine, "synthetic-0").run_id == "synthetic-0"
+    assert allowed_run(ctx, mine, "synthetic-0").run_id == "synthetic-0"
 
 
 def test_hostile_texts_are_rows_of_text(store: RunStore) -> None:
@@ -200,19 +200,19 @@ def test_a_preset_is_known_also_by_its_drafters_names(name: str, temperature: fl
     whole = {"all": DRAFTERS, "first": DRAFTERS[:1]}
     named = [n for drafter in config.drafters for n in whole.get(drafter, (drafter,))]
     for one in (config, replace(config, drafters=tuple(named))):
-        told = settings_of(asked(one, temperature), DRAFTERS)
-        assert (told.name, told.differ) == (name, ())
-        assert told.sampling == (f"temperature {temperature:g}",)
+        settings = settings_of(asked(one, temperature), DRAFTERS)
+        assert (settings.name, settings.differ) == (name, ())
+        assert settings.sampling == (f"temperature {temperature:g}",)
 
 
 def test_what_differs_is_named() -> None:
     config = SpeculationConfig(combine="vote", length="trend", pipeline="ahead", carry_over=True)
-    told = settings_of(asked(config, 0.5, top_k=3, top_p=0.9), DRAFTERS)
-    assert told.brief(9) == (
+    settings = settings_of(asked(config, 0.5, top_k=3, top_p=0.9), DRAFTERS)
+    assert settings.brief(9) == (
         "own settings: combine=vote, length=trend, pipeline=ahead, carry_over=true"
     )
-    assert told.brief(3) == "own settings: combine=vote, length=trend, pipeline=ahead, 1 more"
-    assert told.sampling == ("temperature 0.5", "top_k 3", "top_p 0.9")
+    assert settings.brief(3) == "own settings: combine=vote, length=trend, pipeline=ahead, 1 more"
+    assert settings.sampling == ("temperature 0.5", "top_k 3", "top_p 0.9")
     wide = settings_of(asked(SpeculationConfig(expansion=(2, 1))), DRAFTERS)
     assert wide.differ == ("expansion=2,1",)
     fewer = settings_of(asked(SpeculationConfig(drafters=DRAFTERS[:2])), DRAFTERS)
@@ -225,13 +225,13 @@ def test_what_differs_is_named() -> None:
 def test_the_list_and_the_opened_run_say_it(store: RunStore) -> None:
     for event in synthetic_run(4, seed=1):
         store.record(event)
-    made = context(store)
-    row = list_values(made, ALL, "", "", "all", "newest", 1)[0]["rows"]["0"]
+    ctx = context(store)
+    row = list_values(ctx, ALL, "", "", "all", "newest", 1)[0]["rows"]["0"]
     view = reduce_all(synthetic_run(4, seed=1))
     assert view.started and row["sampling"] == "temperature 0"
-    told = settings_of(view.started.asked, DRAFTERS)
-    assert row["settings"] == told.brief(3) and told.differ
-    opened = notice_of(opened_run(sessions_of(made), TabSession(), ALL, row["id"]), 0)
+    settings = settings_of(view.started.asked, DRAFTERS)
+    assert row["settings"] == settings.brief(3) and settings.differ
+    opened = notice_of(opened_run(sessions_of(ctx), TabSession(), ALL, row["id"]), 0)
     assert settings_line(view) in opened
     assert settings_line(view).endswith(f"; temperature 0; drafters {', '.join(DRAFTERS)}.")
     assert settings_line(View()) == ""

@@ -44,9 +44,11 @@ def test_each_of_several_quick_steps_is_answered_with_its_own_stage(
     live, desk = live_of(context(store)), TabSession()
     run(live, desk)
     desk.player.seek(1)
-    slow, made = [0.3, 0.0, 0.0], desk.pictures.values
+    slow, real_values = [0.3, 0.0, 0.0], desk.pictures.values
     monkeypatch.setattr(
-        desk, "pictures", SimpleNamespace(values=lambda *a: (sleep(slow.pop(0)), made(*a))[1])
+        desk,
+        "pictures",
+        SimpleNamespace(values=lambda *a: (sleep(slow.pop(0)), real_values(*a))[1]),
     )
     answers: list[str] = []
 
@@ -172,8 +174,8 @@ def test_what_arrives_late_changes_nothing_of_its_own_kind() -> None:
     assert said == ["second", "third"]
     presses, said = presses_of(), list[str]()
     presses.last("run", {"press": 20}, answer(said, "run"))
-    for told in ({"press": 10}, {}, {"press": "soon"}, {"press": 10}):
-        assert presses.last("point", told, answer(said, "point")) == "point"
+    for event in ({"press": 10}, {}, {"press": "soon"}, {"press": 10}):
+        assert presses.last("point", event, answer(said, "point")) == "point"
     assert said == ["run", *["point"] * 4]
 
 
@@ -230,9 +232,9 @@ def with_models(store: RunStore, *names: str, preset: str = "specinfer") -> Cont
 
 
 def follow(context: Context, preset: str, values: list[Any], temperature: float = 0.0) -> Any:
-    name, made = fields_after_swap(context, BEFORE, preset, temperature, {}, values)
-    group = made[DRAFTERS]
-    return name, made, [choice for choice, _ in group.choices], group.value
+    name, updates = fields_after_swap(context, BEFORE, preset, temperature, {}, values)
+    group = updates[DRAFTERS]
+    return name, updates, [choice for choice, _ in group.choices], group.value
 
 
 NEW = ["new-1", "new-2"]
@@ -244,23 +246,23 @@ MEANT = {"specinfer": NEW, "sequence": NEW, "autoregressive": [], "best": [*NEW,
 def test_a_preset_means_the_loaded_models(store: RunStore, preset: str, temperature: float) -> None:
     context, chosen = with_models(store, "new-1", "new-2"), MEANT[preset]
     values = preset_values(preset, temperature, BEFORE)
-    name, made, choices, value = follow(context, preset, values, temperature)
+    name, updates, choices, value = follow(context, preset, values, temperature)
     assert name == preset and choices == ["new-1", "new-2", *MODEL_FREE] and value == chosen
     expected = preset_values(preset, temperature, ("new-1", "new-2"))
-    assert made[:DRAFTERS] == expected[:DRAFTERS]
-    assert made[DRAFTERS + 1 :] == expected[DRAFTERS + 1 :]
+    assert updates[:DRAFTERS] == expected[:DRAFTERS]
+    assert updates[DRAFTERS + 1 :] == expected[DRAFTERS + 1 :]
 
 
 def test_settings_of_ones_own_stay_but_drafters_that_have_gone(store: RunStore) -> None:
-    kept = ((["ssm-a"], ["new"]), (["ssm-a", NGRAM], ["new", NGRAM]), (["ssm-b"], ["ssm-b"]))
-    kept += ((["ssm-a", "ssm-b"], ["ssm-b"]), ([NGRAM], [NGRAM]), ([], []), (None, []))
-    for chosen, stay in kept:
+    cases = ((["ssm-a"], ["new"]), (["ssm-a", NGRAM], ["new", NGRAM]), (["ssm-b"], ["ssm-b"]))
+    cases += ((["ssm-a", "ssm-b"], ["ssm-b"]), ([NGRAM], [NGRAM]), ([], []), (None, []))
+    for before, stay in cases:
         names = ("new", "ssm-b") if stay == ["ssm-b"] else ("new",)
         values = preset_values("specinfer", 0.0, BEFORE)
-        values[FIELD_NAMES.index("speculation_length")], values[DRAFTERS] = 3, chosen
-        name, made, choices, value = follow(with_models(store, *names), "specinfer", values)
-        assert name == OWN and value == stay and choices == [*names, *MODEL_FREE], chosen
-        assert all("value" not in str(one) for i, one in enumerate(made) if i != DRAFTERS)
+        values[FIELD_NAMES.index("speculation_length")], values[DRAFTERS] = 3, before
+        name, updates, choices, value = follow(with_models(store, *names), "specinfer", values)
+        assert name == OWN and value == stay and choices == [*names, *MODEL_FREE], before
+        assert all("value" not in str(one) for i, one in enumerate(updates) if i != DRAFTERS)
 
 
 def test_the_preset_that_a_page_opens_with_suits_the_models(store: RunStore) -> None:

@@ -42,9 +42,11 @@ TREE = Configuration("specinfer", SpeculationConfig.preset("specinfer"))
 
 
 def study(context: Context, kind: str = "compare", prompts: int = 1, repeats: int = 2) -> Study:
-    asked = tuple(StudyPrompt(str(i), f"Once {i}") for i in range(prompts))
+    study_prompts = tuple(StudyPrompt(str(i), f"Once {i}") for i in range(prompts))
     sampling = SamplingParams(max_new_tokens=16)
-    return new_study(context, kind, sampling, (plain_configuration(), TREE), asked, repeats=repeats)
+    return new_study(
+        context, kind, sampling, (plain_configuration(), TREE), study_prompts, repeats=repeats
+    )
 
 
 def study_in_log(context: Context, kind: str = "compare", owner: str = "") -> Study:
@@ -113,9 +115,9 @@ def test_a_run_leads_to_its_study_and_no_visitor_to_anothers(context: Context) -
     assert mine(context, "eve", "eve").of_run(run_id).study_id == one.study_id
     assert mine(context, "bob", "bob").of_run(run_id) is None
     assert mine(context).of_run("gone") is None
-    told = about_run(context, Asker(None, True), run_id)
-    assert told[-1].visible and told[-1].value == "Open its comparison"
-    assert f"made for a comparison: {one.title}" in str(told[1])
+    about = about_run(context, Asker(None, True), run_id)
+    assert about[-1].visible and about[-1].value == "Open its comparison"
+    assert f"made for a comparison: {one.title}" in str(about[1])
     assert not about_run(context, Asker(None, True), "gone")[-1].visible
 
 
@@ -127,8 +129,8 @@ def test_elsewhere_a_study_is_its_owners_alone(context: Context) -> None:
         with pytest.raises(UnknownStudyError, match="no such study of yours"):
             act(one.study_id)
     assert bob.rows() == () and len(eve.rows()) == 1 == len(mine(context).rows())
-    told = bob.progress()
-    assert told.live and told.total == 4 and not told.study_id and told.cell is None
+    progress = bob.progress()
+    assert progress.live and progress.total == 4 and not progress.study_id and progress.cell is None
     assert eve.progress().study_id == one.study_id
     with pytest.raises(StudyError, match="one at a time"):
         bob.begin(study(context))
@@ -181,8 +183,8 @@ def test_a_title_says_what_is_measured_on_what() -> None:
 
 def test_time_left_is_told_in_round_words() -> None:
     assert left_words(None) == ""
-    told = {0.2: "1 s", 40.4: "40 s", 89: "89 s", 90: "2 min", 5400: "2 h"}
-    for seconds, words in told.items():
+    words_by_seconds = {0.2: "1 s", 40.4: "40 s", 89: "89 s", 90: "2 min", 5400: "2 h"}
+    for seconds, words in words_by_seconds.items():
         assert left_words(seconds) == f"about {words} left"
 
 
@@ -212,8 +214,8 @@ class Tab:
         return look_at_study(self.board, self.desk, self.mine, self.drawn, opening)
 
     def press(self, do: str, study_id: str = "", **more: Any) -> list[Any]:
-        told = {"do": do, "study": study_id, **more}
-        return press_button(self.board, self.desk, self.mine, self.drawn, told)
+        event = {"do": do, "study": study_id, **more}
+        return press_button(self.board, self.desk, self.mine, self.drawn, event)
 
     def begin(self, study: Study) -> list[Any]:
         return begin_study(self.board, self.desk, self.mine, self.drawn, lambda: study)
@@ -267,12 +269,12 @@ def test_a_tab_that_reads_an_old_study_is_not_turned_away(context: Context) -> N
 
 
 def test_a_study_deleted_elsewhere_is_let_go_by_the_next_look(context: Context) -> None:
-    tab, other, kept, one = Tab(context), Tab(context), study(context), study(context)
-    for each in (kept, one):
+    tab, other, deleted, one = Tab(context), Tab(context), study(context), study(context)
+    for each in (deleted, one):
         tab.begin(each)
         ended(context)
     assert [other.look(opening=True)[0]["state"], other.look()[0]["trouble"]] == ["completed", ""]
-    tab.press("delete", kept.study_id)
+    tab.press("delete", deleted.study_id)
     bar, listed, _ = other.look()
     assert bar["study"] == one.study_id and not bar["trouble"], "another one is no matter"
     assert [row["study"] for row in listed["rows"].values()] == [one.study_id]
@@ -433,12 +435,12 @@ def test_the_list_is_paged_and_never_past_its_end(context: Context) -> None:
 
 def test_one_that_is_measured_says_so_and_is_not_deleted(context: Context) -> None:
     slow(context)
-    asked = study(context, "tune")
-    mine(context).begin(asked)
+    tune_study = study(context, "tune")
+    mine(context).begin(tune_study)
     desk = TabSession()
     (row,) = rows(listed_studies(desk, mine(context)))
     assert row["live"] and row["state"] in ("running", "waiting")
-    refused = press_list(desk, mine(context), {"do": "delete", "study": asked.study_id})
+    refused = press_list(desk, mine(context), {"do": "delete", "study": tune_study.study_id})
     assert "stop it first" in refused[1]["lines"]["0"]["text"]
-    mine(context).stop(asked.study_id)
+    mine(context).stop(tune_study.study_id)
     ended(context)

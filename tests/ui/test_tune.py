@@ -70,8 +70,8 @@ def measured(context: Context, **changes: Any) -> tuple[Studies, str]:
 
 
 def test_the_form_makes_a_study_with_plain_decoding_first(context: Context) -> None:
-    made = asked_of(context)
-    study = made.study
+    request = asked_of(context)
+    study = request.study
     assert [one.name for one in study.configurations] == [
         "plain decoding",
         "speculation_length=2, expansion=1",
@@ -81,7 +81,7 @@ def test_the_form_makes_a_study_with_plain_decoding_first(context: Context) -> N
     ]
     assert study.kind == "tune" and study.repeats == 2 and len(study) == 20
     assert [one.text for one in study.prompts] == ["Once", "Twice"]
-    assert study.sampling.max_new_tokens == 16 and made.refused == ()
+    assert study.sampling.max_new_tokens == 16 and request.refused == ()
     assert study.title == "speculation length (2 values) x expansion (2 values) on 2 prompts"
 
 
@@ -103,8 +103,8 @@ def test_every_base_there_is_of_runs_that_record_no_alternatives(context: Contex
     for base in bases:
         assert asked_of(context, own, base=[base], axes=NODES).study
     live = form_values(eta=0.9, drafters=[*DRAFTERS])
-    made = study_request(context, None, live, values(base=[LIVE])).study
-    assert made.configurations[1].speculation.eta == 0.9
+    own_study = study_request(context, None, live, values(base=[LIVE])).study
+    assert own_study.configurations[1].speculation.eta == 0.9
     with pytest.raises(ConfigError, match="base is 'gone': one of"):
         asked_of(context, base=["gone"])
     own = {"mine": replace(SpeculationConfig(), carry_over=True, record_top_k=9).to_plain()}
@@ -154,8 +154,8 @@ def test_every_field_can_be_an_axis_as_it_is_offered(context: Context) -> None:
         axes = [field, typed.value, picked.value, *AXES[6:], *AXES[6:]]
         own = {"mine": replace(SpeculationConfig(), **USES.get(field, {})).to_plain()}
         changes = {"base": ["mine"], "axes": axes, "sampling": [16, 1, *SAMPLING[2:]]}
-        made = asked_of(context, own, **changes)
-        assert len(made.study.configurations) + len(made.refused) > 2, field
+        request = asked_of(context, own, **changes)
+        assert len(request.study.configurations) + len(request.refused) > 2, field
         if field in USES:
             with pytest.raises(ConfigError, match=rf"^{field} is \[.*\]: no values here, since "):
                 asked_of(context, **{**changes, "base": ["specinfer"]})
@@ -234,8 +234,8 @@ def test_a_measured_grid_is_drawn_with_what_auto_came_to_and_nothing_of_none(
     assert f"{len(known)} of {len(known)} runs were scheduled by shared, which may grant" in said
     skipped = point_reset(mine.open(study_id))
     assert all(one["__type__"] == "update" and "value" not in one for one in skipped)
-    panel, chosen, use = point_reset(None)
-    assert panel["value"] == {} and not chosen and use.interactive is False
+    panel, selected, use = point_reset(None)
+    assert panel["value"] == {} and not selected and use.interactive is False
 
 
 def point_runs(value: dict[str, Any]) -> list[str]:
@@ -257,9 +257,9 @@ def test_points_that_cannot_run_stay_when_a_grid_is_opened_again(context: Contex
 
 def test_a_point_goes_into_live_as_it_was_measured_and_no_other_does(context: Context) -> None:
     mine, study_id = measured(context)
-    value, chosen = point_shown(mine, {"study": study_id, "point": 2})
+    value, selected = point_shown(mine, {"study": study_id, "point": 2})
     assert value["name"] == "speculation length 4, expansion 1" and len(value["runs"]) == 4
-    request = request_of_point(mine, chosen)
+    request = request_of_point(mine, selected)
     assert request.prompt == "Once" and request.sampling.max_new_tokens == 16
     assert request.speculation.speculation_length == 4 and request.speculation.expansion == (1,)
     assert request.speculation.record_top_k == RECORD_TOP_K
@@ -268,8 +268,8 @@ def test_a_point_goes_into_live_as_it_was_measured_and_no_other_does(context: Co
     assert request.sampling.seed in {run.asked["sampling"]["seed"] for run in runs}
     with pytest.raises(ConfigError, match="point is 'none'"):
         request_of_point(mine, {})
-    for told in ({}, {"study": "gone", "point": 0}, {"point": "0"}):
-        assert point_shown(mine, told) == ({}, {})
+    for event in ({}, {"study": "gone", "point": 0}, {"point": "0"}):
+        assert point_shown(mine, event) == ({}, {})
     for point in (None, "1", 99, -1, [0]):
         assert point_shown(mine, {"study": study_id, "point": point}) == ({}, {})
 

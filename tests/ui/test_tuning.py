@@ -166,9 +166,9 @@ def test_texts_are_told_in_the_words_of_a_comparison_with_the_place_where_they_d
     rows = points_value(study, found)["rows"].values()
     assert [row["cells"]["7"]["t"] for row in rows] == ["–", "differs", *["identical"] * 3]
     assert set(kinds) <= set(ANSWERS)
-    told = words(study, results)
-    assert "Not plain decoding's text: speculation length 2, expansion 1. First: prompt p1" in told
-    assert "repeat 1, at token 2" in told
+    text = words(study, results)
+    assert "Not plain decoding's text: speculation length 2, expansion 1. First: prompt p1" in text
+    assert "repeat 1, at token 2" in text
 
 
 def test_of_a_run_that_drafted_nothing_there_is_no_acceptance() -> None:
@@ -204,11 +204,11 @@ def test_a_point_has_its_figures_and_runs() -> None:
 def test_before_the_start_the_runs_are_counted_and_the_refused_named() -> None:
     axes = [axis_of("draft", ["coupled", "sampled"]), axis_of("verify", ["match", "mss"])]
     study = grid_study(axes, temperature=1.0)
-    made = grid(study.configurations[1].speculation, axes, study.sampling)
-    lines = plan_lines(study, made.refused)
+    tuned = grid(study.configurations[1].speculation, axes, study.sampling)
+    lines = plan_lines(study, tuned.refused)
     assert lines[0].text.startswith("3 points and plain decoding, 3 prompts, 1 repeat: 12 runs.")
     assert "cannot run: draft coupled, verify mss. verify is 'mss'" in lines[1].text
-    assert grid_title(made, 3) == "draft (2 values) x verify (2 values) on 3 prompts"
+    assert grid_title(tuned, 3) == "draft (2 values) x verify (2 values) on 3 prompts"
     assert "no spread" in plan_lines(replace(study, prompts=study.prompts[:1]), ())[1].text
     idle = plan_lines(grid_study([axis_from_text("speculation_length", "0")]), ())
     assert any("No point drafts anything" in line.text for line in idle)
@@ -216,19 +216,19 @@ def test_before_the_start_the_runs_are_counted_and_the_refused_named() -> None:
 
 def test_the_best_is_named_with_what_is_as_good_and_the_noise_is_shown() -> None:
     study = grid_study()
-    told = words(study, grid_results(study, noisy))
-    assert "Best: speculation length 4, expansion 1. 2.00x the speed of plain decoding (" in told
-    assert "Not told apart from it: speculation length 2, expansion 2,1. Their intervals" in told
-    assert "Every run wrote plain decoding's text" in told
-    told = words(study, grid_results(study, steady))
-    assert "Every other point is told apart from it: their intervals lie below its own." in told
-    told = words(study, grid_results(study, steady, done=7))
-    assert "Best so far: " in told and "Every run so far" in told
+    text = words(study, grid_results(study, noisy))
+    assert "Best: speculation length 4, expansion 1. 2.00x the speed of plain decoding (" in text
+    assert "Not told apart from it: speculation length 2, expansion 2,1. Their intervals" in text
+    assert "Every run wrote plain decoding's text" in text
+    text = words(study, grid_results(study, steady))
+    assert "Every other point is told apart from it: their intervals lie below its own." in text
+    text = words(study, grid_results(study, steady, done=7))
+    assert "Best so far: " in text and "Every run so far" in text
     assert words(study, {}).startswith("Nothing is measured yet.")
     alike = grid_results(study, steady).items()
-    told = words(study, {cell: replace(one, accepted_per_round=(3,)) for cell, one in alike})
-    assert "Alike: speculation length 2, expansion 1; " in told and "and 1 more drafted" in told
-    assert "Their speeds differ by 300 %." in told
+    text = words(study, {cell: replace(one, accepted_per_round=(3,)) for cell, one in alike})
+    assert "Alike: speculation length 2, expansion 1; " in text and "and 1 more drafted" in text
+    assert "Their speeds differ by 300 %." in text
 
 
 def test_a_point_that_drafted_as_the_best_did_counts_as_good() -> None:
@@ -247,25 +247,25 @@ def test_a_point_that_drafted_as_the_best_did_counts_as_good() -> None:
     rows = points_value(study, found)["rows"]
     assert [rows[str(i)]["mark"] for i in range(1, 5)] == ["near", "", "best", ""]
     assert [row["found"] for row in summary_rows(found)][1:4] == ["within noise", "", "best"]
-    told = words(study, results)
-    assert "apart from it: speculation length 2, expansion 1. They drafted and accepted" in told
-    assert "Every other point" not in told and "Alike: speculation length 2, expansion 1; " in told
+    text = words(study, results)
+    assert "apart from it: speculation length 2, expansion 1. They drafted and accepted" in text
+    assert "Every other point" not in text and "Alike: speculation length 2, expansion 1; " in text
     once = {cell: one for cell, one in results.items() if cell.item == "p0"}
-    told = words(grid_study(prompts=1), once)
-    assert "It was measured once" in told and "Not told apart from it: speculation length 2" in told
+    text = words(grid_study(prompts=1), once)
+    assert "It was measured once" in text and "Not told apart from it: speculation length 2" in text
 
 
 def test_a_slower_grid_is_said_plainly() -> None:
     study = grid_study()
-    told = words(study, grid_results(study, lambda name, *_: 10.0 if name[0] == "p" else 8.0))
-    assert "No point was faster than plain decoding in these 3 prompts: the best is 0.80x" in told
+    text = words(study, grid_results(study, lambda name, *_: 10.0 if name[0] == "p" else 8.0))
+    assert "No point was faster than plain decoding in these 3 prompts: the best is 0.80x" in text
     many = grid_study(prompts=6)
-    told = words(many, grid_results(many, lambda name, *_: 10.0 if name[0] == "p" else 8.0))
-    assert "No point was faster than plain decoding here: the best is 0.80x" in told
-    assert "drafting took 40 %" in told
+    text = words(many, grid_results(many, lambda name, *_: 10.0 if name[0] == "p" else 8.0))
+    assert "No point was faster than plain decoding here: the best is 0.80x" in text
+    assert "drafting took 40 %" in text
     unsure = lambda name, prompt, _: 10.0 if name[0] == "p" else 9.5 + prompt  # noqa: E731
-    told = words(study, grid_results(study, unsure))
-    assert told.startswith("No difference from plain decoding is shown. Best: ")
+    text = words(study, grid_results(study, unsure))
+    assert text.startswith("No difference from plain decoding is shown. Best: ")
 
 
 def slow_by(factors: dict[str, float], axes: Any = AXES, prompts: int = 3, wave: float = 0) -> str:
@@ -280,8 +280,8 @@ def slow_by(factors: dict[str, float], axes: Any = AXES, prompts: int = 3, wave:
 
 
 def test_a_grid_that_only_loses_says_so_first_and_its_colours_are_not_stretched() -> None:
-    told = slow_by({"speculation_length=0": 0.5, "speculation_length=4": 0.8}, LENGTHS)
-    assert told.startswith("No point beats plain decoding. Best: speculation length 4.")
+    text = slow_by({"speculation_length=0": 0.5, "speculation_length=4": 0.8}, LENGTHS)
+    assert text.startswith("No point beats plain decoding. Best: speculation length 4.")
     study = grid_study()
     found = tuning_result(study, grid_results(study, lambda name, *_: 9.0 if "=" in name else 10.0))
     value = grid_value(study, found, "speed")
@@ -293,27 +293,27 @@ LENGTHS = [axis_from_text("speculation_length", "0, 4")]
 
 def test_points_that_draft_nothing_are_said_to_do_so_and_not_to_draft_too_much() -> None:
     for idle in (0.97, 1.03):
-        told = slow_by({"speculation_length=0": idle, "speculation_length=4": 0.5}, LENGTHS)
-        assert "Best: speculation length 0." in told and "The best point drafts nothing" in told
-        assert "No point that drafts was measured faster than it." in told
-        assert "costs more than it saves" not in told and "Shorter drafts" not in told
-        assert "No point was" not in told
+        text = slow_by({"speculation_length=0": idle, "speculation_length=4": 0.5}, LENGTHS)
+        assert "Best: speculation length 0." in text and "The best point drafts nothing" in text
+        assert "No point that drafts was measured faster than it." in text
+        assert "costs more than it saves" not in text and "Shorter drafts" not in text
+        assert "No point was" not in text
     axes = [axis_from_text("speculation_length", "0"), axis_from_text("expansion", "1 | 2,1")]
     study = grid_study(axes)
     results = grid_results(study, lambda *_: 10.0)
-    told = words(study, {c: replace(r, accepted_per_round=(0,)) for c, r in results.items()})
-    assert "expansion 2,1 drafted nothing at all." in told and "cut their trees" not in told
+    text = words(study, {c: replace(r, accepted_per_round=(0,)) for c, r in results.items()})
+    assert "expansion 2,1 drafted nothing at all." in text and "cut their trees" not in text
 
 
 def test_where_intervals_reach_plain_decoding_nobody_is_said_to_be_slower() -> None:
-    told = slow_by({"speculation_length=0": 0.5, "speculation_length=4": 0.98}, LENGTHS, wave=0.05)
-    assert told.startswith("No difference from plain decoding is shown. Best: ")
-    assert ". 0.98x the speed" in told
-    assert "1.00x lies in the interval of speculation length 4: these measurements cannot" in told
-    assert "No point was faster" not in told and "costs more than it saves" not in told
-    told = slow_by({"speculation_length=0": 0.5, "speculation_length=4": 0.8}, LENGTHS, 1)
-    assert "No point was faster than plain decoding in its one run: the best is 0.80x." in told
-    assert "costs more than it saves" not in told
+    text = slow_by({"speculation_length=0": 0.5, "speculation_length=4": 0.98}, LENGTHS, wave=0.05)
+    assert text.startswith("No difference from plain decoding is shown. Best: ")
+    assert ". 0.98x the speed" in text
+    assert "1.00x lies in the interval of speculation length 4: these measurements cannot" in text
+    assert "No point was faster" not in text and "costs more than it saves" not in text
+    text = slow_by({"speculation_length=0": 0.5, "speculation_length=4": 0.8}, LENGTHS, 1)
+    assert "No point was faster than plain decoding in its one run: the best is 0.80x." in text
+    assert "costs more than it saves" not in text
 
 
 def test_what_the_temperature_does_to_acceptance_is_told() -> None:
@@ -325,13 +325,13 @@ def test_what_the_temperature_does_to_acceptance_is_told() -> None:
             for cell, one in grid_results(study, lambda *_: 10.0).items()
             for some in [hot if "0.8" in cell.contestant else cold]
         }
-        told = words(study, results)
+        text = words(study, results)
         rates = [row.draft_acceptance_rate for row in tuning_result(study, results).rows[:2]]
         assert [rate > 0 for rate in rates] == [True, hot > 0]
         each = f"{100 * rates[0]:.0f} % at temperature 0, {100 * rates[1]:.0f} % at temperature 0.8"
-        assert f"Accepted draft tokens: {each}." in told
-        assert ("the more often an unlikely token is drawn" in told) == (hot < cold)
-    assert "Best at each temperature: speculation length 2, temperature 0: 1.00x; " in told
+        assert f"Accepted draft tokens: {each}." in text
+        assert ("the more often an unlikely token is drawn" in text) == (hot < cold)
+    assert "Best at each temperature: speculation length 2, temperature 0: 1.00x; " in text
     assert "temperature 0" not in words(grid_study(), grid_results(grid_study(), steady))
 
 

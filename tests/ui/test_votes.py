@@ -92,15 +92,15 @@ def test_weights_over_time_are_those_each_round_used(combine: str) -> None:
 def test_what_was_kept_is_counted_by_different_nodes(combine: str) -> None:
     events = run(combine)
     for number in range(6):
-        kept = pictures_at(events, number)["proposals"]["kept"]
+        kept_nodes = pictures_at(events, number)["proposals"]["kept"]
         _, detail = view_at(events, number)
         tree = pictures_at(events, number)["tree"]
-        assert detail.combined and kept["nodes"] == len(detail.combined.token_ids)
-        assert kept["all"] == kept["nodes"] + len(tree["dropped"])
+        assert detail.combined and kept_nodes["nodes"] == len(detail.combined.token_ids)
+        assert kept_nodes["all"] == kept_nodes["nodes"] + len(tree["dropped"])
 
 
 def test_a_vote_is_told_with_its_numbers() -> None:
-    events, told = run("vote", 30), 0
+    events, count = run("vote", 30), 0
     for number in range(30):
         view, detail = view_at(events, number)
         tree, verdict, completed = detail.combined, detail.verified, detail.completed
@@ -121,12 +121,12 @@ def test_a_vote_is_told_with_its_numbers() -> None:
         before, after = tree.weights[tree.winner], completed.weights[tree.winner]
         moved = re.search(r"its weight (rises|falls) from (\S+) to (\d+\.\d\d)", sentence)
         if moved:
-            told += 1
+            count += 1
             assert (moved[1] == "rises") == (after > before)
             assert (moved[2], moved[3]) == (f"{before:.2f}", f"{after:.2f}")
             assert sentence.endswith(f"to {after:.2f}, after all are rescaled to mean 1.")
             assert ("above the running mean" in sentence) == (moved[1] == "rises")
-    assert told > 10
+    assert count > 10
 
 
 def test_a_vote_of_two_is_said_to_be_the_heavier_ones() -> None:
@@ -160,36 +160,44 @@ def test_whose_weight_moved_is_told_as_two_digits_show_it() -> None:
     view, detail = view_at(run("vote_tree"), 4)
     a, b, c = DRAFTERS
 
-    def told(before: tuple[float, ...], after: tuple[float, ...]) -> str:
+    def change_words(before: tuple[float, ...], after: tuple[float, ...]) -> str:
         names = dict(zip(DRAFTERS, before, strict=True)), dict(zip(DRAFTERS, after, strict=True))
         rounds = (*view.rounds[:3], replace(view.rounds[3], weights=names[0]), *view.rounds[4:])
         now = replace(detail, combined=replace(detail.combined, weights=names[1]))
         return vote_sentence(replace(view, rounds=rounds), now).split("since the round before, ")[1]
 
-    assert told((0.0, 0.0, 3.0), (0.0, 0.0, 3.0)) == f"no weight moved: {c} has nearly all of it."
-    assert told((1.0, 1.0, 1.0), (1.001, 1.002, 0.997)) == "no weight moved by as much as 0.01."
-    assert told((1.0, 1.0, 1.0), (1.0, 1.5, 0.5)) == (
+    assert (
+        change_words((0.0, 0.0, 3.0), (0.0, 0.0, 3.0))
+        == f"no weight moved: {c} has nearly all of it."
+    )
+    assert (
+        change_words((1.0, 1.0, 1.0), (1.001, 1.002, 0.997))
+        == "no weight moved by as much as 0.01."
+    )
+    assert change_words((1.0, 1.0, 1.0), (1.0, 1.5, 0.5)) == (
         f"the weight of {b} rises from 1.00 to 1.50, the largest change."
     )
-    assert told((0.0, 1.5, 1.5), (0.0, 1.49, 1.5)).startswith(f"the weight of {b} ")
-    only = told((1.004, 0.0, 2.0), (1.006, 0.001, 1.999))
+    assert change_words((0.0, 1.5, 1.5), (0.0, 1.49, 1.5)).startswith(f"the weight of {b} ")
+    only = change_words((1.004, 0.0, 2.0), (1.006, 0.001, 1.999))
     assert only == f"the weight of {a} rises from 1.00 to 1.01."
 
 
 def test_every_reason_of_trend_is_told_in_plain_words() -> None:
     policy = Trend(SpeculationConfig(length="trend", max_tree_nodes=64, speculation_length=2))
-    told = []
+    sentences = []
     for number in range(80):
         length = policy.choose().length
         policy.observe(RoundOutcome(length, 2, length, 2.0 + number % 7, 9.0))
-        told.append(length_reason(policy.choose().reason, length))
-    assert any("3 is tried to see whether that is less" in words for words in told)
+        sentences.append(length_reason(policy.choose().reason, length))
+    assert any("3 is tried to see whether that is less" in words for words in sentences)
     assert (
         "2 stays: it is judged by the LLM's time for each token over 16 passes, of which 3 "
-        in (told[2])
+        in (sentences[2])
     )
-    assert not any("nothing to compare" in words or "verifications" in words for words in told)
-    assert any("with the length (at " in words for words in told), "these are plain as they are"
+    assert not any("nothing to compare" in words or "verifications" in words for words in sentences)
+    assert any("with the length (at " in words for words in sentences), (
+        "these are plain as they are"
+    )
     repeated = "13 -> 16: a second step takes 0.74 ms"
     assert length_reason(repeated, 13) == repeated
     assert length_reason(repeated, 16) == "16 stays, as chosen before: a second step takes 0.74 ms"
@@ -228,8 +236,10 @@ def draft(name: str, text: str) -> DraftRecord:
 
 def reasons(texts: dict[str, str], weights: tuple[float, ...], winner: str) -> str:
     drafts = [draft(name, text) for name, text in texts.items()]
-    told = dict(zip(texts, weights, strict=True))
-    tree = Combined("r", 0, 0.0, 0, (), (), (), (), (), (), 0, "", weights=told, winner=winner)
+    vote_weights = dict(zip(texts, weights, strict=True))
+    tree = Combined(
+        "r", 0, 0.0, 0, (), (), (), (), (), (), 0, "", weights=vote_weights, winner=winner
+    )
     return " ".join(winner_reasons(tree, drafts))
 
 
@@ -287,11 +297,11 @@ def test_the_drafter_that_helped_most_is_named_with_its_counts() -> None:
     events = run("union")
     view = reduce_all(events)
     name, (accepted, proposed) = max(view.scoreboard.items(), key=lambda one: one[1])
-    told = helped_words(view)
-    assert told == (
+    sentence = helped_words(view)
+    assert sentence == (
         f"{name} helped most: {accepted} of its {proposed} tokens were accepted in this run."
     )
-    assert pictures_at(events, 11)["proposals"]["helped"] == told
+    assert pictures_at(events, 11)["proposals"]["helped"] == sentence
     live = Frame(view=view, detail=view.last)
     assert proposals_value(live)["helped"] == "", "while it runs nothing is moved by it"
     single = reduce_all(run("union", drafters=DRAFTERS[:1]))
@@ -310,17 +320,17 @@ def test_below_the_tree_it_is_told_who_won_a_vote_and_what_was_dropped() -> None
     splits = 0
     for number in range(12):
         view, detail = view_at(events, number)
-        told = pictures_at(events, number)["tree"]["why"]
+        reason = pictures_at(events, number)["tree"]["why"]
         dropped = len(detail.combined.dropped)
         if not detail.combined.winner:
-            assert "dropped" not in told, "nothing was drafted"
+            assert "dropped" not in reason, "nothing was drafted"
             continue
-        assert told.startswith(f"{detail.combined.winner}'s draft won the vote (")
-        assert f" {dropped} token{'s' if dropped != 1 else ''} of the others w" in told
+        assert reason.startswith(f"{detail.combined.winner}'s draft won the vote (")
+        assert f" {dropped} token{'s' if dropped != 1 else ''} of the others w" in reason
         # One number for one vote: the panel's first split is what the caption says.
         split = vote_sentence(view, detail).partition("They split at ")[2]
         first = split.partition(", then at ")[0].split(". ")[0]
-        assert split == "" or f"won the vote (at {first.rstrip('.')});" in told
+        assert split == "" or f"won the vote (at {first.rstrip('.')});" in reason
         splits += bool(split)
     assert splits, "no draft disagreed with another"
     assert "dropped" not in pictures_at(run("union"), 3)["tree"]["why"]
@@ -341,7 +351,7 @@ def test_a_vote_that_dropped_the_token_the_llm_wrote_says_so() -> None:
             for sentence in (vote_in_short(now), vote_sentence(view, now)):
                 _, found, rest = sentence.partition(words)
                 assert found and draft.drafter in rest
-            kept = replace(verdict, own_token_id=tree.token_ids[0])
-            assert "The LLM wrote" not in vote_in_short(replace(detail, verified=kept))
+            changed_verdict = replace(verdict, own_token_id=tree.token_ids[0])
+            assert "The LLM wrote" not in vote_in_short(replace(detail, verified=changed_verdict))
             told += 1
     assert told, "no first token was dropped"

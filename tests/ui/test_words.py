@@ -58,11 +58,11 @@ def node_with(outcome: str) -> tuple[Detail, int]:
 )
 def test_each_outcome_is_told_with_its_numbers(outcome: str, begins: str) -> None:
     detail, node = node_with(outcome)
-    told = explain(detail, node, LETTERS, {})
-    assert told.outcome == outcome and told.sentence.startswith(begins)
-    assert detail.combined and quote(detail.combined.texts[node]) in told.title
+    explanation = explain(detail, node, LETTERS, {})
+    assert explanation.outcome == outcome and explanation.sentence.startswith(begins)
+    assert detail.combined and quote(detail.combined.texts[node]) in explanation.title
     if outcome != "not_reached":
-        assert "%" in told.sentence
+        assert "%" in explanation.sentence
 
 
 def test_a_rejection_says_what_was_wanted_instead() -> None:
@@ -83,22 +83,22 @@ def test_the_own_token_is_told_by_its_kind() -> None:
         "bonus": "for free",
         "plain": "Nothing was drafted",
     }
-    seen = set()
+    kinds = set()
     for detail in details():
-        kind, told = detail.verified.own_kind, explain(detail, None, LETTERS, {})
-        assert words[kind] in told.sentence and told.outcome == "own"
-        seen.add(kind)
-    assert seen == set(words)
+        kind, explanation = detail.verified.own_kind, explain(detail, None, LETTERS, {})
+        assert words[kind] in explanation.sentence and explanation.outcome == "own"
+        kinds.add(kind)
+    assert kinds == set(words)
 
 
 def test_a_path_that_ends_the_text_has_no_own_token() -> None:
     detail = details()[0]
     verdict = replace(detail.verified, own_token_id=None, own_kind="none", own_text="")
     ended = replace(detail, verified=verdict)
-    told = explain(ended, None, LETTERS, {})
-    assert "ends the text" in told.sentence
+    explanation = explain(ended, None, LETTERS, {})
+    assert "ends the text" in explanation.sentence
     assert any(top.node == (verdict.path[-1] if verdict.path else -1) for top in verdict.top_k)
-    assert bars(ended, told, NAMES) == {}, "nothing was chosen after the end of the text"
+    assert bars(ended, explanation, NAMES) == {}, "nothing was chosen after the end of the text"
 
 
 def test_mss_is_told_trial_by_trial_and_traversal_by_whole_branches() -> None:
@@ -117,11 +117,11 @@ def test_match_is_told_by_its_seed() -> None:
     for outcome, words in (("accepted", "was in the tree"), ("rejected", "not “")):
         detail, node = node_with(outcome)
         verdict = replace(detail.verified, rule="match")
-        told = explain(replace(detail, verified=verdict), node, LETTERS, {"seed": 7})
-        assert "with seed 7" in told.sentence and words in told.sentence
+        explanation = explain(replace(detail, verified=verdict), node, LETTERS, {"seed": 7})
+        assert "with seed 7" in explanation.sentence and words in explanation.sentence
         at_zero = {"seed": 7, "temperature": 0.0}
-        told = explain(replace(detail, verified=verdict), node, LETTERS, at_zero)
-        assert "the LLM's most probable token is" in told.sentence
+        explanation = explain(replace(detail, verified=verdict), node, LETTERS, at_zero)
+        assert "the LLM's most probable token is" in explanation.sentence
 
 
 def test_before_the_verdict_nothing_is_claimed() -> None:
@@ -137,22 +137,24 @@ def test_before_the_verdict_nothing_is_claimed() -> None:
 
 def test_bars_are_what_the_token_was_chosen_from() -> None:
     detail, node = node_with("accepted")
-    told = explain(detail, node, LETTERS, {})
-    rows = bars(detail, told, NAMES)
+    explanation = explain(detail, node, LETTERS, {})
+    rows = bars(detail, explanation, NAMES)
     assert set(rows) == {"llm", "0", "1", "2"}
     parent = detail.combined.parents[node]
     top = next(t for t in detail.verified.top_k if t.node == parent and t.source == "llm")
     assert [row["t"] for row in rows["llm"].values()] == list(top.texts)
     hits = [row for row in rows["llm"].values() if row["hit"]]
-    assert all(row["id"] == told.token_id for row in hits)
+    assert all(row["id"] == explanation.token_id for row in hits)
     # A drafter that drew it from beyond its recorded alternatives is listed all the same.
     proposers = {str(NAMES.index(name)) for name in detail.combined.drafters_of(node)}
     few = replace(
         detail.verified, top_k=tuple(t for t in detail.verified.top_k if t.source == "llm")
     )
-    rows = bars(replace(detail, verified=few), told, NAMES)
+    rows = bars(replace(detail, verified=few), explanation, NAMES)
     assert set(rows) == {"llm", *proposers}
-    assert all([one["id"] for one in rows[key].values()] == [told.token_id] for key in proposers)
+    assert all(
+        [one["id"] for one in rows[key].values()] == [explanation.token_id] for key in proposers
+    )
     assert all(one["p"] is None for key in proposers for one in rows[key].values())
 
 
@@ -168,9 +170,9 @@ def test_a_draw_is_no_preference_and_who_drafted_is_named() -> None:
         *(("match", 0.8, "drew"), ("mss", 0.8, "drew")),
     ):
         judged = replace(detail, verified=replace(verdict, rule=rule))
-        told = explain(judged, None, LETTERS, {"temperature": temperature}).sentence
-        assert told.startswith(f"The drafts said {quote(tree.texts[first])} (by {by})")
-        assert f"; the LLM {verb} {quote(verdict.own_text)} (" in told
+        sentence = explain(judged, None, LETTERS, {"temperature": temperature}).sentence
+        assert sentence.startswith(f"The drafts said {quote(tree.texts[first])} (by {by})")
+        assert f"; the LLM {verb} {quote(verdict.own_text)} (" in sentence
 
 
 def test_quotes_are_short_and_visible_letters_go_on_after_z_places_are_english() -> None:
@@ -252,9 +254,9 @@ def test_a_slower_run_is_told_with_reason_and_remedy_and_a_faster_one_is_not_exc
         ({"draft_ms": 10, "verify_ms": 20}, "The rest costs most"),
         ({"draft_ms": 700, "verify_ms": 740}, "gains too little"),
     ):
-        (told,) = warnings_of(slow, 100.0, **changes)
-        assert told.startswith("0.50x: slower than plain decoding") and words in told
-        assert "a round took as long as 4.0 plain tokens and gave 2.0 (40.0 ms: drafting" in told
+        (warning,) = warnings_of(slow, 100.0, **changes)
+        assert warning.startswith("0.50x: slower than plain decoding") and words in warning
+        assert "a round took as long as 4.0 plain tokens and gave 2.0 (40.0 ms: drafting" in warning
     assert warnings_of(slow, 25.0) == [] and slower_because(RunStats(), HALF) == ""
     plain = reduce_all(plain_twin(EVENTS))
     assert warnings_of(plain, plain.stats.tokens_per_second * 2) == [], "plain decoding is plain"
@@ -268,9 +270,9 @@ def test_the_largest_part_of_a_round_is_what_is_said_to_cost_most() -> None:
         (12.0, 12.5, "The rest costs most"),
         (16.5, 14.0, "Drafting costs most"),
     ):
-        told = why(draft_ms=50 * draft, verify_ms=50 * llm)
+        reason = why(draft_ms=50 * draft, verify_ms=50 * llm)
         between = f"gave 2.0 (40.0 ms: drafting {draft:.1f} ms, LLM pass {llm:.1f} ms, the rest "
-        assert words in told and between in told and told.count("costs most") == 1
+        assert words in reason and between in reason and reason.count("costs most") == 1
     near = why(draft_ms=50 * 17.0, verify_ms=50 * 17.5, ratio=Estimate(0.3, 0.3, 0.3, 1))
     assert "The LLM pass costs most" in near, "a plain round of 6 ms"
     cheap = why(draft_ms=50 * 17.0, verify_ms=50 * 17.5, ratio=Estimate(0.8, 0.8, 0.8, 1))
@@ -295,8 +297,8 @@ def test_no_difference_is_told_where_the_range_of_the_blocks_holds_one() -> None
 def test_a_run_is_not_called_slower_while_its_blocks_are_still_measured() -> None:
     ended = end_frame(replace(VIEW, stats=HALF_AS_FAST, state="completed"))
     baseline = Baseline(100.0, "plain", "note", blocks=((100.0, 50.0),))
-    told = [one.text for one in run_lines(ended, baseline) if one.kind == "warn"]
-    assert told and "0.50x: slower" in told[0]
+    warnings = [one.text for one in run_lines(ended, baseline) if one.kind == "warn"]
+    assert warnings and "0.50x: slower" in warnings[0]
     assert run_lines(replace(ended, measuring=True), baseline)[-1].kind != "warn"
 
 
@@ -306,11 +308,11 @@ def test_what_costs_most_is_named_only_beyond_the_spread_of_the_rounds() -> None
     fields = SpeculationConfig.preset("specinfer").to_plain()
     assert "LLM pass costs most" in slower_because(stats, HALF, fields, rounds=steady)
     mixed = [*steady[:2], (4.0, 6.0, 30.0), (4.0, 8.0, 28.0), (4.0, 20.0, 16.0)]
-    told = slower_because(stats, HALF, fields, rounds=mixed)
-    assert told.endswith(
+    reason = slower_because(stats, HALF, fields, rounds=mixed)
+    assert reason.endswith(
         "Which part of a round costs most is not clear: its rounds differ more than its parts."
     )
-    assert "try" not in told
+    assert "try" not in reason
     # Accepted tokens are counted, not timed.
     few = replace(stats, draft_acceptance_rate=0.05)
     assert "closer to this text" in slower_because(few, HALF, fields, rounds=mixed)
@@ -405,12 +407,12 @@ def test_a_length_that_is_not_reached_is_not_to_be_lowered() -> None:
 def test_a_run_that_drafted_nothing_was_no_slower_for_its_drafts() -> None:
     none: dict[str, Any] = {"num_draft_tokens": 0, "draft_acceptance_rate": 0.0}
     same: dict[str, Any] = {**none, "num_new_tokens": 50, "tokens_per_second": 96.0}
-    told = why("best", ratio=Estimate(0.96, 0.96, 0.96, 1), **same, verify_ms=490.0)
-    assert told.startswith("0.96x: slower than plain decoding here, because of the noise of ")
-    assert "single runs: no tokens drafted in 50 rounds is plain decoding in all but name" in told
-    assert "means nothing" in told and "no draft was expected to bring the text faster" in told
+    reason = why("best", ratio=Estimate(0.96, 0.96, 0.96, 1), **same, verify_ms=490.0)
+    assert reason.startswith("0.96x: slower than plain decoding here, because of the noise of ")
+    assert "single runs: no tokens drafted in 50 rounds is plain decoding in all but name" in reason
+    assert "means nothing" in reason and "no draft was expected to bring the text faster" in reason
     for remedy in ("max_tree_nodes", "speculation_length", "SSMs closer", "try "):
-        assert remedy not in told
+        assert remedy not in reason
     assert "2 tokens drafted" in why("best", **{**same, "num_draft_tokens": 2})
     few = why("best", **{**same, "num_draft_tokens": 5})
     assert "plain decoding in all but name" not in few, "a draft every tenth round is drafting"
@@ -422,21 +424,21 @@ def test_a_run_that_drafted_nothing_was_no_slower_for_its_drafts() -> None:
 
 def test_drafting_beside_the_llm_is_no_cost_of_the_round() -> None:
     # 2000 ms in 50 rounds: 1700 of drafting, 1000 of them beside 1250 of verifying.
-    told = why(draft_ms=1700.0, verify_ms=1250.0, overlap_ratio=0.8, pipeline="ahead")
-    assert "drafting 14.0 ms and 20.0 ms more beside the LLM's passes, LLM pass 25.0 ms" in told
-    assert "Drafting costs most" not in told and "pipeline=off" in told
+    reason = why(draft_ms=1700.0, verify_ms=1250.0, overlap_ratio=0.8, pipeline="ahead")
+    assert "drafting 14.0 ms and 20.0 ms more beside the LLM's passes, LLM pass 25.0 ms" in reason
+    assert "Drafting costs most" not in reason and "pipeline=off" in reason
     alone = why(draft_ms=700.0, verify_ms=1250.0)
     assert "drafting 14.0 ms, LLM pass 25.0 ms" in alone and "pipeline=off" not in alone
 
 
 def test_a_shared_llm_is_said_to_be_shared() -> None:
-    told = why("minions", 500.0, draft_ms=900.0, verify_ms=600.0)
-    assert "drafting 8.0 ms and 10.0 ms more beside the LLM's passes" in told
+    reason = why("minions", 500.0, draft_ms=900.0, verify_ms=600.0)
+    assert "drafting 8.0 ms and 10.0 ms more beside the LLM's passes" in reason
     # What passed beside others' work is in the overlap too: it is told once.
-    assert why("minions", 500.0, draft_ms=900.0, verify_ms=600.0, overlap_ratio=5 / 6) == told
+    assert why("minions", 500.0, draft_ms=900.0, verify_ms=600.0, overlap_ratio=5 / 6) == reason
     more = why("minions", 500.0, draft_ms=900.0, verify_ms=600.0, overlap_ratio=1.0)
     assert "drafting 6.0 ms and 12.0 ms more beside" in more, "and some beside its own passes"
-    assert told.endswith(
+    assert reason.endswith(
         "The LLM served other requests meanwhile, which plain decoding was measured without: "
         "pipeline=across is for the tokens of all of them together."
     )
@@ -449,9 +451,9 @@ def test_a_run_that_a_scheduler_served_beside_others_is_not_called_slow_for_its_
     for num_live in (2, 1):
         own = replace(part, num_live=num_live)
         rounds = tuple(replace(line, scheduled=own) for line in slow.rounds)
-        (told,) = warnings_of(replace(slow, rounds=rounds), 100.0)
-        others = "The LLM served other requests meanwhile" in told
-        assert others == (num_live == 2) and (words in told) == others, told
+        (warning,) = warnings_of(replace(slow, rounds=rounds), 100.0)
+        others = "The LLM served other requests meanwhile" in warning
+        assert others == (num_live == 2) and (words in warning) == others, warning
 
 
 def test_the_page_passes_the_run_s_own_configuration_and_overlap() -> None:
@@ -462,10 +464,10 @@ def test_the_page_passes_the_run_s_own_configuration_and_overlap() -> None:
     stats = replace(HALF_AS_FAST, draft_ms=1500.0, verify_ms=400.0)
     for lines, words in ((view.rounds, "goodput finds the rest"), (rounds, "other requests")):
         started = replace(view.started, config=config)
-        made = replace(view, started=started, rounds=lines, stats=stats, state="completed")
-        frame = Frame(view=made, run_id="x", known=9, ended=True, at_end=True)
-        told = run_lines(frame, Baseline(100.0, "plain", "note"))[-1]
-        assert told.kind == "warn" and words in told.text
+        slow_view = replace(view, started=started, rounds=lines, stats=stats, state="completed")
+        frame = Frame(view=slow_view, run_id="x", known=9, ended=True, at_end=True)
+        line = run_lines(frame, Baseline(100.0, "plain", "note"))[-1]
+        assert line.kind == "warn" and words in line.text
 
 
 EIGHT = synthetic_run(8, seed=5)
@@ -476,8 +478,8 @@ def budgeted(asked: Any, nodes: Any, view: View = VIEW_OF_EIGHT, **fields: Any) 
     """The run as if `max_tree_nodes` had been `asked` and had come to `nodes`."""
     started, plans = view.started, []
     for plan, most in ((started.asked, asked), (started.config, nodes)):
-        told = {**plan["speculation"], "speculation_length": 8, **fields, "max_tree_nodes": most}
-        plans.append({**plan, "speculation": told})
+        spec = {**plan["speculation"], "speculation_length": 8, **fields, "max_tree_nodes": most}
+        plans.append({**plan, "speculation": spec})
     return replace(view, started=replace(started, asked=plans[0], config=plans[1]))
 
 
@@ -515,16 +517,16 @@ def test_a_budget_that_keeps_from_nothing_is_not_talked_of_and_a_vote_shares_non
     assert budget_words(budgeted("auto", 8, unheard_of=1)) == "", "of another version"
     view = budgeted(2, 2, combine="vote")
     assert nodeless(view) == ()
-    told = budget_words(view)
-    assert told == "2 nodes let drafts be 2 deep: speculation_length 8 is not reached."
+    words = budget_words(view)
+    assert words == "2 nodes let drafts be 2 deep: speculation_length 8 is not reached."
     assert nodeless(budgeted(2, 2, length="goodput")) == (), "there a rule chooses who drafts"
     assert nodeless(budgeted(2, 2, length="trend")) == (DRAFTERS[2],)
 
 
 def test_the_line_of_the_lengths_is_what_the_budget_allows() -> None:
     lengths = {"rounds": {"0": {"a": 1, "d": 1, "s": 8}, "1": {"a": 2, "d": 2, "s": 8}}}
-    told = with_budget_bounds(lengths, budgeted("auto", 2))["rounds"]
-    assert told["0"]["m"] == 1 and told["1"]["m"] == 2, "what was drafted, was allowed"
+    bounds = with_budget_bounds(lengths, budgeted("auto", 2))["rounds"]
+    assert bounds["0"]["m"] == 1 and bounds["1"]["m"] == 2, "what was drafted, was allowed"
     assert with_budget_bounds(lengths, budgeted("uncut", "uncut"))["rounds"] == lengths["rounds"]
     shown = picture_values(Frame(view=budgeted("auto", 2)))["lengths"]
     assert shown["budget"] == budget_words(budgeted("auto", 2))
@@ -581,8 +583,8 @@ def test_a_drafter_without_a_model_has_a_chip_in_a_run_that_it_drafts_in() -> No
 def test_where_routing_chooses_the_budget_is_that_of_as_many_ssms() -> None:
     view = budgeted(2, 2, routing="credit", routed_drafters=1)
     assert nodeless(view) == ()
-    told = "2 nodes let drafts be 2 deep: speculation_length 8 is not reached."
-    assert budget_words(view) == told
+    words = "2 nodes let drafts be 2 deep: speculation_length 8 is not reached."
+    assert budget_words(view) == words
     two = budgeted(2, 2, routing="cosine", routed_drafters=2)
     assert budget_words(two).startswith("2 nodes for 2 drafters let drafts be 1 deep")
     assert nodeless(budgeted(2, 2, draft="fused")) == (), "the SSMs draft one trunk of them all"

@@ -113,12 +113,12 @@ def test_what_a_kill_cut_an_evaluation_short_of_is_on_the_curve(undisturbed: Pat
 def test_a_killed_evaluation_measures_what_is_left(model: Path, store: TokenStore) -> None:
     arguments = ("evaluate", "--out", store.folder, "--models", model, "--context", "16")
     killed_before("code/0001.json", *arguments, "--device", "cpu")
-    kept = stamps(store.folder, "measured/llm-*/*/*.json")
-    assert {path.parent.name for path in kept} == {"docs", "code"}
+    stamped = stamps(store.folder, "measured/llm-*/*/*.json")
+    assert {path.parent.name for path in stamped} == {"docs", "code"}
     assert not (store.folder / "evaluation.json").exists()
     zoo(*arguments)
     now = stamps(store.folder, "measured/llm-*/*/*.json")
-    assert kept.items() < now.items(), "what was measured is not measured again"
+    assert stamped.items() < now.items(), "what was measured is not measured again"
     assert not list(store.folder.rglob("*.partial"))
     alone = as_json({"llm": measure(open_model(model), store, 16)}, 16)
     assert read(store.folder / "evaluation.json") == alone
@@ -126,11 +126,11 @@ def test_a_killed_evaluation_measures_what_is_left(model: Path, store: TokenStor
 
 def test_an_evaluation_is_kept_for_these_weights_alone(model: Path, store: TokenStore) -> None:
     evaluate_folder(model, store, 64, CPU)
-    (kept,) = (store.folder / "measured").iterdir()
+    (measured,) = (store.folder / "measured").iterdir()
     new_model(SMALL.models[0], SMALL, store.manifest.vocab_size, seed=2).save_pretrained(model)
     found = evaluate_folder(model, store, 64, CPU)
     assert found == measure(open_model(model), store, 64)
-    assert len(list(kept.parent.iterdir())) == 2
+    assert len(list(measured.parent.iterdir())) == 2
 
 
 def test_a_folder_that_a_kill_left_half_written_is_no_model(model: Path, store: TokenStore) -> None:
@@ -167,13 +167,13 @@ def test_what_is_judged_goes_on_from_the_runs_that_were_timed(tmp_path, monkeypa
     few = ("--llm", LLM, "--ssm", SSM, "--count", 2, "--tokens", 24, "--device", "cpu")
     arguments = ("evaluate", *few, "--repeats", 4, "--out", tmp_path)
     killed_when(lambda: any(tmp_path.glob("worth-*/contest/0-0-1.json")), *arguments)
-    kept = list(tmp_path.glob("worth-*/*/*.json"))
+    cached = list(tmp_path.glob("worth-*/*/*.json"))
     assert not (tmp_path / "worth.json").exists()
     calls, pieces = counting(monkeypatch, round_times, "_run"), 2 + 2 + 3 * 2 * 4
-    chosen = counting(monkeypatch, speedup, "_best_length")
+    length_calls = counting(monkeypatch, speedup, "_best_length")
     zoo(*arguments)
-    assert not chosen, "passes timed in another process would choose other lengths"
-    assert len(calls) == pieces - len(kept) + 3, "and a warm-up of each"
+    assert not length_calls, "passes timed in another process would choose other lengths"
+    assert len(calls) == pieces - len(cached) + 3, "and a warm-up of each"
     assert [path.name for path in tmp_path.iterdir()] == ["worth.json"]
     engine = Engine(load_models(str(LLM), [str(SSM)], "auto", "cpu"))
     alone, _ = measure_speedups(
@@ -188,11 +188,11 @@ def test_samples_go_on_behind_those_that_were_written(tmp_path, monkeypatch, cap
     few = ("--domains", "code", "stories", "--count", 3, "--tokens", 100, "--device", "cpu")
     arguments = ("samples", *few, "--out", tmp_path / "killed")
     killed_when(lambda: any(tmp_path.glob("killed/samples-*/0001.json")), *arguments)
-    kept = len(list(tmp_path.glob("killed/samples-*/*.json")))
+    num_cached = len(list(tmp_path.glob("killed/samples-*/*.json")))
     calls = counting(monkeypatch, samples, "_generate_sample")
     zoo(*arguments)
     printed = capsys.readouterr().out
-    assert len(calls) == 6 - kept
+    assert len(calls) == 6 - num_cached
     assert [path.name for path in (tmp_path / "killed").iterdir()] == ["samples.json"]
     zoo("samples", *few, "--out", tmp_path / "alone")
     assert capsys.readouterr().out == printed
@@ -218,7 +218,7 @@ def test_a_piece_is_found_once_and_of_its_own_work(tmp_path: Path) -> None:
 
 
 def test_a_damaged_piece_is_named(tmp_path: Path) -> None:
-    kept = ResultCache(tmp_path)
+    cache = ResultCache(tmp_path)
     (tmp_path / "a.json").write_text("{")
     with pytest.raises(ConfigError, match=r"out is .*a\.json.*: a piece of what was found"):
-        kept.get_or_compute("a", int)
+        cache.get_or_compute("a", int)

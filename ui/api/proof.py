@@ -12,8 +12,8 @@ import gradio as gr
 from core.config.checks import text
 from core.errors import ConfigError, StoreError
 from ui.live.handlers import Question
-from ui.run.checks import race_plain
 from ui.run.hindsight import measure_regret
+from ui.run.plain_run import race_plain
 from ui.run.player import Player
 from ui.run.regret_words import regret_plain
 from ui.run.source import StoredSource

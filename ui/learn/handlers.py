@@ -18,7 +18,7 @@ from ui.learn.lessons.measured import runs_table_value
 from ui.learn.parts import finished_lessons, lesson_value
 from ui.learn.runs import cannot_run, follow, runs
 from ui.run.baselines import baseline_of, key_of_run
-from ui.run.checks import race_plain
+from ui.run.plain_run import race_plain
 from ui.run.player import Pace, Player
 from ui.run.source import StoredSource
 from ui.server.session import STOP_WAIT_S, TabSession

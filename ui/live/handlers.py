@@ -19,8 +19,8 @@ from ui.form.form import control_updates, examples, preset_values, request_of, v
 from ui.live.layout import Live
 from ui.live.rerun import before_of
 from ui.run.baselines import still_valid
-from ui.run.checks import race_plain
 from ui.run.opening import ROUNDS_A_SECOND
+from ui.run.plain_run import race_plain
 from ui.run.player import Pace, Player
 from ui.server.context import Context
 from ui.server.session import STOP_WAIT_S, Hub, TabSession, play

@@ -27,7 +27,7 @@ from ui.live.handlers import (
 )
 from ui.live.layout import Live, build_live
 from ui.live.rerun import AWAITED, here_script, settled_script, wire_changes
-from ui.run.checks import race_plain
+from ui.run.plain_run import race_plain
 from ui.server.session import TabSession
 from ui.shared.all_requests import wire_all_requests
 from ui.shared.board import Values

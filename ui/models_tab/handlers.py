@@ -55,12 +55,12 @@ def state_values(context: Context, may_load: bool, *first: Line) -> Values:
         lines.append(Line("info", NOT_YOURS))
     elif not lines:
         lines = [Line("info", f"Loaded: {', '.join(context.model_host.names())}.")]
-    exchange = context.model_host.exchange
-    moving = exchange.loading or context.model_host.runs_on_old_models() > 0
+    swap = context.model_host.swap
+    moving = swap.loading or context.model_host.runs_on_old_models() > 0
     return [
         notice_value(lines, again=moving),
-        stages_value(exchange, may_load),
-        *_buttons(may_load, exchange.loading),
+        stages_value(swap, may_load),
+        *_buttons(may_load, swap.loading),
     ]
 
 
@@ -93,7 +93,7 @@ def need_values(context: Context, may_load: bool, *form: Any) -> Values:
 
 def _press_result(context: Context, may_load: bool, *lines: Line) -> Values:
     """The result of a click, without the result of the last swap, which is unrelated."""
-    if context.model_host.exchange.loading or not may_load:
+    if context.model_host.swap.loading or not may_load:
         return state_values(context, may_load, *lines)
     return [notice_value(list(lines)), {"lines": {}}, *_buttons(may_load, False)]
 
@@ -104,9 +104,9 @@ def load_values(context: Context, may_load: bool, *form: Any) -> Iterator[Values
     def frames() -> Iterator[Values]:
         _refuse_others(may_load)
         context.model_host.begin(pair_of(*form))
-        while (exchange := context.model_host.exchange).loading:
+        while (swap := context.model_host.swap).loading:
             yield state_values(context, may_load)
-            context.model_host.wait(exchange, FRAME_S)
+            context.model_host.wait(swap, FRAME_S)
         yield state_values(context, may_load)
 
     return guard(frames(), lambda message: _press_result(context, may_load, Line("error", message)))

@@ -124,14 +124,14 @@ def _needs(part: Part) -> str:
     return f"{part.place}, {about}{count} parameters, {about}{_size(part.bytes)} as {part.dtype}"
 
 
-# -- an exchange --
+# -- a swap --
 
 
 def state_lines(model_host: ModelHost, may_load: bool) -> list[Line]:
     """The state of the latest swap. Names and reasons may contain paths of this machine: they are
     for visitors that may load models."""
-    exchange = model_host.exchange
-    lines = _state(model_host, exchange, may_load)
+    swap = model_host.swap
+    lines = _state(model_host, swap, may_load)
     runs = model_host.runs_on_old_models()
     if runs:
         what = "1 run still ends" if runs == 1 else f"{runs} runs still end"
@@ -139,22 +139,22 @@ def state_lines(model_host: ModelHost, may_load: bool) -> list[Line]:
     return lines
 
 
-def _state(model_host: ModelHost, exchange: ModelSwap, may_load: bool) -> list[Line]:
-    pair = f" {_pair_name(exchange.pair)}" if exchange.pair and may_load else " another pair"
+def _state(model_host: ModelHost, swap: ModelSwap, may_load: bool) -> list[Line]:
+    pair = f" {_pair_name(swap.pair)}" if swap.pair and may_load else " another pair"
     names = ", ".join(model_host.names())
     stays = f"What was loaded stays: {names}."
-    took = f"{exchange.end - exchange.began:.1f} s"
-    if exchange.ending and exchange.loading:
+    took = f"{swap.end - swap.began:.1f} s"
+    if swap.ending and swap.loading:
         return [Line("info", f"Giving{pair} up at the end of this stage.")]
-    if exchange.loading:
-        stage = f": {exchange.stages[-1].words}" if exchange.stages and may_load else ""
+    if swap.loading:
+        stage = f": {swap.stages[-1].words}" if swap.stages and may_load else ""
         return [Line("info", f"Loading{pair}{stage}. Runs go on meanwhile.")]
-    if exchange.state == "done":
+    if swap.state == "done":
         return [Line("good", f"Loaded in {took}: {names}. New runs use them.")]
-    if exchange.state == CANCELLED:
+    if swap.state == CANCELLED:
         return [Line("info", f"Loading was given up after {took}. {stays}")]
-    if exchange.state == "failed":
-        why = exchange.reason if may_load else "it cannot be loaded"
+    if swap.state == "failed":
+        why = swap.reason if may_load else "it cannot be loaded"
         return [Line("error", f"{why}."), Line("info", stays)]
     return []
 
@@ -164,19 +164,19 @@ def _pair_name(pair: ModelPair) -> str:
     return f"{pair.llm} with {ssms}" if ssms else f"{pair.llm} without an SSM"
 
 
-def stages_value(exchange: ModelSwap, may_load: bool) -> dict[str, Any]:
+def stages_value(swap: ModelSwap, may_load: bool) -> dict[str, Any]:
     """A line for each model: the stages of its loading and their times."""
-    if not may_load or exchange.state == "none":
+    if not may_load or swap.state == "none":
         return {"lines": {}}
-    now = exchange.end or time.monotonic()
-    ends = [*(stage.began for stage in exchange.stages[1:]), now]
-    timed = list(zip(exchange.stages, ends, strict=False))
+    now = swap.end or time.monotonic()
+    ends = [*(stage.began for stage in swap.stages[1:]), now]
+    timed = list(zip(swap.stages, ends, strict=False))
     lines: list[dict[str, str]] = []
     for what, steps in groupby(timed, key=lambda one: _about(one[0])):
         durations = [f"{_step(stage)} {end - stage.began:.1f} s" for stage, end in steps]
         lines.append({"what": what, "steps": ", ".join(durations), "state": "done"})
-    if lines and exchange.state != "done":
-        lines[-1]["state"] = "now" if exchange.loading else "failed"
+    if lines and swap.state != "done":
+        lines[-1]["state"] = "now" if swap.loading else "failed"
     return {"lines": {str(i): line for i, line in enumerate(lines)}}
 
 

@@ -13,7 +13,7 @@ from core.config.mechanisms import verify_rule
 from core.errors import ConfigError
 from core.events import ModelInfo
 from core.routing.regret import Regret, regret_of
-from ui.run.checks import finished_view
+from ui.run.plain_run import finished_view
 from ui.run.proof import with_plain_decoding
 from ui.run.routes import drafting_ssms
 from ui.run.view import View

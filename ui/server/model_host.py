@@ -44,7 +44,7 @@ class ModelHost:
         self._served = ServedModels(worker, pair or ModelPair())
         self._leaving: list[ServedModels] = []
         self._past_drafters: frozenset[str] = frozenset()
-        self._exchange = ModelSwap()
+        self._swap = ModelSwap()
         self._version = 0
         self._begun = 0
         self._changed = threading.Condition()
@@ -176,9 +176,9 @@ class ModelHost:
     # -- another pair --
 
     @property
-    def exchange(self) -> ModelSwap:
+    def swap(self) -> ModelSwap:
         """State of the latest swap; a new object after each change."""
-        return self._exchange
+        return self._swap
 
     def runs_on_old_models(self) -> int:
         """The number of runs that still use models swapped out before."""
@@ -196,24 +196,24 @@ class ModelHost:
         with self._changed:
             if self._closed:
                 raise EngineClosedError("worker is closed: no models are loaded any more")
-            if self._exchange.loading:
+            if self._swap.loading:
                 raise ConfigError(
                     "another pair is being loaded: wait until it is loaded, or cancel that first"
                 )
             self._set_swap(ModelSwap.of(pair))
             self._begun += 1
-        threading.Thread(target=self._run, args=(pair,), name="exchange", daemon=True).start()
+        threading.Thread(target=self._run, args=(pair,), name="swap", daemon=True).start()
 
     def cancel(self) -> None:
         """Cancels a loading at its next stage; no effect after its end."""
         with self._changed:
-            if self._exchange.loading:
-                self._set_swap(self._exchange.with_cancel_requested())
+            if self._swap.loading:
+                self._set_swap(self._swap.with_cancel_requested())
 
-    def wait(self, exchange: ModelSwap, timeout: float) -> None:
-        """Returns when the state differs from `exchange` or the time is up."""
+    def wait(self, swap: ModelSwap, timeout: float) -> None:
+        """Returns when the state differs from `swap` or the time is up."""
         with self._changed:
-            self._changed.wait_for(lambda: self._exchange is not exchange, timeout)
+            self._changed.wait_for(lambda: self._swap is not swap, timeout)
 
     def close(self) -> None:
         """Cancels a loading, stops every run and closes the workers. Idempotent."""
@@ -225,7 +225,7 @@ class ModelHost:
             served.retire()
             served.worker.close()
 
-    # -- the thread of an exchange --
+    # -- the thread of a swap --
 
     def _run(self, pair: ModelPair) -> None:
         old, reason = None, ""
@@ -240,7 +240,7 @@ class ModelHost:
         finally:
             reason = reason or _unforeseen(sys.exception())
             with self._changed:
-                self._set_swap(self._exchange.end_with(reason, time.monotonic()))
+                self._set_swap(self._swap.end_with(reason, time.monotonic()))
             _free_memory()
         if old is not None:
             self._close_old(old)
@@ -250,14 +250,14 @@ class ModelHost:
     def _say(self, stage: str) -> None:
         """Records each stage of the loading; raises if it was cancelled."""
         with self._changed:
-            if self._exchange.ending or self._closed:
+            if self._swap.ending or self._closed:
                 raise _Cancelled(CANCELLED)
-            self._set_swap(self._exchange.at(stage, time.monotonic()))
+            self._set_swap(self._swap.at(stage, time.monotonic()))
 
     def _replace(self, new: ServedModels) -> ServedModels:
         """Make the new models the current ones; returns the old ones."""
         with self._changed:
-            cancelled = self._exchange.ending or self._closed
+            cancelled = self._swap.ending or self._closed
             if not cancelled:
                 old, self._served = self._served, new
                 new.worker.engine.schedule = old.worker.engine.schedule
@@ -279,9 +279,9 @@ class ModelHost:
         with self._changed:
             self._leaving.remove(old)
 
-    def _set_swap(self, exchange: ModelSwap) -> None:
+    def _set_swap(self, swap: ModelSwap) -> None:
         with self._changed:
-            self._exchange = exchange
+            self._swap = swap
             self._changed.notify_all()
 
 

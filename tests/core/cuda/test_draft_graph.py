@@ -168,8 +168,8 @@ def _same_states(pools: Sequence[SsmPool], several: Sequence[Sequence[TokenSeque
                 assert model.pending(row) == 0
                 at, end = model.place(row), model.length(row)
                 rows.append([part[:, at, :, :end] for part in model.arena._stacks])
-            for kept, wanted in zip(*rows, strict=True):
-                torch.testing.assert_close(kept, wanted, atol=1e-4, rtol=1e-4)
+            for found_row, wanted in zip(*rows, strict=True):
+                torch.testing.assert_close(found_row, wanted, atol=1e-4, rtol=1e-4)
 
 
 @pytest.fixture
@@ -181,15 +181,15 @@ def graphed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.mark.parametrize("shape", [(1, 1, 1, 1), (2, 2, 1), (3, 1), (4,)])
 @pytest.mark.parametrize("sampling", [COLD, WARM, EDGED], ids=["topk", "coupled", "edged"])
 def test_drafts_of_a_stack(sampling: SamplingParams, shape: tuple[int, ...], graphed: list[int]):
-    seen = decode(both(), [texts(sampling), texts(sampling)], [shape, shape])
+    results = decode(both(), [texts(sampling), texts(sampling)], [shape, shape])
     assert graphed == [3] * len(ROUNDS)
-    assert max(len(draft) for draft in seen) > 2 or shape == (4,)
+    assert max(len(draft) for draft in results) > 2 or shape == (4,)
 
 
 def test_top_p_leaves_children_out() -> None:
     narrow = replace(EDGED, top_k=2, top_p=0.5)
-    seen = decode(both(), [texts(narrow), texts(narrow)], [(3, 2)] * 2)
-    assert {len(draft) for draft in seen} - {9}
+    results = decode(both(), [texts(narrow), texts(narrow)], [(3, 2)] * 2)
+    assert {len(draft) for draft in results} - {9}
 
 
 def test_one_ssm_is_a_stack_of_one(graphed: list[int]) -> None:
@@ -207,15 +207,15 @@ def test_ssms_of_different_shapes_draft_one_after_another(graphed: list[int]) ->
 def test_an_end_of_text_has_no_children(shape: tuple[int, ...]) -> None:
     # Every third token ends a text: most drafts have one.
     eos = tuple(range(0, VOCAB, VOCAB // 7))[:8]
-    seen = decode(both(), [texts(WARM, eos), texts(WARM, eos)], [shape] * 2)
-    assert {len(draft) for draft in seen} - {14, 3}
-    assert {draft.passes for draft in seen} - {3} or shape[0] > 1
+    results = decode(both(), [texts(WARM, eos), texts(WARM, eos)], [shape] * 2)
+    assert {len(draft) for draft in results} - {14, 3}
+    assert {draft.passes for draft in results} - {3} or shape[0] > 1
 
 
 def test_one_whose_text_ends_sooner_drafts_the_beginning(graphed: list[int]) -> None:
     shapes = [(2, 1, 1), (2, 1)]
-    seen = decode(both(), [texts(WARM), texts(WARM)], shapes)
-    assert {len(draft) for draft in seen} == {6, 4} and graphed == [3] * len(ROUNDS)
+    results = decode(both(), [texts(WARM), texts(WARM)], shapes)
+    assert {len(draft) for draft in results} == {6, 4} and graphed == [3] * len(ROUNDS)
 
 
 def test_another_vocabulary_size() -> None:
@@ -273,8 +273,8 @@ def test_captured_drafts_of_a_stack(sampling: SamplingParams, graphed: list[int]
         for i, one in enumerate(own):
             one.noise = SeededNoise(i, VOCAB, "cuda")
     decode(places, several, [(2, 2, 1)] * 2)
-    made: Any = places[0].batched
-    (graphs,) = made._groups.values()
+    batched: Any = places[0].batched
+    (graphs,) = batched._groups.values()
     assert graphed == [3] * len(ROUNDS) and graphs._pool.captures
     assert any(one._graph.is_captured for one in graphs._graphs.values())
 

@@ -80,23 +80,23 @@ def compared(
     sampling: SamplingParams, config: SpeculationConfig, many: int = 1, **changes: Any
 ) -> list[Event]:
     """The same runs in both ways; the events of the first."""
-    told = [
+    both_runs = [
         events(models(**changes), requests(sampling, config, many), on_device=on_device)
         for on_device in (True, False)
     ]
-    ids = [list(dict.fromkeys(event.run_id for event in each)) for each in told]
+    ids = [list(dict.fromkeys(event.run_id for event in each)) for each in both_runs]
     renamed = dict(zip(*ids, strict=True))
-    for i, (one, other) in enumerate(zip(*told, strict=True)):
+    for i, (one, other) in enumerate(zip(*both_runs, strict=True)):
         assert renamed[one.run_id] == other.run_id
         same(one, other, f"{i} {type(one).__name__}")
-    return told[0]
+    return both_runs[0]
 
 
 @pytest.mark.parametrize("many", [1, 3])
 @pytest.mark.parametrize("sampling", [COLD, WARM, EDGED], ids=["greedy", "match", "edged"])
 def test_fixed_lengths(sampling: SamplingParams, many: int, fused: list[bool]) -> None:
-    told = compared(sampling, FIXED, many)
-    accepted = [event.num_accepted for event in told if isinstance(event, RoundCompleted)]
+    first_events = compared(sampling, FIXED, many)
+    accepted = [event.num_accepted for event in first_events if isinstance(event, RoundCompleted)]
     # Where one text ends, those that have room for a draft are not alone.
     assert all(fused[:8]) and fused.count(False) <= 2 * (many - 1)
     assert len(set(accepted)) >= 3
@@ -149,9 +149,15 @@ def test_configs_that_run_step_by_step(config: SpeculationConfig, fused: list[bo
 def test_requests_that_differ_are_told_apart(config: SpeculationConfig, fused: list[bool]) -> None:
     vote = replace(FIXED, combine="vote", weights="paper")
     for others in ([Request(PROMPTS[2], COLD, vote)], []):
-        asked = [Request(PROMPTS[0], WARM, config), Request(PROMPTS[1], EDGED, config), *others]
-        told = [events(models(), asked, on_device=on_device) for on_device in (True, False)]
-        assert texts_of(told[0]) == texts_of(told[1])
+        requests_of_both = [
+            Request(PROMPTS[0], WARM, config),
+            Request(PROMPTS[1], EDGED, config),
+            *others,
+        ]
+        both_runs = [
+            events(models(), requests_of_both, on_device=on_device) for on_device in (True, False)
+        ]
+        assert texts_of(both_runs[0]) == texts_of(both_runs[1])
     assert not any(fused[:8])
 
 
@@ -187,26 +193,28 @@ def test_texts_that_outgrow_the_cache(shape: tuple[int, ...], fused: list[bool])
     """Arenas move when they grow: their graphs are dropped. Padded tokens write to slots that
     exist."""
     config = replace(FIXED, expansion=shape, speculation_length=len(shape))
-    asked = requests(replace(WARM, max_new_tokens=300), config, 2)
-    found = [texts_of(events(models(context=700), asked, on_device=way)) for way in (True, False)]
+    two_requests = requests(replace(WARM, max_new_tokens=300), config, 2)
+    found = [
+        texts_of(events(models(context=700), two_requests, on_device=way)) for way in (True, False)
+    ]
     assert found[0] == found[1] and [len(ids) for ids in found[0]] == [300, 300]
     assert fused.count(False) <= len(shape)
 
 
 @pytest.mark.parametrize("many", [1, 2])
 def test_caches_hold_what_a_fresh_prefill_would(many: int, fused: list[bool]) -> None:
-    made = models()
-    with closing(Engine(made, on_device=True)) as engine:
+    loaded = models()
+    with closing(Engine(loaded, on_device=True)) as engine:
         live = [engine.admit(engine.prepare(one)) for one in requests(WARM, FIXED, many)]
         for one in live:
             list(engine.prefill(one))
         for _ in range(6):
             list(engine.round(live))
         for one in live:
-            kept = [(made.llm, one.row)]
+            rows = [(loaded.llm, one.row)]
             for ssm in engine._drafting.ssm_pool.ssms.values():
-                kept.append((ssm.model, ssm._states[one.sequence.run_id].row))
-            for model, row in kept:
+                rows.append((ssm.model, ssm._states[one.sequence.run_id].row))
+            for model, row in rows:
                 _as_fresh(model, row, one.sequence.tokens)
             engine.release(one)
     assert fused == [True] * 6
@@ -226,8 +234,8 @@ def _as_fresh(model: Any, row: int, tokens: list[int]) -> None:
 @pytest.mark.loses_drafters
 def test_who_fails_costs_the_run_nothing_but_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = texts_of(events(models(), requests(WARM, FIXED), on_device=False))
-    made, calls = models(), []
-    stack: Any = next(iter(made.ssms.values())).stack  # type: ignore[attr-defined]
+    loaded, calls = models(), []
+    stack: Any = next(iter(loaded.ssms.values())).stack  # type: ignore[attr-defined]
     over = stack._forward.over
 
     def broken(*given: Any, **more: Any) -> Any:
@@ -237,33 +245,33 @@ def test_who_fails_costs_the_run_nothing_but_itself(monkeypatch: pytest.MonkeyPa
         return over(*given, **more)
 
     monkeypatch.setattr(stack._forward, "over", broken)
-    told = events(made, requests(WARM, FIXED), on_device=True)
-    assert texts_of(told) == wanted
-    notes = [note for e in told if isinstance(e, RoundCompleted) for note in e.notes]
+    first_events = events(loaded, requests(WARM, FIXED), on_device=True)
+    assert texts_of(first_events) == wanted
+    notes = [note for e in first_events if isinstance(e, RoundCompleted) for note in e.notes]
     assert len(notes) == 3 and all("no memory" in note for note in notes)
 
 
 def test_the_next_round_runs_while_events_are_consumed(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, awaited = [], []
+    begun_rounds, awaited = [], []
     graph = fused_round._RoundGraph
     draft, finish = graph.launch_draft, graph.finish
-    monkeypatch.setattr(graph, "launch_draft", lambda *of: (made.append(1), draft(*of))[1])
+    monkeypatch.setattr(graph, "launch_draft", lambda *of: (begun_rounds.append(1), draft(*of))[1])
     monkeypatch.setattr(graph, "finish", lambda *of: (awaited.append(1), finish(*of))[1])
     ahead = []
     with closing(Engine(models(), on_device=True)) as engine:
         for event in engine.generate_many(requests(WARM, FIXED, 2)):
             if isinstance(event, (Drafted, Combined, Verified)):
-                ahead.append(len(made) - len(awaited))
+                ahead.append(len(begun_rounds) - len(awaited))
     assert set(ahead) == {0, 1} and sum(ahead) > 0.8 * len(ahead)
-    assert len(made) == len(awaited)  # each round that was begun was used
+    assert len(begun_rounds) == len(awaited)  # each round that was begun was used
 
 
 @pytest.mark.parametrize("config", [FIXED, SpeculationConfig.preset("autoregressive")])
 def test_a_round_that_is_discarded_leaves_nothing_behind(config: SpeculationConfig) -> None:
     """A request is cancelled, and one joins, while a round is running."""
     first, second, third = requests(WARM, config, 3)
-    asked = (first, second, third)
-    alone = [texts_of(events(models(), [one], on_device=False))[0] for one in asked]
+    three_requests = (first, second, third)
+    alone = [texts_of(events(models(), [one], on_device=False))[0] for one in three_requests]
     with closing(Engine(models(), on_device=True)) as engine:
         live = []
         for one in (first, second):
@@ -310,16 +318,16 @@ class HostAsked(TorchDispatchMode):
 @pytest.mark.parametrize("sampling", [COLD, WARM, EDGED], ids=["greedy", "match", "edged"])
 @pytest.mark.parametrize("config", [FIXED, SpeculationConfig.preset("autoregressive")])
 def test_a_pass_reads_nothing_on_the_host(sampling, config, monkeypatch):
-    call, seen = CachedGraph.__call__, []
+    call, calls = CachedGraph.__call__, []
 
     def watched(self: CachedGraph[Any]) -> Any:
         with HostAsked():
-            seen.append(self)
+            calls.append(self)
             return call(self)
 
     monkeypatch.setattr(CachedGraph, "__call__", watched)
     found = texts_of(events(models(), requests(sampling, config, 2), on_device=True))
-    assert [len(ids) for ids in found] == [sampling.max_new_tokens] * 2 and len(seen) > 10
+    assert [len(ids) for ids in found] == [sampling.max_new_tokens] * 2 and len(calls) > 10
 
 
 def test_texts_that_end() -> None:

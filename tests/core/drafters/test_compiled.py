@@ -86,7 +86,7 @@ def rounds(
     several = [texts(sampling, eos, draft=kind, **more) for _ in places]
     for place, own in zip(places, several, strict=True):
         opened(place, own)
-    seen = []
+    results = []
     for following in FOLLOWING:
         drafts = [
             place.draft(_asks(place, own, shapes, kind, stop))
@@ -95,7 +95,7 @@ def rounds(
         for name in drafts[0]:
             for one, other in zip(drafts[0][name], drafts[1][name], strict=True):
                 same(one, other)
-                seen.append(one)
+                results.append(one)
         for place, own, found in zip(places, several, drafts, strict=True):
             for i, sequence in enumerate(own):
                 accepted = first_path(found["one"][i], following[i][0])
@@ -109,7 +109,7 @@ def rounds(
                     left(place, name, own[i]) for place, own in zip(places, several, strict=True)
                 )
                 assert heat == pytest.approx(heat_there, rel=1e-5) and kept == kept_there
-    return seen
+    return results
 
 
 def first_path(draft: Draft, length: int) -> list[int]:
@@ -129,10 +129,12 @@ def _asks(
     kind: str,
     stop: Stop | None,
 ) -> Any:
-    asked = asks(place, own, shapes, stop=stop)
+    requests = asks(place, own, shapes, stop=stop)
     if kind == "auto":
-        return asked
-    return {name: [replace(one, kind=kind) for one in several] for name, several in asked.items()}
+        return requests
+    return {
+        name: [replace(one, kind=kind) for one in several] for name, several in requests.items()
+    }
 
 
 def same(one: Draft, other: Draft) -> None:
@@ -168,25 +170,25 @@ def left(place: SsmPool, name: str, sequence: TokenSequence) -> Any:
     row = state.row
     assert model.pending(row) == 0
     end = model.length(row)
-    kept = [part[:, model.place(row), :, :end].tolist() for part in model.arena.stacked_kv]
-    return ssm.temperature(sequence), end, kept
+    cached = [part[:, model.place(row), :, :end].tolist() for part in model.arena.stacked_kv]
+    return ssm.temperature(sequence), end, cached
 
 
 @pytest.mark.parametrize("changes", [{}, {"intermediate_size": 64, "halved": True}])
 @pytest.mark.parametrize("shape", [(1, 1, 1, 1), (2, 2, 1), (3,)])
 @pytest.mark.parametrize(("kind", "sampling"), KINDS)
 def test_every_kind_of_draft(kind, sampling, shape, changes, served, called):
-    seen = rounds(pools(**changes), sampling, [shape, shape], kind=kind)
+    results = rounds(pools(**changes), sampling, [shape, shape], kind=kind)
     assert served == [set(NAMES)] * len(FOLLOWING)
-    assert max(len(draft) for draft in seen) > 2
+    assert max(len(draft) for draft in results) > 2
     assert called == [6] * len(FOLLOWING)
 
 
 @pytest.mark.parametrize(("kind", "sampling"), NOT_SERVED)
 def test_other_kinds_go_over_feeds(kind: str, sampling: SamplingParams, served, called):
-    seen = rounds(pools(), sampling, [(2, 2, 1)] * 2, kind=kind)
+    results = rounds(pools(), sampling, [(2, 2, 1)] * 2, kind=kind)
     assert served == [set()] * len(FOLLOWING) and not called
-    assert max(len(draft) for draft in seen) > 2
+    assert max(len(draft) for draft in results) > 2
 
 
 def test_a_draft_that_takes_much_room_is_made_pass_by_pass(monkeypatch, called):
@@ -233,13 +235,13 @@ def test_logits_that_are_no_numbers_go_over_feeds(called: list[int]) -> None:
         hidden, outputs = forward._shape.hidden, forward._shape.outputs
         head = forward._weights.matrices[-hidden * outputs :].reshape(-1, hidden, BLOCK)
         head[0, :, 3] = float("nan")  # one token's, of the last SSM
-    told: list[Any] = []
+    drafts: list[Any] = []
     for place in places:
         own = texts(COLD)
         opened(place, own)
-        told.append(place.draft(asks(place, own, [(2, 1), (2, 1)])))
+        drafts.append(place.draft(asks(place, own, [(2, 1), (2, 1)])))
     for name in NAMES:
-        for pair in zip(*(found[name] for found in told), strict=True):
+        for pair in zip(*(found[name] for found in drafts), strict=True):
             same(*pair)
             assert len(pair[0]) == (0 if name == NAMES[-1] else 4)
     assert called == [6]
@@ -248,24 +250,24 @@ def test_logits_that_are_no_numbers_go_over_feeds(called: list[int]) -> None:
 @pytest.mark.parametrize("kinds", [("topk", "coupled"), ("coupled", "coupled")])
 def test_who_stands_beside_another_drafts_as_alone(kinds: tuple[str, str]) -> None:
     """With a shape, a kind and a sampling of its own."""
-    told: list[list[Draft]] = []
+    drafts_by_way: list[list[Draft]] = []
     for groups in ([(0, 1)], [(0,), (1,)]):
         own = [texts(WARM)[0], texts(EDGED)[1]]
-        told.append([])
+        drafts_by_way.append([])
         for group in groups:
             place = pools()[0]
             opened(place, [own[i] for i in group])
             shapes = [((2, 1, 1), (3, 2))[i] for i in group]
-            asked = asks(place, [own[i] for i in group], shapes)
+            requests = asks(place, [own[i] for i in group], shapes)
             changed = {
                 name: [replace(one, kind=kinds[i]) for one, i in zip(several, group, strict=True)]
-                for name, several in asked.items()
+                for name, several in requests.items()
             }
             found: Any = place.draft(changed)
-            told[-1] += [found[name][i] for i in range(len(group)) for name in NAMES]
-    for pair in zip(*told, strict=True):
+            drafts_by_way[-1] += [found[name][i] for i in range(len(group)) for name in NAMES]
+    for pair in zip(*drafts_by_way, strict=True):
         same(*pair)
-    assert {len(draft) for draft in told[0]} == {6, 9}
+    assert {len(draft) for draft in drafts_by_way[0]} == {6, 9}
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -284,8 +286,8 @@ def test_another_vocabulary_size(own: int, sampling: SamplingParams, called: lis
 
 def test_an_end_of_text_has_no_children() -> None:
     eos = tuple(range(0, VOCAB, VOCAB // 7))[:8]
-    seen = rounds(pools(), WARM, [(2, 2, 2)] * 2, eos=eos)
-    assert {len(draft) for draft in seen} - {14}
+    results = rounds(pools(), WARM, [(2, 2, 2)] * 2, eos=eos)
+    assert {len(draft) for draft in results} - {14}
 
 
 class Middling(Endless):
@@ -313,8 +315,8 @@ class MiddlingLimits(Middling):
 @pytest.mark.parametrize("stop", [Middling(), MiddlingLimits()])
 def test_a_length_policy_ends_a_draft_as_it_grows(stop: Middling, kind: str, served, called):
     sampling = WARM if kind == "coupled" else COLD
-    seen = rounds(pools(), sampling, [(2, 2, 2)] * 2, stop=stop, kind=kind)
-    assert len({len(draft) for draft in seen}) > 3 and 0 in {len(draft) for draft in seen}
+    results = rounds(pools(), sampling, [(2, 2, 2)] * 2, stop=stop, kind=kind)
+    assert len({len(draft) for draft in results}) > 3 and 0 in {len(draft) for draft in results}
     # `two` has nothing to start; what the others are asked has to be said as numbers.
     assert served[0] == (set(NAMES) if isinstance(stop, MiddlingLimits) else {"two"})
     assert called == ([4] * len(FOLLOWING) if isinstance(stop, MiddlingLimits) else [])
@@ -322,21 +324,21 @@ def test_a_length_policy_ends_a_draft_as_it_grows(stop: Middling, kind: str, ser
 
 def test_a_draft_stops_where_confidence_ends(called: list[int]) -> None:
     stop = Confidence(SpeculationConfig(confidence_threshold=0.13)).choose().stop
-    seen = rounds(pools(), COLD, [(1,) * 5] * 2, stop=stop)
+    results = rounds(pools(), COLD, [(1,) * 5] * 2, stop=stop)
     assert called == [6] * len(FOLLOWING)
-    assert {len(draft) for draft in seen} - {5}
+    assert {len(draft) for draft in results} - {5}
 
 
 def test_two_of_three_are_asked() -> None:
-    told = []
+    drafts = []
     for place in pools():
         own = texts(WARM)
         opened(place, own)
-        asked = asks(place, own, [(2, 2), (2, 2)])
-        del asked["two"]
-        told.append(place.draft(asked))
-    assert list(told[0]) == ["one", "three"]
-    all_same(told)
+        requests = asks(place, own, [(2, 2), (2, 2)])
+        del requests["two"]
+        drafts.append(place.draft(requests))
+    assert list(drafts[0]) == ["one", "three"]
+    all_same(drafts)
 
 
 def test_what_was_drafted_ahead_or_is_to_be_foretold_goes_over_feeds(served: list[set[str]]):
@@ -361,15 +363,15 @@ def test_what_fails_together_is_asked_one_by_one(monkeypatch: pytest.MonkeyPatch
     def full(*_: object, **__: object) -> None:
         raise OutOfMemoryError("no room")
 
-    told = []
+    drafts = []
     for place in (ours, theirs):
         own = texts(WARM)
         opened(place, own)
         with monkeypatch.context() as patch:
             for runner in (HfModel, Stack):
                 patch.setattr(runner, "drafts", full)
-            told.append(place.draft(asks(place, own, [(2, 2), (2, 2)])))
-    all_same(told)
+            drafts.append(place.draft(asks(place, own, [(2, 2), (2, 2)])))
+    all_same(drafts)
 
 
 def test_a_fault_of_ours_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -444,7 +446,7 @@ def test_a_window_or_a_pass_of_torch_is_no_company(monkeypatch: pytest.MonkeyPat
 
 def test_what_was_fed_can_be_built_upon() -> None:
     """Nodes that are fed behind a draft's see what is above them."""
-    seen = []
+    results = []
     for place in pools():
         (own,) = texts(COLD)[:1]
         opened(place, [own])
@@ -456,6 +458,6 @@ def test_what_was_fed_can_be_built_upon() -> None:
             none = ((),) * len(tokens)
             tree = TokenTree(tuple(tokens), tuple(parents), depths_of(parents), none)
             (logits,) = place.ssms[name].tree_logits([(own, tree)])
-            seen.append(logits)
-    for ours, theirs in zip(seen[:3], seen[3:], strict=True):
+            results.append(logits)
+    for ours, theirs in zip(results[:3], results[3:], strict=True):
         assert torch.equal(ours, theirs)

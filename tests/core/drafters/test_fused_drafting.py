@@ -113,9 +113,9 @@ def test_the_trunk_is_what_the_surest_propose(
     temperature: float, weighted: bool, weights: tuple[float, ...]
 ) -> None:
     drafters = ssms()
-    asked = pool(drafters, temperature=temperature, weights=weights)
-    drafts = draft_fused(drafters, asked, weighted=weighted)
-    trunk, whose, paths = expected(drafters, asked, weighted=weighted)
+    requests = pool(drafters, temperature=temperature, weights=weights)
+    drafts = draft_fused(drafters, requests, weighted=weighted)
+    trunk, whose, paths = expected(drafters, requests, weighted=weighted)
     most = STEPS * (len(drafters) + 1)
     assert paths_of(drafts) <= {*paths} and len(paths_of(drafts)) == min(most, len(paths))
     for draft in drafts:
@@ -127,13 +127,13 @@ def test_the_trunk_is_what_the_surest_propose(
 
 def test_scores_are_each_ones_own() -> None:
     drafters = ssms()
-    asked = pool(drafters)
-    for i, draft in enumerate(draft_fused(drafters, asked, weighted=False)):
+    requests = pool(drafters)
+    for i, draft in enumerate(draft_fused(drafters, requests, weighted=False)):
         drafter, path = drafters[f"ssm-{i}"], []
         for parent, token, score in zip(draft.parents, draft.token_ids, draft.scores, strict=True):
             before = () if parent < 0 else path[parent]
             path.append((*before, token))
-            own = scores(drafter, before, asked.requests[i])
+            own = scores(drafter, before, requests.requests[i])
             assert score == pytest.approx(float(own[token]), rel=1e-5)
 
 
@@ -142,10 +142,10 @@ def test_scores_are_each_ones_own() -> None:
 def test_the_most_probable_paths_are_kept_within_the_budget(budget: int, weighted: bool) -> None:
     """By credit, an SSM's tokens count less there as well."""
     drafters = ssms()
-    asked = pool(drafters, budget=budget, weights=(0.2, 0.6, 1.5))
-    kept = paths_of(draft_fused(drafters, asked, weighted=weighted))
-    _, _, values = expected(drafters, asked, weighted=weighted)
-    assert kept == {*sorted(values, key=lambda path: -values[path])[:budget]}
+    requests = pool(drafters, budget=budget, weights=(0.2, 0.6, 1.5))
+    paths_kept = paths_of(draft_fused(drafters, requests, weighted=weighted))
+    _, _, values = expected(drafters, requests, weighted=weighted)
+    assert paths_kept == {*sorted(values, key=lambda path: -values[path])[:budget]}
 
 
 def test_there_are_at_most_so_many_nodes_as_published() -> None:
@@ -176,13 +176,13 @@ def test_one_ssm_alone_is_as_confident_as_its_chain(threshold: float) -> None:
 @pytest.mark.parametrize("threshold", [0.4, 0.6])
 def test_no_token_is_drafted_behind_one_that_all_ssms_are_unsure_of(threshold: float) -> None:
     drafters = ssms()
-    asked = pool(drafters, stop=confident(threshold))
+    requests = pool(drafters, stop=confident(threshold))
 
     def highest_score(path: tuple[int, ...]) -> float:
-        pairs = zip(drafters.values(), asked.requests, strict=True)
+        pairs = zip(drafters.values(), requests.requests, strict=True)
         return max(float(scores(one, path[:-1], request)[path[-1]]) for one, request in pairs)
 
-    for path in paths_of(draft_fused(drafters, asked, weighted=False)):
+    for path in paths_of(draft_fused(drafters, requests, weighted=False)):
         assert all(highest_score(path[:end]) >= threshold for end in range(1, len(path)))
 
 
@@ -205,19 +205,19 @@ def test_a_confident_liar_stops_winning_by_credit(budget: int) -> None:
     assert {plain.origins[node] for node in plain.walk(plain.token_ids)} == {0}
     for drafter in drafters.values():
         drafter._states.clear()
-    asked = pool(drafters, weights=(0.01, 1.0, 1.0), budget=budget)
-    by_credit = draft_fused(drafters, asked, weighted=True)
-    trunk, whose, _ = expected(drafters, asked, weighted=True)
+    requests = pool(drafters, weights=(0.01, 1.0, 1.0), budget=budget)
+    by_credit = draft_fused(drafters, requests, weighted=True)
+    trunk, whose, _ = expected(drafters, requests, weighted=True)
     assert 0 not in whose
-    kept = by_credit[1].walk(trunk)
-    assert [by_credit[1].origins[node] for node in kept] == whose[: len(kept)]
-    assert len(kept) == STEPS if budget == 99 else kept
+    first_walk = by_credit[1].walk(trunk)
+    assert [by_credit[1].origins[node] for node in first_walk] == whose[: len(first_walk)]
+    assert len(first_walk) == STEPS if budget == 99 else first_walk
     assert budget == 99 or all(0 not in draft.origins for draft in by_credit)
 
 
 def test_an_ssm_that_fails_is_named_and_the_others_keep_their_text() -> None:
     drafters = ssms()
-    asked = pool(drafters)
+    requests = pool(drafters)
     broken = drafters["ssm-1"].feeder.model
 
     def fails(feeds: object) -> None:
@@ -225,7 +225,7 @@ def test_an_ssm_that_fails_is_named_and_the_others_keep_their_text() -> None:
 
     broken.forward = fails
     with pytest.raises(DrafterError, match="ssm-1"):
-        draft_fused(drafters, asked, weighted=False)
+        draft_fused(drafters, requests, weighted=False)
     model = drafters["ssm-0"].feeder.model
     assert all(model.pending(row) == 0 for row in model.open_rows)
 
@@ -233,9 +233,9 @@ def test_an_ssm_that_fails_is_named_and_the_others_keep_their_text() -> None:
 def test_rank_0_is_what_an_ssm_proposed_itself() -> None:
     """CoSine's routing scores an SSM by its own tokens, not by those of the trunk it was fed."""
     drafters = ssms()
-    asked = pool(drafters)
-    for i, draft in enumerate(draft_fused(drafters, asked, weighted=False)):
+    requests = pool(drafters)
+    for i, draft in enumerate(draft_fused(drafters, requests, weighted=False)):
         firsts = [n for n, parent in enumerate(draft.parents) if parent < 0]
         (own,) = [n for n in firsts if draft.ranks[n] == 0]
-        wanted = scores(drafters[f"ssm-{i}"], (), asked.requests[i]).argmax()
+        wanted = scores(drafters[f"ssm-{i}"], (), requests.requests[i]).argmax()
         assert draft.token_ids[own] == int(wanted)

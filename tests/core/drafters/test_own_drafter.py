@@ -78,18 +78,18 @@ def test_the_text_is_plain_decodings(
 ) -> None:
     engine = engine_with(example)
     for drafters in ((example,), (example, "ngram", "all")):
-        asked = request(*drafters, temperature=temperature, **fields)
-        assert ids_of(engine, asked) == ids_of(engine, plain(temperature))
+        own_request = request(*drafters, temperature=temperature, **fields)
+        assert ids_of(engine, own_request) == ids_of(engine, plain(temperature))
 
 
 def test_bundled_models_write_what_transformers_writes(example: str, bundled: Engine) -> None:
     engine = Engine(bundled.models, drafters=[example])
     accepted = 0
     for prompt in prompts(3):
-        asked = Request(prompt, SamplingParams(32), SpeculationConfig(drafters=(example,)))
-        events = list(engine.generate(asked))
-        ids, models = engine.prepare(asked).prompt_ids, bundled.models
-        expected = transformers_ids(module_of(models), ids, asked.sampling, models.eos_ids)
+        own_request = Request(prompt, SamplingParams(32), SpeculationConfig(drafters=(example,)))
+        events = list(engine.generate(own_request))
+        ids, models = engine.prepare(own_request).prompt_ids, bundled.models
+        expected = transformers_ids(module_of(models), ids, own_request.sampling, models.eos_ids)
         assert ids_of_events(events) == expected
         accepted += sum(e.num_accepted for e in events if isinstance(e, RoundCompleted))
     assert accepted > 3
@@ -144,8 +144,8 @@ def test_a_faulty_draft_drops_its_drafter(name: str, monkeypatch: pytest.MonkeyP
     path = load_class(monkeypatch, name, rows)
     engine = engine_with(path)
     shape = (1,) if name == "Branched" else (2, 1)
-    asked = request(path, expansion=shape, max_tree_nodes=4, speculation_length=2)
-    events = list(engine.generate(asked))
+    own_request = request(path, expansion=shape, max_tree_nodes=4, speculation_length=2)
+    events = list(engine.generate(own_request))
     notes = [note for e in events if isinstance(e, RoundCompleted) for note in e.notes]
     assert len(notes) == 1 and path in notes[0] and words in notes[0]
     assert ids_of_events(events) == ids_of(engine, plain())
@@ -224,11 +224,11 @@ def misbehaving(monkeypatch: pytest.MonkeyPatch, name: str) -> str:
 @pytest.mark.parametrize("name", MISBEHAVIOUR)
 def test_one_that_misbehaves_loses_itself_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     path = misbehaving(monkeypatch, name)
-    asked = request(path, "ngram", combine="vote", weights="full_information")
+    own_request = request(path, "ngram", combine="vote", weights="full_information")
     worker = Worker(engine_with(path))
     try:
         # One run beside it, without the drafter, and one with it.
-        runs = [worker.submit(each) for each in (plain(), asked, request("ngram"))]
+        runs = [worker.submit(each) for each in (plain(), own_request, request("ngram"))]
         texts = [list(run.events()) for run in runs]
         after = list(worker.submit(plain()).events())
     finally:
@@ -338,9 +338,9 @@ def test_the_page_takes_the_option(example: str) -> None:
 def test_a_draft_is_plain_values_that_the_log_can_keep(change: dict[str, Any], words: str) -> None:
     values: dict[str, Any] = {"token_ids": [1], "parents": [-1], "scores": [0.5]}
     draft = Draft(**(values | {"qs": [1.0], "ranks": [0]} | change))
-    asked = SimpleNamespace(budget=4, shape=(1,))
+    draft_request = SimpleNamespace(budget=4, shape=(1,))
     if not words:
-        check_drafts([cast(DraftRequest, asked)], [draft], 8)
+        check_drafts([cast(DraftRequest, draft_request)], [draft], 8)
         return
     with pytest.raises(ValueError, match=words):
-        check_drafts([cast(DraftRequest, asked)], [draft], 8)
+        check_drafts([cast(DraftRequest, draft_request)], [draft], 8)

@@ -94,8 +94,8 @@ class Across(World):
     ) -> tuple[RoundOutcome, float]:
         outcome, true_ms = super().round(number, position, choice, timing)
         hidden = min(sum(draft.ms for draft in outcome.drafts.values()), outcome.verify_ms)
-        told = replace(outcome, round_ms=outcome.round_ms - hidden, hidden_ms=hidden)
-        return told, max(0.01, true_ms - min(hidden, true_ms))
+        measured = replace(outcome, round_ms=outcome.round_ms - hidden, hidden_ms=hidden)
+        return measured, max(0.01, true_ms - min(hidden, true_ms))
 
 
 class Ahead(World):
@@ -112,8 +112,8 @@ class Ahead(World):
             name: replace(draft, ms=0.0, start_ms=0.0, steps=0, ahead=True)
             for name, draft in outcome.drafts.items()
         }
-        told = replace(outcome, round_ms=outcome.round_ms - spared, drafts=drafts)
-        return told, max(0.01, true_ms - spared)
+        measured = replace(outcome, round_ms=outcome.round_ms - spared, drafts=drafts)
+        return measured, max(0.01, true_ms - spared)
 
 
 ONE_SSM = sorted(WORLDS.keys() - {"independent", "uncalibrated"})
@@ -320,9 +320,9 @@ def test_the_reason_tells_the_stop_of_the_drafter_that_drafts() -> None:
     """The SSM is switched off: its rate says nothing about where the lookup stops."""
     ssm, lookup = drafter("a", 0.02, 3.0, 3.0), drafter("ngram", 0.85, 0.1, 0.1)
     late = run(World((ssm, lookup), linear(5, 0.1)), 600).choices[-40:]
-    told = [choice for choice in late if choice.drafters == {"ngram"} and choice.length > 1]
-    assert told
-    for choice in told:
+    lookups = [choice for choice in late if choice.drafters == {"ngram"} and choice.length > 1]
+    assert lookups
+    for choice in lookups:
         limits = choice.stop.limits("ngram") if choice.stop else None
         assert limits is not None and limits.scores is not None
         assert f"while its score is at least {limits.scores[1]:.2f}" in choice.reason
@@ -345,8 +345,10 @@ def test_estimates_are_right(name: str) -> None:
     """Tokens and milliseconds of each length, on average over a run, within a tenth."""
     world = WORLDS[name]
     (only,) = world.drafters
-    chosen = [choice for choice in run(world, TOKENS).choices[50:] if choice.length > PROBE_LENGTH]
-    estimates = [choice.estimates for choice in chosen]
+    long_choices = [
+        choice for choice in run(world, TOKENS).choices[50:] if choice.length > PROBE_LENGTH
+    ]
+    estimates = [choice.estimates for choice in long_choices]
     for length in (1, 2, 4):
         tokens = sum(only.chance(0) ** depth for depth in range(length + 1))
         ms = world.verify(length) + world.books + only.start(0) + (length - 1) * only.step(0)

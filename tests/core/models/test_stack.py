@@ -32,7 +32,7 @@ def alike(
     return stack
 
 
-def asked(models: list[HfModel]) -> list[list[list[Feed]]]:
+def feeds_of(models: list[HfModel]) -> list[list[list[Feed]]]:
     """Passes of each model: prompts of several lengths, trees beside chains, what follows."""
     rows = [(model.open_row(), model.open_row()) for model in models]
     prompts = [
@@ -61,7 +61,7 @@ def test_it_says_what_each_member_says_alone(family: str) -> None:
     apart = [small(family, seed) for seed in range(3)]
     members = [small(family, seed) for seed in range(len(apart))]
     stack = build_stack(members)
-    for i, (feeds, same) in enumerate(zip(asked(members), asked(apart), strict=True)):
+    for i, (feeds, same) in enumerate(zip(feeds_of(members), feeds_of(apart), strict=True)):
         together = stack.forward(feeds)
         for model, own, found in zip(apart, same, together, strict=True):
             for one, other in zip(model.forward(own), found, strict=True):
@@ -74,8 +74,8 @@ def test_members_work_alone_between_their_passes_together() -> None:
     apart = [small("llama", seed) for seed in range(3)]
     members = [small("llama", seed) for seed in range(len(apart))]
     stack = build_stack(members)
-    first, second, third = asked(members)
-    asked(apart)
+    first, second, third = feeds_of(members)
+    feeds_of(apart)
     stack.forward(first)
     for model, own in zip(apart, first, strict=True):
         model.forward(own)
@@ -148,12 +148,12 @@ def test_what_does_not_fit_in_one_pass_is_made_in_several() -> None:
     one, two = stack.members
     rows = [one.open_row(), one.open_row(), two.open_row()]
     uneven = [(one, [chain(rows[0], [1]), chain(rows[1], [2])]), (two, [chain(rows[2], [3])])]
-    assert [made.num_models for made in batched_forward(uneven)] == [1, 1]
+    assert [passed.num_models for passed in batched_forward(uneven)] == [1, 1]
     committed([one, two], [feeds for _, feeds in uneven], -1)
     even = [(two, [chain(rows[2], [4])]), (one, [chain(rows[0], [5])])]
-    made = batched_forward(even)
-    assert [passed.num_models for passed in made] == [2, 2]
-    assert made[0].start == made[1].start and made[0].end > made[0].start
+    batches = batched_forward(even)
+    assert [passed.num_models for passed in batches] == [2, 2]
+    assert batches[0].start == batches[1].start and batches[0].end > batches[0].start
     assert one.pending(rows[0]) == two.pending(rows[2]) == 1
 
 
@@ -162,8 +162,8 @@ def test_one_whose_context_ends_fails_alone() -> None:
     one, two = stack.members
     rows = [one.open_row(), two.open_row()]
     long = [chain(rows[0], [1] * (one.context_length + 1))]
-    made = batched_forward([(one, long), (two, [chain(rows[1], [3])])])
-    assert isinstance(made[0].logits, Exception) and isinstance(made[1].logits, list)
+    passes = batched_forward([(one, long), (two, [chain(rows[1], [3])])])
+    assert isinstance(passes[0].logits, Exception) and isinstance(passes[1].logits, list)
 
 
 def test_half_precision() -> None:

@@ -7,9 +7,10 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 import pytest
 
@@ -18,10 +19,12 @@ from core.models.loading.load import LoadedModels
 from core.nodes.client import RemotePool
 from core.nodes.keys import CurveKeys
 from core.nodes.listener import NodeListener
+from core.nodes.messages import encode, from_node
 from core.nodes.server import NodeServer
 from tests.core.nodes.fake_transport import FakeTransport
 
 HASH = "0f" * 32
+Message = TypeVar("Message")
 
 
 def server_of(models: LoadedModels, names: Sequence[str] | None = None) -> NodeServer:
@@ -30,11 +33,27 @@ def server_of(models: LoadedModels, names: Sequence[str] | None = None) -> NodeS
     return NodeServer(ssms, models.tokenizer, HASH)
 
 
+def change_answers(
+    server: NodeServer, kind: type[Message], change: Callable[[Message], Message]
+) -> None:
+    """The node's answers of one kind are changed before they are sent."""
+    honest = server.handle
+
+    def handle(client: bytes, frame: bytes, *interrupt: threading.Event) -> bytes | None:
+        answer = honest(client, frame, *interrupt)
+        message = None if answer is None else from_node(answer)
+        return encode(change(message)) if isinstance(message, kind) else answer
+
+    server.handle = handle  # type: ignore[method-assign]
+
+
 def pool_over(
-    models: LoadedModels, servers: Sequence[NodeServer]
+    models: LoadedModels,
+    servers: Sequence[NodeServer],
+    transport_type: type[FakeTransport] = FakeTransport,
 ) -> tuple[RemotePool, FakeTransport]:
     """A connected pool over the servers, and its transport."""
-    transport = FakeTransport(servers)
+    transport = transport_type(servers)
     addresses = [f"10.0.0.{n}:7000" for n in range(1, len(servers) + 1)]
     pool = RemotePool(transport, addresses, HASH, models.llm.vocab_size)
     return pool.connect(()), transport

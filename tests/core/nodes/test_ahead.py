@@ -45,7 +45,14 @@ from core.nodes.zmq_transport import ZmqTransport
 from core.trees.tree import TokenTree
 from tests.core.engines import ids_of_events, request, rounds_of, tables, texts_of
 from tests.core.nodes.fake_transport import FakeTransport
-from tests.core.nodes.served import HASH, engine_over, listening, server_of
+from tests.core.nodes.served import (
+    HASH,
+    change_answers,
+    engine_over,
+    listening,
+    pool_over,
+    server_of,
+)
 from tests.fakes import loaded_tables, sequence_of
 
 GREEDY = SamplingParams(32, seed=1)
@@ -244,8 +251,8 @@ def test_every_likelihood_is_reported_once_and_at_its_place(
     list(Engine(models).generate(replace(asked, speculation=replace(config, pipeline="off"))))
     expected, heard = heard, {}
 
-    transport = (Interrupting if how == "interrupted" else FakeTransport)([server_of(models)])
-    pool = RemotePool(transport, ["10.0.0.1:7000"], HASH, models.llm.vocab_size).connect(())
+    transport_type = Interrupting if how == "interrupted" else FakeTransport
+    pool, transport = pool_over(models, [server_of(models)], transport_type)
     transport.delay(0, 0.02)
     forward, passes = models.llm.forward, 0
 
@@ -272,18 +279,6 @@ def test_a_node_that_reports_without_end_fills_no_memory(models: LoadedModels) -
     assert ssm.likelihoods(sequence) == [0.5] * MOST_TOKENS
 
 
-def altered(transport: FakeTransport, server: NodeServer, change: Callable) -> None:
-    """The node's answers to Ahead are changed on the way."""
-    handle = server.handle
-
-    def answer(client: bytes, frame: bytes, *more):
-        reply = handle(client, frame, *more)
-        message = None if reply is None else from_node(reply)
-        return encode(change(message)) if isinstance(message, AheadDraftsMessage) else reply
-
-    server.handle = answer
-
-
 LIES = {
     "token": lambda draft: msgspec.structs.replace(draft, token_ids=[9] * len(draft.token_ids)),
     "parents": lambda draft: msgspec.structs.replace(draft, parents=[5] * len(draft.parents)),
@@ -301,8 +296,7 @@ LIES = {
 @pytest.mark.parametrize("lie", LIES)
 def test_wrong_drafts_are_not_used_and_change_no_text(models: LoadedModels, lie: str) -> None:
     server = server_of(models)
-    transport = FakeTransport([server])
-    pool = RemotePool(transport, ["10.0.0.1:7000"], HASH, models.llm.vocab_size).connect(())
+    pool, _ = pool_over(models, [server])
     engine = Engine(loaded_tables(models.llm), nodes=pool)
 
     def change(message: AheadDraftsMessage) -> AheadDraftsMessage:
@@ -312,7 +306,7 @@ def test_wrong_drafts_are_not_used_and_change_no_text(models: LoadedModels, lie:
                 outcome.drafts = [LIES[lie](draft) for draft in outcome.drafts]
         return message
 
-    altered(transport, server, change)
+    change_answers(server, AheadDraftsMessage, change)
     asked = request(sampling=WARM, config=replace(SPECINFER, weights="full_information"))
     events = list(engine.generate(asked))
     assert ids_of_events(events) == ids_of_events(Engine(models).generate(asked))
@@ -335,10 +329,9 @@ def test_wrong_drafts_are_not_used_and_change_no_text(models: LoadedModels, lie:
 )
 def test_an_answer_that_is_none_is_not_used(models: LoadedModels, change: Callable) -> None:
     server = server_of(models)
-    transport = FakeTransport([server])
-    pool = RemotePool(transport, ["10.0.0.1:7000"], HASH, models.llm.vocab_size).connect(())
+    pool, _ = pool_over(models, [server])
     engine = Engine(loaded_tables(models.llm), nodes=pool)
-    altered(transport, server, change)
+    change_answers(server, AheadDraftsMessage, change)
     asked = request(sampling=WARM, config=SPECINFER)
     events = list(engine.generate(asked))
     assert ids_of_events(events) == ids_of_events(Engine(models).generate(asked))

@@ -19,14 +19,13 @@ from core.nodes.messages import (
     DraftsMessage,
     RoundMessage,
     StageTimes,
-    encode,
     from_node,
     to_node,
 )
 from core.nodes.server import NodeServer
 from tests.core.engines import ids_of_events, open_rows, request, rounds_of, texts_of
 from tests.core.nodes.fake_transport import FakeTransport
-from tests.core.nodes.served import HASH, engine_over, pool_over, server_of
+from tests.core.nodes.served import HASH, change_answers, engine_over, pool_over, server_of
 from tests.fakes import loaded_tables
 
 GREEDY = SamplingParams(24, seed=1)
@@ -443,21 +442,16 @@ LIES: dict[str, dict[str, object]] = {
 @pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
 def test_drafts_that_cannot_be_verified_drop_their_ssm(models, lie: dict[str, object]) -> None:
     server = server_of(models, ["ssm-3"])
-    honest = server.handle
     reply = {"token_ids": [1], "parents": [-1], "scores": [0.5], "ranks": [0], "origins": []}
 
-    def handle(client: bytes, frame: bytes) -> bytes | None:
-        answer = honest(client, frame)
-        message = None if answer is None else from_node(answer)
-        if not isinstance(message, DraftsMessage):
-            return answer
+    def with_lie(message: DraftsMessage) -> DraftsMessage:
         runs = [
             replace_fields(run, drafts=[replace_fields(d, **(reply | lie)) for d in run.drafts])
             for run in message.runs
         ]
-        return encode(replace_fields(message, runs=runs))
+        return replace_fields(message, runs=runs)
 
-    server.handle = handle
+    change_answers(server, DraftsMessage, with_lie)
     pool, _ = pool_over(models, [server])
     engine = Engine(loaded_tables(models.llm, [models.ssms["same"]]), nodes=pool)
     asked = request(sampling=WARM, config=SETTINGS["specinfer"])
@@ -475,15 +469,10 @@ NO_NUMBERS = (float("nan"), float("inf"), -float("inf"), 1e300)
 def test_numbers_that_are_none_are_no_message(models, field: str, value: float) -> None:
     """Of what is no draft: the node is left out, and no event has such a number."""
     server = server_of(models, ["ssm-3"])
-    honest = server.handle
 
-    def handle(client: bytes, frame: bytes) -> bytes | None:
-        answer = honest(client, frame)
-        message = None if answer is None else from_node(answer)
-        if not isinstance(message, DraftsMessage):
-            return answer
+    def with_value(message: DraftsMessage) -> DraftsMessage:
         if field == "busy_ms":
-            return encode(replace_fields(message, busy_ms=value))
+            return replace_fields(message, busy_ms=value)
         runs = []
         for run in message.runs:
             changes: dict[str, object] = {}
@@ -497,9 +486,9 @@ def test_numbers_that_are_none_are_no_message(models, field: str, value: float) 
                 stage = StageTimes("draft", 0.0, 1.0, value)
                 changes = {"drafts": [replace_fields(d, stages=[stage]) for d in run.drafts]}
             runs.append(replace_fields(run, **changes))
-        return encode(replace_fields(message, runs=runs))
+        return replace_fields(message, runs=runs)
 
-    server.handle = handle
+    change_answers(server, DraftsMessage, with_value)
     pool, _ = pool_over(models, [server])
     engine = Engine(loaded_tables(models.llm, [models.ssms["same"]]), nodes=pool)
     config = SETTINGS["credit" if field in ("log_probs", "ms") else "specinfer"]
@@ -518,22 +507,18 @@ def test_numbers_that_are_none_are_no_message(models, field: str, value: float) 
 def test_an_audition_of_other_tokens_ends_no_run(models, name: str, tokens: int) -> None:
     """A router compares what SSMs give to the same tokens. `same` does not draft for the run."""
     server = server_of(models)
-    honest, fits = server.handle, itertools.cycle([-6.0, 0.0])
+    fits = itertools.cycle([-6.0, 0.0])
 
-    def handle(client: bytes, frame: bytes) -> bytes | None:
-        answer = honest(client, frame)
-        message = None if answer is None else from_node(answer)
-        if not isinstance(message, DraftsMessage):
-            return answer
+    def with_audition(message: DraftsMessage) -> DraftsMessage:
         runs = []
         for run in message.runs:
             # Of no cost, so that they are asked for again and again.
             found = [replace_fields(one, ms=0.0) for one in run.auditions]
             lie = [Audition(name, [next(fits)] * tokens, 0.0)] if found else []
             runs.append(replace_fields(run, auditions=[*found, *lie]))
-        return encode(replace_fields(message, runs=runs))
+        return replace_fields(message, runs=runs)
 
-    server.handle = handle
+    change_answers(server, DraftsMessage, with_audition)
     pool, _ = pool_over(models, [server])
     engine = Engine(loaded_tables(models.llm, []), nodes=pool)
     config = replace(SETTINGS["credit"], drafters=("ssm-2", "ssm-3"))

@@ -34,9 +34,9 @@ def test_an_ssm_that_misses_its_audition_is_asked_again(preset: str) -> None:
         pool, transport = pool_over(models, [server_of(models, ["same"])])
         transport.delay(0, delay_s)
         config = replace(SpeculationConfig.preset(preset), max_tree_nodes=8)
-        asked = request("x", SamplingParams(60, seed=1, temperature=1.0), config)
+        drawn = request("x", SamplingParams(60, seed=1, temperature=1.0), config)
         rounds = []
-        for event in Engine(here, nodes=pool).generate(replace(asked, prompt_token_ids=tuple(own))):
+        for event in Engine(here, nodes=pool).generate(replace(drawn, prompt_token_ids=tuple(own))):
             if rounds_of([event]):
                 rounds.append(event)
                 transport.pass_time(0.1)
@@ -45,7 +45,7 @@ def test_an_ssm_that_misses_its_audition_is_asked_again(preset: str) -> None:
     assert found[1] <= found[0] + 2, "the perfect SSM is on the node"
 
 
-def asked_run(run_id: str, length: int = 3) -> RemoteRun:
+def run_of(run_id: str, length: int = 3) -> RemoteRun:
     config, noise = SpeculationConfig(), SeededNoise(1, 64)
     sampling = SamplingParams(30, seed=1)
     sequence = sequence_of((1,) * length, config, sampling, noise, context_length=4096)
@@ -53,7 +53,7 @@ def asked_run(run_id: str, length: int = 3) -> RemoteRun:
     return RemoteRun(sequence, (DraftRequest(sequence, 0, "topk", (1, 1), 2, "same"),))
 
 
-def told(pool: RemotePool, *runs: RemoteRun) -> dict[str, list[str]]:
+def next_notes(pool: RemotePool, *runs: RemoteRun) -> dict[str, list[str]]:
     pool.begin(runs)
     return {run_id: answer.notes for run_id, answer in pool.finish().items()}
 
@@ -62,15 +62,15 @@ def test_every_open_run_is_told_once_that_a_node_is_missing_and_that_it_is_back(
     llm, ssms = tables(2)
     models = loaded_tables(llm, ssms)
     pool, transport = pool_over(models, [server_of(models)])
-    a, b = asked_run("a"), asked_run("b")
-    assert told(pool, a, b) == {"a": [], "b": []}
+    a, b = run_of("a"), run_of("b")
+    assert next_notes(pool, a, b) == {"a": [], "b": []}
     transport.kill(0)
     for run_id, run in (("a", a), ("b", b)):
-        assert "is not there" in told(pool, run)[run_id][0]
-    assert told(pool, a, b) == {"a": [], "b": []}
+        assert "is not there" in next_notes(pool, run)[run_id][0]
+    assert next_notes(pool, a, b) == {"a": [], "b": []}
     transport.start(0, server_of(models))
     for run_id, run in (("a", a), ("b", b)):
-        (note,) = [one for _ in range(3) for one in told(pool, run)[run_id]]
+        (note,) = [one for _ in range(3) for one in next_notes(pool, run)[run_id]]
         assert "drafts again" in note
 
 
@@ -78,10 +78,10 @@ def test_a_node_that_still_works_is_not_said_to_be_gone() -> None:
     llm, ssms = tables(2)
     models = loaded_tables(llm, ssms)
     pool, transport = pool_over(models, [server_of(models)])
-    told(pool, asked_run("a"))
+    next_notes(pool, run_of("a"))
     transport.delay(0, 3.0)
-    assert "did not answer within 50 ms" in told(pool, asked_run("a"))["a"][0]
-    assert "has not answered an earlier round yet" in told(pool, asked_run("c"))["c"][0]
+    assert "did not answer within 50 ms" in next_notes(pool, run_of("a"))["a"][0]
+    assert "has not answered an earlier round yet" in next_notes(pool, run_of("c"))["c"][0]
 
 
 @pytest.mark.parametrize(("combine", "draft"), [("log_pool", "auto"), ("union", "fused")])
@@ -91,10 +91,10 @@ def test_a_lookup_takes_no_nodes_from_ssms_that_draft_together(combine: str, dra
     config = SpeculationConfig(
         *(("all", "ngram"), draft, (2, 2, 1), 24, combine), speculation_length=8
     )
-    asked = request("w1 w2 w3 w1 w2 w3 w1 w2", SamplingParams(12, seed=1), config)
+    looping = request("w1 w2 w3 w1 w2 w3 w1 w2", SamplingParams(12, seed=1), config)
     engine, _ = engine_over(models, (("same", "ssm-2"),))
     largest = [
-        max(len(event.token_ids) for event in one.generate(asked) if isinstance(event, Combined))
+        max(len(event.token_ids) for event in one.generate(looping) if isinstance(event, Combined))
         for one in (engine, Engine(models))
     ]
     assert largest[0] == largest[1]
@@ -105,9 +105,9 @@ def test_a_message_holds_as_much_text_as_a_frame(monkeypatch: pytest.MonkeyPatch
     llm, ssms = tables(2)
     models = loaded_tables(llm, ssms)
     pool, _ = pool_over(models, [server_of(models)])
-    runs = [asked_run(name, 20) for name in "abcd"]
+    runs = [run_of(name, 20) for name in "abcd"]
     for expected in (2, 4):  # the node holds the text of the first two by then
         pool.begin(runs)
         assert sum(bool(answer.trips) for answer in pool.finish().values()) == expected
-    pool.begin([asked_run("long", 60)])
+    pool.begin([run_of("long", 60)])
     assert pool.finish()["long"].trips, "one text goes through, however long"

@@ -51,13 +51,13 @@ def locked(_locked: Site) -> Site:
 
 @pytest.fixture
 def fresh_locked(tmp_path: Path) -> Iterator[Site]:
-    """Like `locked`, for a test that exchanges models."""
+    """Like `locked`, for a test that swaps models."""
     with api_site(tmp_path, host="0.0.0.0", login=True) as site:
         yield site
 
 
 @pytest.fixture
 def fresh(tmp_path: Path) -> Iterator[Site]:
-    """A server of its own on loopback, for a test that exchanges models."""
+    """A server of its own on loopback, for a test that swaps models."""
     with api_site(tmp_path) as site:
         yield site

@@ -99,7 +99,7 @@ def test_with_auth_runs_belong_to_the_user_who_logged_in(locked: Site) -> None:
     assert {row.owner for row in locked.store.runs(RunQuery()).rows} == {"user-eve"}
 
 
-def test_load_models_exchanges_and_generate_goes_on_with_them(fresh: Site) -> None:
+def test_load_models_swaps_them_and_generate_uses_the_new_ones(fresh: Site) -> None:
     told = fresh("/load_models", llm="other", ssms=["small"], dtype="bfloat16", device="cpu")
     assert [model["name"] for model in told["loaded"]] == ["other", "small"]
     assert fresh.loader.asked[-1] == ModelPair("other", ("small",), "bfloat16", "cpu")

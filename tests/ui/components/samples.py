@@ -36,13 +36,13 @@ def values_at(
     """All pictures' values after all of `events`, one round selected at one stage."""
     view = reduce_all(events)
     last = view.rounds[-1].number if view.rounds else None
-    chosen = last if round_number is None else round_number
+    number = last if round_number is None else round_number
     order = ("draft", "combine", "verify", "commit")
     wanted = order[: order.index(stage) + 1]
     names = {"draft": "Drafted", "combine": "Combined", "verify": "Verified"}
-    kept = [names.get(name, "RoundCompleted") for name in wanted]
-    seen = [e for e in events if type(e).__name__ in ("RunStarted", *kept)]
-    detail = None if chosen is None else detail_of(seen, chosen)
+    kinds = [names.get(name, "RoundCompleted") for name in wanted]
+    shown_events = [e for e in events if type(e).__name__ in ("RunStarted", *kinds)]
+    detail = None if number is None else detail_of(shown_events, number)
     ended = bool(events) and isinstance(events[-1], RunCompleted)
     frame = Frame(view=view, detail=detail, node=node, ended=ended, at_end=ended)
     return picture_values(frame, baseline)
@@ -60,11 +60,11 @@ def large_tree(nodes: int = 96, seed: int = 1) -> dict[str, Any]:
     rng = random.Random(seed)
     words = [" the", " extraordinarily", "\n", " a", "(self", " 狐", ")", " internationalisation"]
     drafters = {str(i): {"name": f"ssm-{i}", "slot": i} for i in range(7)}
-    made: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     path = [-1]
     for i in range(nodes):
         parent = i - 1 if rng.random() < 0.75 and i else rng.randrange(-1, max(1, i // 2))
-        depth = 1 if parent < 0 else made[str(parent)]["depth"] + 1
+        depth = 1 if parent < 0 else values[str(parent)]["depth"] + 1
         if depth > 14:
             parent, depth = -1, 1
         accepted = parent == path[-1] and len(path) < 6
@@ -73,26 +73,26 @@ def large_tree(nodes: int = 96, seed: int = 1) -> dict[str, Any]:
         by["0"] = {"score": rng.random(), "q": 1.0, "rank": 0}
         outcome = "accepted" if accepted else "not_reached"
         node = {"t": rng.choice(words), "id": i, "parent": parent, "depth": depth, "lp": 0.5}
-        made[str(i)] = {**node, "outcome": outcome, "by": by}
+        values[str(i)] = {**node, "outcome": outcome, "by": by}
     own = {"t": " wanted", "id": 1, "kind": "bonus", "p": 0.4, "after": path[-1]}
     base = {"run": "large", "round": 11, "stage": "verify", "drafters": drafters, "node": None}
     root = {"t": " so", "id": 0}
-    return {**base, "nodes": made, "root": root, "drafts": {}, "dropped": {}, "own": own}
+    return {**base, "nodes": values, "root": root, "drafts": {}, "dropped": {}, "own": own}
 
 
 def deep_tree(depth: int) -> dict[str, Any]:
     """A finished round, its accepted path `depth` tokens deep, with a sibling at every third."""
     drafters = {str(i): {"name": f"ssm-{i}", "slot": i} for i in range(2)}
     by = {"0": {"score": 0.5, "q": 1.0, "rank": 0}, "1": {"score": 0.4, "q": 1.0, "rank": 0}}
-    made: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     words = [" Spot", " was", " best", ".", " friend"]
     for i in range(depth):
         node = {"t": words[i % 5], "id": i, "parent": i - 1, "depth": i + 1, "lp": 0.987, "by": by}
-        made[str(i)] = {**node, "outcome": "accepted"}
+        values[str(i)] = {**node, "outcome": "accepted"}
         if i % 3 == 0:
-            made[str(depth + i)] = {**node, "outcome": "rejected", "t": " not"}
+            values[str(depth + i)] = {**node, "outcome": "rejected", "t": " not"}
     base = {"run": f"deep-{depth}", "round": 6, "stage": "commit", "rest": True, "node": None}
-    base |= {"drafters": drafters, "nodes": made, "root": {"t": " She", "id": 0}}
+    base |= {"drafters": drafters, "nodes": values, "root": {"t": " She", "id": 0}}
     own = {"t": " little", "id": 1, "kind": "bonus", "p": 0.4, "after": depth - 1}
     return {**base, "drafts": {}, "dropped": {}, "own": own}
 
@@ -144,33 +144,33 @@ def _hostile_tree() -> dict[str, Any]:
 
 
 def _hostile_routing(drafters: dict[str, Any]) -> dict[str, Any]:
-    ssms = {key: told["name"] for key, told in drafters.items()}
+    ssms = {key: routing["name"] for key, routing in drafters.items()}
     cells = {key: {"r": "routed", "s": 0.5} for key in ssms}
     texts = {"sentence": HOSTILE[0], "cost": HOSTILE[1], "score": HOSTILE[2]}
-    told = {"rule": "credit", "ssms": ssms, "rounds": {"0": cells}, "switches": {"0": True}}
-    return {**told, **texts, "reasons": {"0": HOSTILE[0]}, "sel": 0}
+    routing = {"rule": "credit", "ssms": ssms, "rounds": {"0": cells}, "switches": {"0": True}}
+    return {**routing, **texts, "reasons": {"0": HOSTILE[0]}, "sel": 0}
 
 
 def _hostile_proposals() -> dict[str, Any]:
     common = {"parent": -1, "score": 0.1, "q": 1.0, "mass": 1.0}
     rows = {"0": _each(lambda i, t: {"t": t, "depth": 1 + i % 3, "rank": i, **common})}
     history = {"0": {"0": 1.0}, "1": {"0": 1.1}}
-    told = {"rule": "vote", "weights": {"0": 1.0}, "after": {"0": 1.1}, "winner": "0"}
-    told |= {"kept": {"nodes": 3, "all": 10, "longest": 3}, "sentence": " ".join(HOSTILE)}
-    return {**told, "rows": rows, "history": history}
+    votes = {"rule": "vote", "weights": {"0": 1.0}, "after": {"0": 1.1}, "winner": "0"}
+    votes |= {"kept": {"nodes": 3, "all": 10, "longest": 3}, "sentence": " ".join(HOSTILE)}
+    return {**votes, "rows": rows, "history": history}
 
 
 def _hostile_inspector() -> dict[str, Any]:
     bars = _each(lambda i, t: {"t": t, "id": i, "p": 0.1})
-    told = {"node": 0, "title": HOSTILE[0], "token": HOSTILE[0], "sentence": " ".join(HOSTILE)}
-    return {**told, "bars": {"llm": bars, "0": bars}}
+    node = {"node": 0, "title": HOSTILE[0], "token": HOSTILE[0], "sentence": " ".join(HOSTILE)}
+    return {**node, "bars": {"llm": bars, "0": bars}}
 
 
 def _hostile_lengths() -> dict[str, Any]:
-    told = {"run": HOSTILE[0], "sel": 0, "policy": "goodput", "reason": HOSTILE[0], "next": 1}
+    rounds = {"run": HOSTILE[0], "sel": 0, "policy": "goodput", "reason": HOSTILE[0], "next": 1}
     rates = {"histogram": {"1": 1}, "per_position": {"0": 1.0}, "lately": 500.0}
     estimates = {"1": {"n": 1, "t": 1.5, "ms": 2.0, "tps": 750.0}}
-    return {**told, **rates, "rounds": {"0": {"a": 1, "d": 2, "s": 3}}, "estimates": estimates}
+    return {**rounds, **rates, "rounds": {"0": {"a": 1, "d": 2, "s": 3}}, "estimates": estimates}
 
 
 def _hostile_timeline() -> dict[str, Any]:

@@ -41,7 +41,7 @@ def test_lengths_hold_rounds_estimates_and_what_the_budget_bounds(pictures: Pict
     value = values_of("verify")["lengths"]
     traces = page.evaluate(LENGTHS)
     assert len(traces) == 4
-    assert traces[0]["y"] == [told["a"] for told in value["rounds"].values()]
+    assert traces[0]["y"] == [round_value["a"] for round_value in value["rounds"].values()]
     assert traces[2]["y"] == list(value["histogram"].values())
     bound_by_the_budget(pictures)
     estimates_of_the_controller(pictures)
@@ -78,8 +78,8 @@ def bound_by_the_budget(pictures: Pictures) -> None:
     """A length that the budget bounds is drawn where it is bound."""
     panel = pictures.page.locator("#picture-lengths")
     said = panel.locator(".ss-choice-said")
-    asked = values_of("verify")["lengths"]["rounds"]["0"]["s"]
-    assert pictures.page.evaluate(f"{LENGTHS}[1].y[0]") == asked > 1
+    lengths = values_of("verify")["lengths"]["rounds"]["0"]["s"]
+    assert pictures.page.evaluate(f"{LENGTHS}[1].y[0]") == lengths > 1
     assert said.inner_text() == (
         "fixed: the length is always the one that was set; trend and goodput choose it anew each "
         "round, confidence ends each draft where its SSM is unsure."
@@ -89,8 +89,8 @@ def bound_by_the_budget(pictures: Pictures) -> None:
     value = values_of("budget")["lengths"]
     line = pictures.show("budget", "lengths").evaluate(f"{LENGTHS}[1]")
     assert set(line["y"]) == {1}
-    told = "drafts at most 1 deep, for the node budget (speculation length 8)"
-    assert line["text"][0] == told
+    reason = "drafts at most 1 deep, for the node budget (speculation length 8)"
+    assert line["text"][0] == reason
     assert "depth allowed (dotted)" in panel.locator(".ss-plot").text_content()
     assert value["reason"] in said.inner_text()
     assert panel.locator(".ss-choice-budget").inner_text() == value["budget"]
@@ -116,7 +116,7 @@ def estimates_of_the_controller(pictures: Pictures) -> None:
     """Columns, with the next length marked and what came of late as a level."""
     value = values_of("vote")["lengths"]
     drawn = pictures.show("vote", "lengths").evaluate(COLUMNS)
-    speeds = [told["tps"] for told in value["estimates"].values()]
+    speeds = [estimate["tps"] for estimate in value["estimates"].values()]
     heights = drawn["heights"]
     assert [h / max(heights) for h in heights] == pytest.approx([s / max(speeds) for s in speeds])
     bottom = drawn["tops"][0] + heights[0]
@@ -181,8 +181,8 @@ def fates_of_drafts_made_ahead(pictures: Pictures) -> None:
         shapes.setdefault(name, set()).add(bar["shape"])
     assert all(len(own) == 1 for own in shapes.values()), shapes
     assert [name for name, own in shapes.items() if own & {"/", "\\"}] == ["catch up"]
-    told = [own for name, own in shapes.items() if name.startswith("<br>")]
-    assert len(set.union(*told)) == len(told) == 3
+    named = [own for name, own in shapes.items() if name.startswith("<br>")]
+    assert len(set.union(*named)) == len(named) == 3
     swatches = pictures.page.evaluate(BARS)["swatches"]
     assert len(swatches) == len(set(swatches)) == 3
 
@@ -197,9 +197,11 @@ def saved_and_wasted(pictures: Pictures) -> None:
     corners = [[[float(n) for n in re.findall(r"[\d.]+", one)] for one in path] for path in paths]
     drawn = [zero - tip for _, zero, tip, _, _ in corners[0]]
     drawn += [tip - zero for _, zero, tip, _, _ in corners[1]]
-    told = [sums["saved"] for sums in hits.values()] + [sums["wasted"] for sums in hits.values()]
-    scale = max(drawn) / max(told)
-    assert drawn == pytest.approx([scale * time for time in told], abs=0.2)
+    sums_shown = [sums["saved"] for sums in hits.values()] + [
+        sums["wasted"] for sums in hits.values()
+    ]
+    scale = max(drawn) / max(sums_shown)
+    assert drawn == pytest.approx([scale * time for time in sums_shown], abs=0.2)
 
 
 def test_ssms_that_drafted_together_are_all_in_sight_and_share_the_time(pictures: Pictures) -> None:
@@ -274,8 +276,8 @@ def test_what_is_cut_is_marked_and_told_and_its_numbers_do_not_touch(pictures: P
         assert page.evaluate(TOUCHING) == [], width
         chart = page.locator("#picture-timeline .ss-ahead-times")
         marks = chart.locator(".ss-mini-peak title").all_text_contents()
-        told = [f"round {n + 1}, measured: {ms:.0f}" for n, ms in cut.items()]
-        assert sorted(marks) == sorted(told), width
+        labels = [f"round {n + 1}, measured: {ms:.0f}" for n, ms in cut.items()]
+        assert sorted(marks) == sorted(labels), width
         printed = chart.locator(".ss-mini-end").all_text_contents()
         assert 2 <= len(printed) < len(cut) and f"{max(cut.values()):.0f}" in printed, width
 
@@ -294,15 +296,15 @@ def test_the_table_forms_have_every_figure_of_the_charts(pictures: Pictures) -> 
 
 def table_of_lengths(pictures: Pictures) -> None:
     value = values_of("vote")["lengths"]
-    rates, often, rounds, chosen = tables(pictures, "lengths")
+    rates, often, rounds, selected = tables(pictures, "lengths")
     assert len(rounds) == 1 + len(value["rounds"])
     assert often[1:] == [[j, str(n)] for j, n in value["histogram"].items()] != []
     wanted = [[str(int(i) + 1), f"{100 * r:.1f} %"] for i, r in value["per_position"].items()]
     assert [row[:2] for row in rates[1:]] == wanted != []
     estimates = [[int(n), e["t"], e["ms"], e["tps"], e["n"]] for n, e in value["estimates"].items()]
-    for row, wanted in zip(numbers([row[:5] for row in chosen[1:]]), estimates, strict=True):
+    for row, wanted in zip(numbers([row[:5] for row in selected[1:]]), estimates, strict=True):
         assert row == pytest.approx(wanted, abs=0.051)
-    assert [row[0] for row in chosen[1:] if row[5]] == [str(value["next"])]
+    assert [row[0] for row in selected[1:] if row[5]] == [str(value["next"])]
     caption = pictures.page.locator("#picture-lengths caption").nth(3).text_content()
     assert value["reason"].replace("->", "→") in caption
 

@@ -85,21 +85,21 @@ def split(values: dict[str, Any]) -> dict[str, Any]:
 def early(values: dict[str, Any]) -> dict[str, Any]:
     """Drafts that were early, one of them between two passes of the LLM."""
     entry = {"outcomes": 0, "p": 1.0, "hit": True, "wasted": 0.0, "why": ""}
-    told = {"0": {**entry, "d": "0", "saved": 0.0}, "1": {**entry, "d": "1", "saved": 1.25}}
+    entries = {"0": {**entry, "d": "0", "saved": 0.0}, "1": {**entry, "d": "1", "saved": 1.25}}
     came = {"hits": 2, "misses": 0, "beside": 1, "saved": 1.25, "wasted": 0.0, "guessed": False}
-    return timeline(values, round=told, ahead=came)
+    return timeline(values, round=entries, ahead=came)
 
 
 def unlike(values: dict[str, Any]) -> dict[str, Any]:
     """Drafts made ahead by drafters that could not all prepare for the same."""
     entry = {"hit": True, "saved": 1.25, "wasted": 0.0, "why": ""}
     missed = {"hit": False, "saved": 0.0, "wasted": 0.5, "why": "wrong"}
-    told = {
+    rounds = {
         "0": {**entry, "d": "0", "outcomes": 4, "p": 0.28},
         "1": {**entry, "d": "1", "outcomes": 3, "p": 0.25},
         "2": {**missed, "d": "2", "outcomes": 0, "p": 0.0},
     }
-    return timeline(values, round=told)
+    return timeline(values, round=rounds)
 
 
 def over(values: dict[str, Any]) -> dict[str, Any]:
@@ -116,20 +116,23 @@ def never(values: dict[str, Any]) -> dict[str, Any]:
 def budgeted(values: dict[str, Any]) -> dict[str, Any]:
     """A `fixed` length of 8 that a budget of 2 nodes for three drafters never lets them reach."""
     lengths, proposals = values["lengths"], values["proposals"]
-    rounds = {key: {**told, "d": 1, "m": 1, "s": 8} for key, told in lengths["rounds"].items()}
-    told = {
+    rounds = {
+        key: {**round_entries, "d": 1, "m": 1, "s": 8}
+        for key, round_entries in lengths["rounds"].items()
+    }
+    round_entries = {
         "rounds": rounds,
         "reason": "drafts are at most 1 deep (max_tree_nodes is 2, for 3 drafters)",
         "budget": "max_tree_nodes=auto came to 2 nodes. SYNTHETIC",
     }
     rows = {key: row for key, row in proposals["rows"].items() if key != "2"}
     left = {"rows": rows, "nodeless": {"2": "no node for it: max_tree_nodes is 2"}}
-    return {**values, "lengths": {**lengths, **told}, "proposals": {**proposals, **left}}
+    return {**values, "lengths": {**lengths, **round_entries}, "proposals": {**proposals, **left}}
 
 
 def switched(values: dict[str, Any]) -> dict[str, Any]:
     """`credit` with invented scores and a change of domain: others draft from round 10 on."""
-    told = values["routing"]
+    routing = values["routing"]
     before, after = ("0", "2"), ("1", "4")
     rounds = {
         number: {
@@ -143,21 +146,23 @@ def switched(values: dict[str, Any]) -> dict[str, Any]:
             }
             for key, part in cells.items()
         }
-        for number, cells in told["rounds"].items()
+        for number, cells in routing["rounds"].items()
     }
     reasons = {"0": "SYNTHETIC: they predicted the prompt's end best"}
     reasons["10"] = "ssm-dialogue for ssm-code: the text changed"
     mine = {"rounds": rounds, "switches": {"10": True}, "reasons": reasons}
-    return {**values, "routing": {**told, "rule": "credit", **mine}}
+    return {**values, "routing": {**routing, "rule": "credit", **mine}}
 
 
 def regretted(values: dict[str, Any]) -> dict[str, Any]:
     """Regret was asked for: an SSM that knows every other token, and one that knows none."""
-    told = values["routing"]
-    hits = {name: [i % 3 == n for i in range(60)] for n, name in enumerate(told["ssms"].values())}
+    routing = values["routing"]
+    hits = {
+        name: [i % 3 == n for i in range(60)] for n, name in enumerate(routing["ssms"].values())
+    }
     routes = [set(list(hits)[:2])] * 60
     found = regret_value(regret_of(hits, routes, 4), dict(zip(hits, "ABCDEFGH", strict=False)))
-    return {**values, "routing": {**told, "regret": found}}
+    return {**values, "routing": {**routing, "regret": found}}
 
 
 def only_line_feeds(values: dict[str, Any]) -> dict[str, Any]:

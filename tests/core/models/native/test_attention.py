@@ -41,9 +41,9 @@ def head_of(size: int, halved: bool) -> tuple[Any, Any, Any, Any]:
     return q, keys, values, np.array([0, 1, 2, 5, 11, 12, 13, 29], np.int32)
 
 
-def attention(q: Any, keys: Any, values: Any, seen: Any, base: int = 0) -> Any:
+def attention(q: Any, keys: Any, values: Any, slots_read: Any, base: int = 0) -> Any:
     """Of one token."""
-    return looked([q], keys, values, [seen], base)[0]
+    return batched_attention([q], keys, values, [slots_read], base)[0]
 
 
 @cache
@@ -59,43 +59,45 @@ def machine() -> Any:
     return run
 
 
-def looked(q: Sequence[Any], keys: Any, values: Any, seen: Sequence[Any], base: int = 0) -> Any:
+def batched_attention(
+    q: Sequence[Any], keys: Any, values: Any, slots_read: Sequence[Any], base: int = 0
+) -> Any:
     """Of several tokens, (tokens, size), each of which sees slots of its own."""
-    size, extent = len(q[0]), max(map(len, seen)) + 3
+    size, extent = len(q[0]), max(map(len, slots_read)) + 3
     listed = np.full((len(q), extent), 1 << 20, np.int32)
-    for row, own in zip(listed, seen, strict=True):
+    for row, own in zip(listed, slots_read, strict=True):
         row[: len(own)] = own
     to = np.full((len(q), size + 5), np.nan, np.float32)
     machine()(
         np.concatenate(q), keys.reshape(-1), values.reshape(-1),
         np.full(len(q), base, np.int64), listed.reshape(-1),
-        np.array([len(own) for own in seen]), extent,
+        np.array([len(own) for own in slots_read]), extent,
         np.full(len(q) * (extent + 16), np.nan, np.float32), to.reshape(-1), size + 5,
     )  # fmt: skip
     assert np.isnan(to[:, size:]).all(), "what lies behind a row is left alone"
     return to[:, :size]
 
 
-def told(q: Any, keys: Any, values: Any, seen: Any) -> Any:
+def reference(q: Any, keys: Any, values: Any, slots_read: Any) -> Any:
     """What it is, in double precision."""
     if keys.dtype == np.uint16:
         keys, values = meant(keys), meant(values)
-    scores = keys[seen].astype(np.float64) @ q / np.sqrt(len(q))
+    scores = keys[slots_read].astype(np.float64) @ q / np.sqrt(len(q))
     weights = np.exp(scores - scores.max())
-    return weights @ values[seen] / weights.sum()
+    return weights @ values[slots_read] / weights.sum()
 
 
 def check(size: int, halved: bool) -> None:
-    q, keys, values, seen = head_of(size, halved)
-    found = attention(q, keys, values, seen)
-    np.testing.assert_allclose(found, told(q, keys, values, seen), atol=2e-6)
+    q, keys, values, slots_read = head_of(size, halved)
+    found = attention(q, keys, values, slots_read)
+    np.testing.assert_allclose(found, reference(q, keys, values, slots_read), atol=2e-6)
     # Negative control: with a slot more or less it is something else.
-    assert np.abs(found - told(q, keys, values, seen[:-1])).max() > 1e-3
+    assert np.abs(found - reference(q, keys, values, slots_read[:-1])).max() > 1e-3
     # From where the head begins.
-    later = attention(q, keys, values, seen[:3], base=5 * size)
-    np.testing.assert_allclose(later, told(q, keys, values, seen[:3] + 5), atol=2e-6)
-    one = attention(q, keys, values, seen[3:4])
-    np.testing.assert_allclose(one, told(q, keys, values, seen[3:4]), atol=2e-6)
+    later = attention(q, keys, values, slots_read[:3], base=5 * size)
+    np.testing.assert_allclose(later, reference(q, keys, values, slots_read[:3] + 5), atol=2e-6)
+    one = attention(q, keys, values, slots_read[3:4])
+    np.testing.assert_allclose(one, reference(q, keys, values, slots_read[3:4]), atol=2e-6)
 
 
 def check_together() -> None:
@@ -106,10 +108,10 @@ def check_together() -> None:
     keys, values = (draw.standard_normal((slots, size)).astype(np.float32) for _ in range(2))
     q = [draw.standard_normal(size).astype(np.float32) for _ in range(6)]
     counts = (1, 63, 64, 65, 131, 200)
-    seen = [np.sort(draw.permutation(slots)[:count]).astype(np.int32) for count in counts]
-    together = looked(q, keys, values, seen)
-    for one, own, row in zip(q, seen, together, strict=True):
-        np.testing.assert_allclose(row, told(one, keys, values, own), atol=2e-6)
+    slots_read = [np.sort(draw.permutation(slots)[:count]).astype(np.int32) for count in counts]
+    together = batched_attention(q, keys, values, slots_read)
+    for one, own, row in zip(q, slots_read, together, strict=True):
+        np.testing.assert_allclose(row, reference(one, keys, values, own), atol=2e-6)
         assert np.array_equal(row, attention(one, keys, values, own))
 
 

@@ -22,7 +22,7 @@ from core.models.native.products import STRETCH
 from core.models.protocol import Feed, chain
 from core.trees.tree import ROOT
 from tests.core.models.test_lean import LEAN, said
-from tests.core.models.test_stack import alike, asked, committed
+from tests.core.models.test_stack import alike, committed, feeds_of
 from tests.fakes import VOCAB, info_of, tiny_module
 
 # More inputs of a product than one stretch has, and no whole number of stretches.
@@ -67,15 +67,15 @@ def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("halved", [False, True])
 @pytest.mark.parametrize(("family", "changes"), SHAPES)
 def test_it_says_what_the_general_way_says(family: str, changes: dict[str, Any], halved: bool):
-    made, general = both(family, halved=halved, **changes)
-    for got, wanted in zip(said(made), said(general), strict=True):
+    native, general = both(family, halved=halved, **changes)
+    for got, wanted in zip(said(native), said(general), strict=True):
         assert difference(got, wanted) < 1e-5
 
 
 @pytest.mark.parametrize("family", LEAN)
 def test_half_precision_is_as_near_as_its_rounding(family: str) -> None:
-    made, general = both(family, torch.bfloat16)
-    for got, wanted in zip(said(made), said(general), strict=True):
+    native, general = both(family, torch.bfloat16)
+    for got, wanted in zip(said(native), said(general), strict=True):
         assert difference(got, wanted) < 0.06
 
 
@@ -100,9 +100,9 @@ def test_sizes_of_whole_tiles_are_kept_for_them(dtype: torch.dtype, kept: type[A
 @pytest.mark.parametrize("changes", [{}, TILED])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_several_threads_make_the_same_bits(threads, dtype: torch.dtype, changes: dict[str, Any]):
-    made, _ = both("qwen3", dtype, **changes)
-    forward: Any = made._forward
-    found = said(made)
+    native, _ = both("qwen3", dtype, **changes)
+    forward: Any = native._forward
+    found = said(native)
     assert (forward._pool._others is None) == (threads == 1)
     alone, _ = both("qwen3", dtype, **changes)
     with pytest.MonkeyPatch.context() as patch:
@@ -158,10 +158,10 @@ def test_control_a_node_that_sees_another_slot_has_other_bits() -> None:
 
 
 def test_positions_past_the_first_table_are_rotated_too() -> None:
-    made, general = both("llama", max_position_embeddings=4096)
+    native, general = both("llama", max_position_embeddings=4096)
     long = [7 + i % 50 for i in range(1500)]
     found = []
-    for model in (made, general):
+    for model in (native, general):
         model._info = info_of(tiny_module("llama"), "long", context=4096)
         found.append(model.forward([chain(model.open_row(), long, last_only=True)])[0])
     assert difference(*found) < 1e-4
@@ -174,7 +174,7 @@ def test_those_that_lie_on_one_another_say_what_each_says_alone(family, dtype, c
     stack, apart = (alike(3, family, dtype, **changes) for _ in range(2))
     assert isinstance(stack._forward, CompiledForward)
     members, single = list(stack.members), list(apart.members)
-    for feeds, own in zip(asked(members), asked(single), strict=True):
+    for feeds, own in zip(feeds_of(members), feeds_of(single), strict=True):
         together = stack.forward(feeds)
         for member, mine, found in zip(single, own, together, strict=True):
             assert isinstance(member._forward, CompiledForward)
@@ -204,16 +204,16 @@ def test_what_was_made_is_not_made_again() -> None:
     models += alike(2).members
     for model in models:
         model.forward([chain(model.open_row(), [3, 4])])
-    made: list[Any] = [model._forward for model in models]
-    assert {id(forward._pool.kernel) for forward in made} == {id(kernel(True))}
+    natives: list[Any] = [model._forward for model in models]
+    assert {id(forward._pool.kernel) for forward in natives} == {id(kernel(True))}
 
 
 def test_a_pass_works_where_the_one_before_did_until_there_is_too_little_room(monkeypatch):
-    made: list[tuple[int, int, int]] = []
+    shapes: list[tuple[int, int, int]] = []
     allocate_buffers = scratch.allocate_buffers
 
     def noted(shape: Any, parts: int, sizes: tuple[int, int, int], arena: Any) -> Any:
-        made.append(sizes)
+        shapes.append(sizes)
         return allocate_buffers(shape, parts, sizes, arena)
 
     monkeypatch.setattr(scratch, "allocate_buffers", noted)
@@ -221,7 +221,7 @@ def test_a_pass_works_where_the_one_before_did_until_there_is_too_little_room(mo
     monkeypatch.setattr(scratch, "STEP", 16)
     compiled, general = both("llama")
     rows = compiled.open_row(), general.open_row()
-    made.clear()
+    shapes.clear()
     # Small passes, a large one between them; behind the 16th slot there is too little room.
     for text in ([3, 4], [5], [6, 7, 8], [9] * 6, [5, 6], [7, 8], [3], [4, 5], [6]):
         found = []
@@ -229,26 +229,26 @@ def test_a_pass_works_where_the_one_before_did_until_there_is_too_little_room(mo
             found.append(model.forward([chain(row, text)])[0])
             model.commit(row, range(len(text)))
         assert difference(*found) < 1e-5
-    assert made == [(6, 12, 1), (4, 32, 1)]
+    assert shapes == [(6, 12, 1), (4, 32, 1)]
 
 
 def test_a_failed_allocation_is_not_cached(monkeypatch: pytest.MonkeyPatch) -> None:
-    cache, made = scratch.BufferCache(), [True, False, True]
-    kept = object()
+    cache, allocations = scratch.BufferCache(), [True, False, True]
+    states = object()
 
     def allocate_buffers(*_: Any) -> tuple[object, ...]:
-        if not made.pop(0):
+        if not allocations.pop(0):
             raise MemoryError
-        return (None, kept, ())
+        return (None, states, ())
 
     monkeypatch.setattr(scratch, "allocate_buffers", allocate_buffers)
     monkeypatch.setattr(scratch, "_kv_arrays", lambda _: None)
-    told: Any = None
-    cache.of(told, 1, (1, 10, 1), told)
+    unused: Any = None
+    cache.of(unused, 1, (1, 10, 1), unused)
     with pytest.raises(MemoryError):
-        cache.of(told, 1, (1, scratch.STEP + 1, 1), told)
-    cache.of(told, 1, (1, scratch.STEP + 1, 1), told)
-    assert not made, "it was made anew"
+        cache.of(unused, 1, (1, scratch.STEP + 1, 1), unused)
+    cache.of(unused, 1, (1, scratch.STEP + 1, 1), unused)
+    assert not allocations, "it was made anew"
 
 
 class Broken(Exception):
@@ -292,8 +292,8 @@ def test_where_nothing_can_be_kept_it_is_compiled_all_the_same(monkeypatch: pyte
         return real(keep)
 
     monkeypatch.setattr(forward_module, "kernel", nowhere)
-    made, general = both("llama")
-    for got, wanted in zip(said(made), said(general), strict=True):
+    native, general = both("llama")
+    for got, wanted in zip(said(native), said(general), strict=True):
         assert difference(got, wanted) < 1e-5
 
 
