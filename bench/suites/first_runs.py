@@ -79,6 +79,7 @@ def first_bounds(samples: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, st
 
 def main(threads: str, tokens: str) -> None:
     """Runs in its own process: ten equal runs of the prompt on standard input."""
+    from bench.contestants import run_events
     from core import Engine, Request, SamplingParams, SpeculationConfig, load_models
     from core.events.outcome import Outcome
     from core.models.machine import use_threads
@@ -90,7 +91,7 @@ def main(threads: str, tokens: str) -> None:
     runs = []
     for _ in range(RUNS):
         outcome = Outcome()
-        for event in engine.generate(request):
+        for event in run_events(engine, [request]):
             outcome.observe(event)
         summary = outcome.summary
         figures = (summary["mean_acceptance_length"], summary["tokens_per_second"])

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from bench.contestants import DecodeCase, Theirs, request
+from bench.contestants import DecodeCase, Theirs, request, run_events
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
 from bench.results import Results
@@ -96,7 +96,7 @@ class GpuContest(Suite):
         def ours(config: SpeculationConfig, block: Block) -> dict[str, float]:
             run_request = request(context.case(block.item, block.repeat, temperature), config)
             start, tokens, steady = time.perf_counter(), 0, 0.0
-            for event in engine.generate(run_request):
+            for event in run_events(engine, [run_request]):
                 if isinstance(event, RoundCompleted):
                     tokens += len(event.token_ids)
                 elif isinstance(event, RunCompleted):

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from bench.capacity import most_clients, upper_bound
-from bench.contestants import request
+from bench.contestants import request, run_events
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
 from bench.results import Results
@@ -150,7 +150,7 @@ def _text(
     outcome, rounds = Outcome(), list[RoundCompleted]()
     # A budget that is given: `auto` measures, and so may differ between engines.
     speculation = replace(SpeculationConfig.preset(preset), max_tree_nodes=NODES, pipeline=pipeline)
-    for event in engine.generate(request(case, speculation)):
+    for event in run_events(engine, [request(case, speculation)]):
         outcome.observe(event)
         if isinstance(event, RoundCompleted):
             rounds.append(event)
@@ -189,7 +189,7 @@ def _serve_texts(
     began = time.perf_counter()
     starts: dict[str, float] = {}
     rounds: list[RoundCompleted] = []
-    for event in engine.generate_many([request(case, speculation) for case in cases]):
+    for event in run_events(engine, [request(case, speculation) for case in cases]):
         starts.setdefault(event.run_id, (time.perf_counter() - began) * 1000 - event.at_ms)
         if isinstance(event, RoundCompleted):
             rounds.append(event)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
-from bench.contestants import request
+from bench.contestants import request, run_events
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
 from bench.results import Results
@@ -99,7 +99,7 @@ def _round_times(
     heat = blocks.key["temperature"]
     case = blocks.context.case(block.item, block.repeat, heat, ignore_eos=True)
     times, nodes, before = [], 0, 0.0
-    for event in engine.generate(request(case, config)):
+    for event in run_events(engine, [request(case, config)]):
         if isinstance(event, Combined):
             nodes = len(event.token_ids)
         elif isinstance(event, RoundCompleted):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from bench.contestants import DecodeCase, request
+from bench.contestants import DecodeCase, request, run_events
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
 from bench.prompts import Prompt
@@ -128,7 +128,7 @@ def run_together(
     runs: dict[str, _Watch] = {}
 
     def decode() -> None:
-        for event in engine.generate_many([request(case, speculation) for case in cases]):
+        for event in run_events(engine, [request(case, speculation) for case in cases]):
             watch = runs.setdefault(event.run_id, _Watch())
             if isinstance(event, Drafted):
                 watch.drafts = len(event.drafts)

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
+from bench.contestants import run_events
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
 from bench.prompts import Prompt, domains, load_prompts
@@ -176,7 +177,7 @@ def _first_choice(engine: Engine, prompt: Prompt, config: SpeculationConfig) -> 
 
 def run_counted(engine: Engine, request: Request) -> tuple[dict[str, Any], list[RoundCompleted]]:
     """Tokens, rounds and seconds of a run; and its rounds' events."""
-    events, seconds = time_call(lambda: list(engine.generate(request)))
+    events, seconds = time_call(lambda: list(run_events(engine, [request])))
     rounds = [event for event in events if isinstance(event, RoundCompleted)]
     tokens = sum(len(one.token_ids) for one in rounds)
     return {"tokens": tokens, "rounds": len(rounds), "seconds": seconds}, rounds

@@ -20,7 +20,6 @@ from bench.suites.laws import Laws
 from core import Engine
 from core.config import SpeculationConfig
 from core.engine import round as round_module
-from core.errors import EngineError
 from core.models.loading.load import LoadedModels
 from core.trees.tree import ROOT
 from core.trees.verify import Verdict
@@ -161,14 +160,3 @@ def test_transformers_own_text_is_the_reference() -> None:
     for i, token_id in enumerate(new):
         whole = theirs.module(theirs.module.dummy_inputs["input_ids"].new_tensor([ids + new[:i]]))
         assert int(whole.logits[0, -1].argmax()) == token_id
-
-
-@pytest.mark.loses_drafters
-def test_a_run_that_lost_a_drafter_proves_nothing(
-    family: LoadedModels, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fail = Mock(side_effect=RuntimeError("the device went away"))
-    monkeypatch.setattr("core.drafters.ssm.SsmDrafter.fit_context", fail)
-    case = DecodeCase(load_prompts()[0], 0, 4, 0.0)
-    with pytest.raises(EngineError, match="the device went away.*goes on without it"):
-        decode(Engine(family), [case], SpeculationConfig())
