@@ -107,7 +107,7 @@ def load_module(folder: Path, dtype: torch.dtype) -> Any:
     return module.eval()
 
 
-class Theirs:
+class TransformersLlm:
     """The LLM in a `folder`, the bundled one by default, or another `module` with its tokenizer, in
     transformers' own generation loop."""
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from bench.contestants import DecodeCase, Theirs, request, run_events
+from bench.contestants import DecodeCase, TransformersLlm, request, run_events
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
 from bench.results import Results
@@ -36,14 +36,14 @@ BEST = "best"
 FIXED = "fixed tree, whole rounds"
 GIGA = 1e9
 COPIES, COPIED = 20, 1 << 30
-Loader = Callable[[str, str], tuple[Engine, Theirs]]
+Loader = Callable[[str, str], tuple[Engine, TransformersLlm]]
 """(dtype, device) -> this engine and transformers' loop over the same weights."""
 
 
-def load_bundled(dtype: str, device: str) -> tuple[Engine, Theirs]:
-    theirs = Theirs(dtype)
-    theirs.module.to(device)
-    return Engine(load_models(dtype=dtype, device=device)), theirs
+def load_bundled(dtype: str, device: str) -> tuple[Engine, TransformersLlm]:
+    transformers = TransformersLlm(dtype)
+    transformers.module.to(device)
+    return Engine(load_models(dtype=dtype, device=device)), transformers
 
 
 def configs(temperature: float) -> Mapping[str, SpeculationConfig]:
@@ -88,12 +88,12 @@ class GpuContest(Suite):
                     with_trace = {name: one for name, one in traced.items() if one is not None}
                     context.results.add({"kind": "gaps", **key, "gaps": with_trace})
 
-    def _measure(self, blocks: Blocks, engine: Engine, theirs: Theirs) -> None:
+    def _measure(self, blocks: Blocks, engine: Engine, transformers: TransformersLlm) -> None:
         """Measures the missing blocks, after one uncounted block."""
         context, temperature = blocks.context, blocks.key["temperature"]
         llm: Any = engine.models.llm
 
-        def ours(config: SpeculationConfig, block: Block) -> dict[str, float]:
+        def run_engine(config: SpeculationConfig, block: Block) -> dict[str, float]:
             run_request = request(context.case(block.item, block.repeat, temperature), config)
             start, tokens, steady = time.perf_counter(), 0, 0.0
             for event in run_events(engine, [run_request]):
@@ -104,13 +104,15 @@ class GpuContest(Suite):
             return {"tokens": tokens, "seconds": time.perf_counter() - start, "steady": steady}
 
         def generate(block: Block) -> dict[str, float]:
-            return theirs.figures(context.case(block.item, block.repeat, temperature))
+            return transformers.figures(context.case(block.item, block.repeat, temperature))
 
         def machine() -> dict[str, Any]:
             copied = copy_bandwidth(torch.device(self.device))
             return {"copied": copied, "weights": llm.weight_bytes}
 
-        runs: dict[str, Any] = {n: partial(ours, how) for n, how in configs(temperature).items()}
+        runs: dict[str, Any] = {
+            n: partial(run_engine, how) for n, how in configs(temperature).items()
+        }
         blocks.measure({**runs, GENERATE: generate}, machine, warm=Block(context.prompts[0].id, 0))
 
     def report(self, context: Context) -> Report:

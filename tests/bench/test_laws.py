@@ -12,7 +12,7 @@ from unittest.mock import Mock
 import pytest
 
 from bench import __main__ as cli
-from bench.contestants import DecodeCase, Theirs, decode
+from bench.contestants import DecodeCase, TransformersLlm, decode
 from bench.prompts import load_prompts
 from bench.suites.law_check import margin, verdict
 from bench.suites.law_rows import LawRow, law_rows
@@ -154,9 +154,11 @@ def test_the_margin_of_what_was_decoded_is_none(temperature: float, family: Load
 
 def test_transformers_own_text_is_the_reference() -> None:
     """Its loop, not ours: the ids follow from its own forward pass."""
-    theirs = Theirs()
-    ids = theirs.tokenize(load_prompts()[0].text)
-    new = theirs.generate(ids, 3)
+    transformers = TransformersLlm()
+    ids = transformers.tokenize(load_prompts()[0].text)
+    new = transformers.generate(ids, 3)
     for i, token_id in enumerate(new):
-        whole = theirs.module(theirs.module.dummy_inputs["input_ids"].new_tensor([ids + new[:i]]))
+        whole = transformers.module(
+            transformers.module.dummy_inputs["input_ids"].new_tensor([ids + new[:i]])
+        )
         assert int(whole.logits[0, -1].argmax()) == token_id
