@@ -28,7 +28,7 @@ from bench.grown.command import GrowthRequest, family_of, write_family
 from bench.interleave import Blocks
 from bench.results import Results
 from bench.settings import Settings
-from bench.tables import Group, Row, Table, figure, group_rows, long_rows, ratio
+from bench.tables import Group, Row, Table, figure, long_rows, ratio
 from bench.timing import time_call
 from core.config import SpeculationConfig
 from core.config.offload import Offload
@@ -312,16 +312,9 @@ PARTS: Mapping[str, Callable[[str, Sequence[Row]], str]] = MappingProxyType(
 
 def failures(results: Results) -> tuple[str, ...]:
     """A sentence for each text that is not plain decoding's."""
-    texts = [s for s in results.samples if s["part"] == "texts"]
     return tuple(
-        f"{group['contestant']}, {group['prompt']}: its ids are not plain decoding's"
-        for group in group_rows(long_rows(texts), ("model", "prompt", "repeat", "contestant"))
-        if group["ids"] != _plain_ids(texts, group)
+        f"{name}, {sample['prompt']}: its ids are not plain decoding's"
+        for sample in results.where(part="texts")
+        for name, figures in sample["figures"].items()
+        if figures["ids"] != sample["figures"][PLAIN]["ids"]
     )
-
-
-def _plain_ids(texts: Sequence[Row], group: Group) -> list[int]:
-    fields = ("model", "dtype", "prompt", "repeat")
-    plain = next(s for s in texts if all(s[name] == group[name] for name in fields))
-    ids: list[int] = plain["figures"][PLAIN]["ids"]
-    return ids
