@@ -344,7 +344,8 @@ def _served_table(dtype: str, samples: Sequence[Row]) -> str:
         "by local": lambda group: ratio(group.ratio("speed", contestant=LOCAL)),
         "bound": lambda group: f"{most(group):.2f}",
     }
-    options = {"block": ("clients", "repeat"), "over": "clients"}
+    # Over repeats: a line has one number of clients, whose interval would be a point.
+    options = {"block": ("clients", "repeat"), "over": "repeat"}
     keys = ("clients", "contestant")
     return str(Table(f"Clients served, {dtype}", rows, keys, columns, note, options))
 
