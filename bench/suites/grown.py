@@ -25,14 +25,15 @@ from core.engine.engine import Engine
 from core.events import ModelInfo
 from core.length.cost_model.ledger import Costs
 from core.models.hf_model import HfModel
-from core.models.loading.catalog import bundled_ssms
+from core.models.loading.catalog import BUNDLED, bundled_llm, bundled_ssms
 from core.models.loading.load import LoadedModels, load_models
 from core.models.loading.tree_check import checked_model
 from core.models.protocol import LanguageModel
 from core.models.stacking import stack_alike
 
+GROWN = "grown"
 PARAMS, SSM_PARAMS = 500_000_000, 5_000_000
-KEPT = 2
+KEPT = 2  # settings of each drafter that are run on all sweep prompts
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,16 @@ class GrownContestants:
         return LoadedContestants(
             engines, transformers, assistants, *load_llama_cpp(transformers.module, assistants)
         )
+
+
+def llm_folders(context: Context, dtype: str, params: int) -> dict[str, Path]:
+    """By name the bundled LLM's folder and, with `--grown`, that of the LLM grown to `params`
+    parameters, which is written first if it is missing."""
+    folders = {BUNDLED: bundled_llm()}
+    if context.grown is not None:
+        family = family_of(GrowthRequest(params, 0, dtype=dtype))
+        folders[GROWN] = write_family(family, context.grown / dtype, context.say)[0]
+    return folders
 
 
 def grown_models(context: Context, dtype: str) -> LoadedModels:

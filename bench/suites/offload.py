@@ -24,10 +24,10 @@ import torch
 
 from bench.contestants import decode, load_module
 from bench.context import Context, Report, Suite
-from bench.grown.command import GrowthRequest, family_of, write_family
 from bench.interleave import Blocks
 from bench.results import Results
 from bench.settings import Settings
+from bench.suites.grown import GROWN, llm_folders
 from bench.tables import Group, Row, Table, figure, long_rows, ratio
 from bench.timing import time_call
 from core.config import SpeculationConfig
@@ -35,19 +35,21 @@ from core.config.offload import Offload
 from core.engine.engine import Engine
 from core.models.hf_model import HfModel
 from core.models.layer_stream import stream_of
-from core.models.loading.catalog import BUNDLED, bundled_llm
+from core.models.loading.catalog import BUNDLED
 from core.models.loading.load import load_models
 from core.models.protocol import LanguageModel, chain
 from lab.order import Block
 
-GROWN, GROWN_PARAMS = "grown", 450_000_000
+GROWN_PARAMS = 450_000_000
 RESIDENT, ACCELERATE, UNLIMITED = "resident", "accelerate disk_offload", "no limit"
+# MB/s at which the layers are streamed, by LLM.
 TEXT_MBPS = MappingProxyType({BUNDLED: 200.0, GROWN: 400.0})
 PLAIN = "autoregressive"
 PRESETS = (PLAIN, "specinfer", "best")
-CONTEXT, PASSES = 64, 2
+CONTEXT, PASSES = 64, 2  # tokens before a pass; passes that are timed
 # What the criteria of an offloaded pass allow over its bound.
 MOST_OVER = 1.05
+# Run in a process of its own: a process's peak never falls, and the suite's has loaded more.
 PEAK = """
 import json, sys
 from core import load_models
@@ -85,7 +87,7 @@ class OffloadSuite(Suite):
 
     def measure(self, context: Context) -> None:
         for dtype in context.settings.dtypes:
-            for name, folder in _models(context, dtype).items():
+            for name, folder in llm_folders(context, dtype, GROWN_PARAMS).items():
                 key = {"model": name, "dtype": dtype}
                 self._measure_passes(context, key, folder)
                 self._measure_texts(context, key, folder)
@@ -133,14 +135,6 @@ class OffloadSuite(Suite):
 
     def report(self, context: Context) -> Report:
         return Report(tables(context.results), failures(context.results))
-
-
-def _models(context: Context, dtype: str) -> dict[str, Path]:
-    folders = {BUNDLED: bundled_llm()}
-    if context.grown is not None:
-        family = family_of(GrowthRequest(GROWN_PARAMS, 0, dtype=dtype))
-        folders[GROWN] = write_family(family, context.grown / dtype, context.say)[0]
-    return folders
 
 
 # -- passes --
@@ -235,8 +229,9 @@ def tables(results: Results) -> tuple[str, ...]:
 def _pass_table(title: str, samples: Sequence[Row]) -> str:
     size = samples[0]["bytes"]
     rows = [
-        {**row, "over": row["value"] / _least_seconds(row, samples)}
-        for row in long_rows(samples, "seconds")
+        {**row, "over": row["value"] / _least_seconds(row["contestant"], sample)}
+        for sample in samples
+        for row in long_rows([sample], "seconds")
     ]
     note = (
         f"Seconds of a pass that streams {size / 1e6:.1f} MB; in brackets against max(bytes / rate,"
@@ -249,12 +244,12 @@ def _pass_table(title: str, samples: Sequence[Row]) -> str:
     return str(Table(f"Passes{title}", rows, ("contestant",), columns, note))
 
 
-def _least_seconds(row: Row, samples: Sequence[Row]) -> float:
-    """Seconds that a pass takes at least: by the rate, if there is one, and by computing."""
-    of = next(s for s in samples if (s["tokens"], s["repeat"]) == (row["tokens"], row["repeat"]))
-    rate, _, unit = row["contestant"].partition(" ")
-    reading = of["bytes"] / 1e6 / float(rate) if unit == "MB/s" else 0.0
-    return float(max(reading, of["seconds"][RESIDENT]))
+def _least_seconds(contestant: str, sample: Row) -> float:
+    """Seconds that a pass takes at least: of reading, where the rate is limited, and of computing
+    in the same block."""
+    rate, _, unit = contestant.partition(" ")
+    reading = sample["bytes"] / 1e6 / float(rate) if unit == "MB/s" else 0.0
+    return float(max(reading, sample["seconds"][RESIDENT]))
 
 
 def _pass_cell(tokens: int, group: Group) -> str:
@@ -277,9 +272,8 @@ def _text_table(title: str, samples: Sequence[Row]) -> str:
             group.ratio(lambda row: row["speed"] / row["per_pass"], contestant=PLAIN), 2
         ),
     }
-    options = {"block": ("prompt", "repeat"), "over": "prompt"}
     mbps = TEXT_MBPS[samples[0]["model"]]
-    return str(Table(f"Texts{title}, {mbps:g} MB/s", rows, ("contestant",), columns, note, options))
+    return str(Table(f"Texts{title}, {mbps:g} MB/s", rows, ("contestant",), columns, note))
 
 
 def _memory_table(title: str, samples: Sequence[Row]) -> str:
@@ -300,9 +294,9 @@ def _memory_table(title: str, samples: Sequence[Row]) -> str:
     return str(Table(f"Memory{title}", rows, ("resident",), columns, note))
 
 
-def _rest(of: Any) -> float:
-    own = of["imports"] + of["resident"] + of["embedding"] + of["layers"]
-    return float(of["peak"] - own) / 1e6
+def _rest(group: Group) -> float:
+    expected = sum(group[name] for name in ("imports", "resident", "embedding", "layers"))
+    return float(group["peak"] - expected) / 1e6
 
 
 PARTS: Mapping[str, Callable[[str, Sequence[Row]], str]] = MappingProxyType(
