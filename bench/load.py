@@ -43,7 +43,7 @@ class ServedRequest:
 
 
 class _Clients:
-    """Submits requests to a worker, and keeps the times of their tokens."""
+    """Submits requests to a worker, and records when their tokens come."""
 
     def __init__(self, engine: Engine, live: int) -> None:
         self.worker = Worker(engine, max_live=live, threads=1)
@@ -60,7 +60,7 @@ class _Clients:
                 one.token_times += [time.perf_counter()] * len(event.token_ids)
                 one.token_ids += event.token_ids
                 self._failures += lost_drafter_notes(event)
-            elif isinstance(event, (RunCompleted, RunFailed)):
+            elif isinstance(event, (RunCompleted, RunFailed)):  # else a client would wait for ever
                 if isinstance(event, RunFailed):
                     self._failures.append(f"{event.error}: {event.message}")
                 self._ended.release()
@@ -133,6 +133,6 @@ def open_loop(
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The value below which this share of all lie (nearest rank)."""
+    """The value that follows the lowest `share` of all values, without interpolation."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

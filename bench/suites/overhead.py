@@ -64,7 +64,7 @@ class Overhead(Suite):
         for family in (*self.families, *grown):
             items = [prompt.id for prompt in context.prompts]
             todo = [
-                Blocks(context, {"family": family, "temperature": t}, items, kept="rounds")
+                Blocks(context, {"family": family, "temperature": t}, items, figures="rounds")
                 for t in TEMPERATURES
             ]
             if any(blocks.missing_blocks for blocks in todo):
