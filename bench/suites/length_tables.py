@@ -154,7 +154,7 @@ def tables(context: Context) -> tuple[str, ...]:
         texts += [_contestants(contest, where), _rivals(contest, where)]
         claims += _claims(contest, where)
     for dtype in context.settings.dtypes:
-        rows = _lives(context.results.where(part="hopeless", dtype=dtype))
+        rows = _rows_by_place(context.results.where(part="hopeless", dtype=dtype))
         if rows:
             texts.append(_hopeless(rows, dtype))
             late = Group([row for row in rows if row["place"] >= APART])
@@ -235,7 +235,7 @@ def _claims(contest: LengthContest, where: str) -> list[list[str]]:
     ]
 
 
-def _lives(samples: Iterable[Row]) -> list[Row]:
+def _rows_by_place(samples: Iterable[Row]) -> list[Row]:
     """A row for each contestant of each block, with the block's `place` in the engine's life."""
     return [
         {**row, "place": place, "repeat": sample["repeat"]}

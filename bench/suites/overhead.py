@@ -96,8 +96,8 @@ def _round_times(
 ) -> list[list[float]]:
     """A list for each round but the first, which includes prefill: [nodes, milliseconds outside
     passes, then those of each of STAGES, and of the round]."""
-    heat = blocks.key["temperature"]
-    case = blocks.context.case(block.item, block.repeat, heat, ignore_eos=True)
+    temperature = blocks.key["temperature"]
+    case = blocks.context.case(block.item, block.repeat, temperature, ignore_eos=True)
     times, nodes, before = [], 0, 0.0
     for event in run_events(engine, [request(case, config)]):
         if isinstance(event, Combined):

@@ -142,15 +142,22 @@ class Tables(Suite):
     def _measure_family(
         self, context: Context, family: str, models: LoadedModels, prompts: Sequence[Prompt]
     ) -> None:
-        for heat, name in product(self.temperatures, self.contestants):
-            key = {"part": "passes", "family": family, "temperature": heat, "contestant": name}
+        for temperature, name in product(self.temperatures, self.contestants):
+            key = {
+                "part": "passes",
+                "family": family,
+                "temperature": temperature,
+                "contestant": name,
+            }
             if not context.results.has(**key):
                 tokens = context.settings.tokens
-                cases = [DecodeCase(prompt, prompt.seed(), tokens, heat) for prompt in prompts]
+                cases = [
+                    DecodeCase(prompt, prompt.seed(), tokens, temperature) for prompt in prompts
+                ]
                 # Their drafters learn from the texts before: each begins with none.
                 with closing(Engine(models)) as engine:
                     context.results.add({**key, "runs": _runs(engine, cases, name)})
-                context.say(f"{family}, T = {heat:g}, {name}")
+                context.say(f"{family}, T = {temperature:g}, {name}")
         greedy = {"temperature": self.temperatures[0], "contestant": PLAIN}
         plain = next(context.results.where(part="passes", family=family, **greedy))
         texts = [run["token_ids"] for run in plain["runs"]]

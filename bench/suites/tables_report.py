@@ -208,17 +208,17 @@ def _passes(samples: Rows, results: Results, claims: Claims) -> Iterator[Table]:
         "looping texts": lambda one: figure(_per_pass(one, looping=True)),
     }
     for group in group_rows(samples, ("family", "temperature")):
-        family, heat, runs = group["family"], group["temperature"], group["runs"]
+        family, temperature, runs = group["family"], group["temperature"], group["runs"]
         count = sum(not is_fresh(run) for run in runs)
         note = (
             f"All tokens over all passes. {count} of {len(runs)} texts loop: of their sequences of "
             f"four tokens under {100 * LOOPING:.0f} % are distinct. No SSM drafts; each line began "
             "with what came with the LLM, and learnt from the texts in their order."
         )
-        title = f"Tokens per pass: {family}, T = {heat:g}"
+        title = f"Tokens per pass: {family}, T = {temperature:g}"
         yield Table(title, group.rows, ("contestant",), columns, note)
         both = group.of(contestant=BOTH)
-        if heat == 0 and both.rows:
+        if temperature == 0 and both.rows:
             value, least = _per_pass(both, looping=False), PER_PASS[family]
             what = f"{family}, greedy, no loops: {BOTH}, tokens per pass"
             short = math.inf if value is None else least - value.value
