@@ -125,7 +125,7 @@ class TransformersLlm:
         return [int(token_id) for token_id in self.tokenizer(text)["input_ids"]]
 
     def prompt_ids(self, prompt: Prompt) -> list[int]:
-        """The prompt's, in the chat template where it is a message."""
+        """The prompt's token ids; a message is put into the chat template."""
         if not prompt.chat:
             return self.tokenize(prompt.text)
         message = [{"role": "user", "content": prompt.text}]
@@ -143,6 +143,7 @@ class TransformersLlm:
         drawn: dict[str, Any] = {"do_sample": False}
         if temperature > 0:
             torch.manual_seed(seed)
+            # top_k is 50 by default: with it the distribution would be another one.
             drawn = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
         output = self.module.generate(
             batch, attention_mask=torch.ones_like(batch), max_new_tokens=tokens, **drawn, **options
@@ -159,8 +160,8 @@ class TransformersLlm:
 
     @staticmethod
     def assistant(module: Any, schedule: str, count: int) -> Any:
-        """A new copy of an SSM, since transformers stores schedule and threshold in an
-        assistant."""
+        """A new copy of an SSM: transformers stores schedule and threshold in an assistant, which
+        would carry them from run to run."""
         own = copy.deepcopy(module)
         own.generation_config.num_assistant_tokens = count
         own.generation_config.num_assistant_tokens_schedule = schedule

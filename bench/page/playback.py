@@ -159,7 +159,7 @@ class PlaybackWorker:
             self._queued.append(run)
         player = threading.Thread(target=self._serve, args=(run,), daemon=True)
         player.start()
-        self._players.append(player)  # after start(): `clear` may join it at once
+        self._players.append(player)  # after start(): a thread that has not begun cannot be joined
         return run
 
     def check(self, request: Request) -> None:

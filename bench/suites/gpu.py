@@ -1,5 +1,5 @@
-"""`gpu-bundled`: what a GPU makes of the bundled family. Plain decoding, `best`, a fixed tree whose
-rounds are made whole, and transformers' `generate`; the bytes that plain decoding reads a second
+"""`gpu-bundled`: the bundled family on a GPU. Plain decoding, `best`, a fixed tree whose rounds run
+as captured graphs, and transformers' `generate`; the bytes that plain decoding reads a second
 against the copy bandwidth that is measured beside it; the share of a round in which no kernel runs.
 """
 
@@ -35,7 +35,7 @@ PLAIN = "autoregressive"
 BEST = "best"
 FIXED = "fixed tree, whole rounds"
 GIGA = 1e9
-COPIES, COPIED = 20, 1 << 30
+COPIES, COPIED = 20, 1 << 30  # copies that are timed, and bytes of each
 Loader = Callable[[str, str], tuple[Engine, TransformersLlm]]
 """(dtype, device) -> this engine and transformers' loop over the same weights."""
 
@@ -125,6 +125,7 @@ def copy_bandwidth(device: torch.device, size: int = COPIED) -> float:
     size = size if device.type == "cuda" else size >> 4
     source = torch.zeros(size, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
+    # A call returns when its kernel is queued, not when it has run.
     wait: Any = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     times = []
     for _ in range(COPIES):
@@ -172,7 +173,7 @@ def _note(rows: Sequence[Row]) -> str:
 
 # Rounds before the trace, in which graphs are captured, and within it.
 BEFORE, TRACED = 12, 24
-NO_KERNELS = ("Memcpy", "Memset")
+NO_KERNELS = ("Memcpy", "Memset")  # a trace lists them among the kernels
 
 
 def gaps(

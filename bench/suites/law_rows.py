@@ -73,8 +73,8 @@ class LawRow:
 
 
 def law_rows() -> tuple[LawRow, ...]:
-    """All rows: the products above, and prompt lookup by itself; a few configurations stand
-    in two of them."""
+    """All rows: the products above, and prompt lookup by itself; a few configurations are in two
+    of them."""
     return (
         *(*_preset_rows(), *_ngram_rows(), *_crossed_rows(), *_draft_rows()),
         *_scheduled_rows(),

@@ -79,9 +79,10 @@ def hopeless_contestants() -> Mapping[str, SpeculationConfig]:
 BEST, OWN = "best fixed", "the domain's own best fixed"
 RIVALS = (BEST, OWN, *OTHERS, PLAIN)
 OVERALL = "over all"
+# Least ratios: to the best fixed length by domain and over all; with a hopeless SSM to plain.
 EACH_DOMAIN, ALL_DOMAINS, HOPELESS = 0.97, 1.03, 0.97
-BASE = "base"
-APART = 5  # prompts in which an engine learns that an SSM is hopeless
+BASE = "base"  # a rival's name among the rows that it is compared with
+APART = 5  # prompts until an engine has measured that an SSM is hopeless
 
 
 class LengthContest:

@@ -105,7 +105,7 @@ class _RoundSums:
         if not event.round:
             return
         spans = (span for span in event.spans if span.lane not in NOT_DRAFTING)
-        # What was made for a round that never came was wanted by none.
+        # `ended`: a draft for a round that never came is neither a hit nor a miss.
         drafts_ahead = [one for one in event.ahead if one.reason != "ended"]
         figures = {
             "rounds": 1,

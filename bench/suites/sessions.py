@@ -25,8 +25,8 @@ from lab.figures import median
 from storage import NO_DRAFTER, ORDERS, RunQuery, RunStore
 from storage.exports import EXPORTS
 
-MADE, THINNED_AT_ONCE = "made", 20
-LIST_MS, OPEN_MS = 50.0, 100.0
+MADE, THINNED_AT_ONCE = "made", 20  # `case` of the sample about the log itself; runs
+LIST_MS, OPEN_MS = 50.0, 100.0  # bounds of a median
 Call = Callable[[], int | None]
 NOTE = "Wall time of one call, in milliseconds. SYNTHETIC runs: no model made them."
 

@@ -154,7 +154,7 @@ class Tables(Suite):
                 cases = [
                     DecodeCase(prompt, prompt.seed(), tokens, temperature) for prompt in prompts
                 ]
-                # Their drafters learn from the texts before: each begins with none.
+                # An engine for each: drafters learn from the texts that its runs end with.
                 with closing(Engine(models)) as engine:
                     context.results.add({**key, "runs": _runs(engine, cases, name)})
                 context.say(f"{family}, T = {temperature:g}, {name}")
