@@ -1,7 +1,6 @@
 """Questions for a chat LLM, of several kinds, from which its drafters are distilled.
 
-Templates times topics (`chat_prompts.json`), and templates around passages of the corpora. Knows no
-model.
+Templates times topics (`chat_prompts.json`), and templates around passages of the corpora.
 """
 
 from __future__ import annotations

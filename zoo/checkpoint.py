@@ -42,7 +42,7 @@ class TrainingCheckpoint:
         state = {
             "identity": self._identity,
             "spent": spent,
-            "owes": evaluation_due,
+            "owes": evaluation_due,  # the name in stored files
             "trainer": trainer.state(),
         }
         replace_file(self._path, lambda file: torch.save(state, file))

@@ -71,12 +71,12 @@ class Questions:
         self.kinds = (*by_kind, OWN_QUESTIONS)
         self._models, self._generator, self._lengths = models, generator, lengths
         self._left_out = {text.casefold() for text in left_out}
-        self._given = [
+        self._prompt_list = [
             (kind, text) for kind, texts in enumerate(by_kind.values()) for text in texts
         ]
         self._noise = random.Random(seed)
-        self._noise.shuffle(self._given)
-        self._num_given = 0
+        self._noise.shuffle(self._prompt_list)
+        self._num_taken = 0
         self._own: list[str] = []
         self._before_question = self._tokens_before_question()
 
@@ -92,8 +92,8 @@ class Questions:
         own_kind = len(self.kinds) - 1
         chosen = [(own_kind, text) for text in own]
         for _ in range(count - len(chosen)):
-            chosen.append(self._given[self._num_given % len(self._given)])
-            self._num_given += 1
+            chosen.append(self._prompt_list[self._num_taken % len(self._prompt_list)])
+            self._num_taken += 1
         prompts = [(kind, self.prompt(text)) for kind, text in chosen]
         return [one for one in prompts if len(one[1]) <= self._lengths.prompt]
 

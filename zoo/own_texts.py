@@ -1,7 +1,7 @@
 """The LLM's own continuations of corpus prefixes: the tokens that an SSM has to predict.
 
 Generated in batches of one shape, each a file, so that an interruption loses at most one. A pure
-function of seed, teacher and tokens. Knows nothing of training.
+function of seed, teacher and tokens.
 """
 
 from __future__ import annotations

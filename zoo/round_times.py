@@ -1,7 +1,6 @@
 """Times the rounds of an engine's runs; on each prompt all configurations run in turn.
 
-Each run is one cached result; resumed work is warmed up again. Knows nothing of what the figures
-are used for.
+Each run is one cached result; resumed work is warmed up again.
 """
 
 from __future__ import annotations

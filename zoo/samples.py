@@ -111,7 +111,7 @@ def parse_verdict(prompt: str, continuation: str, cut: bool) -> str:
     begun = prompt.count("\n")
     lines = (prompt + continuation).split("\n")
     if cut:
-        del lines[-1]  # it ends anywhere
+        del lines[-1]  # cut within the line
     least = begun + max(1, (len(lines) - begun) // 2) if cut else len(lines)
     while len(lines) >= least:
         try:

@@ -2,7 +2,7 @@
 
 Each learns all texts, with a weight for each kind of question. Their weights are stacked along a
 leading dimension, as `core.models.stacking` stacks them: one batched product for all of them keeps
-a GPU busy where the products of one small model do not. Knows no file.
+a GPU busy where the products of one small model do not.
 """
 
 from __future__ import annotations

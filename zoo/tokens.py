@@ -1,6 +1,6 @@
 """Token files of a prepared folder, and the manifest that says what is in them.
 
-`manifest.json` is written last: if it exists, the folder is complete. Knows nothing of models.
+`manifest.json` is written last: if it exists, the folder is complete.
 """
 
 from __future__ import annotations
