@@ -56,6 +56,7 @@ class Blocks:
                 run(warm)
         where = ", ".join(map(str, self.key.values()))
         for number, (block, figures) in enumerate(interleave(todo, contestants), start=1):
+            # The load is stored: a busy machine explains an outlier.
             sample = {**self.fields(block), "load": load_average(), **more()}
             self.context.results.add({**sample, self.figures: keep_row(figures)})
             repeat = f"repeat {block.repeat}, {number} of {len(todo)}"

@@ -55,6 +55,7 @@ class RecordedLlm:
     def _recorded_logits(self, feed: Feed, logits: torch.Tensor) -> torch.Tensor:
         depths = depths_of(feed.parents)[-len(logits) :]
         behind = [self._llm.length(feed.row) + depth for depth in depths]
+        # The pass is computed all the same: its time is that of the real LLM.
         one_hot = torch.zeros_like(logits)
         for row, place in enumerate(behind):
             # A node behind the text's end is never committed: any token does.

@@ -60,6 +60,7 @@ class Conductor:
     def begin(self, study: Study, owner: str = "") -> None:
         """Store a new study and measure it. StudyError while another is measured; ConfigError, and
         nothing is stored, if a prompt or a configuration cannot be run."""
+        # Before the checks, which take a while: a second study is refused meanwhile.
         self._reserve(study, owner)
         with self._report_failure():
             check(study, self._runs)
@@ -161,6 +162,7 @@ class Conductor:
     # -- the thread --
 
     def _run(self, study: Study, owner: str) -> None:
+        # What is stored after an error that is none of EXPECTED_ERRORS.
         state, reason = "failed", "internal error: the log of the server has more"
         try:
             store = StoredCells(self._store, study.study_id, self._report_log, self._stop)
@@ -295,6 +297,7 @@ class Conductor:
                 run.wait_done(POLL_S)
                 self._heartbeat()
         finally:
+            # No effect on a run that has ended.
             run.cancel()
         run.wait_done(END_TIMEOUT_S)
         if self._nodes is None and depends_on_timings(request.speculation):

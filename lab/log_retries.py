@@ -112,6 +112,7 @@ class UnsavedStates:
                     return
 
     def _write(self) -> None:
+        # A copy: entries are deleted meanwhile.
         for study_id, (state, reason) in list(self._unsaved.items()):
             try:
                 self._store.set_state(study_id, state, reason)

@@ -115,6 +115,7 @@ class _Fold:
             self._accepted.append(event.num_accepted)
             self._requested.append(event.speculation_length)
             self._scheduled += [event.scheduled] if event.scheduled is not None else []
+            # The last reason for a length of 0, in case nothing is drafted.
             if event.next_speculation_length == 0:
                 self._reason = event.length_reason or self._reason
 

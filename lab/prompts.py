@@ -67,12 +67,16 @@ def prompts_from_text(typed: str) -> tuple[StudyPrompt, ...]:
 def prompts_from_file(name: str, content: bytes) -> tuple[StudyPrompt, ...]:
     """The prompts of a `.txt` or `.jsonl`. Raises ConfigError naming the wrong line."""
     try:
+        # With or without a byte order mark.
         read = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ConfigError.of("file", name, f"text in UTF-8; byte {error.start} is not") from error
     if name.lower().endswith(".jsonl"):
         return unique_prompts(
-            _of_line(i, line) for i, line in enumerate(read.split("\n"), 1) if line.strip()
+            # Not splitlines(), which also cuts at U+2028, valid within a JSON string.
+            _of_line(i, line)
+            for i, line in enumerate(read.split("\n"), 1)
+            if line.strip()
         )
     if name.lower().endswith(".txt"):
         return prompts_from_text(read)

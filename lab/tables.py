@@ -105,6 +105,7 @@ def configuration_rows(study: Study, results: Results) -> tuple[ConfigurationRow
 def prompt_rows(study: Study, results: Results) -> tuple[PromptRow, ...]:
     """A row for each prompt and configuration that has at least one cell."""
     groups: dict[tuple[str, str], dict[Cell, Measured]] = {}
+    # Sorted: the runs of a row are in the order of their repeats.
     for cell, result in sorted(results.items()):
         groups.setdefault((cell.item, cell.contestant), {})[cell] = result
     rows = []

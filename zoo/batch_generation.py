@@ -183,6 +183,7 @@ class BatchGenerator:
 
     def _sample(self, top: Tensor, order: Tensor, temperature: Tensor) -> Tensor:
         """A token of each text (texts,): of the TOP largest logits `top` and their ids `order`."""
+        # Clamped for greedy texts, whose drawn token is not used.
         p = (top / temperature.clamp(min=0.01)).softmax(-1)
         drawn = torch.multinomial(p, 1, generator=self._noise)
         # The likeliest one is first.

@@ -62,6 +62,7 @@ def evaluate_folder(
         {
             "weights": weights_id(folder),
             "held out": {name: _hash_of(ids) for name, ids in store.held_out.items()},
+            # A cached result is the sum over so many windows.
             "windows": [context, _WINDOWS_AT_ONCE],
             "on": [device.type, torch.__version__],
         },

@@ -112,6 +112,7 @@ def deepen(model: Any, num_layers: int) -> Any:
         spread.append(next(before) if place in sources else _silent(spread[-1]))
     one: Any
     for place, one in enumerate(spread):
+        # Its layer of the KV cache.
         one.self_attn.layer_idx = place
     model.model.layers = spread
     model.config.num_hidden_layers = num_layers

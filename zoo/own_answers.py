@@ -29,6 +29,7 @@ TEMPERATURES = (0.0, 0.0, 0.0, 0.6, 0.8, 0.8, 1.0)
 # A batch ends when this share of its texts has; the rest, its longest texts, are cut off.
 ENDED_ANSWERS, ENDED_QUESTIONS = 0.94, 0.9
 SHORTEST_QUESTION = 4  # characters
+# In place of a question, to find what the chat template puts before one.
 MARK = "@@"
 
 

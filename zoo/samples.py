@@ -128,6 +128,7 @@ def parse_verdict(prompt: str, continuation: str, cut: bool) -> str:
 
 
 def _compile(text: str) -> None:
+    # The second flag distinguishes incomplete source from wrong source.
     flags = ast.PyCF_ONLY_AST | codeop.PyCF_ALLOW_INCOMPLETE_INPUT  # type: ignore[attr-defined]
     compile(text, "<sample>", "exec", flags, dont_inherit=True)
 

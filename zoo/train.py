@@ -221,6 +221,7 @@ def _short_evaluation(trainer: Trainer, run: TrainingRun) -> str:
 def save(model: PreTrainedModel, store: TokenStore, folder: Path) -> None:
     """Writes the model in bfloat16 and its tokenizer, for `from_pretrained`; an existing folder is
     replaced only once the new one is complete."""
+    # A copy: training may continue in float32.
     copied: Any = copy.deepcopy(model).to(torch.bfloat16)  # type: ignore[arg-type]
     copied.config.dtype = torch.bfloat16
     special = _special_ids(store)

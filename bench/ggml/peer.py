@@ -117,6 +117,7 @@ class Small:
 
     def __call__(self, input_ids: Any, /, **options: Any) -> Any:
         """[tokens] of int32 to at most `count` of int32."""
+        # A draft must fit into the context.
         count = min(self._count, self._llama.n_ctx() - len(input_ids))
         drafts: list[int] = []
         if count > 0:

@@ -208,6 +208,7 @@ class PlaybackWorker:
     def _play(self, run: PlaybackRun, events: list[Event]) -> None:
         began = time.monotonic()
         for event in events:
+            # Against the start, so that delays do not add up.
             late = event.at_ms / 1000 * self.speed - (time.monotonic() - began)
             if late > 0:
                 run.pause(late)

@@ -32,6 +32,7 @@ def headless(site: Site, request: Request) -> float:
 def watched_speed(browser: BrowserClient, site: Site, prompt: str, tokens: int) -> float:
     """Tokens per second of a run that is logged and shown; `prepare` has set the page's
     `tokens`."""
+    # The run that is measured is the only one on the clock.
     site.clock.rounds.clear()
     site.clock.tokens.clear()
     browser.call("run", prompt)

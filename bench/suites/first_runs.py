@@ -83,6 +83,7 @@ def main(threads: str, tokens: str) -> None:
     from core.events.outcome import Outcome
     from core.models.machine import use_threads
 
+    # 0: the default.
     use_threads(int(threads) or None)
     engine = Engine(load_models(dtype="float32", device="cpu"))
     sampling = SamplingParams(int(tokens), ignore_eos=True)

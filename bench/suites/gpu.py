@@ -107,6 +107,7 @@ class GpuContest(Suite):
             return transformers.figures(context.case(block.item, block.repeat, temperature))
 
         def machine() -> dict[str, Any]:
+            # With each block: the bandwidth varies as the speed does.
             copied = copy_bandwidth(torch.device(self.device))
             return {"copied": copied, "weights": llm.weight_bytes}
 

@@ -34,6 +34,7 @@ def check_row(
     """Decodes the row's prompts and compares each with its reference; the row's sample."""
     row, reference = task
     task_cases = cases(settings, prompts, row.temperature)
+    # The rows of a process share an engine.
     engine.schedule = row.schedule
     outcomes = decode(engine, task_cases, row.speculation, row.together)
     llm: Any = engine.models.llm

@@ -49,6 +49,7 @@ class Laws(Suite):
     def measure(self, context: Context) -> None:
         pin_arithmetic()
         rows = [row for row in self.rows if row.is_compared and not context.results.has(**row.key)]
+        # A complete file loads no model.
         if not rows:
             return
         temperatures = sorted({row.temperature for row in rows})

@@ -106,6 +106,7 @@ class LengthContest:
 
     def against(self, name: str, rival: str, domain: str = OVERALL) -> Estimate | None:
         """The ratio of two speeds within blocks; either name may be BEST or OWN."""
+        # A rival may be BEST, whose rows have the names of several fixed lengths.
         base = [{**row, "contestant": BASE} for row in self.of(rival, domain).rows]
         return Group(self.of(name, domain).rows, base).ratio(contestant=BASE)
 

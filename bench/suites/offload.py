@@ -170,6 +170,7 @@ def _accelerate_pass(folder: Path, dtype: str, leaving: ExitStack) -> Pass:
     def one(tokens: int) -> float:
         for file in place.iterdir():
             handle = os.open(file, os.O_RDONLY)
+            # Pages that are not written yet would not be dropped.
             os.fsync(handle)
             os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
             os.close(handle)

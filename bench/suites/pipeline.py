@@ -102,6 +102,7 @@ class _RoundSums:
         self.token_ids.extend(event.token_ids)
         self.notes += [(event.round, note) for note in event.notes]
         wall, self.before = event.at_ms - self.before, event.at_ms
+        # The first round includes prefill.
         if not event.round:
             return
         spans = (span for span in event.spans if span.lane not in NOT_DRAFTING)

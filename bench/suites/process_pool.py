@@ -74,6 +74,7 @@ def _exit_with_parent() -> None:
 
     def wait() -> None:
         parent.join()
+        # sys.exit would end this thread alone.
         os._exit(1)
 
     threading.Thread(target=wait, daemon=True).start()

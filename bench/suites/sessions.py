@@ -121,6 +121,7 @@ class Calls:
 
     def thin(self, repeat: int) -> Call:
         """Thins the oldest runs that are not thinned yet."""
+        # Each repeat thins other runs.
         self.whole = max(0, self.whole - THINNED_AT_ONCE)
         return partial(self.store.thin, self.whole)
 

@@ -96,6 +96,7 @@ class _Worker:
 
     def _read_line(self) -> dict[str, float]:
         assert self._process.stdout is not None
+        # Nothing to read: the process has ended.
         found: dict[str, float] = json.loads(self._process.stdout.readline() or "null")
         if found is None:
             raise RuntimeError(f"a contestant has ended with {self._process.wait()}")

@@ -64,6 +64,7 @@ class Start(Suite):
         client = Client(app.url, verbose=False)
         for number in range(1, self.runs + 1):
             prompt = context.prompts[number % len(context.prompts)]
+            # In turn over presets and temperatures, so that every code path is used.
             client.predict(
                 prompt=prompt.text,
                 preset=PRESETS[number % len(PRESETS)],

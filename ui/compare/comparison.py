@@ -249,6 +249,7 @@ def _stages(view: View | None) -> dict[str, float]:
     if view is None or not view.tokens:
         return {}
     share, count = dict(view.share), len(view.tokens)
+    # Per token: runs of different lengths are compared.
     stage_ms = {name: share[name] / count for name in (*STAGES, "ahead") if share.get(name)}
     other = max(0.0, view.stats.total_ms - share.get("busy", 0.0))
     return {**stage_ms, "other": other / count, "wall": view.stats.total_ms / count}

@@ -55,6 +55,7 @@ def shown_of(study: Study, results: Results, events: Events) -> ShownRuns:
     measured = {cell.contestant for cell in results}
     names = [one.name for one in study.configurations if one.name in measured]
 
+    # Reading a run takes long, and a repeat is tried for every configuration.
     @cache
     def read_view(name: str, repeat: int) -> View | None:
         result = results.get(Cell(name, prompt, repeat))
