@@ -213,19 +213,5 @@ def pairwise_rows(
     return chosen_rows
 
 
-def missing_pairs(
-    rows: Sequence[Values], fields: Mapping[str, Sequence[Any]], meets: Callable[[Values], bool]
-) -> set[Pair]:
-    """The valid pairs of values that are in no row."""
-    seen: set[Pair] = set().union(*map(_pairs, rows))
-    return {
-        ((a, x), (b, y))
-        for a, b in itertools.combinations(sorted(fields), 2)
-        for x in fields[a]
-        for y in fields[b]
-        if meets({a: x, b: y})
-    } - seen
-
-
 def _pairs(row: Values) -> set[Pair]:
     return set(itertools.combinations(sorted(row.items(), key=lambda item: item[0]), 2))
