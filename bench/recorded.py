@@ -48,7 +48,6 @@ class RecordedLlm:
         return getattr(self._llm, name)
 
     def forward(self, feeds: Sequence[Feed]) -> list[torch.Tensor]:
-        """See LanguageModel."""
         logits = self._llm.forward(feeds)
         return [self._recorded_logits(feed, own) for feed, own in zip(feeds, logits, strict=True)]
 

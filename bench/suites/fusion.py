@@ -82,8 +82,6 @@ TARGETS = MappingProxyType({0.0: 4.5, 0.8: 3.4})
 
 @dataclass(frozen=True)
 class Fusion(Suite):
-    """See Suite."""
-
     one_dtype: ClassVar[bool] = True
 
     name: str = "fusion"

@@ -85,8 +85,6 @@ def routing_configs(ssms: Sequence[str]) -> dict[str, SpeculationConfig]:
 
 @dataclass(frozen=True)
 class Routing(Suite):
-    """See Suite."""
-
     one_dtype: ClassVar[bool] = True
 
     name: str = "routing"

@@ -59,8 +59,6 @@ class ChatPrompts:
 
 @dataclass(frozen=True)
 class SmolLm2(ChatPrompts, CpuBundled):
-    """See CpuBundled."""
-
     name: str = "smollm2"
     about: str = "cpu-bundled with SmolLM2 on chat prompts, each drafter alone too; an hour a dtype"
     defaults: Settings = Settings(prompts=10, tokens=64, repeats=3, dtypes=("float32",))
