@@ -105,11 +105,19 @@ def open_context(suite: Suite, settings: Settings, arguments: argparse.Namespace
     }
     prompts, family = suite.load_prompts(), arguments.family
     results = Results.open(path, header, fresh=arguments.fresh)
-    fixed = (settings, take_round_robin(prompts, settings.prompts), prompts, results)
-    return Context(*fixed, suite.loader(family), teller(), arguments.grown, family)
+    return Context(
+        settings=settings,
+        prompts=take_round_robin(prompts, settings.prompts),
+        all_prompts=prompts,
+        results=results,
+        load=suite.loader(family),
+        say=progress_printer(),
+        grown=arguments.grown,
+        family=family,
+    )
 
 
-def teller() -> Callable[[str], None]:
+def progress_printer() -> Callable[[str], None]:
     """A function that prints progress to standard error, with the seconds since the start."""
     start = time.monotonic()
 
@@ -142,7 +150,7 @@ def main(argv: Sequence[str] | None = None, suites: Mapping[str, Suite] = SUITES
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         if words[:1] == ["grow"]:
-            print("\n".join(grow(grow_parser().parse_args(words[1:]), teller())))
+            print("\n".join(grow(grow_parser().parse_args(words[1:]), progress_printer())))
             return 0
         arguments = parser().parse_args(words)
         if arguments.list:

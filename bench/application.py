@@ -19,7 +19,7 @@ from typing import Any
 from core.errors import SpecScopeError
 
 ROOT = Path(__file__).resolve().parents[1]
-TIMEOUT_S = 120.0
+TIMEOUT_S = 120.0  # for the page to be served
 # Runs the given file. If the parent process ends, even by a kill, the pipe to stdin closes: then
 # this process removes the folder and exits.
 WRAPPER = """
@@ -56,6 +56,7 @@ def application() -> Iterator[Application]:
         log = Path(folder) / "output.txt"
         arguments = ["app.py", "--port", str(port), "--db", f"{folder}/runs.db"]
         command = [sys.executable, "-c", WRAPPER, folder, *arguments]
+        # Offline: requests to the hub would be measured as a part of the start.
         env = {**os.environ, "HF_HUB_OFFLINE": "1"}
         start = time.perf_counter()
         with log.open("wb") as output:
@@ -69,7 +70,7 @@ def application() -> Iterator[Application]:
             child.terminate()
             with suppress(subprocess.TimeoutExpired):
                 child.wait(20)
-            child.kill()
+            child.kill()  # no effect on a process that has ended
             child.communicate()  # closes the pipe, and waits
 
 

@@ -33,6 +33,7 @@ def rate_of(
     """Rounds per second of each of `clients` clients. Each has one round at a time, drafted by the
     first free node and then verified; the LLM verifies one round at a time, in order of arrival.
     Costs are drawn at random from those measured. Without nodes the LLM's machine drafts too."""
+    # One seed: searches over numbers of clients compare the same costs.
     rng = random.Random(SEED)
     llm_free, node_free = 0.0, [0.0] * nodes
     heapq.heapify(node_free)

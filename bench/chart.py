@@ -38,7 +38,7 @@ body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem; }
 th, td { text-align: left; padding: 3px 14px 3px 0; border-bottom: 1px solid #ddd; }
 p, li { max-width: 60rem; }
 """
-MOST_LINES = 60  # of a table that is drawn
+MOST_LINES = 60  # tables with more are not drawn
 LINE, AROUND = 24, 90  # pixels of a line, and of what is above and below all of them
 
 
@@ -53,7 +53,7 @@ class Figure:
 
 
 def figure_of(cell: str) -> Figure | None:
-    """The figure at the begin of a cell; None if there is none."""
+    """The figure at the beginning of a cell; None if there is none."""
     match = FIGURE.match(cell.strip())
     if match is None:
         return None
@@ -80,6 +80,7 @@ def bars(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> go.Figure | Non
     if not drawn or len(rows) > MOST_LINES:
         return None
     page = make_subplots(cols=len(drawn), shared_yaxes=True, subplot_titles=list(drawn))
+    # Numbered: plotly makes one bar of lines that have the same name.
     names = [f"{number}. {row[0]}" for number, row in enumerate(rows, start=1)]
     for col, figures in enumerate(drawn.values(), start=1):
         complete = {name: each for name, each in zip(names, figures, strict=True) if each}
@@ -89,6 +90,7 @@ def bars(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> go.Figure | Non
         page.add_trace(bar, row=1, col=col)
         if all(each.ratio for each in complete.values()):
             page.add_vline(x=1, line_color="#777777", row=1, col=col)
+    # The first category is drawn at the bottom.
     page.update_yaxes(categoryorder="array", categoryarray=names[::-1])
     page.update_layout(height=AROUND + LINE * len(rows), showlegend=False, template="simple_white")
     return page
@@ -97,7 +99,7 @@ def bars(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> go.Figure | Non
 def _parts(lines: Sequence[str]) -> Iterator[str]:
     rows: list[list[str]] = []
     script = True  # once a page
-    for line in [*lines, ""]:
+    for line in [*lines, ""]:  # the last one ends a table
         if line.startswith("| "):
             rows.append([cell.replace("\\|", "|") for cell in re.split(r" \| ", line[2:-2])])
             continue
@@ -127,7 +129,7 @@ def _words(text: str) -> str:
     return COMMAND.sub(r"<code>\1</code>", escape(text, quote=False))
 
 
-# Told apart by readers who see few colours (Okabe and Ito).
+# Distinct to readers with colour blindness (Okabe and Ito).
 COLOURS = ("#0072b2", "#e69f00", "#6b7280", "#009e73", "#cc79a7")
 WIDTH, HEIGHT = 1120, 640
 TO_SVG = "(figure) => Plotly.toImage(figure, { format: 'svg' })"
@@ -192,4 +194,5 @@ def _svg(figure: go.Figure) -> str:
         page = browser.new_page()
         page.add_script_tag(path=str(files("plotly") / "package_data" / "plotly.min.js"))
         address = str(page.evaluate(TO_SVG, figure.to_plotly_json()))
+    # A data URL: the SVG follows its comma, percent-encoded.
     return unquote(address.partition(",")[2])

@@ -5,7 +5,7 @@ this project's loading."""
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -20,7 +20,7 @@ from core.config import Request, SamplingParams, SpeculationConfig
 from core.engine.engine import Engine
 from core.engine.round_state import WITHOUT_IT
 from core.errors import EngineError
-from core.events import RoundCompleted, RunStarted
+from core.events import Event, RoundCompleted, RunStarted
 from core.events.outcome import Outcome
 from core.models.loading.catalog import bundled_llm
 
@@ -51,22 +51,34 @@ def request(case: DecodeCase, speculation: SpeculationConfig) -> Request:
     return Request(case.prompt.text, sampling, speculation, chat=case.prompt.chat)
 
 
+def run_events(engine: Engine, requests: Sequence[Request]) -> Iterator[Event]:
+    """The events of requests that are live together. Raises EngineError if a drafter is lost."""
+    for event in engine.generate_many(requests):
+        # Without the drafter the text stays the same: only an error shows that the figures are
+        # those of another configuration.
+        if isinstance(event, RoundCompleted) and (notes := lost_drafter_notes(event)):
+            raise EngineError(notes[0])
+        yield event
+
+
+def lost_drafter_notes(event: RoundCompleted) -> list[str]:
+    """A round's notes of drafters that failed and were dropped for the rest of the run."""
+    return [note for note in event.notes if note.endswith(WITHOUT_IT)]
+
+
 def decode(
     engine: Engine, cases: Sequence[DecodeCase], speculation: SpeculationConfig, together: int = 1
 ) -> list[dict[str, Any]]:
     """Every case's outcome (`Outcome.to_plain`), in order, `together` requests live at a time.
-    Raises EngineError if a drafter was lost."""
+    Raises EngineError if a drafter is lost."""
     outcomes: list[dict[str, Any]] = []
     for start in range(0, len(cases), together):
         group = cases[start : start + together]
         by_run: dict[str, Outcome] = {}
-        for event in engine.generate_many([request(case, speculation) for case in group]):
+        for event in run_events(engine, [request(case, speculation) for case in group]):
             if isinstance(event, RunStarted):  # they start in the order of the requests
                 by_run[event.run_id] = Outcome()
             by_run[event.run_id].observe(event)
-            for note in event.notes if isinstance(event, RoundCompleted) else ():
-                if note.endswith(WITHOUT_IT):  # its run would prove and measure another's
-                    raise EngineError(note)
         outcomes += [outcome.to_plain() for outcome in by_run.values()]
     return outcomes
 
@@ -75,7 +87,7 @@ def ids_by_round(
     engine: Engine, case: DecodeCase, speculation: SpeculationConfig
 ) -> list[tuple[int, ...]]:
     """Runs a case to its end and returns the new tokens' ids, round by round."""
-    events = engine.generate(request(case, speculation))
+    events = run_events(engine, [request(case, speculation)])
     return [event.token_ids for event in events if isinstance(event, RoundCompleted)]
 
 
@@ -95,7 +107,7 @@ def load_module(folder: Path, dtype: torch.dtype) -> Any:
     return module.eval()
 
 
-class Theirs:
+class TransformersLlm:
     """The LLM in a `folder`, the bundled one by default, or another `module` with its tokenizer, in
     transformers' own generation loop."""
 
@@ -113,7 +125,7 @@ class Theirs:
         return [int(token_id) for token_id in self.tokenizer(text)["input_ids"]]
 
     def prompt_ids(self, prompt: Prompt) -> list[int]:
-        """The prompt's, in the chat template where it is a message."""
+        """The prompt's token ids; a message is put into the chat template."""
         if not prompt.chat:
             return self.tokenize(prompt.text)
         message = [{"role": "user", "content": prompt.text}]
@@ -131,6 +143,7 @@ class Theirs:
         drawn: dict[str, Any] = {"do_sample": False}
         if temperature > 0:
             torch.manual_seed(seed)
+            # top_k is 50 by default: with it the distribution would be another one.
             drawn = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
         output = self.module.generate(
             batch, attention_mask=torch.ones_like(batch), max_new_tokens=tokens, **drawn, **options
@@ -147,8 +160,8 @@ class Theirs:
 
     @staticmethod
     def assistant(module: Any, schedule: str, count: int) -> Any:
-        """A new copy of an SSM, since transformers stores schedule and threshold in an
-        assistant."""
+        """A new copy of an SSM: transformers stores schedule and threshold in an assistant, which
+        would carry them from run to run."""
         own = copy.deepcopy(module)
         own.generation_config.num_assistant_tokens = count
         own.generation_config.num_assistant_tokens_schedule = schedule

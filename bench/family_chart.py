@@ -27,8 +27,8 @@ from core.errors import ConfigError
 
 OVERALL = "all"
 ALONE = "best SSM alone"
-# Of the bundled SSMs about as many nodes are verified by each, but for the vote's short chain; the
-# legend tells.
+# Rows of the bundled SSMs with about as many verified nodes, except for the vote's short chain; the
+# legend has the numbers.
 SHOWN = MappingProxyType(
     {
         "union": f"union, {UNMERGED_NODES} nodes drafted",

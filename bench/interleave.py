@@ -20,13 +20,13 @@ T = TypeVar("T")
 class Blocks:
     """A suite's blocks with the fields `key`; each item comes once a repeat (`repeats` None: as in
     the settings). `item`: the sample's field for the block's item (as a number if it is one);
-    `kept`: the field for what the contestants returned."""
+    `figures`: the field for what the contestants returned."""
 
     context: Context
     key: Mapping[str, Any]
     items: Sequence[str]
     item: str = "prompt"
-    kept: str = "figures"
+    figures: str = "figures"
     repeats: int | None = None
 
     def fields(self, block: Block) -> dict[str, Any]:
@@ -56,8 +56,9 @@ class Blocks:
                 run(warm)
         where = ", ".join(map(str, self.key.values()))
         for number, (block, figures) in enumerate(interleave(todo, contestants), start=1):
+            # The load is stored: a busy machine explains an outlier.
             sample = {**self.fields(block), "load": load_average(), **more()}
-            self.context.results.add({**sample, self.kept: keep_row(figures)})
+            self.context.results.add({**sample, self.figures: keep_row(figures)})
             repeat = f"repeat {block.repeat}, {number} of {len(todo)}"
             self.context.say(f"{where}{where and ', '}{block.item}, {repeat}")
 

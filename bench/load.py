@@ -12,10 +12,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from bench.contestants import lost_drafter_notes
 from core.config import Request
 from core.engine.engine import Engine
 from core.engine.worker import Run, Worker
-from core.events import Event, RoundCompleted, RunCompleted
+from core.errors import EngineError
+from core.events import Event, RoundCompleted, RunCompleted, RunFailed
 
 __all__ = ["ServedRequest", "arrivals", "closed_loop", "open_loop", "percentile"]
 
@@ -41,12 +43,13 @@ class ServedRequest:
 
 
 class _Clients:
-    """Submits requests to a worker, and keeps the times of their tokens."""
+    """Submits requests to a worker, and records when their tokens come."""
 
     def __init__(self, engine: Engine, live: int) -> None:
         self.worker = Worker(engine, max_live=live, threads=1)
         self.served: list[ServedRequest] = []
-        self.ended = threading.Semaphore(0)
+        self._ended = threading.Semaphore(0)
+        self._failures: list[str] = []
 
     def submit(self, request: Request) -> Run:
         one = ServedRequest(time.perf_counter())
@@ -56,10 +59,20 @@ class _Clients:
             if isinstance(event, RoundCompleted):
                 one.token_times += [time.perf_counter()] * len(event.token_ids)
                 one.token_ids += event.token_ids
-            elif isinstance(event, RunCompleted):
-                self.ended.release()
+                self._failures += lost_drafter_notes(event)
+            elif isinstance(event, (RunCompleted, RunFailed)):  # else a client would wait for ever
+                if isinstance(event, RunFailed):
+                    self._failures.append(f"{event.error}: {event.message}")
+                self._ended.release()
 
         return self.worker.submit(request, tap)
+
+    def wait_for_end(self) -> None:
+        """Waits until one more request has ended. Raises EngineError if one has failed or lost a
+        drafter."""
+        self._ended.acquire()
+        if self._failures:
+            raise EngineError(self._failures[0])
 
 
 def closed_loop(
@@ -74,14 +87,14 @@ def closed_loop(
         for request in requests[:clients]:
             load.submit(request)
         for place, request in enumerate(requests[clients:], start=1):
-            load.ended.acquire()
+            load.wait_for_end()
             began = time.perf_counter() if place == clients else began
             load.submit(request)
         # All requests are submitted: when the next one ends, fewer clients are busy.
-        load.ended.acquire()
+        load.wait_for_end()
         end = time.perf_counter()
         for _ in range(clients - 1):
-            load.ended.acquire()
+            load.wait_for_end()
     finally:
         load.worker.close()
     every = (moment for one in load.served for moment in one.token_times)
@@ -111,7 +124,7 @@ def open_loop(
             time.sleep(max(0.0, began + moment - time.perf_counter()))
             load.submit(request)
         for _ in requests:
-            load.ended.acquire()
+            load.wait_for_end()
     finally:
         load.worker.close()
     last = max(one.token_times[-1] for one in load.served)
@@ -120,6 +133,6 @@ def open_loop(
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The value below which this share of all lie (nearest rank)."""
+    """The value that follows the lowest `share` of all values, without interpolation."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

@@ -69,6 +69,7 @@ def pin_arithmetic() -> None:
 
 
 def cores() -> int:
+    # Those of this process: a container or taskset may allow fewer than the machine has.
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -48,13 +48,13 @@ class RecordedLlm:
         return getattr(self._llm, name)
 
     def forward(self, feeds: Sequence[Feed]) -> list[torch.Tensor]:
-        """See LanguageModel."""
         logits = self._llm.forward(feeds)
         return [self._recorded_logits(feed, own) for feed, own in zip(feeds, logits, strict=True)]
 
     def _recorded_logits(self, feed: Feed, logits: torch.Tensor) -> torch.Tensor:
         depths = depths_of(feed.parents)[-len(logits) :]
         behind = [self._llm.length(feed.row) + depth for depth in depths]
+        # The pass is computed all the same: its time is that of the real LLM.
         one_hot = torch.zeros_like(logits)
         for row, place in enumerate(behind):
             # A node behind the text's end is never committed: any token does.

@@ -1,7 +1,5 @@
-"""`python -m bench.relay HOST:PORT MS`: a TCP relay that makes a wire longer, for any machine.
-
-What goes to HOST:PORT through it and back arrives half of MS later in either direction, in order.
-Prints its own address first.
+"""`python -m bench.relay HOST:PORT MS`: a TCP relay that adds MS to a round trip to HOST:PORT, half
+in each direction, without privileges. Prints its own address first.
 """
 
 from __future__ import annotations
@@ -18,7 +16,8 @@ CHUNK = 1 << 16
 async def forward(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, seconds: float
 ) -> None:
-    """Writes what is read, each piece so much later; the delay of one holds up no other."""
+    """Writes what is read in order, each piece `seconds` after it was read. Pieces are delayed at
+    the same time: the relay adds latency and does not limit the rate."""
     pieces: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
 
     async def write() -> None:
@@ -37,7 +36,7 @@ async def forward(
             pieces.put_nowait((time.perf_counter() + seconds, piece))
     except ConnectionError:
         pass
-    pieces.put_nowait((time.perf_counter(), b""))
+    pieces.put_nowait((time.perf_counter(), b""))  # ends `write`
     await asyncio.gather(writing, return_exceptions=True)
 
 

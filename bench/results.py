@@ -1,8 +1,8 @@
 """Results: a suite's samples in one JSON file, rewritten after each sample, so that a rerun
 resumes.
 
-Knows nothing of a sample's fields. A file made with other settings, on another machine or with
-other code is not continued, since its samples could not be compared.
+Nothing here depends on a sample's fields. A file made with other settings, on another machine or
+with other code is not continued, since its samples could not be compared.
 """
 
 from __future__ import annotations
@@ -64,6 +64,7 @@ class Results:
 
     def add(self, sample: dict[str, Any]) -> None:
         """Adds a sample of JSON's types; it is on disk when this returns."""
+        # Through JSON, so that a sample is the same whether its file was read again or not.
         self.samples.append(json.loads(json.dumps(sample, allow_nan=False)))
         self._write()
 

@@ -98,7 +98,10 @@ def _plan(sizes: dict[int, int], runs: int, nodes: int, rng: random.Random) -> l
 def _renamed_run(
     number: int, pattern: Sequence[Event], words: Sequence[str], rng: random.Random
 ) -> Iterator[Event]:
-    """A run's events with another id, prompt, text, date and figures."""
+    """A run's events with another id, prompt, text, date and figures.
+
+    Every seventh, tenth, 25th or thousandth run is of a kind that the suite's queries filter by.
+    """
     for event in pattern:
         event = replace(event, run_id=f"synthetic-{number}")
         if isinstance(event, RunStarted):

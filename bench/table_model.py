@@ -22,7 +22,7 @@ from core.trees.tree import ROOT
 
 TABLE_ROWS = 64
 CONTEXT = 1 << 14
-LIKELY = 40.0  # so much that noise never makes a token without a text likely
+LIKELY = 40.0  # far above the noise, so that tokens without a text are never likely
 AGREEMENT = 1.5  # how much an SSM's table differs from the LLM's
 MAX_NODES, TOP_K = 24, 5
 WARNING = "SYNTHETIC run: made by bench/table_model.py, no model ran."
@@ -102,6 +102,7 @@ class TableModel:
         for node, parent in zip(nodes, [ROOT, *nodes], strict=False):
             assert state.pending[node][1] == parent, "commit keeps one path from the root down"
         state.tokens.extend(state.pending[node][0] for node in nodes)
+        # Nodes that stay pending are renumbered; children of the last committed one become roots.
         number = {nodes[-1] if nodes else ROOT: ROOT} | {node: i for i, node in enumerate(keep)}
         assert list(keep) == sorted(keep), "what is kept keeps its order"
         state.pending = [(state.pending[node][0], number[state.pending[node][1]]) for node in keep]

@@ -1,8 +1,8 @@
 """Tables of measurements as Markdown: rows in long form, a group of them for each line, a figure
 for each column.
 
-Medians and ratios within blocks have bootstrap intervals from `lab.figures`. Knows nothing of what
-was measured.
+Medians and ratios within blocks have bootstrap intervals from `lab.figures`. Nothing here depends
+on what was measured.
 """
 
 from __future__ import annotations
@@ -40,7 +40,13 @@ def long_rows(
 
 
 def speed(row: Row) -> float:
+    """Tokens a second, prefill included."""
     return float(row["tokens"] / row["seconds"])
+
+
+def per_pass(row: Row) -> float:
+    """Tokens per LLM pass; a round has one."""
+    return float(row["tokens"] / row["rounds"])
 
 
 def column(rows: Iterable[Row], value: Value) -> list[float]:
@@ -169,7 +175,8 @@ class Table:
 def table(
     title: str, heads: Sequence[str], lines: Iterable[Sequence[object]], note: str = ""
 ) -> str:
-    """A titled table as Markdown, with `note` between title and table."""
+    """A titled table as Markdown, with `note` between title and table. `bench.chart` reads it
+    back to draw its figures."""
     parts = [f"### {title}", ""]
     if note:
         parts += [note, ""]
@@ -178,6 +185,7 @@ def table(
 
 
 def _line(cells: Sequence[object]) -> str:
+    # Escaped: a cell's own bar would begin a column.
     return "| " + " | ".join(_cell(cell).replace("|", "\\|") for cell in cells) + " |"
 
 
@@ -211,6 +219,7 @@ def claim_row(
     if estimate is None:
         return [claim, bound, NOTHING, NOTHING]
     reached = estimate.value > target if above else estimate.value >= target
+    # At least 0.01: a claim that is missed by less must not read "by 0.00".
     verdict = "reached" if reached else f"not reached, by {max(0.01, target - estimate.value):.2f}"
     return [claim, bound, ratio(estimate), verdict]
 

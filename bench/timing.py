@@ -41,6 +41,7 @@ class PassClock:
 def timing_passes(models: LoadedModels, clock: PassClock) -> Iterator[LoadedModels]:
     """The models with every pass timed, batched passes of several SSMs included. For models on the
     CPU only: there a pass has ended when the call returns."""
+    # A stack's passes are its own methods; several SSMs refer to one stack.
     stacks = {id(s): s for ssm in models.ssms.values() if (s := getattr(ssm, "stack", None))}
     roles: list[tuple[Any, str]] = [(models.llm, "llm")]
     roles += [(one, "ssm") for one in (*models.ssms.values(), *stacks.values())]

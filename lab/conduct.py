@@ -1,7 +1,7 @@
 """Measuring a plan cell by cell: a resumable generator of events over a store.
 
-Stored cells are not measured again, so an interrupted study goes on with the cell it was at. Knows
-neither models nor prompts: the caller passes the function that measures a cell.
+Stored cells are not measured again, so an interrupted study continues with the cell it was at. The
+caller passes the function that measures a cell; nothing here depends on models or prompts.
 """
 
 from __future__ import annotations

@@ -60,6 +60,7 @@ class Conductor:
     def begin(self, study: Study, owner: str = "") -> None:
         """Store a new study and measure it. StudyError while another is measured; ConfigError, and
         nothing is stored, if a prompt or a configuration cannot be run."""
+        # Before the checks, which take a while: a second study is refused meanwhile.
         self._reserve(study, owner)
         with self._report_failure():
             check(study, self._runs)
@@ -161,6 +162,7 @@ class Conductor:
     # -- the thread --
 
     def _run(self, study: Study, owner: str) -> None:
+        # What is stored after an error that is none of EXPECTED_ERRORS.
         state, reason = "failed", "internal error: the log of the server has more"
         try:
             store = StoredCells(self._store, study.study_id, self._report_log, self._stop)
@@ -218,7 +220,7 @@ class Conductor:
             self._update(lost=self.progress().lost + 1)
         elif isinstance(event, CellMeasured):
             self._cell_times.add(event.cell, event.seconds)
-            left = cells[cells.index(event.cell) + 1 :]
+            left = cells[cells.index(event.cell) + 1 :]  # measured in order
             self._update(done=event.done, left_s=self._cell_times.seconds_left(left))
 
     def _update(self, **changed: Any) -> None:
@@ -261,7 +263,7 @@ class Conductor:
                 self._store.beat(self.progress().study_id)
 
     def _measure_cell(self, study: Study, cell: Cell, owner: str) -> Measured:
-        # Another run or loading in between took CPU time, even if it has ended by now.
+        # A count, not `busy`: a run or a loading that has ended by now took CPU time, too.
         num_before = self._runs.num_begun()
         request = replace(study.request(cell), prompt_token_ids=self._prompts.get(cell.item, ()))
         run = self._run_to_end(request, owner)
@@ -270,7 +272,7 @@ class Conductor:
                 raise CellInterruptedError("its run did not end in time")
             if self._runs.num_begun() != num_before + 1 or self._why_models_differ(study):
                 raise CellInterruptedError("a visitor's run, or a loading, came beside it")
-            if study.chat:  # a template may write the time: all cells get the same tokens
+            if study.chat:  # a chat template may insert the time: all cells get the same tokens
                 self._prompts[cell.item] = _prompt_of(run)
             measured = measure_run(run.events(0, run.count))
             auto = depends_on_timings(request.speculation)
@@ -290,11 +292,12 @@ class Conductor:
         resolves `max_tree_nodes=auto` fixes the number for the whole study."""
         run = self._runs.start(with_nodes(request, self._nodes), owner, in_log)
         try:
-            # `busy` counts this run too.
+            # `busy` counts this run, too: above 1 a visitor's run waits or runs beside it.
             while not run.done and not self._stop.is_set() and self._runs.busy() <= 1:
                 run.wait_done(POLL_S)
                 self._heartbeat()
         finally:
+            # No effect on a run that has ended.
             run.cancel()
         run.wait_done(END_TIMEOUT_S)
         if self._nodes is None and depends_on_timings(request.speculation):

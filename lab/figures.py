@@ -1,6 +1,4 @@
-"""Pure statistics: medians, and bootstrap intervals over groups of values. Knows nothing of what is
-measured.
-"""
+"""Pure statistics: medians, and bootstrap intervals over groups of values."""
 
 from __future__ import annotations
 
@@ -74,12 +72,9 @@ def estimate(
     )
     tail = (100.0 - LEVEL) / 2
     low, high = np.percentile(drawn, [tail, 100.0 - tail])
-    ends = len(arrays) < FEW and _ends([float(statistic(one)) for one in arrays], low, high)
+    each = [float(statistic(one)) for one in arrays] if len(arrays) < FEW else []
+    ends = bool(each) and math.isclose(low, min(each)) and math.isclose(high, max(each))
     return Estimate(float(value), float(low), float(high), len(arrays), ends)
-
-
-def _ends(each: Sequence[float], low: float, high: float) -> bool:
-    return math.isclose(low, min(each)) and math.isclose(high, max(each))
 
 
 def _rows(group: Sequence[Any]) -> Rows:

@@ -50,6 +50,7 @@ FIELDS = (
     *(field.name for field in dataclasses.fields(SpeculationConfig) if field.name not in NOT_TUNED),
     TEMPERATURE,
 )
+# For older studies: the name of a point, where a value has no space behind a comma.
 _AXIS_FIELD = re.compile(rf"(?:^|, )({'|'.join(FIELDS)})=")
 LEFT_OUT = "it was left out when the study began"
 
@@ -149,7 +150,8 @@ def _combinations(
             speculation = SpeculationConfig.from_plain({**base.to_plain(), **fields})
             if temperature is not None:
                 at = dataclasses.replace(sampling, temperature=temperature)
-            Request("x", at, speculation)  # checks speculation against the temperature
+            # Raises where the rules are not lossless at this temperature.
+            Request("x", at, speculation)
             _check_loaded(speculation, drafters)
         except ConfigError as error:
             yield point, Refused(name, point, str(error))
@@ -236,6 +238,7 @@ def _each_once(field: str, values: Iterable[Any]) -> tuple[Any, ...]:
     """Of equal values (2.0 and 2, true and 1) the first one that the field allows."""
     by_key: dict[Any, Any] = {}
     for value in values:
+        # Equal values have one hash: 2.0 in place of 2 would be refused by an integer field.
         if value not in by_key or (_fits(field, value) and not _fits(field, by_key[value])):
             by_key[value] = value
     return tuple(by_key.values())

@@ -92,8 +92,8 @@ class UnsavedStates:
             self._unsaved.pop(study_id, None)
 
     def close(self) -> None:
-        """Ends the thread after one more try. States that are lost then do no harm: the next server
-        marks studies whose process is gone."""
+        """Ends the thread after one more try. States that cannot be written then are lost; the next
+        server marks studies whose process has ended."""
         self._closing.set()
         thread = self._thread
         if thread is not None:
@@ -112,6 +112,7 @@ class UnsavedStates:
                     return
 
     def _write(self) -> None:
+        # A copy: entries are deleted meanwhile.
         for study_id, (state, reason) in list(self._unsaved.items()):
             try:
                 self._store.set_state(study_id, state, reason)

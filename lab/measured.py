@@ -80,7 +80,7 @@ def measure_run(events: Iterable[Event]) -> Measured:
 
 
 _MOVE = re.compile(r"^\d+ (stays|-> \d+): ")
-"""The beginning of a length policy's reason, which says nothing in a run without drafts."""
+"""The beginning of a length policy's reason: lengths, which a run without drafts did not use."""
 
 
 class _Fold:
@@ -115,11 +115,13 @@ class _Fold:
             self._accepted.append(event.num_accepted)
             self._requested.append(event.speculation_length)
             self._scheduled += [event.scheduled] if event.scheduled is not None else []
+            # The last reason for a length of 0, in case nothing is drafted.
             if event.next_speculation_length == 0:
                 self._reason = event.length_reason or self._reason
 
     def _round(self, event: RoundCompleted) -> None:
-        """Count accepted tokens by drafter, and a rejection where the LLM's token follows it."""
+        """Counts accepted tokens by drafter, and a rejection where the LLM's recovered token
+        follows; a text that ends before that token has none."""
         tree, verdict = self._tree, self._verdict
         if tree is None or verdict is None:
             return
@@ -151,8 +153,8 @@ class _Fold:
         )
 
     def _idle(self, started: RunStarted) -> str:
-        """Why most rounds had no draft: the length policy's reason for 0, or that no drafter that
-        was asked had a token."""
+        """Why nothing was drafted: the length policy's reason for 0, or that the drafters had no
+        token to propose."""
         if any(self._drafted) or not self._requested or not started.drafters:
             return ""
         drafting_rounds = sum(length > 0 for length in self._requested)

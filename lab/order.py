@@ -1,7 +1,7 @@
 """The order of measuring: A B C A B C, block after block, so that a noisy moment affects all
 contestants alike.
 
-Ratios are taken within a block. Knows nothing of models: contestants and items are names.
+Ratios are taken within a block. Contestants and items are names.
 """
 
 from __future__ import annotations

@@ -67,12 +67,16 @@ def prompts_from_text(typed: str) -> tuple[StudyPrompt, ...]:
 def prompts_from_file(name: str, content: bytes) -> tuple[StudyPrompt, ...]:
     """The prompts of a `.txt` or `.jsonl`. Raises ConfigError naming the wrong line."""
     try:
+        # With or without a byte order mark.
         read = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ConfigError.of("file", name, f"text in UTF-8; byte {error.start} is not") from error
     if name.lower().endswith(".jsonl"):
         return unique_prompts(
-            _of_line(i, line) for i, line in enumerate(read.split("\n"), 1) if line.strip()
+            # Not splitlines(), which also cuts at U+2028, valid within a JSON string.
+            _of_line(i, line)
+            for i, line in enumerate(read.split("\n"), 1)
+            if line.strip()
         )
     if name.lower().endswith(".txt"):
         return prompts_from_text(read)
@@ -90,6 +94,7 @@ def unique_prompts(prompts: Iterable[StudyPrompt]) -> tuple[StudyPrompt, ...]:
         if len(renamed) == MAX_PROMPTS:
             raise ConfigError.of("prompts", f"more than {MAX_PROMPTS}", f"at most {MAX_PROMPTS}")
         name, number = prompt.id, counts.get(prompt.id, 0) + 1
+        # `x-2` may be the id of another prompt.
         while number > 1 and f"{name}-{number}" in counts:
             number += 1
         counts[name] = number
@@ -123,10 +128,10 @@ def _of_line(number: int, line: str) -> StudyPrompt:
     text = entry.get("prompt", entry.get("text"))
     if not isinstance(text, str) or not text.strip():
         raise ConfigError.of(f"line {number}", line[:80], f"{allowed}, its prompt not empty")
-    # None of both is as good as not given; an id of 0 is one.
+    # null counts as missing; 0 is an id.
     name, domain = entry.get("id"), entry.get("domain")
-    named_so = str(number) if name in (None, "") else str(name)
+    prompt_id = str(number) if name in (None, "") else str(name)
     try:
-        return StudyPrompt(named_so, text, "" if domain is None else str(domain))
+        return StudyPrompt(prompt_id, text, "" if domain is None else str(domain))
     except ConfigError as error:
         raise ConfigError(f"line {number}: {error}") from error

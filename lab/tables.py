@@ -105,6 +105,7 @@ def configuration_rows(study: Study, results: Results) -> tuple[ConfigurationRow
 def prompt_rows(study: Study, results: Results) -> tuple[PromptRow, ...]:
     """A row for each prompt and configuration that has at least one cell."""
     groups: dict[tuple[str, str], dict[Cell, Measured]] = {}
+    # Sorted: the runs of a row are in the order of their repeats.
     for cell, result in sorted(results.items()):
         groups.setdefault((cell.item, cell.contestant), {})[cell] = result
     rows = []
@@ -126,7 +127,7 @@ def group_of(study: Study) -> str:
 
 
 def best_of(rows: Sequence[ConfigurationRow], plain: str) -> ConfigurationRow | None:
-    """The fastest configuration by its ratio to plain decoding; by speed if no ratio is known."""
+    """The fastest configuration by its ratio to plain decoding; by speed if there is no ratio."""
     others = [row for row in rows if row.name != plain and row.speed is not None]
     rated = [row for row in others if row.ratio is not None]
     if rated:
@@ -135,20 +136,20 @@ def best_of(rows: Sequence[ConfigurationRow], plain: str) -> ConfigurationRow | 
 
 
 def same_text(study: Study, results: Results, cells: Iterable[Cell]) -> Same:
-    """Whether the cells wrote what plain decoding wrote in their blocks."""
+    """Whether the cells' tokens are those of plain decoding in their blocks."""
     compared = 0
     for cell in sorted(cells):
         plain = study.base_of(cell.contestant)
         if cell.contestant == plain:
             return Same("base")
         base = results.get(Cell(plain, cell.item, cell.repeat))
-        ours = results.get(cell)
-        if base is None or ours is None:
+        own = results.get(cell)
+        if base is None or own is None:
             continue
-        if ours.verify in DISTRIBUTION_RULES and not study.greedy(cell.contestant):
+        if own.verify in DISTRIBUTION_RULES and not study.greedy(cell.contestant):
             return Same("distribution")
         compared += 1
-        at = first_difference(ours.token_ids, base.token_ids)
+        at = first_difference(own.token_ids, base.token_ids)
         if at is not None:
             return Same("differs", compared, (cell, at))
     return Same("identical", compared) if compared else Same("unknown")
@@ -156,21 +157,21 @@ def same_text(study: Study, results: Results, cells: Iterable[Cell]) -> Same:
 
 def configuration_row(study: Study, results: Results, name: str) -> ConfigurationRow:
     """One configuration; `results` may hold others too."""
-    mine = {cell: result for cell, result in results.items() if cell.contestant == name}
-    speeds = [result.stats.tokens_per_second for result in mine.values()]
+    own = {cell: result for cell, result in results.items() if cell.contestant == name}
+    speeds = [result.stats.tokens_per_second for result in own.values()]
     return ConfigurationRow(
         name=name,
-        cells=len(mine),
+        cells=len(own),
         speed=median(speeds) if speeds else None,
         slowest=min(speeds, default=None),
         fastest=max(speeds, default=None),
         ratio=_ratio(study, results, name),
-        mean_acceptance_length=_pooled_length(mine.values()),
-        draft_acceptance_rate=_pooled_rate(mine.values()),
-        rounds=median([r.stats.num_rounds for r in mine.values()]) if mine else None,
-        ttft_ms=median([r.stats.ttft_ms for r in mine.values()]) if mine else None,
-        draft_share=_draft_share(mine.values()),
-        same=Same("base") if name == study.base_of(name) else same_text(study, results, mine),
+        mean_acceptance_length=_pooled_length(own.values()),
+        draft_acceptance_rate=_pooled_rate(own.values()),
+        rounds=median([r.stats.num_rounds for r in own.values()]) if own else None,
+        ttft_ms=median([r.stats.ttft_ms for r in own.values()]) if own else None,
+        draft_share=_draft_share(own.values()),
+        same=Same("base") if name == study.base_of(name) else same_text(study, results, own),
     )
 
 
@@ -184,8 +185,8 @@ def prompt_row(
 ) -> PromptRow:
     """The row of one prompt's runs `measured`; `bases`: each with plain decoding's in its block."""
     ratios = [
-        ours.stats.tokens_per_second / plain.stats.tokens_per_second
-        for ours, plain in bases
+        own.stats.tokens_per_second / plain.stats.tokens_per_second
+        for own, plain in bases
         if plain.stats.tokens_per_second > 0
     ]
     # `rejected[d]`: rounds of all runs that ended with a rejection after d accepted tokens.
@@ -237,7 +238,7 @@ def _ratio(study: Study, results: Results, name: str) -> Estimate | None:
         if cell.contestant in (name, base) and result.stats.tokens_per_second > 0:
             block = blocks.setdefault((cell.item, cell.repeat), {})
             block[cell.contestant] = result.stats.tokens_per_second
-    # Only blocks that have both: within a block the machine was equally busy for the two.
+    # Only blocks that have both: within a block the machine is about equally busy for the two.
     whole = [(item, figures) for (item, _), figures in blocks.items() if len(figures) == 2]
     groups = within_blocks(whole, name, base)
     if len(groups) == 1:  # one prompt: its repeats are what is resampled

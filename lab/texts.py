@@ -7,9 +7,9 @@ from collections.abc import Sequence
 __all__ = ["first_difference"]
 
 
-def first_difference(ours: Sequence[int], theirs: Sequence[int]) -> int | None:
+def first_difference(one: Sequence[int], other: Sequence[int]) -> int | None:
     """The first index at which the ids differ or one sequence has ended; None if they are equal."""
-    for i, (a, b) in enumerate(zip(ours, theirs, strict=False)):
+    for i, (a, b) in enumerate(zip(one, other, strict=False)):
         if a != b:
             return i
-    return None if len(ours) == len(theirs) else min(len(ours), len(theirs))
+    return None if len(one) == len(other) else min(len(one), len(other))

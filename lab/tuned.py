@@ -44,19 +44,19 @@ def tuning_result(study: Study, results: Results) -> Tuned:
         by_name.setdefault(cell.contestant, {})[cell] = result
     base = by_name.get(study.base, {})
     names = [one.name for one in grid.configurations]
-    mine = [by_name.get(name, {}) for name in names]
+    by_point = [by_name.get(name, {}) for name in names]
     rows = tuple(
         configuration_row(study, {**by_name.get(study.base_of(name), {}), **own}, name)
-        for name, own in zip(names, mine, strict=True)
+        for name, own in zip(names, by_point, strict=True)
     )
     first = best_of(rows, study.base)
     best = None if first is None else rows.index(first)
-    alike = _alike(mine)
+    alike = _alike(by_point)
     return Tuned(
         grid=grid,
         plain=configuration_row(study, base, study.base),
         rows=rows,
-        lengths=tuple(_length(own) for own in mine),
+        lengths=tuple(_length(own) for own in by_point),
         best=best,
         as_good=() if best is None else as_good(rows, best, alike),
         alike=alike,
@@ -76,10 +76,10 @@ def as_good(
     return tuple(sorted(equal - {best}))
 
 
-def _alike(mine: Sequence[Mapping[Cell, Measured]]) -> tuple[tuple[int, ...], ...]:
+def _alike(by_point: Sequence[Mapping[Cell, Measured]]) -> tuple[tuple[int, ...], ...]:
     """Groups of points with the same drafts: a node budget can cut two settings to one tree."""
     groups: dict[tuple[object, ...], list[int]] = {}
-    for i, measured in enumerate(mine):
+    for i, measured in enumerate(by_point):
         drafts = tuple(
             (
                 cell.block,

@@ -21,11 +21,13 @@ __all__ = ["migrations"]
 
 STRICT_SINCE = (3, 37, 0)
 
+# Stored in the file with the names of the functions that have run: a name is never changed.
 migrations = Migrations("specscope")
 
 
 def _create(db: Database, *, without_rowid: bool = False, **tables: str) -> None:
-    """Creates each table, STRICT if this version of SQLite supports it."""
+    """Creates each table, STRICT if this version of SQLite supports it. `without_rowid`: for tables
+    of narrow rows, which then are stored in their primary key alone."""
     strict = ["STRICT"] if sqlite3.sqlite_version_info >= STRICT_SINCE else []
     options = ", ".join(strict + ["WITHOUT ROWID"] * without_rowid)
     for name, columns in tables.items():
@@ -94,6 +96,7 @@ def m001_runs(db: Database) -> None:
             PRIMARY KEY (run, ordinal)
         """,
     )
+    # Replaced in m009 by indexes from which a list is read without its runs.
     db.execute("CREATE INDEX runs_created ON runs(created_utc, id)")
     db.execute("CREATE INDEX runs_status ON runs(status)")
     db.execute("CREATE INDEX runs_owner ON runs(owner)")
@@ -125,6 +128,7 @@ def m002_rounds(db: Database) -> None:
             PRIMARY KEY (run, round)
         """,
     )
+    # Rows of a round are deleted with it, and a round with its run: a run is deleted by one row.
     key = "run INTEGER NOT NULL, round INTEGER NOT NULL, ordinal INTEGER NOT NULL"
     of_round = "FOREIGN KEY (run, round) REFERENCES rounds(run, round) ON DELETE CASCADE"
     _create(
@@ -178,6 +182,7 @@ def m004_views(db: Database) -> None:
 def m005_minions(db: Database) -> None:
     """Votes, length controllers and drafting ahead; NULL in the rounds of older runs."""
     texts = "combine_rule combine_weights_json masses_json dropped_masses_json winner"
+    # Columns added later allow NULL or have a default: rows of older runs are not rewritten.
     for column in f"{texts} length_reason estimates_json ahead_json notes_json".split():
         db.execute(f"ALTER TABLE rounds ADD COLUMN {column} TEXT")
     db.execute("ALTER TABLE rounds ADD COLUMN predicted_ms REAL")
@@ -186,6 +191,7 @@ def m005_minions(db: Database) -> None:
 @migrations()
 def m006_overlap(db: Database) -> None:
     """`overlap_ratio` also counts drafting that passes for other requests hid."""
+    # SQLite cannot alter a view.
     db.execute("DROP VIEW run_summary")
     _create_views(db, views.M006)
 
@@ -228,9 +234,11 @@ def m007_studies(db: Database) -> None:
 def m008_notes(db: Database) -> None:
     """A visitor's note on a run, also in the full-text index."""
     db.execute("ALTER TABLE runs ADD COLUMN note TEXT NOT NULL DEFAULT ''")
+    # Partial: for lists of runs with a note alone.
     db.execute("CREATE INDEX runs_noted ON runs(created_utc, id) WHERE note <> ''")
     create_index(db, ("prompt", "output", "note"))
-    # For pieces of words: the texts lie close together here, in the table they are far apart.
+    # For pieces of words, which full-text search does not find: a scan of the index reads the texts
+    # alone, a scan of the table all columns.
     db.execute("CREATE INDEX runs_texts ON runs(prompt, output, note)")
 
 
@@ -260,9 +268,10 @@ def m009_lists(db: Database) -> None:
         db.execute(f"ALTER TABLE runs ADD COLUMN {name}")
     for name in ("tokens_per_second REAL", "mean_acceptance_length REAL"):
         db.execute(f"ALTER TABLE runs ADD COLUMN {name}")
-    figures.fill(db.conn)
+    figures.fill(db.conn)  # runs that were recorded before, from their stats_json
     for name in ("runs_created", "runs_status", "runs_owner"):
         db.execute(f"DROP INDEX {name}")
+    # The columns that lists are filtered by: rows are counted and skipped in the index.
     rest = "status, owner, llm"
     db.execute(f"CREATE INDEX runs_created ON runs(created_utc, id, {rest})")
     db.execute("CREATE INDEX runs_status ON runs(status, created_utc, id, owner, llm)")
@@ -285,6 +294,7 @@ def m010_thinning(db: Database) -> None:
     db.execute("ALTER TABLE rounds ADD COLUMN thinned INTEGER NOT NULL DEFAULT 0")
     for column in ("num_nodes INTEGER", "num_scored INTEGER", "sum_scores REAL"):
         db.execute(f"ALTER TABLE drafts ADD COLUMN {column}")
+    # runs.thinned: 0 if none of its rounds is, 1 some, 2 all. Partial: for finding the runs left.
     db.execute("CREATE INDEX runs_whole ON runs(created_utc, id, status) WHERE thinned < 2")
     db.execute("DROP VIEW ssm_scoreboard")
     _create_views(db, views.M010)
@@ -292,8 +302,8 @@ def m010_thinning(db: Database) -> None:
 
 @migrations()
 def m011_seen(db: Database) -> None:
-    """The last sign of life of a study's process (seconds since 1970): for another host's process
-    nothing else is known."""
+    """The last heartbeat of a study's process (seconds since 1970): of a process on another host
+    nothing else shows whether it still runs."""
     db.execute("ALTER TABLE studies ADD COLUMN seen_at REAL NOT NULL DEFAULT 0")
 
 
@@ -328,14 +338,14 @@ def m015_fingerprints(db: Database) -> None:
 
 @migrations()
 def m016_routing(db: Database) -> None:
-    """Which SSMs of a routed run drafted in each round, and why; older runs have no routing."""
+    """The SSMs of a routed run that drafted in each round, and why; older runs have no routing."""
     db.execute("ALTER TABLE rounds ADD COLUMN routing_json TEXT DEFAULT '[]'")
     db.execute("ALTER TABLE rounds ADD COLUMN routing_reason TEXT DEFAULT ''")
 
 
 @migrations()
 def m017_fusion(db: Database) -> None:
-    """Whose proposal each node of a tree with fused drafts is; older trees have none."""
+    """The drafter that proposed each node of a tree with fused drafts; older trees have none."""
     db.execute("ALTER TABLE rounds ADD COLUMN origins_json TEXT DEFAULT '[]'")
 
 
@@ -361,6 +371,7 @@ def m019_own_tokens(db: Database) -> None:
 @migrations()
 def m020_schedules(db: Database) -> None:
     """How a run's rounds were scheduled, for lists: looked up without reading the rounds."""
+    # Of expressions: both values are in the JSON of a column.
     rule, live = SCHEDULED_PARTS
     db.execute(
         f"CREATE INDEX rounds_scheduled ON rounds (run, {rule}, {live})"
@@ -378,7 +389,7 @@ def m021_offload(db: Database) -> None:
 
 @migrations()
 def m022_nodes(db: Database) -> None:
-    """The nodes that were asked for a round's drafts; NULL if none was, as in older runs."""
+    """The machines (nodes) that draft for a round; NULL if none does, as in older runs."""
     db.execute("ALTER TABLE rounds ADD COLUMN nodes_json TEXT")
 
 
@@ -399,6 +410,6 @@ def m024_blocks(db: Database) -> None:
 
 @migrations()
 def m025_same_text(db: Database) -> None:
-    """Whether plain decoding, measured for a run, was seen to write the same text; 0 where that is
-    not known, as for older runs."""
+    """Whether plain decoding, measured for a run, wrote the same text; 0 where that was not
+    compared, as for older runs."""
     db.execute("ALTER TABLE runs ADD COLUMN baseline_same_text INTEGER NOT NULL DEFAULT 0")

@@ -243,6 +243,7 @@ def _result_cache(
     ssms = [name for each in arguments.ssm for name in ssms_named(each)]
     weights = [named_id(name) for name in (resolve_llm(arguments.llm), *ssms)]
     infos = [asdict(info) for info in engine.models.infos]
+    # Measured times and rounding depend on these, too.
     here = [torch.__version__, torch.get_num_threads(), platform.machine(), os.cpu_count()]
     identity = {"weights": weights, "models": infos, "asked": run_identity, "here": here}
     return ResultCache.of(arguments.out / work, identity)

@@ -1,4 +1,4 @@
-"""`python -m zoo answers`: what a chat LLM answers to many questions, as corpora to distil from.
+"""`python -m zoo answers`: a chat LLM's answers to many questions, as corpora to distil from.
 
 A document is a conversation in the LLM's own chat template, so that `zoo prepare` with its
 tokenizer reads back the tokens it was fed and wrote. A file of documents is written at a time: a

@@ -1,7 +1,4 @@
-"""Where each corpus file comes from and under which licence: data for manifests and model cards.
-
-Knows no file's content.
-"""
+"""Where each corpus file comes from and under which licence: data for manifests and model cards."""
 
 from __future__ import annotations
 

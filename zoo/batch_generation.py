@@ -111,7 +111,7 @@ class BatchGenerator:
         new = (len(prompts), stop.max_new_tokens, TOP)
         top_ids = torch.zeros(new, dtype=torch.int32, device=self.device)
         top_p = torch.zeros(new, dtype=torch.float16, device=self.device)
-        heat = torch.tensor(temperatures, dtype=torch.float32, device=self.device)[:, None]
+        temperature = torch.tensor(temperatures, dtype=torch.float32, device=self.device)[:, None]
         ends = torch.full_like(starts, columns)
         for column in range(width, columns):
             step = column - width
@@ -121,7 +121,7 @@ class BatchGenerator:
             top, order = logits.topk(TOP)
             top_ids[:, step] = order
             top_p[:, step] = (top - logits.logsumexp(-1, keepdim=True)).exp()
-            ids[:, column] = self._sample(top, order, heat)
+            ids[:, column] = self._sample(top, order, temperature)
             new_ends = torch.isin(ids[:, column], self._ends) & (ends > column)
             ends = ends.where(~new_ends, column + 1)
             if column + 1 < columns:
@@ -181,12 +181,13 @@ class BatchGenerator:
         logits = self._forward.over(ids, positions, (mask, mask), write, last_only=True)
         return logits[:, 0].float()
 
-    def _sample(self, top: Tensor, order: Tensor, heat: Tensor) -> Tensor:
+    def _sample(self, top: Tensor, order: Tensor, temperature: Tensor) -> Tensor:
         """A token of each text (texts,): of the TOP largest logits `top` and their ids `order`."""
-        p = (top / heat.clamp(min=0.01)).softmax(-1)
+        # Clamped for greedy texts, whose drawn token is not used.
+        p = (top / temperature.clamp(min=0.01)).softmax(-1)
         drawn = torch.multinomial(p, 1, generator=self._noise)
         # The likeliest one is first.
-        return order.gather(1, drawn.where(heat > 0, 0))[:, 0]
+        return order.gather(1, drawn.where(temperature > 0, 0))[:, 0]
 
     def _is_over(self, ended: Tensor, stop: BatchLimits) -> bool:
         return ended.float().mean().item() >= stop.ended or self.clock() > stop.deadline

@@ -83,8 +83,8 @@ def boost(
             ),
             teaching,
         )
-        ours = _Member.of(teaching.run.store.folder / KINDS[way] / recipe.name, teaching)
-        after = _mean_coverage(teaching, {**models, recipe.name: ours})
+        member = _Member.of(teaching.run.store.folder / KINDS[way] / recipe.name, teaching)
+        after = _mean_coverage(teaching, {**models, recipe.name: member})
         improved = after["union"] >= before["union"]
         boosted.append(
             Boosted(recipe.name, distilled, before, after, drops.seen, drops.dropped, improved)
@@ -92,8 +92,8 @@ def boost(
         say(line(boosted[-1]))
         if not improved:
             break
-        models[recipe.name] = ours
-        tuned.append(ours)
+        models[recipe.name] = member
+        tuned.append(member)
     for recipe, folder in pool[len(tuned) :]:
         as_it_was = partial(shutil.copytree, folder, dirs_exist_ok=True)
         replace_folder(teaching.run.store.folder / KINDS[way] / recipe.name, as_it_was)

@@ -129,6 +129,7 @@ def make_family(models: LoadedModels, plan: FamilyPlan, out: Path) -> dict[str, 
     trainer = SharedTrainer(students, tokens, weights, plan.batch, wide.dtype, plan.seed)
     figures: dict[str, Any] = {}
     begin, spent = plan.clock(), 0.0
+    # One step at least, so that a family is written.
     while spent < budget or not trainer.num_steps:
         losses = trainer.step(spent / budget)
         before, spent = spent, plan.clock() - begin

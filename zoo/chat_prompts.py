@@ -1,7 +1,6 @@
 """Questions for a chat LLM, of several kinds, from which its drafters are distilled.
 
-Templates times topics (`chat_prompts.json`), and templates around passages of the corpora. Knows no
-model.
+Templates times topics (`chat_prompts.json`), and templates around passages of the corpora.
 """
 
 from __future__ import annotations
@@ -51,6 +50,7 @@ def chat_prompts(
     for kind, groups in json.loads(TOPICS.read_text("utf-8")).items():
         prompts = [*_of_topics(groups), *_of_passages(kind, documents, random.Random(seed))]
         prompts = [each for each in dict.fromkeys(prompts) if each.casefold() not in refused]
+        # By kind: prompts of one kind do not change the order of another.
         random.Random(f"{seed} {kind}").shuffle(prompts)
         found[kind] = prompts
     if not any(found.values()):

@@ -42,7 +42,7 @@ class TrainingCheckpoint:
         state = {
             "identity": self._identity,
             "spent": spent,
-            "owes": evaluation_due,
+            "owes": evaluation_due,  # the name in stored files
             "trainer": trainer.state(),
         }
         replace_file(self._path, lambda file: torch.save(state, file))
@@ -58,6 +58,7 @@ class TrainingCheckpoint:
 
     def _read(self, device: torch.device) -> dict[str, Any]:
         try:
+            # weights_only: a pickle could run code.
             state: dict[str, Any] = torch.load(self._path, map_location=device, weights_only=True)
         except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
             raise ConfigError.of(

@@ -2,7 +2,7 @@
 interpreter.
 
 Text comes out normalised; duplicates and documents that quote a benchmark prompt are left out and
-counted. Knows nothing of tokens.
+counted.
 """
 
 from __future__ import annotations
@@ -136,12 +136,12 @@ def python_files(root: Path) -> Iterator[Path]:
 
 
 def _text_domain(folder: Path, name: str, refused_lines: Sequence[str]) -> Domain:
-    keep = _Keeper(refused_lines)
-    sources = [_text_source(path, name, keep) for path in sorted((folder / name).glob("*.txt"))]
-    return Domain(name, tuple(keep.documents), tuple(sources))
+    accepted = _DocumentFilter(refused_lines)
+    sources = [_text_source(path, name, accepted) for path in sorted((folder / name).glob("*.txt"))]
+    return Domain(name, tuple(accepted.documents), tuple(sources))
 
 
-def _text_source(path: Path, domain: str, keep: _Keeper) -> CorpusFile:
+def _text_source(path: Path, domain: str, accepted: _DocumentFilter) -> CorpusFile:
     try:
         data = path.read_bytes()
         text = ascii_punctuation(data.decode("utf-8"))
@@ -149,7 +149,7 @@ def _text_source(path: Path, domain: str, keep: _Keeper) -> CorpusFile:
         raise ConfigError.of("corpora", str(path), "a readable text file in UTF-8") from error
     tidy: Callable[[str], str] = join_wrapped_lines if domain == "stories" else str.strip
     source = CorpusFile(f"{domain}/{path.name}", len(data), hashlib.sha256(data).hexdigest())
-    return keep.all(source, (tidy(document) for document in _SEPARATOR.split(text)))
+    return accepted.all(source, (tidy(document) for document in _SEPARATOR.split(text)))
 
 
 def _python_domain(
@@ -158,15 +158,17 @@ def _python_domain(
     refused_lines: Sequence[str],
     read: Callable[[str], Iterable[str]],
 ) -> Domain:
-    keep, digest, size = _Keeper(refused_lines), hashlib.sha256(), 0
+    accepted, digest, size = _DocumentFilter(refused_lines), hashlib.sha256(), 0
     documents: list[str] = []
     for path in files:
         source_text = _python_text(path)
+        # NUL between files: a line that moves from one to the next changes the digest.
         digest.update(f"{source_text}\0".encode())
         size += len(source_text.encode())
         documents += read(source_text)
-    source = keep.all(CorpusFile(f"{name}/standard library", size, digest.hexdigest()), documents)
-    return Domain(name, tuple(keep.documents), (source,))
+    source = CorpusFile(f"{name}/standard library", size, digest.hexdigest())
+    counted = accepted.all(source, documents)
+    return Domain(name, tuple(accepted.documents), (counted,))
 
 
 def _python_text(path: Path) -> str:
@@ -195,7 +197,7 @@ def _docstrings(source: str) -> Iterable[str]:
     return [doc for node in nodes if isinstance(node, named) if (doc := ast.get_docstring(node))]
 
 
-class _Keeper:
+class _DocumentFilter:
     """Collects documents; leaves out empty ones, duplicates, and those that quote a prompt."""
 
     def __init__(self, refused_lines: Sequence[str]) -> None:

@@ -51,7 +51,7 @@ def count_texts(
     for window in _windows(texts, length):
         said = memory.top_tokens(torch.from_numpy(window[None]))
         weights = (said.log_p[0].exp() * ONCE).round().long().numpy()
-        # Behind the last token comes the last distribution: its place needs a token, any one.
+        # The last distribution is of the token behind the window: any id fills its place.
         count_tokens(table, np.append(window, 0), 1, said.ids[0].numpy(), weights)
         num_tokens += length
     return table[table[:, -1] > 0], num_tokens

@@ -40,6 +40,7 @@ class DataOrder:
 
     def next_batch(self, size: int, length: int) -> np.ndarray:
         """`size` windows of `length` inputs and the token after them: int64, (size, length + 1)."""
+        # A generator for each batch: the position alone is the state.
         noise = np.random.default_rng((self._seed, self._num_batches))
         self._num_batches += 1
         picked = noise.choice(len(self._names), size=size, p=self._probabilities)

@@ -73,6 +73,7 @@ class Teaching:
         checks.integer("remembered", self.remembered, 0, self.run.store.manifest.vocab_size - 1)
         checks.integer("corpus_tokens", self.corpus_tokens, 1, 2**40)
         check_vocabulary(self.llm, self.run.store, "llm")
+        # Frozen: what follows from the fields is set once, here.
         teacher = self.open_model(self.llm, "llm").to(self.run.device).eval()
         object.__setattr__(self, "teacher", teacher)
         object.__setattr__(self, "teacher_id", weights_id(self.llm))

@@ -1,7 +1,7 @@
 """How well SSMs predict the LLM's next tokens, on held-out texts that the LLM wrote.
 
 Computed from both models' distributions, token by token; the engine's own tokens per LLM pass are
-measured by `zoo.speedup`. Knows nothing of training.
+measured by `zoo.speedup`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from zoo.losses import log_probabilities
 
 __all__ = ["DraftAccuracy", "coverage", "draft_accuracy", "runs_of"]
 
-_AT_ONCE = 8
+_AT_ONCE = 8  # texts of a pass
 LONGEST = 8
 """Tokens of the chain that `tokens_per_pass` is computed for."""
 
@@ -56,10 +56,10 @@ def coverage(
     count, hits = len(drafters), dict.fromkeys(("union", *drafters), 0.0)
     for batch in texts:
         inputs = _inputs(batch, teacher)
-        best = _of(teacher, inputs)[:, prefix - 1 :].argmax(-1, keepdim=True)
+        best = _log_probabilities(teacher, inputs)[:, prefix - 1 :].argmax(-1, keepdim=True)
         together = torch.zeros_like(best, dtype=torch.bool)
         for name, drafter in drafters.items():
-            first = _of(drafter, inputs)[:, prefix - 1 :].topk(count, -1).indices
+            first = _log_probabilities(drafter, inputs)[:, prefix - 1 :].topk(count, -1).indices
             hits[name] += (first == best).any(-1).float().mean().item() / len(texts)
             together |= first[..., :1] == best
         hits["union"] += together.float().mean().item() / len(texts)
@@ -77,14 +77,16 @@ def _agreement_and_overlap(
     teacher: nn.Module, drafter: nn.Module, batch: np.ndarray, prefix: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
     inputs = _inputs(batch, teacher)
-    theirs, ours = (_of(model, inputs)[:, prefix - 1 :] for model in (teacher, drafter))
-    # Tokens that a narrow head lacks have no share in the overlap.
-    overlap = torch.minimum(theirs[..., : ours.shape[-1]].exp(), ours.exp()).sum(-1)
-    return theirs.argmax(-1) == ours.argmax(-1), overlap
+    log_p, log_q = (_log_probabilities(one, inputs)[:, prefix - 1 :] for one in (teacher, drafter))
+    # A narrow head has the first tokens of the vocabulary; the others have no share in the overlap.
+    overlap = torch.minimum(log_p[..., : log_q.shape[-1]].exp(), log_q.exp()).sum(-1)
+    return log_p.argmax(-1) == log_q.argmax(-1), overlap
 
 
 @torch.inference_mode()
-def _of(model: nn.Module, inputs: torch.Tensor) -> torch.Tensor:
+def _log_probabilities(model: nn.Module, inputs: torch.Tensor) -> torch.Tensor:
+    """`log_probabilities` (n, length, V), of _AT_ONCE texts at a time: they are the largest tensors
+    here. Leaves the model in the mode that it came in."""
     was_training = model.training
     model.train(False)
     starts = range(0, len(inputs), _AT_ONCE)

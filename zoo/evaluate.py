@@ -62,6 +62,7 @@ def evaluate_folder(
         {
             "weights": weights_id(folder),
             "held out": {name: _hash_of(ids) for name, ids in store.held_out.items()},
+            # A cached result is the sum over so many windows.
             "windows": [context, _WINDOWS_AT_ONCE],
             "on": [device.type, torch.__version__],
         },
@@ -155,10 +156,10 @@ def _hash_of(ids: np.ndarray) -> str:
 
 def check_vocabulary(folder: Path, store: TokenStore, field: str = "models") -> None:
     """VocabMismatchError where the folder's tokenizer is not the one of the token files."""
-    theirs, ours = open_tokenizer(folder, field), open_tokenizer(store.tokenizer_folder)
-    differs = tokenizer_difference(theirs, ours)
+    pair = open_tokenizer(folder, field), open_tokenizer(store.tokenizer_folder)
+    differs = tokenizer_difference(*pair)
     if differs is not None:
-        there, here = (one.convert_ids_to_tokens(differs) for one in (theirs, ours))
+        there, here = (one.convert_ids_to_tokens(differs) for one in pair)
         raise VocabMismatchError(
             f"{field} is {str(folder)!r}: a model with the tokenizer that the corpora were "
             f"prepared with; token id {differs} is {there!r} there and {here!r} in the corpora"

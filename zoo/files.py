@@ -1,7 +1,4 @@
-"""Files that are whole or absent, however a process ends: write beside, flush to disk, rename.
-
-Knows no content.
-"""
+"""Files that are whole or absent, however a process ends: write beside, flush to disk, rename."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ __all__ = [
 ]
 
 PARTIAL, GOING = ".partial", ".going"
-"""Behind the names of what is not whole yet, or not any more."""
+"""Suffixes of what is not whole yet, or not any more."""
 
 
 def is_whole(path: Path) -> bool:
@@ -30,13 +27,13 @@ def is_whole(path: Path) -> bool:
 
 
 def replace_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Puts what `write` writes at `path`; until the rename the old file stands."""
+    """Replaces `path` by what `write` writes; the old file stays until the rename."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f"{path.name}{PARTIAL}")
     with beside.open("wb") as file:
         write(file)
         file.flush()
-        os.fsync(file.fileno())
+        os.fsync(file.fileno())  # else the rename may reach the disk before the content
     beside.replace(path)
 
 
@@ -54,7 +51,8 @@ def replace_folder(path: Path, fill: Callable[[Path], object]) -> None:
 
 
 def remove_folder(path: Path) -> None:
-    """Takes the folder away, if there is one: at once from where it stood, then file by file."""
+    """Removes the folder, if there is one. It is renamed first: a kill while its files are removed
+    must not leave a folder that looks whole."""
     going = path.with_name(f"{path.name}{GOING}")
     shutil.rmtree(going, ignore_errors=True)
     if path.is_dir():

@@ -63,8 +63,8 @@ def initial_model(
             check_vocabulary(start.embeddings, store, "embeddings")
             wide_model = open_model(start.embeddings, "embeddings", size)
             wide = wide_model.get_input_embeddings().weight
-            ours = fresh.get_input_embeddings().weight
-            ours.data = narrow_embeddings(wide.detach(), ours.detach())
+            embeddings = fresh.get_input_embeddings().weight
+            embeddings.data = narrow_embeddings(wide.detach(), embeddings.detach())
         return fresh
     check_vocabulary(start.folder, store, start.field)
     model = open_model(start.folder, start.field, size)
@@ -105,12 +105,14 @@ def deepen(model: Any, num_layers: int) -> Any:
     if num_layers == old:
         return model
     layers: nn.ModuleList = model.model.layers
+    # Places of the old layers: evenly spread, the first one first.
     sources = {(number + 1) * num_layers // old - num_layers // old for number in range(old)}
     spread, before = nn.ModuleList(), iter(layers)
     for place in range(num_layers):
         spread.append(next(before) if place in sources else _silent(spread[-1]))
     one: Any
     for place, one in enumerate(spread):
+        # Its layer of the KV cache.
         one.self_attn.layer_idx = place
     model.model.layers = spread
     model.config.num_hidden_layers = num_layers

@@ -21,6 +21,7 @@ class LearningCurve:
         """Adds a line. Lines of this step or later ones are removed: they come from steps that an
         interrupted run took after its last checkpoint."""
         earlier = [line for line in self.lines() if line["step"] < step]
+        # Written whole: an appended line could be cut by a kill.
         text = "".join(json.dumps(line) + "\n" for line in [*earlier, {"step": step, **figures}])
         replace_file(self._path, lambda file: file.write(text.encode()))
 

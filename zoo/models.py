@@ -1,4 +1,4 @@
-"""Model folders: opened in float32, and told apart by what is in them."""
+"""Model folders: opened in float32, and identified by a hash of what is in them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def weights_id(folder: Path) -> str:
 
 
 def named_id(name: str) -> str:
-    """What tells the model of this name from others: of a folder its weights, of an id itself."""
+    """An identity of the model of this name: of a folder its weights' hash, of an id itself."""
     name = find_folder(name)
     return weights_id(Path(name).expanduser()) if is_path(name) else name
 

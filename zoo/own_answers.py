@@ -29,6 +29,7 @@ TEMPERATURES = (0.0, 0.0, 0.0, 0.6, 0.8, 0.8, 1.0)
 # A batch ends when this share of its texts has; the rest, its longest texts, are cut off.
 ENDED_ANSWERS, ENDED_QUESTIONS = 0.94, 0.9
 SHORTEST_QUESTION = 4  # characters
+# In place of a question, to find what the chat template puts before one.
 MARK = "@@"
 
 
@@ -71,12 +72,12 @@ class Questions:
         self.kinds = (*by_kind, OWN_QUESTIONS)
         self._models, self._generator, self._lengths = models, generator, lengths
         self._left_out = {text.casefold() for text in left_out}
-        self._given = [
+        self._prompt_list = [
             (kind, text) for kind, texts in enumerate(by_kind.values()) for text in texts
         ]
         self._noise = random.Random(seed)
-        self._noise.shuffle(self._given)
-        self._num_given = 0
+        self._noise.shuffle(self._prompt_list)
+        self._num_taken = 0
         self._own: list[str] = []
         self._before_question = self._tokens_before_question()
 
@@ -92,8 +93,8 @@ class Questions:
         own_kind = len(self.kinds) - 1
         chosen = [(own_kind, text) for text in own]
         for _ in range(count - len(chosen)):
-            chosen.append(self._given[self._num_given % len(self._given)])
-            self._num_given += 1
+            chosen.append(self._prompt_list[self._num_taken % len(self._prompt_list)])
+            self._num_taken += 1
         prompts = [(kind, self.prompt(text)) for kind, text in chosen]
         return [one for one in prompts if len(one[1]) <= self._lengths.prompt]
 

@@ -1,7 +1,7 @@
 """The LLM's own continuations of corpus prefixes: the tokens that an SSM has to predict.
 
 Generated in batches of one shape, each a file, so that an interruption loses at most one. A pure
-function of seed, teacher and tokens. Knows nothing of training.
+function of seed, teacher and tokens.
 """
 
 from __future__ import annotations
@@ -79,6 +79,7 @@ class OwnTexts:
     def _generate_batch(self, domain: str, number: int) -> np.ndarray:
         form = self.form
         domains = sorted(self.tokens)
+        # Of each batch its own: a missing one is generated again as it was.
         noise = np.random.default_rng((self.seed, domains.index(domain), number))
         prefixes = self._prefixes(self.tokens[domain], self.prefix(number), noise)
         temperature = form.temperatures[number % len(form.temperatures)]

@@ -42,6 +42,7 @@ class ParallelGradients:
 
         def part_gradients(part: Tensor) -> tuple[Total, Gradients]:
             total = total_of(part)
+            # Not `backward`: it would add to `grad` in the order in which threads finish.
             gradients = torch.autograd.grad(total.cost, of)
             return Total(total.cost.detach(), total.weight), gradients
 
@@ -55,6 +56,7 @@ class ParallelGradients:
                 if summed
                 else list(gradients)
             )
+        # Divided once: parts have different weights, so that their means could not be averaged.
         for parameter, gradient in zip(of, summed, strict=True):
             parameter.grad = gradient.div_(weight)
         return (cost / weight).float()

@@ -1,7 +1,4 @@
-"""`python -m zoo prepare`: corpora to a tokenizer, token files and a manifest.
-
-Knows nothing of models.
-"""
+"""`python -m zoo prepare`: corpora to a tokenizer, token files and a manifest."""
 
 from __future__ import annotations
 

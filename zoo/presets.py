@@ -1,6 +1,6 @@
 """Sizes, mixtures and budgets of the families that can be trained.
 
-Plain values; knows no tensor and no file.
+Plain values.
 """
 
 from __future__ import annotations

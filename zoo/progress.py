@@ -1,4 +1,4 @@
-"""One line that says how training goes: a bar, step, loss, speed, time left. Knows no model."""
+"""One line that says how training goes: a bar, step, loss, speed, time left."""
 
 from __future__ import annotations
 

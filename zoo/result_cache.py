@@ -1,7 +1,4 @@
-"""Results of long work, each in a file of its own, so that an interruption loses at most one.
-
-Knows nothing of what the results mean.
-"""
+"""Results of long work, each in a file of its own, so that an interruption loses at most one."""
 
 from __future__ import annotations
 
@@ -37,7 +34,7 @@ class ResultCache:
         return ResultCache(None if self._folder is None else self._folder / name)
 
     def has(self, name: str) -> bool:
-        """True if `get_or_compute` needs not compute it."""
+        """Whether the result is stored."""
         return self._folder is not None and self._path(self._folder, name).is_file()
 
     def get_or_compute(self, name: str, compute: Callable[[], Any]) -> Any:
@@ -46,6 +43,7 @@ class ResultCache:
         if self._folder is None:
             return compute()
         path = self._path(self._folder, name)
+        # Read even where it was computed just now: JSON's lists for tuples, as when resumed.
         if not path.is_file():
             write_json(path, compute())
         try:

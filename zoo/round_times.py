@@ -1,7 +1,6 @@
 """Times the rounds of an engine's runs; on each prompt all configurations run in turn.
 
-Each run is one cached result; resumed work is warmed up again. Knows nothing of what the figures
-are used for.
+Each run is one cached result; resumed work is warmed up again.
 """
 
 from __future__ import annotations
@@ -99,6 +98,7 @@ def time_runs(
         for place, (name, speculation) in enumerate(contest.items())
     }
     if not all(map(cache.has, runs)):
+        # Also of resumed work: the first passes of a process are slower.
         for speculation in contest.values():  # a warm-up of one prompt
             _run(engine, _request(workload, 0, 0, speculation))
     for result, (name, request) in runs.items():

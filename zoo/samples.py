@@ -111,7 +111,7 @@ def parse_verdict(prompt: str, continuation: str, cut: bool) -> str:
     begun = prompt.count("\n")
     lines = (prompt + continuation).split("\n")
     if cut:
-        del lines[-1]  # it ends anywhere
+        del lines[-1]  # cut within the line
     least = begun + max(1, (len(lines) - begun) // 2) if cut else len(lines)
     while len(lines) >= least:
         try:
@@ -128,6 +128,7 @@ def parse_verdict(prompt: str, continuation: str, cut: bool) -> str:
 
 
 def _compile(text: str) -> None:
+    # The second flag distinguishes incomplete source from wrong source.
     flags = ast.PyCF_ONLY_AST | codeop.PyCF_ALLOW_INCOMPLETE_INPUT  # type: ignore[attr-defined]
     compile(text, "<sample>", "exec", flags, dont_inherit=True)
 

@@ -2,7 +2,7 @@
 
 Each learns all texts, with a weight for each kind of question. Their weights are stacked along a
 leading dimension, as `core.models.stacking` stacks them: one batched product for all of them keeps
-a GPU busy where the products of one small model do not. Knows no file.
+a GPU busy where the products of one small model do not.
 """
 
 from __future__ import annotations
@@ -72,6 +72,7 @@ def new_students(shape: StudentShape, count: int, wide: Tensor, seed: int) -> Le
 
     hidden, inner = shape.hidden, shape.intermediate
     embedding = narrow_embeddings(wide.float(), normal(len(wide), hidden, scale=EMBEDDING))
+    # Scaled as random embeddings would be: the LLM's may be larger or smaller.
     embedding *= EMBEDDING / embedding.pow(2).mean().sqrt()
     ones = torch.ones(count, hidden, device=wide.device)
     shrink = (2 * shape.layers) ** -0.5

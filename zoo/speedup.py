@@ -130,6 +130,7 @@ def _best_length(engine: Engine, alone: RoundTimes, own: RoundTimes) -> tuple[in
         own.median_ms("first"),
         own.median_ms("rest"),
     )
+    # The LLM's pass by number of tokens, as the engine has timed it.
     verify = engine.costs.verify.curve(LONGEST)
     gains = {}
     for length in range(1, LONGEST + 1):

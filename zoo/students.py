@@ -36,6 +36,7 @@ def students(
     learning rate, by default the recipe's. Raises ConfigError if two have the same name."""
     all_students = [Student(_recipe(folder, preset, store), folder) for folder in folders]
     if not folders:
+        # The LLM is the first.
         all_students = [Student(recipe, None) for recipe in preset.models[1:]]
     names = [one.recipe.name for one in all_students]
     if len(set(names)) < len(names):

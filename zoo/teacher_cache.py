@@ -2,7 +2,7 @@
 distilling.
 
 Texts are cut into windows at fixed places, so that the same windows come again. Each block of
-windows is a file, so that an interruption loses at most one. Knows nothing of training.
+windows is a file, so that an interruption loses at most one.
 """
 
 from __future__ import annotations
@@ -90,6 +90,7 @@ class TeacherCache:
             self._files.append(folder / f"{name}-{block // BLOCK:04}.npz")
             windows = whole[block : block + BLOCK]
             for i, window in enumerate(windows):
+                # A window that occurs twice has the same tokens wherever it is.
                 self._places.setdefault(_key(window), len(self._windows) * BLOCK + i)
             self._windows.append(windows)
 
@@ -97,7 +98,7 @@ class TeacherCache:
         block, within = divmod(place, BLOCK)
         if block not in self._blocks:
             with self._lock:
-                if block not in self._blocks:
+                if block not in self._blocks:  # another thread may have loaded it meanwhile
                     self._blocks[block] = self._load_block(block)
         ids, log_p = self._blocks[block]
         return ids[within], log_p[within]

@@ -1,7 +1,7 @@
 """Normalises plain text before tokenizing: ASCII punctuation, joined lines, detection of quoted
 prompts.
 
-Pure functions on strings. Knows nothing of files, domains or tokenizers.
+Pure functions on strings.
 """
 
 from __future__ import annotations

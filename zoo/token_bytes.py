@@ -1,9 +1,9 @@
 """How many bytes of text each token stands for, which makes losses of different tokenizers
 comparable.
 
-Two ways of spelling are known: byte-level (GPT-2, Llama 3, Qwen), where each character of a token
-is one byte, and byte fallback (Llama 2, Mistral, Gemma), where U+2581 is a space and `<0x0A>` a
-byte. Knows nothing of token files.
+Two kinds of tokenizers are handled: byte-level (GPT-2, Llama 3, Qwen), where each character of a
+token is one byte, and byte fallback (Llama 2, Mistral, Gemma), where U+2581 is a space and `<0x0A>`
+a byte.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def byte_lengths(tokenizer: PreTrainedTokenizerBase) -> np.ndarray:
 
 
 def byte_rule(tokenizer: PreTrainedTokenizerBase) -> Callable[[str], int] | None:
-    """The rule that gives a token's bytes; None where its tokenizer spells in another way."""
+    """A function from a token to its number of bytes; None for a tokenizer of another kind."""
     decoder = tokenizer.backend_tokenizer.decoder
     # A decoder's pickled state is its JSON; that of the whole tokenizer would be megabytes.
     kinds = set(_kinds(json.loads(decoder.__getstate__()))) if decoder else set()

@@ -1,7 +1,6 @@
 """The tokenizer of a family, trained or opened from a folder, and encoding texts to rows of ids.
 
 A trained tokenizer is a byte-level BPE with `<|endoftext|>` as id 0, which is put before each text.
-Knows nothing of domains or token files.
 """
 
 from __future__ import annotations
@@ -138,11 +137,7 @@ def token_type(vocabulary: int) -> type[np.unsignedinteger[Any]]:
 def tokenizer_difference(
     one: PreTrainedTokenizerBase, other: PreTrainedTokenizerBase
 ) -> int | None:
-    """The first id that the two read differently; None where there is none."""
-    ours, theirs = _by_id(one), _by_id(other)
-    differ = (i for i in sorted(ours.keys() | theirs.keys()) if ours.get(i) != theirs.get(i))
-    return next(differ, None)
-
-
-def _by_id(tokenizer: PreTrainedTokenizerBase) -> dict[int, str]:
-    return {token_id: token for token, token_id in tokenizer.get_vocab().items()}
+    """The lowest id that is not the same token in both; None if there is none."""
+    # The (token, id) that are in one of them only.
+    differ = one.get_vocab().items() ^ other.get_vocab().items()
+    return min((token_id for _, token_id in differ), default=None)

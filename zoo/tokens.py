@@ -1,6 +1,6 @@
 """Token files of a prepared folder, and the manifest that says what is in them.
 
-`manifest.json` is written last: if it exists, the folder is complete. Knows nothing of models.
+`manifest.json` is written last: if it exists, the folder is complete.
 """
 
 from __future__ import annotations
@@ -156,6 +156,7 @@ def _read_domain(folder: Path, name: str, domain: DomainTokens) -> np.ndarray:
     path = _tokens_path(folder, name)
     if _hash_or_empty(path) != domain.sha256:
         raise _changed_file_error(path)
+    # Mapped: a step reads a few windows of what may be larger than memory.
     ids: np.ndarray = np.load(path, mmap_mode="r")
     return ids
 

@@ -2,7 +2,7 @@
 
 The budget is seconds of training, summed over resumed runs. An interruption loses the steps after
 the last checkpoint; an evaluation that it cuts short is repeated on resuming, with the same
-weights. Knows nothing of corpora or of optimizer steps.
+weights.
 """
 
 from __future__ import annotations
@@ -180,6 +180,7 @@ def _spend_budget(
         curve.begin()
     else:
         progress.note(f"resumes at step {trainer.num_steps}, {min(spent / budget, 1.0):.0%} done")
+    # `spent` alone is saved: time between two sessions does not count.
     last, saved_at = run.clock(), spent
     while evaluation_due or spent < budget:
         if evaluation_due:
@@ -220,6 +221,7 @@ def _short_evaluation(trainer: Trainer, run: TrainingRun) -> str:
 def save(model: PreTrainedModel, store: TokenStore, folder: Path) -> None:
     """Writes the model in bfloat16 and its tokenizer, for `from_pretrained`; an existing folder is
     replaced only once the new one is complete."""
+    # A copy: training may continue in float32.
     copied: Any = copy.deepcopy(model).to(torch.bfloat16)  # type: ignore[arg-type]
     copied.config.dtype = torch.bfloat16
     special = _special_ids(store)

@@ -1,8 +1,7 @@
 """One model in training: weights, optimizer and data order, with all of its state in one dictionary
 for checkpoints.
 
-A step gets the fraction of the time budget that is spent. Knows no clock, no file, no progress
-line.
+A step gets the fraction of the time budget that is spent.
 """
 
 from __future__ import annotations
@@ -42,6 +41,7 @@ def new_model(recipe: ModelRecipe, preset: Preset, vocab_size: int, seed: int) -
         eos_token_id=0,
         pad_token_id=0,
     )
+    # Weights are drawn from the global generator on the CPU; its state is restored.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return LlamaForCausalLM(config)
@@ -109,6 +109,7 @@ class Trainer:
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.num_steps += 1
+        # A plain mean of the first steps, an exponential one later.
         before = loss if self.running_loss is None else self.running_loss
         self.running_loss = before.lerp(loss, max(_SMOOTHING, 1.0 / self.num_steps))
 

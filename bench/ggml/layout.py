@@ -14,6 +14,7 @@ from core.errors import UnsupportedModelError
 
 ARCHITECTURE = "llama"
 KINDS = ("LlamaForCausalLM", "MistralForCausalLM")
+# llama.cpp's names of a model's tensors, and of a layer's.
 WHOLE = {
     "model.embed_tokens.weight": "token_embd.weight",
     "model.norm.weight": "output_norm.weight",
@@ -86,6 +87,7 @@ def tensors_of(module: Any, header: dict[str, Any]) -> Iterator[tuple[str, torch
             weight = interleaved_rows(weight, header["head_count"])
         elif name_in_module.endswith("attn_k.weight"):
             weight = interleaved_rows(weight, header["head_count_kv"])
+        # llama.cpp reads tensors of one dimension in float32 only.
         yield name_in_module, weight.float() if weight.dim() == 1 else weight
 
 

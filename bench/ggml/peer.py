@@ -77,9 +77,10 @@ class LlamaCpp:
         temperature 0 llama.cpp's own sampler draws them, so texts differ from this engine's."""
         llama = self._plain if drafting is None else self._speculating
         llama.draft_model = drafting
-        llama.reset()
+        llama.reset()  # no cache of the prompt before
         llama.set_seed(seed)
         ids: list[int] = []
+        # All of its filters are off, so that the distribution is that of the other contestants.
         for token in llama.generate(
             list(prompt_ids), temp=temperature, top_k=0, top_p=1.0, min_p=0.0, repeat_penalty=1.0
         ):
@@ -116,6 +117,7 @@ class Small:
 
     def __call__(self, input_ids: Any, /, **options: Any) -> Any:
         """[tokens] of int32 to at most `count` of int32."""
+        # A draft must fit into the context.
         count = min(self._count, self._llama.n_ctx() - len(input_ids))
         drafts: list[int] = []
         if count > 0:

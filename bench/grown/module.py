@@ -164,6 +164,7 @@ def tensors(
     spread = float(module.config.initializer_range)
     filler = Filler(plan, seed, spread, dtype, next(module.parameters()).device)
     small = dict(module.named_parameters())
+    # In the order of the parameters, by which they are grouped into files.
     for name, shape in sizes(large).items():
         yield name, filler.tensor(name, shape, small.get(name))
 

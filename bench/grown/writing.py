@@ -94,7 +94,7 @@ def _write_weights(
     names = names if count > 1 else ["model.safetensors"]
     for file, group in zip(names, groups, strict=True):
         save_file(dict(itertools.islice(tensors, len(group))), folder / file, {"format": "pt"})
-        (folder / file).chmod(0o644)
+        (folder / file).chmod(0o644)  # safetensors makes it readable by its owner alone
     if len(names) > 1:
         total = sum(map(math.prod, shapes.values())) * size
         where = {n: file for file, group in zip(names, groups, strict=True) for n in group}
@@ -117,7 +117,7 @@ def _groups(shapes: dict[str, torch.Size], itemsize: int) -> list[list[str]]:
     return groups
 
 
-# -- room: asked before anything is read or written --
+# -- checks of memory and disk, before anything is read or written --
 
 
 def check_memory_to_grow(plan: GrowthPlan, dtype: torch.dtype, name: str, copies: int = 1) -> None:

@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 
 from core.errors import ConfigError
 
-WAIT_MS = 60_000  # of a machine that is busy with something else
-LIMIT_MS = 120_000
+WAIT_MS = 60_000  # long, since the machine may be busy
+LIMIT_MS = 120_000  # of a step that waits for a run
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 TWO_FRAMES = """() => new Promise((resolve) =>
   requestAnimationFrame(() => requestAnimationFrame(resolve)))"""

@@ -105,7 +105,7 @@ def token_delays(tab: Tab, site: Site) -> dict[str, Any]:
     wait_for_end(page)
     shown_at = page.evaluate("() => specscopeSeen")
     made_at = site.clock.tokens[site.clock.last()]
-    late = [shown - there for shown, there in zip(shown_at["tokens"], made_at, strict=False)]
+    late = [shown - made for shown, made in zip(shown_at["tokens"], made_at, strict=False)]
     # The last update redraws the whole run at its end.
     during = [at for at in shown_at["updates"] if at <= made_at[-1]]
     seconds = (during[-1] - during[0]) / 1000 if len(during) > 1 else 0.0
@@ -131,11 +131,11 @@ def measure_stop(tab: Tab, site: Site, tokens: int) -> dict[str, Any]:
     run = site.clock.last()
     clicked = page.evaluate("() => specscopeSeen.clicked")
     at = site.clock.cancelled[run]
-    heard = site.clock.heard[run]
-    rounds = [there for there in site.clock.rounds[run] if there > heard]
+    requested = site.clock.stop_requests[run]
+    rounds = [at_round for at_round in site.clock.rounds[run] if at_round > requested]
     return {
         "ms": round(at - clicked, 1),
-        "ms_in_the_engine": round(at - heard, 1),
+        "ms_in_the_engine": round(at - requested, 1),
         "rounds": len(rounds),
         "of": len(site.clock.rounds[run]),
     }

@@ -159,7 +159,7 @@ class PlaybackWorker:
             self._queued.append(run)
         player = threading.Thread(target=self._serve, args=(run,), daemon=True)
         player.start()
-        self._players.append(player)  # after start(): `clear` may join it at once
+        self._players.append(player)  # after start(): a thread that has not begun cannot be joined
         return run
 
     def check(self, request: Request) -> None:
@@ -208,6 +208,7 @@ class PlaybackWorker:
     def _play(self, run: PlaybackRun, events: list[Event]) -> None:
         began = time.monotonic()
         for event in events:
+            # Against the start, so that delays do not add up.
             late = event.at_ms / 1000 * self.speed - (time.monotonic() - began)
             if late > 0:
                 run.pause(late)

@@ -32,6 +32,7 @@ def headless(site: Site, request: Request) -> float:
 def watched_speed(browser: BrowserClient, site: Site, prompt: str, tokens: int) -> float:
     """Tokens per second of a run that is logged and shown; `prepare` has set the page's
     `tokens`."""
+    # The run that is measured is the only one on the clock.
     site.clock.rounds.clear()
     site.clock.tokens.clear()
     browser.call("run", prompt)
@@ -89,6 +90,7 @@ def _threads() -> Iterator[int]:
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
             status = path.read_text(encoding="utf-8", errors="replace")
+            # Behind the name, which may have spaces and brackets: state, parent.
             parent = int(status.rpartition(")")[2].split()[1])
             children.setdefault(parent, []).append(int(path.parent.name))
     left = [os.getpid()]

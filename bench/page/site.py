@@ -24,16 +24,14 @@ from ui.server.visitors import Access
 @dataclass
 class EventClock:
     """The times of the engine's events, in milliseconds of the system clock, which browsers use
-    too.
-
-    `tokens`: by run, the times of its tokens; `rounds`: of its rounds; `heard`: when the worker was
-    asked to stop it.
+    too. By run: of its `tokens`, of its `rounds`, `cancelled`: of its end after Stop,
+    `stop_requests`: of Stop.
     """
 
     tokens: dict[str, list[float]] = field(default_factory=dict)
     rounds: dict[str, list[float]] = field(default_factory=dict)
     cancelled: dict[str, float] = field(default_factory=dict)
-    heard: dict[str, float] = field(default_factory=dict)
+    stop_requests: dict[str, float] = field(default_factory=dict)
 
     def see(self, event: Event) -> None:
         now = time.time() * 1000
@@ -65,7 +63,7 @@ class _ClockedWorker:
         self._inner, self._clock = inner, clock
 
     def cancel(self) -> None:
-        self._clock.heard.setdefault(self._inner.run_id, time.time() * 1000)
+        self._clock.stop_requests.setdefault(self._inner.run_id, time.time() * 1000)
         self._inner.cancel()
 
     def submit(self, request: Any, tap: Any = None) -> Any:

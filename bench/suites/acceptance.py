@@ -46,7 +46,7 @@ class Acceptance(Suite):
 
     def measure(self, context: Context) -> None:
         rows, results = self.rows(context), context.results
-        # Of several with one configuration, in tables of their own, the first.
+        # A configuration in several tables is measured once.
         keys = [row.key for row in rows]
         todo = [row for i, row in enumerate(rows) if row.key not in keys[:i]]
         todo = [row for row in todo if not results.has(**row.key)]

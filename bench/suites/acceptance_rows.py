@@ -15,7 +15,7 @@ from core.config.budget import shape_nodes
 from core.config.mechanisms import NGRAM
 
 TEMPERATURE = 0.8
-PAPER = (1, 1, 3, 1, 1, 1, 1, 1)
+PAPER = (1, 1, 3, 1, 1, 1, 1, 1)  # SpecInfer's expansion: three branches at its third step
 CHAIN = (1,) * 8
 WIDTHS = (1, 2, 3, 4, 5)
 LENGTHS = (2, 4, 8, 12)
@@ -23,7 +23,7 @@ MOST_NODES = 64  # of a tree that may be called the best
 EQUAL_NODES = 60
 # Best-first trees share nodes: 80 drafted by the five bundled SSMs merge to 46.
 MERGED_NODES, UNMERGED_NODES = 45, 80
-DIAL = (8, 16, 32, MERGED_NODES, EQUAL_NODES)
+DIAL = (8, 16, 32, MERGED_NODES, EQUAL_NODES)  # node budgets of `vote_tree` and `log_pool`
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,6 +172,7 @@ def _against_union(by_row: PromptsByRow, row: AcceptanceRow) -> str:
     unions = [other for other in alike if other.speculation.combine == "union"]
     if row.speculation.combine == "union" or not unions:
         return NOTHING
+    # A tree of more nodes accepts more, whatever the rule.
     base = min(unions, key=lambda other: abs(nodes_of(by_row[other]) - nodes_of(by_row[row])))
     return f"{ratio(paired_ratio(by_row[row], by_row[base]))} ({nodes_of(by_row[base]):.1f} nodes)"
 

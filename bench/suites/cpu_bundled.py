@@ -75,9 +75,8 @@ class CpuContest:
         self._suite = suite
         self._context = context
         self._dtype = dtype
-        self._plain: dict[
-            tuple[float, Block], list[int]
-        ] = {}  # token ids of this engine's plain decoding
+        # Token ids of this engine's plain decoding, by temperature and block.
+        self._plain: dict[tuple[float, Block], list[int]] = {}
 
     @cached_property
     def _models(self) -> LoadedContestants:
@@ -94,12 +93,10 @@ class CpuContest:
         variants = {str(variant): variant for variant in self._variants() if todo}
         if not variants:
             return
-        # Each variant has its own assistant model: transformers stores schedule and threshold in
-        # it.
         contestants = {
             name: self._variant(variant, temperature) for name, variant in variants.items()
         }
-        self._theirs({}, temperature, todo[0])  # warm-up, not counted
+        self._run_transformers({}, temperature, todo[0])  # warm-up, not counted
         if num_kept is not None:
             self._blocks("sweep", temperature, prompts[:1]).measure(contestants, self._llama_note)
             figures = cpu.sweep_figures(self._context.results, self._dtype, temperature)[0]
@@ -117,7 +114,7 @@ class CpuContest:
         for preset in PRESETS:
             config = SpeculationConfig.preset(preset, temperature)
             for description, engine in self._models.engines.items():
-                own = partial(self._ours, engine, config, temperature)
+                own = partial(self._run_engine, engine, config, temperature)
                 if not config.drafters:
                     yield preset, own
                     break  # plain decoding needs no SSM, and only these differ between the engines
@@ -127,11 +124,11 @@ class CpuContest:
             engine = next(iter(self._models.engines.values()))
             for drafter in (*MODEL_FREE, *engine.models.drafter_names):
                 config = replace(best, drafters=(drafter,))
-                yield f"{drafter} alone", partial(self._ours, engine, config, temperature)
-        yield cpu.GENERATE, partial(self._theirs, {}, temperature)
+                yield f"{drafter} alone", partial(self._run_engine, engine, config, temperature)
+        yield cpu.GENERATE, partial(self._run_transformers, {}, temperature)
         yield from self._best(cpu.FAMILIES, temperature)
         if self._models.llama is not None:
-            yield cpu.LLAMA_PLAIN, partial(self._llama, None, temperature)
+            yield cpu.LLAMA_PLAIN, partial(self._run_llama, None, temperature)
             yield from self._best(cpu.LLAMA_FAMILIES, temperature)
 
     def _best(
@@ -143,7 +140,7 @@ class CpuContest:
             if best in of_family:
                 yield family, self._variant(of_family[best], temperature)
 
-    def _ours(
+    def _run_engine(
         self, engine: Engine, config: SpeculationConfig, temperature: float, block: Block
     ) -> dict[str, float]:
         case = self._context.case(block.item, block.repeat, temperature)
@@ -153,29 +150,33 @@ class CpuContest:
             self._plain[temperature, block] = ids
         return {"tokens": len(ids), "seconds": seconds, "passes": len(rounds)}
 
-    def _theirs(
+    def _run_transformers(
         self, options: dict[str, Any], temperature: float, block: Block
     ) -> dict[str, float]:
         case = self._context.case(block.item, block.repeat, temperature)
-        return self._models.theirs.figures(case, **options)
+        return self._models.transformers.figures(case, **options)
 
-    def _llama(self, variant: Variant | None, temperature: float, block: Block) -> dict[str, float]:
+    def _run_llama(
+        self, variant: Variant | None, temperature: float, block: Block
+    ) -> dict[str, float]:
         llama = self._models.llama
         assert llama is not None
         case = self._context.case(block.item, block.repeat, temperature)
-        ids = self._models.theirs.prompt_ids(case.prompt)
+        ids = self._models.transformers.prompt_ids(case.prompt)
         arguments = (ids, case.tokens, temperature, case.seed)
         drafting = variant.drafting(llama) if variant else None
         generated, seconds = time_call(lambda: llama.generate(*arguments, drafting))
-        figures = {"tokens": len(generated), "seconds": seconds}
-        ours = self._plain.get((temperature, block)) if temperature == 0 else None
-        return figures if ours is None else {**figures, "same": alike(generated, ours)}
+        figures: dict[str, float] = {"tokens": len(generated), "seconds": seconds}
+        plain = self._plain.get((temperature, block)) if temperature == 0 else None
+        if plain is not None:
+            figures["same"] = share_of_equal_ids(generated, plain)
+        return figures
 
     def _variant(self, variant: Variant, temperature: float) -> Contestant:
         if variant.family in cpu.LLAMA_FAMILIES:
-            return partial(self._llama, variant, temperature)
-        options = variant.options(self._models.theirs, self._models.assistants)
-        return partial(self._theirs, options, temperature)
+            return partial(self._run_llama, variant, temperature)
+        options = variant.options(self._models.transformers, self._models.assistants)
+        return partial(self._run_transformers, options, temperature)
 
     def _variants(self) -> tuple[Variant, ...]:
         if self._suite.variants is not None:
@@ -199,7 +200,7 @@ class CpuContest:
         return {"told": self._models.llama_note}
 
 
-def alike(ids: list[int], ours: list[int]) -> float:
-    """The fraction of positions with the same id."""
-    longest = max(len(ids), len(ours))
-    return sum(map(int.__eq__, ids, ours)) / longest if longest else 1.0
+def share_of_equal_ids(one: list[int], other: list[int]) -> float:
+    """The fraction of positions with the same id; 1 for two empty texts."""
+    longest = max(len(one), len(other))
+    return sum(map(int.__eq__, one, other)) / longest if longest else 1.0

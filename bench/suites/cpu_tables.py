@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from bench.contestants import Theirs, load_module
+from bench.contestants import TransformersLlm, load_module
 from bench.context import Context
 from bench.ggml.peer import Drafting, LlamaCpp, load_llama_cpp
 from bench.results import Results
@@ -40,11 +40,13 @@ class Variant:
     def __str__(self) -> str:
         return " ".join(filter(None, (self.family, self.ssm, self.schedule, str(self.count))))
 
-    def options(self, theirs: Theirs, modules: Mapping[str, Any]) -> dict[str, Any]:
+    def options(self, transformers: TransformersLlm, modules: Mapping[str, Any]) -> dict[str, Any]:
         """Arguments of transformers' `generate`, with a new assistant model each time."""
         if self.family == LOOKUP:
             return {"prompt_lookup_num_tokens": self.count}
-        return {"assistant_model": theirs.assistant(modules[self.ssm], self.schedule, self.count)}
+        return {
+            "assistant_model": transformers.assistant(modules[self.ssm], self.schedule, self.count)
+        }
 
     def drafting(self, llama: LlamaCpp) -> Drafting:
         if self.family == LLAMA_LOOKUP:
@@ -90,11 +92,11 @@ def fastest_of_each_drafter(
 @dataclass(frozen=True, slots=True)
 class LoadedContestants:
     """The libraries to compare, all over one LLM. `engines`: this project's, by a description of
-    their SSMs (empty if there is one). `theirs`: transformers, with `assistants` by name. `llama`:
+    their SSMs (empty if there is one). `assistants`: SSMs for `transformers`, by name. `llama`:
     llama.cpp if it is installed; `llama_note`: its version, or why it is missing."""
 
     engines: Mapping[str, Engine]
-    theirs: Theirs
+    transformers: TransformersLlm
     assistants: Mapping[str, Any]
     llama: LlamaCpp | None = None
     llama_note: str = ""
@@ -105,10 +107,10 @@ ContestantLoader = Callable[[Context, str], LoadedContestants]
 
 
 def load_bundled(context: Context, dtype: str) -> LoadedContestants:
-    theirs = Theirs(dtype)
-    assistants = {path.name: load_module(path, theirs.dtype) for path in bundled_ssms()}
-    peer = load_llama_cpp(theirs.module, assistants)
-    return LoadedContestants({"": Engine(context.load(dtype))}, theirs, assistants, *peer)
+    transformers = TransformersLlm(dtype)
+    assistants = {path.name: load_module(path, transformers.dtype) for path in bundled_ssms()}
+    peer = load_llama_cpp(transformers.module, assistants)
+    return LoadedContestants({"": Engine(context.load(dtype))}, transformers, assistants, *peer)
 
 
 GENERATE = "transformers generate"

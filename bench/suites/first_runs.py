@@ -10,7 +10,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from bench.application import ROOT, BenchError
@@ -20,9 +20,10 @@ from bench.tables import figure
 from lab.figures import estimate, middle
 
 RUNS, TOKENS = 10, 96
+# Of the first run over the tenth.
 TARGETS = {"tokens per pass": 0.85, "tokens per second": 0.8}
 # It ends with its parent, even if that is killed.
-NEIGHBOUR = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: pass"
+BUSY_LOOP = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: pass"
 
 
 def measure_first_runs(context: Context, processes: int) -> None:
@@ -32,26 +33,24 @@ def measure_first_runs(context: Context, processes: int) -> None:
             if context.results.has(process=number, busy=busy):
                 continue
             prompt = context.prompts[number % len(context.prompts)]
-            with _neighbour(busy):
-                runs = _ten_runs(prompt.text, context.settings.threads)
+            with _busy_process() if busy else nullcontext():
+                runs = _runs_of_process(prompt.text, context.settings.threads)
             sample = {"process": number, "busy": busy, "load": load_average(), "runs": runs}
             context.results.add(sample)
         context.say(f"first runs: {number + 1} of {processes} processes")
 
 
 @contextmanager
-def _neighbour(busy: bool) -> Iterator[None]:
-    if not busy:
-        yield
-        return
-    with subprocess.Popen([sys.executable, "-c", NEIGHBOUR]) as neighbour:
+def _busy_process() -> Iterator[None]:
+    """Another process that keeps a core busy while the block runs."""
+    with subprocess.Popen([sys.executable, "-c", BUSY_LOOP]) as process:
         try:
             yield
         finally:
-            neighbour.kill()
+            process.kill()
 
 
-def _ten_runs(prompt: str, threads: int) -> list[dict[str, float]]:
+def _runs_of_process(prompt: str, threads: int) -> list[dict[str, float]]:
     command = [sys.executable, "-m", "bench.suites.first_runs", str(threads), str(TOKENS)]
     completed = subprocess.run(command, cwd=ROOT, input=prompt, capture_output=True, text=True)
     if completed.returncode:
@@ -79,10 +78,12 @@ def first_bounds(samples: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, st
 
 def main(threads: str, tokens: str) -> None:
     """Runs in its own process: ten equal runs of the prompt on standard input."""
+    from bench.contestants import run_events
     from core import Engine, Request, SamplingParams, SpeculationConfig, load_models
     from core.events.outcome import Outcome
     from core.models.machine import use_threads
 
+    # 0: the default.
     use_threads(int(threads) or None)
     engine = Engine(load_models(dtype="float32", device="cpu"))
     sampling = SamplingParams(int(tokens), ignore_eos=True)
@@ -90,7 +91,7 @@ def main(threads: str, tokens: str) -> None:
     runs = []
     for _ in range(RUNS):
         outcome = Outcome()
-        for event in engine.generate(request):
+        for event in run_events(engine, [request]):
             outcome.observe(event)
         summary = outcome.summary
         figures = (summary["mean_acceptance_length"], summary["tokens_per_second"])

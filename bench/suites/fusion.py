@@ -13,8 +13,18 @@ from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
 from bench.results import Results
 from bench.settings import Settings
-from bench.suites.routing import OPTIONS, per_pass, run_counted
-from bench.tables import Group, Table, claim_row, claims_table, figure, long_rows, ratio, speed
+from bench.suites.routing import run_counted
+from bench.tables import (
+    Group,
+    Table,
+    claim_row,
+    claims_table,
+    figure,
+    long_rows,
+    per_pass,
+    ratio,
+    speed,
+)
 from core.config import Request, SamplingParams, SpeculationConfig
 from core.engine.engine import Engine
 from lab.order import Block
@@ -66,13 +76,12 @@ ABLATIONS = (
     ("fusion", "fused, all (no routing)", "vote_tree"),
     ("routing", "fused, routed (as published)", "fused, all (no routing)"),
 )
+# Tokens per pass to reach, by temperature.
 TARGETS = MappingProxyType({0.0: 4.5, 0.8: 3.4})
 
 
 @dataclass(frozen=True)
 class Fusion(Suite):
-    """See Suite."""
-
     one_dtype: ClassVar[bool] = True
 
     name: str = "fusion"
@@ -120,19 +129,19 @@ def fusion_tables(results: Results) -> tuple[str, ...]:
         }
         title = f"Fusion at 8 nodes, T = {temperature:g}"
         note = "Medians over prompts, except for all tokens over all passes; claims are on these."
-        texts.append(str(Table(title, own, ("contestant",), columns, note, OPTIONS)))
-        claims += _fusion_claims(f"T = {temperature:g}", Group(own, own, **OPTIONS), target)
+        texts.append(str(Table(title, own, ("contestant",), columns, note)))
+        claims += _fusion_claims(f"T = {temperature:g}", Group(own), target)
     return (*texts, claims_table(claims)) if claims else ()
 
 
 def _fusion_claims(where: str, every: Group, target: float) -> list[list[str]]:
-    """The best of our own fusion against the target, then what each part of CoSine is worth."""
+    """The best fusion by credit against the target, then what each part of CoSine is worth."""
     means = {name: every.of(contestant=name).tokens_per_pass() for name in FUSION}
-    ours = {n: one.value for n, one in means.items() if one and n.startswith("fused by credit")}
-    name = max(ours, key=lambda one: ours[one])
-    short = target - ours[name]
+    values = {n: one.value for n, one in means.items() if one and n.startswith("fused by credit")}
+    name = max(values, key=lambda one: values[one])
+    short = target - values[name]
     verdict = "reached" if short <= 0 else f"not reached, by {short:.2f}"
-    lines = [[f"{where}: {name}", f"at least {target:.1f}", f"{ours[name]:.2f}", verdict]]
+    lines = [[f"{where}: {name}", f"at least {target:.1f}", f"{values[name]:.2f}", verdict]]
     for part, complete, without in ABLATIONS:
         gain = every.of(contestant=complete).tokens_per_pass_ratio(contestant=without)
         claim = f"{where}: {part}: {complete} / {without}"

@@ -1,5 +1,5 @@
-"""`gpu-bundled`: what a GPU makes of the bundled family. Plain decoding, `best`, a fixed tree whose
-rounds are made whole, and transformers' `generate`; the bytes that plain decoding reads a second
+"""`gpu-bundled`: the bundled family on a GPU. Plain decoding, `best`, a fixed tree whose rounds run
+as captured graphs, and transformers' `generate`; the bytes that plain decoding reads a second
 against the copy bandwidth that is measured beside it; the share of a round in which no kernel runs.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from bench.contestants import DecodeCase, Theirs, request
+from bench.contestants import DecodeCase, TransformersLlm, request, run_events
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
 from bench.results import Results
@@ -35,15 +35,15 @@ PLAIN = "autoregressive"
 BEST = "best"
 FIXED = "fixed tree, whole rounds"
 GIGA = 1e9
-COPIES, COPIED = 20, 1 << 30
-Loader = Callable[[str, str], tuple[Engine, Theirs]]
+COPIES, COPIED = 20, 1 << 30  # copies that are timed, and bytes of each
+Loader = Callable[[str, str], tuple[Engine, TransformersLlm]]
 """(dtype, device) -> this engine and transformers' loop over the same weights."""
 
 
-def load_bundled(dtype: str, device: str) -> tuple[Engine, Theirs]:
-    theirs = Theirs(dtype)
-    theirs.module.to(device)
-    return Engine(load_models(dtype=dtype, device=device)), theirs
+def load_bundled(dtype: str, device: str) -> tuple[Engine, TransformersLlm]:
+    transformers = TransformersLlm(dtype)
+    transformers.module.to(device)
+    return Engine(load_models(dtype=dtype, device=device)), transformers
 
 
 def configs(temperature: float) -> Mapping[str, SpeculationConfig]:
@@ -88,15 +88,15 @@ class GpuContest(Suite):
                     with_trace = {name: one for name, one in traced.items() if one is not None}
                     context.results.add({"kind": "gaps", **key, "gaps": with_trace})
 
-    def _measure(self, blocks: Blocks, engine: Engine, theirs: Theirs) -> None:
+    def _measure(self, blocks: Blocks, engine: Engine, transformers: TransformersLlm) -> None:
         """Measures the missing blocks, after one uncounted block."""
         context, temperature = blocks.context, blocks.key["temperature"]
         llm: Any = engine.models.llm
 
-        def ours(config: SpeculationConfig, block: Block) -> dict[str, float]:
+        def run_engine(config: SpeculationConfig, block: Block) -> dict[str, float]:
             run_request = request(context.case(block.item, block.repeat, temperature), config)
             start, tokens, steady = time.perf_counter(), 0, 0.0
-            for event in engine.generate(run_request):
+            for event in run_events(engine, [run_request]):
                 if isinstance(event, RoundCompleted):
                     tokens += len(event.token_ids)
                 elif isinstance(event, RunCompleted):
@@ -104,13 +104,16 @@ class GpuContest(Suite):
             return {"tokens": tokens, "seconds": time.perf_counter() - start, "steady": steady}
 
         def generate(block: Block) -> dict[str, float]:
-            return theirs.figures(context.case(block.item, block.repeat, temperature))
+            return transformers.figures(context.case(block.item, block.repeat, temperature))
 
         def machine() -> dict[str, Any]:
+            # With each block: the bandwidth varies as the speed does.
             copied = copy_bandwidth(torch.device(self.device))
             return {"copied": copied, "weights": llm.weight_bytes}
 
-        runs: dict[str, Any] = {n: partial(ours, how) for n, how in configs(temperature).items()}
+        runs: dict[str, Any] = {
+            n: partial(run_engine, how) for n, how in configs(temperature).items()
+        }
         blocks.measure({**runs, GENERATE: generate}, machine, warm=Block(context.prompts[0].id, 0))
 
     def report(self, context: Context) -> Report:
@@ -123,6 +126,7 @@ def copy_bandwidth(device: torch.device, size: int = COPIED) -> float:
     size = size if device.type == "cuda" else size >> 4
     source = torch.zeros(size, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
+    # A call returns when its kernel is queued, not when it has run.
     wait: Any = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     times = []
     for _ in range(COPIES):
@@ -170,7 +174,7 @@ def _note(rows: Sequence[Row]) -> str:
 
 # Rounds before the trace, in which graphs are captured, and within it.
 BEFORE, TRACED = 12, 24
-NO_KERNELS = ("Memcpy", "Memset")
+NO_KERNELS = ("Memcpy", "Memset")  # a trace lists them among the kernels
 
 
 def gaps(

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from bench.contestants import Theirs, load_module
+from bench.contestants import TransformersLlm, load_module
 from bench.context import Context
 from bench.ggml.peer import is_installed, load_llama_cpp
 from bench.grown.command import GrownFamily, GrowthRequest, Member, family_of, write_family
@@ -25,14 +25,15 @@ from core.engine.engine import Engine
 from core.events import ModelInfo
 from core.length.cost_model.ledger import Costs
 from core.models.hf_model import HfModel
-from core.models.loading.catalog import bundled_ssms
+from core.models.loading.catalog import BUNDLED, bundled_llm, bundled_ssms
 from core.models.loading.load import LoadedModels, load_models
 from core.models.loading.tree_check import checked_model
 from core.models.protocol import LanguageModel
 from core.models.stacking import stack_alike
 
+GROWN = "grown"
 PARAMS, SSM_PARAMS = 500_000_000, 5_000_000
-KEPT = 2
+KEPT = 2  # settings of each drafter that are run on all sweep prompts
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,25 +56,35 @@ class GrownContestants:
                 copies, name = 4 if is_installed() else 3, family.llm.name
                 check_memory_to_grow(family.llm.plan, getattr(torch, dtype), name, copies)
             grown = FamilyInMemory(family, bundled, context.say)
-        large = grown.ours()
+        large = grown.loaded_models()
         count = next(iter(large.ssms.values())).info.parameters
         with_small, with_grown = Engine(replace(large, ssms=bundled.ssms)), Engine(large)
         # Both engines share the measured times of passes: measuring them takes over a minute.
         with_grown.costs = Costs(large.llm, with_small.costs.verify)
         engines = {"SSMs as they are": with_small, f"SSMs grown to {count / 1e6:.1f} M": with_grown}
-        theirs = Theirs(dtype, grown.module(family.llm))
-        assistants = {path.name: load_module(path, theirs.dtype) for path in bundled_ssms()}
+        transformers = TransformersLlm(dtype, grown.module(family.llm))
+        assistants = {path.name: load_module(path, transformers.dtype) for path in bundled_ssms()}
         assistants |= {ssm.name: grown.module(ssm) for ssm in family.ssms if ssm.plan}
         return LoadedContestants(
-            engines, theirs, assistants, *load_llama_cpp(theirs.module, assistants)
+            engines, transformers, assistants, *load_llama_cpp(transformers.module, assistants)
         )
+
+
+def llm_folders(context: Context, dtype: str, params: int) -> dict[str, Path]:
+    """By name the bundled LLM's folder and, with `--grown`, that of the LLM grown to `params`
+    parameters, which is written first if it is missing."""
+    folders = {BUNDLED: bundled_llm()}
+    if context.grown is not None:
+        family = family_of(GrowthRequest(params, 0, dtype=dtype))
+        folders[GROWN] = write_family(family, context.grown / dtype, context.say)[0]
+    return folders
 
 
 def grown_models(context: Context, dtype: str) -> LoadedModels:
     """The family in the folder `--grown`, with grown SSMs, as `cpu-grown` runs it."""
     return FamilyInFolders(
         family_of(GrowthRequest(PARAMS, SSM_PARAMS, dtype=dtype)), context
-    ).ours()
+    ).loaded_models()
 
 
 class FamilyInFolders:
@@ -87,7 +98,7 @@ class FamilyInFolders:
         names = (member.name for member in family.members)
         self._folders: dict[str, Path] = dict(zip(names, folders, strict=True))
 
-    def ours(self) -> LoadedModels:
+    def loaded_models(self) -> LoadedModels:
         llm, *ssms = map(str, self._folders.values())
         return load_models(llm, ssms, self._dtype, "cpu")
 
@@ -107,7 +118,7 @@ class FamilyInMemory:
     ) -> None:
         self._family, self._small, self._say, self._device = family, small, say, device
 
-    def ours(self, llm: Any = None) -> LoadedModels:
+    def loaded_models(self, llm: Any = None) -> LoadedModels:
         """The grown models for this engine, with their own weights, or with the module `llm`."""
         family, small = self._family, self._small
         large = self._model(family.llm, small.llm.info, llm)
@@ -158,13 +169,13 @@ class GrownLoader:
     params: int
     ssm_params: int
 
-    def __call__(self, dtype: str, device: str) -> tuple[Engine, Theirs]:
+    def __call__(self, dtype: str, device: str) -> tuple[Engine, TransformersLlm]:
         """Both contestants use one LLM in memory: two LLMs of 7 B parameters may not fit."""
         family = family_of(GrowthRequest(self.params, self.ssm_params, dtype=dtype))
         small = load_models(dtype=dtype, device="cpu")
         grown = FamilyInMemory(family, small, lambda message: None, device)
         large = grown.module(family.llm)
-        return Engine(grown.ours(large)), Theirs(dtype, large)
+        return Engine(grown.loaded_models(large)), TransformersLlm(dtype, large)
 
 
 SIZES = {"1b": (10**9, "1 B"), "7b": (7 * 10**9, "7 B")}

@@ -34,6 +34,7 @@ def check_row(
     """Decodes the row's prompts and compares each with its reference; the row's sample."""
     row, reference = task
     task_cases = cases(settings, prompts, row.temperature)
+    # The rows of a process share an engine.
     engine.schedule = row.schedule
     outcomes = decode(engine, task_cases, row.speculation, row.together)
     llm: Any = engine.models.llm
@@ -89,11 +90,11 @@ NOT_RUN = "not run yet"
 
 def verdict(prompts: Prompts) -> str:
     """`exact`; `near tie` (one prompt, margin under 1e-4: law 1 allows it); else `FAIL`."""
-    parted = _diverged_prompts(prompts)
-    if not parted:
+    diverged = _diverged_prompts(prompts)
+    if not diverged:
         return "exact"
-    near = all(p["margin"] is not None and p["margin"] < MARGIN for p in parted)
-    return "near tie" if near and len({p["id"] for p in parted}) <= NEAR_TIES else "FAIL"
+    near = all(p["margin"] is not None and p["margin"] < MARGIN for p in diverged)
+    return "near tie" if near and len({p["id"] for p in diverged}) <= NEAR_TIES else "FAIL"
 
 
 def report_of(context: Context, rows: Sequence[LawRow], greedy_reference: str = GENERATE) -> Report:
@@ -138,9 +139,9 @@ def _summary(by_row: Mapping[LawRow, Prompts]) -> str:
 def _rows(by_row: Mapping[LawRow, Prompts], greedy_reference: str) -> str:
     lines: list[list[object]] = []
     for row, prompts in by_row.items():
-        parted = _diverged_prompts(prompts)
-        exact = len(prompts) - len(parted) if prompts else NOTHING
-        figures = (len(prompts) or NOTHING, exact, _margins(parted) or NOTHING)
+        diverged = _diverged_prompts(prompts)
+        exact = len(prompts) - len(diverged) if prompts else NOTHING
+        figures = (len(prompts) or NOTHING, exact, _margins(diverged) or NOTHING)
         lines.append([row.name, *_cells(row).values(), *figures, _verdict(row, prompts)])
     cells = _cells(next(iter(by_row)))
     heads = ("row", *cells, "continuations", "exact", "diverged (margin)", "verdict")
@@ -187,8 +188,8 @@ def _diverged_prompts(prompts: Prompts) -> list[dict[str, Any]]:
     return [prompt for prompt in prompts if prompt["diverged_at"] is not None]
 
 
-def _margins(parted: Prompts) -> str:
+def _margins(diverged: Prompts) -> str:
     return ", ".join(
         f"{p['id']} ({'ended' if p['margin'] is None else format(p['margin'], '.1e')})"
-        for p in parted
+        for p in diverged
     )

@@ -73,8 +73,8 @@ class LawRow:
 
 
 def law_rows() -> tuple[LawRow, ...]:
-    """All rows: the products above, and prompt lookup by itself; a few configurations stand
-    in two of them."""
+    """All rows: the products above, and prompt lookup by itself; a few configurations are in two
+    of them."""
     return (
         *(*_preset_rows(), *_ngram_rows(), *_crossed_rows(), *_draft_rows()),
         *_scheduled_rows(),
@@ -211,20 +211,6 @@ def pairwise_rows(
         chosen_rows.append(max(fitting, key=lambda whole: len(_pairs(whole) - seen)))
         seen |= _pairs(chosen_rows[-1])
     return chosen_rows
-
-
-def missing_pairs(
-    rows: Sequence[Values], fields: Mapping[str, Sequence[Any]], meets: Callable[[Values], bool]
-) -> set[Pair]:
-    """The valid pairs of values that are in no row."""
-    seen: set[Pair] = set().union(*map(_pairs, rows))
-    return {
-        ((a, x), (b, y))
-        for a, b in itertools.combinations(sorted(fields), 2)
-        for x in fields[a]
-        for y in fields[b]
-        if meets({a: x, b: y})
-    } - seen
 
 
 def _pairs(row: Values) -> set[Pair]:

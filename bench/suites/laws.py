@@ -10,7 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import ClassVar
 
-from bench.contestants import Theirs, cases, decode
+from bench.contestants import TransformersLlm, cases, decode
 from bench.context import Context, Report, Suite
 from bench.machine import pin_arithmetic
 from bench.settings import Settings
@@ -49,6 +49,7 @@ class Laws(Suite):
     def measure(self, context: Context) -> None:
         pin_arithmetic()
         rows = [row for row in self.rows if row.is_compared and not context.results.has(**row.key)]
+        # A complete file loads no model.
         if not rows:
             return
         temperatures = sorted({row.temperature for row in rows})
@@ -63,9 +64,9 @@ class Laws(Suite):
     def report(self, context: Context) -> Report:
         return report_of(context, self.rows, self.reference_name(context, 0.0))
 
-    def theirs(self) -> Theirs:
+    def transformers_llm(self) -> TransformersLlm:
         """transformers on the same LLM."""
-        return Theirs("float32")
+        return TransformersLlm("float32")
 
     def reference_name(self, context: Context, temperature: float) -> str:
         """What the texts at a temperature are compared with."""
@@ -81,10 +82,9 @@ class Laws(Suite):
                 config = SpeculationConfig.preset("autoregressive", temperature)
                 ids = [outcome["token_ids"] for outcome in decode(engine, reference_cases, config)]
             else:
-                theirs = self.theirs()
+                llm = self.transformers_llm()
                 ids = [
-                    theirs.generate(theirs.prompt_ids(one.prompt), one.tokens)
-                    for one in reference_cases
+                    llm.generate(llm.prompt_ids(one.prompt), one.tokens) for one in reference_cases
                 ]
             reference = [
                 {"id": case.prompt.id, "seed": case.seed, "token_ids": each}

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from bench.contestants import DecodeCase, request
+from bench.contestants import DecodeCase, request, run_events
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks, interleave
 from bench.machine import load_average
@@ -126,7 +126,7 @@ def trace_run(engine: Engine, case: DecodeCase, speculation: SpeculationConfig) 
     tokens = accepted = 0
     rounds: dict[str, list[int]] = {"lengths": [], "depths": [], "nodes": []}
     start = time.perf_counter()
-    for event in engine.generate(request(case, speculation)):
+    for event in run_events(engine, [request(case, speculation)]):
         if isinstance(event, Combined):
             rounds["depths"].append(max(event.depths, default=0))
             rounds["nodes"].append(len(event.depths))

@@ -79,9 +79,10 @@ def hopeless_contestants() -> Mapping[str, SpeculationConfig]:
 BEST, OWN = "best fixed", "the domain's own best fixed"
 RIVALS = (BEST, OWN, *OTHERS, PLAIN)
 OVERALL = "over all"
+# Least ratios: to the best fixed length by domain and over all; with a hopeless SSM to plain.
 EACH_DOMAIN, ALL_DOMAINS, HOPELESS = 0.97, 1.03, 0.97
-BASE = "base"
-APART = 5  # prompts in which an engine learns that an SSM is hopeless
+BASE = "base"  # a rival's name among the rows that it is compared with
+APART = 5  # prompts until an engine has measured that an SSM is hopeless
 
 
 class LengthContest:
@@ -105,6 +106,7 @@ class LengthContest:
 
     def against(self, name: str, rival: str, domain: str = OVERALL) -> Estimate | None:
         """The ratio of two speeds within blocks; either name may be BEST or OWN."""
+        # A rival may be BEST, whose rows have the names of several fixed lengths.
         base = [{**row, "contestant": BASE} for row in self.of(rival, domain).rows]
         return Group(self.of(name, domain).rows, base).ratio(contestant=BASE)
 
@@ -154,7 +156,7 @@ def tables(context: Context) -> tuple[str, ...]:
         texts += [_contestants(contest, where), _rivals(contest, where)]
         claims += _claims(contest, where)
     for dtype in context.settings.dtypes:
-        rows = _lives(context.results.where(part="hopeless", dtype=dtype))
+        rows = _rows_by_place(context.results.where(part="hopeless", dtype=dtype))
         if rows:
             texts.append(_hopeless(rows, dtype))
             late = Group([row for row in rows if row["place"] >= APART])
@@ -235,7 +237,7 @@ def _claims(contest: LengthContest, where: str) -> list[list[str]]:
     ]
 
 
-def _lives(samples: Iterable[Row]) -> list[Row]:
+def _rows_by_place(samples: Iterable[Row]) -> list[Row]:
     """A row for each contestant of each block, with the block's `place` in the engine's life."""
     return [
         {**row, "place": place, "repeat": sample["repeat"]}

@@ -70,8 +70,6 @@ PUBLISHED_THROUGHPUT, PUBLISHED_LATENCY = 1.325, 1 - 0.232
 
 @dataclass(frozen=True)
 class Load(Suite):
-    """See Suite."""
-
     one_dtype: ClassVar[bool] = True
 
     name: str = "load"

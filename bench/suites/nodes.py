@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,12 +16,12 @@ from types import MappingProxyType
 from typing import Any
 
 from bench.capacity import most_clients, upper_bound
-from bench.contestants import request
+from bench.contestants import request, run_events
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
 from bench.results import Results
 from bench.settings import Settings
-from bench.tables import Group, Row, Table, figure, group_rows, long_rows, ratio
+from bench.tables import Group, Row, Table, figure, long_rows, ratio
 from core.config import SpeculationConfig
 from core.config.nodes import NodeSettings
 from core.engine.engine import Engine
@@ -34,14 +34,17 @@ from core.nodes.connecting import connect_nodes
 from lab.order import Block
 
 PLAIN, LOCAL, LOOPBACK = "plain", "local", "loopback"
-AHEAD = ", ahead"
+AHEAD = ", ahead"  # behind the name of a contestant that drafts ahead
 PRESET = "specinfer"
-RELAYS_MS = (1, 5, 20)
-NODES = 16
-PARTS = 2
+RELAYS_MS = (1, 5, 20)  # both ways together
+NODES = 16  # of a tree
+PARTS = 2  # processes among which the SSMs are divided
+# Criteria: added to a local round by loopback, error of a prediction, clients over their bound.
 MOST_ADDED, WITHIN, LEAST_OF_BOUND = 0.10, 0.20, 0.9
-CAPACITY_NODES, CLIENTS = (1, 2, 4), (4, 16)
+CAPACITY_NODES, CLIENTS = (1, 2, 4), (4, 16)  # of the simulation
 SERVED_CLIENTS = (4, 8)
+# Spans in which a drafter works; the first round's prefill is neither.
+DRAFTING = ("draft", "catch_up")
 # Contestants of the clients that are served: engine and pipeline mode.
 SERVED = MappingProxyType(
     {
@@ -150,11 +153,11 @@ def _text(
     outcome, rounds = Outcome(), list[RoundCompleted]()
     # A budget that is given: `auto` measures, and so may differ between engines.
     speculation = replace(SpeculationConfig.preset(preset), max_tree_nodes=NODES, pipeline=pipeline)
-    for event in engine.generate(request(case, speculation)):
+    for event in run_events(engine, [request(case, speculation)]):
         outcome.observe(event)
         if isinstance(event, RoundCompleted):
             rounds.append(event)
-    # The first round reads the prompt in the SSMs.
+    # In the first round the SSMs read the prompt.
     usual = rounds[1:] or rounds
     trips = [trip for one in usual for trip in one.nodes]
     begins = [min(span.start_ms for span in one.spans if span.name != "prefill") for one in usual]
@@ -164,7 +167,7 @@ def _text(
         "per_round": summary["num_new_tokens"] / summary["num_rounds"],
         "round_ms": (usual[-1].at_ms - begins[0]) / len(usual),
         "verify_ms": [_ms(one, "forward") for one in usual],
-        "draft_ms": [_draft_ms(one) for one in usual],
+        "draft_ms": [_ms(one, *DRAFTING) for one in usual],
         "trip_ms": [trip.round_trip_ms for trip in trips if trip.state == "in_time"],
         "busy_ms": [trip.busy_ms for trip in trips if trip.state == "in_time"],
         "ahead": sum(trip.state == "ahead" for trip in trips),
@@ -177,8 +180,8 @@ def _text(
 def _serve_texts(
     context: Context, engine: Engine, block: Block, *, pipeline: str
 ) -> dict[str, Any]:
-    """So many texts at once, as `block.item` says: tokens a second of all of them, and the LLM's
-    and the drafters' time, each pass counted once."""
+    """`block.item` texts at once: tokens a second of all of them, and milliseconds of verifying and
+    of drafting, each pass counted once."""
     speculation = replace(SpeculationConfig.preset(PRESET), max_tree_nodes=NODES, pipeline=pipeline)
     prompts, count = context.prompts, int(block.item)
     items = [prompts[i % len(prompts)].id for i in range(count)]
@@ -187,15 +190,17 @@ def _serve_texts(
         for i, item in enumerate(items)
     ]
     began = time.perf_counter()
+    # Events have milliseconds since the start of their own run; here they need one clock.
     starts: dict[str, float] = {}
     rounds: list[RoundCompleted] = []
-    for event in engine.generate_many([request(case, speculation) for case in cases]):
+    for event in run_events(engine, [request(case, speculation) for case in cases]):
         starts.setdefault(event.run_id, (time.perf_counter() - began) * 1000 - event.at_ms)
         if isinstance(event, RoundCompleted):
             rounds.append(event)
     took = time.perf_counter() - began
 
     def busy_ms(*names: str) -> float:
+        # The union: a batched pass has a span in the round of each of its requests.
         return union_ms(
             (starts[one.run_id] + span.start_ms, starts[one.run_id] + span.end_ms)
             for one in rounds
@@ -206,16 +211,12 @@ def _serve_texts(
     return {
         "speed": sum(len(one.token_ids) for one in rounds) / took,
         "verify_ms": busy_ms("forward"),
-        "draft_ms": busy_ms("draft", "catch_up"),
+        "draft_ms": busy_ms(*DRAFTING),
     }
 
 
-def _ms(one: RoundCompleted, name: str) -> float:
-    return sum(span.ms for span in one.spans if span.name == name)
-
-
-def _draft_ms(one: RoundCompleted) -> float:
-    return _ms(one, "draft") + _ms(one, "catch_up")
+def _ms(one: RoundCompleted, *names: str) -> float:
+    return sum(span.ms for span in one.spans if span.name in names)
 
 
 # -- tables --
@@ -233,7 +234,11 @@ def tables(results: Results) -> tuple[str, ...]:
 
 
 def _wire_table(dtype: str, samples: Sequence[Row]) -> str:
-    rows = [{**row, "predicted": predicted_rate(row, samples)} for row in long_rows(samples)]
+    rows = [
+        {**row, "predicted": predicted_rate(row["contestant"], sample["figures"][LOOPBACK])}
+        for sample in samples
+        for row in long_rows([sample])
+    ]
     note = (
         f"Preset {PRESET}, greedy; {PARTS} nodes with the family's SSMs. Criteria: a round over "
         f"loopback takes at most {1 + MOST_ADDED:.2f} of a local one; over a relay tokens a second "
@@ -247,31 +252,28 @@ def _wire_table(dtype: str, samples: Sequence[Row]) -> str:
         "by plain": lambda group: ratio(group.ratio("speed", contestant=PLAIN)),
         "ms a round": lambda group: figure(group.median("round_ms"), 2),
         "by local": lambda group: ratio(group.ratio("round_ms", contestant=LOCAL)),
-        "predicted tokens a second": lambda group: _number(group, "predicted", 1),
-        "measured by predicted": lambda group: _by_predicted(group),
+        "predicted tokens a second": _predicted,
+        "measured by predicted": _by_predicted,
         "drafted ahead": lambda group: f"{group.sum('ahead'):.0f} of {group.sum('trips'):.0f}",
         "late or absent": lambda group: f"{group.sum('missed'):.0f} of {group.sum('trips'):.0f}",
     }
-    options = {"block": ("prompt", "repeat"), "over": "prompt"}
-    title = f"Nodes and wires, {dtype}"
-    return str(Table(title, rows, ("contestant",), columns, note, options))
+    return str(Table(f"Nodes and wires, {dtype}", rows, ("contestant",), columns, note))
 
 
-def predicted_rate(row: Row, samples: Sequence[Row]) -> float:
-    """Tokens a second over a relay, from the same block over loopback; 0 for the others."""
-    if not row["contestant"].startswith("relay") or row["contestant"].endswith(AHEAD):
+def predicted_rate(contestant: str, loopback: Row) -> float:
+    """Tokens a second over a relay, from the figures of the same block over loopback: a round takes
+    as much longer as the relay delays. 0 for contestants without a relay."""
+    if not contestant.startswith("relay") or contestant.endswith(AHEAD):
         return 0.0
-    wire_ms = float(row["contestant"].split()[2])
-    block = next(s for s in samples if all(s[k] == row[k] for k in ("prompt", "repeat")))
-    near = block["figures"][LOOPBACK]
-    # Both of the decoding that tokens a second count, the first round among them.
-    round_ms = 1000 * near["per_round"] / near["speed"]
-    return float(1000 * near["per_round"] / (round_ms + wire_ms))
+    wire_ms = float(contestant.split()[2])
+    # Not `round_ms`, which leaves out the first round: tokens a second count it.
+    round_ms = 1000 * loopback["per_round"] / loopback["speed"]
+    return float(1000 * loopback["per_round"] / (round_ms + wire_ms))
 
 
-def _number(group: Group, field: str, places: int) -> str:
-    value = group.middle(field)
-    return f"{value:.{places}f}" if value else ""
+def _predicted(group: Group) -> str:
+    value = group.middle("predicted")
+    return f"{value:.1f}" if value else ""
 
 
 def _by_predicted(group: Group) -> str:
@@ -344,23 +346,18 @@ def _served_table(dtype: str, samples: Sequence[Row]) -> str:
         "by local": lambda group: ratio(group.ratio("speed", contestant=LOCAL)),
         "bound": lambda group: f"{most(group):.2f}",
     }
-    options = {"block": ("clients", "repeat"), "over": "clients"}
+    # Over repeats: a line has one number of clients, whose interval would be a point.
+    options = {"block": ("clients", "repeat"), "over": "repeat"}
     keys = ("clients", "contestant")
     return str(Table(f"Clients served, {dtype}", rows, keys, columns, note, options))
 
 
 def failures(results: Results) -> tuple[str, ...]:
     """A sentence for each text that is not plain decoding's."""
-    rows = long_rows([sample for sample in results.samples if "prompt" in sample])
-    plain: Mapping[tuple[Any, ...], Any] = {
-        _block(row): row["ids"] for row in rows if row["contestant"] == PLAIN
-    }
     return tuple(
-        f"{group['contestant']}, {group['prompt']}: its ids are not plain decoding's"
-        for group in group_rows(rows, ("dtype", "prompt", "repeat", "contestant"))
-        if group["ids"] != plain[_block(group)]
+        f"{name}, {sample['prompt']}: its ids are not plain decoding's"
+        for sample in results.samples
+        if "prompt" in sample
+        for name, figures in sample["figures"].items()
+        if figures["ids"] != sample["figures"][PLAIN]["ids"]
     )
-
-
-def _block(row: Any) -> tuple[Any, ...]:
-    return row["dtype"], row["prompt"], row["repeat"]

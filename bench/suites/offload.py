@@ -24,30 +24,32 @@ import torch
 
 from bench.contestants import decode, load_module
 from bench.context import Context, Report, Suite
-from bench.grown.command import GrowthRequest, family_of, write_family
 from bench.interleave import Blocks
 from bench.results import Results
 from bench.settings import Settings
-from bench.tables import Group, Row, Table, figure, group_rows, long_rows, ratio
+from bench.suites.grown import GROWN, llm_folders
+from bench.tables import Group, Row, Table, figure, long_rows, ratio
 from bench.timing import time_call
 from core.config import SpeculationConfig
 from core.config.offload import Offload
 from core.engine.engine import Engine
 from core.models.hf_model import HfModel
 from core.models.layer_stream import stream_of
-from core.models.loading.catalog import BUNDLED, bundled_llm
+from core.models.loading.catalog import BUNDLED
 from core.models.loading.load import load_models
 from core.models.protocol import LanguageModel, chain
 from lab.order import Block
 
-GROWN, GROWN_PARAMS = "grown", 450_000_000
+GROWN_PARAMS = 450_000_000
 RESIDENT, ACCELERATE, UNLIMITED = "resident", "accelerate disk_offload", "no limit"
+# MB/s at which the layers are streamed, by LLM.
 TEXT_MBPS = MappingProxyType({BUNDLED: 200.0, GROWN: 400.0})
 PLAIN = "autoregressive"
 PRESETS = (PLAIN, "specinfer", "best")
-CONTEXT, PASSES = 64, 2
+CONTEXT, PASSES = 64, 2  # tokens before a pass; passes that are timed
 # What the criteria of an offloaded pass allow over its bound.
 MOST_OVER = 1.05
+# Run in a process of its own: a process's peak never falls, and the suite's has loaded more.
 PEAK = """
 import json, sys
 from core import load_models
@@ -85,7 +87,7 @@ class OffloadSuite(Suite):
 
     def measure(self, context: Context) -> None:
         for dtype in context.settings.dtypes:
-            for name, folder in _models(context, dtype).items():
+            for name, folder in llm_folders(context, dtype, GROWN_PARAMS).items():
                 key = {"model": name, "dtype": dtype}
                 self._measure_passes(context, key, folder)
                 self._measure_texts(context, key, folder)
@@ -135,14 +137,6 @@ class OffloadSuite(Suite):
         return Report(tables(context.results), failures(context.results))
 
 
-def _models(context: Context, dtype: str) -> dict[str, Path]:
-    folders = {BUNDLED: bundled_llm()}
-    if context.grown is not None:
-        family = family_of(GrowthRequest(GROWN_PARAMS, 0, dtype=dtype))
-        folders[GROWN] = write_family(family, context.grown / dtype, context.say)[0]
-    return folders
-
-
 # -- passes --
 
 
@@ -176,6 +170,7 @@ def _accelerate_pass(folder: Path, dtype: str, leaving: ExitStack) -> Pass:
     def one(tokens: int) -> float:
         for file in place.iterdir():
             handle = os.open(file, os.O_RDONLY)
+            # Pages that are not written yet would not be dropped.
             os.fsync(handle)
             os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
             os.close(handle)
@@ -235,8 +230,9 @@ def tables(results: Results) -> tuple[str, ...]:
 def _pass_table(title: str, samples: Sequence[Row]) -> str:
     size = samples[0]["bytes"]
     rows = [
-        {**row, "over": row["value"] / _least_seconds(row, samples)}
-        for row in long_rows(samples, "seconds")
+        {**row, "over": row["value"] / _least_seconds(row["contestant"], sample)}
+        for sample in samples
+        for row in long_rows([sample], "seconds")
     ]
     note = (
         f"Seconds of a pass that streams {size / 1e6:.1f} MB; in brackets against max(bytes / rate,"
@@ -249,12 +245,12 @@ def _pass_table(title: str, samples: Sequence[Row]) -> str:
     return str(Table(f"Passes{title}", rows, ("contestant",), columns, note))
 
 
-def _least_seconds(row: Row, samples: Sequence[Row]) -> float:
-    """Seconds that a pass takes at least: by the rate, if there is one, and by computing."""
-    of = next(s for s in samples if (s["tokens"], s["repeat"]) == (row["tokens"], row["repeat"]))
-    rate, _, unit = row["contestant"].partition(" ")
-    reading = of["bytes"] / 1e6 / float(rate) if unit == "MB/s" else 0.0
-    return float(max(reading, of["seconds"][RESIDENT]))
+def _least_seconds(contestant: str, sample: Row) -> float:
+    """Seconds that a pass takes at least: of reading, where the rate is limited, and of computing
+    in the same block."""
+    rate, _, unit = contestant.partition(" ")
+    reading = sample["bytes"] / 1e6 / float(rate) if unit == "MB/s" else 0.0
+    return float(max(reading, sample["seconds"][RESIDENT]))
 
 
 def _pass_cell(tokens: int, group: Group) -> str:
@@ -277,9 +273,8 @@ def _text_table(title: str, samples: Sequence[Row]) -> str:
             group.ratio(lambda row: row["speed"] / row["per_pass"], contestant=PLAIN), 2
         ),
     }
-    options = {"block": ("prompt", "repeat"), "over": "prompt"}
     mbps = TEXT_MBPS[samples[0]["model"]]
-    return str(Table(f"Texts{title}, {mbps:g} MB/s", rows, ("contestant",), columns, note, options))
+    return str(Table(f"Texts{title}, {mbps:g} MB/s", rows, ("contestant",), columns, note))
 
 
 def _memory_table(title: str, samples: Sequence[Row]) -> str:
@@ -300,9 +295,9 @@ def _memory_table(title: str, samples: Sequence[Row]) -> str:
     return str(Table(f"Memory{title}", rows, ("resident",), columns, note))
 
 
-def _rest(of: Any) -> float:
-    own = of["imports"] + of["resident"] + of["embedding"] + of["layers"]
-    return float(of["peak"] - own) / 1e6
+def _rest(group: Group) -> float:
+    expected = sum(group[name] for name in ("imports", "resident", "embedding", "layers"))
+    return float(group["peak"] - expected) / 1e6
 
 
 PARTS: Mapping[str, Callable[[str, Sequence[Row]], str]] = MappingProxyType(
@@ -312,16 +307,9 @@ PARTS: Mapping[str, Callable[[str, Sequence[Row]], str]] = MappingProxyType(
 
 def failures(results: Results) -> tuple[str, ...]:
     """A sentence for each text that is not plain decoding's."""
-    texts = [s for s in results.samples if s["part"] == "texts"]
     return tuple(
-        f"{group['contestant']}, {group['prompt']}: its ids are not plain decoding's"
-        for group in group_rows(long_rows(texts), ("model", "prompt", "repeat", "contestant"))
-        if group["ids"] != _plain_ids(texts, group)
+        f"{name}, {sample['prompt']}: its ids are not plain decoding's"
+        for sample in results.where(part="texts")
+        for name, figures in sample["figures"].items()
+        if figures["ids"] != sample["figures"][PLAIN]["ids"]
     )
-
-
-def _plain_ids(texts: Sequence[Row], group: Group) -> list[int]:
-    fields = ("model", "dtype", "prompt", "repeat")
-    plain = next(s for s in texts if all(s[name] == group[name] for name in fields))
-    ids: list[int] = plain["figures"][PLAIN]["ids"]
-    return ids

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
-from bench.contestants import request
+from bench.contestants import request, run_events
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
 from bench.results import Results
@@ -64,7 +64,7 @@ class Overhead(Suite):
         for family in (*self.families, *grown):
             items = [prompt.id for prompt in context.prompts]
             todo = [
-                Blocks(context, {"family": family, "temperature": t}, items, kept="rounds")
+                Blocks(context, {"family": family, "temperature": t}, items, figures="rounds")
                 for t in TEMPERATURES
             ]
             if any(blocks.missing_blocks for blocks in todo):
@@ -96,10 +96,10 @@ def _round_times(
 ) -> list[list[float]]:
     """A list for each round but the first, which includes prefill: [nodes, milliseconds outside
     passes, then those of each of STAGES, and of the round]."""
-    heat = blocks.key["temperature"]
-    case = blocks.context.case(block.item, block.repeat, heat, ignore_eos=True)
+    temperature = blocks.key["temperature"]
+    case = blocks.context.case(block.item, block.repeat, temperature, ignore_eos=True)
     times, nodes, before = [], 0, 0.0
-    for event in engine.generate(request(case, config)):
+    for event in run_events(engine, [request(case, config)]):
         if isinstance(event, Combined):
             nodes = len(event.token_ids)
         elif isinstance(event, RoundCompleted):

@@ -89,6 +89,7 @@ def _rows(models: Sequence[LanguageModel], leaving: ExitStack) -> list[int]:
     for model in models:
         row = model.open_row()
         leaving.callback(model.close_row, row)
+        # Any token: a pass takes as long whatever it reads.
         model.forward([chain(row, [0] * CONTEXT, last_only=True)])
         model.commit(row, range(CONTEXT))
         rows.append(row)
@@ -121,7 +122,7 @@ def _pass(
         feeds = [[chain(row, range(1, tokens + 1))] for row in rows]
         forward(list(zip(models, feeds, strict=True)))
         for model, row in zip(models, rows, strict=True):
-            model.commit(row, [])
+            model.commit(row, [])  # drops the pass's tokens: the next one has the same context
 
     return one
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from bench.contestants import DecodeCase, request
+from bench.contestants import DecodeCase, request, run_events
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
 from bench.prompts import Prompt
@@ -72,8 +72,10 @@ def _measure(blocks: Blocks, engine: Engine, row: PipelineRow) -> None:
     prompts = groups(context.prompts, row.live)
 
     def run(config: SpeculationConfig, tokens: int, block: Block) -> dict[str, Any]:
-        heat = row.temperature
-        cases = [DecodeCase(p, p.seed(block.repeat), tokens, heat) for p in prompts[block.item]]
+        temperature = row.temperature
+        cases = [
+            DecodeCase(p, p.seed(block.repeat), tokens, temperature) for p in prompts[block.item]
+        ]
         return run_together(engine, cases, config)
 
     for config in row.contestants.values() if todo else ():
@@ -86,7 +88,7 @@ def _measure(blocks: Blocks, engine: Engine, row: PipelineRow) -> None:
 
 
 @dataclass
-class _Watch:
+class _RoundSums:
     """One run's rounds except the first, which includes prefill and cannot use a draft made
     ahead."""
 
@@ -100,10 +102,11 @@ class _Watch:
         self.token_ids.extend(event.token_ids)
         self.notes += [(event.round, note) for note in event.notes]
         wall, self.before = event.at_ms - self.before, event.at_ms
+        # The first round includes prefill.
         if not event.round:
             return
         spans = (span for span in event.spans if span.lane not in NOT_DRAFTING)
-        # What was made for a round that never came was wanted by none.
+        # `ended`: a draft for a round that never came is neither a hit nor a miss.
         drafts_ahead = [one for one in event.ahead if one.reason != "ended"]
         figures = {
             "rounds": 1,
@@ -125,23 +128,23 @@ def run_together(
     of all runs but their first: `rounds`, `round_ms`, `draft_ms`, `drafts` wanted (or made early
     for a round) and `hits` among them, `saved_ms`, `wasted_ms`, `on_ms` (of rounds with drafts made
     early); a `digest` of the texts; `notes` with their rounds."""
-    runs: dict[str, _Watch] = {}
+    runs: dict[str, _RoundSums] = {}
 
     def decode() -> None:
-        for event in engine.generate_many([request(case, speculation) for case in cases]):
-            watch = runs.setdefault(event.run_id, _Watch())
+        for event in run_events(engine, [request(case, speculation) for case in cases]):
+            run = runs.setdefault(event.run_id, _RoundSums())
             if isinstance(event, Drafted):
-                watch.drafts = len(event.drafts)
+                run.drafts = len(event.drafts)
             elif isinstance(event, RoundCompleted):
-                watch.add_round(event)
+                run.add_round(event)
 
     _, seconds = time_call(decode)
-    names = dict.fromkeys(name for watch in runs.values() for name in watch.sums)
-    texts = [watch.token_ids for watch in runs.values()]
+    names = dict.fromkeys(name for run in runs.values() for name in run.sums)
+    texts = [run.token_ids for run in runs.values()]
     return {
         "tokens": sum(map(len, texts)),
         "seconds": seconds,
         "digest": hashlib.sha256(repr(texts).encode()).hexdigest()[:16],
-        "notes": [list(note) for watch in runs.values() for note in watch.notes[:NOTES]],
-        **{name: sum(watch.sums.get(name, 0) for watch in runs.values()) for name in names},
+        "notes": [list(note) for run in runs.values() for note in run.notes[:NOTES]],
+        **{name: sum(run.sums.get(name, 0) for run in runs.values()) for name in names},
     }

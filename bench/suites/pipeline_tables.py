@@ -78,8 +78,9 @@ def _contestants(names: tuple[str, ...], work: SpeculationConfig) -> dict[str, S
     return {name: dataclasses.replace(work, pipeline=name) for name in pipelines}
 
 
+# Targets: gain / bound; the gain where drafting is at least SHARE of a round; `auto` / serial.
 OF_BOUND, GAIN, SHARE, NEVER_BELOW = 0.9, 1.15, 0.4, 0.97
-SENTENCES = 12
+SENTENCES = 12  # the most frequent notes that are listed
 
 
 @dataclass(frozen=True)

@@ -62,18 +62,19 @@ def map_processes(
     """The function's result for each task, in the order in which the processes finish; the
     processes end with the generator."""
     # Spawned: a fork would share the locks of torch's threads, which it does not have.
-    with get_context("spawn").Pool(processes, _attend) as pool:
+    with get_context("spawn").Pool(processes, _exit_with_parent) as pool:
         yield from pool.imap_unordered(measured, tasks)
 
 
-def _attend() -> None:
+def _exit_with_parent() -> None:
     """Ends this process when its parent ends, even if that was killed: it must not take CPU time
     from the next measurement."""
     parent = parent_process()
     assert parent is not None
 
-    def attend() -> None:
+    def wait() -> None:
         parent.join()
+        # sys.exit would end this thread alone.
         os._exit(1)
 
-    threading.Thread(target=attend, daemon=True).start()
+    threading.Thread(target=wait, daemon=True).start()

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
+from bench.contestants import run_events
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
 from bench.prompts import Prompt, domains, load_prompts
@@ -27,6 +28,7 @@ from bench.tables import (
     claims_table,
     figure,
     long_rows,
+    per_pass,
     ratio,
     speed,
     table,
@@ -39,9 +41,9 @@ from core.metrics import audition_ms
 from core.routing.regret import regret_of
 from lab.order import Block
 
+# Names of configurations; the number is that of the SSMs which a router lets draft.
 ALL, CREDIT, CREDIT_ONE, COSINE = "all SSMs", "credit, 2", "credit, 1", "cosine, 2"
 ALONE = "alone: "
-# SSMs that each router routes.
 ROUTED = {CREDIT: 2, CREDIT_ONE: 1, COSINE: 2}
 NODES = 32
 TREE = SpeculationConfig(
@@ -83,8 +85,6 @@ def routing_configs(ssms: Sequence[str]) -> dict[str, SpeculationConfig]:
 
 @dataclass(frozen=True)
 class Routing(Suite):
-    """See Suite."""
-
     one_dtype: ClassVar[bool] = True
 
     name: str = "routing"
@@ -175,8 +175,9 @@ def _first_choice(engine: Engine, prompt: Prompt, config: SpeculationConfig) -> 
 
 
 def run_counted(engine: Engine, request: Request) -> tuple[dict[str, Any], list[RoundCompleted]]:
-    """Tokens, rounds and seconds of a run; and its rounds' events."""
-    events, seconds = time_call(lambda: list(engine.generate(request)))
+    """Tokens, rounds and seconds of a run; and its rounds' events. Raises EngineError if a drafter
+    is lost."""
+    events, seconds = time_call(lambda: list(run_events(engine, [request])))
     rounds = [event for event in events if isinstance(event, RoundCompleted)]
     tokens = sum(len(one.token_ids) for one in rounds)
     return {"tokens": tokens, "rounds": len(rounds), "seconds": seconds}, rounds
@@ -198,6 +199,7 @@ def _run(engine: Engine, request: Request, text: SplicedText | None = None) -> d
     sequence = engine.prepare(request)
     names = list(engine.models.ssms)
     whole = [*sequence.prompt_ids, *token_ids]
+    # Each SSM's own greedy token at every position, also where it did not draft.
     own = engine.own_tokens(sequence, names, whole, len(sequence.prompt_ids))
     hits = {n: [a == b for a, b in zip(own[n], token_ids, strict=True)] for n in names}
     regret = regret_of(hits, routes, request.speculation.speculation_length)
@@ -210,10 +212,6 @@ def _run(engine: Engine, request: Request, text: SplicedText | None = None) -> d
         "searches": [search_good_ssm(routes, hits, *part) for part in parts],
     }
     return figures
-
-
-def per_pass(row: Row) -> float:
-    return float(row["tokens"] / row["rounds"])
 
 
 def routing_tables(results: Results) -> tuple[str, ...]:
@@ -236,11 +234,11 @@ def routing_tables(results: Results) -> tuple[str, ...]:
             "tokens per pass": partial(_against_all, per_pass, 2),
             "all tokens over all passes": _pooled_against_all,
             "tokens per second": partial(_against_all, speed, 0),
-            "auditions, % of time": lambda group: f"{100 * _share(group, 'audition'):.1f}",
+            "auditions, % of time": _audition_percent,
             "regret to the best fixed": partial(_percent, "to_fixed"),
             "regret to the oracle": partial(_percent, "to_oracle"),
         }
-        texts.append(str(Table(title, rows, ("contestant",), columns, note, OPTIONS)))
+        texts.append(str(Table(title, rows, ("contestant",), columns, note)))
         counts = {name: _search_counts(kind, rows, name) for name in ROUTED}
         texts.append(_search_table(kind, counts))
         claims += [*_routing_claims(kind, rows), *_search_claims(kind, counts)]
@@ -275,8 +273,8 @@ def _pooled_against_all(group: Group) -> str:
     return f"{figure(group.tokens_per_pass())}{gain}"
 
 
-def _share(group: Group, field: str) -> float:
-    return group.sum(field) / group.sum("seconds")
+def _audition_percent(group: Group) -> str:
+    return f"{100 * group.sum('audition') / group.sum('seconds'):.1f}"
 
 
 def _percent(field: str, group: Group) -> str:
@@ -285,7 +283,7 @@ def _percent(field: str, group: Group) -> str:
 
 
 def _routing_claims(kind: str, rows: Sequence[Row]) -> list[list[str]]:
-    every = Group(rows, rows, **OPTIONS)
+    every = Group(rows)
     credit = every.of(contestant=CREDIT)
     target = 0.95 if kind == "spliced" else 1.0
     # The median of ratios hides what a few texts lose: most texts take the same passes either way.
@@ -299,12 +297,8 @@ def _routing_claims(kind: str, rows: Sequence[Row]) -> list[list[str]]:
     if kind == "spliced":
         best = _best_alone(rows)
         for name in (CREDIT, CREDIT_ONE):
-            rows_of_both = [*every.of(contestant=name).rows, *best]
-            faster = (
-                Group(rows_of_both, rows_of_both, **OPTIONS)
-                .of(contestant=name)
-                .ratio(speed, contestant=ALONE)
-            )
+            both = Group([*every.of(contestant=name).rows, *best])
+            faster = both.of(contestant=name).ratio(speed, contestant=ALONE)
             what = f"spliced: `{name}` against the best single SSM, tokens per second"
             lines.append(claim_row(what, faster, 1.15))
     return lines
@@ -371,6 +365,3 @@ def _best_alone(rows: Sequence[Row]) -> list[Row]:
         ):
             best[key] = row
     return [{**row, "contestant": ALONE} for row in best.values()]
-
-
-OPTIONS: dict[str, Any] = {"block": ("prompt", "repeat"), "over": "prompt"}

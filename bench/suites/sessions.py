@@ -25,8 +25,8 @@ from lab.figures import median
 from storage import NO_DRAFTER, ORDERS, RunQuery, RunStore
 from storage.exports import EXPORTS
 
-MADE, THINNED_AT_ONCE = "made", 20
-LIST_MS, OPEN_MS = 50.0, 100.0
+MADE, THINNED_AT_ONCE = "made", 20  # `case` of the sample about the log itself; runs
+LIST_MS, OPEN_MS = 50.0, 100.0  # bounds of a median
 Call = Callable[[], int | None]
 NOTE = "Wall time of one call, in milliseconds. SYNTHETIC runs: no model made them."
 
@@ -85,16 +85,16 @@ class Calls:
     outside the measured time."""
 
     store: RunStore
-    made: LogContents
+    log: LogContents
     whole: int  # runs that are not thinned
 
     def run_id(self, repeat: int, *, large: bool = False) -> str:
         """A run of usual size, or one of the longest; a different one for each repeat."""
-        every = self.made.large if large else self.made.usual[::-1]
+        every = self.log.large if large else self.log.usual[::-1]
         return every[repeat % len(every)]
 
     def find(self, repeat: int, *, last: bool = False, **arguments: Any) -> Call:
-        query = RunQuery(**arguments, offset=max(0, self.made.runs - 100) if last else 0)
+        query = RunQuery(**arguments, offset=max(0, self.log.runs - 100) if last else 0)
         return lambda: self.store.runs(query).total
 
     def choices(self, repeat: int) -> Call:
@@ -117,10 +117,11 @@ class Calls:
 
     def delete(self, repeat: int) -> Call:
         """Deletes a run that no other case uses."""
-        return partial(self.store.delete, f"synthetic-{self.made.runs - 1 - repeat}")
+        return partial(self.store.delete, f"synthetic-{self.log.runs - 1 - repeat}")
 
     def thin(self, repeat: int) -> Call:
         """Thins the oldest runs that are not thinned yet."""
+        # Each repeat thins other runs.
         self.whole = max(0, self.whole - THINNED_AT_ONCE)
         return partial(self.store.thin, self.whole)
 
@@ -134,7 +135,7 @@ class StoreCall:
     prepare: Callable[[Calls, int], Call]
 
 
-def _a_list(name: str, **arguments: Any) -> StoreCall:
+def _list_call(name: str, **arguments: Any) -> StoreCall:
     return StoreCall(name, LIST_MS, partial(Calls.find, **arguments))
 
 
@@ -145,24 +146,24 @@ def cases() -> tuple[StoreCall, ...]:
     everything = {"text": "SYNTHETIC", "status": "completed", "owner": "visitor-3"}
     everything |= {"llm": LLMS[0], "drafter": drafters[0], "order": "fastest"}
     return (
-        *(_a_list(f"{order}, first page", order=order) for order in ORDERS),
-        *(_a_list(f"{order}, last page", order=order, last=True) for order in ORDERS),
-        _a_list("one visitor's, newest", owner="visitor-3"),
-        _a_list("one visitor's, fastest", owner="visitor-3", order="fastest"),
-        _a_list("by status", status="cancelled"),
-        _a_list("by LLM", llm=LLMS[1]),
-        _a_list("by drafter, fastest", drafter=drafters[1], order="fastest"),
-        _a_list("without a drafter", drafter=NO_DRAFTER),
-        _a_list("three days, fastest", order="fastest", **days),
-        _a_list("with a note", noted=True),
-        _a_list("search: a rare word", text=RARE),
-        _a_list("search: a word of every run", text="SYNTHETIC"),
-        _a_list(
+        *(_list_call(f"{order}, first page", order=order) for order in ORDERS),
+        *(_list_call(f"{order}, last page", order=order, last=True) for order in ORDERS),
+        _list_call("one visitor's, newest", owner="visitor-3"),
+        _list_call("one visitor's, fastest", owner="visitor-3", order="fastest"),
+        _list_call("by status", status="cancelled"),
+        _list_call("by LLM", llm=LLMS[1]),
+        _list_call("by drafter, fastest", drafter=drafters[1], order="fastest"),
+        _list_call("without a drafter", drafter=NO_DRAFTER),
+        _list_call("three days, fastest", order="fastest", **days),
+        _list_call("with a note", noted=True),
+        _list_call("search: a rare word", text=RARE),
+        _list_call("search: a word of every run", text="SYNTHETIC"),
+        _list_call(
             "search: the same, fastest, last page", text="SYNTHETIC", order="fastest", last=True
         ),
-        _a_list("search: a piece of no run", text="狐"),
-        _a_list("search: a word and a piece", text="synthetic ,"),
-        _a_list("search and all filters, fastest", **everything),
+        _list_call("search: a piece of no run", text="狐"),
+        _list_call("search: a word and a piece", text="synthetic ,"),
+        _list_call("search and all filters, fastest", **everything),
         StoreCall("names to filter by", LIST_MS, Calls.choices),
         StoreCall("one run's summary", LIST_MS, Calls.summary),
         StoreCall("open a run of 16 to 24 rounds", OPEN_MS, Calls.open),

@@ -15,7 +15,7 @@ from itertools import product
 from pathlib import Path
 from typing import ClassVar
 
-from bench.contestants import Theirs, load_module
+from bench.contestants import TransformersLlm, load_module
 from bench.context import Context, Suite
 from bench.ggml.peer import load_llama_cpp
 from bench.prompts import CHAT_PROMPTS, Prompt, load_prompts
@@ -38,11 +38,13 @@ def load_smollm2(dtype: str) -> LoadedModels:
 
 
 def load_smollm2_contestants(context: Context, dtype: str) -> LoadedContestants:
-    theirs = Theirs(dtype, folder=Path(find_folder(SMOLLM2)))
-    assistants = {path.name: load_module(path, theirs.dtype) for path in bundled_ssms(SMOLLM2)}
+    transformers = TransformersLlm(dtype, folder=Path(find_folder(SMOLLM2)))
+    assistants = {
+        path.name: load_module(path, transformers.dtype) for path in bundled_ssms(SMOLLM2)
+    }
     file = find(SMOLLM2, context.say).file
-    peer = load_llama_cpp(theirs.module, assistants, Path(file) if file else None)
-    return LoadedContestants({"": Engine(context.load(dtype))}, theirs, assistants, *peer)
+    peer = load_llama_cpp(transformers.module, assistants, Path(file) if file else None)
+    return LoadedContestants({"": Engine(context.load(dtype))}, transformers, assistants, *peer)
 
 
 class ChatPrompts:
@@ -57,8 +59,6 @@ class ChatPrompts:
 
 @dataclass(frozen=True)
 class SmolLm2(ChatPrompts, CpuBundled):
-    """See CpuBundled."""
-
     name: str = "smollm2"
     about: str = "cpu-bundled with SmolLM2 on chat prompts, each drafter alone too; an hour a dtype"
     defaults: Settings = Settings(prompts=10, tokens=64, repeats=3, dtypes=("float32",))
@@ -91,8 +91,8 @@ class SmolLm2Laws(ChatPrompts, Laws):
         """bfloat16 is compared with itself, so either dtype is allowed."""
         Suite.check(self, settings)
 
-    def theirs(self) -> Theirs:
-        return Theirs("float32", folder=Path(find_folder(SMOLLM2)))
+    def transformers_llm(self) -> TransformersLlm:
+        return TransformersLlm("float32", folder=Path(find_folder(SMOLLM2)))
 
     def reference_name(self, context: Context, temperature: float) -> str:
         return GENERATE if temperature == 0 and context.settings.dtypes == ("float32",) else PLAIN

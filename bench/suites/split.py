@@ -16,18 +16,17 @@ from pathlib import Path
 from typing import Any
 
 from bench.context import Context, Report, Suite
-from bench.grown.command import GrowthRequest, family_of, write_family
 from bench.interleave import Blocks
 from bench.results import Results
 from bench.settings import Settings
+from bench.suites.grown import GROWN, llm_folders
 from bench.tables import Group, Row, Table, claim_row, claims_table, figure, group_rows, long_rows
 from bench.tables import ratio as ratio_cell
-from core.models.loading.catalog import BUNDLED, bundled_llm
 from lab.order import Block
 
 __all__ = ["SplitSuite", "tables"]
 
-GROWN, GROWN_PARAMS = "grown", 430_000_000
+GROWN_PARAMS = 430_000_000
 ONE = "one process"
 # What an LLM of 0.4 B over two ranks is to reach, in passes over a tree.
 TARGET, TREE = 1.4, 16
@@ -42,7 +41,7 @@ class SplitSuite(Suite):
 
     def measure(self, context: Context) -> None:
         for dtype in context.settings.dtypes:
-            for name, folder in _llms(context, dtype).items():
+            for name, folder in llm_folders(context, dtype, GROWN_PARAMS).items():
                 key = {"model": name, "dtype": dtype}
                 blocks = Blocks(context, key, list(map(str, self.widths)), "tokens", "passes")
                 if blocks.missing_blocks:
@@ -64,21 +63,12 @@ def contestants() -> dict[str, tuple[str, int]]:
     everywhere in this project; it is also measured with all."""
     cores = os.cpu_count() or 1
     each = max(1, cores // 2)
-    one = max(1, cores - 1)
     return {
-        ONE: ("-", one),
-        **({f"{ONE}, all cores": ("-", cores)} if cores > one else {}),
+        ONE: ("-", max(1, cores - 1)),
+        **({f"{ONE}, all cores": ("-", cores)} if cores > 1 else {}),
         "tp=2": ("tp=2", each),
         "pp=2": ("pp=2", each),
     }
-
-
-def _llms(context: Context, dtype: str) -> dict[str, Path]:
-    folders = {BUNDLED: bundled_llm()}
-    if context.grown is not None:
-        family = family_of(GrowthRequest(GROWN_PARAMS, 0, dtype=dtype))
-        folders[GROWN] = write_family(family, context.grown / dtype, context.say)[0]
-    return folders
 
 
 class _Worker:
@@ -95,17 +85,18 @@ class _Worker:
         )
 
     def __enter__(self) -> _Worker:
-        self._answer()  # it is loaded
+        self._read_line()  # written once the LLM is loaded
         return self
 
     def measure(self, block: Block) -> dict[str, float]:
         assert self._process.stdin is not None
         self._process.stdin.write(f"{block.item}\n")
         self._process.stdin.flush()
-        return self._answer()
+        return self._read_line()
 
-    def _answer(self) -> dict[str, float]:
+    def _read_line(self) -> dict[str, float]:
         assert self._process.stdout is not None
+        # Nothing to read: the process has ended.
         found: dict[str, float] = json.loads(self._process.stdout.readline() or "null")
         if found is None:
             raise RuntimeError(f"a contestant has ended with {self._process.wait()}")

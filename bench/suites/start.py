@@ -3,7 +3,7 @@ the first run of a fresh process is beside later ones (`first_runs`).
 `visitors`: several clients of one application at once: their tokens per second together, and
 whether each gets the text that it gets as the only client.
 
-The real application with the bundled models, asked through its API. In `start`, `--repeats` are
+The real application with the bundled models, called through its API. In `start`, `--repeats` are
 processes started, `--tokens` new tokens of a request, `runs` the requests to one further process;
 in `visitors`, `--prompts` are the requests of each visitor, one after another. `--threads` is read
 by first runs alone."""
@@ -31,8 +31,8 @@ from lab.order import Block
 
 PRESETS = ("autoregressive", "specinfer", "best", "sequence")
 NUM_SAMPLES = 10
-OPEN_S, RESIDENT_MB = 10.0, 1200.0
-# A run is kept in the log, not in memory: what 400 runs may leave behind is an allocator's.
+OPEN_S, RESIDENT_MB = 10.0, 1200.0  # bounds
+# Runs are stored in the log, not in memory: growth over 400 runs is the allocator's.
 GROWTH_MB = 40.0
 
 
@@ -64,6 +64,7 @@ class Start(Suite):
         client = Client(app.url, verbose=False)
         for number in range(1, self.runs + 1):
             prompt = context.prompts[number % len(context.prompts)]
+            # In turn over presets and temperatures, so that every code path is used.
             client.predict(
                 prompt=prompt.text,
                 preset=PRESETS[number % len(PRESETS)],

@@ -33,6 +33,7 @@ def draft_figures(models: LoadedModels, texts: Texts) -> dict[str, float]:
     all drafts; `in_turn`: the look-ups that they take where each length of context has a table of
     its own, and all of them have to be read for what one joined row holds."""
     total = {"looked": 0, "contexts": 0, "in_turn": 0, "nodes": 0}
+    # Cross-validation: a text that is counted would be drafted as it was read.
     for fold in range(FOLDS):
         others = [text for i, text in enumerate(texts) if i % FOLDS != fold]
         drafts = _Drafts(models, others)

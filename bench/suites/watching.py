@@ -24,7 +24,7 @@ from lab.order import Block
 
 HEADLESS, WATCHED = "headless, no log", "page and log"
 APART, SHARED = "engine on a core of its own", "all cores shared"
-AT_LEAST = 0.95
+AT_LEAST = 0.95  # of the headless speed
 # As in the page's runs, so that both record as much.
 TOP_K = 5
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from bench.__main__ import main
-from bench.contestants import DecodeCase, Theirs, new_ids
+from bench.contestants import DecodeCase, TransformersLlm, new_ids
 from bench.prompts import load_prompts
 from bench.settings import Settings
 from bench.suites.gpu import BEST, FIXED, PLAIN, GpuContest, gaps, idle_share, load_bundled
@@ -34,9 +34,9 @@ def test_it_is_refused_in_one_line_without_a_gpu(
 def test_it_measures_continues_and_reports(make_context: Any, family: LoadedModels) -> None:
     summoned = []
 
-    def load(dtype: str, device: str) -> tuple[Engine, Theirs]:
+    def load(dtype: str, device: str) -> tuple[Engine, TransformersLlm]:
         summoned.append((dtype, device))
-        return Engine(family), Theirs(dtype)
+        return Engine(family), TransformersLlm(dtype)
 
     suite = GpuContest(load=load, device="cpu", temperatures=(0.0,))
     context = make_context(tokens=8)
@@ -77,20 +77,20 @@ def test_a_trace_is_told_by_round(make_context: Any) -> None:
 @pytest.mark.parametrize("ssm_params", [0, 2_000_000])
 def test_grown_models_say_what_the_small_ones_say(ssm_params: int) -> None:
     """On a CPU, a little larger than they are; both sides read one LLM."""
-    engine, theirs = GrownLoader(18_000_000, ssm_params)("float32", "cpu")
+    engine, transformers = GrownLoader(18_000_000, ssm_params)("float32", "cpu")
     assert engine.models.llm.info.parameters > 10_000_000
     assert {"grown" in name for name in engine.models.ssms} == {ssm_params > 0}
     prompt = load_prompts()[0]
     case = DecodeCase(prompt, 1, 12, 0.0, ignore_eos=True)
     found = new_ids(engine, case, SpeculationConfig.preset("specinfer"))
-    assert found == theirs.generate(theirs.tokenize(prompt.text), 12)
-    assert found == Theirs("float32").generate(theirs.tokenize(prompt.text), 12)
+    assert found == transformers.generate(transformers.tokenize(prompt.text), 12)
+    assert found == TransformersLlm("float32").generate(transformers.tokenize(prompt.text), 12)
 
 
 @pytest.mark.gpu
 def test_a_gpu_is_traced() -> None:
-    engine, theirs = load_bundled("bfloat16", "cuda")
+    engine, transformers = load_bundled("bfloat16", "cuda")
     case = DecodeCase(load_prompts()[0], 1, 64, 0.0, ignore_eos=True)
     found = gaps(engine, case, SpeculationConfig.preset("autoregressive"))
     assert found is not None and found["rounds"] == 24 and 0 <= found["idle"] < 1
-    assert len(theirs.generate(theirs.tokenize(case.prompt.text), 4)) <= 4
+    assert len(transformers.generate(transformers.tokenize(case.prompt.text), 4)) <= 4

@@ -57,7 +57,7 @@ def test_models_kept_in_a_folder_are_grown_once(make_context: Any, tmp_path: Pat
     for found in (made, again):
         assert len(found.engines) == 2
         assert set(found.assistants) >= {"ssm-code", "ssm-code-grown-1.1M"}
-        assert sum(p.numel() for p in found.theirs.module.parameters()) > 8_000_000
+        assert sum(p.numel() for p in found.transformers.module.parameters()) > 8_000_000
 
 
 def test_what_a_pass_takes_is_measured_once_for_both_engines(

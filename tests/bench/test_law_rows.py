@@ -15,7 +15,6 @@ from bench.suites.law_rows import (
     Values,
     law_rows,
     meets,
-    missing_pairs,
     open_fields,
 )
 from core.config import COMBINES, DRAFTS, LENGTHS, PIPELINES
@@ -27,6 +26,7 @@ from core.config.mechanisms import (
     token_exact_rules,
     weighted_combine_rules,
 )
+from tests.laws.pairwise import missing_pairs
 
 CROSSED = {
     "mechanisms": {"length": LENGTHS, "combine": COMBINES, "weights": WEIGHTS},

@@ -12,7 +12,7 @@ from unittest.mock import Mock
 import pytest
 
 from bench import __main__ as cli
-from bench.contestants import DecodeCase, Theirs, decode
+from bench.contestants import DecodeCase, TransformersLlm, decode
 from bench.prompts import load_prompts
 from bench.suites.law_check import margin, verdict
 from bench.suites.law_rows import LawRow, law_rows
@@ -20,7 +20,6 @@ from bench.suites.laws import Laws
 from core import Engine
 from core.config import SpeculationConfig
 from core.engine import round as round_module
-from core.errors import EngineError
 from core.models.loading.load import LoadedModels
 from core.trees.tree import ROOT
 from core.trees.verify import Verdict
@@ -155,20 +154,11 @@ def test_the_margin_of_what_was_decoded_is_none(temperature: float, family: Load
 
 def test_transformers_own_text_is_the_reference() -> None:
     """Its loop, not ours: the ids follow from its own forward pass."""
-    theirs = Theirs()
-    ids = theirs.tokenize(load_prompts()[0].text)
-    new = theirs.generate(ids, 3)
+    transformers = TransformersLlm()
+    ids = transformers.tokenize(load_prompts()[0].text)
+    new = transformers.generate(ids, 3)
     for i, token_id in enumerate(new):
-        whole = theirs.module(theirs.module.dummy_inputs["input_ids"].new_tensor([ids + new[:i]]))
+        whole = transformers.module(
+            transformers.module.dummy_inputs["input_ids"].new_tensor([ids + new[:i]])
+        )
         assert int(whole.logits[0, -1].argmax()) == token_id
-
-
-@pytest.mark.loses_drafters
-def test_a_run_that_lost_a_drafter_proves_nothing(
-    family: LoadedModels, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fail = Mock(side_effect=RuntimeError("the device went away"))
-    monkeypatch.setattr("core.drafters.ssm.SsmDrafter.fit_context", fail)
-    case = DecodeCase(load_prompts()[0], 0, 4, 0.0)
-    with pytest.raises(EngineError, match="the device went away.*goes on without it"):
-        decode(Engine(family), [case], SpeculationConfig())

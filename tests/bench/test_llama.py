@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import torch
 
-from bench.contestants import Theirs
+from bench.contestants import TransformersLlm
 from bench.ggml import peer
 from bench.ggml.layout import write_gguf
 from bench.ggml.peer import LlamaCpp, Small, load_llama_cpp
-from bench.suites.cpu_bundled import CpuBundled, alike
+from bench.suites.cpu_bundled import CpuBundled, share_of_equal_ids
 from bench.suites.cpu_tables import LLAMA_ASSISTED, LLAMA_LOOKUP, Variant, all_variants
 from tests.bench.llamas import FakeLlama, FakeWriter, pretend
 from tests.fakes import tiny_module
@@ -162,10 +162,10 @@ def test_blocks_without_it_stand_beside_blocks_with_it(make_context: Any) -> Non
 
 
 def test_the_share_of_equal_ids() -> None:
-    assert alike([1, 2, 3, 4], [1, 2, 3, 4]) == 1.0
-    assert alike([1, 2, 9, 4], [1, 2, 3, 4]) == 0.75
-    assert alike([1, 2], [1, 2, 3, 4]) == 0.5
-    assert alike([], []) == 1.0
+    assert share_of_equal_ids([1, 2, 3, 4], [1, 2, 3, 4]) == 1.0
+    assert share_of_equal_ids([1, 2, 9, 4], [1, 2, 3, 4]) == 0.75
+    assert share_of_equal_ids([1, 2], [1, 2, 3, 4]) == 0.5
+    assert share_of_equal_ids([], []) == 1.0
 
 
 def test_every_setting_of_it_is_swept() -> None:
@@ -188,11 +188,11 @@ def test_its_logits_are_those_of_transformers(tied: bool) -> None:
 
 @installed
 def test_every_way_of_it_says_what_transformers_says() -> None:
-    theirs, tokens = Theirs(), 24
-    small = {"ssm": theirs.module}
-    peer = LlamaCpp(theirs.module, small, 1)
-    ids = theirs.tokenize("Once upon a time there was a little")
-    expected = theirs.generate(ids, tokens)
+    transformers, tokens = TransformersLlm(), 24
+    small = {"ssm": transformers.module}
+    peer = LlamaCpp(transformers.module, small, 1)
+    ids = transformers.tokenize("Once upon a time there was a little")
+    expected = transformers.generate(ids, tokens)
     for drafting in (None, peer.lookup(3), peer.drafting_with("ssm", 4)):
-        assert alike(peer.generate(ids, tokens, drafting=drafting), expected) > 0.8
+        assert share_of_equal_ids(peer.generate(ids, tokens, drafting=drafting), expected) > 0.8
     assert peer.generate(ids, 8, 0.8, 1) == peer.generate(ids, 8, 0.8, 1)

@@ -53,6 +53,15 @@ def test_wires_are_compared_with_home_and_prediction() -> None:
     assert "= 1.50 (arXiv 2606.25091)" in clients and "| 16 | 20.00 | 4 |" in clients
 
 
+def test_intervals_of_clients_are_over_repeats() -> None:
+    found = results([1, 2])
+    for repeat, speed in enumerate((100.0, 120.0, 110.0)):
+        figures = {name: {"speed": speed, "verify_ms": 4.0, "draft_ms": 2.0} for name in SERVED}
+        sample = {"dtype": "float32", "clients": 4, "repeat": repeat, "figures": figures}
+        found.samples.append(sample)
+    assert "| 4 | local | 110.0 (100.0 to 120.0) | 1.00x (1.00 to 1.00) |" in tables(found)[-1]
+
+
 def test_another_text_fails_the_suite() -> None:
     assert failures(results([1, 2])) == ()
     (failure,) = failures(results([1, 3]))

@@ -49,6 +49,8 @@ def test_another_text_fails_the_suite() -> None:
     assert failures(results(texts([1, 2]))) == ()
     (failure,) = failures(results(texts([1, 3])))
     assert failure.startswith("best, dev-code-00")
+    other_dtype = {**texts([1, 3]), "dtype": "float32"}
+    assert len(failures(results(texts([1, 2]), other_dtype))) == 1
 
 
 @pytest.mark.nightly

@@ -10,7 +10,7 @@ import pytest
 
 from bench.contestants import DecodeCase
 from bench.prompts import load_prompts, take_round_robin
-from bench.suites.pipeline import Pipeline, _Watch, groups, run_together
+from bench.suites.pipeline import Pipeline, _RoundSums, groups, run_together
 from bench.suites.pipeline_tables import BEST, FITTING, WORKS, Contender, pipeline_rows
 from bench.tables import Group
 from core.config import SpeculationConfig
@@ -87,7 +87,7 @@ def completed(number: int, at_ms: float, *ahead: Ahead, notes: tuple[str, ...] =
 
 
 def test_rounds_are_summed_but_for_the_first() -> None:
-    watch = _Watch(drafts=2)
+    watch = _RoundSums(drafts=2)
     hit = Ahead("a", 2, 0.7, hit=True, saved_ms=2.0, wasted_ms=0.5)
     miss = Ahead("b", 2, 0.7, hit=False, saved_ms=0.0, wasted_ms=1.5)
     watch.add_round(completed(0, 20.0))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bench.contestants import DecodeCase, Theirs, request
+from bench.contestants import DecodeCase, TransformersLlm, request
 from bench.ggml.peer import LlamaCpp
 from bench.prompts import Prompt, load_prompts
 from bench.suites import SUITES
@@ -35,13 +35,13 @@ def test_its_prompts_are_messages() -> None:
 
 def test_transformers_reads_the_message_in_its_template(family: LoadedModels) -> None:
     llm: Any = family.llm
-    theirs = Theirs("float32", llm._module)
-    theirs.tokenizer.chat_template = TEMPLATE
+    transformers = TransformersLlm("float32", llm._module)
+    transformers.tokenizer.chat_template = TEMPLATE
     message = Prompt("a", "facts", "Why?", 0, chat=True)
     assert (
-        theirs.prompt_ids(message) == theirs.tokenize("user: Why?\n")[1:]
+        transformers.prompt_ids(message) == transformers.tokenize("user: Why?\n")[1:]
     )  # no template begins it
-    assert theirs.prompt_ids(replace(message, chat=False)) == theirs.tokenize("Why?")
+    assert transformers.prompt_ids(replace(message, chat=False)) == transformers.tokenize("Why?")
 
 
 def test_each_drafter_competes_alone_and_passes_are_counted(make_context: Any) -> None:
@@ -65,8 +65,8 @@ def test_each_drafter_competes_alone_and_passes_are_counted(make_context: Any) -
 
 @dataclass(frozen=True)
 class BundledLaws(SmolLm2Laws):
-    def theirs(self) -> Theirs:
-        return Theirs()
+    def transformers_llm(self) -> TransformersLlm:
+        return TransformersLlm()
 
 
 def test_the_laws_of_every_preset(make_context: Any) -> None:
@@ -96,7 +96,7 @@ def test_bfloat16_is_compared_with_itself(make_context: Any) -> None:
 
 def test_a_text_that_differs_fails(make_context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     context, suite = make_context(prompts=1, tokens=6), BundledLaws()
-    monkeypatch.setattr(Theirs, "generate", lambda self, ids, tokens: [1] * tokens)
+    monkeypatch.setattr(TransformersLlm, "generate", lambda self, ids, tokens: [1] * tokens)
     suite.measure(context)
     failures = suite.report(context).failures
     assert len(failures) == len(PRESETS) and all("differ from the reference" in f for f in failures)

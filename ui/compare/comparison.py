@@ -10,7 +10,7 @@ from core.config import SpeculationConfig
 from core.errors import ConfigError, StoreError
 from lab.measured import Measured
 from lab.order import Cell
-from lab.study import PLAIN, Configuration, Study, plain_configuration
+from lab.study import Configuration, Study, plain_configuration
 from lab.tables import (
     ConfigurationRow,
     Results,
@@ -52,17 +52,13 @@ STAGES = ("draft", "combine", "llm", "verify", "commit", "prefill")
 def configurations_of(chosen: Sequence[tuple[str, SpeculationConfig]]) -> tuple[Configuration, ...]:
     """Plain decoding and the chosen ones, 2 to 6 in all, each with the same recording. A chosen one
     that never drafts is dropped, since it is plain decoding. Raises ConfigError."""
-    rest = [(name, one) for name, one in chosen if not _is_plain(one)]
+    rest = [(name, one) for name, one in chosen if not one.never_drafts]
     if not 1 <= len(rest) <= MOST - 1:
         allowed = f"1 to {MOST - 1} configurations that draft, beside plain decoding"
         raise ConfigError.of("configurations", len(rest), allowed)
     configurations = [Configuration(name, _with_alternatives(one)) for name, one in rest]
     # All runs record as many: alternatives distinguish a rounding tie from a bug, but cost time.
     return (plain_configuration(RECORD_TOP_K), *configurations)
-
-
-def _is_plain(speculation: SpeculationConfig) -> bool:
-    return Configuration(PLAIN, speculation).plain
 
 
 def _with_alternatives(speculation: SpeculationConfig) -> SpeculationConfig:
@@ -80,10 +76,10 @@ def comparison_rows(study: Study, results: Results, events: Events) -> list[dict
 def _row(study: Study, results: Results, row: ConfigurationRow, events: Events) -> dict[str, Any]:
     answer = same_answer(study, results, row.name, events)
     ratio = row.ratio
-    # One repeat has no spread: its interval would be a point, as if it were certain.
+    # One repeat has no spread: its interval would be a point, as if it were exact.
     spread = ratio if ratio and ratio.groups > 1 else None
-    mine = _runs_of(results, row.name)
-    middle = next(iter(_by_middle(mine)), None)
+    own_runs = _runs_of(results, row.name)
+    middle = next(iter(_by_middle(own_runs)), None)
     return {
         "name": row.name,
         "runs": row.cells,
@@ -101,7 +97,7 @@ def _row(study: Study, results: Results, row: ConfigurationRow, events: Events) 
         "draft_share": row.draft_share,
         "same_text": answer.kind,
         "same_text_words": answer.sentence,
-        "slower_because": _slower(study, row, mine),
+        "slower_because": _slower(study, row, own_runs),
         "run_id": middle.run_id if middle else "",
     }
 
@@ -110,20 +106,20 @@ def _runs_of(results: Results, name: str) -> list[Measured]:
     return [result for cell, result in results.items() if cell.contestant == name]
 
 
-def _by_middle(mine: Sequence[Measured]) -> list[Measured]:
+def _by_middle(own_runs: Sequence[Measured]) -> list[Measured]:
     """The runs, those of the middle speeds first; a click on the row opens the first of them."""
-    ordered = sorted(mine, key=lambda result: result.stats.tokens_per_second)
+    ordered = sorted(own_runs, key=lambda result: result.stats.tokens_per_second)
     middle = (len(ordered) - 1) // 2
     places = sorted(range(len(ordered)), key=lambda place: abs(place - middle))
     return [ordered[place] for place in places]
 
 
-def _slower(study: Study, row: ConfigurationRow, mine: Sequence[Measured]) -> str:
+def _slower(study: Study, row: ConfigurationRow, own_runs: Sequence[Measured]) -> str:
     """Why a configuration is slower than plain decoding, by the figures of all its runs."""
     if row.ratio is None or not is_slower(row.ratio):
         return ""
     speculation = next(one for one in study.configurations if one.name == row.name).speculation
-    stats = pool_stats([result.stats for result in mine])
+    stats = pool_stats([result.stats for result in own_runs])
     return slower_because(stats, row.ratio, speculation.to_plain())
 
 
@@ -253,6 +249,7 @@ def _stages(view: View | None) -> dict[str, float]:
     if view is None or not view.tokens:
         return {}
     share, count = dict(view.share), len(view.tokens)
+    # Per token: runs of different lengths are compared.
     stage_ms = {name: share[name] / count for name in (*STAGES, "ahead") if share.get(name)}
     other = max(0.0, view.stats.total_ms - share.get("busy", 0.0))
     return {**stage_ms, "other": other / count, "wall": view.stats.total_ms / count}

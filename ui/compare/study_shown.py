@@ -52,8 +52,10 @@ def shown_of(study: Study, results: Results, events: Events) -> ShownRuns:
     """The runs to show: of a repeat whose runs are all in the log, preferably the first in which a
     text differs; if there is none, of the first repeat that still has plain decoding's run."""
     prompt = study.prompts[0].id
-    names = [one.name for one in study.configurations if _is_measured(results, one.name)]
+    measured = {cell.contestant for cell in results}
+    names = [one.name for one in study.configurations if one.name in measured]
 
+    # Reading a run takes long, and a repeat is tried for every configuration.
     @cache
     def read_view(name: str, repeat: int) -> View | None:
         result = results.get(Cell(name, prompt, repeat))
@@ -75,10 +77,6 @@ def shown_of(study: Study, results: Results, events: Events) -> ShownRuns:
         if place != repeat:
             others[name] = place
     return ShownRuns(repeat, views, others, tuple(name for name in names if name not in views))
-
-
-def _is_measured(results: Results, name: str) -> bool:
-    return any(cell.contestant == name for cell in results)
 
 
 def _order(study: Study, results: Results) -> list[int]:
@@ -115,13 +113,13 @@ class Text:
     at: int | None
 
 
-def text_of(view: View, theirs: tuple[int, ...] | None) -> Text:
-    """The view's text, divided at the first token that differs from plain decoding's `theirs`."""
-    ours = [token.token_id for token in view.tokens]
-    parted = None if theirs is None else first_difference(ours, theirs)
+def text_of(view: View, base_ids: tuple[int, ...] | None) -> Text:
+    """The view's text, divided at the first token that differs from plain decoding's `base_ids`."""
+    ids = [token.token_id for token in view.tokens]
+    parted = None if base_ids is None else first_difference(ids, base_ids)
     texts = [token.text for token in view.tokens]
     part = len(texts) if parted is None else parted
-    at = None if theirs is None else -1 if parted is None else parted
+    at = None if base_ids is None else -1 if parted is None else parted
     return Text("".join(texts[:part]), "".join(texts[part:]) + view.tail, at)
 
 

@@ -1,7 +1,7 @@
 """Whether the configurations of a comparison wrote plain decoding's text.
 
 Decided from the recorded runs by the rules of ui/run/proof.py, without another run. The log is read
-through a function argument; knows no component.
+through a function argument.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ def same_answer(study: Study, results: Results, name: str, events: Events) -> An
     differences the worst. `kind` is Answer's, or `base`, `unknown`, `differs`."""
     if name == study.base:
         return Answer("base", "What the others are compared with.")
-    mine = sorted(cell for cell in results if cell.contestant == name)
-    same = same_text(study, results, mine)
+    own_cells = sorted(cell for cell in results if cell.contestant == name)
+    same = same_text(study, results, own_cells)
     if same.kind == "unknown":
         return Answer("unknown", "Nothing to compare yet.")
     if same.kind == "distribution":
-        distribution = distribution_of(results[mine[0]].verify)
+        distribution = distribution_of(results[own_cells[0]].verify)
         return distribution or Answer("unknown", "Nothing to compare yet.")
-    pairs = _pairs(study, results, mine)
+    pairs = _pairs(study, results, own_cells)
     differing = [cell for cell, base in pairs if results[cell].token_ids != base.token_ids]
     if not differing:
         runs = "its run" if len(pairs) == 1 else f"all {len(pairs)} runs"
@@ -63,9 +63,9 @@ def same_answer(study: Study, results: Results, name: str, events: Events) -> An
     return Answer(worst.kind, worst.sentence + rest, worst.at)
 
 
-def _pairs(study: Study, results: Results, mine: list[Cell]) -> list[tuple[Cell, Measured]]:
+def _pairs(study: Study, results: Results, own_cells: list[Cell]) -> list[tuple[Cell, Measured]]:
     """Cells with plain decoding's result of the same block."""
-    bases = [(cell, results.get(Cell(study.base, cell.item, cell.repeat))) for cell in mine]
+    bases = [(cell, results.get(Cell(study.base, cell.item, cell.repeat))) for cell in own_cells]
     return [(cell, base) for cell, base in bases if base is not None]
 
 
@@ -74,15 +74,15 @@ def _difference_answer(study: Study, results: Results, cell: Cell, events: Event
     at = first_difference(results[cell].token_ids, base.token_ids)
     assert at is not None, "asked for cells that differ"
     try:
-        ours, theirs = events(results[cell].run_id), events(base.run_id)
+        events_of_run, base_events = events(results[cell].run_id), events(base.run_id)
     except StoreError:
         words = f"Differs at token {at + 1}; its run was deleted, so that nobody can say why."
         return Answer("differs", words, at)
-    view, plain = reduce_all(ours), reduce_all(theirs)
-    if not weighable(view, plain, theirs):
+    view, plain = reduce_all(events_of_run), reduce_all(base_events)
+    if not weighable(view, plain, base_events):
         words = (
             f"Differs at token {at + 1}; the two tokens are not both among the recorded ones. "
             "Run it in Live: plain decoding follows, and both texts are compared."
         )
         return Answer("differs", words, at)
-    return compare(view, plain, ours, theirs)
+    return compare(view, plain, events_of_run, base_events)

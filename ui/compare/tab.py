@@ -240,6 +240,7 @@ def wire_compare(
     )
     tab.select(choices_shown, [own, compare.configurations], compare.configurations, **QUICK)
     for index, button in enumerate(compare.examples):
+        # Looked up at the click: another LLM may have been loaded, which answers or continues.
         fill = fill_prompt(index, lambda: context.answers)
         button.click(fill, None, compare.prompt, **QUICK)
     table = compare.pictures["compared"]
