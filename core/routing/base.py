@@ -59,7 +59,7 @@ class DraftEvidence:
 class RoundEvidence:
     """The outcome of a round. `num_accepted`: accepted tokens; `num_tokens`: committed ones, the
     LLM's own included. `drafts`: by SSM, none in a round without drafts. `routed`: the SSMs of the
-    route within the scheduler's grant, even if they failed to draft; none if no draft was requested.
+    route within the scheduler's grant, even if they failed to draft; none without a draft request.
     `log_probs`: natural logarithms, of tokens committed since each SSM's last report, from its
     catch-up pass; NaN where it did not compute one. `round_ms`: of the whole round."""
 
