@@ -82,6 +82,7 @@ class RunStarted:
     versions: dict[str, str]
     seed: int
     queue_ms: float
+    # With defaults from here on, as in RoundCompleted.
     warnings: tuple[str, ...] = ()
     offload: OffloadInfo | None = None
     ranks: RanksInfo | None = None
@@ -122,8 +123,10 @@ class Combined:
     dropped: tuple[tuple[str, int], ...]
     root_token_id: int
     root_text: str
+    # With defaults from here on, as in RoundCompleted.
     rule: str = "union"
     weights: dict[str, float] = field(default_factory=dict)
+    # In parallel with the nodes, and with `dropped`.
     masses: tuple[float, ...] = ()
     dropped_masses: tuple[float, ...] = ()
     winner: str = ""
@@ -131,6 +134,7 @@ class Combined:
 
     def drafters_of(self, node: int) -> tuple[str, ...]:
         """The drafters that proposed a node; in a fused tree the one of `origins`."""
+        # A fused trunk is in the draft of every SSM: `proposals` name all of them.
         if self.origins:
             return (self.origins[node],)
         return tuple(dict.fromkeys(proposal.drafter for proposal in self.proposals[node]))
@@ -155,12 +159,14 @@ class Verified:
     rule: str
     path: tuple[int, ...]
     outcomes: tuple[str, ...]
+    # None, "" and 0 where the path ends with EOS.
     own_token_id: int | None
     own_text: str
     own_kind: str
     own_probability: float
     llm_probabilities: tuple[float, ...]
     trials: tuple[Trial, ...]
+    # Empty unless `record_top_k` is set.
     top_k: tuple[TopK, ...]
 
 
@@ -173,7 +179,8 @@ class RoundCompleted:
     the position of the first new token. `num_accepted` counts the drafted tokens among them,
     `num_cut` levels of the tree beyond the end of the text (EOS, a stop string). `spans`: every
     stage of the round, drafts included; round 0 also the prefill. `weights`: drafter weights after
-    the round. `temperatures`: each drafter's calibration temperature.
+    the round. `temperatures`: each drafter's calibration temperature. `kv_used`: committed tokens
+    in the request's row of the LLM's KV cache; `kv_capacity`: slots that are allocated for a row.
 
     `speculation_length` is the length chosen for this round's drafts, `next_speculation_length`
     that for the next round's. A length that the policy found is recorded cut to what the node
@@ -202,6 +209,7 @@ class RoundCompleted:
     seq: int
     at_ms: float
     round: int
+    # Counted from the prompt's first token, 0.
     position: int
     token_ids: tuple[int, ...]
     texts: tuple[str, ...]
@@ -210,6 +218,7 @@ class RoundCompleted:
     num_cut: int
     speculation_length: int
     next_speculation_length: int
+    # By drafter name.
     weights: dict[str, float]
     temperatures: dict[str, float]
     spans: tuple[Span, ...]
