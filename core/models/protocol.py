@@ -31,6 +31,7 @@ class Feed:
     row: int
     token_ids: Sequence[int]
     parents: Sequence[int]
+    # For a prompt: logits of all its tokens would be (tokens, V), and not be read.
     last_only: bool = False
 
 
@@ -106,6 +107,7 @@ class LanguageModel(Protocol):
 
 def ranks_info(model: object) -> RanksInfo | None:
     """The division of a model over ranks; None for any other."""
+    # By attribute: the implementation over ranks is imported only where it is used.
     info: RanksInfo | None = getattr(model, "ranks", None)
     return info
 
