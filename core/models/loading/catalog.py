@@ -155,6 +155,7 @@ def snapshot(source: str) -> Path | None:
 def cached_models() -> tuple[str, ...]:
     """Hub ids in the local cache, usable without a network."""
     files = hub_cache().glob("models--*/snapshots/*/config.json")
+    # The cache writes the slash of an id as two dashes; a name may have such dashes too.
     folders = {path.parents[2].name.removeprefix("models--") for path in files}
     return tuple(sorted(folder.replace("--", "/", 1) for folder in folders))
 
@@ -192,6 +193,7 @@ def locate(name: str) -> ModelSource:
 def is_path(name: str) -> bool:
     """Whether a name is that of a folder or file, existing or not, rather than a hub id."""
     path = _expand_user(name)
+    # A hub id has at most one slash.
     if path.startswith((".", "/")) or path.count("/") > 1 or path.endswith(GGUF_SUFFIX):
         return True
     return Path(path).exists()
