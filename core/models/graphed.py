@@ -159,6 +159,7 @@ class _Pass:
 
 
 def _inputs(rows: int, width: int, extent: int, device: torch.device) -> _Inputs:
+    # Pinned: a copy from pageable memory would block the host.
     pinned = device.type == "cpu" and torch.cuda.is_available()
     shape = (rows, 1, width, extent)
     return _Inputs(
