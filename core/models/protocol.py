@@ -68,7 +68,8 @@ class LanguageModel(Protocol):
 
     @property
     def slots(self) -> int:
-        """KV slots allocated per row; `forward` allocates more as needed."""
+        """KV slots allocated per row; `forward` allocates more as needed. Pending nodes take slots
+        beyond the committed tokens, so a slot is not a position."""
         ...
 
     def open_row(self) -> int:
@@ -88,9 +89,11 @@ class LanguageModel(Protocol):
         ...
 
     def forward(self, feeds: Sequence[Feed]) -> list[torch.Tensor]:
-        """One pass over feeds of different rows; float32 logits (tokens, V) for each feed.
+        """One pass over feeds of different rows; float32 logits (tokens, V) for each feed, (1, V)
+        with `last_only`.
 
-        The tokens become pending nodes. Raises ContextLengthError past the context length.
+        The tokens become pending nodes. Raises ContextLengthError past the context length and
+        EngineError for a row that is not open or an unknown parent, before any row has changed.
         """
         ...
 
@@ -100,7 +103,8 @@ class LanguageModel(Protocol):
         tree's root: the last accepted token, whose KV was not in the cache before.
 
         `keep`: descendants of the last of `nodes` (ascending indices, closed under parents) that
-        stay pending, renumbered from 0 in their order.
+        stay pending, renumbered from 0 in their order. Raises EngineError for an index that is not
+        pending.
         """
         ...
 

@@ -201,6 +201,7 @@ def is_path(name: str) -> bool:
 
 def is_gguf(name: str) -> bool:
     """Whether a path is read as a GGUF file: any file is, and a missing one with its suffix."""
+    # A file of another kind, and a missing one, are refused where the header is read.
     path = Path(_expand_user(name))
     return not path.is_dir() and (path.exists() or path.suffix == GGUF_SUFFIX)
 
@@ -228,6 +229,7 @@ def _check_folder(folder: Path, name: str) -> None:
     allowed = "a folder with config.json, weights and tokenizer is allowed"
     if not folder.is_dir():
         raise ModelLoadError(f"model is {name!r}: no such folder; {allowed}")
+    # Often a folder of GGUF files alone: the message names one of them.
     if not (folder / "config.json").is_file() and (files := sorted(folder.glob("*.gguf"))):
         raise ModelLoadError(f"model is {name!r}: config.json is missing; name {str(files[0])!r}")
     if not (folder / "config.json").is_file():
