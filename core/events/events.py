@@ -60,8 +60,10 @@ __all__ = [
 class RunStarted:
     """The request as it will be run: `config` is the whole request, every `auto` resolved.
 
-    `asked` is the request as it was given; `prompt_texts`: of each prompt token; `dtype`, `device`:
-    the LLM's; `queue_ms`: its time in the queue. `warnings` are sentences for the reader (a
+    `asked` is the request as it was given; `created_utc`: ISO 8601; `prompt_texts`: of each prompt
+    token; `models`: all that are loaded, the LLM first; `drafters`: names of those that draft;
+    `dtype`, `device`: the LLM's; `versions`: of Python and libraries, by name; `seed`: the given or
+    the drawn one; `queue_ms`: the request's time in the queue. `warnings` are sentences for the reader (a
     fallback and its reason, what bfloat16 means). `offload`: how the LLM's layers are streamed,
     None where all are in memory. `ranks`: how it is divided among processes, None for one process.
     """

@@ -189,7 +189,7 @@ class DraftRecord:
 
 @dataclass(frozen=True, slots=True)
 class ProposalRecord:
-    """One drafter's proposal of one node of the combined tree."""
+    """One drafter's proposal of one node of the combined tree; fields as in DraftRecord."""
 
     drafter: str
     score: float
