@@ -70,7 +70,8 @@ class Shared:
         self._records: dict[int, _SizeRecord] = {}
         # A round's milliseconds outside the models, per request: plain, and with drafts.
         self._overhead = {False: Meter(), True: Meter()}
-        # Per request: the SSMs' prefill, and the number of tokens that it may generate.
+        # Per request: the SSMs' prefill and audition, and the number of tokens that it may
+        # generate.
         self._open_ms = Meter()
         self._run_tokens = 1.0
         self._price = 0.0
@@ -175,7 +176,7 @@ class Shared:
         record.ms.add(ms)
         if drafted:
             record.nodes.add(outcome.nodes)
-            # A prefill serves all tokens of its run, so it is spread over them.
+            # The SSMs' prefill serves all tokens of its run, so it is spread over them.
             token_ms = ms / outcome.tokens + self._open_ms.get() / self._run_tokens
             relative = token_ms / self._plain_ms(self._num_live, outcome.context)
             if record.guard.observe_drafted(relative):
