@@ -142,11 +142,11 @@ class SpeculationConfig:
 
     `drafters`: `all` (every SSM; without SSMs `suffix` and `table`), `first` (the first of these),
     names of SSMs, `ngram`, `suffix`, `table`, import paths of user-defined drafters; empty is plain
-    decoding. `expansion` <k1,...,km>: a speculation length of s uses its
-    first s entries, padded with 1. `max_tree_nodes`: a number, `auto` (the largest tree whose
-    verification costs at most 1.5 plain passes, at most 64; the largest tree that was timed, at
-    most 64, if the length policy measures times itself) or `uncut`; it is divided among the
-    drafters before drafting, and no combined tree has more nodes.
+    decoding. `expansion` <k1,...,km>: a speculation length of s uses its first s entries, padded
+    with 1. `max_tree_nodes`: a number, `auto` (the largest tree whose verification costs at most
+    1.5 plain passes, at most 64; the largest tree that was timed, at most 64, if the length policy
+    measures times itself) or `uncut`; it is divided among the drafters before drafting, and no
+    combined tree has more nodes.
 
     `combine`: a rule of COMBINE_RULES; `vote_tree` keeps `vote_nodes` nodes. Weighted rules use the
     drafters' `weights`: `paper` (Minions' rewards, by `eta`, within `weight_bounds`) or

@@ -25,7 +25,7 @@ class AuditionRouter:
     def observe_audition(self, log_probs: Mapping[str, Sequence[float]], ms: float) -> None:
         self.wants_audition = False
         for name in self._scores:
-            # NaN: the SSM read the token without computing its probability.
+            # NaN: the probability is not known.
             values = [value for value in log_probs.get(name, ()) if not math.isnan(value)]
             # The geometric mean of the tokens' probabilities.
             self._scores[name] = math.exp(sum(values) / len(values)) if values else 0.0

@@ -35,7 +35,7 @@ def within_grant(route: Route, scores: Mapping[str, float], most: int) -> Route:
     # The sort below is stable: ties go to the run's order.
     others = [name for name in route.drafters if name not in route.explored]
     others.sort(key=lambda name: -scores[name])
-    # Rounded up: of a single place explored SSMs have it. Those beyond their half come last.
+    # Rounded up: a single place goes to an explored SSM. Explored ones beyond their half come last.
     half = -(-most // 2)
     within = {*[*explored[:half], *others, *explored[half:]][:most]}
     drafters = tuple(name for name in route.drafters if name in within)

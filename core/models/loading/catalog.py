@@ -229,7 +229,7 @@ def _check_folder(folder: Path, name: str) -> None:
     allowed = "a folder with config.json, weights and tokenizer is allowed"
     if not folder.is_dir():
         raise ModelLoadError(f"model is {name!r}: no such folder; {allowed}")
-    # Often a folder of GGUF files alone: the message names one of them.
+    # A folder of GGUF files: the message names one of them.
     if not (folder / "config.json").is_file() and (files := sorted(folder.glob("*.gguf"))):
         raise ModelLoadError(f"model is {name!r}: config.json is missing; name {str(files[0])!r}")
     if not (folder / "config.json").is_file():

@@ -100,8 +100,8 @@ def inline(function: F) -> F:
 
 def _compile(function: F, math: tuple[str, ...], **options: bool) -> F:
     make: Any = njit
-    # `nogil`: other threads run Python during a pass. `numpy`: a division by 0 gives infinity, and
-    # needs no check.
+    # `nogil`: other threads run Python during a pass. `error_model`: as in NumPy a division by 0
+    # gives infinity, so that it needs no check.
     compiled = make(fastmath=set(math), nogil=True, error_model="numpy", **UNCOUNTED, **options)
     return cast(F, compiled(function))
 

@@ -56,7 +56,8 @@ class PackedWeights(NamedTuple):
     sliding window. `eps`: of the norms.
     """
 
-    # float32, or bfloat16 as uint16. The padding of matrices and biases is 0, and so its outputs.
+    # `embedding`: float32, or bfloat16 as uint16. Matrices and biases are padded with 0, so padded
+    # outputs are 0.
     embedding: Any
     matrices: Any
     vectors: Any
