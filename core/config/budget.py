@@ -31,6 +31,7 @@ def cut_shape(shape: tuple[int, ...], budget: int) -> tuple[int, ...]:
         return ()
     while len(shape) > 1 and shape_nodes(shape) > budget:
         shape = shape[:-1]
+    # Even the first step alone may have more children than the budget has nodes.
     return (min(shape[0], budget),) if len(shape) == 1 else shape
 
 
@@ -49,6 +50,7 @@ def node_shares(combine: str, nodes: int, names: Sequence[str], draft: str = "au
     divided = [even + (index < rest) for index in range(len(names))]
     if budget != "pooled":
         return divided
+    # Every SSM drafts the same tree, whose nodes count once: each share is the whole pool.
     pool = sum(share for name, share in zip(names, divided, strict=True) if not is_model_free(name))
     return [
         share if is_model_free(name) else pool for name, share in zip(names, divided, strict=True)

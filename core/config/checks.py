@@ -25,6 +25,7 @@ __all__ = [
 
 def integer(field: str, value: object, low: int, high: int) -> None:
     """A whole number in [low, high]; a bool is not one."""
+    # To Python a bool is an int, and JSON's `true` would pass as 1.
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise ConfigError.of(field, value, f"a whole number from {low} to {high}")
 
@@ -81,7 +82,7 @@ def text(field: str, value: object) -> None:
 
 
 def whole_characters(field: str, value: str) -> None:
-    """Encodable as UTF-8."""
+    """Encodable as UTF-8: JSON may spell one half of a surrogate pair."""
     try:
         value.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -113,7 +114,7 @@ def weight_bounds(value: object) -> tuple[float, float]:
     if not isinstance(value, (tuple, list)) or len(value) != 2:
         raise ConfigError.of("weight_bounds", value, allowed)
     low, high = value
-    # Their mean is 1, so the bounds must leave 1 between them.
+    # The mean of all drafters' weights is 1, so the bounds must leave 1 between them.
     number("weight_bounds", low, 0.001, 1.0)
     number("weight_bounds", high, 1.0, 1000.0)
     return float(low), float(high)

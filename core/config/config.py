@@ -68,6 +68,7 @@ VERIFIES = tuple(VERIFY_RULES)
 PIPELINES = tuple(PIPELINE_MODES)
 
 MIN_TEMPERATURE = 0.001
+# The run log stores a seed as a signed 64-bit integer.
 MAX_SEED = 2**63 - 1
 MAX_TOKEN_ID = 2**31 - 1
 
@@ -95,7 +96,7 @@ class SamplingParams:
     def __post_init__(self) -> None:
         integer("max_new_tokens", self.max_new_tokens, 1, 1_000_000)
         if self.temperature != 0 or isinstance(self.temperature, bool):
-            # Below, float32 logits divided by it overflow; 0 itself is greedy.
+            # Float32 logits divided by a tiny temperature overflow; 0 itself is greedy.
             number("temperature", self.temperature, MIN_TEMPERATURE, 100.0, zero=True)
         integer("top_k", self.top_k, 0, 10_000_000)
         number("top_p", self.top_p, 0.0, 1.0, low_open=True)
@@ -139,12 +140,13 @@ class SamplingParams:
 class SpeculationConfig:
     """How drafts are made, combined and verified.
 
-    `drafters`: `all` (every SSM), `first` (the first SSM), names of SSMs, `ngram`, `suffix`,
-    `table`; empty is plain decoding. `expansion` <k1,...,km>: a speculation length of s uses its
-    first s entries, padded with 1. `max_tree_nodes`: a number, `auto` (the largest tree whose
-    verification costs at most 1.5 plain passes, at most 64; the largest tree that was timed, at
-    most 64, if the length policy measures times itself) or `uncut`; it is divided among the
-    drafters before drafting, and no combined tree has more nodes.
+    `drafters`: `all` (every SSM; without SSMs `suffix` and `table`), `first` (the first of these),
+    names of SSMs, `ngram`, `suffix`, `table`, import paths of user-defined drafters; empty is plain
+    decoding. `expansion` <k1,...,km>: a speculation length of s uses its first s entries, padded
+    with 1. `max_tree_nodes`: a number, `auto` (the largest tree whose verification costs at most
+    1.5 plain passes, at most 64; the largest tree that was timed, at most 64, if the length policy
+    measures times itself) or `uncut`; it is divided among the drafters before drafting, and no
+    combined tree has more nodes.
 
     `combine`: a rule of COMBINE_RULES; `vote_tree` keeps `vote_nodes` nodes. Weighted rules use the
     drafters' `weights`: `paper` (Minions' rewards, by `eta`, within `weight_bounds`) or
@@ -160,6 +162,7 @@ class SpeculationConfig:
 
     drafters: tuple[str, ...] = ("all",)
     draft: str = "auto"
+    # SpecInfer's (arXiv 2305.09781).
     expansion: tuple[int, ...] = (1, 1, 3, 1, 1, 1, 1, 1)
     max_tree_nodes: int | str = "auto"
     combine: str = "union"
@@ -167,11 +170,13 @@ class SpeculationConfig:
     routed_drafters: int = 2
     weights: str = "full_information"
     vote_nodes: int = 12
+    # Assumed values: those of Minions (arXiv 2402.15678) are not known.
     eta: float = 0.1
     weight_bounds: tuple[float, float] = (0.1, 10.0)
     length: str = "fixed"
     speculation_length: int = 8
     max_speculation_length: int = 16
+    # As in transformers' assisted generation.
     confidence_threshold: float = 0.4
     verify: str = "auto"
     pipeline: str = "off"
@@ -180,6 +185,7 @@ class SpeculationConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "drafters", names("drafters", self.drafters, at_most=32))
+        # Events and weights have drafters' names as keys.
         if len(set(self.drafters)) != len(self.drafters):
             raise ConfigError.of("drafters", self.drafters, "name each drafter once")
         choice("draft", self.draft, choices_of("draft"))
@@ -193,6 +199,7 @@ class SpeculationConfig:
         number("eta", self.eta, 0.0, 10.0, low_open=True)
         object.__setattr__(self, "weight_bounds", weight_bounds(self.weight_bounds))
         choice("length", self.length, choices_of("length"))
+        # Before `speculation_length`, whose upper bound it is.
         integer("max_speculation_length", self.max_speculation_length, 1, MAX_SPECULATION_LENGTH)
         integer("speculation_length", self.speculation_length, 0, self.max_speculation_length)
         number("confidence_threshold", self.confidence_threshold, 0.0, 1.0)
@@ -208,6 +215,7 @@ class SpeculationConfig:
         # A policy that finds the length may choose any up to the maximum.
         set_by_user = length_policy(self.length).set_by_user
         longest = self.speculation_length if set_by_user else self.max_speculation_length
+        # k1 + k1 k2 + ..., as `budget.shape_nodes`, which imports this module.
         nodes = sum(accumulate(self.shape(longest), mul))
         if self.max_tree_nodes == "uncut" and nodes > MAX_TREE_NODES:
             raise ConfigError.of(
@@ -225,6 +233,7 @@ class SpeculationConfig:
             return cls(drafters=(), speculation_length=0)
         if name == "sequence":
             return cls(routing="audition", expansion=(1,))
+        # As published: no node budget, and above temperature 0 drawn drafts with Algorithm 2.
         if name == "specinfer-paper":
             sampled = temperature > 0
             return cls(
@@ -232,12 +241,14 @@ class SpeculationConfig:
                 draft="sampled" if sampled else "topk",
                 verify="mss" if sampled else "greedy",
             )
+        # A vote is over sequences, hence one child a step.
         if name == "minions":
             return cls(
                 expansion=(1,), combine="vote", weights="paper", length="trend", pipeline="across"
             )
         if name == "cosine":
             return cls(draft="fused", routing="cosine", pipeline="across")
+        # Measured: of the nodes of (1, 1, 3) the third child at depth 3 was seldom worth verifying.
         if name == "best":
             return cls(drafters=("all", "ngram"), length="goodput", expansion=(1, 1, 2))
         return cls()  # specinfer: the defaults of the fields
@@ -260,6 +271,7 @@ class SpeculationConfig:
             # A sequence has one token per step: best first has no branches to choose from.
             draft = "topk" if greedy else "coupled"
         rules = lossless_rules(draft, temperature, self.combine)
+        # No verification rule is lossless: the draft kind itself is the error.
         if not rules:
             why = (
                 f"with combine={self.combine} its one tree leaves nothing to choose; choose union"
@@ -331,6 +343,7 @@ class Request:
     def to_plain(self) -> dict[str, Any]:
         """Only JSON's own types; `prompt_token_ids` where there are any."""
         plain = _to_plain(self)
+        # Left out where empty, as in requests recorded before the field was added.
         if not self.prompt_token_ids:
             del plain["prompt_token_ids"]
         return plain
@@ -352,7 +365,7 @@ def recorded_sampling(sampling_fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _to_plain(value: Any) -> dict[str, Any]:
-    # A round trip through JSON, which turns tuples into lists.
+    # A round trip through JSON, which turns tuples into lists. NaN and infinity are not JSON.
     plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(value), allow_nan=False))
     return plain
 

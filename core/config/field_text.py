@@ -35,6 +35,7 @@ def value_from_text(name: str, value: str) -> Any:
         if max(map(len, parts)) > 9:  # Python does not read thousands of digits
             raise ConfigError.of(name, value, f"whole numbers from 1 to {MAX_EXPANSION}")
         return tuple(int(part) for part in parts)
+    # Two numbers, with or without brackets, become a JSON list.
     if name == "weight_bounds":
         value = f"[{value.strip('[] ')}]"
     try:

@@ -13,7 +13,9 @@ __all__ = ["NodeSettings", "address_of", "check_encrypted", "node_settings"]
 MOST_NODES = 16
 # A name, an IPv4 address or an IPv6 one in brackets; `*`, which ZeroMQ takes too, is no address.
 _ADDRESS = re.compile(r"(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):(?P<port>[0-9]{1,5})")
+# The end of an error message.
 CLUSTERS = "auto or HOST:PORT, of a cluster that this machine is part of (no ray://)"
+# Only programs of this machine reach these: messages may stay unencrypted.
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
@@ -45,7 +47,7 @@ class NodeSettings:
 
 
 def address_of(field: str, address: str) -> tuple[str, int]:
-    """Host and port. Raises ConfigError. Port 0, for any, is only of `listen`."""
+    """Host and port. Raises ConfigError. Port 0, any free port, is allowed for `listen` alone."""
     least = 0 if field == "listen" else 1
     found = _ADDRESS.fullmatch(address)
     if found is None or not least <= int(found["port"]) <= 65535:
@@ -73,6 +75,7 @@ def node_settings(
     if ssms is not None and cluster is None:
         raise ConfigError.of("node_ssm", list(ssms), "only with --cluster ADDRESS")
     if cluster is not None:
+        # NodeSettings takes an empty name for no cluster.
         if not cluster:
             raise ConfigError.of("cluster", cluster, CLUSTERS)
         return NodeSettings(tuple(addresses), key_file, cluster, tuple(ssms or ()))

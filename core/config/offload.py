@@ -11,6 +11,7 @@ from core.errors import ConfigError
 __all__ = ["FASTEST_MBPS", "MODES", "Offload", "offload_of"]
 
 MODES = ("host", "disk")
+# Far beyond any machine: 1 PiB, 1 TB/s.
 LARGEST_BYTES, FASTEST_MBPS = 1 << 50, 1e6
 
 
@@ -32,6 +33,7 @@ class Offload:
 
 def offload_of(mode: str | None, resident: Any, mbps: Any) -> Offload | None:
     """From the arguments of a command line, None where they were not given. ConfigError."""
+    # An argument without effect is refused, not ignored.
     if mode is None:
         for field, value in (("resident", resident), ("offload_mbps", mbps)):
             if value is not None:

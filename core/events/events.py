@@ -60,10 +60,13 @@ __all__ = [
 class RunStarted:
     """The request as it will be run: `config` is the whole request, every `auto` resolved.
 
-    `asked` is the request as it was given; `prompt_texts`: of each prompt token; `dtype`, `device`:
-    the LLM's; `queue_ms`: its time in the queue. `warnings` are sentences for the reader (a
-    fallback and its reason, what bfloat16 means). `offload`: how the LLM's layers are streamed,
-    None where all are in memory. `ranks`: how it is divided among processes, None for one process.
+    `asked` is the request as it was given; `created_utc`: ISO 8601; `prompt_texts`: of each prompt
+    token; `models`: all that are loaded, the LLM first; `drafters`: names of those that draft;
+    `dtype`, `device`: the LLM's; `versions`: of Python and libraries, by name; `seed`: the given or
+    the drawn one; `queue_ms`: the request's time in the queue. `warnings` are sentences for the
+    reader (a fallback and its reason, what bfloat16 means). `offload`: how the LLM's layers are
+    streamed, None where all are in memory. `ranks`: how it is divided among processes, None for one
+    process.
     """
 
     run_id: str
@@ -82,6 +85,7 @@ class RunStarted:
     versions: dict[str, str]
     seed: int
     queue_ms: float
+    # With defaults from here on, as in RoundCompleted.
     warnings: tuple[str, ...] = ()
     offload: OffloadInfo | None = None
     ranks: RanksInfo | None = None
@@ -122,8 +126,10 @@ class Combined:
     dropped: tuple[tuple[str, int], ...]
     root_token_id: int
     root_text: str
+    # With defaults from here on, as in RoundCompleted.
     rule: str = "union"
     weights: dict[str, float] = field(default_factory=dict)
+    # In parallel with the nodes, and with `dropped`.
     masses: tuple[float, ...] = ()
     dropped_masses: tuple[float, ...] = ()
     winner: str = ""
@@ -131,6 +137,7 @@ class Combined:
 
     def drafters_of(self, node: int) -> tuple[str, ...]:
         """The drafters that proposed a node; in a fused tree the one of `origins`."""
+        # A fused trunk is in the draft of every SSM: `proposals` name all of them.
         if self.origins:
             return (self.origins[node],)
         return tuple(dict.fromkeys(proposal.drafter for proposal in self.proposals[node]))
@@ -155,12 +162,14 @@ class Verified:
     rule: str
     path: tuple[int, ...]
     outcomes: tuple[str, ...]
+    # None, "" and 0 where the path ends with EOS.
     own_token_id: int | None
     own_text: str
     own_kind: str
     own_probability: float
     llm_probabilities: tuple[float, ...]
     trials: tuple[Trial, ...]
+    # Empty unless `record_top_k` is set.
     top_k: tuple[TopK, ...]
 
 
@@ -173,7 +182,8 @@ class RoundCompleted:
     the position of the first new token. `num_accepted` counts the drafted tokens among them,
     `num_cut` levels of the tree beyond the end of the text (EOS, a stop string). `spans`: every
     stage of the round, drafts included; round 0 also the prefill. `weights`: drafter weights after
-    the round. `temperatures`: each drafter's calibration temperature.
+    the round. `temperatures`: each drafter's calibration temperature. `kv_used`: committed tokens
+    in the request's row of the LLM's KV cache; `kv_capacity`: slots that are allocated for a row.
 
     `speculation_length` is the length chosen for this round's drafts, `next_speculation_length`
     that for the next round's. A length that the policy found is recorded cut to what the node
@@ -202,6 +212,7 @@ class RoundCompleted:
     seq: int
     at_ms: float
     round: int
+    # Counted from the prompt's first token, 0.
     position: int
     token_ids: tuple[int, ...]
     texts: tuple[str, ...]
@@ -210,6 +221,7 @@ class RoundCompleted:
     num_cut: int
     speculation_length: int
     next_speculation_length: int
+    # By drafter name.
     weights: dict[str, float]
     temperatures: dict[str, float]
     spans: tuple[Span, ...]

@@ -29,6 +29,7 @@ class Outcome:
         self._started: RunStarted | None = None
         self._ended: EndEvent | None = None
         self._texts: list[str] = []
+        # A dict as an ordered set.
         self._notes: dict[str, None] = {}
 
     def observe(self, event: Event) -> str:
@@ -42,6 +43,7 @@ class Outcome:
             self._notes |= dict.fromkeys(event.notes)
         elif isinstance(event, EndEvent):
             self._ended = event
+            # What was withheld because a character was incomplete.
             delta = event.text_tail
         self._texts.append(delta)
         return delta
@@ -69,6 +71,7 @@ class Outcome:
         return {
             **dataclasses.asdict(stats),
             "finish_reason": reason,
+            # `total_ms` begins when the run leaves the queue.
             "wall_ms": stats.queue_ms + stats.total_ms,
         }
 

@@ -35,19 +35,21 @@ ON_NODE = " of node "
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The time of a stage. `lane` is a drafter's name, `combine`, `llm`, `verify` or `commit`.
+    """The time of a stage, in milliseconds since the run left the queue. `lane` is a drafter's
+    name, `combine`, `llm`, `verify` or `commit`.
 
     `name` is the stage: `draft`, `catch_up`, `combine`, `forward`, `verify`, `commit`, `prefill`;
-    `ahead` is drafting for the next round beside this one's `forward`; `load`, on the lane
-    `layers`, reading an offloaded LLM's layers; `wire`, of an SSM on a node, the transfer of the
-    request and of the drafts. `share`: the part of the time spent on this lane; less than 1 where
-    several SSMs drafted in batched passes.
+    `audition` is scoring the SSMs on the text's last tokens; `ahead`, drafting for the next round
+    beside this one's `forward`; `load`, on the lane `layers`, reading an offloaded LLM's layers;
+    `wire`, of an SSM on a node, the transfer of the request and of the drafts. `share`: the part of
+    the time spent on this lane; less than 1 where several SSMs drafted in batched passes.
     """
 
     lane: str
     name: str
     start_ms: float
     end_ms: float
+    # Older logs lack it.
     share: float = 1.0
 
     @property
@@ -78,6 +80,7 @@ class ModelInfo:
     @property
     def node(self) -> str:
         """The address of the node that an SSM is on; empty where it is here."""
+        # The device of a remote SSM is `DEVICE of node HOST:PORT`.
         return self.device.partition(ON_NODE)[2]
 
     def is_same(self, other: ModelInfo) -> bool:
@@ -106,6 +109,7 @@ class OffloadInfo:
     @property
     def least_ms(self) -> float:
         """What a pass takes at least, by the limited rate; 0 without a limit."""
+        # 10^6 bytes a second are 10^3 bytes a millisecond.
         return self.bytes_a_pass / self.mbps / 1000 if self.mbps else 0.0
 
 
@@ -178,13 +182,14 @@ class DraftRecord:
     ranks: tuple[int, ...]
     drafted_ahead: bool
     spans: tuple[Span, ...]
+    # Empty except for lookups, and in older logs.
     contexts: tuple[int, ...] = ()
     shares: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ProposalRecord:
-    """One drafter's proposal of one node of the combined tree."""
+    """One drafter's proposal of one node of the combined tree; fields as in DraftRecord."""
 
     drafter: str
     score: float
@@ -196,7 +201,8 @@ class ProposalRecord:
 class Trial:
     """One accept-or-reject decision at `node`, in the order made.
 
-    `p` is the LLM's probability of the token at that moment (after earlier residuals), `q` the
+    `p` is the LLM's probability of the token at that moment (after earlier residuals; under
+    `traversal` times the acceptance probability that is left to the parent's branch), `q` the
     proposal's. For `greedy` and `match` there is one trial a child, with q = 1.
     """
 
@@ -254,6 +260,7 @@ class Ahead:
     hit: bool
     saved_ms: float
     wasted_ms: float
+    # Empty for a hit, too.
     reason: str = ""
 
     @property
@@ -308,6 +315,8 @@ class RunStats:
 
     `num_accepted_tokens`: drafted tokens that were emitted. `num_draft_tokens`: sum over rounds of
     the verified tree's depth, less what EOS, a stop string or the limit cut off.
+    `draft_acceptance_rate`: the first over the second. `mean_acceptance_length`: 1 + accepted
+    tokens a round, the LLM's own token counted in every round.
     `num_verified_nodes`: sum of tree sizes. `acceptance_histogram[j]`: rounds that accepted j.
     `acceptance_rate_per_position[i]`: share of rounds that accepted more than i. `overlap_ratio`:
     time the LLM and a drafter of the run were both busy, whether the LLM's pass was for the run or,
@@ -337,7 +346,8 @@ class RunStats:
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """The time of a stage on the process's monotonic clock, in seconds; `share`: see Span."""
+    """The time of a stage on the process's monotonic clock (time.perf_counter), in seconds;
+    `share`: see Span. No part of an event: a Span is the same, relative to its run."""
 
     lane: str
     name: str

@@ -22,7 +22,9 @@ from core.errors import ContextLengthError, ModelError
 __all__ = ["TemplateProcess"]
 
 PROGRAM = Path(__file__).with_name("template_program.py")
+# Time limit of a conversation.
 PATIENCE_S = 2.0
+# Until the process has imported its libraries.
 START_PATIENCE_S = 60.0
 # Beyond the process's own time limit, which not every system has.
 GRACE_S = 1.0
@@ -105,6 +107,7 @@ class TemplateProcess:
             if question is not None:
                 process.stdin.write(json.dumps(question) + "\n")
                 process.stdin.flush()
+            # Blocks until the reply or until the timer kills the process, which closes the pipe.
             line = process.stdout.readline()
             if line.endswith("\n"):
                 reply = json.loads(line)

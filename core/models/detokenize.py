@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 __all__ = ["Detokenizer", "control_tokens_in", "longest_token", "special_texts", "token_texts"]
 
 REPLACEMENT = "�"
+# Tokens of the prompt in the first window, more if they have no text.
 CONTEXT_TOKENS = 6
 # Most tokens of a character: four bytes in UTF-8.
 CHARACTER_TOKENS = 4
@@ -91,7 +92,9 @@ def _is_end(part: str, whole: str) -> bool:
     return bool(part) and whole.endswith(part)
 
 
+# Models of the package `tokenizers` that have no token for texts of any length.
 SPELLING = ("BPE", "Unigram")
+# By tokenizer, since `get_vocab` copies the whole vocabulary.
 _LONGEST: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
 
@@ -109,6 +112,7 @@ def special_texts(tokenizer: Any) -> dict[int, str]:
     """The texts of the tokens that decoding skips, by id: special added tokens and those with a
     role."""
     added = getattr(tokenizer, "added_tokens_decoder", {}).items()
+    # Some tokens with a role are ordinary ones, which decoding shows: excluded below.
     texts = {token_id: str(token) for token_id, token in added if token.special}
     ids = getattr(tokenizer, "all_special_ids", ())
     texts |= zip(ids, getattr(tokenizer, "all_special_tokens", ()), strict=True)

@@ -133,7 +133,7 @@ class GeneralForward:
         self._keep_argument = "logits_to_keep" in inspect.signature(module.forward).parameters
         self._cache_argument = cache_argument(module)
         shapes = self._probe()
-        # Layers that share another layer's cache are missing.
+        # Layers that share another layer's cache are missing: they never call `update`.
         self._layers = sorted(shapes)
         self.shapes = [shapes[layer] for layer in self._layers]
         self._cache: ArenaCache | None = None
@@ -148,6 +148,7 @@ class GeneralForward:
         # One cache object for all passes; the plan has the slots of this one.
         self._cache.plan = batch.plan
         optional: dict[str, Any] = {}
+        # Else the head runs for all tokens of a prompt, of which one is needed.
         if self._keep_argument and batch.last_only:
             optional["logits_to_keep"] = 1
         optional[self._cache_argument] = self._cache

@@ -91,6 +91,7 @@ def lean_layer(layer: Any, kind: str, wide: bool) -> LeanLayer:
     down, down_bias = _fuse([mlp.down_proj], wide)
     q_norm, k_norm = (getattr(attention, name, None) for name in ("q_norm", "k_norm"))
     return LeanLayer(
+        # Norms share the module's memory; fused biases are small copies.
         input_norm=layer.input_layernorm.weight.detach(),
         qkv=qkv,
         qkv_bias=qkv_bias,

@@ -20,7 +20,7 @@ from core.models.rows import Batch, BoolArray
 
 __all__ = ["EXTENT", "WIDTHS", "GraphedForward", "in_few_launches", "tensors_of"]
 
-# Queries of a row in one pass: a root, or a token tree.
+# Queries of a row are padded to the next of these: 1 for a root, more for its token tree.
 WIDTHS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)
 # Slots are rounded up to a multiple, so that one graph serves many lengths of a text.
 EXTENT = 256
@@ -159,6 +159,7 @@ class _Pass:
 
 
 def _inputs(rows: int, width: int, extent: int, device: torch.device) -> _Inputs:
+    # Pinned: a copy from pageable memory would block the host.
     pinned = device.type == "cpu" and torch.cuda.is_available()
     shape = (rows, 1, width, extent)
     return _Inputs(

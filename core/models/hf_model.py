@@ -170,6 +170,7 @@ class HfModel:
     @torch.inference_mode()
     def commit(self, row: int, nodes: Sequence[int], keep: Sequence[int] = ()) -> None:
         state = self._row(row)
+        # The path first: its slots become those right after the committed tokens, then `keep`.
         moved = [*nodes, *keep]
         if any(not 0 <= node < state.pending for node in moved):
             raise EngineError(f"commit nodes are {moved}: 0 to {state.pending - 1} are pending")
@@ -201,6 +202,7 @@ class HfModel:
         """Records what a pass outside `forward` wrote to the row's slots: `committed` more tokens,
         then pending nodes with these parents. Raises EngineError if nodes are pending already."""
         state = self._row(row)
+        # Indices of `parents` count from the first pending node.
         if state.pending:
             raise EngineError(f"pending nodes are {state.pending}: none may be left behind")
         state.length += committed

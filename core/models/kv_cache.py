@@ -180,6 +180,7 @@ class KVArena:
         # A chain that was accepted from its first node on is already there.
         if list(slots) == list(range(start, start + len(slots))):
             return
+        # Slots past the moved ones keep their contents: masks hide them.
         index = torch.tensor(slots, device=self._device)
         for stack in self._stacks:
             # `index_select` copies before anything is written, so source and target may overlap.

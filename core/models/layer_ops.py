@@ -102,6 +102,7 @@ def cos_sin_table(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Cosines and sines (positions, head size) in float32; the first half of the sines is negated,
     so that a rotation is x cos + roll(x, head size / 2) sin."""
+    # In float32 whatever the model's dtype: bfloat16 rounds positions above 256.
     angles = torch.outer(torch.arange(positions, device=inverse.device).float(), inverse)
     cos, sin = angles.cos() * scale, angles.sin() * scale
     return torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)
@@ -133,6 +134,7 @@ def grouped_attention(
     query heads that share a KV head are treated as further queries of it."""
     rows, heads, width, size = q.shape
     kv_heads = keys.shape[1]
+    # Heads of one KV head are adjacent: (rows, KV heads, heads / KV heads x width, size).
     folded = q.reshape(rows, kv_heads, -1, size)
     if mask is not None:
         mask = mask.repeat(1, 1, heads // kv_heads, 1)

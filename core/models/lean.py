@@ -219,6 +219,7 @@ class LeanForward:
         return _Layer(
             input_norm=Norm(layer.input_norm, eps),
             qkv=Projection(layer.qkv, layer.qkv_bias),
+            # Over the head size: one weight for all heads.
             q_norm=None if layer.q_norm is None else Norm(layer.q_norm, eps),
             k_norm=None if layer.k_norm is None else Norm(layer.k_norm, eps),
             out=self._output(layer.out, layer.out_bias),
@@ -242,6 +243,7 @@ class _Streamed:
             yield self.operations(with_matrices(self.layers[layer], data))
 
 
+# What is streamed of a layer; its norms and biases stay on the device.
 MATRICES = ("qkv", "out", "gate_up", "down")
 
 
@@ -259,6 +261,7 @@ def with_matrices(layer: LeanLayer, data: torch.Tensor) -> LeanLayer:
     at = 0
     for name in MATRICES:
         matrix: torch.Tensor = getattr(layer, name)
+        # Only its shape, strides and size are read: in a stream it is on the device `meta`.
         part = data[at : at + matrix.nbytes].view(matrix.dtype)
         views[name] = part.as_strided(matrix.shape, matrix.stride())
         at += matrix.nbytes

@@ -30,6 +30,8 @@ class _Norms:
 
 
 def _norms(layer: LeanLayer, eps: float) -> _Norms:
+    # (members, 1, hidden) over (members, tokens, hidden), and (members, 1, 1, head size) over
+    # (members, tokens, heads, head size).
     return _Norms(
         before=Norm(layer.input_norm[:, None], eps),
         q=None if layer.q_norm is None else Norm(layer.q_norm[:, None, None], eps),
@@ -88,6 +90,7 @@ class StackedForward:
             # Attention is by row: rows have separate KV slots.
             q, k, v = (self._by_row(p, rows) for p in self._heads(layer, norms, x, (cos, sin)))
             keys, values = write(i, k, v)
+            # Models with a sliding window are not stacked (`stacking.are_stackable`).
             attended = attend(q, keys, values, masks[0])
             attended = self._by_member(attended.transpose(1, 2)).reshape(members, x.shape[1], -1)
             x = _residual(x, attended, layer.out, layer.out_bias)

@@ -31,6 +31,7 @@ class Feed:
     row: int
     token_ids: Sequence[int]
     parents: Sequence[int]
+    # For a prompt: logits of all its tokens would be (tokens, V), and not be read.
     last_only: bool = False
 
 
@@ -67,7 +68,8 @@ class LanguageModel(Protocol):
 
     @property
     def slots(self) -> int:
-        """KV slots allocated per row; `forward` allocates more as needed."""
+        """KV slots allocated per row; `forward` allocates more as needed. Pending nodes take slots
+        beyond the committed tokens, so a slot is not a position."""
         ...
 
     def open_row(self) -> int:
@@ -87,9 +89,11 @@ class LanguageModel(Protocol):
         ...
 
     def forward(self, feeds: Sequence[Feed]) -> list[torch.Tensor]:
-        """One pass over feeds of different rows; float32 logits (tokens, V) for each feed.
+        """One pass over feeds of different rows; float32 logits (tokens, V) for each feed, (1, V)
+        with `last_only`.
 
-        The tokens become pending nodes. Raises ContextLengthError past the context length.
+        The tokens become pending nodes. Raises ContextLengthError past the context length and
+        EngineError for a row that is not open or an unknown parent, before any row has changed.
         """
         ...
 
@@ -99,13 +103,15 @@ class LanguageModel(Protocol):
         tree's root: the last accepted token, whose KV was not in the cache before.
 
         `keep`: descendants of the last of `nodes` (ascending indices, closed under parents) that
-        stay pending, renumbered from 0 in their order.
+        stay pending, renumbered from 0 in their order. Raises EngineError for an index that is not
+        pending.
         """
         ...
 
 
 def ranks_info(model: object) -> RanksInfo | None:
     """The division of a model over ranks; None for any other."""
+    # By attribute: the implementation over ranks is imported only where it is used.
     info: RanksInfo | None = getattr(model, "ranks", None)
     return info
 

@@ -82,7 +82,7 @@ def common_stack(models: Sequence[LanguageModel]) -> Stack | None:
     stack = models[0].stack if models and isinstance(models[0], HfModel) else None
     if not isinstance(stack, Stack) or len(models) != len(stack.members):
         return None
-    # A pass multiplies the weights of all members, so a subset is better run one by one.
+    # A pass of a stack multiplies the weights of all members, so a subset runs one by one.
     return stack if {id(model) for model in models} == {id(m) for m in stack.members} else None
 
 
@@ -232,6 +232,7 @@ class Stack:
 
 def _shape(weights: LeanWeights) -> list[Any]:
     """What models of one stack have in common, apart from the rotary frequencies' values."""
+    # Strides too: `_stack_tensors` decides by the first model whether a matrix is transposed.
     parts = [getattr(weights, f.name) for f in fields(weights) if f.name != "layers"]
     parts += [getattr(layer, f.name) for layer in weights.layers for f in fields(layer)]
     return [

@@ -25,6 +25,7 @@ class AuditionRouter:
     def observe_audition(self, log_probs: Mapping[str, Sequence[float]], ms: float) -> None:
         self.wants_audition = False
         for name in self._scores:
+            # NaN: the probability is not known.
             values = [value for value in log_probs.get(name, ()) if not math.isnan(value)]
             # The geometric mean of the tokens' probabilities.
             self._scores[name] = math.exp(sum(values) / len(values)) if values else 0.0
@@ -33,7 +34,7 @@ class AuditionRouter:
         return dict(self._scores)
 
     def route(self) -> Route:
-        # `max` is stable: ties go to the run's order.
+        # `max` returns the first of equals: ties go to the run's order.
         best = max(self._scores, key=lambda name: self._scores[name], default=None)
         if best is None:
             return Route((), reason="every SSM failed")

@@ -32,8 +32,10 @@ def within_grant(route: Route, scores: Mapping[str, float], most: int) -> Route:
     if len(route.drafters) <= most:
         return route
     explored = [name for name in route.drafters if name in route.explored]
+    # The sort below is stable: ties go to the run's order.
     others = [name for name in route.drafters if name not in route.explored]
     others.sort(key=lambda name: -scores[name])
+    # Rounded up: a single place goes to an explored SSM. Explored ones beyond their half come last.
     half = -(-most // 2)
     within = {*[*explored[:half], *others, *explored[half:]][:most]}
     drafters = tuple(name for name in route.drafters if name in within)
@@ -55,10 +57,11 @@ class DraftEvidence:
 
 @dataclass(frozen=True, slots=True)
 class RoundEvidence:
-    """The outcome of a round. `drafts`: by SSM, none in a round without drafts. `routed`: the SSMs
-    of the route within the scheduler's grant, even if they failed to draft; none if no draft was
-    requested. `log_probs`: of tokens committed since each SSM's last report, from its catch-up
-    pass. `round_ms`: of the whole round."""
+    """The outcome of a round. `num_accepted`: accepted tokens; `num_tokens`: committed ones, the
+    LLM's own included. `drafts`: by SSM, none in a round without drafts. `routed`: the SSMs of the
+    route within the scheduler's grant, even if they failed to draft; none without a draft request.
+    `log_probs`: natural logarithms, of tokens committed since each SSM's last report, from its
+    catch-up pass; NaN where it did not compute one. `round_ms`: of the whole round."""
 
     num_accepted: int
     num_tokens: int
@@ -89,7 +92,8 @@ class Router(Protocol):
 
     @property
     def reads_drafts(self) -> bool:
-        """Whether `observe` needs `RoundEvidence.drafts`."""
+        """Whether `observe` needs `RoundEvidence.drafts`, for which the engine looks up
+        embeddings."""
         ...
 
     @property

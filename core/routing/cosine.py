@@ -17,8 +17,11 @@ from core.routing.base import DraftEvidence, Milliseconds, RoundEvidence, Route
 
 __all__ = ["CosineRouter", "harmonic_score"]
 
+# Weight of a round's S in M.
 RATE = 0.3
+# M before the first draft.
 START = 0.5
+# Accepted tokens of the last round below which SSMs are explored.
 FEW_ACCEPTED = 2
 
 
@@ -68,6 +71,7 @@ class CosineRouter:
         count = min(self._count, len(names))
         accepted = self._accepted or 0
         exploring = accepted < FEW_ACCEPTED
+        # ceil(count / 2): while exploring, a single place goes to the SSM that was routed least.
         num_explored = -(-count // 2) if exploring else 0
         # Sorting is stable: ties go to the run's order.
         least_routed = sorted(names, key=lambda name: self._num_routed[name])[:num_explored]
@@ -91,8 +95,8 @@ class CosineRouter:
         if not evidence.routed:
             return
         self._accepted = evidence.num_accepted
-        # Also those that drafted nothing (no share of the node budget, a full context, a late
-        # node), which would else be explored for ever.
+        # Counted for those that drafted nothing too (no share of the node budget, a full context, a
+        # late node), which would else be explored for ever.
         for name in evidence.routed:
             if name in self._num_routed:
                 self._num_routed[name] += 1

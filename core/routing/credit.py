@@ -1,10 +1,11 @@
 """`credit`: routing by full information, after HedgeSpec (arXiv 2510.20064), within a text.
 
-An SSM's credit is its value as the only drafter: expected committed tokens per millisecond, from
-its probabilities of the text's last tokens (newer ones count more) and its measured time. SSMs that
-draft report these probabilities from their catch-up pass at no cost. All SSMs are scored in an
-audition, one batched pass over the last tokens: at the start, then as often as 2 % of the decoding
-time allows, and at once when the routed SSMs suddenly predict the text worse (a change of domain).
+An SSM's credit is the discounted mean of its log-probabilities of the text's last tokens (newer
+ones count more). Its score is what it would bring as the only drafter: expected committed tokens
+per second, from its credit and its measured time. SSMs that draft report log-probabilities from
+their catch-up pass at no cost. All SSMs are scored in an audition, one batched pass over the last
+tokens: at the start, then as often as 2 % of the decoding time allows, and at once when the routed
+SSMs suddenly predict the text worse (a change of domain).
 
 Credits are those of the last audition, over 48 tokens, where all SSMs read the same tokens in the
 same context. Catch-up passes only decide when the next audition is due: to compare their
@@ -24,10 +25,12 @@ from core.routing.base import Milliseconds, RoundEvidence, Route
 
 __all__ = ["CreditRouter", "credit_of", "has_dropped"]
 
+# A token's weight, relative to that of the next newer one.
 FORGETTING = 0.95
 # An audition may take this share of the decoding time.
 SHARE = 0.02
-# Rounds between two switches without a change of domain.
+# Rounds between two switches without a change of domain, so that noise does not make them
+# alternate.
 STEADY_ROUNDS = 16
 # A gain must exceed so many standard errors of the difference; after a change of domain, where the
 # new tokens are few, any gain counts.
@@ -39,13 +42,15 @@ RECENT_TOKENS, BASELINE_TOKENS = 8, 48
 DROP = 2.5
 # Tokens between two auditions for a drop, so that each is shown by new tokens.
 REST = RECENT_TOKENS
+# Tokens of the chain by which SSMs are compared, see `_value`.
 DEPTH = 4
 # Times within this factor of the median count as the median.
 ALIKE = 1.4
 
 
 def credit_of(log_probs: Sequence[float]) -> float:
-    """Discounted mean log-probability, the newest token last; 0.95 a token."""
+    """Discounted mean of natural log-probabilities, the newest token last: FORGETTING a token of
+    age. FLOOR without a token."""
     weight = total = 0.0
     for age, value in enumerate(reversed(log_probs)):
         share = FORGETTING**age
@@ -55,12 +60,15 @@ def credit_of(log_probs: Sequence[float]) -> float:
 
 
 def noise_of(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """Standard error of `credit_of(ours) - credit_of(theirs)` on the same tokens."""
+    """Standard error of `credit_of(ours) - credit_of(theirs)` on the same tokens; infinite without
+    a token."""
+    # By token: what is hard to predict for both cancels.
     differences = [max(FLOOR, a) - max(FLOOR, b) for a, b in zip(ours, theirs, strict=True)]
     if not differences:
         return math.inf
     weights = [FORGETTING**age for age in range(len(differences))][::-1]
     total = sum(weights)
+    # Of a weighted mean of independent differences: sqrt(sum w^2 (d - mean)^2) / sum w.
     mean = sum(w * d for w, d in zip(weights, differences, strict=True)) / total
     spread = sum((w * (d - mean)) ** 2 for w, d in zip(weights, differences, strict=True))
     return math.sqrt(spread) / total
@@ -99,8 +107,8 @@ class CreditRouter:
     # -- scores --
 
     def drafter_scores(self) -> dict[str, float]:
-        """Expected tokens per second of each SSM alone, as of the last audition; without one, about
-        those of plain decoding."""
+        """Expected tokens per second of each SSM alone, as of the last audition; without one, with
+        a credit of FLOOR, of hardly more than one token a round."""
         log_probs = self._log_probs
         return {n: self._value(n, credit_of(log_probs.get(n, ()))) for n in self._names}
 
@@ -152,12 +160,15 @@ class CreditRouter:
 
     @property
     def wants_audition(self) -> bool:
+        # All SSMs are routed: there is nothing to choose.
         if len(self._names) <= self._count:
             return False
         if not self._log_probs:
             return True
         if self._changed and self._since_audition >= REST:
             return True
+        # `_audition_ms` has the first audition too: in a short text it remains the only one, unless
+        # the domain changes.
         expected_ms = self._audition_ms / max(1, self._auditions)
         return (
             self._since_audition >= RECENT_TOKENS
@@ -191,6 +202,7 @@ class CreditRouter:
             if weakest is None or not may_switch:
                 break
             noise = 0.0 if self._changed else NOISE * noise_of(scored[challenger], scored[weakest])
+            # By value, not by credit: a slower SSM must predict better by more.
             if self._value(challenger, credits[challenger] - noise) <= values[weakest]:
                 break
             self._routed[self._routed.index(weakest)] = challenger

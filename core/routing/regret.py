@@ -17,7 +17,7 @@ from math import comb
 
 __all__ = ["RoutingTrial", "Regret", "chain_lengths", "regret_of"]
 
-# The largest number of groups of SSMs that are compared.
+# The largest number of groups of SSMs that are compared; each takes a walk through the text.
 MOST_GROUPS = 5000
 
 
@@ -56,6 +56,8 @@ class Regret:
 def chain_lengths(hits: Sequence[bool], depth: int) -> list[int]:
     """By position, how many draft tokens from there on equal the text's, at most `depth`."""
     lengths = [0] * len(hits)
+    # From the end: the run of hits at a position is one longer than at the next. The run itself is
+    # not limited to `depth`.
     following = 0
     for position in range(len(hits) - 1, -1, -1):
         following = following + 1 if hits[position] else 0
@@ -88,17 +90,20 @@ def regret_of(
     alone = tuple(always((name,)) for name in hits)
     routed_names = tuple(name for name in hits if any(name in route for route in routes))
     routed = trial(routed_names, lambda position: routes[position])
+    # Of the SSMs that were scored. A round may have had fewer.
     count = max((len([name for name in route if name in hits]) for route in routes), default=1)
     group = None
     if 1 < count <= len(hits) and comb(len(hits), count) <= MOST_GROUPS:
         group = min(map(always, combinations(hits, count)), key=lambda one: one.passes)
     fixed = min(alone, key=lambda one: one.passes)
+    # The oracle: with all SSMs in every round `chain` is the longest of theirs.
     return Regret(depth, routed, alone, fixed, group, always(tuple(hits)))
 
 
 def _passes(size: int, chain: Callable[[int], int]) -> int:
     position = passes = 0
     while position < size:
+        # The accepted chain and the LLM's own token.
         position += chain(position) + 1
         passes += 1
     return passes

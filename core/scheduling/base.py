@@ -79,8 +79,8 @@ def count_noun(number: int, noun: str) -> str:
 class BatchOutcome:
     """Cost and result of one round of `requests` requests: `wall_ms` from its start to its last
     event, `llm_ms` of it in the LLM's pass, `between_ms` outside the models. `draft_ms`: of the
-    drafts, which other requests' passes may have hidden; `open_ms`: of the SSMs' prefill of
-    `num_opened` prompts. `nodes`: verified, of all requests; `tokens`: committed;
+    drafts, which other requests' passes may have hidden; `open_ms`: of the SSMs' prefills and
+    auditions for `num_opened` requests. `nodes`: verified, of all requests; `tokens`: committed;
     `steps`: of the deepest draft, 0 without drafts; `context`: mean of cached tokens; `num_queued`:
     requests in the queue."""
 

@@ -58,6 +58,7 @@ class SpeculationControl:
         limit = self.limit_within(requested.length, requested.drafters)
         # Plain decoding counts as idle, although the LLM never waits for a draft then.
         idle = busy < IDLE or not limit.length
+        # -1: fewer; 1: more; 0: no step.
         signal = -1 if grows else int(queue == 0 and (idle or self._quiet > QUIET))
         if signal != self._signal:
             self._signal, self._rounds = signal, 0
@@ -97,6 +98,7 @@ def _reason(
 
 
 def _fewer(limit: SpeculationLimit) -> SpeculationLimit:
+    # Down to one SSM first, then down to plain decoding; `_more` takes the same steps back.
     if limit.drafters > 1:
         return SpeculationLimit(limit.length, limit.drafters - 1)
     return SpeculationLimit(max(0, limit.length - 1), limit.drafters)

@@ -125,6 +125,8 @@ class Cosine:
         group = best_group(live, lengths, largest, self._times, candidates)
         granted = dict(zip(group.members, group.lengths, strict=True))
         undrafted = [i for i in indices if live[i].overlapped and i not in {*ready, *group.members}]
+        # At most half of the pipelined requests have drafts that wait: those ready ones that are
+        # not in this pass, then the drafts made during it.
         room = (num_overlapped + 1) // 2 - len({*ready} - {*group.members})
         following: tuple[int, ...] = ()
         if num_overlapped > 1 and undrafted and room > 0:

@@ -15,6 +15,7 @@ FIRST_WAIT, MAX_WAIT = 256, 4096
 # One in so many rounds with drafts is made plain, at a cost far below 1 %, so that the measured
 # time of plain rounds stays recent.
 PROBE_EVERY = 64
+# Rounds with drafts before the first such probe.
 FIRST_PROBE = 4
 # Factor to which the relative time of a single round is clipped.
 OUTLIER = 3.0
@@ -49,6 +50,7 @@ class PlainGuard:
         self._log.add(max(-bound, min(bound, math.log(relative))))
         if self._log.weight < ENOUGH:
             return False
+        # A logarithm: above 0, a token takes longer with drafts.
         mean = self._log.get()
         standard_error = math.sqrt(self._log.variance / max(1.0, self._log.weight))
         if mean > standard_error:

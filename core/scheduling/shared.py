@@ -70,7 +70,8 @@ class Shared:
         self._records: dict[int, _SizeRecord] = {}
         # A round's milliseconds outside the models, per request: plain, and with drafts.
         self._overhead = {False: Meter(), True: Meter()}
-        # Per request: the SSMs' prefill, and the number of tokens that it may generate.
+        # Per request: the SSMs' prefill and audition, and the number of tokens that it may
+        # generate.
         self._open_ms = Meter()
         self._run_tokens = 1.0
         self._price = 0.0
@@ -132,11 +133,14 @@ class Shared:
         """The load of a pass that `count` of the live requests share."""
         plain_ms = self._plain_ms(self._num_live, context)
         verify = self._times.verify_ms
+        # The slope of the pass's time around the mean number of nodes of recent rounds; before the
+        # first round with drafts, around one node a request.
         low = max(0, round(record.nodes.get(count)) - SLOPE // 2)
         node_ms = (verify(count, low + SLOPE, context) - verify(count, low, context)) / SLOPE
         rate = record.tokens.get() / record.ms.get() if record.ms.weight else 0.0
         plain, drafted = (self._overhead[drafts].value for drafts in (False, True))
         more_ms = 0.0 if plain is None or drafted is None else max(0.0, drafted - plain)
+        # The price is at least the rate of plain rounds: a token for each request's `plain_ms`.
         return BatchLoad(count, plain_ms, max(0.0, node_ms), more_ms, max(rate, 1 / plain_ms))
 
     def _plain_ms(self, count: int, context: int) -> float:
@@ -172,7 +176,7 @@ class Shared:
         record.ms.add(ms)
         if drafted:
             record.nodes.add(outcome.nodes)
-            # A prefill serves all tokens of its run, so it is spread over them.
+            # The SSMs' prefill serves all tokens of its run, so it is spread over them.
             token_ms = ms / outcome.tokens + self._open_ms.get() / self._run_tokens
             relative = token_ms / self._plain_ms(self._num_live, outcome.context)
             if record.guard.observe_drafted(relative):

@@ -86,6 +86,7 @@ def cumulative_scores(draft: Draft) -> tuple[float, ...]:
     """Each node's cumulative score: the product of scores from the root down, the drafter's
     estimate of P(the node is accepted)."""
     chances: list[float] = []
+    # Parents come first, so theirs is known.
     for parent, score in zip(draft.parents, draft.scores, strict=True):
         chances.append(score * (1.0 if parent == ROOT else chances[parent]))
     return tuple(chances)

@@ -98,8 +98,10 @@ _LOG_POOL = PictureWords(
     ),
 )
 
+# In the order of the page's menu and of the guide's table.
 COMBINE_RULES: Mapping[str, CombineRule] = by_name(
     [
+        # SpecInfer's merge (arXiv 2305.09781, section 3).
         CombineRule(
             "union",
             "all drafts in one tree",
@@ -108,6 +110,7 @@ COMBINE_RULES: Mapping[str, CombineRule] = by_name(
             meaning="the drafts of all drafters are merged into one tree",
             words=PictureWords(dropped="Dropped: the node budget was full"),
         ),
+        # Minions (arXiv 2402.15678, 3.2). Only one draft is verified: each may fill the budget.
         CombineRule(
             "vote",
             "one sequence wins",
@@ -118,6 +121,7 @@ COMBINE_RULES: Mapping[str, CombineRule] = by_name(
             meaning="each SSM drafts one sequence; a weighted vote decides which one is verified",
             words=_VOTE,
         ),
+        # `vote_nodes` bounds what is verified, not what each SSM drafts.
         CombineRule(
             "vote_tree",
             "best nodes by score",
@@ -128,6 +132,7 @@ COMBINE_RULES: Mapping[str, CombineRule] = by_name(
             meaning="of the merged drafts, the `vote_nodes` nodes with the best weighted score",
             words=_VOTE_TREE,
         ),
+        # Not `ahead`: every SSM would have to guess the same outcomes (`drafts_together`).
         CombineRule(
             "log_pool",
             "SSMs choose together",

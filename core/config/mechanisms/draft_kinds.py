@@ -28,18 +28,21 @@ class DraftKind:
 
 DRAFT_KINDS: Mapping[str, DraftKind] = by_name(
     [
+        # Resolved with the temperature and the verify rule (`SpeculationConfig.resolved`).
         DraftKind(
             "auto",
             "what suits verify",
             meaning="`topk` at temperature 0, above it what suits `verify`",
         ),
         DraftKind("topk", "the likeliest tokens", meaning="the SSM's most probable tokens"),
+        # Top-k of log q + G, G the Gumbel noise by which `match` draws the LLM's token.
         DraftKind(
             "coupled",
             "with the LLM's own noise",
             coupled=True,
             meaning="the SSM's choice under the noise with which the LLM will choose",
         ),
+        # In the sorted order of Gumbel-top-k (arXiv 1903.06059).
         DraftKind(
             "sampled",
             "drawn, each once",
@@ -52,6 +55,7 @@ DRAFT_KINDS: Mapping[str, DraftKind] = by_name(
             drawn=True,
             meaning="tokens drawn independently, repeats included",
         ),
+        # From here on children are chosen as in `topk` at temperature 0, above it as in `coupled`.
         DraftKind(
             "best_first",
             "likeliest paths first",
@@ -59,6 +63,7 @@ DRAFT_KINDS: Mapping[str, DraftKind] = by_name(
             by_score=True,
             meaning="no fixed shape: the most probable paths first, until the node budget is spent",
         ),
+        # CoSine's confidence-based token fusion (arXiv 2503.10325).
         DraftKind(
             "fused",
             "SSMs write one chain, the surest decides",
@@ -69,6 +74,7 @@ DRAFT_KINDS: Mapping[str, DraftKind] = by_name(
                 "of the surest SSM is taken (CoSine)"
             ),
         ),
+        # Not in the paper.
         DraftKind(
             "fused_credit",
             "fused; who predicted well counts more",

@@ -51,6 +51,7 @@ LENGTH_POLICIES: Mapping[str, LengthPolicyRecord] = by_name(
             "each round, confidence ends each draft where its SSM is unsure",
             no_estimates="",
         ),
+        # Minions' adaptive selector (arXiv 2402.15678).
         LengthPolicyRecord(
             "trend",
             "longer while it is faster",
@@ -61,6 +62,7 @@ LENGTH_POLICIES: Mapping[str, LengthPolicyRecord] = by_name(
                 "written; it estimates no other length."
             ),
         ),
+        # After SmartSpec's goodput (arXiv 2406.14066), decided within the draft.
         LengthPolicyRecord(
             "goodput",
             "while one more pays",
@@ -73,6 +75,7 @@ LENGTH_POLICIES: Mapping[str, LengthPolicyRecord] = by_name(
                 "By what goodput measured here, no draft was expected to bring the text faster."
             ),
         ),
+        # As transformers' assisted generation; the length that the user sets is its upper bound.
         LengthPolicyRecord(
             "confidence",
             "while an SSM is sure",

@@ -59,6 +59,7 @@ class PipelineMode:
 ROUTING_RULES: Mapping[str, RoutingRule] = by_name(
     [
         RoutingRule("all", "every SSM drafts", meaning="every SSM drafts in every round"),
+        # Once a run; preset `sequence`.
         RoutingRule(
             "audition",
             "predicts the prompt best",
@@ -69,6 +70,7 @@ ROUTING_RULES: Mapping[str, RoutingRule] = by_name(
                 "probability"
             ),
         ),
+        # CoSine (arXiv 2503.10325).
         RoutingRule(
             "cosine",
             "by how good its drafts were",
@@ -85,6 +87,7 @@ ROUTING_RULES: Mapping[str, RoutingRule] = by_name(
                 "drafted least so far, to learn what they are worth (CoSine)"
             ),
         ),
+        # After HedgeSpec (arXiv 2510.20064).
         RoutingRule(
             "credit",
             "predicts the text best",
@@ -109,6 +112,7 @@ SCHEDULES: Mapping[str, ScheduleRule] = by_name(
             "",
             "every request drafts and is verified as if it were alone",
         ),
+        # CoSine (arXiv 2503.10325), with its adaptive speculation control.
         ScheduleRule(
             "cosine",
             "like lengths together",
@@ -118,6 +122,7 @@ SCHEDULES: Mapping[str, ScheduleRule] = by_name(
                 "the queue, the fewer tokens are drafted, down to none (CoSine)"
             ),
         ),
+        # After TETRIS and vLLM's adaptive verification.
         ScheduleRule(
             "shared",
             "one budget for all requests",
@@ -133,6 +138,7 @@ SCHEDULES: Mapping[str, ScheduleRule] = by_name(
 PIPELINE_MODES: Mapping[str, PipelineMode] = by_name(
     [
         PipelineMode("off", "first draft, then verify", "drafting and verifying take turns"),
+        # Minions (arXiv 2402.15678, 3.4). Needs several live requests.
         PipelineMode(
             "across",
             "draft for other requests",

@@ -34,8 +34,11 @@ class VerifyRule:
         return self.temperatures in ("all", "above" if temperature > 0 else "zero")
 
 
+# The order decides `auto`: the first lossless rule, those that read q before others where drafts
+# are drawn (`lossless_rules`).
 VERIFY_RULES: Mapping[str, VerifyRule] = by_name(
     [
+        # Without an implementation: resolved with the temperature (`SpeculationConfig.resolved`).
         VerifyRule(
             "auto",
             "the first exact rule",
@@ -49,6 +52,7 @@ VERIFY_RULES: Mapping[str, VerifyRule] = by_name(
             token_exact=True,
             meaning="a token is accepted if it is the LLM's most probable one",
         ),
+        # At any temperature: at 0 p is one-hot, and noise changes no arg max.
         VerifyRule(
             "match",
             "what the LLM itself draws",
@@ -56,6 +60,7 @@ VERIFY_RULES: Mapping[str, VerifyRule] = by_name(
             token_exact=True,
             meaning="a token is accepted if the LLM itself draws it with this seed",
         ),
+        # SpecInfer (arXiv 2305.09781), Algorithm 2. Not at 0, where nothing is drawn.
         VerifyRule(
             "mss",
             "a coin a draft, root first",
@@ -64,6 +69,7 @@ VERIFY_RULES: Mapping[str, VerifyRule] = by_name(
             reads_q=True,
             meaning="in turn from the root on, each accepted with probability min(1, p / q)",
         ),
+        # Traversal Verification (NeurIPS 2025).
         VerifyRule(
             "traversal",
             "coins, leaves first",

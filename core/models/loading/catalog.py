@@ -155,6 +155,7 @@ def snapshot(source: str) -> Path | None:
 def cached_models() -> tuple[str, ...]:
     """Hub ids in the local cache, usable without a network."""
     files = hub_cache().glob("models--*/snapshots/*/config.json")
+    # The cache writes the slash of an id as two dashes; a name may have such dashes too.
     folders = {path.parents[2].name.removeprefix("models--") for path in files}
     return tuple(sorted(folder.replace("--", "/", 1) for folder in folders))
 
@@ -192,6 +193,7 @@ def locate(name: str) -> ModelSource:
 def is_path(name: str) -> bool:
     """Whether a name is that of a folder or file, existing or not, rather than a hub id."""
     path = _expand_user(name)
+    # A hub id has at most one slash.
     if path.startswith((".", "/")) or path.count("/") > 1 or path.endswith(GGUF_SUFFIX):
         return True
     return Path(path).exists()
@@ -199,6 +201,7 @@ def is_path(name: str) -> bool:
 
 def is_gguf(name: str) -> bool:
     """Whether a path is read as a GGUF file: any file is, and a missing one with its suffix."""
+    # A file of another kind, and a missing one, are refused where the header is read.
     path = Path(_expand_user(name))
     return not path.is_dir() and (path.exists() or path.suffix == GGUF_SUFFIX)
 
@@ -226,6 +229,7 @@ def _check_folder(folder: Path, name: str) -> None:
     allowed = "a folder with config.json, weights and tokenizer is allowed"
     if not folder.is_dir():
         raise ModelLoadError(f"model is {name!r}: no such folder; {allowed}")
+    # A folder of GGUF files: the message names one of them.
     if not (folder / "config.json").is_file() and (files := sorted(folder.glob("*.gguf"))):
         raise ModelLoadError(f"model is {name!r}: config.json is missing; name {str(files[0])!r}")
     if not (folder / "config.json").is_file():

@@ -93,6 +93,7 @@ def fingerprint_of_files(source: ModelSource, module: Any, whole: Any, dtype: to
     if not (files := _safetensors_files(source)):
         return ""
     checkpoint, fingerprint = Checkpoint(files, dtype), Fingerprint(module)
+    # Files have a tied weight once; the state dict, and so the digest, has each of its names.
     tied = {name: whole.all_tied_weights_keys.get(name, name) for name in whole.state_dict()}
     for name, stored in tied.items():
         if stored not in checkpoint:

@@ -14,6 +14,7 @@ from core.errors import ModelLoadError
 
 __all__ = ["FILE", "read_counts", "rows_as_bytes"]
 
+# In the LLM's folder, or in that of the SSMs that come with it.
 FILE = "draft_table.counts"
 _NAME = "rows"
 # Numbers of a row: seven token ids, seven weights, a hash, a context's length.

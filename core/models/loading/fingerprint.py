@@ -11,7 +11,9 @@ import torch
 
 __all__ = ["Fingerprint", "fingerprint_of", "identity_of"]
 
+# Values of a weight that are digested, at most twice as many.
 FINGERPRINT_VALUES = 256
+# By bytes a value: integers whose sum is the same in any order of addition, unlike floats'.
 BITS = MappingProxyType({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64})
 # Configuration fields that do not change a text, or depend on device and dtype.
 NOT_IDENTITY = (
@@ -44,8 +46,8 @@ def identity_of(module: Any) -> str:
 
 class Fingerprint:
     """A digest of the module's `identity_of` and, in the order of its state dict, of some hundred
-    values of each stored weight and the sum of its bits: digesting all values would take seconds
-    per gigabyte."""
+    values of each stored weight and the sum of all its values' bit patterns as integers: digesting
+    all values would take seconds per gigabyte."""
 
     def __init__(self, module: Any) -> None:
         self._digest = hashlib.sha256(identity_of(module).encode())
@@ -57,6 +59,7 @@ class Fingerprint:
         step = max(1, values.numel() // FINGERPRINT_VALUES)
         total = int(values.view(BITS[weight.itemsize]).sum()) if values.numel() else 0
         self._digest.update(f"{name} {tuple(weight.shape)} {total} ".encode())
+        # As float64, which is exact for every float type; NumPy has no bfloat16.
         self._digest.update(values[::step].double().cpu().numpy().tobytes())
 
     @property

@@ -55,11 +55,14 @@ WEIGHTS = "model.safetensors"
 # Files up to this size are compared by their hash as well.
 SMALL_FILE = 16 << 20
 EXACT_DTYPES = (torch.bfloat16, torch.float16)
+# Numbers in the largest table that a file's metadata may describe.
 LARGEST_BUFFER = 1 << 26
 # Besides the float32 weights, for each value of the largest tensor: its dequantization and the
 # comparison with narrower copies.
 TEMPORARY_BYTES = 12
+# Factors of the rotary frequencies; see `_warnings`.
 SCALED_ROPE = "rope_freqs.weight"
+# From one call of `say` to the next while another process holds a lock.
 LOCK_PATIENCE_S = 0.5
 
 
@@ -327,6 +330,7 @@ def check_complete(report: dict[str, Any]) -> None:
 
 def narrow_exactly(weight: torch.Tensor) -> torch.Tensor:
     """The tensor in a two-byte dtype if that is exact, else unchanged."""
+    # A tensor with a NaN, which equals nothing, stays as it is.
     for dtype in EXACT_DTYPES:
         narrow = weight.to(dtype)
         if torch.equal(narrow.to(weight.dtype), weight):

@@ -38,7 +38,9 @@ FORMATS: Mapping[int, str] = MappingProxyType(
     | {12: "<d"}
 )
 U32, U64 = "<I", "<Q"
-SMALLEST_ENTRY, SMALLEST_TENSOR = 13, 33  # bytes
+# Bytes. An entry: the name's length 8, type 4, value 1. A tensor: the name's length 8, name 1,
+# number of dimensions 4, one dimension 8, type 4, offset 8.
+SMALLEST_ENTRY, SMALLEST_TENSOR = 13, 33
 # transformers makes about a hundred bytes of Python objects for each item. The largest
 # vocabularies, of 262 thousand tokens, have 1.3 million items with scores, types and merges.
 MOST_ITEMS = 2_000_000
@@ -221,6 +223,7 @@ class _HeaderReader:
             )
         block, size = self.gguf.GGML_QUANT_SIZES[kind_of]
         values = math.prod(shape)
+        # A block of values takes at least a byte of the file.
         if not values or values > block * self.size or (shape or [1])[0] % block:
             self._refuse(f"tensor {_shown(name)} has shape {shape} as {kind_of.name}")
         return name, values, kind_of.name, offset, values // block * size
@@ -228,6 +231,7 @@ class _HeaderReader:
     def _check_types(self, types: Mapping[str, int]) -> None:
         for name in types:
             kind = self.gguf.GGMLQuantizationType[name]
+            # Dequantizing one block of zeros shows whether the type is implemented.
             block = np.zeros((1, self.gguf.GGML_QUANT_SIZES[kind][1]), np.uint8)
             try:
                 self.gguf.dequantize(block, kind)

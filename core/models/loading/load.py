@@ -220,7 +220,8 @@ def load_one(
     torch_dtype = dtype_of(dtype, source.name, device)
     need = need_of(source.name, dtype, device)
     if ranks is not None:
-        from core.models.ranks.sharding import check_split  # and torch.distributed
+        # Here: only an LLM over ranks needs the package.
+        from core.models.ranks.sharding import check_split
 
         check_split(config, source.title, ranks)
     check_memory([_device_need(need, source, offload, device, ranks)], device)
@@ -263,6 +264,7 @@ def _device_need(
     if (offload is None and ranks is None) or need.bytes == 0:
         return need
     config = read_config(source)
+    # Numbers in the embedding, and in the head where it is not tied to it.
     tables = 1 if getattr(config, "tie_word_embeddings", False) else 2
     rows = tables * int(getattr(config, "vocab_size", 0)) * int(getattr(config, "hidden_size", 0))
     outside = min(need.bytes, rows * DTYPES[need.dtype].itemsize)
@@ -283,6 +285,7 @@ def _unique_name(name: str, used: set[str]) -> str:
 
 
 def _eos_ids(model: HfModel, tokenizer: Any) -> tuple[int, ...]:
+    # The generation config's, as in `generate`; without one the tokenizer's.
     generation = getattr(model._module, "generation_config", None)
     ids = getattr(generation, "eos_token_id", None)
     if ids is None:

@@ -54,6 +54,7 @@ def narrow_head(module: Any) -> None:
     if head.weight is embeddings.weight:
         module.set_output_embeddings(NarrowHead(embeddings, size))
         return
+    # Copies: views would keep the whole head in memory.
     head.weight = nn.Parameter(head.weight.detach()[:size].clone(), requires_grad=False)
     if head.bias is not None:
         head.bias = nn.Parameter(head.bias.detach()[:size].clone(), requires_grad=False)

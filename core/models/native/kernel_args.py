@@ -56,6 +56,8 @@ class PackedWeights(NamedTuple):
     sliding window. `eps`: of the norms.
     """
 
+    # `embedding`: float32, or bfloat16 as uint16. Matrices and biases are padded with 0, so padded
+    # outputs are 0.
     embedding: Any
     matrices: Any
     vectors: Any
@@ -94,10 +96,12 @@ class BatchInputs(NamedTuple):
 
     `tokens`, `positions` (n,); `rows`, `slots` (n,): each token's place in the KV arena; `first`
     (members + 1,): where each member's tokens begin; `full`, `near` (n, extent), flat: the slots
-    each token attends to, in layers with full attention and with a sliding window; `wanted`
-    (outputs,): the tokens whose logits are computed.
+    each token attends to, in layers with full attention and with a sliding window, `near` empty
+    without one; `wanted`: ascending indices of the tokens whose logits are computed.
     """
 
+    # int64, but `full` and `near` bool. Here and below numba compiles the kernels for these element
+    # types, and anew for any other.
     tokens: Any
     positions: Any
     rows: Any
@@ -113,6 +117,7 @@ class SharedBuffers(NamedTuple):
     `back` (n, back), `wide` (n, 2 inner): gate and up outputs, `active` (n, inner); see
     LayerOffsets. `arrived` (1,): the barrier's count."""
 
+    # float32, `arrived` int64.
     projected: Any
     attended: Any
     back: Any
@@ -124,9 +129,11 @@ class SharedBuffers(NamedTuple):
 class Workspace(NamedTuple):
     """One thread's buffers, for up to n tokens that attend to `extent` slots. `x`, `h` (n, hidden):
     residual stream and normed input; `x_bf16`: activations as bfloat16, aligned to cache lines;
-    `head` (size,), `q`, `bases`, `weights`: attention of one head for up to MAX_HEAD_TOKENS tokens;
-    `full`, `near`: (slots (n, extent), counts (n,)) of `list_slots`."""
+    `head` (size,), `q` (t, size), `bases` (t,), `weights` (t, extent and a vector): attention of
+    one head for up to t = MAX_HEAD_TOKENS tokens; `full`, `near`: (slots (n, extent), counts (n,))
+    of `list_slots`."""
 
+    # float32, but `x_bf16` uint16, `bases` and counts int64, slots int32.
     x: Any
     h: Any
     x_bf16: Any
@@ -171,15 +178,19 @@ class DraftBatch(NamedTuple):
     `step_scores` (n, levels): `scores` of `core.length.base.StopLimits`, 0 to draft every level.
     """
 
+    # int64.
     requests: Any
     text: Any
     widths: Any
     ends: Any
     ends_at: Any
+    # float64, its offsets int64.
     noise: Any
     noise_at: Any
+    # float32, as torch divides logits.
     temperature: Any
     calibration_temperature: Any
+    # float64.
     min_score: Any
     step_scores: Any
 
@@ -197,6 +208,7 @@ class DraftOutputs(NamedTuple):
     variance under the scores, and their sum, NaN if one of them is.
     """
 
+    # Tokens, indices and counts are int64; scores, utilities and moments float64.
     nodes: Any
     fed: Any
     rows: Any

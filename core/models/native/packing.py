@@ -102,7 +102,9 @@ def storage_type_of(weights: LeanWeights, half: bool) -> type[Any]:
     if not half:
         return np.float32
     shape, rounded = shape_of(weights), weights.embedding.dtype == torch.bfloat16
+    # Inputs of QKV, gate and up, and the head; of the attention output; of down.
     inputs = shape.hidden, shape.heads * shape.size, shape.inner
+    # A tile has 16 rows of pairs, so 32 inputs.
     if multiplies_tiles() and all(count % (2 * TILE) == 0 for count in inputs):
         return np.int64 if rounded else np.int32
     if multiplies_pairs() and rounded and all(count % 2 == 0 for count in inputs):
@@ -185,6 +187,7 @@ def _vectors(weights: LeanWeights, shape: ModelSizes) -> list[Array]:
     # One layout for all models; the kernel skips head norms where the model has none.
     zeros = torch.zeros(shape.size)
     vectors = []
+    # The order of `layers.layout`.
     for layer in weights.layers:
         vectors += [_as_float32(layer.input_norm), _as_float32(layer.post_norm)]
         vectors += [_as_float32(zeros if n is None else n) for n in (layer.q_norm, layer.k_norm)]
@@ -213,6 +216,7 @@ def _bias(bias: torch.Tensor | None, size: int) -> Array:
 
 def _interleave_gates(gate_up: torch.Tensor, inner: int) -> torch.Tensor:
     """Alternates half blocks of gate and up outputs."""
+    # Then the thread that multiplies a block has both factors of its MLP units, see `apply_gate`.
     pad = (0, inner - gate_up.shape[-1] // 2)
     parts = [torch.nn.functional.pad(part, pad) for part in gate_up.chunk(2, -1)]
     halves = [part.reshape(*part.shape[:-1], -1, HALF_BLOCK) for part in parts]
@@ -223,6 +227,7 @@ def _blocks(matrix: torch.Tensor, storage_type: type[Any]) -> Array:
     """(inputs, outputs) as (blocks, inputs, BLOCK), in int16 interleaved; in pairs and tiles
     (blocks, inputs / 2, BLOCK), of two inputs the first in the lower half."""
     half = storage_type is not np.float32
+    # As 16 bits: numpy has no bfloat16.
     padded = bits(matrix.detach().to(torch.bfloat16 if half else torch.float32).contiguous())
     inputs, outputs = padded.shape
     wide = np.pad(padded, ((0, 0), (0, round_up(outputs, BLOCK) - outputs)))

@@ -61,6 +61,7 @@ class WeightFormat:
 def kind_of(element: Any) -> WeightFormat:
     """By numba's type of an element of w."""
     float32, bits, most = ir.FloatType(), ir.IntType(32), registers()[1]
+    # `w_type`, `x_type`, `inputs`, `align`, `parts`, `most`, `broad`.
     sixteen_bits = ir.IntType(16), float32, 1, 2, 0, most, 2
     if element == types.int64:
         return _in_tiles("rounded", ir.IntType(64), 4, 1)
@@ -106,6 +107,7 @@ def interleave(upper: Array, lanes: int) -> Array:
 
 def _load_vectors(builder: Any, place: Any, lanes: int, count: int) -> list[Any]:
     vector = ir.VectorType(place.type.pointee, lanes)
+    # Aligned to an element only: KV slots, which are loaded by it too, may begin anywhere.
     steps = (builder.gep(place, [ir.IntType(64)(v * lanes)]) for v in range(count))
     return [builder.load(builder.bitcast(step, vector.as_pointer()), align=4) for step in steps]
 

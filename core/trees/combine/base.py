@@ -145,6 +145,7 @@ def select(whole: MergedTree, selection: Selection, keep: KeepNode | None = None
     node_weights = selection.node_weights
     selected = set(nodes)
     left_out = [node for node in range(len(whole.tree)) if node not in selected]
+    # By source, not by node: events name dropped tokens by drafter and index in its draft.
     dropped = [(source, node) for node in left_out for source in whole.sources[node]]
     tree = whole.tree if not left_out else _subtree(whole.tree, nodes)
     return CombinedTree(

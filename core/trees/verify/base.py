@@ -126,7 +126,7 @@ class ChildProposal:
 
     @property
     def q_token(self) -> float:
-        """q of its token; 1 if deterministic."""
+        """q of its token, given the drafter's earlier draws; 1 if deterministic."""
         return 1.0 if self.q is None else float(self.q[self.token_id])
 
     def ratio(self, p_token: float) -> float:

@@ -91,6 +91,7 @@ class _Walk:
         of the LLM's own token; None if there were no branches."""
         inputs = self._inputs
         if node != ROOT:
+            # As in `mss`: the draws down to the parent, then this proposal's attempt.
             key = ("accept", inputs.root_position, draws[:-1], draws[-1][1])
             # The root has no coin: it is committed already, its a is 1.
             if acceptance == 0.0 or not inputs.noise.coin(acceptance, key):
@@ -120,9 +121,8 @@ def _rest(
         # R = max(0, a M - q); S is its sum.
         rest = (left - offer.q).clamp_(min=0.0)
     total = float(rest.sum())
-    rejected = total + (
-        1.0 - acceptance
-    )  # in this order an acceptance of 1 stays 1 to the last bit
+    # Added in this order an acceptance of 1 stays 1 to the last bit.
+    rejected = total + (1.0 - acceptance)
     if rejected < TINY_RESIDUAL:
         return acceptance, left
     return total / rejected, rest / rejected

@@ -105,11 +105,11 @@ def mss(inputs: VerifyInput) -> Verdict:
     node = ROOT
     while True:
         p = inputs.target.probabilities(node + 1)
-        # `p` is what is left of the LLM's distribution after the rejections.
+        # Afterwards `p` is what the rejections leave of the LLM's distribution.
         accepted, p = _try(inputs, children[node], p, draws, trials)
         if accepted is None:
-            # From the residual, not from p: accepted and residual draws together are distributed as
-            # p.
+            # `p` is the residual by now: accepted tokens and draws from the residual together have
+            # the LLM's distribution.
             own = inputs.noise.choose(p, ("final", inputs.root_position, draws))
             return verdict_of(inputs.tree, path, own, trials, rejected=bool(children[node]))
         path.append(accepted.child)
