@@ -34,7 +34,7 @@ from core.errors import ConfigError, NodeError
 from core.events import Event
 from core.models.loading import load as loading
 from core.models.loading.load import LoadedModels
-from core.nodes import opening, zmq_transport
+from core.nodes import client, opening, zmq_transport
 from core.nodes.__main__ import main as node_main
 from core.nodes.client import RemotePool
 from core.nodes.keys import CurveKeys, read_keys, write_keys
@@ -290,6 +290,53 @@ def test_an_engine_closes_after_a_node_has_turned_it_away_for_hours(
         faulthandler.dump_traceback_later(10, exit=True)
         transport.close()
         faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.mark.usefixtures("soon_silent")
+@pytest.mark.parametrize("has_key", [True, False])
+def test_a_node_that_drafts_for_long_is_not_taken_for_a_dead_one(
+    models: LoadedModels, keys: CurveKeys, has_key: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Longer than the heartbeats' timeout: its engine stays connected, and another engine connects
+    and says that it waits for an answer, not for a node or a key."""
+    monkeypatch.setattr(client, "PROGRESS_S", 0.4)
+    key, server, drafted = keys if has_key else None, server_of(models), threading.Event()
+    handle = server.handle
+
+    def handle_late(*message: Any) -> bytes | None:
+        drafted.wait(10)
+        return handle(*message)
+
+    with listening(server, key) as address, ExitStack() as leaving:
+        leaving.callback(drafted.set)
+        first, second = (leaving.enter_context(closing(pool_to([address], key))) for _ in range(2))
+        first.connect(())
+        server.handle = handle_late  # type: ignore[method-assign]
+        first._arrivals.send_hello(0)
+        said: list[str] = []
+        with pytest.raises(NodeError, match="a connection is there, but no answer came within 1 s"):
+            second.connect((), wait_s=1.0, say=said.append)
+        assert said[-1] == f"Waiting for node {address} (busy?)"
+        first._arrivals.poll()
+        assert first.links[0].ready and first.links[0].is_connected
+        drafted.set()
+        assert second.connect(()).infos
+
+
+@pytest.mark.usefixtures("soon_silent")
+def test_an_idle_engine_notices_a_node_that_goes_silent(models: LoadedModels) -> None:
+    """No round is under way, and no end of the connection is reported."""
+    with (
+        listening(server_of(models), None) as node,
+        wire_to(node) as (address, cut),
+        closing(pool_to([address], None)) as pool,
+    ):
+        pool.connect(())
+        pool._arrivals.poll(pool._transport.now() + 0.5)
+        assert pool.links[0].ready, "as long as its heartbeats are answered it stays"
+        cut.set()
+        pool._arrivals.poll(pool._transport.now() + 3)
+        assert not pool.links[0].ready and not pool.links[0].is_connected
 
 
 @pytest.mark.usefixtures("soon_silent")
