@@ -12,6 +12,7 @@ from msgspec.structs import replace as replace_fields
 from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.errors import ConfigError, NodeError
 from core.events import Drafted, Event, RoundCompleted, RunCompleted, event_to_plain
+from core.nodes import replies
 from core.nodes.client import RemotePool
 from core.nodes.messages import (
     VERSION,
@@ -571,6 +572,23 @@ def test_an_answer_that_never_comes_is_given_up(models) -> None:
     pause = {n: lambda: transport.pass_time(12.0) for n in range(1, 20)}
     found = states(rounds_while(engine, SETTINGS["specinfer"], pause), 0)
     assert found[:2] == ["in_time", "late"] and "absent" in found and found[-1] == "in_time"
+
+
+def test_answers_above_the_limit_change_no_text_and_are_said(
+    models, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them is refused by its node; the run goes on, and says it once."""
+    engine, _ = engine_over(models, PARTS)
+    monkeypatch.setattr(replies, "LARGEST_FRAME", 10)
+    asked = request(sampling=WARM, config=SETTINGS["specinfer"])
+    events = list(engine.generate(asked))
+    assert isinstance(events[-1], RunCompleted)
+    assert ids_of_events(events) == ids_of_events(Engine(models).generate(asked))
+    notes = [note for one in rounds_of(events) for note in one.notes]
+    assert len(notes) == 2, notes
+    for number, note in enumerate(notes, 1):
+        assert note.startswith(f"node 10.0.0.{number}:7000 refused the round (its answer has ")
+        assert "bytes: at most 10 are sent" in note
 
 
 def test_one_slow_answer_makes_no_round_slow(models) -> None:

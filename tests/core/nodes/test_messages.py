@@ -12,12 +12,14 @@ import core.nodes
 from core.config.mechanisms import COMBINE_RULES, DRAFT_KINDS, ROUTING_RULES, WEIGHTS
 from core.drafters.ssm_pool import SsmPool
 from core.errors import ConfigError
+from core.nodes import replies
 from core.nodes.messages import (
     LARGEST_FRAME,
     MOST_RUNS,
     MOST_SSMS,
     MOST_TOKENS,
     VERSION,
+    AheadDraftsMessage,
     AheadMessage,
     AheadRequest,
     DraftRequestMessage,
@@ -275,6 +277,45 @@ def test_the_client_that_was_asked_last_is_not_forgotten(server: NodeServer) -> 
         assert isinstance(answer(server, ask()), DraftsMessage)
         server.handle(b"%d" % number, encode(HelloMessage(VERSION, HASH, 8)))
     assert CLIENT in server._clients and len(server._clients) == MOST_CLIENTS
+
+
+def test_an_answer_above_the_limit_is_sent_without_what_is_only_displayed(
+    server: NodeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A larger frame would end the connection at the engine, in each round anew."""
+    introduced(server)
+    text = ask(top_k=5)
+    whole = answer(server, text)
+    assert whole.runs[0].drafts[0].top
+    monkeypatch.setattr(replies, "LARGEST_FRAME", len(encode(whole)) - 20)
+    short = answer(server, ask("other", top_k=5))
+    drafts = whole.runs[0].drafts[0], short.runs[0].drafts[0]
+    assert drafts[0].token_ids == drafts[1].token_ids and not drafts[1].top
+    monkeypatch.setattr(replies, "LARGEST_FRAME", 10)
+    refusal = answer(server, ask("third"))
+    assert isinstance(refusal, RefusedMessage) and refusal.number == 1
+    assert "bytes: at most 10 are sent" in refusal.reason
+    monkeypatch.undo()
+    # After a lost report of likelihoods later ones would be at wrong positions: all begins anew.
+    assert not server._runs and answer(server, text).runs[0].drafts[0].top
+
+
+def test_an_answer_ahead_above_the_limit_is_sent_without_outcomes(
+    server: NodeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer(introduced(server), ask())
+    ahead = AheadRequest(ask(start=3, tokens=(), settings=None), [4, 5], [-1, 0], [ASK], 20)
+
+    def answer_ahead() -> AheadDraftsMessage:
+        reply = from_node(server.handle(CLIENT, encode(AheadMessage(2, [ahead]))) or b"")
+        assert isinstance(reply, AheadDraftsMessage)
+        return reply
+
+    whole = answer_ahead()
+    assert whole.runs[0].outcomes
+    monkeypatch.setattr(replies, "LARGEST_FRAME", len(encode(whole)) - 50)
+    short = answer_ahead()
+    assert not short.runs[0].outcomes and short.runs[0].length == 3
 
 
 def test_deep_and_large_messages_are_refused() -> None:
