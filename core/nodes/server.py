@@ -94,11 +94,6 @@ class NodeServer:
         """The names of its SSMs."""
         return tuple(self._models)
 
-    @property
-    def num_runs(self) -> int:
-        """The number of runs that it keeps."""
-        return len(self._runs)
-
     def handle(
         self, client: bytes, frame: bytes, interrupted: PassEnded | None = None
     ) -> bytes | None:

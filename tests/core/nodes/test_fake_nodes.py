@@ -374,13 +374,15 @@ def test_nothing_is_left_on_a_node(models) -> None:
         sampling = replace(WARM, seed=seed)
         config = SpeculationConfig(routing="cosine", routed_drafters=1)
         list(beside.generate(request(sampling=sampling, config=config)))
-    assert not mixed._arrivals.open_runs and not mixed.links[0].held_tokens and alone.num_runs == 0
+    assert (
+        not mixed._arrivals.open_runs and not mixed.links[0].held_tokens and len(alone._runs) == 0
+    )
     events = engine.generate(request(sampling=WARM, config=SETTINGS["cosine"]))
     next(one for one in events if isinstance(one, RoundCompleted))
     events.close()  # cancelled
     pool.begin([])
     assert not pool._arrivals.open_runs and not any(link.held_tokens for link in pool.links)
-    assert [server.num_runs for server in servers] == [0, 0]
+    assert [len(server._runs) for server in servers] == [0, 0]
     assert all(model.open_rows == () for model in models.ssms.values())
     assert open_rows(engine) == [()]
 
@@ -434,7 +436,7 @@ LIES: dict[str, dict[str, object]] = {
     "origins of other nodes": {"origins": [0, 0]},
     "an origin that is none": {"origins": [1 << 40]},
     "an origin that is before the first": {"origins": [-1]},
-    "an origin that was not asked": {"origins": [0]},
+    "an origin of which no draft was requested": {"origins": [0]},
     "a likelihood above 1": {"likelihoods": [1e300]},
     "a likelihood without bound": {"likelihoods": [float("inf")]},
 }  # fmt: skip
