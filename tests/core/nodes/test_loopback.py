@@ -238,6 +238,37 @@ def test_a_node_that_floods_an_idle_engine_and_goes_does_not_end_it() -> None:
     transport.close()
 
 
+def test_a_frame_above_the_limit_ends_its_connection_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No node of this version sends one. libzmq itself would never connect again."""
+    monkeypatch.setattr(zmq_transport, "LARGEST_FRAME", 1000)
+    monkeypatch.setattr(zmq_transport, "REOPEN_S", 0.1)
+    context = zmq.Context()
+    router = context.socket(zmq.ROUTER)
+    router.router_handover = True
+    address = f"127.0.0.1:{router.bind_to_random_port('tcp://127.0.0.1')}"
+    with closing(ZmqTransport([address], None)) as transport:
+
+        def changes(count: int) -> list[str]:
+            arrivals: list[str] = []
+            until = transport.now() + 10
+            while len(arrivals) < count and transport.now() < until:
+                arrivals += [one.change for one in transport.poll(transport.now() + 0.2)]
+            return arrivals
+
+        assert changes(1) == ["up"]
+        transport.send(0, b"hello")
+        engine, _ = router.recv_multipart()
+        router.send_multipart([engine, bytes(1001)])
+        assert changes(2) == ["down", "up"]
+        transport.send(0, b"hello")
+        assert router.recv_multipart()[0] == engine
+        router.send_multipart([engine, bytes(1000)])
+        assert transport.poll(transport.now() + 10)[0].frame == bytes(1000)
+    context.destroy(linger=0)
+
+
 def test_an_engine_that_fills_a_nodes_queue_and_goes_does_not_end_it(models: LoadedModels) -> None:
     """A heartbeat behind a frame for which there is no room, on a connection that is reset: libzmq
     would end the process."""
