@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from core.errors import ConfigError
 
-__all__ = ["NodeSettings", "address_of", "check_encrypted", "node_settings"]
+__all__ = ["NodeSettings", "address_of", "bracketed", "check_encrypted", "node_settings"]
 
 MOST_NODES = 16
 # A name, an IPv4 address or an IPv6 one in brackets; `*`, which ZeroMQ takes too, is no address.
@@ -54,6 +54,11 @@ def address_of(field: str, address: str) -> tuple[str, int]:
         allowed = f"HOST:PORT, a port from {least} to 65535"
         raise ConfigError.of(field, address, CLUSTERS if field == "cluster" else allowed)
     return found["host"], int(found["port"])
+
+
+def bracketed(host: str) -> str:
+    """The host as it is written before a port: an IPv6 address in brackets."""
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
 def check_encrypted(field: str, host: str, key_file: str | None) -> None:

@@ -127,7 +127,7 @@ def fault_of(
     if draft.origins and len(draft.origins) != len(draft):
         return "origins are not of its length"
     if not all(origin in requested for origin in draft.origins):
-        return "origins name drafters that were not asked"
+        return "origins name drafters of which no draft was requested"
     if not are_probabilities(likelihoods):
         return "its likelihoods are no probabilities"
     for ids, probabilities in draft.top.values():

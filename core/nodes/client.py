@@ -42,6 +42,10 @@ PROGRESS_S = 1.0
 NOT_THERE = (
     "no node answered there within {:g} s (python -m core.nodes --listen HOST:PORT --ssm ...)"
 )
+NO_WELCOME = (
+    "a connection is there, but no answer came within {:g} s: the node is busy with other engines' "
+    "drafts, or is no node"
+)
 # A node behind a proxy looks the same before it has started, so it is waited for too.
 TURNED_AWAY = (
     "what listens there took up no connection within {:g} s: it has another key (--node-key-file "
@@ -94,9 +98,11 @@ class RemotePool:
             first = waiting[0]
             if now >= until:
                 reason = TURNED_AWAY if first.handshake_failed else NOT_THERE
+                reason = NO_WELCOME if first.is_connected else reason
                 raise NodeError(f"node is {first.address!r}: {reason.format(wait_s)}")
             if say is not None:
                 perhaps = " (another key?)" if first.handshake_failed else ""
+                perhaps = " (busy?)" if first.is_connected else perhaps
                 say(f"Waiting for node {first.address}{perhaps}")
             self._arrivals.poll(min(until, now + PROGRESS_S))
         self._name_drafters(taken)

@@ -1,8 +1,14 @@
-"""The socket of a node: a ROUTER with CURVE in front of a NodeServer. One thread."""
+"""The socket of a node: a ROUTER with CURVE in front of a NodeServer.
+
+One thread serves engines. Another one checks their keys, so that an engine can connect while the
+node drafts.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import zmq
@@ -55,10 +61,8 @@ class NodeListener:
         host, _ = address_of("listen", address)
         check_encrypted("listen", host, None if keys is None else "given")
         self._server = server
-        self._keys = keys
         self._context: zmq.Context[Any] = zmq.Context()
         self._router = self._context.socket(zmq.ROUTER)
-        self._gate = self._context.socket(zmq.REP)
         router = self._router
         set_limits(router, address, QUEUED)
         # An engine that reconnects replaces its old connection, which may not have timed out yet.
@@ -71,7 +75,8 @@ class NodeListener:
         # room for would be answered later, perhaps on a closed connection.
         router.rcvhwm = 0
         if keys is not None:
-            self._gate.bind(ZAP_ADDRESS)  # first: without it every key would be accepted
+            # First: without it every key would be accepted.
+            _admit_engines(self._context, keys.engine_public)
             router.curve_server = True
             router.curve_secretkey = keys.node_secret
             router.curve_publickey = keys.node_public
@@ -96,24 +101,16 @@ class NodeListener:
 
     def serve(self, ended: Callable[[], bool]) -> None:
         """Serves until `ended`."""
-        poller = zmq.Poller()
-        poller.register(self._router, zmq.POLLIN)
-        if self._keys is not None:
-            poller.register(self._gate, zmq.POLLIN)
         while not ended():
-            ready = dict(poller.poll(POLL_MS))
-            if not ready:
-                self._server.forget_unused()
-            if self._gate in ready:
-                self._admit()
-            if self._router in ready:
+            if self._router.poll(POLL_MS):
                 self._answer()
+            else:
+                self._server.forget_unused()
 
     def close(self) -> None:
         """Releases the address and closes the server."""
         self._router.close()
-        self._gate.close(linger=0)
-        self._context.term()
+        self._context.term()  # ends the thread that checks keys, too
         self._server.close()
 
     def _answer(self) -> None:
@@ -126,11 +123,21 @@ class NodeListener:
             # ROUTER drops answers to a client that is gone or does not read.
             self._router.send_multipart([client, answer], zmq.NOBLOCK)
 
-    def _admit(self) -> None:
-        """Answers ZAP (RFC 27): 200 for the engine's key in the key file, 400 for any other."""
-        assert self._keys is not None
-        parts = self._gate.recv_multipart()
-        request_id, key = parts[1], parts[-1]
-        is_valid = parts[5] == b"CURVE" and z85.encode(key) == self._keys.engine_public
-        status = (b"200", b"OK") if is_valid else (b"400", b"another key")
-        self._gate.send_multipart([ZAP_VERSION, request_id, *status, b"engine", b""])
+
+def _admit_engines(context: zmq.Context[Any], engine_public: bytes) -> None:
+    """Starts a thread that answers ZAP (RFC 27) until the context ends: 200 for the engine's key in
+    the key file, 400 for any other. A handshake of CURVE waits for this answer."""
+    gate = context.socket(zmq.REP)
+    gate.linger = 0
+    gate.bind(ZAP_ADDRESS)
+
+    def admit() -> None:
+        with gate, suppress(zmq.ContextTerminated):
+            while True:
+                parts = gate.recv_multipart()
+                request_id, key = parts[1], parts[-1]
+                is_valid = parts[5] == b"CURVE" and z85.encode(key) == engine_public
+                status = (b"200", b"OK") if is_valid else (b"400", b"another key")
+                gate.send_multipart([ZAP_VERSION, request_id, *status, b"engine", b""])
+
+    threading.Thread(target=admit, name="node-keys", daemon=True).start()

@@ -182,8 +182,11 @@ class NodeLink:
             return f"did not answer within {self.round_deadline_s * 1000:.0f} ms"
         if why or self.refusal:
             return why or self.refusal
-        is_busy = self.ready and self.pending_number
-        return "has not answered an earlier round yet" if is_busy else "is not there"
+        if self.ready and self.pending_number:
+            return "has not answered an earlier round yet"
+        if self.is_connected:
+            return "is connected, but has not answered the engine's hello yet"
+        return "is not there"
 
     def notes_for(self, run_id: str, missing: str) -> list[str]:
         """The notes for a run with requests to this node: one when it goes missing, and one when it

@@ -36,7 +36,7 @@ class RemoteSsm:
 
     def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         """Raises EngineError: RemoteDrafting requests all of a round's drafts at once."""
-        raise EngineError(f"drafter {self.name} is on a node: RemotePool.begin asks for its drafts")
+        raise EngineError(f"drafter {self.name} is on a node: RemotePool.begin requests its drafts")
 
     def commit(
         self, sequence: TokenSequence, draft: Draft | None, token_ids: tuple[int, ...]

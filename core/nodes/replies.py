@@ -1,29 +1,34 @@
-"""From a node's drafts and their timings to replies."""
+"""From a node's drafts and their timings to replies, and from these to a frame."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from core.drafters.ahead import AheadDraftsByName
 from core.drafters.base import DraftRequest
 from core.drafters.ssm import SsmDrafter
 from core.events.parts import Timed
 from core.nodes.messages import (
+    LARGEST_FRAME,
     MOST_OUTCOMES,
     MOST_TEXT,
+    AheadDraftsMessage,
     AheadReply,
     AheadRequest,
     AheadStages,
     DraftReply,
+    DraftsMessage,
     OutcomeDrafts,
+    RefusedMessage,
     StageTimes,
     TopRow,
+    encode,
 )
 from core.nodes.served_run import ServedRun, draft_request
 from core.trees.draft import Draft
 from core.trees.sampling import unprocessed_probabilities
 
-__all__ = ["ahead_reply", "draft_reply", "error_reply"]
+__all__ = ["ahead_reply", "draft_reply", "error_reply", "frame_of"]
 
 
 def draft_reply(request: DraftRequest, draft: Draft, began: float, top_k: int) -> DraftReply:
@@ -82,6 +87,40 @@ def ahead_reply(
             for name, one in ahead_drafts.items()
         ],
     )
+
+
+def frame_of(answer: DraftsMessage | AheadDraftsMessage) -> tuple[bytes, bool]:
+    """The answer as a frame of at most LARGEST_FRAME bytes, and whether it is a refusal instead.
+
+    An answer that is larger is sent without what no text depends on: first without the likeliest
+    tokens of each node, which are only displayed, then without the drafts for likely outcomes,
+    which the next round requests."""
+    frame = encode(answer)
+    if len(frame) > LARGEST_FRAME:
+        for reply in _draft_replies(answer):
+            reply.top = []
+        frame = encode(answer)
+    if len(frame) > LARGEST_FRAME and isinstance(answer, AheadDraftsMessage):
+        for run in answer.runs:
+            run.outcomes = []
+        frame = encode(answer)
+    if len(frame) <= LARGEST_FRAME:
+        return frame, False
+    reason = (
+        f"its answer has {len(frame)} bytes: at most {LARGEST_FRAME} are sent; fewer requests at "
+        "once or smaller trees make it shorter"
+    )
+    return encode(RefusedMessage(answer.number, reason)), True
+
+
+def _draft_replies(answer: DraftsMessage | AheadDraftsMessage) -> Iterator[DraftReply]:
+    for run in answer.runs:
+        if isinstance(run, AheadReply):
+            yield from run.verified
+            for outcome in run.outcomes:
+                yield from outcome.drafts
+        else:
+            yield from run.drafts
 
 
 def _stages(timings: Sequence[Timed], began: float) -> list[StageTimes]:

@@ -52,7 +52,7 @@ from core.nodes.messages import (
     encode,
     to_node,
 )
-from core.nodes.replies import ahead_reply, draft_reply, error_reply
+from core.nodes.replies import ahead_reply, draft_reply, error_reply, frame_of
 from core.nodes.served_run import ServedRun, ahead_plan, draft_request, sequence_from
 from core.trees.draft import Draft
 
@@ -94,11 +94,6 @@ class NodeServer:
         """The names of its SSMs."""
         return tuple(self._models)
 
-    @property
-    def num_runs(self) -> int:
-        """The number of runs that it keeps."""
-        return len(self._runs)
-
     def handle(
         self, client: bytes, frame: bytes, interrupted: PassEnded | None = None
     ) -> bytes | None:
@@ -131,7 +126,13 @@ class NodeServer:
             self._free_all(client)
             reason = f"drafting failed: {type(error).__name__}: {error}"[:MOST_TEXT]
             return encode(RefusedMessage(message.number, reason))
-        return None if answer is None else encode(answer)
+        if answer is None:
+            return None
+        # A larger frame would end the connection, in this round and in every later one.
+        frame, is_refused = frame_of(answer)
+        if is_refused:
+            self._free_all(client)  # its SSMs' reports of likelihoods are lost: a gap in them
+        return frame
 
     def forget_unused(self) -> None:
         """Frees the rows of runs without a request for UNUSED_S."""

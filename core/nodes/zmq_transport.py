@@ -21,6 +21,9 @@ __all__ = ["ZmqTransport", "set_limits"]
 RECONNECT_MS, LONGEST_RECONNECT_MS = 100, 1000
 # A silent connection ends after SILENCE_MS; rounds with a stopped node end by their own deadline.
 HEARTBEAT_MS, SILENCE_MS = 1000, 3000
+REOPEN_S = 5.0
+"""libzmq connects again by itself, but never after a frame above its limit or of another protocol:
+a connection that is down for so long is opened anew."""
 QUEUED = 16
 """Frames that wait for a node; a round is sent only when the last one was answered."""
 EVENTS = (
@@ -52,6 +55,8 @@ class ZmqTransport:
         self._sockets: list[zmq.Socket[Any]] = []
         self._monitors: list[zmq.Socket[Any]] = []
         self._poller = zmq.Poller()
+        # By node, while its connection is down: since when, or when it was last opened anew.
+        self._down_since: dict[int, float] = {}
 
     def now(self) -> float:
         return time.perf_counter()
@@ -73,7 +78,18 @@ class ZmqTransport:
         for node, socket in enumerate(self._sockets):
             if socket in ready:
                 arrivals += [Arrival(node, frame) for frame in _frames(socket)]
+        self._reopen()
         return arrivals
+
+    def _reopen(self) -> None:
+        now = self.now()
+        for node, since in self._down_since.items():
+            if now - since >= REOPEN_S:
+                endpoint = f"tcp://{self._addresses[node]}"
+                with suppress(zmq.ZMQError):  # libzmq has given it up
+                    self._sockets[node].disconnect(endpoint)
+                self._sockets[node].connect(endpoint)
+                self._down_since[node] = now
 
     def close(self) -> None:
         # A full monitor, after an idle hour with a node that refuses each connection, blocks
@@ -88,6 +104,7 @@ class ZmqTransport:
             self._poller.unregister(monitor)
             monitor.close()
         self._sockets, self._monitors = [], []
+        self._down_since.clear()
         if self._context is not None:
             self._context.term()
             self._context = None
@@ -98,6 +115,10 @@ class ZmqTransport:
             event = int(recv_monitor_message(monitor)["event"])
             if event in CHANGES:
                 changes.append(Arrival(node, change=CHANGES[event]))
+                if CHANGES[event] == "up":
+                    self._down_since.pop(node, None)
+                else:
+                    self._down_since.setdefault(node, self.now())
         return changes
 
     def _open(self) -> None:

@@ -13,6 +13,7 @@ import json
 import os
 import weakref
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -128,8 +129,12 @@ def write_layers(
     """Writes layers (uint8, padded) with their norms and biases by name, one at a time.
     `extra_record` is called after the last layer for further entries of the record. Raises
     OSError."""
-    partial, hashes, size = file.with_suffix(".part"), [], 0
+    partial, record_file = file.with_suffix(".part"), file.with_suffix(".safetensors")
+    hashes: list[str] = []
+    size = 0
     vectors: dict[str, torch.Tensor] = {}
+    # The record comes last: a layer file without one is written again.
+    record_file.unlink(missing_ok=True)  # of a layer file that is gone
     try:
         with partial.open("wb") as out:
             for layer, layer_vectors in layers:
@@ -138,14 +143,25 @@ def write_layers(
                 out.write(bytes_)
                 size = len(layer)
                 vectors |= layer_vectors
-            out.flush()
-            os.fsync(out.fileno())  # O_DIRECT reads the disk, not the page cache
-        partial.rename(file)
-        # The record comes last: a layer file without one is written again.
+        _rename_durably(partial, file)  # also for O_DIRECT, which reads the disk
         text = json.dumps({"size": size, "sha256": hashes, **extra_record()})
         save_file(vectors, partial, metadata={RECORD: text, DIGEST: _digest(text, vectors)})
-        partial.rename(file.with_suffix(".safetensors"))
+        _rename_durably(partial, record_file)
     except SafetensorError as error:  # the disk is full, among others
         raise OSError(str(error)) from error
     finally:  # after an error or a cancellation, frees the disk space
         partial.unlink(missing_ok=True)
+
+
+def _rename_durably(partial: Path, file: Path) -> None:
+    """Renames a complete file. After a power cut it is there with all its data or not at all, and
+    no file that is renamed later is there without it."""
+    with partial.open("rb") as written:
+        os.fsync(written.fileno())
+    partial.rename(file)
+    with suppress(OSError):  # not every system can open or synchronize a folder
+        folder = os.open(file.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)

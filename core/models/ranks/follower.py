@@ -74,7 +74,9 @@ class LeaderLink:
         self._socket.identity = str(rendezvous.rank).encode()
         self._socket.linger = 1000
         self._socket.maxmsgsize = LONGEST
-        self._socket.connect(rendezvous.address())
+        address = rendezvous.address()
+        self._socket.ipv6 = address.startswith("tcp://[")
+        self._socket.connect(address)
 
     def receive(self) -> ToFollower:
         """The next message. Raises ValueError for one that cannot be read, RuntimeError if the

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import zmq
 
+from core.config.nodes import bracketed
 from core.config.ranks import RankSplit
 from core.errors import RankError
 from core.models.ranks.messages import (
@@ -79,7 +80,9 @@ class Followers:
             for rank in self.ranks:
                 self._processes[rank] = _start(rank, split.count, file)
         else:
-            self._socket.bind_to_random_port(f"tcp://{os.environ['MASTER_ADDR']}")
+            host = bracketed(os.environ["MASTER_ADDR"])
+            self._socket.ipv6 = host.startswith("[")
+            self._socket.bind_to_random_port(f"tcp://{host}")
             self.rendezvous = rendezvous
         address: Any = self._socket.last_endpoint
         self.rendezvous.publish(address.decode())

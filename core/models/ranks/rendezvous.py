@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from core.config.nodes import bracketed
 from core.config.ranks import RankSplit
 from core.errors import ConfigError, RankError
 from core.models.ranks.group import torch_distributed
@@ -83,9 +84,9 @@ def env_rendezvous(split: RankSplit | None = None) -> Rendezvous | None:
     if split is not None and os.environ["RANK"] != "0":
         allowed = "0 for the process with the engine (the others: python -m core.models.ranks)"
         raise ConfigError.of("RANK", os.environ["RANK"], allowed)
-    if rank == 0:
-        _check_own_address()
-    print(f"rank {rank} of {count} waits at {os.environ['MASTER_ADDR']}:{port}", file=sys.stderr)
+    _check_address(own=rank == 0)
+    where = f"{bracketed(os.environ['MASTER_ADDR'])}:{port}"
+    print(f"rank {rank} of {count} waits at {where}", file=sys.stderr)
     limit = timedelta(seconds=MEETING_S)
     try:
         store, rank, count = next(torch_distributed().rendezvous("env://", timeout=limit))
@@ -93,8 +94,8 @@ def env_rendezvous(split: RankSplit | None = None) -> Rendezvous | None:
         # After the first line comes torch's call stack.
         reason = str(error).partition("\n")[0]
         raise RankError(
-            f"MASTER_ADDR and MASTER_PORT are {os.environ['MASTER_ADDR']}:{port}: the {count} "
-            f"ranks do not meet there ({reason})"
+            f"MASTER_ADDR and MASTER_PORT are {where}: the {count} ranks do not meet there "
+            f"({reason})"
         ) from error
     return Rendezvous(store, rank, count)
 
@@ -107,10 +108,14 @@ def _whole_number(variable: str, least: int, most: int | None = None) -> int:
     return int(value)
 
 
-def _check_own_address() -> None:
-    """Raises ConfigError unless MASTER_ADDR is this machine's: torch would wait until its
-    timeout."""
+def _check_address(*, own: bool) -> None:
+    """Raises ConfigError for a MASTER_ADDR in brackets, and unless it is this machine's where it is
+    to be its `own`: torch would wait until its timeout."""
     address = os.environ["MASTER_ADDR"]
+    if address.startswith("["):
+        raise ConfigError.of("MASTER_ADDR", address, "an IPv6 address without brackets")
+    if not own:
+        return
     try:
         family, kind, _, _, where = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind) as probe:

@@ -89,6 +89,19 @@ def test_a_pass_takes_what_its_bytes_take_at_the_rate() -> None:
     assert all(start >= stretches[-1][1] for start, _ in stream.take_times())
 
 
+def test_reading_ahead_hides_reading_behind_computing() -> None:
+    """Where both take equally long a pass takes at most 1 / 1.6 of one after the other."""
+    mbps, layer_s = 0.025, 0.04  # 1,000 bytes take 40 ms
+    stream = LayerStream(RecordingLayers(), 0, mbps, "host", CPU)
+    ends = []
+    for _ in range(4):
+        for _layer in stream:
+            time.sleep(layer_s)
+        ends.append(time.perf_counter())
+    in_turn_s = COUNT * (SIZE / (1e6 * mbps) + layer_s)
+    assert min(after - before for before, after in pairwise(ends)) < in_turn_s / 1.6
+
+
 def test_times_without_a_gap_are_one() -> None:
     assert merge_intervals([(0, 1), (1.0005, 2), (3, 4)]) == [(0, 2), (3, 4)]
 

@@ -5,7 +5,7 @@ import errno
 import gc
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from core.models import fastest
 from core.models.hf_model import HfModel
 from core.models.lean import LeanForward
 from core.models.loading import checkpoint, layer_file, offloading, placing
-from core.models.loading.layer_file import FileLayers
+from core.models.loading.layer_file import FileLayers, pad_to_blocks, read_record, write_layers
 from core.models.loading.placing import need_of
 from core.models.native.forward import CompiledForward
 from core.models.protocol import chain
@@ -278,6 +278,45 @@ def test_a_record_that_cannot_be_written_is_one_sentence(
     monkeypatch.setattr(layer_file, "save_file", full)
     assert "it cannot be written (No space left" in refusal_of(folder())
     assert not list(cache.glob("*.part"))
+
+
+def test_a_record_never_comes_before_what_it_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also on the disk, so that after a power cut no record names data that are not there: each
+    file is written through, renamed, and its new name written through before the next one's."""
+    file = tmp_path / "key.layers"
+    record_file = file.with_suffix(".safetensors")
+    record_file.write_bytes(b"of a layer file that is gone")
+    done: list[str] = []
+
+    def names(inode: int) -> str:
+        found = [one.name for one in (tmp_path, *tmp_path.iterdir()) if one.stat().st_ino == inode]
+        return "folder" if found == [tmp_path.name] else found[0]
+
+    real_sync, real_rename = os.fsync, Path.rename
+
+    def sync(descriptor: int) -> None:
+        done.append(f"sync {names(os.fstat(descriptor).st_ino)}")
+        real_sync(descriptor)
+
+    def rename(path: Path, target: Path) -> Path:
+        done.append(f"rename to {target.name}")
+        return real_rename(path, target)
+
+    def layers() -> Iterator[tuple[torch.Tensor, dict[str, torch.Tensor]]]:
+        assert not record_file.exists(), "an end here leaves no record of another file"
+        yield pad_to_blocks(torch.ones(5, dtype=torch.uint8)), {"0.norm": torch.ones(3)}
+
+    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(Path, "rename", rename)
+    write_layers(file, layers(), dict)
+    assert done == [
+        *("sync key.part", "rename to key.layers", "sync folder"),
+        *("sync key.part", "rename to key.safetensors", "sync folder"),
+    ]
+    found = read_record(file)
+    assert found is not None and FileLayers(file, found[0]).count == 1
 
 
 def test_without_o_direct_it_reads_through_the_page_cache(

@@ -2,6 +2,7 @@
 divided pass with ranks that are threads."""
 
 import random
+import socket
 import sys
 import threading
 from collections.abc import Callable
@@ -24,16 +25,21 @@ from core.models.lean import LeanForward, LeanLayer, LeanWeights
 from core.models.loading import load
 from core.models.loading.tree_check import checked_model
 from core.models.native.forward import CompiledForward
-from core.models.ranks import leader
+from core.models.ranks import leader, processes
+from core.models.ranks.follower import LeaderLink
 from core.models.ranks.messages import (
+    FORMAT,
     CommitRow,
     LoadShard,
+    OpenRow,
     PassFeed,
+    RankJoined,
     RunPass,
     decode_call,
     decode_reply,
     encode,
 )
+from core.models.ranks.rendezvous import Rendezvous, env_rendezvous
 from core.models.ranks.sharding import RankForward, SummedProjection, outputs_of
 from tests.core.models.test_lean import said
 from tests.fakes import info_of, tiny_module, word_tokenizer
@@ -47,6 +53,41 @@ from tests.fakes import info_of, tiny_module, word_tokenizer
 def test_values_that_are_no_split_are_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="llm_ranks"):
         ranks_of(text)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_a_rank_reaches_its_leader_at_an_address_of_either_version(
+    host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As MASTER_ADDR has it: an IPv6 address without brackets."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.create_server((host, 0), family=family):
+            pass
+    except OSError as error:
+        pytest.skip(f"{host} is no address here: {error}")
+    monkeypatch.setenv("MASTER_ADDR", host)
+    store = torch.distributed.HashStore()
+    monkeypatch.setattr(processes, "env_rendezvous", lambda _: Rendezvous(store, 0, 2))
+    followers = processes.Followers(RankSplit("tp", 2))
+    link = LeaderLink(Rendezvous(store, 1, 2))
+    try:
+        link.send(RankJoined(1, FORMAT, "elsewhere"))
+        assert followers.collect(RankJoined, 10.0).keys() == {1}
+        followers.send_all(OpenRow())
+        assert link.receive() == OpenRow()
+    finally:
+        link.close()
+        followers.end()
+
+
+def test_an_address_in_brackets_is_refused_at_every_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch would look for a host of that name for ten minutes."""
+    place = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "[::1]", "MASTER_PORT": "1"}
+    for name, value in place.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match=r"MASTER_ADDR is '\[::1\]': an IPv6 address without"):
+        env_rendezvous()
 
 
 def test_without_the_packages_of_a_cluster_ranks_are_refused(

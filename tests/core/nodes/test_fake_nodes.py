@@ -12,6 +12,7 @@ from msgspec.structs import replace as replace_fields
 from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.errors import ConfigError, NodeError
 from core.events import Drafted, Event, RoundCompleted, RunCompleted, event_to_plain
+from core.nodes import replies
 from core.nodes.client import RemotePool
 from core.nodes.messages import (
     VERSION,
@@ -372,13 +373,15 @@ def test_nothing_is_left_on_a_node(models) -> None:
         sampling = replace(WARM, seed=seed)
         config = SpeculationConfig(routing="cosine", routed_drafters=1)
         list(beside.generate(request(sampling=sampling, config=config)))
-    assert not mixed._arrivals.open_runs and not mixed.links[0].held_tokens and alone.num_runs == 0
+    assert (
+        not mixed._arrivals.open_runs and not mixed.links[0].held_tokens and len(alone._runs) == 0
+    )
     events = engine.generate(request(sampling=WARM, config=SETTINGS["cosine"]))
     next(one for one in events if isinstance(one, RoundCompleted))
     events.close()  # cancelled
     pool.begin([])
     assert not pool._arrivals.open_runs and not any(link.held_tokens for link in pool.links)
-    assert [server.num_runs for server in servers] == [0, 0]
+    assert [len(server._runs) for server in servers] == [0, 0]
     assert all(model.open_rows == () for model in models.ssms.values())
     assert open_rows(engine) == [()]
 
@@ -432,7 +435,7 @@ LIES: dict[str, dict[str, object]] = {
     "origins of other nodes": {"origins": [0, 0]},
     "an origin that is none": {"origins": [1 << 40]},
     "an origin that is before the first": {"origins": [-1]},
-    "an origin that was not asked": {"origins": [0]},
+    "an origin of which no draft was requested": {"origins": [0]},
     "a likelihood above 1": {"likelihoods": [1e300]},
     "a likelihood without bound": {"likelihoods": [float("inf")]},
 }  # fmt: skip
@@ -556,6 +559,23 @@ def test_an_answer_that_never_comes_is_given_up(models) -> None:
     pause = {n: lambda: transport.pass_time(12.0) for n in range(1, 20)}
     found = states(rounds_while(engine, SETTINGS["specinfer"], pause), 0)
     assert found[:2] == ["in_time", "late"] and "absent" in found and found[-1] == "in_time"
+
+
+def test_answers_above_the_limit_change_no_text_and_are_said(
+    models, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them is refused by its node; the run goes on, and says it once."""
+    engine, _ = engine_over(models, PARTS)
+    monkeypatch.setattr(replies, "LARGEST_FRAME", 10)
+    asked = request(sampling=WARM, config=SETTINGS["specinfer"])
+    events = list(engine.generate(asked))
+    assert isinstance(events[-1], RunCompleted)
+    assert ids_of_events(events) == ids_of_events(Engine(models).generate(asked))
+    notes = [note for one in rounds_of(events) for note in one.notes]
+    assert len(notes) == 2, notes
+    for number, note in enumerate(notes, 1):
+        assert note.startswith(f"node 10.0.0.{number}:7000 refused the round (its answer has ")
+        assert "bytes: at most 10 are sent" in note
 
 
 def test_one_slow_answer_makes_no_round_slow(models) -> None:

@@ -29,12 +29,12 @@ from app import main as app_main
 from core import Engine, Request, SamplingParams, SpeculationConfig, connect_nodes
 from core.__main__ import main as core_main
 from core.__main__ import write_text
-from core.config.nodes import NodeSettings
+from core.config.nodes import NodeSettings, address_of, bracketed
 from core.errors import ConfigError, NodeError
 from core.events import Event
 from core.models.loading import load as loading
 from core.models.loading.load import LoadedModels
-from core.nodes import opening, zmq_transport
+from core.nodes import client, opening, zmq_transport
 from core.nodes.__main__ import main as node_main
 from core.nodes.client import RemotePool
 from core.nodes.keys import CurveKeys, read_keys, write_keys
@@ -238,6 +238,37 @@ def test_a_node_that_floods_an_idle_engine_and_goes_does_not_end_it() -> None:
     transport.close()
 
 
+def test_a_frame_above_the_limit_ends_its_connection_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No node of this version sends one. libzmq itself would never connect again."""
+    monkeypatch.setattr(zmq_transport, "LARGEST_FRAME", 1000)
+    monkeypatch.setattr(zmq_transport, "REOPEN_S", 0.1)
+    context = zmq.Context()
+    router = context.socket(zmq.ROUTER)
+    router.router_handover = True
+    address = f"127.0.0.1:{router.bind_to_random_port('tcp://127.0.0.1')}"
+    with closing(ZmqTransport([address], None)) as transport:
+
+        def changes(count: int) -> list[str]:
+            arrivals: list[str] = []
+            until = transport.now() + 10
+            while len(arrivals) < count and transport.now() < until:
+                arrivals += [one.change for one in transport.poll(transport.now() + 0.2)]
+            return arrivals
+
+        assert changes(1) == ["up"]
+        transport.send(0, b"hello")
+        engine, _ = router.recv_multipart()
+        router.send_multipart([engine, bytes(1001)])
+        assert changes(2) == ["down", "up"]
+        transport.send(0, b"hello")
+        assert router.recv_multipart()[0] == engine
+        router.send_multipart([engine, bytes(1000)])
+        assert transport.poll(transport.now() + 10)[0].frame == bytes(1000)
+    context.destroy(linger=0)
+
+
 def test_an_engine_that_fills_a_nodes_queue_and_goes_does_not_end_it(models: LoadedModels) -> None:
     """A heartbeat behind a frame for which there is no room, on a connection that is reset: libzmq
     would end the process."""
@@ -290,6 +321,62 @@ def test_an_engine_closes_after_a_node_has_turned_it_away_for_hours(
         faulthandler.dump_traceback_later(10, exit=True)
         transport.close()
         faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.fixture
+def silent_in_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Heartbeats and silence three times as fast: longer than a busy machine's pauses."""
+    monkeypatch.setattr(zmq_transport, "HEARTBEAT_MS", 200)
+    monkeypatch.setattr(zmq_transport, "SILENCE_MS", 1000)
+
+
+@pytest.mark.usefixtures("silent_in_a_second")
+@pytest.mark.parametrize("has_key", [True, False])
+def test_a_node_that_drafts_for_long_is_not_taken_for_a_dead_one(
+    models: LoadedModels, keys: CurveKeys, has_key: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Longer than the heartbeats' timeout: its engine stays connected, and another engine connects
+    and says that it waits for an answer, not for a node or a key."""
+    monkeypatch.setattr(client, "PROGRESS_S", 0.4)
+    key, server, drafted = keys if has_key else None, server_of(models), threading.Event()
+    handle = server.handle
+
+    def handle_late(*message: Any) -> bytes | None:
+        drafted.wait(10)
+        return handle(*message)
+
+    with listening(server, key) as address, ExitStack() as leaving:
+        leaving.callback(drafted.set)
+        first, second = (leaving.enter_context(closing(pool_to([address], key))) for _ in range(2))
+        first.connect(())
+        server.handle = handle_late  # type: ignore[method-assign]
+        first._arrivals.send_hello(0)
+        said: list[str] = []
+        with pytest.raises(
+            NodeError, match="a connection is there, but no answer came within 1.5 s"
+        ):
+            second.connect((), wait_s=1.5, say=said.append)
+        assert said[-1] == f"Waiting for node {address} (busy?)"
+        first._arrivals.poll()
+        assert first.links[0].ready and first.links[0].is_connected
+        drafted.set()
+        assert second.connect(()).infos
+
+
+@pytest.mark.usefixtures("silent_in_a_second")
+def test_an_idle_engine_notices_a_node_that_goes_silent(models: LoadedModels) -> None:
+    """No round is under way, and no end of the connection is reported."""
+    with (
+        listening(server_of(models), None) as node,
+        wire_to(node) as (address, cut),
+        closing(pool_to([address], None)) as pool,
+    ):
+        pool.connect(())
+        pool._arrivals.poll(pool._transport.now() + 1.5)
+        assert pool.links[0].ready, "as long as its heartbeats are answered it stays"
+        cut.set()
+        pool._arrivals.poll(pool._transport.now() + 5)
+        assert not pool.links[0].ready and not pool.links[0].is_connected
 
 
 @pytest.mark.usefixtures("soon_silent")
@@ -426,6 +513,13 @@ def test_an_address_of_version_6(models: LoadedModels, keys: CurveKeys) -> None:
     except ConfigError as error:
         assert "Cannot assign requested address" in str(error)
         pytest.skip("this machine has no IPv6")
+
+
+def test_an_address_has_brackets_before_a_port_where_it_needs_them() -> None:
+    """Ray and torch name addresses of version 6 without."""
+    hosts = ("10.0.0.1", "box", "fd00::7", "[fd00::7]")
+    assert [bracketed(one) for one in hosts] == ["10.0.0.1", "box", "[fd00::7]", "[fd00::7]"]
+    assert address_of("listen", f"{bracketed('fd00::7')}:7070") == ("[fd00::7]", 7070)
 
 
 def test_an_engine_on_the_device_takes_no_nodes(models: LoadedModels) -> None:

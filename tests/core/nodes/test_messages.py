@@ -12,12 +12,14 @@ import core.nodes
 from core.config.mechanisms import COMBINE_RULES, DRAFT_KINDS, ROUTING_RULES, WEIGHTS
 from core.drafters.ssm_pool import SsmPool
 from core.errors import ConfigError
+from core.nodes import replies
 from core.nodes.messages import (
     LARGEST_FRAME,
     MOST_RUNS,
     MOST_SSMS,
     MOST_TOKENS,
     VERSION,
+    AheadDraftsMessage,
     AheadMessage,
     AheadRequest,
     DraftRequestMessage,
@@ -108,12 +110,12 @@ def test_random_and_truncated_messages_are_refused(server: NodeServer) -> None:
             frame[chance.randrange(len(frame))] = chance.randrange(256)
         reply = server.handle(chance.choice([CLIENT, b"other"]), bytes(frame))
         changed += reply is None or not isinstance(from_node(reply), RefusedMessage)
-    assert server.num_runs <= MOST_RUNS and changed < 1000
+    assert len(server._runs) <= MOST_RUNS and changed < 1000
     assert len(server._clients) <= 2 and len(server._pools) <= MOST_VOCABULARIES
     reply = answer(introduced(server), ask("new"))
     assert reply.runs[0].length == 3 and reply.runs[0].drafts[0].token_ids, "it serves as before"
     server.close()
-    assert server.num_runs == 0
+    assert len(server._runs) == 0
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -129,9 +131,9 @@ def test_well_formed_nonsense_ends_no_server_and_nothing_grows(seed: int) -> Non
             reply = from_node(frame)
             assert not isinstance(reply, RefusedMessage) or "failed" not in reply.reason
             drafted += isinstance(reply, DraftsMessage) and any(run.drafts for run in reply.runs)
-        assert server.num_runs <= len(RUNS) and len(server._clients) == 1
+        assert len(server._runs) <= len(RUNS) and len(server._clients) == 1
         assert len(server._pools) <= MOST_VOCABULARIES
-        assert all(len(ssm.open_rows) <= server.num_runs for ssm in ssms)
+        assert all(len(ssm.open_rows) <= len(server._runs) for ssm in ssms)
     assert drafted > 50, "it is not all refused"
     assert answer(server, ask("new")).runs[0].drafts[0].token_ids, "it serves as before"
 
@@ -277,6 +279,45 @@ def test_the_client_that_was_asked_last_is_not_forgotten(server: NodeServer) -> 
     assert CLIENT in server._clients and len(server._clients) == MOST_CLIENTS
 
 
+def test_an_answer_above_the_limit_is_sent_without_what_is_only_displayed(
+    server: NodeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A larger frame would end the connection at the engine, in each round anew."""
+    introduced(server)
+    text = ask(top_k=5)
+    whole = answer(server, text)
+    assert whole.runs[0].drafts[0].top
+    monkeypatch.setattr(replies, "LARGEST_FRAME", len(encode(whole)) - 20)
+    short = answer(server, ask("other", top_k=5))
+    drafts = whole.runs[0].drafts[0], short.runs[0].drafts[0]
+    assert drafts[0].token_ids == drafts[1].token_ids and not drafts[1].top
+    monkeypatch.setattr(replies, "LARGEST_FRAME", 10)
+    refusal = answer(server, ask("third"))
+    assert isinstance(refusal, RefusedMessage) and refusal.number == 1
+    assert "bytes: at most 10 are sent" in refusal.reason
+    monkeypatch.undo()
+    # After a lost report of likelihoods later ones would be at wrong positions: all begins anew.
+    assert not server._runs and answer(server, text).runs[0].drafts[0].top
+
+
+def test_an_answer_ahead_above_the_limit_is_sent_without_outcomes(
+    server: NodeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer(introduced(server), ask())
+    ahead = AheadRequest(ask(start=3, tokens=(), settings=None), [4, 5], [-1, 0], [ASK], 20)
+
+    def answer_ahead() -> AheadDraftsMessage:
+        reply = from_node(server.handle(CLIENT, encode(AheadMessage(2, [ahead]))) or b"")
+        assert isinstance(reply, AheadDraftsMessage)
+        return reply
+
+    whole = answer_ahead()
+    assert whole.runs[0].outcomes
+    monkeypatch.setattr(replies, "LARGEST_FRAME", len(encode(whole)) - 50)
+    short = answer_ahead()
+    assert not short.runs[0].outcomes and short.runs[0].length == 3
+
+
 def test_deep_and_large_messages_are_refused() -> None:
     for frame in (b"\x91" * 100_000, b"\xdd\xff\xff\xff\xff", b"\xc6\xff\xff\xff\xff", b"\xc1"):
         with pytest.raises(MessageError):
@@ -307,7 +348,7 @@ def test_asks_that_no_engine_sends_are_refused_by_name(server: NodeServer, chang
     assert len(refused.drafts) == len(wrong.drafts) and not refused.auditions
     assert all(" is " in one.error and not one.token_ids for one in refused.drafts), refused
     assert other.drafts[0].token_ids and not other.drafts[0].error
-    assert server.num_runs == 1
+    assert len(server._runs) == 1
 
 
 @pytest.mark.parametrize(
@@ -354,7 +395,7 @@ def test_longer_structs_are_another_version() -> None:
 
 def test_a_client_without_hello_is_not_served(server: NodeServer) -> None:
     reply = answer(server, ask())
-    assert isinstance(reply, RefusedMessage) and "hello" in reply.reason and server.num_runs == 0
+    assert isinstance(reply, RefusedMessage) and "hello" in reply.reason and len(server._runs) == 0
 
 
 def test_what_is_kept_is_bounded() -> None:
@@ -363,16 +404,16 @@ def test_what_is_kept_is_bounded() -> None:
     server = introduced(server_of(loaded_tables(llm, ssms)))
     for number in range(MOST_RUNS + 10):
         answer(server, ask(f"run {number}"))
-    assert server.num_runs == len(ssms[0].open_rows) == MOST_RUNS
+    assert len(server._runs) == len(ssms[0].open_rows) == MOST_RUNS
     for name in "abc":
         reply = answer(server, *(ask(f"{name} {number}") for number in range(MOST_RUNS)))
         assert all(run.drafts for run in reply.runs)
-        assert server.num_runs == len(ssms[0].open_rows) == MOST_RUNS
+        assert len(server._runs) == len(ssms[0].open_rows) == MOST_RUNS
     with pytest.raises(MessageError):
         to_node(encode(RoundMessage(1, [ask(f"run {number}") for number in range(MOST_RUNS + 1)])))
     for number in range(2 * MOST_CLIENTS):
         server.handle(b"%d" % number, encode(HelloMessage(VERSION, HASH, 8)))
-    assert len(server._clients) == MOST_CLIENTS and server.num_runs == 0
+    assert len(server._clients) == MOST_CLIENTS and len(server._runs) == 0
     for vocab in range(9, 20):
         server.handle(CLIENT, encode(HelloMessage(VERSION, HASH, vocab)))
     assert len(server._pools) <= MOST_VOCABULARIES
@@ -403,10 +444,10 @@ def test_a_run_that_nobody_asks_for_is_forgotten() -> None:
     answer(server, ask("old"))
     now[0] = 601.0
     answer(server, ask("new"))
-    assert server.num_runs == 1 and len(ssms[0].open_rows) == 1
+    assert len(server._runs) == 1 and len(ssms[0].open_rows) == 1
     now[0] = 1202.0
     server.forget_unused()  # as a node that nothing is asked of does
-    assert server.num_runs == 0 and not ssms[0].open_rows
+    assert len(server._runs) == 0 and not ssms[0].open_rows
 
 
 def test_a_gap_or_another_text_is_asked_for_again(server: NodeServer) -> None:
@@ -419,7 +460,7 @@ def test_a_gap_or_another_text_is_asked_for_again(server: NodeServer) -> None:
     assert answer(server, ask()).runs[0].need == -1
     # Another text under the same name, from the beginning.
     assert answer(server, ask(tokens=(3, 2))).runs[0].length == 2
-    assert server.num_runs == 1
+    assert len(server._runs) == 1
 
 
 def test_nothing_that_reads_from_a_network_can_call() -> None:

@@ -74,6 +74,18 @@ def test_every_open_run_is_told_once_that_a_node_is_missing_and_that_it_is_back(
         assert "drafts again" in note
 
 
+def test_a_node_that_is_connected_and_silent_is_not_said_to_be_gone() -> None:
+    """Its connection was made again while it drafts for another engine."""
+    llm, ssms = tables(2)
+    models = loaded_tables(llm, ssms)
+    server = server_of(models)
+    pool, transport = pool_over(models, [server])
+    server.handle = lambda *_: None  # type: ignore[method-assign]
+    transport.reconnect(0)
+    (note,) = told(pool, asked_run("a"))["a"]
+    assert "is connected, but has not answered the engine's hello yet: rounds go on" in note
+
+
 def test_a_node_that_still_works_is_not_said_to_be_gone() -> None:
     llm, ssms = tables(2)
     models = loaded_tables(llm, ssms)

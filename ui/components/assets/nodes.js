@@ -3,7 +3,7 @@
 import { h, setText, keyed, entries } from "./dom.js";
 import { fixed, ms, percent, plural, prose } from "./text.js";
 
-const STATES = { in_time: "drafts in time", ahead: "drafts ahead", late: "late", absent: "not there", "": "not asked yet" };
+const STATES = { in_time: "drafts in time", ahead: "drafts ahead", late: "late", absent: "not there", "": "no draft requested yet" };
 const HEAD = ["node", "SSMs", "now", "round trip", "of it wire", "deadline", "in time", "ahead", "late", "absent", "starts", "pays up to a wire of"];
 const EVEN = "Pays up to a wire of: predicted from this run's times, the time on the wire at which a round takes as long "
   + "for each token as plain decoding. A node that is late or not there is left out of that round; the text is the same.";
