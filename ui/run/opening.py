@@ -16,6 +16,7 @@ __all__ = ["OPENING", "ROUNDS_A_SECOND", "Opening"]
 OPENING = "opening"
 """Its run id."""
 ROUNDS_A_SECOND = 1.0
+# A page that plays the run occupies a thread of the server.
 MOST_AT_ONCE = 16
 
 

@@ -126,6 +126,7 @@ class LiveSource:
         self._run: RunLike | None = None
         self.run_id = self.prompt = ""
         self._buffer: deque[Event] = deque(maxlen=None if store is None else KEPT_EVENTS)
+        # `count` and `done` are written under `_news` and read without it.
         self.count = 0
         self.done = False
         self._news = threading.Condition()

@@ -15,6 +15,7 @@ from ui.run.listed import join_names
 
 __all__ = ["deciding_masses", "dropped_choice", "draft_paths", "winner_reasons"]
 
+# Masses are sums of floats: equal ones differ by rounding.
 SAME = 1e-9
 TIE = "a tie, which goes to the heavier single SSM, then to the one named first"
 
