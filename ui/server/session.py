@@ -146,6 +146,7 @@ class TabSession:
     sent: PendingFields | None = None
     pictures: PictureMaker = field(default_factory=PictureMaker)
     stamps: Stamps = field(default_factory=Stamps)
+    # Reentrant: a handler that holds it calls `Board.values`, which takes it too.
     drawing: threading.RLock = field(default_factory=threading.RLock)
     clicks: LatestClicks = field(init=False)
     lecture: Lecture = field(default_factory=Lecture)
@@ -199,6 +200,7 @@ class TabSession:
     def frame(self) -> Frame:
         if self.player is None:
             return Frame()
+        # Plain decoding writes a token a round, after its RunStarted.
         plain = max(0, self.side.count - 1) // EVENTS_A_ROUND if self.side and self.racing else -1
         return replace(
             self.player.frame(),
@@ -216,7 +218,8 @@ class TabSession:
 
 
 class TabSessions:
-    """All tab sessions, by browser session and page; beyond `limit` the oldest are dropped."""
+    """All tab sessions, by browser session and page; beyond `limit` those used longest ago are
+    dropped."""
 
     def __init__(self, limit: int = MAX_SESSIONS) -> None:
         self._sessions: OrderedDict[tuple[str, str], TabSession] = OrderedDict()

@@ -13,6 +13,7 @@ from typing import Any
 
 __all__ = ["Access", "is_loopback", "new_key"]
 
+# Headers that a proxy adds. Behind one, every visitor seems to come from this machine.
 FORWARDED = ("x-forwarded-for", "forwarded", "x-real-ip")
 
 
@@ -63,7 +64,8 @@ class Access:
 
     @property
     def loads_here(self) -> bool:
-        """Whether any visitors may swap the models, none if a proxy is in front."""
+        """Whether there are visitors who may swap the models, by the server's address and login
+        alone; `may_change` also looks for a proxy."""
         return self.auth or is_loopback(self.host)
 
     def may_change(self, request: Any) -> bool:
