@@ -142,6 +142,7 @@ def _wire_opened(
         as_asker(context, keep_note), [*run_inputs, on.note], on.about, **LATEST
     )
     reread(note_saved)
+    # `once`: a click while the file is being written is dropped.
     for name, button in on.exports.items():
         button.click(
             export_handler(context, name),
