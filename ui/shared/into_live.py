@@ -60,6 +60,8 @@ def into_live(
 
     def fill(request: gr.Request, event: gr.EventData, on_change: bool, *values: Any) -> list[Any]:
         def ask() -> Request:
+            # Gradio fills in `gr.Request` and `gr.EventData` by the handler's annotations, as for
+            # any handler.
             arguments = special_args(handler, list(values), request, event)[0]
             return handler(*arguments)
 

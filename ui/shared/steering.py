@@ -133,6 +133,7 @@ def wire_board(board: Board) -> None:
     for picture in board.pictures.values():
         picture.select(select, outputs=outputs, **EACH)
     board.notice.tick(tick, outputs=board.notice, **EACH)
+    # A stream goes through the queue, which EACH avoids.
     stream = {**EACH, "queue": True, "concurrency_limit": None}
     board.pictures["routing"].submit(count_regret, outputs=board.outputs, **stream)
     board.pictures["scrubber"].submit(play_or_pace, outputs=outputs, **stream)
