@@ -43,6 +43,7 @@ class Process:
         HEARTBEAT_TIMEOUT_S after its last heartbeat (`last_heartbeat`, seconds since 1970)."""
         if self.host != socket.gethostname():
             return last_heartbeat is not None and time.time() - last_heartbeat > HEARTBEAT_TIMEOUT_S
+        # Where a start time cannot be read, the id alone decides.
         mark = start_mark(self.pid)
         return mark is None or (UNKNOWN not in (mark, self.start) and mark != self.start)
 

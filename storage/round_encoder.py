@@ -84,6 +84,7 @@ class _RoundWriter:
     def _drafts(self, drafts: Sequence[DraftRecord], fused: bool) -> None:
         """The rows of `drafts`. For fused drafts `num_tokens` counts an SSM's own tokens, not those
         that it was fed."""
+        # This and all rows below are in the order of their table's columns (tables.py).
         self.rows["drafts"] = [
             (
                 *self.key,
@@ -158,6 +159,7 @@ class _RoundWriter:
         )
 
     def _commit(self, event: RoundCompleted) -> None:
+        # Set by the round's Verified, which comes before.
         own_kind = self.values.get("own_kind", "")
         columns = (event.token_ids, event.texts, event.text_deltas)
         self.rows["tokens"] = [
@@ -191,6 +193,7 @@ class _RoundWriter:
             routing_json=to_json([dataclasses.astuple(entry) for entry in event.routing]),
             routing_reason=encode_text(event.routing_reason),
         )
+        # NULL where there is nothing, as in rounds from before these columns.
         if event.scheduled is not None:
             self.values["scheduled_json"] = to_json(dataclasses.astuple(event.scheduled))
         if event.loads:
