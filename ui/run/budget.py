@@ -63,6 +63,7 @@ def depth_bounds(view: View, most: int) -> tuple[int, dict[int, int]]:
     here = depth = max_draft_depth(config, names, most)
     takes: dict[int, int] = {}
     if isinstance(config.max_tree_nodes, int):
+        # From the smallest: each depth gets the least budget that reaches it.
         for nodes in range(config.max_tree_nodes + 1, MAX_TREE_NODES + 1):
             deep = max_draft_depth(replace(config, max_tree_nodes=nodes), names, most)
             takes |= dict.fromkeys(range(depth + 1, deep + 1), nodes)

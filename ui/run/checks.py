@@ -48,6 +48,7 @@ def race_plain(
     finally:
         if session.player is player:
             session.measuring = False
+    # One more frame, drawn without `measuring`.
     yield
 
 
@@ -73,9 +74,11 @@ def _run_blocks(
         if session.baseline is not None:
             session.baseline = replace(session.baseline, same_text=same_text)
             keep_baseline(hub.store, view.run_id, session.baseline)
+    # The answer is drawn now: the further blocks take seconds.
     yield
     for number in range(2, blocks + 1):
         spent = time.monotonic() - began
+        # All `number` blocks would take longer than MOST_S, at the pace so far.
         if session.baseline is None or spent * number / (number - 1) > MOST_S:
             break
         pair = yield from _run_block(hub, session, view, owner, (number, blocks))

@@ -31,6 +31,7 @@ def trip_spans(line: RoundView) -> tuple[Span, ...]:
     return tuple(
         Span(trip.node, TRIP_NAMES[trip.state], trip.start_ms, trip.end_ms)
         for trip in line.trips
+        # Both are 0 where no request was sent.
         if trip.end_ms > trip.start_ms
     )
 

@@ -36,6 +36,7 @@ class Opening:
         source = self._source
         if source is None or not source.done:
             return None
+        # By this id the page knows that the run is in no log.
         events: list[Event] = [
             replace(one, run_id=OPENING) for one in source.events(0, source.count)
         ]

@@ -232,6 +232,7 @@ class Player:
     def _follow_latest(self, now: float | None = None) -> None:
         """Follow the latest round from `now` on, by default the time of the last `advance`."""
         view = self._view
+        # At full speed a whole round; else the current one, stage by stage.
         latest = view.last if self._pace.mode == "full" and view.last else view.current
         if self._pace.mode == "full" and self.resting:
             latest = self._final_detail() or latest

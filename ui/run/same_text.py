@@ -22,6 +22,7 @@ from ui.run.view import View, reduce_all
 __all__ = ["NAMES", "same_text"]
 
 NAMES = ("The first run", "the second")
+# What may end a text earlier without changing a token before.
 ENDINGS = ("max_new_tokens", "stop", "ignore_eos")
 # They never remove the most probable token, so at temperature 0 they change no text.
 DRAWING = ("top_k", "top_p", "min_p")

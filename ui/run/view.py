@@ -370,6 +370,7 @@ def _vote(last: RoundView | None, detail: Detail) -> dict[str, Any]:
     """Winner and share of this round's vote, and the mean with which Minions' rule compares it."""
     votes, mean = 0, 0.0
     if last is not None:
+        # A vote is compared with the mean of those before it: the last round's share is added here.
         votes, mean = last.votes, last.mean_share
         if last.winner:
             votes += 1
