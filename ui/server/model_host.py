@@ -258,6 +258,7 @@ class ModelHost:
     def _say(self, stage: str) -> None:
         """Records each stage of the loading; raises if it was cancelled."""
         with self._changed:
+            # A loading cannot be interrupted within a stage; `_replace` checks once more.
             if self._exchange.ending or self._closed:
                 raise _Cancelled(CANCELLED)
             self._set_swap(self._exchange.at(stage, time.monotonic()))

@@ -82,6 +82,7 @@ def build_page(context: Context) -> gr.Blocks:
         _wire(pages, visitor, own, blocks)
         wire_links(context, pages.live, pages.sessions, (linked, pages.tabs, blocks), visitor)
         blocks.load(
+            # The browser's first visit; from then on it keeps the key.
             lambda key: key or new_key(),
             visitor,
             visitor,

@@ -157,6 +157,7 @@ class TabSession:
 
     def look_at(self, player: Player | None) -> None:
         """Show another run; removes all results about the last one."""
+        # First: it stops the run of the player that is replaced.
         self.cancel()
         self.player, self.plain, self.answer, self.regret = player, None, None, None
         self.asked = self.before = None
