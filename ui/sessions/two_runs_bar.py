@@ -158,6 +158,7 @@ def play_both(
     if all(one.at_end for one in players):
         _seek(players, 0)
     turns = [one.take_turn() for one in players]
+    # `credit`: stages that have passed and are not shown; a fraction is kept.
     stage, credit, before = stage_of(players), 0.0, clock()
     yield None
     while not all(one.at_end for one in players):

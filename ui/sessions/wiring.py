@@ -158,6 +158,7 @@ def _wire_again(
     sessions: Sessions, visitor: gr.BrowserState, reread: Callable[[Any], None]
 ) -> None:
     board, on = sessions.board, sessions.on
+    # `once`: a second click while the run goes on is dropped, and starts no other.
     click = on.again.click(
         again_handler(sessions),
         [visitor, sessions.opened],
