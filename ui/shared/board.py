@@ -57,8 +57,8 @@ DOCK: tuple[tuple[str, tuple[Picture, ...]], ...] = (
 class Board:
     """The components of one board; `page` names it in ids and sessions.
 
-    `welcome`: its notice before there is a run. `stop`: a button that stops what plays; of the page
-    around the board, where that is no run's own.
+    `welcome`: its notice before there is a run. `stop`: a button outside the
+    board that stops what plays, where the page has one (Sessions).
     """
 
     page: str
