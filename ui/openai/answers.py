@@ -70,7 +70,7 @@ class StopCut:
         self._found = False
 
     def push(self, delta: str) -> str:
-        """Takes text; returns what is certain to stand before every stop string."""
+        """Takes text; returns the part that certainly comes before every stop string."""
         if self._found:
             return ""
         text = self._held + delta

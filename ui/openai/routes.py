@@ -187,6 +187,7 @@ async def _follow(http: HttpRequest, source: LiveSource) -> AsyncIterator[Event]
             yield event
         if done or await http.is_disconnected():
             return
+        # Polled, since waiting on the source would hold a thread.
         await asyncio.sleep(QUEUED_S if not seen and source.place else RUNNING_S)
 
 
