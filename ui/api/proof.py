@@ -94,6 +94,7 @@ async def _ask(
     session.look_at(Player(source))
     steps = iter(question(context.hub, session, context.access.key(request)))
     try:
+        # In a thread: a step waits for the next events of its run.
         while await asyncio.to_thread(_step, steps):
             pass
     except asyncio.CancelledError:
