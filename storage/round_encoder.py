@@ -100,6 +100,7 @@ class _RoundWriter:
 
     def _tree(self, event: Combined, verified: Verified | None) -> None:
         size = len(event.token_ids)
+        # NULL without a verdict: the run's end may cut a round off.
         outcomes = verified.outcomes if verified else (None,) * size
         chances = verified.llm_probabilities if verified else (None,) * size
         columns = (event.parents, event.depths, event.token_ids, event.texts, outcomes, chances)

@@ -197,6 +197,7 @@ def _summary(connection: sqlite3.Connection, row: sqlite3.Row) -> RunSummary:
         created_utc=decode_text(row["created_utc"]),
         status=row["status"],
         prompt=decode_text(row["prompt"]),
+        # The column is filled at the run's end.
         output=run_output(connection, row["id"]) if running else decode_text(row["output"]),
         llm=decode_text(row["llm_name"] or ""),
         drafters=tuple(from_json(row["drafters_json"])),

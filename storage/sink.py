@@ -163,6 +163,7 @@ class Sink:
         """The key of a model's or drafter's name, inserted if it is new."""
         if name not in self._models:
             connection, stored = self._connect(), encode_text(name)
+            # Another process may have inserted the name.
             connection.execute("INSERT OR IGNORE INTO models (name) VALUES (?)", (stored,))
             row = connection.execute("SELECT id FROM models WHERE name = ?", (stored,)).fetchone()
             self._models[name] = row["id"]

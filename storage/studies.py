@@ -165,7 +165,7 @@ class StudyLog:
     def cell_of(self, run_id: str) -> tuple[str, CellKey] | None:
         """Study and cell of a run; None if it belongs to none."""
         query = (
-            # The run of a cell may be in no log: then the cell's `run_id` is empty, and no run's.
+            # An empty `run_id` is that of a result without one (`keep`), and no run's.
             "SELECT study_id, contestant, item, repeat FROM study_cells"
             " JOIN studies ON study_cells.study = studies.id WHERE run_id = ? AND run_id <> ''"
         )

@@ -130,6 +130,8 @@ class LogWriter:
         """Blocks until there is work that may be done; False when closed and nothing can be
         done."""
         with self._changed:
+            # Upkeep is tried again after a while; else only an event, a flush or the end wakes the
+            # thread.
             idle = max(0.0, self._upkeep_at - time.monotonic()) if self._untidy else None
             self._changed.wait_for(
                 lambda: self._writes_now() or self._due or bool(self._units), idle
