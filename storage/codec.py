@@ -175,6 +175,7 @@ def decode_start(
 
 
 def _model(row: Fields, name: str) -> dict[str, Any]:
+    # From `role` on the columns are the fields of ModelInfo.
     columns = RUN_MODELS.columns[RUN_MODELS.columns.index("role") :]
     values = {column: row[column] for column in columns}
     return {
@@ -202,6 +203,7 @@ def encode_end(event: EndEvent) -> dict[str, Any]:
 
 def decode_end(run: Fields) -> EndEvent | None:
     """The inverse of `encode_end`; None for a run that has no last event."""
+    # `running` and `interrupted` runs have no last event.
     kind = ENDS.get(run["status"])
     if kind is None:
         return None

@@ -31,6 +31,7 @@ def datasette_command(path: Path) -> str:
 
 def _renamed_metadata(path: Path) -> Path | None:
     text = METADATA.read_text(encoding="utf-8")
+    # A JSON string is a key in YAML, whatever the file's name contains.
     named = text.replace(f"\n  {DEFAULT_NAME}:\n", f"\n  {json.dumps(path.stem)}:\n", 1)
     names = (f"{path.stem}.metadata.yaml", f"{path.stem}.{DEFAULT_NAME}.metadata.yaml")
     places = (path.with_name(name) for name in names)

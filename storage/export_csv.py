@@ -27,9 +27,9 @@ __all__ = ["FinishedRound", "csv_cell", "finished_rounds", "fused_drafters", "ro
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")
 KEPT_CONTROLS = "\t\n"
-# Embeddings, overrides and isolates turn the letters behind them round.
+# Embeddings, overrides and isolates reverse the text that follows them.
 BIDI_CONTROLS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
-# Controls, half characters, ends of lines and paragraphs.
+# Controls, lone surrogates, separators of lines and paragraphs.
 ESCAPED = ("Cc", "Cs", "Zl", "Zp")
 OWN_LANES = ("combine", "llm", "verify", "commit")
 STAGES = ("draft", *OWN_LANES, "prefill")
@@ -51,6 +51,7 @@ def rounds_csv(events: Sequence[Event]) -> str:
     out = io.StringIO()
     writer = csv.writer(out)
     rows = [_row(one, drafters, thinned) for one in finished_rounds(events)]
+    # Heads too: they contain drafters' names, which may be any text.
     writer.writerow([csv_cell(head) for head in _row(_empty_round(), drafters, thinned)])
     for row in rows:
         writer.writerow([csv_cell(value) for value in row.values()])

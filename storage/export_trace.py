@@ -30,7 +30,7 @@ __all__ = ["chrome_trace"]
 
 PID = 1
 NS_A_MS = 1_000_000
-LONGEST_MS = 1e10  # four months: what is beyond is no time
+LONGEST_MS = 1e10  # four months: a larger value is an error, and is left out
 ROUNDS = "rounds"
 LAST_LANES = ("combine", "llm", "layers", "verify", "commit")
 
@@ -140,6 +140,7 @@ def _schedule_args(part: Scheduled | None) -> dict[str, Any]:
 def _threads_without_overlap(slices: Iterable[Slice]) -> list[list[Slice]]:
     """Divides the slices among as few threads as possible, without overlap within a thread."""
     threads: list[list[Slice]] = []
+    # Each in the first free thread, by start: no division takes fewer threads.
     for one in sorted(slices, key=lambda slice_: slice_[:2]):
         for thread in threads:
             if thread[-1][1] <= one[0]:
@@ -193,4 +194,5 @@ def _marks(events: Sequence[Event]) -> Iterator[Entry]:
         at = _ns(event.at_ms)
         if isinstance(event, RunStarted | EndEvent) and at is not None:
             name = type(event).__name__
+            # `s`: the mark goes across all threads of the process.
             yield {"ph": "i", "pid": PID, "tid": 1, "name": name, "ts": at / 1000, "s": "p"}

@@ -15,6 +15,7 @@ from storage.tables import RUN_DRAFTERS
 
 __all__ = ["FIGURES", "figures_of", "fill", "write_drafters"]
 
+# m009_lists makes an index for each of these: another figure needs a migration of its own.
 FIGURES = ("num_new_tokens", "num_rounds", "tokens_per_second", "mean_acceptance_length")
 
 
@@ -30,7 +31,8 @@ def write_drafters(connection: sqlite3.Connection, run: int, keys: Iterable[int]
 
 
 def fill(connection: sqlite3.Connection) -> None:
-    """Fills the columns of runs that were recorded before the columns existed."""
+    """Fills the columns of runs that were recorded before the columns existed. m009_lists calls it:
+    it may use no column of a later migration."""
     keys = {row[1]: row[0] for row in connection.execute("SELECT id, name FROM models")}
     runs = connection.execute("SELECT id, stats_json, drafters_json FROM runs").fetchall()
     for run, stats, drafters in runs:

@@ -27,6 +27,7 @@ from storage.thinned import THINNED, restore_thinned
 
 __all__ = ["mark_interrupted", "read_events"]
 
+# `last_heartbeat`, in seconds since 1970: the run's start plus the time to its last complete round.
 RUNNING = """SELECT id, run_id, host, pid, process_start,
     strftime('%s', created_utc) + coalesce(
         (SELECT max(completed_at_ms) FROM rounds WHERE run = runs.id) - start_at_ms, 0

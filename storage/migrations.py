@@ -290,6 +290,7 @@ def m010_thinning(db: Database) -> None:
     A thinned round's drafts store how many nodes were theirs, since its rows no longer show it.
     """
     _create(db, settings="name TEXT PRIMARY KEY, value_json TEXT NOT NULL")
+    # Of a run: 0 whole, 1 thinned in part, 2 thinned. Of a round: 0 or 1.
     db.execute("ALTER TABLE runs ADD COLUMN thinned INTEGER NOT NULL DEFAULT 0")
     db.execute("ALTER TABLE rounds ADD COLUMN thinned INTEGER NOT NULL DEFAULT 0")
     for column in ("num_nodes INTEGER", "num_scored INTEGER", "sum_scores REAL"):

@@ -43,6 +43,7 @@ class Process:
         HEARTBEAT_TIMEOUT_S after its last heartbeat (`last_heartbeat`, seconds since 1970)."""
         if self.host != socket.gethostname():
             return last_heartbeat is not None and time.time() - last_heartbeat > HEARTBEAT_TIMEOUT_S
+        # Where a start time cannot be read, the id alone decides.
         mark = start_mark(self.pid)
         return mark is None or (UNKNOWN not in (mark, self.start) and mark != self.start)
 
@@ -80,6 +81,7 @@ def _boot() -> str:
 
 def _exists(pid: int) -> bool:
     try:
+        # Signal 0 only asks whether the process exists.
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
@@ -91,6 +93,7 @@ def _exists(pid: int) -> bool:
 def _posix_mark(pid: int) -> str | None:
     """The start time by `ps`, in the form of POSIX and macOS."""
     command = ["ps", "-o", "stat=", "-o", "lstart=", "-p", str(pid)]
+    # The same mark from processes with other languages and time zones.
     environment = {**os.environ, "LC_ALL": "C", "TZ": "UTC"}
     answer = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     state, _, started = answer.stdout.strip().partition(" ")

@@ -68,6 +68,7 @@ class RunQuery:
             raise ConfigError.of("order", self.order, f"one of {', '.join(ORDERS)}")
         for name, low in (("limit", 1), ("offset", 0)):
             value = getattr(self, name)
+            # SQLite's integers have 64 bits.
             if isinstance(value, bool) or not isinstance(value, int) or not low <= value < 2**63:
                 raise ConfigError.of(name, value, f"a whole number from {low}")
         for name in ("llm", "drafter"):

@@ -186,6 +186,8 @@ def _decode_completed(of: _RoundRows) -> RoundCompleted:
         ),
         **{name: values[name] for name in COMMIT_FIELDS},
         **(_length_fields(values) if values["length_reason"] is not None else {}),
+        # Records are lists of their fields in order, shorter in older logs: a new field comes last
+        # and has a default.
         scheduled=None if scheduled is None else Scheduled(*from_json(scheduled)),
         loads=tuple(Span(*entry) for entry in from_json(values["loads_json"] or "[]")),
         nodes=tuple(NodeTrip(*entry) for entry in from_json(values["nodes_json"] or "[]")),

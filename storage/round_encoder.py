@@ -84,6 +84,7 @@ class _RoundWriter:
     def _drafts(self, drafts: Sequence[DraftRecord], fused: bool) -> None:
         """The rows of `drafts`. For fused drafts `num_tokens` counts an SSM's own tokens, not those
         that it was fed."""
+        # This and all rows below are in the order of their table's columns (tables.py).
         self.rows["drafts"] = [
             (
                 *self.key,
@@ -99,6 +100,7 @@ class _RoundWriter:
 
     def _tree(self, event: Combined, verified: Verified | None) -> None:
         size = len(event.token_ids)
+        # NULL without a verdict: the run's end may cut a round off.
         outcomes = verified.outcomes if verified else (None,) * size
         chances = verified.llm_probabilities if verified else (None,) * size
         columns = (event.parents, event.depths, event.token_ids, event.texts, outcomes, chances)
@@ -158,6 +160,7 @@ class _RoundWriter:
         )
 
     def _commit(self, event: RoundCompleted) -> None:
+        # Set by the round's Verified, which comes before.
         own_kind = self.values.get("own_kind", "")
         columns = (event.token_ids, event.texts, event.text_deltas)
         self.rows["tokens"] = [
@@ -191,6 +194,7 @@ class _RoundWriter:
             routing_json=to_json([dataclasses.astuple(entry) for entry in event.routing]),
             routing_reason=encode_text(event.routing_reason),
         )
+        # NULL where there is nothing, as in rounds from before these columns.
         if event.scheduled is not None:
             self.values["scheduled_json"] = to_json(dataclasses.astuple(event.scheduled))
         if event.loads:

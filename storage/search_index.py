@@ -16,6 +16,8 @@ def create_index(db: Database, columns: tuple[str, ...]) -> None:
         db.execute(f"DROP TRIGGER IF EXISTS {trigger}")
     db.execute("DROP TABLE IF EXISTS runs_fts")
     names = ", ".join(columns)
+    # The index refers to the texts in `runs` instead of copying them. So to remove a row's words,
+    # FTS5 has to be given the old texts again.
     db.execute(f'CREATE VIRTUAL TABLE runs_fts USING FTS5 ({names}, content="runs")')
     added = _insert_sql(names, "new", columns)
     removed = _insert_sql(f"runs_fts, {names}", "old", columns, "'delete', ")

@@ -148,6 +148,7 @@ def _model_id(connection: sqlite3.Connection, name: str) -> int:
 def _fill_found(connection: sqlite3.Connection, words: list[str]) -> None:
     """Fills the temporary table `found` with the runs whose texts contain all the words."""
     indexed = [word for word in words if _is_indexed(word)]
+    # In quotation marks, so that no word is an operator of FTS5; `*`: by prefix.
     phrases = " ".join('"' + word.replace('"', '""') + '"*' for word in indexed)
     # The index first, if it applies: it leaves few texts to search for the substring.
     spelled = [_strip_punctuation(word) for word in words]
@@ -196,6 +197,7 @@ def _summary(connection: sqlite3.Connection, row: sqlite3.Row) -> RunSummary:
         created_utc=decode_text(row["created_utc"]),
         status=row["status"],
         prompt=decode_text(row["prompt"]),
+        # The column is filled at the run's end.
         output=run_output(connection, row["id"]) if running else decode_text(row["output"]),
         llm=decode_text(row["llm_name"] or ""),
         drafters=tuple(from_json(row["drafters_json"])),

@@ -34,7 +34,8 @@ __all__ = ["Sink", "run_output", "update_run"]
 # How long a transaction waits for another program's lock; then the log counts as paused.
 LOCK_TIMEOUT_S = 1.0
 
-# With the 30 columns of the widest table still far below SQLite's limit of 999 values.
+# Times the columns of the widest table (`rounds`, 49) this must stay below 999: the most values
+# that a statement may have in SQLite before 3.32.
 ROWS_A_STATEMENT = 16
 
 # What is wrong with the values themselves: trying again would not help.
@@ -101,6 +102,7 @@ class Sink:
             self._models = {}  # names may have got their keys in what was just undone
             with connection:
                 connection.execute("BEGIN IMMEDIATE")
+                # A bad unit must not cost the others: each is written under a savepoint of its own.
                 return self._write_singly(connection, units)
 
     def _write_singly(
@@ -120,6 +122,7 @@ class Sink:
 
     def _write(self, connection: sqlite3.Connection, units: Sequence[Unit]) -> None:
         for unit in units:
+            # Starts first: rounds of the same transaction need the keys of their runs.
             if isinstance(unit, RunStart):
                 self._start(connection, unit)
         rows = merge_rows(
@@ -160,6 +163,7 @@ class Sink:
         """The key of a model's or drafter's name, inserted if it is new."""
         if name not in self._models:
             connection, stored = self._connect(), encode_text(name)
+            # Another process may have inserted the name.
             connection.execute("INSERT OR IGNORE INTO models (name) VALUES (?)", (stored,))
             row = connection.execute("SELECT id FROM models WHERE name = ?", (stored,)).fetchone()
             self._models[name] = row["id"]

@@ -165,6 +165,7 @@ class StudyLog:
     def cell_of(self, run_id: str) -> tuple[str, CellKey] | None:
         """Study and cell of a run; None if it belongs to none."""
         query = (
+            # An empty `run_id` is that of a result without one (`keep`), and no run's.
             "SELECT study_id, contestant, item, repeat FROM study_cells"
             " JOIN studies ON study_cells.study = studies.id WHERE run_id = ? AND run_id <> ''"
         )
@@ -253,6 +254,7 @@ def mark_studies_interrupted(connection: sqlite3.Connection) -> None:
     for row in connection.execute(RUNNING).fetchall():
         if _is_orphaned(row):
             connection.execute(
+                # Unless another process has resumed it since it was read.
                 "UPDATE studies SET state = 'interrupted'"
                 " WHERE id = ? AND state = 'running' AND pid = ? AND process_start = ?",
                 (row["id"], row["pid"], row["process_start"]),

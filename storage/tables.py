@@ -1,6 +1,6 @@
 """Names and columns of the tables to which a run is written, and statements to write and read them.
 
-Types and constraints are in migrations.py, the columns' contents in codec.py.
+Types and constraints are in migrations.py, the columns' contents in codec.py and round_encoder.py.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Rows = dict[str, list[Row]]  # table name -> rows in that table's column order
 
 @dataclass(frozen=True, slots=True)
 class TableColumns:
-    """A table whose columns named here are all filled by codec.py, in this order.
+    """A table whose columns named here are filled by codec.py or round_encoder.py, in this order.
 
     Its first `keys` columns are a row's position within its run.
     """

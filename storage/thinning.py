@@ -34,6 +34,7 @@ PORTION_S = 0.02
 ROUNDS_AT_ONCE = 32
 PAGES_AT_ONCE = 256
 PAGES_LEFT = 256  # free pages that stay in the file, since new rounds need them soon
+# The answer of `PRAGMA auto_vacuum` for INCREMENTAL.
 INCREMENTAL = 2
 RETENTION = "retention"
 
@@ -77,6 +78,7 @@ def _oldest_run(connection: sqlite3.Connection, keep: int) -> int | None:
     older, values = "1", tuple[object, ...]()
     if keep:
         query = "SELECT created_utc, id FROM runs ORDER BY created_utc DESC, id DESC"
+        # The oldest run that stays whole.
         last = connection.execute(f"{query} LIMIT 1 OFFSET ?", (keep - 1,)).fetchone()
         # There are no more runs than are kept whole.
         if last is None:

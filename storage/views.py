@@ -16,6 +16,7 @@ __all__ = [
 
 # Time covered by the spans of a run, by kind; where spans of one round overlap (threads), the time
 # counts once in `busy_ms` and twice in `sum_ms`. `both` is what an LLM or a drafter was busy.
+# `reached`: the latest end of the spans that began before; only time beyond it is new.
 SPAN_TIMES = """
 WITH labelled AS (
     SELECT run, round, start_ms, end_ms,
@@ -103,6 +104,7 @@ RUN_SUMMARY = f"{SUMMARY_HEAD}{SUMMARY_RATES}{SUMMARY_REST}"
 
 # As `core.metrics` counts them: `overlap_ratio` with what passes for other requests hid; tokens per
 # second from the first round's prefill on, since a drafter first asked later reads among them.
+# `$[1]`, `$[3]`, `$[4]`: `outcomes`, `hit` and `saved_ms` of an Ahead (core/events/parts.py).
 OVERLAP = """
 WITH early AS (
     SELECT run, sum(json_extract(value, '$[4]')) AS saved_ms

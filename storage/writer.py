@@ -53,8 +53,11 @@ class LogWriter:
         self._changed = threading.Condition()
         # Guarded by `_changed`:
         self._queue: deque[tuple[Event | BaselineRecord, str]] = deque()
+        # Events so far: queued, taken by the thread, written or dropped, refused for want of space.
         self._put = self._taken = self._settled = self._dropped = 0
+        # Whether a unit is complete, to write without waiting for the interval, to end after that.
         self._due = self._urgent = self._closing = False
+        # Whether there may be upkeep to do.
         self._untidy = True
         self._reason = ""
         # The thread's own:
@@ -127,6 +130,8 @@ class LogWriter:
         """Blocks until there is work that may be done; False when closed and nothing can be
         done."""
         with self._changed:
+            # Upkeep is tried again after a while; else only an event, a flush or the end wakes the
+            # thread.
             idle = max(0.0, self._upkeep_at - time.monotonic()) if self._untidy else None
             self._changed.wait_for(
                 lambda: self._writes_now() or self._due or bool(self._units), idle
@@ -164,6 +169,7 @@ class LogWriter:
                     self._builder.ignore_run(unit.run_id)
             with self._changed:
                 self._untidy = self._untidy or any(isinstance(unit, End) for unit in chunk)
+            # Removed only now: after an error the same units are tried again.
             for _ in chunk:
                 self._units.popleft()
         self._resume()

@@ -62,6 +62,7 @@ def _generate(context: Context) -> Callable[..., Any]:
             "top_k": top_k,
             "top_p": top_p,
             "seed": seed,
+            # What is no list is passed on as it is, for SamplingParams to check.
             "stop": () if stop is None else tuple(stop) if isinstance(stop, list) else stop,
             "ignore_eos": ignore_eos,
             "min_p": min_p,

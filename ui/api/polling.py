@@ -52,6 +52,7 @@ async def in_thread(
             undo(started.result())
 
     try:
+        # A thread cannot be cancelled: it goes on, and what it returns is undone then.
         return await asyncio.shield(starting)
     except asyncio.CancelledError:
         starting.add_done_callback(take_back)

@@ -135,6 +135,7 @@ def _study_prompt(number: str, entry: Any) -> StudyPrompt:
 
 
 def _prompt_rows(context: Context) -> Callable[..., Any]:
+    # For all calls: it keeps the figures that it has read.
     figures = RunFigures(context.store)
 
     def prompt_rows(

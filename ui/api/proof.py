@@ -88,11 +88,13 @@ async def _ask(
     summary = allowed_run(context, asker_of(context, request, ""), run_id)
     if summary.status == "running":
         raise StoreError("run is still running: wait for its end, or stop it")
+    # Of this call alone, so that it disturbs no tab.
     session = TabSession()
     source = await asyncio.to_thread(StoredSource, context.store, run_id)
     session.look_at(Player(source))
     steps = iter(question(context.hub, session, context.access.key(request)))
     try:
+        # In a thread: a step waits for the next events of its run.
         while await asyncio.to_thread(_step, steps):
             pass
     except asyncio.CancelledError:

@@ -44,6 +44,7 @@ async def measure_study(studies: Studies, study: Study) -> OpenedStudy:
 async def _wait_for_results(studies: Studies, study_id: str) -> OpenedStudy:
     """StudyError if the study does not end completely; `/study` has the results so far."""
     await wait_for_study(studies.context.conductor, study_id)
+    # Reading the log in the event loop would hold up all other answers.
     opened = await asyncio.to_thread(studies.open, study_id)
     if opened.row.state != "completed":
         why = f": {opened.row.reason}" if opened.row.reason else ""

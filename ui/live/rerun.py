@@ -82,6 +82,7 @@ def wire_changes(form: Form, preset_chosen: Any) -> None:
     """
     changed = _script("changed")
     for control in form.inputs:
+        # A text box changes with every key.
         if isinstance(control, gr.Textbox):
             triggers: tuple[Callable[..., Any], ...] = (control.blur, control.submit)
         else:

@@ -70,10 +70,11 @@ class StopCut:
         self._found = False
 
     def push(self, delta: str) -> str:
-        """Takes text; returns what is certain to stand before every stop string."""
+        """Takes text; returns the part that certainly comes before every stop string."""
         if self._found:
             return ""
         text = self._held + delta
+        # (end, begin): the least is the first end, of equal ends that of the longest stop string.
         found = [(at + len(stop), at) for stop in self._stops if (at := text.find(stop)) >= 0]
         self._found = bool(found)
         end = min(found)[1] if found else len(text) - self._unsure(text)
@@ -87,6 +88,7 @@ class StopCut:
 
     def _unsure(self, text: str) -> int:
         """The length of the longest end of the text with which a stop string begins."""
+        # A whole stop string would have been found.
         longest = max(map(len, self._stops), default=1) - 1
         ends = range(min(longest, len(text)), 0, -1)
         return next((n for n in ends if any(s.startswith(text[-n:]) for s in self._stops)), 0)

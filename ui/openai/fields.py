@@ -143,6 +143,7 @@ def _api_request(
     stop = fields.get("stop", ())
     sampling = {
         "max_new_tokens": max_tokens,
+        # OpenAI's default, not the engine's, which is 0.
         "temperature": fields.get("temperature", 1.0),
         "stop": (stop,) if isinstance(stop, str) else stop,
         **{name: fields[name] for name in SAMPLING if name in fields},
@@ -183,6 +184,7 @@ def _flag(name: str, fields: Mapping[str, Any]) -> bool:
 
 
 def _token_ids(values: list[Any], vocab_size: int) -> tuple[int, ...]:
+    # Not `isinstance`: JSON's true is an int in Python.
     if not values or not all(type(value) is int for value in values):
         allowed = "a text, a list of token ids, or a list of one of these: one prompt a request"
         raise ConfigError.of("prompt", values, allowed)

@@ -18,6 +18,7 @@ def user_of(request: HttpRequest, auth: tuple[str, str] | None) -> str:
     if auth is None:
         return ""
     sent = _sent_login(request.headers.get("authorization", ""))
+    # Its time tells nothing about the login. It refuses texts beyond ASCII, so bytes are compared.
     if not secrets.compare_digest(sent.encode(), ":".join(auth).encode()):
         message = "log in as on the page: Basic, or Bearer USER:PASSWORD (an OpenAI client's key)"
         raise ApiError(message, 401, "invalid_api_key")

@@ -135,6 +135,7 @@ async def _generate(
         message = f"{MAX_WAITING} requests wait already: try again later"
         raise ApiError(message, 429, "rate_limit_exceeded")
     version = host.version
+    # Without a login each request has an owner of its own: only visitors who see all runs find it.
     owner = context.access.key(SimpleNamespace(username=user), new_key())
     with starting.one():
         api_request = await in_thread(lambda: parse(context, body))
@@ -186,6 +187,7 @@ async def _follow(http: HttpRequest, source: LiveSource) -> AsyncIterator[Event]
             yield event
         if done or await http.is_disconnected():
             return
+        # Polled, since waiting on the source would hold a thread.
         await asyncio.sleep(QUEUED_S if not seen and source.place else RUNNING_S)
 
 
@@ -215,6 +217,7 @@ class _RunStream(StreamingResponse):
     """A stream that stops its run when it ends, also if the client disconnects."""
 
     def __init__(self, source: LiveSource, content: AsyncIterator[str]) -> None:
+        # nginx would hold events back until it has enough of them.
         headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
         super().__init__(content, headers=headers, media_type="text/event-stream")
         self._source = source

@@ -42,12 +42,14 @@ class _Histogram:
     total: float = 0.0
 
     def add(self, seconds: float) -> None:
+        # Left: a bound belongs to its own bucket (`le`).
         self.counts[bisect_left(BUCKETS, seconds)] += 1
         self.total += seconds
 
     def samples(self) -> Iterator[Sample]:
         below = 0
         for bound, count in zip((*map(str, BUCKETS), "+Inf"), self.counts, strict=True):
+            # Prometheus' buckets are cumulative.
             below += count
             yield "_bucket", {"le": bound}, below
         yield "_sum", {}, self.total
@@ -190,6 +192,7 @@ def _header(name: str, kind: str, about: str) -> tuple[str, str]:
 
 
 def _line(name: str, model: str, labels: dict[str, str], value: float) -> str:
+    # vLLM numbers its engines; here is one.
     every = {"engine": "0", "model_name": model, **labels}
     shown = ",".join(f'{label}="{_escaped(text)}"' for label, text in every.items())
     return f"vllm:{name}{{{shown}}} {float(value)!r}\n"

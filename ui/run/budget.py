@@ -63,6 +63,7 @@ def depth_bounds(view: View, most: int) -> tuple[int, dict[int, int]]:
     here = depth = max_draft_depth(config, names, most)
     takes: dict[int, int] = {}
     if isinstance(config.max_tree_nodes, int):
+        # From the smallest: each depth gets the least budget that reaches it.
         for nodes in range(config.max_tree_nodes + 1, MAX_TREE_NODES + 1):
             deep = max_draft_depth(replace(config, max_tree_nodes=nodes), names, most)
             takes |= dict.fromkeys(range(depth + 1, deep + 1), nodes)
@@ -103,6 +104,7 @@ def _config(view: View) -> SpeculationConfig | None:
 
 def _auto_words(view: View, config: SpeculationConfig) -> str:
     assert view.started is not None and isinstance(config.max_tree_nodes, int)
+    # `asked` is the request as it was given; in `config` `auto` is resolved to a number already.
     if view.started.asked.get("speculation", {}).get("max_tree_nodes") != "auto":
         return ""
     nodes = config.max_tree_nodes
@@ -110,6 +112,8 @@ def _auto_words(view: View, config: SpeculationConfig) -> str:
     if not length_policy(config.length).set_by_user:
         chooses = f"within it {config.length} chooses the length"
         return f"{resolved}, the largest tree that was timed: {chooses}."
+    # `auto` takes the largest timed tree that cost at most 1.5 plain passes (`AFFORDABLE` of the
+    # same file).
     if nodes >= LARGEST_MEASURED:
         return f"{resolved}, the largest tree that was timed: it took at most 1.5 plain passes."
     return (

@@ -32,6 +32,7 @@ __all__ = [
 
 Value = dict[str, Any]
 
+# Reasons of `Ahead` for a draft that no round used although no guess was wrong.
 UNASKED = ("unused", "ended")
 SHOWN_MS = 0.05
 HIDDEN_MS = 0.005
@@ -214,10 +215,13 @@ def _bars(view: View, shown: tuple[RoundView, ...]) -> Value:
                 "start": round(span.start_ms, 3),
                 "end": round(span.end_ms, 3),
                 "a": _ahead_outcome(line, later, span),
+                # SSMs of one batched pass have the same start and end; `ms` is the share of each.
                 **({"own": round(span.ms, 3)} if span.share < 1 else {}),
             }
             for k, span in enumerate((*line.spans, *line.loads, *trip_spans(line)))
         }
+        # The round after tells what became of a draft made ahead in this one; the last has none
+        # after.
         for line, later in zip_longest(shown, shown[1:])
     }
 
@@ -284,6 +288,7 @@ def took_words(frame: Frame) -> str:
     whole = time_of(completed).whole_ms if completed else 0.0
     if completed is None or not whole:
         return ""
+    # The same spans as in `time_of`, so that the parts are parts of `whole`.
     own = tuple(span for span in completed.spans if span.name not in NOT_OF_THE_ROUND)
     sums = dict(add_spans((), replace(completed, spans=own)))
     between = max(0.0, whole - sums["busy"])
@@ -296,5 +301,6 @@ def took_words(frame: Frame) -> str:
 
 def _share(view: View) -> Value:
     sums = dict(view.share)
+    # Stages overlap: their sum may exceed the total. What is left is the time in which none ran.
     idle = max(0.0, view.stats.total_ms - sums.pop("busy", 0.0))
     return {name: round(sums.get(name, idle if name == "other" else 0.0), 3) for name in SHARES}

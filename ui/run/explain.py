@@ -22,6 +22,7 @@ from ui.run.view import Detail
 __all__ = ["RECORD_TOP_K", "Explanation", "bars", "explain", "quote"]
 
 MAX_QUOTED = 40
+# Bounds of what `percent` writes exactly: nearer to 1, three digits would read 100 %.
 SMALLEST, SMALL = 0.0001, 0.0005
 RECORD_TOP_K = 5
 """The `record_top_k` of runs made on the page: alternatives of a node that the inspector shows."""

@@ -1,6 +1,7 @@
 """Regret of a routed run: each SSM reads the recorded text once, to see what it would have drafted.
 
-A generator like `prove`: it yields while the SSMs read, and stores its result in the session.
+A generator like `race_plain` (ui/run/checks.py): it yields while the SSMs read, and stores its
+result in the session.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ def measure_regret(hub: Hub, session: TabSession, owner: str) -> Iterator[None]:
     names = _scorable(view, hub.model_host.infos)
     assert view.started is not None
 
+    # Runs in the engine's thread, between two rounds (ui/server/engine_task.py).
     def own_tokens(engine: Any) -> dict[str, list[int]]:
         """Each SSM's own token at every position of the text."""
         sequence = engine.prepare(with_plain_decoding(view, 0))
@@ -49,6 +51,7 @@ def measure_regret(hub: Hub, session: TabSession, owner: str) -> Iterator[None]:
         while not task.wait(CHECK_S):
             queued = f", {task.place} in the queue" if task.place else ""
             session.doing = f"Each SSM reads the recorded text once{queued}."
+            # `finally` takes the request out of the queue; work that has begun is finished, unread.
             if session.player is not player:
                 return
             yield
@@ -94,4 +97,5 @@ def find_regret(view: View, tokens: Mapping[str, Sequence[int]]) -> Regret:
         # A round without a draft has no route of its own: the previous one is kept.
         routes += [route or (routes[-1] if routes else frozenset(hits))] * line.emitted
     depths = [line.depth for line in view.rounds if line.depth]
+    # `median_high` is the depth of some round, so a whole number.
     return regret_of(hits, routes, statistics.median_high(depths) if depths else 1)

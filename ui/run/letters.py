@@ -1,5 +1,6 @@
-"""A drafter's slot, which is its colour and its letter, for good: SSMs by the list of the loaded
-ones, not by a run's own list, then the drafters without a model."""
+"""A drafter's slot, from which its colour and its letter follow. SSMs are numbered in the list of
+the loaded models, not in a run's own list, so that an SSM looks the same in all runs; then come the
+drafters without a model."""
 
 from __future__ import annotations
 
@@ -21,6 +22,7 @@ def slots_of(drafters: Sequence[str], models: Iterable[ModelInfo]) -> dict[str, 
     """The slot of each of a run's `drafters`, in their order; `models` were loaded in the run."""
     ssms = [model.name for model in models if model.role == "ssm"]
     known = [*ssms, *MODEL_FREE]
+    # Drafters of one's own, which are in no list.
     others = [name for name in drafters if name not in known]
     return {name: [*known, *others].index(name) for name in drafters}
 

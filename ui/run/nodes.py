@@ -15,6 +15,7 @@ Value = dict[str, Any]
 
 RECENT_TRIPS = 64
 """Rounds whose times are counted: a node's wire may change within a run."""
+# The states with a round trip to measure: late and absent nodes sent no answer in time.
 ANSWERED = ("in_time", "ahead")
 TRIP_NAMES = {"in_time": "round trip", "ahead": "drafted ahead", "late": "late", "absent": "absent"}
 
@@ -30,6 +31,7 @@ def trip_spans(line: RoundView) -> tuple[Span, ...]:
     return tuple(
         Span(trip.node, TRIP_NAMES[trip.state], trip.start_ms, trip.end_ms)
         for trip in line.trips
+        # Both are 0 where no request was sent.
         if trip.end_ms > trip.start_ms
     )
 

@@ -16,6 +16,7 @@ __all__ = ["OPENING", "ROUNDS_A_SECOND", "Opening"]
 OPENING = "opening"
 """Its run id."""
 ROUNDS_A_SECOND = 1.0
+# A page that plays the run occupies a thread of the server.
 MOST_AT_ONCE = 16
 
 
@@ -35,6 +36,7 @@ class Opening:
         source = self._source
         if source is None or not source.done:
             return None
+        # By this id the page knows that the run is in no log.
         events: list[Event] = [
             replace(one, run_id=OPENING) for one in source.events(0, source.count)
         ]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 __all__ = ["ALONE", "SwitchTrial", "in_words", "is_alone", "is_fault", "trial_of"]
 
+# As core/engine/overlap.py words it.
 NOTE = re.compile(
     r"drafting (?P<kind>\w+) takes (?P<ms>[\d.]+) ms a round, (?P<without>[\d.]+) without: "
     r"(?P<stands>on|off)"
@@ -45,6 +46,7 @@ def trial_of(note: str) -> SwitchTrial | None:
 
 def is_alone(note: str) -> bool:
     """Whether a note of `across` reports that there is no other request, which is no fault."""
+    # The first words of `ALONE` in core/engine/overlap.py.
     return note.startswith("no other request is being served")
 
 
@@ -54,7 +56,7 @@ def is_fault(note: str) -> bool:
 
 
 def in_words(note: str) -> str:
-    """A note in words for visitors; a lost trial leaves the mode as it was."""
+    """A note in words for visitors; notes that report no trial are returned unchanged."""
     trial = trial_of(note)
     if trial is None:
         return note

@@ -25,6 +25,8 @@ from ui.server.session import Hub, TabSession, run_to_end
 
 __all__ = ["check_same_llm", "finished_view", "race_plain"]
 
+# Alternatives that the second plain run records: a rounding tie is recognised only if both disputed
+# tokens are among them.
 DISPUTE_TOP_K = 50
 MOST_S = 30.0
 """Seconds that all blocks of a race may take."""
@@ -46,12 +48,15 @@ def race_plain(
     finally:
         if session.player is player:
             session.measuring = False
+    # One more frame, drawn without `measuring`.
     yield
 
 
 def _run_blocks(
     hub: Hub, session: TabSession, owner: str, blocks: int, log: bool
 ) -> Iterator[None]:
+    # At each `yield` the visitor may open another run: results are stored only while the session
+    # still has this player.
     player, view = session.player, finished_view(hub, session)
     began = time.monotonic()
     session.answer = law = same_distribution(view)
@@ -69,9 +74,11 @@ def _run_blocks(
         if session.baseline is not None:
             session.baseline = replace(session.baseline, same_text=same_text)
             keep_baseline(hub.store, view.run_id, session.baseline)
+    # The answer is drawn now: the further blocks take seconds.
     yield
     for number in range(2, blocks + 1):
         spent = time.monotonic() - began
+        # All `number` blocks would take longer than MOST_S, at the pace so far.
         if session.baseline is None or spent * number / (number - 1) > MOST_S:
             break
         pair = yield from _run_block(hub, session, view, owner, (number, blocks))
@@ -93,6 +100,7 @@ def _run_block(
     player, speeds = session.player, []
     assert view.started is not None
     own_request = Request.from_plain(view.started.asked)
+    # The seed that the run drew, where its request left it open.
     own_request = replace(
         own_request, sampling=replace(own_request.sampling, seed=view.started.seed)
     )
@@ -178,6 +186,7 @@ def _run_plain(
             if session.player is not player:
                 return
             queued = f", {source.place} in the queue" if source.place else ""
+            # A RunStarted, then 4 events a round; a round of plain decoding writes one token.
             written = max(0, source.count - 1) // 4
             session.doing = (
                 f"Plain decoding of the same request: {written} of {total} tokens{queued}."
@@ -199,6 +208,7 @@ def _keep_baseline(hub: Hub, session: TabSession, view: View) -> None:
     if view.state == "completed":
         rate = plain.stats.tokens_per_second
         note = "plain decoding of the same request on this machine"
+        # The visitor's own run and the first plain run are the first block.
         block = ((rate, view.stats.tokens_per_second),)
         session.baseline = Baseline(
             rate, plain.run_id, note, key_of_run(view), block, pass_ends(plain)

@@ -19,6 +19,7 @@ from ui.run.view import STAGES, Detail, RoundEvent, View, detail_of, reduce_all
 __all__ = ["EVENTS_A_ROUND", "MODES", "Pace", "Player"]
 
 MODES = ("full", "slow", "step")
+# Event 0 is RunStarted: n stages are shown once 1 + n events are reduced.
 EVENTS_A_ROUND = len(STAGES)
 KEEP_VIEW_EVERY = 128
 FOLLOW_EVERY_S = 0.4
@@ -43,11 +44,14 @@ class Player:
     def __init__(self, source: Source, pace: Pace | None = None) -> None:
         self.source = source
         self._pace = pace or Pace()
+        # Reentrant: public methods call one another.
         self._lock = threading.RLock()
         self._view = View()
         self._at = 0  # events reduced
         self._stored_views: dict[int, View] = {0: View()}
+        # Seconds of the last `advance`; None: the next one counts no time.
         self._clock: float | None = None
+        # Stages that slow motion has earned and not yet shown; a fraction is kept.
         self._credit = 0.0
         self._pinned: int | None = None
         self._stages = EVENTS_A_ROUND  # of the pinned round, as many as are shown
@@ -95,12 +99,13 @@ class Player:
                 self._to(self._at + 1)
 
     def step(self, by: int) -> None:
-        """Move by `by` stages from where the visitor is, back if negative, and switch to
-        stepping. What was shown before stays known; past it, the run goes on."""
+        """Move by `by` stages from the visitor's place, back if negative, and switch to stepping.
+        A step back keeps the rounds after it on show; a step past the last stage shown plays on."""
         with self._lock:
             self._pace = replace(self._pace, mode="step")
             target = max(1, self.place + by)
             shown = self.stage
+            # Earlier stages are selected, not unplayed: what is shown stays where it is.
             if target > shown:
                 self._jump(1 + target)
             elif shown:
@@ -227,6 +232,7 @@ class Player:
     def _follow_latest(self, now: float | None = None) -> None:
         """Follow the latest round from `now` on, by default the time of the last `advance`."""
         view = self._view
+        # At full speed a whole round; else the current one, stage by stage.
         latest = view.last if self._pace.mode == "full" and view.last else view.current
         if self._pace.mode == "full" and self.resting:
             latest = self._final_detail() or latest
@@ -267,6 +273,7 @@ class Player:
     def stage(self) -> int:
         """The number of stages shown; a round has EVENTS_A_ROUND."""
         with self._lock:
+            # The run's last event is no stage either.
             ended = self._view.state not in ("", "running")
             return max(0, self._at - 1 - ended)
 
@@ -323,6 +330,7 @@ class Player:
     def _round(self, number: int, stages: int = EVENTS_A_ROUND) -> Detail | None:
         """As much of the round as is shown, at most so many stages."""
         first = 1 + EVENTS_A_ROUND * number
+        # The two latest rounds are in the View; others are reduced again from their events.
         if stages == EVENTS_A_ROUND:
             for near in (self._view.current, self._view.last):
                 if near and near.round == number:

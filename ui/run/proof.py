@@ -57,6 +57,7 @@ def with_plain_decoding(view: View, record_top_k: int) -> Request:
     """
     assert view.started is not None
     request = Request.from_plain(view.started.asked)
+    # The seed that the run drew, where its request left it open.
     sampling = replace(request.sampling, seed=view.started.seed)
     if view.state != "completed":
         sampling = replace(sampling, max_new_tokens=max(1, len(view.tokens)))

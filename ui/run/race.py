@@ -24,7 +24,7 @@ TEXT_TOKENS = 600
 def race_value(frame: Frame, baseline: Baseline | None) -> Value:
     """`rounds`: of the run, each with its tokens and its end in ms; `words`: the text's tokens;
     `plain_ms`: the end of each plain pass, once measured; `sel` and `whole`: the visitor's place,
-    his own where it is `pinned`; `plain`: tokens of plain decoding while it runs, else -1."""
+    clicked where it is `pinned`; `plain`: tokens of plain decoding while it runs, else -1."""
     view = frame.view
     ends = pass_ends(view)
     words = view.tokens if len(view.tokens) <= TEXT_TOKENS else ()
@@ -59,7 +59,8 @@ def place_value(frame: Frame) -> Value:
 
 
 def verdict(frame: Frame) -> str:
-    """The sentence that needs no machine; empty before the run's end."""
+    """The passes with drafts and without, which are the same on every machine; empty before the
+    run's end."""
     view, stats = frame.view, frame.view.stats
     if not frame.is_complete or not view.drafters or not stats.num_rounds:
         return ""

@@ -11,12 +11,12 @@ from ui.run.listed import number_of
 
 __all__ = ["length_reason", "route_reason"]
 
-# Length policies.
+# Length policies, as core/length/trend.py and goodput.py write them.
 FIRST = re.compile(r"(\d+) -> (\d+): nothing to compare with yet \(at \d+ it is ([\d.]+) ms\)")
 MOVE = re.compile(r"(\d+) -> (\d+)(?=: )")
 COUNTING = re.compile(r"(\d+) stays: (\d+) of (\d+) verifications made with it")
 
-# Routers.
+# Routers, as core/routing/cosine.py and credit.py write them.
 GRANTED = re.compile(r"; the batch grants (\d+)$")
 EXPLORED = re.compile(r"(\d+) accepted, fewer than \d+: (.+) tried for having drafted least")
 BEST = re.compile(r"(\d+) accepted: the best by score")

@@ -22,7 +22,9 @@ from ui.run.view import View, reduce_all
 __all__ = ["NAMES", "same_text"]
 
 NAMES = ("The first run", "the second")
+# What may end a text earlier without changing a token before.
 ENDINGS = ("max_new_tokens", "stop", "ignore_eos")
+# They never remove the most probable token, so at temperature 0 they change no text.
 DRAWING = ("top_k", "top_p", "min_p")
 
 
@@ -48,6 +50,7 @@ def same_text(
     if why:
         differ = f"the runs differ in {join_names(why)}"
         return Answer("other", f"Another text from token {at + 1} on, as may be: {differ}.", at)
+    # One text is the beginning of the other.
     if at >= min(len(one.tokens), len(two.tokens)):
         return _end_answer(one, two, at)
     distribution = _distribution_answer(one, two, at)

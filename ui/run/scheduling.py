@@ -1,4 +1,4 @@
-"""What a scheduler granted a request beside others, and why, in words; where it changed its mind.
+"""What a scheduler granted a request beside others, and why, in words; where its decision changed.
 
 Pure: a request's part in a round in. core/scheduling has the rules.
 """
@@ -24,7 +24,7 @@ DECISIONS = {
 
 def nodes_words(part: Scheduled | None, verified: int, budget: int | None) -> str:
     """Why so many of a request's nodes were verified, short. `budget`: its own `max_tree_nodes`,
-    None for none; `verified` nodes where no schedule told anything (`part` is None)."""
+    None for none; `verified`: the nodes, where no schedule was recorded (`part` is None)."""
     drafted = part.num_drafted if part else verified
     if not drafted:
         none = part is not None and part.length_limit == 0

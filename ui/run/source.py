@@ -126,6 +126,7 @@ class LiveSource:
         self._run: RunLike | None = None
         self.run_id = self.prompt = ""
         self._buffer: deque[Event] = deque(maxlen=None if store is None else KEPT_EVENTS)
+        # `count` and `done` are written under `_news` and read without it.
         self.count = 0
         self.done = False
         self._news = threading.Condition()
@@ -142,6 +143,7 @@ class LiveSource:
         # Recorded before it is counted: what a page has drawn is in the store's queue already.
         if self._store is not None:
             self._store.record(event, self.owner)
+        # After the start, since a baseline is stored in the run's row.
         if self._begun is not None and isinstance(event, RunStarted):
             self._begun(event.run_id)
         with self._news:

@@ -80,11 +80,13 @@ def _cut(shares: Sequence[Sequence[float]], count: int) -> list[tuple[int, int, 
     came_from: list[list[int]] = []
     for own in shares:
         best = max(range(count), key=lambda i: worth[i])
+        # Stay with i, or change from the best drafter so far for CHANGE: whichever is worth more.
         before = [i if worth[i] >= worth[best] - CHANGE else best for i in range(count)]
         worth = [max(worth[i], worth[best] - CHANGE) + own[i] for i in range(count)]
         came_from.append(before)
     drafter = max(range(count), key=lambda i: worth[i])
     chosen = []
+    # Back from the best end to the first round.
     for before in reversed(came_from):
         chosen.append(drafter)
         drafter = before[drafter]

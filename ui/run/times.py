@@ -13,6 +13,7 @@ from core.metrics import union_ms
 
 __all__ = ["NOT_OF_THE_ROUND", "RoundTime", "add_spans", "stage_times", "time_of"]
 
+# Any other lane is a drafter's.
 STAGE_OF_LANE = {"combine": "combine", "llm": "llm", "verify": "verify", "commit": "commit"}
 NOT_OF_THE_ROUND = ("prefill", "ahead")
 """Not stages of the round itself: prefill happens once, drafting ahead is for the next round."""
@@ -34,6 +35,8 @@ def time_of(event: RoundCompleted) -> RoundTime:
     own = [span for span in event.spans if span.name not in NOT_OF_THE_ROUND]
     if not own:
         return RoundTime()
+    # Certain entries were drafted in the LLM's passes for other requests: this round did not wait
+    # for them.
     hidden = sum(entry.saved_ms for entry in event.ahead if entry.is_certain)
     return RoundTime(
         ms=max(0.0, sum(span.ms for span in own) - hidden + event.between_ms),

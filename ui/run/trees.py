@@ -177,6 +177,7 @@ def dropped_values(detail: Detail, drafters: tuple[str, ...], root_text: str) ->
                 "q": rounded_probability(draft.qs[j]),
                 "n": 1,
             }
+            # The first of a drafter's equal tokens counts, as in `_proposers`.
             entry["by"].setdefault(index.get(draft.drafter, "-1"), proposal)
     return values
 

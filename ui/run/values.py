@@ -156,6 +156,8 @@ def _cached_token(token: TokenView, cache: dict[int, Value] | None) -> Value:
 
 def _token(token: TokenView, tail: str) -> Value:
     return {
+        # Short keys, as a frame has up to FINAL_TOKENS of these: text, token alone, round, kind,
+        # drafters that proposed it (`by`) with scores (`s`), the LLM's probability.
         "t": token.text + tail,
         "tok": token.token,
         "id": token.token_id,

@@ -47,6 +47,7 @@ __all__ = [
     "reduce_all",
 ]
 
+# A tree of at most this size can be read at a glance (`RoundView.story`).
 READABLE_DEPTH = 6
 READABLE_NODES = 24
 STAGES = ("draft", "combine", "verify", "commit")
@@ -340,6 +341,7 @@ def _tally(detail: Detail, event: RoundCompleted) -> tuple[tuple[str, int, int],
     tree, verdict, drafted = detail.combined, detail.verified, detail.drafted
     if tree is None or verdict is None or drafted is None:
         return ()
+    # The end of the text may lie within the accepted path: only what was committed counts.
     proposers = [tree.drafters_of(node) for node in verdict.path[: event.num_accepted]]
     return tuple(
         (draft.drafter, sum(draft.drafter in names for names in proposers), len(draft.token_ids))
@@ -368,6 +370,7 @@ def _vote(last: RoundView | None, detail: Detail) -> dict[str, Any]:
     """Winner and share of this round's vote, and the mean with which Minions' rule compares it."""
     votes, mean = 0, 0.0
     if last is not None:
+        # A vote is compared with the mean of those before it: the last round's share is added here.
         votes, mean = last.votes, last.mean_share
         if last.winner:
             votes += 1

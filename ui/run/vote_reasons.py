@@ -15,6 +15,7 @@ from ui.run.listed import join_names
 
 __all__ = ["deciding_masses", "dropped_choice", "draft_paths", "winner_reasons"]
 
+# core/trees/combine/vote.py compares weights to 9 places: equal sums may differ in the last bits.
 SAME = 1e-9
 TIE = "a tie, which goes to the heavier single SSM, then to the one named first"
 
@@ -96,6 +97,7 @@ def _split_masses(
     masses: dict[int, float] = {}
     texts: dict[int, str] = {}
     for name, draft in drafting.items():
+        # Only drafters that are with the winner so far still count.
         if len(draft.token_ids) > i and draft.token_ids[:i] == won.token_ids[:i]:
             token_id = draft.token_ids[i]
             masses[token_id] = masses.get(token_id, 0.0) + tree.weights.get(name, 0.0)

@@ -33,6 +33,7 @@ __all__ = ["helped_words", "proposals_value", "vote_in_short", "vote_sentence"]
 
 Value = dict[str, Any]
 
+# Of the sum of all weights.
 NEARLY_ALL = 0.99
 LINE_DIGITS = 4
 """Digits of the weights over the rounds, which are drawn, not written."""
@@ -63,6 +64,7 @@ def proposals_value(frame: Frame) -> Value:
         "after": _by_index(completed.weights if completed and weighed else {}, index),
         "winner": index.get(tree.winner, "") if tree else "",
         "kept": _kept_counts(tree, drafts),
+        # Why a row is empty; of several reasons the last one counts.
         "nodeless": _undrafted(view, detail, index)
         | _nodeless(view, drafts, index)
         | _left_out(detail, index),

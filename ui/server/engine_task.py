@@ -40,9 +40,12 @@ class EngineTask(Generic[T]):
         """The tap; runs in the engine's thread."""
         try:
             if isinstance(event, RunStarted):
+                # A swap may have come between `host.worker` and `submit`: the request then runs on
+                # other models.
                 if event.models != tuple(self._engine.models.infos):
                     raise ConfigError("the models were exchanged meanwhile: ask again")
                 self._result = self._work(self._engine)
+        # Kept for `result`: a tap that raises is not called again, so the end would never be seen.
         except MODEL_FAULTS as error:
             self._error = error
         finally:

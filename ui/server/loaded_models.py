@@ -72,6 +72,7 @@ class ServedModels:
         """Queue a request after `enter`; calls `leave` with the run's last event."""
         try:
             return self.worker.submit(request, self._counting_tap(tap))
+        # Whatever it was, no last event will call `leave`.
         except BaseException:
             self.leave()
             raise

@@ -47,6 +47,8 @@ class ModelHost:
         self._swap = ModelSwap()
         self._version = 0
         self._begun = 0
+        # Guards the swap's state and wakes `wait`. A Condition's lock is reentrant: `_set_swap`
+        # takes it again within `begin` and `cancel`.
         self._changed = threading.Condition()
         self._closed = False
 
@@ -147,6 +149,8 @@ class ModelHost:
 
         Raises what the worker raises, and ConfigError for a drafter of models swapped out before.
         """
+        # No lock: `_replace` sets the new models before it retires the old ones, so the next try
+        # finds them. Only `close` retires the current ones.
         while not (served := self._served).enter():
             if self._closed:
                 raise EngineClosedError("worker is closed: no request is taken any more")
@@ -164,6 +168,7 @@ class ModelHost:
         allowed = ("all", "first", *MODEL_FREE, *served.own_drafters, *served.drafter_names)
         gone = [name for name in request.speculation.drafters if name not in allowed]
         if any(name in self._past_drafters for name in gone):
+            # Not submitted: this gives back what `enter` counted.
             served.leave()
             raise ConfigError.of(
                 "drafters",
@@ -220,6 +225,8 @@ class ModelHost:
         self.cancel()
         with self._changed:
             self._closed = True
+            # After `_closed`, `begin` and `_replace` add no further models, so this list is
+            # complete.
             all_served = [*self._leaving, self._served]
         for served in all_served:
             served.retire()
@@ -244,12 +251,14 @@ class ModelHost:
             _free_memory()
         if old is not None:
             self._close_old(old)
+            # The last reference: with it the memory could not be released.
             del old
             _free_memory()
 
     def _say(self, stage: str) -> None:
         """Records each stage of the loading; raises if it was cancelled."""
         with self._changed:
+            # A loading cannot be interrupted within a stage; `_replace` checks once more.
             if self._swap.ending or self._closed:
                 raise _Cancelled(CANCELLED)
             self._set_swap(self._swap.at(stage, time.monotonic()))
@@ -260,6 +269,8 @@ class ModelHost:
             cancelled = self._swap.ending or self._closed
             if not cancelled:
                 old, self._served = self._served, new
+                # A swap keeps the schedule; models from before stay refused by name, unless loaded
+                # anew.
                 new.worker.engine.schedule = old.worker.engine.schedule
                 self._past_drafters = (self._past_drafters | {*old.drafter_names}) - {
                     *new.drafter_names
@@ -267,6 +278,7 @@ class ModelHost:
                 self._leaving.append(old)
                 self._version += 1
                 old.retire()
+        # Outside the lock: `close` joins the worker's thread.
         if cancelled:
             new.worker.close()
             raise _Cancelled(CANCELLED)

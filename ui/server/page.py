@@ -42,6 +42,7 @@ __all__ = ["build_page", "launch", "page_options", "who_can_reach"]
 
 TITLE = "SpecScope"
 POLL_WORK_S, POLL_PROGRESS_S = 0.01, 0.1
+# Of all handlers together: each run that plays occupies a thread.
 MAX_THREADS = 128
 
 # Fixed, so that a visitor finds its own again after a restart. The secret only scrambles what the
@@ -81,12 +82,15 @@ def build_page(context: Context) -> gr.Blocks:
         _wire(pages, visitor, own, blocks)
         wire_links(context, pages.live, pages.sessions, (linked, pages.tabs, blocks), visitor)
         blocks.load(
+            # The browser's first visit; from then on it keeps the key.
             lambda key: key or new_key(),
             visitor,
             visitor,
             **QUICK,
         )
         blocks.unload(_leave(context))
+    # By default Gradio answers one call of a handler at a time: a visitor's run would delay all
+    # others.
     blocks.queue(default_concurrency_limit=None, max_size=MAX_WAITING)
     _poll_less_often(blocks)
     return blocks
@@ -166,6 +170,7 @@ def check_host(host: str) -> None:
     try:
         address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
         with socket.socket(address[0], address[1]) as probe:
+            # Port 0, any free one: only the address is tried.
             probe.bind(address[4])
     except OSError as error:
         allowed = "an address of this machine, as 127.0.0.1 or 0.0.0.0"
@@ -184,6 +189,7 @@ def own_address() -> str:
     """This machine's address on its network; its name where it has no route. Sends nothing."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
+            # Connecting a UDP socket chooses the route and its own address.
             probe.connect(("192.0.2.1", 9))  # an address kept for documentation
         except OSError:
             return socket.gethostname()
@@ -223,6 +229,7 @@ def launch(context: Context, args: argparse.Namespace, started: float) -> None:
             server_name=args.host,
             server_port=args.port,
             auth=args.auth,
+            # Returns once the server listens; `block_thread` below serves.
             prevent_thread_lock=True,
             quiet=True,
             **page_options(routes),

@@ -146,6 +146,7 @@ class TabSession:
     sent: PendingFields | None = None
     pictures: PictureMaker = field(default_factory=PictureMaker)
     stamps: Stamps = field(default_factory=Stamps)
+    # Reentrant: a handler that holds it calls `Board.values`, which takes it too.
     drawing: threading.RLock = field(default_factory=threading.RLock)
     clicks: LatestClicks = field(init=False)
     lecture: Lecture = field(default_factory=Lecture)
@@ -156,6 +157,7 @@ class TabSession:
 
     def look_at(self, player: Player | None) -> None:
         """Show another run; removes all results about the last one."""
+        # First: it stops the run of the player that is replaced.
         self.cancel()
         self.player, self.plain, self.answer, self.regret = player, None, None, None
         self.asked = self.before = None
@@ -199,6 +201,7 @@ class TabSession:
     def frame(self) -> Frame:
         if self.player is None:
             return Frame()
+        # Plain decoding writes a token a round, after its RunStarted.
         plain = max(0, self.side.count - 1) // EVENTS_A_ROUND if self.side and self.racing else -1
         return replace(
             self.player.frame(),
@@ -216,7 +219,8 @@ class TabSession:
 
 
 class TabSessions:
-    """All tab sessions, by browser session and page; beyond `limit` the oldest are dropped."""
+    """All tab sessions, by browser session and page; beyond `limit` those used longest ago are
+    dropped."""
 
     def __init__(self, limit: int = MAX_SESSIONS) -> None:
         self._sessions: OrderedDict[tuple[str, str], TabSession] = OrderedDict()

@@ -144,6 +144,7 @@ def source_of(context: Any, run: Any) -> Source:
     if live is not None:
         return FollowedSource(live, store.events(run.run_id))
     if run.status == "running" and run.elsewhere:
+        # Ends a run whose process is gone; LogSource itself would notice SETTLE_S later.
         store.settle()
         return LogSource(store, run.run_id)
     return StoredSource(store, run.run_id)

@@ -13,6 +13,7 @@ from typing import Any
 
 __all__ = ["Access", "is_loopback", "new_key"]
 
+# Headers that a proxy adds. Behind one, every visitor seems to come from this machine.
 FORWARDED = ("x-forwarded-for", "forwarded", "x-real-ip")
 
 
@@ -44,6 +45,7 @@ class Access:
         username = getattr(request, "username", None)
         if self.auth and username:
             return f"user-{username}"
+        # With this beginning only: a browser cannot claim a user's or a client's key.
         if isinstance(browser_key, str) and browser_key.startswith("visitor-"):
             return browser_key
         return f"client-{getattr(request, 'session_hash', None) or 'unknown'}"
@@ -63,7 +65,8 @@ class Access:
 
     @property
     def loads_here(self) -> bool:
-        """Whether any visitors may swap the models, none if a proxy is in front."""
+        """Whether there are visitors who may swap the models, by the server's address and login
+        alone; `may_change` also looks for a proxy."""
         return self.auth or is_loopback(self.host)
 
     def may_change(self, request: Any) -> bool:

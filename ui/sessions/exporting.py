@@ -50,6 +50,7 @@ def export_progress(
         job = pool.submit(write_export, context, asker, run_id, name, shares.append)
         while not wait((job,), PROGRESS_INTERVAL_S).done:
             share = shares[-1]
+            # The writer's thread appends; only the last share counts, so the list is kept short.
             del shares[:-1]
             percent = f": {100 * share:.0f} %" if share else ""
             message = f"Writing {FORMATS[name]}{percent}. The file is saved when it is complete."

@@ -83,6 +83,7 @@ def choose_handler(sessions: Sessions) -> Callable[..., Any]:
     board, context = sessions.board, sessions.board.context
 
     def choose(request: gr.Request, event: gr.EventData, visitor: str, comparing: str) -> Any:
+        # `_data`: the object that the component's script passed to `trigger`.
         session, event_data = board.session(request), event._data or {}
         run_id = str(event_data.get("run", ""))
         one, two = sessions.two_runs.tab_sessions(context, request)

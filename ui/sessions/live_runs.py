@@ -33,6 +33,7 @@ def follow_run(
         return
     for values in board.stream(session, play(session)):
         yield [*values, *board.place(session), *(gr.skip() for _ in outputs)]
+    # The board shows the end already; the facts still say that the run is under way.
     if session.player is player and player.source.done:
         yield [*quiet[: -len(outputs)], *about_run(board.context, asker, run_id)]
 

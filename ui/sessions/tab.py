@@ -46,8 +46,10 @@ def opened_run(tab: Sessions | Live, session: TabSession, asker: Asker, run_id: 
     def work() -> list[Any]:
         run = allowed_run(board.context, asker, run_id)
         player = Player(source_of(board.context, run), Pace("full"))
+        # At full speed one step takes in all events that are recorded.
         player.advance(0.0)
         session.look_at(player)
+        # After `look_at`, which clears the results about the last run.
         session.baseline = baseline_of(board.context.store, run)
         if session.baseline is not None and session.baseline.same_text:
             session.answer = identical(player.frame().view)

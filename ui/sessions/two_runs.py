@@ -63,6 +63,7 @@ class Half:
     def draw(self, session: TabSession) -> list[dict[str, Any]]:
         """The present values of the pictures."""
         with session.drawing:
+            # Under `drawing`, as in `Board.values`.
             values = session.pictures.values(session.frame(), session.baseline, time.monotonic())
             return [session.stamps.on(name, pack(values[name])) for name in self.pictures]
 

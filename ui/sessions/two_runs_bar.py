@@ -123,6 +123,7 @@ def move_both(tab_sessions: Sequence[TabSession], name: str) -> None:
     if name in ("round-previous", "round-next"):
         # From within a round, back to its beginning.
         here -= here % EVENTS_A_ROUND if name == "round-next" else -(-here % EVENTS_A_ROUND)
+    # Events, which are more than the stages: `seek_stage` stops at the end.
     last = max((one.frame().known for one in players), default=0)
     target = {"pause": here, "rewind": 0, "end": last}.get(name)
     _seek(players, here + MOVES[name] if target is None else target)
@@ -138,6 +139,7 @@ def set_rate_of_both(tab_sessions: Sequence[TabSession], rate: float | None) -> 
     """Sets the speed in rounds per second, also of runs that are playing."""
     for one in bar_players(tab_sessions):
         if rate is not None:
+            # `step`: `play_both` moves the players, which must not advance by themselves.
             one.set_pace(Pace("step", min(FASTEST, max(SLOWEST, rate))))
 
 
@@ -156,10 +158,12 @@ def play_both(
     if all(one.at_end for one in players):
         _seek(players, 0)
     turns = [one.take_turn() for one in players]
+    # `credit`: stages that have passed and are not shown; a fraction is kept.
     stage, credit, before = stage_of(players), 0.0, clock()
     yield None
     while not all(one.at_end for one in players):
         time.sleep(FRAME_S)
+        # Another pair was chosen, or another click has taken the turn.
         if [session.player for session in tab_sessions] != players or [
             one.turn for one in players
         ] != turns:

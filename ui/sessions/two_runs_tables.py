@@ -66,6 +66,7 @@ def settings_apart(one: Any, two: Any, schedules: tuple[str, str] = ("", "")) ->
     apart += [
         (f"{name} (as run)", *(side.get(name) for side in became))
         for name in _names(*became)
+        # Of settings that differ as requested, one row is enough; a drawn seed has its own below.
         if requests[0].get(name) == requests[1].get(name) and name != "seed"
     ]
     first, second = (words.removeprefix("schedule ") or "each" for words in schedules)

@@ -142,6 +142,7 @@ def _wire_opened(
         as_asker(context, keep_note), [*run_inputs, on.note], on.about, **LATEST
     )
     reread(note_saved)
+    # `once`: a click while the file is being written is dropped.
     for name, button in on.exports.items():
         button.click(
             export_handler(context, name),
@@ -157,6 +158,7 @@ def _wire_again(
     sessions: Sessions, visitor: gr.BrowserState, reread: Callable[[Any], None]
 ) -> None:
     board, on = sessions.board, sessions.on
+    # `once`: a second click while the run goes on is dropped, and starts no other.
     click = on.again.click(
         again_handler(sessions),
         [visitor, sessions.opened],

@@ -79,6 +79,8 @@ def requests_value(context: Context, owner: str, may_schedule: bool = True) -> d
     rows = [_row(i + 1, run, *_whose(context, run.run_id, owner)) for i, run in enumerate(now.runs)]
     most = max((max(row["drafted"], row["granted"]) for row in rows), default=0)
     return {
+        # Microseconds: the browser ignores an answer with a lower number than the one that it
+        # shows.
         "n": time.monotonic_ns() // 1000,
         "pool": _pool(now),
         "schedule": now.schedule,
@@ -154,6 +156,7 @@ def _pool(now: Snapshot) -> str:
 
 def _reason(now: Snapshot) -> str:
     """The scheduler's reason for the last round, or the rule itself if it gave none."""
+    # The request that has waited least was in the last pass: its reason is that round's.
     last = min(now.runs, key=lambda run: run.num_waited, default=None)
     why = last.scheduled.reason if last is not None and last.scheduled is not None else ""
     return visible(why or SCHEDULES[now.schedule].meaning)

@@ -1,5 +1,5 @@
 """The board: every picture of a run, its scrubber and its notice. Live, Sessions and Learn have one
-each, and all draw frames made by the same `reduce`.
+each, and all draw frames made by the same `reduce_all` (ui/run/view.py).
 
 Layout and values; ui/shared/steering.py moves through a run.
 """
@@ -57,8 +57,8 @@ DOCK: tuple[tuple[str, tuple[Picture, ...]], ...] = (
 class Board:
     """The components of one board; `page` names it in ids and sessions.
 
-    `welcome`: its notice before there is a run. `stop`: a button that stops what plays; of the page
-    around the board, where that is no run's own.
+    `welcome`: its notice before there is a run. `stop`: a button outside the
+    board that stops what plays, where the page has one (Sessions).
     """
 
     page: str
@@ -113,6 +113,7 @@ class Board:
     def values(self, session: TabSession) -> Values:
         """The present values of `outputs`."""
         with session.drawing:
+            # Under `drawing`, since `Stamps` and PictureMaker are not thread-safe.
             lines, frame = self.current_notice(session), session.frame()
             pictures = session.pictures.values(
                 frame, session.baseline, time.monotonic(), session.before

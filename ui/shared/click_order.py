@@ -33,6 +33,8 @@ class LatestClicks:
         clock."""
         at = event_data.get("press")
         at = at if isinstance(at, (int, float)) else math.inf  # not from our own script
+        # Not under `drawing`: a click is noted while another handler draws, so that an overtaken
+        # one that waits for `drawing` finds itself overtaken.
         with self._lock:
             newest = self._newest.get(kind, 0.0)
             self._newest[kind] = max(at, newest) if at < math.inf else newest

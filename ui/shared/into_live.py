@@ -60,6 +60,8 @@ def into_live(
 
     def fill(request: gr.Request, event: gr.EventData, on_change: bool, *values: Any) -> list[Any]:
         def ask() -> Request:
+            # Gradio fills in `gr.Request` and `gr.EventData` by the handler's annotations, as for
+            # any handler.
             arguments = special_args(handler, list(values), request, event)[0]
             return handler(*arguments)
 
@@ -178,6 +180,7 @@ def _check_same(request: Request, shown: Request) -> None:
     own_plain, shown_plain = request.to_plain(), shown.to_plain()
     for part in ("sampling", "speculation"):
         for name, value in own_plain[part].items():
+            # The form replaces `all` and `first` by the drafters' names.
             if name != "drafters" and shown_plain[part][name] != value:
                 raise ConfigError.of(name, value, "what a line of the form can hold")
 

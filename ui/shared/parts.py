@@ -132,6 +132,7 @@ def header_value(
     infos = tuple(models)
     names = [model.name for model in infos if model.role == "ssm"]
     prefix = os.path.commonprefix(names) if len(names) > 1 else ""
+    # Up to a hyphen, so that a name is not cut within a word.
     prefix = prefix[: prefix.rfind("-") + 1]
     chips: dict[str, Any] = {}
     slot = 0

@@ -37,6 +37,7 @@ class PendingFields:
         if now - self.at > LAPSE_S:
             return True
         late = [
+            # A field that keeps its value can never be seen to arrive.
             new != old and value == old
             for old, new, value in zip(self.before, self.values, shown, strict=True)
         ]

@@ -102,6 +102,7 @@ def prompts_of(
         raise ConfigError.of("file", "", "a .txt or .jsonl file: choose one")
     path = Path(file)
     try:
+        # Before it is read into memory.
         size = path.stat().st_size
         if size > MOST_BYTES:
             raise ConfigError.of("file", path.name, f"at most {MOST_BYTES} bytes, not {size}")

@@ -84,8 +84,8 @@ def refresh_notice(board: Board, session: TabSession) -> Any:
 
 
 def set_pace(board: Board, session: TabSession, mode: str, rate: float | None) -> Iterator[Values]:
-    """The speed was chosen, for this run and those to come: a run that stands still plays on,
-    unless the mode is `step`."""
+    """A speed was chosen, for this run and later ones: a paused run plays on, unless the mode is
+    `step`."""
 
     def frames() -> Iterator[object]:
         pace = Pace(mode, session.pace.rounds_per_second if rate is None else rate)
@@ -133,6 +133,7 @@ def wire_board(board: Board) -> None:
     for picture in board.pictures.values():
         picture.select(select, outputs=outputs, **EACH)
     board.notice.tick(tick, outputs=board.notice, **EACH)
+    # A stream goes through the queue, which EACH avoids.
     stream = {**EACH, "queue": True, "concurrency_limit": None}
     board.pictures["routing"].submit(count_regret, outputs=board.outputs, **stream)
     board.pictures["scrubber"].submit(play_or_pace, outputs=outputs, **stream)
