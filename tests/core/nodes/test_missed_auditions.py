@@ -82,7 +82,7 @@ def test_a_node_that_is_connected_and_silent_is_not_said_to_be_gone() -> None:
     pool, transport = pool_over(models, [server])
     server.handle = lambda *_: None  # type: ignore[method-assign]
     transport.reconnect(0)
-    (note,) = told(pool, asked_run("a"))["a"]
+    (note,) = next_notes(pool, run_of("a"))["a"]
     assert "is connected, but has not answered the engine's hello yet: rounds go on" in note
 
 
