@@ -90,6 +90,7 @@ class RemotePool:
         """Waits for the welcome of every node, and names its SSMs; returns itself. `taken`: names
         of other drafters. Raises NodeError naming the node."""
         until = self._transport.now() + wait_s
+        silent: NodeLink | None = None  # connected, and without a welcome since the last report
         while waiting := [link for link in self.links if not link.ready]:
             for link in waiting:
                 if link.refusal:
@@ -102,8 +103,9 @@ class RemotePool:
                 raise NodeError(f"node is {first.address!r}: {reason.format(wait_s)}")
             if say is not None:
                 perhaps = " (another key?)" if first.handshake_failed else ""
-                perhaps = " (busy?)" if first.is_connected else perhaps
+                perhaps = " (busy?)" if first is silent else perhaps
                 say(f"Waiting for node {first.address}{perhaps}")
+            silent = first if first.is_connected else None
             self._arrivals.poll(min(until, now + PROGRESS_S))
         self._name_drafters(taken)
         return self
