@@ -268,7 +268,8 @@ def test_how_many_runs_stay_whole_is_for_the_owner_to_say(store: RunStore) -> No
     assert "only who owns" in text(said) and store.retention() == 2
     assert "every run stays whole" in text(set_retention(ctx, ALL, "0", sure=False)[0])
     assert store.retention() is None
-    for typed in ("-1", "2.5", "many", "9" * 30, "nan", "\udce9"):
+    zero_padded = "0" * 19 + "1" + "9" * 30
+    for typed in ("-1", "2.5", "many", "9" * 30, zero_padded, "nan", "\udce9"):
         refused = text(set_retention(ctx, ALL, typed, sure=True)[0])
         assert "runs is" in refused and "empty or 0 for all runs, or a whole number" in refused
     assert parse_retention(None) is None and parse_retention(" 7 ") == 7

@@ -107,12 +107,13 @@ def parse_retention(typed: Any) -> int | None:
     text = str(typed if typed is not None else "").strip()
     if text in ("", "0"):
         return None
-    # Cut before `int`, which refuses numbers of more than 4300 digits with another error.
-    if not text.isdecimal() or not 1 <= int(text[:20]) <= MOST_RUNS:
+    # `int` refuses numbers of more than 4300 digits with another error.
+    digits = text.lstrip("0")
+    if not digits.isdecimal() or len(digits) > len(str(MOST_RUNS)) or int(digits) > MOST_RUNS:
         raise ConfigError.of(
             "runs", typed, f"empty or 0 for all runs, or a whole number from 1 to {MOST_RUNS}"
         )
-    return int(text)
+    return int(digits)
 
 
 def retention_view(context: Context, asker: Asker, typed: Any, last: str | None) -> list[Any]:
