@@ -30,8 +30,8 @@ PAUSED = (
 )
 LONGER = (
     "Round 5: predicted 31.0 ms, measured 34.9 ms; median prediction error 11 %. "
-    "From its first stage to its last: 27.1 ms; measured are also the bookkeeping since the round "
-    "before, and each of two stages at once."
+    "From its first stage to its last it took 27.1 ms. The measured time also has the host's work "
+    "since the previous round, and counts stages that overlap one by one."
 )
 # Scene, part of the panel, the whole of what is said there.
 SAID = (

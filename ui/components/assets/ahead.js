@@ -203,7 +203,7 @@ function unpredicted({ policy, pipeline, predicts, predicting }) {
 
 // Why the measured time, which is predicted, is not the time from the first stage to the last (`all`).
 function leftOut(value, { ms: took, hid = 0, all = 0 }) {
-  if (all && noticed(took - all, all)) return ` From its first stage to its last: ${ms(all)}; measured are also the bookkeeping since the round before, and each of two stages at once.`;
+  if (all && noticed(took - all, all)) return ` From its first stage to its last it took ${ms(all)}. The measured time also has the host's work since the previous round, and counts stages that overlap one by one.`;
   const parts = [];
   const between = all - took - hid;
   const pauses = guesses(value) ? "pauses between its stages, in which the SSMs may draft ahead" : "pauses between its stages";
