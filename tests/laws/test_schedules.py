@@ -75,7 +75,7 @@ def test_the_cases_are_not_trivial(bundled: Engine) -> None:
     engine of its own, which has not measured yet that drafts do not pay here."""
     engine = Engine(bundled.models)
     configs = [SpeculationConfig(), SpeculationConfig.preset("cosine")] * 3
-    sampling = SamplingParams(16, ignore_eos=True)
+    sampling = SamplingParams(32, ignore_eos=True)
     asked = [Request(p, sampling, c) for p, c in zip(PROMPTS, configs, strict=False)]
     assert not scheduled(engine, asked)
     engine.schedule = "shared"

@@ -53,8 +53,8 @@ Strategy = st.SearchStrategy[Any]
 
 
 def many(values: Strategy, size: int | None = None) -> Strategy:
-    """A tuple of `size` values, or of up to three."""
-    low, high = (0, 3) if size is None else (size, size)
+    """A tuple of `size` values, or of up to four."""
+    low, high = (0, 4) if size is None else (size, size)
     return st.lists(values, min_size=low, max_size=high).map(tuple)
 
 

@@ -70,9 +70,10 @@ def test_a_run_without_a_round_is_no_error(name: str, events: list[Event]) -> No
     assert "\r\n" not in text.removesuffix("\r\n")
 
 
-@settings(max_examples=60)
+@pytest.mark.parametrize("half", range(2))  # of 60 examples, which are slow to draw
+@settings(max_examples=30)
 @given(runs())
-def test_any_run_can_be_exported(events: list[Event]) -> None:
+def test_any_run_can_be_exported(half: int, events: list[Event]) -> None:
     for export in EXPORTS.values():
         export.write(events).encode()
     json.loads(events_json(events), parse_constant=lambda c: pytest.fail(c))

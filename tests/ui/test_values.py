@@ -150,7 +150,7 @@ def test_every_key_is_there_from_the_first_frame_on_in_fresh_objects() -> None:
 
 
 def test_live_values_stay_bounded_and_the_end_is_whole() -> None:
-    view = reduce_all(synthetic_run(450, seed=3))
+    view = reduce_all(synthetic_run(500, seed=3))
     live = picture_values(Frame(view=view, detail=view.current))
     whole = picture_values(Frame(view=view, detail=view.last, ended=True, at_end=True))
     assert len(view.tokens) > 1500
@@ -158,7 +158,7 @@ def test_live_values_stay_bounded_and_the_end_is_whole() -> None:
     assert len(live["lengths"]["rounds"]) == 100 and len(live["timeline"]["bars"]) == 40
     assert sum(len(json.dumps(value)) for value in live.values()) < 160_000
     assert len(whole["strip"]["tokens"]) == len(view.tokens) and not whole["strip"]["old"]
-    assert len(whole["lengths"]["rounds"]) == 450 == len(whole["timeline"]["bars"])
+    assert len(whole["lengths"]["rounds"]) == 500 == len(whole["timeline"]["bars"])
 
 
 @pytest.mark.parametrize("ended", [False, True])
