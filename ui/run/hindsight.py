@@ -1,6 +1,6 @@
 """Regret of a routed run: each SSM reads the recorded text once, to see what it would have drafted.
 
-A generator like `race_plain` (ui/run/checks.py): it yields while the SSMs read, and stores its
+A generator like `race_plain` (ui/run/plain_run.py): it yields while the SSMs read, and stores its
 result in the session.
 """
 

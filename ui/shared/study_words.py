@@ -25,7 +25,7 @@ STATES = {
 }
 WARMING = "Warming up: short runs that are not counted"
 LIVE_MS, REST_MS = 1000, 5000
-"""Seconds between the browser's polls while something is measured, and otherwise."""
+"""Milliseconds between the browser's polls while something is measured, and otherwise."""
 
 
 def machine_words(results: Results) -> str:
