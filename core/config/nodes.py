@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from core.errors import ConfigError
 
-__all__ = ["NodeSettings", "address_of", "bracketed", "check_encrypted", "node_settings"]
+__all__ = [
+    "NodeSettings",
+    "address_of",
+    "bracketed",
+    "check_encrypted",
+    "ip_address",
+    "node_settings",
+]
 
 MOST_NODES = 16
 # A name, an IPv4 address or an IPv6 one in brackets; `*`, which ZeroMQ takes too, is no address.
@@ -59,6 +67,14 @@ def address_of(field: str, address: str) -> tuple[str, int]:
 def bracketed(host: str) -> str:
     """The host as it is written before a port: an IPv6 address in brackets."""
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
+
+
+def ip_address(host: str) -> str:
+    """A host's IP address, as it is written before a port. ZeroMQ binds no names, and looks a name
+    up in one version of IP alone: IPv4 where the host has both. Raises OSError."""
+    found = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
+    ipv4_first = min(found, key=lambda one: one[0] != socket.AF_INET)
+    return bracketed(str(ipv4_first[4][0]))
 
 
 def check_encrypted(field: str, host: str, key_file: str | None) -> None:

@@ -60,6 +60,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Engine"]
 
+# Tokens of a prompt that a pass over pipeline stages reads: a rank waits a limited time for the
+# stages before it.
+STAGES_CHUNK = 64
 LONGEST_WIRE_MS = 1000.0
 # Depth of the chain by which a router compares the times of SSMs.
 ROUTED_CHAIN = 4
@@ -347,8 +350,10 @@ class Engine:
         start = time.perf_counter()
         tokens = active.sequence.tokens[:-1]
         # The last token stays out: it is fed with the first tree, as each round's root is.
-        for i in range(0, len(tokens), PREFILL_CHUNK):
-            part = tokens[i : i + PREFILL_CHUNK]
+        ranks = ranks_info(self._llm)
+        size = STAGES_CHUNK if ranks is not None and ranks.split == "pp" else PREFILL_CHUNK
+        for i in range(0, len(tokens), size):
+            part = tokens[i : i + size]
             # No logits of the prompt are needed; `last_only` computes those of one token instead of
             # all.
             self._llm.forward([chain(active.row, part, last_only=True)])

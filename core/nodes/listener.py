@@ -14,7 +14,7 @@ from typing import Any
 import zmq
 from zmq.utils import z85
 
-from core.config.nodes import address_of, check_encrypted
+from core.config.nodes import address_of, check_encrypted, ip_address
 from core.errors import ConfigError
 from core.nodes.keys import CurveKeys
 from core.nodes.server import NodeServer
@@ -37,9 +37,10 @@ def check_bindable(address: str) -> None:
 
 
 def _bind(socket: zmq.Socket[bytes], address: str) -> None:
+    host, port = address_of("listen", address)
     try:
-        socket.bind(f"tcp://{address}")
-    except zmq.ZMQError as error:
+        socket.bind(f"tcp://{ip_address(host)}:{port}")
+    except (OSError, zmq.ZMQError) as error:
         raise ConfigError.of("listen", address, f"an address to be had ({error})") from error
 
 

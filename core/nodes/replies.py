@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from core.drafters.ahead import AheadDraftsByName
 from core.drafters.base import DraftRequest
 from core.drafters.ssm import SsmDrafter
+from core.errors import one_line
 from core.events.parts import Timed
 from core.nodes.messages import (
     LARGEST_FRAME,
@@ -28,7 +29,7 @@ from core.nodes.served_run import ServedRun, draft_request
 from core.trees.draft import Draft
 from core.trees.sampling import unprocessed_probabilities
 
-__all__ = ["ahead_reply", "draft_reply", "error_reply", "frame_of"]
+__all__ = ["ahead_reply", "draft_reply", "error_reply", "fault_text", "frame_of"]
 
 
 def draft_reply(request: DraftRequest, draft: Draft, began: float, top_k: int) -> DraftReply:
@@ -50,9 +51,14 @@ def draft_reply(request: DraftRequest, draft: Draft, began: float, top_k: int) -
     )
 
 
+def fault_text(error: BaseException) -> str:
+    """A model's error for a message. A path in it may have characters that are no Unicode text."""
+    return one_line(f"{type(error).__name__}: {error}", MOST_TEXT - len("..."))
+
+
 def error_reply(ssm: str, index: int, error: BaseException) -> DraftReply:
     """An empty draft with the error of its SSM."""
-    reason = f"{type(error).__name__}: {error}"[:MOST_TEXT]
+    reason = fault_text(error)
     return DraftReply(ssm, index, [], [], [], [], [], 0, [], 1.0, [], [], error=reason)
 
 

@@ -52,7 +52,7 @@ from core.nodes.messages import (
     encode,
     to_node,
 )
-from core.nodes.replies import ahead_reply, draft_reply, error_reply, frame_of
+from core.nodes.replies import ahead_reply, draft_reply, error_reply, fault_text, frame_of
 from core.nodes.served_run import ServedRun, ahead_plan, draft_request, sequence_from
 from core.trees.draft import Draft
 
@@ -124,7 +124,7 @@ class NodeServer:
         # This client's runs may be half updated; other clients are not affected.
         except MODEL_FAULTS as error:
             self._free_all(client)
-            reason = f"drafting failed: {type(error).__name__}: {error}"[:MOST_TEXT]
+            reason = f"drafting failed: {fault_text(error)}"[:MOST_TEXT]
             return encode(RefusedMessage(message.number, reason))
         if answer is None:
             return None

@@ -12,6 +12,7 @@ from typing import Any
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
+from core.config.nodes import ip_address
 from core.nodes.keys import CurveKeys
 from core.nodes.messages import LARGEST_FRAME
 from core.nodes.transport import Arrival
@@ -155,7 +156,9 @@ def set_limits(socket: zmq.Socket[Any], address: str, queued: int) -> None:
     """Limits for both ends of a connection: bytes of a frame, `queued` frames, time of a handshake.
     `address`: HOST:PORT; decides on IPv6."""
     socket.linger = 0
-    socket.ipv6 = address.startswith("[")
+    # A name that is not known yet is looked up as IPv4.
+    with suppress(OSError):
+        socket.ipv6 = ip_address(address.rpartition(":")[0]).startswith("[")
     socket.maxmsgsize = LARGEST_FRAME
     socket.sndhwm = socket.rcvhwm = queued
     socket.handshake_ivl = SILENCE_MS

@@ -14,9 +14,10 @@ from tokenizers import AddedToken, models, normalizers, pre_tokenizers
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.drafters.ssm import PREFILL_CHUNK
+from core.engine.engine import STAGES_CHUNK
 from core.engine.worker import Worker
 from core.errors import ConfigError, ContextLengthError, EngineBusyError
-from core.events import RunCompleted, RunFailed, RunStarted
+from core.events import RanksInfo, RunCompleted, RunFailed, RunStarted
 from core.length.cost_model import NODE_COUNTS, VerifyCosts, measure_verify_costs
 from core.models.protocol import Feed
 from tests.core.engines import (
@@ -126,6 +127,17 @@ def test_a_long_prompt_is_read_in_pieces() -> None:
     for _ in engine.prefill(live):
         sizes.append(llm.length(live.row))
     assert sizes == [PREFILL_CHUNK, 2 * PREFILL_CHUNK, 2 * PREFILL_CHUNK + 1]
+    engine.release(live)
+
+
+def test_stages_read_a_prompt_in_small_pieces() -> None:
+    """Each rank waits for the others' passes, and for a limited time."""
+    llm, ssms = tables(context=5 * PREFILL_CHUNK)
+    llm.ranks = RanksInfo("pp", (1, 1))  # type: ignore[attr-defined]
+    engine = engine_of(llm, ssms)
+    live = engine.admit(engine.prepare(request("w1 " * (2 * STAGES_CHUNK + 2))))
+    sizes = [llm.length(live.row) for _ in engine.prefill(live)]
+    assert sizes == [STAGES_CHUNK, 2 * STAGES_CHUNK, 2 * STAGES_CHUNK + 1]
     engine.release(live)
 
 

@@ -46,15 +46,22 @@ def ranks_words(info: RanksInfo | None, traffic: Sequence[RankTraffic], pass_ms:
 
 
 def _worth(info: RanksInfo, traffic: Sequence[RankTraffic], pass_ms: float) -> str:
-    """Whether one process would be faster."""
+    """What one process with a rank's threads would take. What all ranks compute, such as norms and
+    the calls themselves, is not measured apart, so there is a range."""
     if info.split == "pp":
         return "They work one after the other, so a pass is no faster than in one process."
-    # The rank that waited least has computed longest: about an N-th of the whole pass.
-    whole_ms = info.count * max(0.0, pass_ms - min(one.ms for one in traffic))
-    slower = "slower" if whole_ms < pass_ms else "faster"
+    # The rank that waited least has computed longest.
+    least_ms = max(0.0, pass_ms - min(one.ms for one in traffic))
+    most_ms = info.count * least_ms
+    spread = (
+        f"One process with a rank's threads would take {most_ms:.1f} ms if all work were divided, "
+        f"{least_ms:.1f} ms if none were"
+    )
+    if most_ms <= pass_ms:
+        return f"{spread}: the ranks are slower."
     return (
-        f"Predicted for one process with a rank's threads: {whole_ms:.1f} ms, so the ranks are "
-        f"{slower}."
+        f"{spread}: the ranks are at most {most_ms / pass_ms:.1f} times as fast, and slower where "
+        "little of a small model's work is divided."
     )
 
 

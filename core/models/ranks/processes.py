@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import zmq
 
-from core.config.nodes import bracketed
+from core.config.nodes import ip_address
 from core.config.ranks import RankSplit
 from core.errors import RankError
 from core.models.ranks.messages import (
@@ -80,7 +80,7 @@ class Followers:
             for rank in self.ranks:
                 self._processes[rank] = _start(rank, split.count, file)
         else:
-            host = bracketed(os.environ["MASTER_ADDR"])
+            host = ip_address(os.environ["MASTER_ADDR"])
             self._socket.ipv6 = host.startswith("[")
             self._socket.bind_to_random_port(f"tcp://{host}")
             self.rendezvous = rendezvous

@@ -272,12 +272,13 @@ def test_a_failing_ssm_is_dropped_by_name(models) -> None:
     engine, _ = engine_over(models, PARTS)
 
     def fail(feeds: object) -> None:
-        raise RuntimeError("out of memory")
+        raise RuntimeError("out of memory reading caf\udce9.bin")  # a path that is no UTF-8
 
     models.ssms["ssm-3"].forward = fail
     events = list(engine.generate(request(config=SETTINGS["specinfer"])))
     (note,) = [note for one in rounds_of(events) for note in one.notes]
     assert note.startswith("drafter ssm-3 failed (NodeError: node 10.0.0.2:7000: RuntimeError: out")
+    assert "caf\\udce9.bin" in note
     names = [{d.drafter for d in e.drafts} for e in events if isinstance(e, Drafted)]
     assert all("ssm-3" not in one for one in names)
 

@@ -515,6 +515,13 @@ def test_an_address_of_version_6(models: LoadedModels, keys: CurveKeys) -> None:
         pytest.skip("this machine has no IPv6")
 
 
+def test_a_node_listens_at_a_name(models: LoadedModels, keys: CurveKeys) -> None:
+    with listening(server_of(models), keys, "localhost:0") as address:
+        port = address.rpartition(":")[2]
+        with closing(pool_to([f"localhost:{port}"], keys)) as pool:
+            assert pool.connect(()).infos
+
+
 def test_an_address_has_brackets_before_a_port_where_it_needs_them() -> None:
     """Ray and torch name addresses of version 6 without."""
     hosts = ("10.0.0.1", "box", "fd00::7", "[fd00::7]")
