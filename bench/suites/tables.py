@@ -23,9 +23,19 @@ from bench.prompts import CHAT_PROMPTS, Prompt, load_prompts, take_round_robin
 from bench.row_reads import new_memory, row_read_ns
 from bench.settings import Settings
 from bench.suites.acceptance import distinct_share
+from bench.suites.acceptance_rows import MOST_NODES
 from bench.suites.routing import run_counted
 from bench.suites.table_drafts import draft_figures
-from bench.suites.tables_report import BEST, PLAIN, SEPARATE, TABLE_TOO, lookup_tables, times_of
+from bench.suites.tables_report import (
+    BEST,
+    EVERYTHING,
+    PLAIN,
+    SEPARATE,
+    SSMS,
+    TABLE_TOO,
+    lookup_tables,
+    times_of,
+)
 from bench.table_plan import AccessTimes, FeatureTable, plan_tables
 from core.config import SpeculationConfig
 from core.config.mechanisms import NGRAM, SUFFIX, TABLE
@@ -56,10 +66,10 @@ FEATURES = (
 
 
 def _tree(nodes: int, *drafters: str) -> SpeculationConfig:
-    """Trees of at most `nodes` nodes, any deep."""
+    """Trees of at most `nodes` nodes, at most 16 deep."""
     return SpeculationConfig(
         drafters, "best_first", max_tree_nodes=nodes, combine="vote_tree", vote_nodes=nodes,
-        speculation_length=nodes,
+        speculation_length=min(nodes, 16),
     )  # fmt: skip
 
 
@@ -71,6 +81,8 @@ DRAFTING: Mapping[str, SpeculationConfig] = MappingProxyType(
             for drafters in ((NGRAM,), (SUFFIX,), (TABLE,), (SUFFIX, TABLE))
             for nodes in (8, 16)
         },
+        SSMS: _tree(MOST_NODES, "all"),
+        EVERYTHING: _tree(MOST_NODES, "all", SUFFIX, TABLE),
     }
 )
 
