@@ -238,15 +238,15 @@ class Engine:
         modes = pipeline_modes(active, switch)
         self._steps.schedule = schedule = self._schedule
         pool = self._draft_pool
-        group, following = schedule.plan(active, modes, num_queued, pool.states)
-        for request in (*group, *(following or ())):
+        group, next_group = schedule.plan(active, modes, num_queued, pool.states)
+        for request in (*group, *(next_group or ())):
             self._drafting.auditions.before_first_draft(request)
-        if following is None:
+        if next_group is None:
             batch = pool.take(group, modes)
         else:
-            batch = pool.take_planned(group, following)
+            batch = pool.take_planned(group, next_group)
         # Not serial while a draft waits in the pool, even if its run's mode has become `off`.
-        serial = not batch.drafted and all(mode == "off" for mode in modes.values())
+        serial = not batch.already_drafted and all(mode == "off" for mode in modes.values())
 
         fused = self._fused_round if serial and not schedule.active else None
         result = fused.run(batch.states) if fused else None
@@ -292,8 +292,8 @@ class Engine:
         # Order matters where both kinds run: other requests' drafts are verified next, a draft
         # ahead is only a guess.
         jobs: list[Job] = []
-        if batch.meanwhile:
-            jobs.append(lambda _: self._drafting.draft(batch.meanwhile))
+        if batch.to_draft_during_pass:
+            jobs.append(lambda _: self._drafting.draft(batch.to_draft_during_pass))
         ahead = [state for state in batch.states if modes[state.request.run_id] == "ahead"]
         if ahead:
             jobs.append(lambda ended: self._drafting.draft_ahead(ahead, ended))

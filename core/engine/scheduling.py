@@ -90,10 +90,10 @@ class BatchSchedule:
             request.waited += 1
             if self._plan.decision:
                 request.decision = self._plan
-        following = self._plan.following
+        next_group = self._plan.next_group
         return (
             [requests[index] for index in self._plan.group],
-            None if following is None else [requests[index] for index in following],
+            None if next_group is None else [requests[index] for index in next_group],
         )
 
     def make_trees(self, states: Sequence[RoundState]) -> None:
