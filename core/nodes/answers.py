@@ -41,8 +41,8 @@ class DraftClock:
     share: float = 1.0
 
     def stop(self, busy_s: float, trip_s: float | None = None) -> None:
-        """The answer arrived: now, or `trip_s` after the message was sent, if local drafting delayed
-        its reading."""
+        """Records that the answer arrived: now, or `trip_s` after the message was sent, if local
+        drafting delayed its reading."""
         now = time.perf_counter()
         self.received = now if trip_s is None else min(now, self.sent + trip_s)
         self.busy_s = busy_s
