@@ -218,8 +218,8 @@ class _HeaderReader:
             kind_of = self.gguf.GGMLQuantizationType(kind)
         except ValueError:
             self._raise_unsupported(
-                f"tensor {_shown(name)} is of type {kind}, which the installed gguf package does not "
-                "know"
+                f"tensor {_shown(name)} is of type {kind}, which the installed gguf package does "
+                "not know"
             )
         block, size = self.gguf.GGML_QUANT_SIZES[kind_of]
         values = math.prod(shape)
