@@ -500,7 +500,9 @@ def test_settings_are_refused_by_name(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_a_node_may_not_listen_to_others_without_a_key(models: LoadedModels) -> None:
-    with pytest.raises(ConfigError, match="listen is '0.0.0.0': only loopback is allowed without a key"):
+    with pytest.raises(
+        ConfigError, match="listen is '0.0.0.0': only loopback is allowed without a key"
+    ):
         NodeListener(server_of(models), "0.0.0.0:0", None)
 
 
