@@ -244,7 +244,7 @@ UNSUPPORTED = {
     ),
     "one of a text": (
         file_of(LLAMA, LAYERS, entry("split.count", 8, text(LINES))),
-        "it is one part of a model split into x\\n\\x1b[2Jx files",
+        "it is one part of a model split into x\\n\\x1b[2Jx",
     ),
     "whole numbers": (
         file_of(LLAMA, LAYERS, tensors=(tensor("a", (32,), gguf.GGMLQuantizationType.I32.value),)),
