@@ -34,10 +34,10 @@ LONGEST_SHOWN = 300
 
 
 def one_line(value: object, longest: int = LONGEST_SHOWN) -> str:
-    """Text of a file or of another package, for a message: in one line, without anything that a
-    terminal obeys, at most `longest` characters and three dots."""
+    """Text of a file or of another package, for a message: one line without control characters, at
+    most `longest` characters and three dots."""
     text = str(value)
-    # A character is at most ten in its escaped form; of a megabyte only the beginning is read.
+    # An escaped character takes up to ten; of a long text only the beginning is read.
     words = " ".join(text[: 4 * longest].split())
     shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in words)
     return shown if len(shown) <= longest and len(text) <= 4 * longest else f"{shown[:longest]}..."
@@ -78,7 +78,7 @@ class ModelLoadError(ModelError):
 
 
 class UnsupportedModelError(ModelError):
-    """An architecture whose tree pass differs from its plain pass."""
+    """A model of a kind that is not supported, or not with these settings."""
 
 
 class VocabMismatchError(ModelError):
@@ -102,7 +102,7 @@ class EngineError(SpecScopeError):
 
 
 class EngineBusyError(EngineError):
-    """`Engine.generate` was called while another call is running."""
+    """The engine was called, or given to a worker, while another call uses it."""
 
 
 class EngineClosedError(EngineError):

@@ -19,7 +19,8 @@ __all__ = ["ResultStore", "always", "conduct"]
 T = TypeVar("T")
 Result = TypeVar("Result", contravariant=True)
 MAX_ATTEMPTS = 200
-"""Interruptions of one cell after which the study ends: other runs may come without end."""
+"""Interruptions of one cell after which the study ends: otherwise a steady stream of other runs
+could restart the cell for ever."""
 
 
 class ResultStore(Protocol[Result]):

@@ -82,7 +82,7 @@ class Study:
 
     def is_of(self, loaded: tuple[str, ...]) -> bool:
         """Whether these are the study's models, as far as is known."""
-        # Older studies recorded `name (dtype)`, without the device.
+        # Older studies recorded no device: then only name and dtype are compared.
         pairs = zip(self.models, loaded, strict=False)
         return len(self.models) == len(loaded) and all(
             own == one or one.startswith(f"{own.removesuffix(')')}, ") for own, one in pairs
@@ -112,7 +112,7 @@ class Study:
         return dataclasses.replace(self.sampling, temperature=one.temperature)
 
     def _seed(self, repeat: int) -> int:
-        # One seed for all configurations of a repeat: random numbers make no difference.
+        # One seed for all configurations of a repeat: their differences do not come from the seed.
         return (DEFAULT_SEED if self.sampling.seed is None else self.sampling.seed) + repeat
 
     @property

@@ -45,7 +45,7 @@ __all__ = [
 
 END_STATUSES = {RunCompleted: "completed", RunCancelled: "cancelled", RunFailed: "failed"}
 ENDS: dict[str, type[EndEvent]] = {name: kind for kind, name in END_STATUSES.items()}
-# Text that itself begins so is escaped too: it comes back as it was.
+# Text that begins with ESCAPE is escaped too, so that decoding restores it.
 ESCAPE = "\x00json:"
 
 
@@ -78,7 +78,7 @@ def decode_text(stored: str) -> str:
 
 
 def decode_number(stored: float | None) -> float:
-    """A REAL column's value; NULL stands for NaN."""
+    """A REAL column's value; NULL means NaN."""
     return math.nan if stored is None else stored
 
 

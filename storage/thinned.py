@@ -34,10 +34,12 @@ def restore_thinned(rows: Mapping[str, Iterable[Fields]]) -> Rows:
         for row in values:
             if row["round"] in thinned:
                 rounds[row["round"]].rows[name].append(row)
-    restored = {number: of.restore() for number, of in rounds.items()}
+    restored = {number: one_round.restore() for number, one_round in rounds.items()}
     for name, values in all_rows.items():
         full_rows = [row for row in values if row["round"] not in thinned]
-        all_rows[name] = full_rows + [row for of in restored.values() for row in of.get(name, ())]
+        all_rows[name] = full_rows + [
+            row for one_round in restored.values() for row in one_round.get(name, ())
+        ]
     return all_rows
 
 

@@ -29,7 +29,7 @@ def number_argument(field: str) -> Callable[[str], float]:
 
 
 def count_argument(field: str) -> Callable[[str], int]:
-    """Of large counts, which may be written 0.5e9."""
+    """An argparse type for large counts, such as 0.5e9."""
     return argument_of(field, lambda value: int(float(value)), "a number such as 0.5e9")
 
 

@@ -25,7 +25,8 @@ def parse_field(config: SpeculationConfig, name: str, value: str) -> Speculation
 
 
 def value_from_text(name: str, value: str) -> Any:
-    """The value of field `name` as it is typed; what is no such value is left to its check."""
+    """The text as a Python value. Text that is not JSON stays a string, which may be refused by the
+    field's own check."""
     if name == "drafters":
         return tuple(part.strip() for part in value.split(",") if part.strip())
     if name == "expansion":
@@ -41,4 +42,4 @@ def value_from_text(name: str, value: str) -> Any:
     try:
         return json.loads(value.lower() if value.lower() in ("true", "false") else value)
     except (ValueError, RecursionError):
-        return value  # not JSON: a name, or something its check will refuse
+        return value

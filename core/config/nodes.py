@@ -78,14 +78,14 @@ def ip_address(host: str) -> str:
 
 
 def check_encrypted(field: str, host: str, key_file: str | None) -> None:
-    """Raises ConfigError for an address that others reach, without a key."""
+    """Raises ConfigError if other machines can reach the address and there is no key."""
     if key_file is None and host not in LOOPBACK:
         flag = "--key-file" if field == "listen" else "--node-key-file"
         raise ConfigError.of(
             field,
             host,
-            f"127.0.0.1 without a key file: {flag} FILE, which `python -m core.nodes "
-            "--new-key FILE` writes",
+            f"only loopback is allowed without a key; pass {flag} FILE (made by `python -m "
+            "core.nodes --new-key FILE`)",
         )
 
 

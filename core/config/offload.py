@@ -32,7 +32,7 @@ class Offload:
 
 
 def offload_of(mode: str | None, resident: Any, mbps: Any) -> Offload | None:
-    """From the arguments of a command line, None where they were not given. ConfigError."""
+    """The Offload that a command line asks for, None without a `mode`. Raises ConfigError."""
     # An argument without effect is refused, not ignored.
     if mode is None:
         for field, value in (("resident", resident), ("offload_mbps", mbps)):

@@ -52,8 +52,8 @@ def compile_lookups(sequences: Sequence[TokenSequence]) -> None:
 def resolve_drafters(
     entries: Sequence[str], ssms: Sequence[str], own: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """`all` and `first` replaced by names of SSMs, or where none is loaded of the drafters that
-    learn from texts; each name once, in order. Raises ConfigError for an unknown name.
+    """`all` and `first` replaced by SSM names; with no SSM loaded, `all` by `suffix` and `table`,
+    `first` by `suffix`. Each name once, in order. Raises ConfigError for an unknown name.
     """
     names: list[str] = []
     every = tuple(ssms) or (SUFFIX, TABLE)

@@ -68,9 +68,9 @@ AheadDraftsByName = dict[str, AheadDraft]
 class AheadDrafting:
     """Runs plans during one LLM pass. `results`: the drafts of each plan; `failed`: errors by SSM.
 
-    Stops between two model passes once the LLM's is done: an unfinished draft is continued in its
-    round if its outcome came true. All noise is keyed by position, so a draft made ahead equals one
-    made on time.
+    Stops between two of its passes once the LLM's has ended: an unfinished draft is continued in
+    its round if its outcome came true. All noise is keyed by position, so a draft made ahead equals
+    one made on time.
     """
 
     def __init__(self, ssms: Mapping[str, SsmDrafter], plans: Sequence[AheadPlan]) -> None:
@@ -100,12 +100,11 @@ class AheadDrafting:
             if pass_ended.is_set():
                 return
             self._begin_drafts(name)
-        # One level of each SSM after another, so that all have drafts of like depth when the LLM is
-        # done.
-        going = self._names()
-        while going and not pass_ended.is_set():
-            going = [
-                name for name in going if not pass_ended.is_set() and self._extend_drafts(name)
+        # One level of each SSM in turn: when the LLM's pass ends, all drafts have similar depths.
+        unfinished = self._names()
+        while unfinished and not pass_ended.is_set():
+            unfinished = [
+                name for name in unfinished if not pass_ended.is_set() and self._extend_drafts(name)
             ]
 
     def _names(self) -> list[str]:
@@ -138,15 +137,15 @@ class AheadDrafting:
                 self._outcomes[i] = top_outcomes(plan.tree, scores, OUTCOMES, ends)
 
     def _begin_drafts(self, name: str) -> None:
-        """Begins a draft after each predicted outcome after which one is worth starting."""
+        """Begins a draft for each predicted outcome for which one is worth starting."""
         ssm, plans, members = self._ssms[name], [], []
         for i in self._members[name]:
             plan, by_outcome = self._plans[i], {}
             for outcome in self._outcomes.get(i, ()):
-                # Its length is bounded by what the text has room for after these tokens.
+                # The draft's length is bounded by the room that the text has after these tokens.
                 request = plan.requests[len(outcome.token_ids) - 1].get(name)
-                if request is not None and (fitted := ssm.fit_context(request)).worth_starting:
-                    by_outcome[outcome] = fitted
+                if request is not None and (one := ssm.fit_context(request)).worth_starting:
+                    by_outcome[outcome] = one
             if by_outcome:
                 members.append(i)
                 plans.append(
@@ -165,8 +164,8 @@ class AheadDrafting:
         """One more pass for all unfinished drafts; False if there are none. So the k-th drafting
         pass of a request is the k-th level of each of its drafts."""
         ssm, plans = self._ssms[name], self._plans
-        begun = [i for i in self._members[name] if name in self.results[i]]
-        members = [i for i in begun if ssm.has_growing(plans[i].sequence)]
+        with_draft = [i for i in self._members[name] if name in self.results[i]]
+        members = [i for i in with_draft if ssm.has_growing(plans[i].sequence)]
         if not members:
             return False
         with self._pass(name, members):

@@ -1,10 +1,10 @@
 """Counts of the tokens that the LLM wrote after the same few tokens: a hash table of 64-byte rows.
 
-A row belongs to a context of one, two or three tokens and has its likeliest next tokens. It also
-has those of the shorter contexts, so that back-off costs no second look-up: a candidate's origin is
-the longest context after which it was counted, which bounds the context to look up for its own
-children. As in MicroRec (arXiv 2010.05894, section 3.3), rows are joined beforehand in place of
-look-ups that depend on each other.
+A row belongs to a context of one, two or three tokens and has its likeliest next tokens, the
+candidates. Candidates of shorter contexts are copied in when a row is written, instead of being
+looked up when it is read (compare MicroRec, arXiv 2010.05894, section 3.3). A candidate's origin is
+the length of the longest context it was counted after; its children are looked up with at most one
+token more.
 
 Memory is constant: where a bucket is full the row of least weight is overwritten. Plain loops over
 arrays, compiled by numba where it is installed.
@@ -31,16 +31,17 @@ __all__ = [
 ]
 
 LONGEST_CONTEXT = 3
-# Candidates of a row. Its 16 numbers (int32): their token ids; their weights, times 4, plus their
-# origin; the hash of its context; the context's length, 0 in an empty row.
+# Candidates of a row, which is 16 numbers (int32): their token ids; their weights times 4, plus
+# their origins; the hash of its context; the context's length, 0 in an empty row.
 CANDIDATES = 7
 _WEIGHT, _HASH, _LENGTH = CANDIDATES, 2 * CANDIDATES, 2 * CANDIDATES + 1
 _ROW = 2 * CANDIDATES + 2
-# Rows that may hold a context; by which power of two each fades when another is overwritten.
+# _WAYS: rows per bucket. _FADING: when one is overwritten, the others lose 1 / 2**_FADING of their
+# weights.
 _WAYS, _FADING = 4, 4
-# A token that was counted once weighs so much; a row with a heavier candidate is halved.
+# ONCE: weight of one occurrence. A row with a heavier candidate than _HEAVIEST is halved.
 ONCE, _HEAVIEST = 64, 1 << 24
-# The prior from shorter contexts weighs as much as so many tokens.
+# Weight of the prior from shorter contexts, in occurrences.
 _PRIOR_TOKENS = 3
 _FACTOR, _PRIME = 1103515245, 2147483647
 # Nodes less probable than this are left out.
@@ -54,7 +55,7 @@ def new_table(rows: int) -> np.ndarray:
 
 @jit
 def _hash_of(tokens: np.ndarray, end: int, length: int) -> int:
-    """Of the `length` tokens before `end`."""
+    """The hash of the `length` tokens before `end`."""
     code = length
     for back in range(1, length + 1):
         code = (code * _FACTOR + tokens[end - back] + 1) % _PRIME
@@ -80,16 +81,17 @@ def _weight(table: np.ndarray, row: int) -> int:
 
 
 @jit
-def _lightest(table: np.ndarray, code: int) -> int:
-    """The row that a new context overwrites. The others fade where it was in use: what is not
-    counted again is overwritten in the end."""
+def _make_room(table: np.ndarray, code: int) -> int:
+    """The row that a new context may overwrite: an empty one of its bucket, else the lightest. In
+    the latter case the other rows lose weight, so that unused rows are overwritten sooner or
+    later."""
     first = code % (table.shape[0] // _WAYS) * _WAYS
     best, least = -1, 0
     for row in range(first, first + _WAYS):
         if table[row, _LENGTH] == 0:
             return int(row)
         weight = _weight(table, row)
-        # Without weight: made for a shorter context of the token that is being counted.
+        # A row of weight 0 was just made for a shorter context of this token: not chosen.
         if weight > 0 and (best < 0 or weight < least):
             best, least = row, weight
     for row in range(first, first + _WAYS):
@@ -139,7 +141,7 @@ def _count(table: np.ndarray, row: int, token: int, weight: int, length: int) ->
             least = place
     entry = table[row, _WEIGHT + least]
     if entry >> 2 > weight:
-        # What comes again and again replaces it in the end (Misra and Gries).
+        # A token that recurs replaces it eventually (Misra and Gries).
         table[row, _WEIGHT + least] = (entry >> 2) - weight << 2 | entry & 3
         return
     table[row, least] = token
@@ -150,22 +152,22 @@ def _count(table: np.ndarray, row: int, token: int, weight: int, length: int) ->
 def count_tokens(
     table: np.ndarray, tokens: np.ndarray, first: int, ids: np.ndarray, weights: np.ndarray
 ) -> None:
-    """Counts for the n `tokens` from `first` on, after their contexts, the `ids` (n, k) with their
-    `weights` (n, k): the token itself as ONCE, or the LLM's likeliest ones, each as ONCE times its
-    probability."""
+    """At each position from `first` on, adds tokens `ids` (n, k) with `weights` (n, k) to the rows
+    of its contexts: the token itself, of weight ONCE, or the LLM's likeliest ones, of ONCE times
+    their probabilities."""
     for at in range(first, tokens.shape[0]):
         shorter = -1
         for length in range(1, min(LONGEST_CONTEXT, at) + 1):
             code = _hash_of(tokens, at, length)
             row = _find(table, code, length)
             if row < 0:
-                row = _lightest(table, code)
+                row = _make_room(table, code)
                 table[row] = 0
                 table[row, _HASH], table[row, _LENGTH] = code, length
             if shorter >= 0:
                 _inherit(table, row, shorter)
             shorter = row
-        # Only now, so that no row inherits what is counted in it as well.
+        # In a second loop, so that no row inherits a count it also gets itself.
         for length in range(1, min(LONGEST_CONTEXT, at) + 1):
             row = _find(table, _hash_of(tokens, at, length), length)
             if row < 0:
@@ -183,12 +185,12 @@ def add_text(table: np.ndarray, tokens: np.ndarray, first: int) -> None:
 
 @jit
 def insert_rows(table: np.ndarray, rows: np.ndarray) -> None:
-    """Puts rows of another table in this one, whatever its size; the heaviest stay."""
+    """Adds another table's rows; the tables may differ in size. Of two rows the heavier stays."""
     for at in range(rows.shape[0]):
         code, length = rows[at, _HASH], rows[at, _LENGTH]
         row = _find(table, code, length)
         if row < 0:
-            row = _lightest(table, code)
+            row = _make_room(table, code)
         if table[row, _LENGTH] == 0 or _weight(table, row) <= _weight(rows, at):
             for place in range(_ROW):
                 table[row, place] = rows[at, place]
@@ -202,9 +204,11 @@ def own_weights(table: np.ndarray) -> np.ndarray:
 
 
 @jit
-def _row_behind(table: np.ndarray, path: np.ndarray, end: int, longest: int) -> tuple[int, int]:
-    """The row of the longest context that ends `path[:end]`, at most `longest` tokens, or -1; and
-    the number of look-ups."""
+def _longest_context_row(
+    table: np.ndarray, path: np.ndarray, end: int, longest: int
+) -> tuple[int, int]:
+    """The row of the longest context, of at most `longest` tokens, at the end of `path[:end]` (-1:
+    none), and the number of look-ups."""
     num_lookups = 0
     for length in range(min(longest, end), 0, -1):
         num_lookups += 1
@@ -294,7 +298,7 @@ def _rank(found: _Candidates, count: int, node: int) -> int:
 
 @jit
 def _exclude_siblings(found: _Candidates, count: int, node: int, place: int) -> None:
-    """Gives the siblings of `node` a place outside the draft, so that they are never added."""
+    """Marks the siblings of `node` as never to be added: `place` is outside the draft."""
     for other in range(count):
         if other != node and found.parents[other] == found.parents[node]:
             found.places[other] = place
@@ -343,7 +347,8 @@ def grow_tree(
             longest = LONGEST_CONTEXT
             if node >= 0:
                 longest = min(found.contexts[node] + 1, LONGEST_CONTEXT)
-            row, rows_read = _row_behind(table, path, _write_path(found, node, tail, path), longest)
+            end = _write_path(found, node, tail, path)
+            row, rows_read = _longest_context_row(table, path, end, longest)
             num_lookups += rows_read
             if row >= 0:
                 count = _add_row(found, count, node, table, row, rates)

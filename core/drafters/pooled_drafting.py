@@ -72,8 +72,8 @@ def draft_pooled(ssms: Mapping[str, SsmDrafter], pool: PooledRequest) -> list[Dr
 
     Raises DrafterError with the name of an SSM that fails; the others' states are restored.
     """
-    # Normalized over all requests of the pool: an SSM that cannot take part leaves the others'
-    # ratio as it was.
+    # Normalized over all requests of the pool: an SSM that cannot take part does not change the
+    # ratio of the others' weights.
     total = sum(pool.weights)
     members = [
         _PooledSsm(ssms[request.name], request, weight / total)
@@ -122,5 +122,5 @@ def _pooled_logits(members: list[_PooledSsm], growth: Growth | None) -> torch.Te
         temperature = member.drafter.calibration(member.request.sequence).temperature
         # log prod p_i^w_i, not normalized: the softmax of the scores does that.
         parts.append(member.share * (rows / temperature).log_softmax(dim=-1))
-    # 0 x -inf is NaN: an SSM of weight 0 whose vocabulary lacks the token.
+    # 0 x -inf is NaN (SSM of weight 0 without the token): such a token becomes impossible.
     return torch.stack(parts).sum(dim=0).nan_to_num(nan=float("-inf"))

@@ -56,8 +56,8 @@ class Frontier:
 class Proposals:
     """Children of each frontier node, best or first drawn first.
 
-    `utilities` (n, V) are what the scores are the softmax of, None if the logits themselves; `q`
-    (n, V) float64 the distributions drawn from, None for deterministic proposers.
+    `utilities` (n, V): the scores are their calibrated softmax; None if they are the logits.
+    `q` (n, V) float64: the distributions drawn from; None for deterministic proposers.
     """
 
     children: list[list[Child]]
@@ -78,8 +78,8 @@ def top_k(frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Proposal
 
 
 def coupled(frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Proposals]:
-    """Top-k of log q + G(position), G the target's own noise: under `match` the LLM will take the
-    arg max of log p + G, so a token that p and q agree on is proposed exactly when it is chosen."""
+    """Top-k of log q + G(position), G the target's own noise: under `match` the LLM takes the
+    arg max of log p + G, so the closer q is to p, the likelier a child is the LLM's choice."""
     # With the request's temperature, top-k and top-p, like the LLM's own scores.
     log_q = _log_processed(frontiers)
     sizes = [len(one.logits) for one in frontiers]
@@ -105,8 +105,8 @@ def sampled_iid(frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Pr
 
 
 def proposer(kind: str, *, greedy: bool) -> Proposer:
-    """The proposer of a resolved draft kind. `best_first` and fusion choose as topk, above
-    T = 0 as coupled."""
+    """The proposer of a resolved draft kind. `best_first` and fusion choose like `topk` at
+    temperature 0, else like `coupled`."""
     by_temperature = top_k if greedy else coupled
     proposers: dict[str, Proposer] = {
         "topk": top_k,
@@ -128,19 +128,19 @@ def _draw(frontier: Frontier, width: int, *, distinct: bool) -> Proposals:
     children = []
     for row, key in enumerate(frontier.keys):
         if distinct:
-            drawn = choose_distinct(frontier.noise, q[row], width, key)
+            token_ids = choose_distinct(frontier.noise, q[row], width, key)
         else:
-            drawn = [frontier.noise.choose(q[row], (*key, attempt)) for attempt in range(width)]
-        left = 1.0
-        family = []
-        for token_id in drawn:
+            token_ids = [frontier.noise.choose(q[row], (*key, attempt)) for attempt in range(width)]
+        mass_left = 1.0
+        siblings = []
+        for token_id in token_ids:
             mass = float(q[row, token_id])
             # Without replacement: q[y] / (1 - q of the siblings drawn before).
-            family.append(Child(token_id, float(scores[row, token_id]), mass / left))
+            siblings.append(Child(token_id, float(scores[row, token_id]), mass / mass_left))
             if distinct:
-                # Rounding may leave nothing, or less.
-                left = max(left - mass, mass * 1e-12)
-        children.append(family)
+                # Rounding may make this zero or negative.
+                mass_left = max(mass_left - mass, mass * 1e-12)
+        children.append(siblings)
     return Proposals(children, q=q)
 
 
@@ -181,6 +181,6 @@ def _top_children(
             [Child(t, v) for t, v in zip(tokens[:width], scores[:width], strict=True) if v > 0.0]
             for tokens, scores in islice(rows, size)
         ]
-        # All rows have the widest frontier's k; each frontier takes its own.
+        # All rows have the widest frontier's k; each frontier takes its own width.
         for size, width in zip(sizes, widths, strict=True)
     ]

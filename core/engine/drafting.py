@@ -183,8 +183,8 @@ class Drafting:
             with suppress(*MODEL_FAULTS):  # the run is over: there is no round to report it in
                 request.drafters[index].close(request.sequence)
         request.open_drafters.clear()
-        # Not of a run that was stopped or failed: `suffix` keeps one text of a prompt, and `table`
-        # would count the beginning once more with each later run of it.
+        # Not of a run that was cancelled or failed: `suffix` keeps one text of a prompt, and
+        # `table` would count the beginning once more with each later run of it.
         if request.sequence.finish_reason not in ("", "failed"):
             self._unlearned_texts.append(request.sequence)
         # Before a lookup drafts nothing is learned: the functions may have to be compiled, which

@@ -111,16 +111,16 @@ class Engine:
         if nodes is None and fused:
             self._fused_round = FusedRound(models.llm, self._drafting, capture=on_gpu)
         # Weights that outlive their run (`carry_over`), by drafters and rule.
-        self._carried: dict[tuple[object, ...], DrafterWeights] = {}
+        self._carried_weights: dict[tuple[object, ...], DrafterWeights] = {}
         self._draft_pool = DraftPool()
         self._draft_thread = DraftThread(models.llm.device)
         self._idle_time = IdleTime()
-        # Run ids. While there is one, torch runs on one thread (TorchAlone).
+        # Ids of admitted runs. While there is one, torch runs on one thread (TorchAlone).
         self._admitted: set[str] = set()
         self._torch_alone = TorchAlone((models.llm, *models.ssms.values()))
         self._recorder = Recorder(models.tokenizer)
         self._schedule = BatchSchedule(schedule, self.costs)
-        # With their measurements: a schedule may be changed and set again.
+        # Kept with their measurements: a schedule may be replaced and set again.
         self._schedules = {schedule: self._schedule}
         self._steps = RoundSteps(
             models.llm,
@@ -190,12 +190,12 @@ class Engine:
                 "engine is busy: one call at a time; use a Worker for many callers"
             )
         active: list[ActiveRequest] = []
-        with ExitStack() as leaving:
-            leaving.callback(self.busy.release)
+        with ExitStack() as cleanup:
+            cleanup.callback(self.busy.release)
             # All requests are checked before the first one runs.
             for sequence in [self.prepare(request) for request in requests]:
                 active.append(self.admit(sequence))
-                leaving.callback(self.release, active[-1])
+                cleanup.callback(self.release, active[-1])
                 yield self.run_started_event(active[-1])
                 try:
                     for _ in self.prefill(active[-1]):
@@ -238,15 +238,15 @@ class Engine:
         modes = pipeline_modes(active, switch)
         self._steps.schedule = schedule = self._schedule
         pool = self._draft_pool
-        group, following = schedule.plan(active, modes, num_queued, pool.states)
-        for request in (*group, *(following or ())):
+        group, next_group = schedule.plan(active, modes, num_queued, pool.states)
+        for request in (*group, *(next_group or ())):
             self._drafting.auditions.before_first_draft(request)
-        if following is None:
+        if next_group is None:
             batch = pool.take(group, modes)
         else:
-            batch = pool.take_planned(group, following)
+            batch = pool.take_planned(group, next_group)
         # Not serial while a draft waits in the pool, even if its run's mode has become `off`.
-        serial = not batch.drafted and all(mode == "off" for mode in modes.values())
+        serial = not batch.already_drafted and all(mode == "off" for mode in modes.values())
 
         fused = self._fused_round if serial and not schedule.active else None
         result = fused.run(batch.states) if fused else None
@@ -274,14 +274,14 @@ class Engine:
         # and no more, is done before it is launched.
         update_weights(states)
         commits = [steps.commit_one(state, len(states)) for state in states]
-        left = [state.request for state in states if not state.request.sequence.finish_reason]
-        if begin_next and left and self._fused_round is not None:
-            # `choose` is idempotent until the next `observe`, so `round` will plan these rounds
-            # again, alike.
-            self._fused_round.begin([next_round(active) for active in left])
-        for recorded in (record.drafted_event, record.combined_event, record.verified_event):
+        running = [state.request for state in states if not state.request.sequence.finish_reason]
+        if begin_next and running and self._fused_round is not None:
+            # `choose` is idempotent until the next `observe`, so `round` will plan the same
+            # rounds again.
+            self._fused_round.begin([next_round(active) for active in running])
+        for build_event in (record.drafted_event, record.combined_event, record.verified_event):
             for state in states:
-                yield count_event(state, recorded(state))
+                yield count_event(state, build_event(state))
         for state, commit in zip(states, commits, strict=True):
             yield from steps.complete_round(state, commit)
 
@@ -292,8 +292,8 @@ class Engine:
         # Order matters where both kinds run: other requests' drafts are verified next, a draft
         # ahead is only a guess.
         jobs: list[Job] = []
-        if batch.meanwhile:
-            jobs.append(lambda _: self._drafting.draft(batch.meanwhile))
+        if batch.to_draft_during_pass:
+            jobs.append(lambda _: self._drafting.draft(batch.to_draft_during_pass))
         ahead = [state for state in batch.states if modes[state.request.run_id] == "ahead"]
         if ahead:
             jobs.append(lambda ended: self._drafting.draft_ahead(ahead, ended))
@@ -365,33 +365,34 @@ class Engine:
     def own_tokens(
         self, sequence: TokenSequence, names: Sequence[str], token_ids: Sequence[int], first: int
     ) -> dict[str, list[int]]:
-        """The token that each of these SSMs would draft at each place of a text from `first` on.
+        """The token that each of these SSMs would draft at each position of a text from `first` on.
         Only between two rounds, in the thread that runs them."""
         return self._drafting.ssm_pool.own_tokens(sequence, names, token_ids, first)
 
     def release(self, active: ActiveRequest) -> None:
         """Closes the request's rows and drafters; safe to call in any state."""
         self._admitted.discard(active.run_id)
-        with ExitStack() as leaving:
+        with ExitStack() as cleanup:
             if not self._admitted:
                 # Callbacks run in reverse order, and all of them even if one raises: no row may
                 # leak.
-                leaving.callback(self._torch_alone.release)
-                leaving.callback(self._draft_thread.close)
-            leaving.callback(self._drafting.close, active)
-            leaving.callback(self._draft_pool.forget, active)
+                cleanup.callback(self._torch_alone.release)
+                cleanup.callback(self._draft_thread.close)
+            cleanup.callback(self._drafting.close, active)
+            cleanup.callback(self._draft_pool.forget, active)
             self._llm.close_row(active.row)
 
     def _round_ms(self, ssms: Sequence[str], name: str) -> float:
-        """Predicted time of a round in which one SSM drafts a chain. SSMs of one shape count alike:
-        their timings differ by noise. One that has not drafted counts like the others on average.
-        """
+        """Predicted time of a round in which one SSM drafts a chain. SSMs of one shape get one
+        prediction, since their timings differ by noise; a shape without timings gets the mean of
+        the others."""
         costs = {ssm: self.costs.draft_costs(ssm) for ssm in ssms}
         with_start = {ssm: one for ssm, one in costs.items() if one.start.value is not None}
-        alike = [one for ssm, one in with_start.items() if self._have_one_shape(ssm, name)]
+        same_shape = [one for ssm, one in with_start.items() if self._have_one_shape(ssm, name)]
         steps = ROUTED_CHAIN - 1
-        drafting = [one.start.get() + steps * one.step_ms for one in alike or with_start.values()]
-        draft_ms = sum(drafting) / len(drafting) if drafting else 0.0
+        costs_used = same_shape or with_start.values()
+        chain_ms = [one.start.get() + steps * one.step_ms for one in costs_used]
+        draft_ms = sum(chain_ms) / len(chain_ms) if chain_ms else 0.0
         return self.costs.verify_ms(ROUTED_CHAIN) + draft_ms
 
     def _have_one_shape(self, one: str, other: str) -> bool:
@@ -408,7 +409,7 @@ class Engine:
         if not config.carry_over:
             return make_weights(config, config.drafters)
         key = (config.weights, config.eta, config.weight_bounds, *config.drafters)
-        return self._carried.setdefault(key, make_weights(config, config.drafters))
+        return self._carried_weights.setdefault(key, make_weights(config, config.drafters))
 
     def _max_tree_nodes(self, config: SpeculationConfig) -> int | None:
         """The node budget of a request, `auto` resolved; None: uncut."""

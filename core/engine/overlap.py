@@ -1,4 +1,4 @@
-"""Pipelining (Minions 3.4): which requests a round verifies, and what is drafted meanwhile.
+"""Pipelining (Minions 3.4): which requests a round verifies, and which it drafts during the pass.
 
 With `pipeline=across` the active requests alternate: while the LLM verifies one group, the drafters
 draft for the next. A drafted request waits in the pool of intermediate results; drafting pauses
@@ -45,80 +45,83 @@ Job = Callable[[PassEnded], None]
 
 @dataclass(frozen=True, slots=True)
 class RoundBatch:
-    """The states of one round: `drafted` and `fresh` are verified now, `fresh` after drafting;
-    `meanwhile` are drafted during the LLM's pass."""
+    """The states of one round: `already_drafted` and, after drafting, `to_draft` are verified now;
+    `to_draft_during_pass` are drafted while the LLM verifies these."""
 
-    drafted: tuple[RoundState, ...]
-    fresh: tuple[RoundState, ...]
-    meanwhile: tuple[RoundState, ...] = ()
+    already_drafted: tuple[RoundState, ...]
+    to_draft: tuple[RoundState, ...]
+    to_draft_during_pass: tuple[RoundState, ...] = ()
 
     @property
     def states(self) -> tuple[RoundState, ...]:
-        return (*self.drafted, *self.fresh)
+        return (*self.already_drafted, *self.to_draft)
 
 
 class DraftPool:
     """Drafted states that wait for verification, by run (Minions' pool of intermediate results)."""
 
     def __init__(self) -> None:
-        self._drafted: dict[str, RoundState] = {}
+        self._states: dict[str, RoundState] = {}
 
     @property
     def states(self) -> Mapping[str, RoundState]:
         """The states in the pool, by run."""
-        return self._drafted
+        return self._states
 
     def take_planned(
-        self, group: Sequence[ActiveRequest], following: Sequence[ActiveRequest]
+        self, group: Sequence[ActiveRequest], next_group: Sequence[ActiveRequest]
     ) -> RoundBatch:
-        """The batch of a round whose groups a scheduler has chosen: what is verified, and what is
-        drafted meanwhile. Drafts of `group` leave the pool; none of `following` is in it."""
-        fresh = [one for one in group if one.run_id not in self._drafted]
-        drafted = [self._drafted.pop(one.run_id) for one in group if one not in fresh]
+        """The batch of a round whose two groups a scheduler has chosen: `group` is verified, and
+        `next_group` is drafted during the pass. Drafts of `group` leave the pool; no request of
+        `next_group` has one there."""
+        to_draft = [one for one in group if one.run_id not in self._states]
+        already_drafted = [self._states.pop(one.run_id) for one in group if one not in to_draft]
         return RoundBatch(
-            tuple(drafted), tuple(map(next_round, fresh)), tuple(map(next_round, following))
+            tuple(already_drafted),
+            tuple(map(next_round, to_draft)),
+            tuple(map(next_round, next_group)),
         )
 
     def take(self, requests: Sequence[ActiveRequest], modes: Mapping[str, str]) -> RoundBatch:
-        """The batch of the next round, by the runs' modes; its drafted states leave the pool."""
+        """The batch of the next round, by the runs' modes; its `ready` states leave the pool."""
         across = [one for one in requests if modes[one.run_id] == "across"]
         others = [one for one in requests if modes[one.run_id] != "across"]
         # Half of the `across` runs are verified while the other half is drafted (Minions 3.4).
         batch = (len(across) + 1) // 2 if len(across) > 1 else len(across)
-        drafted = [state for one in across if (state := self._drafted.get(one.run_id))][:batch]
+        ready = [state for one in across if (state := self._states.get(one.run_id))][:batch]
         # A switch may have changed a run's mode while its draft waited.
-        drafted += [state for one in others if (state := self._drafted.get(one.run_id))]
-        for state in drafted:
-            del self._drafted[state.request.run_id]
-        taken = [state.request.run_id for state in drafted]
+        ready += [state for one in others if (state := self._states.get(one.run_id))]
+        for state in ready:
+            del self._states[state.request.run_id]
+        taken = [state.request.run_id for state in ready]
         others = [one for one in others if one.run_id not in taken]
         # Two drafts of one run can never wait at once: the second would start from an unknown text.
-        with_draft = {state.request.run_id for state in drafted} | self._drafted.keys()
-        running = [one for one in across if one.run_id not in with_draft]
+        with_draft = {state.request.run_id for state in ready} | self._states.keys()
+        undrafted = [one for one in across if one.run_id not in with_draft]
         # Nothing to verify yet: the first group is drafted before the pass, as in a serial round.
-        first = [] if drafted else running[:batch]
+        first = [] if ready else undrafted[:batch]
         # The pool has at most one batch: then drafting pauses until the LLM has verified it.
-        room = max(0, batch - len(self._drafted))
-        following = running[len(first) :][:room]
+        room = max(0, batch - len(self._states))
+        next_group = undrafted[len(first) :][:room]
         return RoundBatch(
-            tuple(drafted),
+            tuple(ready),
             tuple(map(next_round, [*others, *first])),
-            tuple(map(next_round, following)),
+            tuple(map(next_round, next_group)),
         )
 
     def keep(self, batch: RoundBatch) -> None:
         """Adds the states drafted during this round's pass; a later round verifies them."""
         # All states of a batch share one LLM pass: any of them has its spans.
         passes = [t for state in batch.states[:1] for t in state.timings if t.lane == LLM_LANE]
-        for state in batch.meanwhile:
+        for state in batch.to_draft_during_pass:
             saved = tuple(hidden_event(state, index, passes) for index in state.drafts)
             state.ahead += saved
             state.hidden_ms = sum(one.saved_ms for one in saved)
-            self._drafted[state.request.run_id] = state
+            self._states[state.request.run_id] = state
 
     def forget(self, request: ActiveRequest) -> None:
         """Drops the state of a request that has ended."""
-        self._drafted.pop(request.run_id, None)
+        self._states.pop(request.run_id, None)
 
 
 class DraftThread:
@@ -213,7 +216,7 @@ def observe_switch(batch: RoundBatch, auto: PipelineSwitch, began: float) -> Non
     """Updates the switch of `pipeline=auto` with a round's milliseconds and drafted steps, each
     divided by the number of requests; a decision becomes a note of the runs. `began`: the round's
     start, in seconds."""
-    states = (*batch.states, *batch.meanwhile)
+    states = (*batch.states, *batch.to_draft_during_pass)
     if not auto.runs or not any(state.drafts for state in states):
         return
     worked = [

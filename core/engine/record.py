@@ -104,7 +104,7 @@ class Recorder:
         sequence, tree, verdict = state.request.sequence, state.tree, state.verdict
         names = [drafter.name for drafter in state.request.drafters]
         own = verdict.own_token_id
-        own_shown, node_probabilities = _reported_probabilities(state)
+        own_probability, node_probabilities = _reported_probabilities(state)
         return Verified(
             *_head(state),
             rule=sequence.speculation.verify,
@@ -113,7 +113,7 @@ class Recorder:
             own_token_id=own,
             own_text="" if own is None else self.texts([own])[0],
             own_kind=verdict.own_kind,
-            own_probability=own_shown,
+            own_probability=own_probability,
             llm_probabilities=node_probabilities,
             trials=tuple(
                 Trial(t.node, names[t.drafter], t.p, t.q, t.accepted) for t in verdict.trials
@@ -130,15 +130,15 @@ class Recorder:
         entries = self._top_k_of("llm", list(nodes), state.target.display_probabilities, k)
         for index, draft in state.drafts.items():
             name = state.request.drafters[index].name
-            # A node of the tree and the same node of the draft share their tokens from the root.
+            # Tree and draft nodes are matched by their tokens from the root.
             draft_nodes = [
                 (node, d)
                 for node in nodes
                 if (d := _node_of(draft, tree.tokens_to(node))) is not None
             ]
             if draft.logits is None:  # drafted on another machine, which sent its own lists
-                sent = [(node, *draft.top[d]) for node, d in draft_nodes if d in draft.top]
-                entries += [TopK(node, name, ids, self.texts(ids), p) for node, ids, p in sent]
+                lists = [(node, *draft.top[d]) for node, d in draft_nodes if d in draft.top]
+                entries += [TopK(node, name, ids, self.texts(ids), p) for node, ids, p in lists]
                 continue
             # Only nodes that were fed have logits; `rows` maps those to rows of `draft.logits`.
             fed = {node: draft.rows[d] for node, d in draft_nodes if d in draft.rows}
@@ -162,12 +162,12 @@ class Recorder:
     ) -> RoundCompleted:
         """`kv`: slots used and capacity."""
         request, sequence = state.request, state.request.sequence
-        # The policy has observed this round, and answers the same again when the next round is
-        # planned (unless an audition comes before it: of SSMs on nodes, or a router's).
+        # The policy has observed this round, so this is the choice that the next plan gets, unless
+        # an audition (of SSMs on nodes, or a router's) changes it in between.
         next_choice = request.effective_choice(request.choose())
         # A stop string or the limit may have cut accepted tokens off.
         accepted = min(len(state.verdict.path), len(result.token_ids))
-        beyond = max(0, state.tree.depth - len(result.token_ids)) if result.finish_reason else 0
+        num_cut = max(0, state.tree.depth - len(result.token_ids)) if result.finish_reason else 0
         return RoundCompleted(
             *_head(state),
             position=state.root_position + 1,
@@ -175,7 +175,7 @@ class Recorder:
             texts=self.texts(result.token_ids),
             text_deltas=result.text_deltas,
             num_accepted=accepted,
-            num_cut=beyond,
+            num_cut=num_cut,
             speculation_length=state.length,
             next_speculation_length=next_choice.length,
             weights=request.weights.values(),
@@ -212,12 +212,12 @@ def _reported_probabilities(state: RoundState) -> tuple[float, tuple[float, ...]
     target = state.target_tokens
     if target is not None:
         return 0.0 if own is None else target.token_probs[after], target.node_probs
-    own_shown = 0.0 if own is None else float(state.target.display_probabilities[after, own])
-    return own_shown, tuple(state.target.node_probabilities(tree)) if tree.token_ids else ()
+    own_probability = 0.0 if own is None else float(state.target.display_probabilities[after, own])
+    return own_probability, tuple(state.target.node_probabilities(tree)) if tree.token_ids else ()
 
 
 def _origins(state: RoundState, names: Sequence[str]) -> tuple[str, ...]:
-    """Of a tree with fused drafts, the drafter whose proposal each node is."""
+    """Of a tree with fused drafts: for each node, the drafter that proposed it."""
     if not any(draft.origins for draft in state.drafts.values()):
         return ()
     origin: dict[tuple[int, ...], str] = {}

@@ -58,11 +58,12 @@ class RoundSteps:
         self.schedule = schedule
         self._similarity = embedding_similarity(llm)
 
-    def draft(self, fresh: Sequence[RoundState], states: Sequence[RoundState]) -> Iterator[Event]:
-        """Drafts for `fresh`; the rest of `states` were drafted beside an earlier pass."""
-        self._drafting.draft(fresh)
-        # Of all states, not only of `fresh`: a round's events are complete, whenever its draft was
-        # made.
+    def draft(
+        self, to_draft: Sequence[RoundState], states: Sequence[RoundState]
+    ) -> Iterator[Event]:
+        """Drafts for `to_draft`; the rest of `states` were drafted during an earlier pass."""
+        self._drafting.draft(to_draft)
+        # Of all states: a round has the events of each draft in it, whenever the draft was made.
         for state in states:
             yield count_event(state, self._recorder.drafted_event(state))
 
@@ -137,7 +138,7 @@ class RoundSteps:
             state.timings.append(Timed("verify", "verify", start, time.perf_counter()))
 
     def _forward(self, states: Sequence[RoundState]) -> None:
-        start, every = time.perf_counter(), states
+        start, remaining = time.perf_counter(), states
         try:
             # One pass over every request's tree: logits[i] is (1 + nodes, V), row 0 after the
             # root.
@@ -147,22 +148,22 @@ class RoundSteps:
             if len(states) == 1:
                 raise
             logits = self._forward_alone(states)
-            states = [state for state in states if state.error is None]
-        for state, rows in zip(states, logits, strict=True):
+            remaining = [state for state in states if state.error is None]
+        for state, rows in zip(remaining, logits, strict=True):
             sequence = state.request.sequence
-            with _fails_alone(state, every):
-                own = penalize_tree(rows, sequence.sampling, sequence.tokens, state.tree)
+            with _fails_alone(state, states):
+                penalized = penalize_tree(rows, sequence.sampling, sequence.tokens, state.tree)
                 # The Target converts logits lazily: greedy verification never computes a softmax.
-                state.target = Target(own, sequence.sampling)
-        states = [state for state in states if state.error is None]
+                state.target = Target(penalized, sequence.sampling)
+        remaining = [state for state in remaining if state.error is None]
         if self._fill_target_tokens is not None:
-            self._fill_target_tokens(states, verify_input)
-        for state in states:
+            self._fill_target_tokens(remaining, verify_input)
+        for state in remaining:
             if state.target_tokens is None:
-                with _fails_alone(state, every):
+                with _fails_alone(state, states):
                     _ = state.target.argmax  # waits for the device: the span covers the whole pass
         forwarded = time.perf_counter()
-        for state in states:
+        for state in remaining:
             # Each state gets the whole pass: it had to wait for all of it.
             state.timings.append(Timed("llm", "forward", start, forwarded))
 
@@ -188,9 +189,9 @@ class RoundSteps:
             # Pending node 0 is the root, see `_feed`. The LLM's own token is in no cache: it is the
             # next root.
             self._llm.commit(request.row, [0, *(node + 1 for node in verdict.path)])
-        own = () if verdict.own_token_id is None else (verdict.own_token_id,)
+        own_token = () if verdict.own_token_id is None else (verdict.own_token_id,)
         # 1 + accepted tokens; an accepted end-of-text token has none after it.
-        committed = (*(state.tree.token_ids[node] for node in verdict.path), *own)
+        committed = (*(state.tree.token_ids[node] for node in verdict.path), *own_token)
         result = sequence.commit(committed)
         state.num_tokens = len(result.token_ids)
         # These passes ran in this round's time, whether or not the next round uses them.
@@ -235,8 +236,8 @@ def run_round(
 ) -> Iterator[Event]:
     """The steps one after another. `beside`: what drafters do during the LLM's pass, for other
     requests or for the next round of these (Minions 3.4); nothing in a serial round.
-    `batch.drafted` were drafted that way during an earlier pass."""
-    yield from steps.draft(batch.fresh, batch.states)
+    `batch.already_drafted` were drafted that way during an earlier pass."""
+    yield from steps.draft(batch.to_draft, batch.states)
     yield from steps.combine(batch.states)
     yield from steps.verify(batch.states, beside)
     yield from steps.commit(batch.states)

@@ -181,11 +181,12 @@ class RoundState:
     """One request's data in one round; each step of the engine fills in its part."""
 
     # Planned. `grant` and `decision`: the scheduler's at that time, which may be a round ago.
+    # `route`: the SSMs that draft (None: no router), set again in the draft step, after auditions.
     request: ActiveRequest
     choice: Choice
     root_position: int
     length: int = field(init=False)  # after `ActiveRequest.effective_choice`
-    route: Route | None = None  # the SSMs that draft; None: no router
+    route: Route | None = None
     grant: Grant = FREE
     decision: Plan | None = None
     # Drafted. `drafts`: by drafter index, without SSMs on nodes that are late. `log_probs`: of the

@@ -90,10 +90,10 @@ class BatchSchedule:
             request.waited += 1
             if self._plan.decision:
                 request.decision = self._plan
-        following = self._plan.following
+        next_group = self._plan.next_group
         return (
             [requests[index] for index in self._plan.group],
-            None if following is None else [requests[index] for index in following],
+            None if next_group is None else [requests[index] for index in next_group],
         )
 
     def make_trees(self, states: Sequence[RoundState]) -> None:
@@ -116,7 +116,7 @@ class BatchSchedule:
             merge_and_select(one.speculation.combine, one.drafts, one.vote_weights)
             for one in states
         ]
-        chances = [node_chances(whole, selection.nodes) for whole, selection in merged]
+        chances = [node_chances(trie, selection.nodes) for trie, selection in merged]
         self._num_drafted = {
             state.request.run_id: len(selection.nodes)
             for state, (_, selection) in zip(states, merged, strict=True)
@@ -127,12 +127,12 @@ class BatchSchedule:
         context = sum(state.root_position for state in states) // max(1, len(states))
         budget = self._scheduler.budget(droppable, context)
         likeliest = _likeliest(droppable, budget) if budget is not None else None
-        for index, (state, (whole, selection)) in enumerate(zip(states, merged, strict=True)):
+        for index, (state, (trie, selection)) in enumerate(zip(states, merged, strict=True)):
             if likeliest is not None and may_cut[index]:
                 nodes = tuple(selection.nodes[i] for i in likeliest[index])
-                state.combined = select(whole, replace(selection, nodes=nodes))
+                state.combined = select(trie, replace(selection, nodes=nodes))
             else:
-                state.combined = select(whole, selection, state.keep_node)
+                state.combined = select(trie, selection, state.keep_node)
 
     def _record(self, states: Sequence[RoundState]) -> None:
         """Fills in `scheduled` of each state, and updates what the next plan reads of its request:

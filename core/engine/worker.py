@@ -55,7 +55,7 @@ class Run:
 
     @property
     def place(self) -> int:
-        """In the queue, from 1; 0 for a run that is running or finished."""
+        """Position in the queue, from 1; 0 for a run that is running or finished."""
         return self._worker.place(self)
 
     @property
@@ -163,7 +163,7 @@ class Worker:
 
     def _refuse_if_closed(self) -> None:
         if self._closed:
-            raise EngineClosedError("worker is closed: no request is taken any more")
+            raise EngineClosedError("worker is closed: no more requests are accepted")
 
     def waiting(self) -> int:
         """Requests in the queue."""
@@ -316,7 +316,8 @@ class Worker:
     def _end(self, run: Run, event: Event) -> None:
         entry = self._active.pop(run.run_id, None)
         with ExitStack() as cleanup:
-            # Delivered last, when the row is free, and even if that fails: its reader waits for it.
+            # Delivered last, when the row is free, but also if releasing the row fails: the run's
+            # reader waits for this event.
             cleanup.callback(run.deliver, event)
             if entry is not None:
                 self.engine.release(entry[1])

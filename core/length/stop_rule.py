@@ -13,7 +13,7 @@ from core.length.base import StopLimits
 __all__ = ["StopRule", "step_limits"]
 
 OFF = StopLimits(longest=0)
-"""A drafter that does not draft."""
+"""Limits that allow no draft."""
 
 
 def step_limits(rate: float, costs: Sequence[float], longest: int) -> StopLimits:
@@ -49,7 +49,7 @@ class StopRule:
         self._default = default
 
     def grows(self, score: float) -> bool:
-        """Compared with the default limits: the call does not name its drafter."""
+        """Whether a node of this score may have children, by the default limits."""
         return score >= self._default.least
 
     def continues(self, drafter: str, depth: int, chances: Sequence[float]) -> bool:
@@ -64,7 +64,7 @@ class StopRule:
         return min(1.0, sum(chances)) >= limits.scores[depth - 1]
 
     def limits(self, drafter: str) -> StopLimits:
-        """For the native drafting kernel, which cannot call back."""
+        """One drafter's limits as numbers, for the native kernel, which cannot call `continues`."""
         return self._limits.get(drafter, self._default)
 
     def keeps(self, drafter: str, depth: int, chance: float) -> bool:

@@ -69,9 +69,9 @@ class GraphedForward:
         if self._arena_size != (arena.rows, arena.slots):
             self._passes.clear()
             self._arena_size = arena.rows, arena.slots
-        # To the arena's end: a rotary table that grows later would move too.
+        # For every slot of the arena: a rotary table that grew later would be at a new address.
         self.lean.reach(max(arena.slots, int(batch.positions.max())))
-        # By rows: the views of the arena that a graph reads are fixed at capture.
+        # The rows are part of the key: a graph reads fixed views of the arena.
         key = batch.plan.rows, bucket, extent
         if key not in self._passes:
             if len(self._passes) >= MAX_GRAPHS:
@@ -112,18 +112,18 @@ class _Pass:
         self._lean, self._arena = lean, arena
         rows, width, extent = key
         self._rows, self._extent = rows, extent
-        self._at = torch.tensor(rows, device=lean.device)[:, None]
+        self._row_index = torch.tensor(rows, device=lean.device)[:, None]
         self._host = _inputs(len(rows), width, extent, torch.device("cpu"))
         on_cpu = lean.device.type == "cpu"
         self._device = self._host if on_cpu else _inputs(len(rows), width, extent, lean.device)
         self.run = CachedGraph(self.compute, pool)
         cuda: Any = torch.cuda
-        self._copied = None if on_cpu else cuda.Event()
+        self._copy_done = None if on_cpu else cuda.Event()
 
     def fill(self, batch: Batch) -> None:
         """Copies a batch into the pass's inputs; padded queries read and write the last slot."""
-        if self._copied is not None:
-            self._copied.synchronize()  # until the last batch has left the pinned memory
+        if self._copy_done is not None:
+            self._copy_done.synchronize()  # waits until the last batch has left pinned memory
         width = batch.tokens.shape[1]
         numbers = self._host.numbers.numpy()
         # Padding: token 0 at position 0, written to the last slot.
@@ -134,10 +134,10 @@ class _Pass:
             numbers[2, i, :real] = np.arange(start, start + real)
         for hidden, seen in ((self._host.full, batch.full), (self._host.near, batch.near)):
             _hide(hidden.numpy(), seen, plan.counts)
-        if self._copied is not None:
+        if self._copy_done is not None:
             for name in ("numbers", "full", "near"):
                 getattr(self._device, name).copy_(getattr(self._host, name), non_blocking=True)
-            self._copied.record()
+            self._copy_done.record()
 
     def compute(self) -> torch.Tensor:
         """Logits (rows, width, V) for the batch of the last `fill`."""
@@ -153,7 +153,8 @@ class _Pass:
         )
 
         def write(layer: int, k: torch.Tensor, v: torch.Tensor) -> KeysValues:
-            return self._arena.write_at(layer, self._rows, (self._at, slots), self._extent, (k, v))
+            places = self._row_index, slots
+            return self._arena.write_at(layer, self._rows, places, self._extent, (k, v))
 
         return lean.over(tokens, positions, (masks[0], masks[1]), write)
 

@@ -262,10 +262,10 @@ class HfModel:
             # The cheap bound first, as if all nodes were one chain; siblings share a position.
             if row.length + row.pending + len(feed.token_ids) <= self.context_length:
                 continue
-            if (deepest := row.deepest(feed.parents)) > self.context_length:
+            if (needed := row.context_needed(feed.parents)) > self.context_length:
                 raise ContextLengthError(
                     f"context of {self._info.name} is {self.context_length} tokens: "
-                    f"{deepest} were asked for"
+                    f"{needed} were asked for"
                 )
 
     def _row(self, row: int) -> Row:

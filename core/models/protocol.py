@@ -24,8 +24,8 @@ class Feed:
     """Tokens to add to one row's pending nodes.
 
     `parents[i]` is an index among the row's pending nodes, in which this feed's nodes follow those
-    pending before; ROOT (-1) is the row's last committed token. With `last_only` only the logits of
-    the last token are returned.
+    pending before; ROOT (-1) is the last token in the row's cache, one before the token tree's
+    root. With `last_only` only the logits of the last token are returned.
     """
 
     row: int
@@ -37,7 +37,7 @@ class Feed:
 
 def chain(row: int, token_ids: Sequence[int], first: int = 0, *, last_only: bool = False) -> Feed:
     """A feed of consecutive tokens; `first`: the number of nodes already pending."""
-    # The first token's parent is the last committed token, or the last pending node.
+    # The first token's parent is the last one in the cache, or the last pending node.
     parents = [ROOT if i == 0 and first == 0 else first + i - 1 for i in range(len(token_ids))]
     return Feed(row, token_ids, parents, last_only)
 
@@ -100,7 +100,7 @@ class LanguageModel(Protocol):
     def commit(self, row: int, nodes: Sequence[int], keep: Sequence[int] = ()) -> None:
         """Commits the KV of the pending `nodes` (indices of one path from ROOT down) and drops
         every other pending node except `keep`. In the LLM's row the first of `nodes` is the token
-        tree's root: the last accepted token, whose KV was not in the cache before.
+        tree's root: the last committed token, whose KV was not in the cache before.
 
         `keep`: descendants of the last of `nodes` (ascending indices, closed under parents) that
         stay pending, renumbered from 0 in their order. Raises EngineError for an index that is not

@@ -1,4 +1,4 @@
-"""Row: the token tree of one active request in the KV cache. Batch: the inputs of one pass.
+"""Row: one request's committed tokens and pending tree nodes. Batch: the inputs of one pass.
 
 A row is `length` committed tokens (slot = position), followed by the pending nodes of a tree, one
 slot each; position = length - 1 + depth, so siblings share a position.
@@ -20,7 +20,7 @@ __all__ = ["Batch", "BoolArray", "IntArray", "Row", "batch_of"]
 
 BoolArray = npt.NDArray[np.bool_]
 IntArray = npt.NDArray[np.int64]
-# Nodes with room in a new row; it grows by doubling.
+# Pending nodes a new row has room for; it grows by doubling.
 FIRST_PENDING = 32
 
 
@@ -53,14 +53,15 @@ class Row:
             self.seen[i, i] = True
         self.pending = total
 
-    def keep(self, path: int, nodes: Sequence[int]) -> None:
-        """Commits `path` nodes; of the others only `nodes` stay pending, renumbered from 0."""
-        self.length += path
+    def keep(self, num_committed: int, nodes: Sequence[int]) -> None:
+        """Commits `num_committed` nodes; of the others only `nodes` stay pending, renumbered from
+        0."""
+        self.length += num_committed
         self.pending = count = len(nodes)
         if count:
             index = np.array(nodes, np.int64)
             # Depths count from the new root, the end of the committed path.
-            self.depths[:count] = self.depths[index] - path
+            self.depths[:count] = self.depths[index] - num_committed
             self.seen[:count, :count] = self.seen[np.ix_(index, index)]
 
     def _grow(self, total: int) -> None:
@@ -70,14 +71,15 @@ class Row:
         seen[: self.pending, : self.pending] = self.seen[: self.pending, : self.pending]
         self.depths, self.seen = depths, seen
 
-    def deepest(self, parents: Sequence[int]) -> int:
-        """Tokens up to the deepest node if nodes with these `parents` were added."""
+    def context_needed(self, parents: Sequence[int]) -> int:
+        """Tokens of the longest path, committed ones included, if nodes with these `parents` were
+        added."""
         depths = [int(depth) for depth in self.depths[: self.pending]]
         for parent in parents:
             depths.append(1 if parent == ROOT else depths[parent] + 1)
         return self.length + max(depths)
 
-    def visible(self, mask: BoolArray) -> None:
+    def fill_mask(self, mask: BoolArray) -> None:
         """Marks in `mask` (count, extent), all False, what the last `count` nodes attend to."""
         first = self.pending - len(mask)
         # A node attends to all committed tokens, its ancestors and itself.
@@ -126,7 +128,7 @@ def batch_of(
     for i, (feed, row, count) in enumerate(zip(feeds, rows, plan.counts, strict=True)):
         tokens[i, :count] = feed.token_ids
         positions[i, :count] = row.positions(count)
-        row.visible(full[i, :count])
+        row.fill_mask(full[i, :count])
         full[i, count:, -1] = True  # a padded query attends to the scratch slot alone
         if window:
             # The window is over positions, not slots: siblings are at the same distance.

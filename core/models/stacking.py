@@ -231,7 +231,7 @@ class Stack:
 
 
 def _shape(weights: LeanWeights) -> list[Any]:
-    """What models of one stack have in common, apart from the rotary frequencies' values."""
+    """What must be equal in models of one stack, besides the values of the rotary frequencies."""
     # Strides too: `_stack_tensors` decides by the first model whether a matrix is transposed.
     parts = [getattr(weights, f.name) for f in fields(weights) if f.name != "layers"]
     parts += [getattr(layer, f.name) for layer in weights.layers for f in fields(layer)]

@@ -30,36 +30,36 @@ LARGEST_PROBABILITY = 1.001  # rounding
 
 @dataclass(slots=True)
 class DraftClock:
-    """When a message was sent to a node and its answer came, in seconds of time.perf_counter;
+    """When a message was sent to a node and its answer received, in seconds of time.perf_counter;
     `busy_s`: time from its arrival on the node to the answer. `share`: of this time, if nodes
     worked in parallel and their times have to add up to the round's. Clocks of two machines are not
     compared: both ways on the wire are assumed to take equally long."""
 
     sent: float = field(default_factory=time.perf_counter)
-    came: float = 0.0
+    received: float = 0.0
     busy_s: float = 0.0
     share: float = 1.0
 
     def stop(self, busy_s: float, trip_s: float | None = None) -> None:
-        """The answer came: now, or `trip_s` after the message was sent, if local drafting delayed
-        its reading."""
+        """Records that the answer arrived: now, or `trip_s` after the message was sent, if local
+        drafting delayed its reading."""
         now = time.perf_counter()
-        self.came = now if trip_s is None else min(now, self.sent + trip_s)
+        self.received = now if trip_s is None else min(now, self.sent + trip_s)
         self.busy_s = busy_s
 
     def local_time(self, ms: float) -> float:
         """From the node's milliseconds since it received the message to time.perf_counter."""
-        wire_s = max(0.0, self.came - self.sent - self.busy_s) / 2
-        return min(self.came, max(self.sent, self.sent + wire_s + ms / 1000))
+        wire_s = max(0.0, self.received - self.sent - self.busy_s) / 2
+        return min(self.received, max(self.sent, self.sent + wire_s + ms / 1000))
 
 
 def draft_of(reply: DraftReply, name: str, clock: DraftClock, count: int) -> Draft:
     """The draft of a reply, one of `count` in the same answer; `name`: the engine's of its SSM."""
     stages = local_timings(name, reply.stages, clock)
-    first, last = (stages[0].start, stages[-1].end) if stages else (clock.came, clock.came)
+    first, last = (stages[0].start, stages[-1].end) if stages else (clock.received, clock.received)
     # The answer's drafts share its time on the wire: the times of a round's drafts add up to it.
     outward = Timed(name, "wire", clock.sent, first, clock.share / count)
-    return_ = Timed(name, "wire", last, clock.came, clock.share / count)
+    return_ = Timed(name, "wire", last, clock.received, clock.share / count)
     return Draft(
         reply.token_ids,
         reply.parents,

@@ -105,7 +105,7 @@ class NodeArrivals:
             link.mark_lost()
             self.send_hello(node)
         if self.round is not None and message.number == self.round.number:
-            self.round.nodes[node].refusal = f"refused the round ({message.reason})"
+            self.round.parts[node].refusal = f"refused the round ({message.reason})"
 
     def _handle_drafts(
         self, node: int, link: NodeLink, message: DraftsMessage, awaited: bool
@@ -119,7 +119,7 @@ class NodeArrivals:
         for reply in message.runs:
             link.update_held(reply, is_open=reply.run in self.open_runs)
         if pending is not None and not late:
-            part = pending.nodes[node]
+            part = pending.parts[node]
             assert part.clock is not None, "the round was sent"
             part.clock.stop(busy_s, None if awaited else link.trips[-1])
             part.message = message

@@ -150,7 +150,7 @@ class RemotePool:
             if link.needs_hello(self._transport.now()):
                 arrivals.send_hello(node)
             part = NodeRound(link, self._ready(node, runs) if link.ready else [])
-            pending.nodes.append(part)
+            pending.parts.append(part)
             ready_ids = {run.sequence.run_id for run, _ in part.ready}
             others = [run for run in runs if run.sequence.run_id not in ready_ids]
             included, requests = requests_of(link, others, run_request)

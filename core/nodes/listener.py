@@ -41,7 +41,8 @@ def _bind(socket: zmq.Socket[bytes], address: str) -> None:
     try:
         socket.bind(f"tcp://{ip_address(host)}:{port}")
     except (OSError, zmq.ZMQError) as error:
-        raise ConfigError.of("listen", address, f"an address to be had ({error})") from error
+        allowed = f"an address that can be bound ({error})"
+        raise ConfigError.of("listen", address, allowed) from error
 
 
 class _Waiting:
@@ -55,7 +56,7 @@ class _Waiting:
 
 
 class NodeListener:
-    """Binds at once; closes the server with itself. Raises ConfigError for an address that cannot
+    """Binds at once; `close` also closes the server. Raises ConfigError for an address that cannot
     be bound."""
 
     def __init__(self, server: NodeServer, address: str, keys: CurveKeys | None) -> None:
@@ -72,7 +73,7 @@ class NodeListener:
         # to a closed connection that still has unread frames, where libzmq 4.3.5 aborts
         # (`!_io_error` in stream_engine_base.cpp).
         router.heartbeat_ivl = 0
-        # No limit, for the same abort: an engine's heartbeat behind a frame that the queue has no
+        # No limit, for the same abort: an engine's heartbeat after a frame that the queue has no
         # room for would be answered later, perhaps on a closed connection.
         router.rcvhwm = 0
         if keys is not None:
@@ -117,7 +118,7 @@ class NodeListener:
     def _answer(self) -> None:
         parts = self._router.recv_multipart()
         if len(parts) != 2:
-            return  # an engine's message is one frame behind its identity
+            return  # an engine's message is one frame after its identity
         client, frame = parts
         answer = self._server.handle(client, frame, _Waiting(self._router))
         if answer is not None:

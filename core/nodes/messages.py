@@ -61,7 +61,7 @@ VERSION = 2
 LARGEST_FRAME = 8 << 20
 """Bytes; a longer message is refused before it is read."""
 MOST_RUNS, MOST_SSMS, MOST_TEXT, MOST_TOKENS = 64, 16, 300, 1 << 17
-"""Of a message: runs, SSMs, characters of a reason, tokens of one run's text."""
+"""At most so many runs, SSMs, characters of a reason and tokens of one run's text in a message."""
 MOST_MESSAGE_TOKENS = LARGEST_FRAME // 8
 """Tokens of all runs in a message: at most 5 bytes each, so that the rest fits into the frame."""
 MOST_OUTCOMES = 16
@@ -79,7 +79,7 @@ Text = Annotated[str, Meta(max_length=MOST_TEXT)]
 Hash = Annotated[str, Meta(min_length=1, max_length=64)]
 TokenIds = Annotated[list[TokenId], Meta(max_length=MOST_TOKENS)]
 Shape = Annotated[list[Nodes], Meta(max_length=MAX_SPECULATION_LENGTH)]
-# No NaN either: it is on no side of a bound.
+# The bounds refuse NaN, too, which satisfies none.
 Share = Annotated[float, Meta(ge=0, le=1.001)]
 Probability = Annotated[float, Meta(ge=0, le=1.001)]
 LogProb = Annotated[float, Meta(ge=-1000, le=0.001)]
@@ -324,7 +324,7 @@ class AheadDraftsMessage(_Message, tag="ahead_drafts"):
 
 
 class RefusedMessage(_Message, tag="refused"):
-    """Why a message was not served. `number`: of the round, 0 if the message had none."""
+    """A message was not served, for this `reason`. `number`: of its round, 0 if it had none."""
 
     number: Count
     reason: Text

@@ -37,8 +37,8 @@ class NodeAnswers:
 @dataclass(slots=True)
 class NodeRound:
     """One node's part of a round. `ready`: drafts that arrived before the round; `runs`: those with
-    requests to it. `clock`: of the message with them, None if none was sent; `message`: its answer;
-    `refusal`: why the node refused the round."""
+    requests for this node; `clock`: times of the message with these requests and of its answer,
+    None if none was sent; `message`: the answer; `refusal`: why the node refused the round."""
 
     link: NodeLink
     ready: list[tuple[RemoteRun, ReadyDrafts]]
@@ -47,9 +47,9 @@ class NodeRound:
     message: DraftsMessage | None = None
     refusal: str = ""
 
-    def outcome(self, number: int, now: float) -> tuple[str, str]:
-        """`NodeTrip.state`, and why the node did not answer round `number` in time, empty if it
-        did. Records an absence in its link."""
+    def record_outcome(self, number: int, now: float) -> tuple[str, str]:
+        """Records in the link whether the node answered round `number`. Returns `NodeTrip.state`,
+        and why there was no answer in time, empty if there was."""
         link = self.link
         if self.message is not None:
             link.end_absence(now)
@@ -66,7 +66,8 @@ class NodeRound:
             link.address, state, trip_ms, link.round_deadline_s * 1000, starts=link.starts
         )
         if self.clock is not None:
-            start_ms, end_ms = sequence.ms(self.clock.sent), sequence.ms(self.clock.came or None)
+            start_ms = sequence.ms(self.clock.sent)
+            end_ms = sequence.ms(self.clock.received or None)
             trip = replace(trip, start_ms=start_ms, end_ms=end_ms)
         if self.message is not None and (reply := self.reply(run)) is not None:
             trip = replace(trip, busy_ms=self.message.busy_ms, drafts=len(reply.drafts))
@@ -91,13 +92,13 @@ class NodeRound:
                 NodeTrip(
                     self.link.address,
                     "ahead",
-                    (clock.came - clock.sent) * 1000,
+                    (clock.received - clock.sent) * 1000,
                     self.link.deadline_s * 1000,
                     busy_ms=clock.busy_s * 1000,
                     drafts=len(ready.drafts),
                     starts=self.link.starts,
                     start_ms=run.sequence.ms(clock.sent),
-                    end_ms=run.sequence.ms(clock.came),
+                    end_ms=run.sequence.ms(clock.received),
                 )
             )
 
@@ -137,11 +138,11 @@ class NodeRound:
 
 @dataclass(slots=True)
 class PendingRound:
-    """`nodes`: one part for each node, in order."""
+    """`parts`: one for each node, in order."""
 
     number: int
     runs: tuple[RemoteRun, ...]
-    nodes: list[NodeRound] = field(default_factory=list)
+    parts: list[NodeRound] = field(default_factory=list)
 
     def answers(
         self, drafters: Mapping[str, RemoteSsm], vocab_size: int, now: float
@@ -149,13 +150,13 @@ class PendingRound:
         """The results by run id. Temperatures and likelihoods that the nodes report are recorded in
         `drafters`. `now`: on the transport's clock."""
         answers = {run.sequence.run_id: NodeAnswers() for run in self.runs}
-        _share_time([part.clock for part in self.nodes if part.message and part.clock])
-        for part in self.nodes:
+        _share_time([part.clock for part in self.parts if part.message and part.clock])
+        for part in self.parts:
             part.add_ready(answers)
-        for part in self.nodes:
+        for part in self.parts:
             if not part.runs:
                 continue
-            state, missing = part.outcome(self.number, now)
+            state, missing = part.record_outcome(self.number, now)
             for run in part.runs:
                 answer = answers[run.sequence.run_id]
                 answer.notes += part.link.notes_for(run.sequence.run_id, missing)
@@ -167,8 +168,8 @@ class PendingRound:
 def _share_time(clocks: Sequence[DraftClock]) -> None:
     """Sets the clocks' shares: the times of nodes that work in parallel add up to the time from the
     first message to the last answer."""
-    total = sum(clock.came - clock.sent for clock in clocks)
+    total = sum(clock.received - clock.sent for clock in clocks)
     if total > 0:
-        elapsed = max(clock.came for clock in clocks) - min(clock.sent for clock in clocks)
+        elapsed = max(clock.received for clock in clocks) - min(clock.sent for clock in clocks)
         for clock in clocks:
             clock.share = min(1.0, elapsed / total)

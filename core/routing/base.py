@@ -27,15 +27,15 @@ class Route:
 
 
 def within_grant(route: Route, scores: Mapping[str, float], most: int) -> Route:
-    """At most `most` SSMs of a route, the best by score. Half of the places go to explored ones,
-    which would else never draft."""
+    """At most `most` SSMs of a route, the best by score. Half of the places go to explored SSMs,
+    which otherwise might never draft."""
     if len(route.drafters) <= most:
         return route
     explored = [name for name in route.drafters if name in route.explored]
     # The sort below is stable: ties go to the run's order.
     others = [name for name in route.drafters if name not in route.explored]
     others.sort(key=lambda name: -scores[name])
-    # Rounded up: a single place goes to an explored SSM. Explored ones beyond their half come last.
+    # Rounded up: a single place goes to an explored SSM. Explored SSMs beyond this half come last.
     half = -(-most // 2)
     within = {*[*explored[:half], *others, *explored[half:]][:most]}
     drafters = tuple(name for name in route.drafters if name in within)
@@ -75,7 +75,7 @@ class Router(Protocol):
     """Routes one run."""
 
     def route(self) -> Route:
-        """The next round. Idempotent until the next `observe`."""
+        """The SSMs of the next round; the same ones until the next `observe`."""
         ...
 
     def drafter_scores(self) -> dict[str, float]:

@@ -56,18 +56,18 @@ FREE = Grant()
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The next round. `group`: indices of the requests that the LLM verifies; `following`: of those
-    drafted meanwhile; None: requests with `pipeline=across` take turns, half of them verified.
-    `grants`: one per request. `load`: of the group's pass, for the length policies; None where each
-    request counts its own costs. `reason`: a sentence for the user; `decision`: `more`, `fewer`,
-    `plain` or `drafts`, empty if nothing has changed."""
+    """The next round. `group`: indices of the requests that the LLM verifies; `next_group`: of
+    those drafted during that pass; None: requests with `pipeline=across` take turns, half of them
+    verified. `grants`: one per request. `load`: of the group's pass, for the length policies; None
+    where each request counts its own costs. `reason`: a sentence for the user; `decision`: `more`,
+    `fewer`, `plain` or `drafts`, empty if nothing has changed."""
 
     group: tuple[int, ...]
     grants: tuple[Grant, ...]
     load: BatchLoad | None = None
     reason: str = ""
     decision: str = ""
-    following: tuple[int, ...] | None = None
+    next_group: tuple[int, ...] | None = None
 
 
 def count_noun(number: int, noun: str) -> str:

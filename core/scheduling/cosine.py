@@ -128,10 +128,10 @@ class Cosine:
         # At most half of the pipelined requests have drafts that wait: those ready ones that are
         # not in this pass, then the drafts made during it.
         room = (num_overlapped + 1) // 2 - len({*ready} - {*group.members})
-        following: tuple[int, ...] = ()
+        next_members: tuple[int, ...] = ()
         if num_overlapped > 1 and undrafted and room > 0:
             next_group = best_group(live, lengths, room, self._times, undrafted)
-            following = next_group.members
+            next_members = next_group.members
             granted |= dict(zip(next_group.members, next_group.lengths, strict=True))
         decision, self._decision = self._decision, ""
         return Plan(
@@ -139,7 +139,7 @@ class Cosine:
             tuple(Grant(granted.get(i, lengths[i]), limit.drafters) for i in indices),
             reason=self._control.reason if decision else _reason(live, group, len(candidates)),
             decision=decision,
-            following=following,
+            next_group=next_members,
         )
 
     def budget(self, chances: Sequence[Sequence[float]], context: int) -> int | None:

@@ -96,7 +96,7 @@ class Shared:
             reason = notice or (probe if record.guard.allows_drafts else lost)
             plain = (Grant(length=0),) * count
             # All in one pass: turns pay only if drafts are made meanwhile.
-            return Plan(group, plain, None, reason, "plain" if notice else "", following=())
+            return Plan(group, plain, None, reason, "plain" if notice else "", next_group=())
         # Of requests whose drafts are made during each other's passes, half are verified at once.
         batch = count - sum(one.overlapped for one in live) // 2
         if batch < 2:

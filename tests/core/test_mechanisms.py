@@ -39,14 +39,14 @@ DRAWN = VerifyRule(
 TWO = LengthPolicyRecord("two", "always two", f"{HERE}:Two", fields=("confidence_threshold",))
 
 
-def deepest(whole: MergedTree, ballot: VoteWeights) -> Selection:
+def deepest(trie: MergedTree, ballot: VoteWeights) -> Selection:
     """A combine rule: the path to the deepest node."""
-    depths = whole.tree.depths
+    depths = trie.tree.depths
     node = max(range(len(depths)), key=lambda i: (depths[i], -i), default=-1)
     path = []
     while node >= 0:
         path.append(node)
-        node = whole.tree.parents[node]
+        node = trie.tree.parents[node]
     return Selection(tuple(reversed(path)))
 
 

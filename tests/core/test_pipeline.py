@@ -74,13 +74,13 @@ def test_drafting_pauses_while_the_pool_holds_as_many_as_a_pass_takes() -> None:
     for joining in (0, 0, 5, 0, 0, 0):
         live += joined(joining)
         list(engine.round(live))
-        waiting.append(len(engine._draft_pool._drafted))
+        waiting.append(len(engine._draft_pool._states))
     assert waiting == [1, 1, 4, 3, 4, 3]
     for gone in live[2:]:
         engine.release(gone)
     for _ in range(3):
         list(engine.round(live[:2]))
-        assert len(engine._draft_pool._drafted) == 1
+        assert len(engine._draft_pool._states) == 1
     for one in live[:2]:
         engine.release(one)
 
@@ -151,7 +151,7 @@ def test_closing_in_mid_run_leaves_nothing_behind(steps: int) -> None:
     events.close()
     assert open_rows(engine) == [(), (), ()]
     assert not drafting_threads()
-    assert not engine._draft_pool._drafted
+    assert not engine._draft_pool._states
     again = list(engine.generate_many(requests(2, pipeline="across")))
     assert texts_of(again) == texts_of(list(engine_of(*tables()).generate_many(requests(2))))
 
@@ -208,7 +208,7 @@ def test_pools_forget_who_is_gone() -> None:
     pools = DraftPool()
     modes = {one.sequence.run_id: "across" for one in live}
     up = pools.take(live, modes)
-    assert ([t.request for t in up.states], [t.request for t in up.meanwhile]) == (
+    assert ([t.request for t in up.states], [t.request for t in up.to_draft_during_pass]) == (
         live[:2],
         live[2:],
     )
@@ -216,4 +216,4 @@ def test_pools_forget_who_is_gone() -> None:
         state.timings.clear()
     pools.keep(up)
     pools.forget(live[2])
-    assert [state.request for state in pools.take(live, modes).fresh] == live[:2]
+    assert [state.request for state in pools.take(live, modes).to_draft] == live[:2]

@@ -180,7 +180,7 @@ def test_closing_stops_everything_and_twice_is_harmless(engine: Engine, llm: Gat
     assert not closer.is_alive()
     worker.close()
     assert [type(all_of(run)[-1]) for run in runs] == [RunCancelled] * 4
-    with pytest.raises(EngineClosedError, match=r"^worker is closed: no request"):
+    with pytest.raises(EngineClosedError, match=r"^worker is closed: no more requests"):
         worker.submit(request())
     assert not engine.busy.locked()
     assert len(list(engine.generate(request()))) > 2

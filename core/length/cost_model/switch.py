@@ -17,8 +17,9 @@ __all__ = ["Switch"]
 # Rounds of a trial: it ends after SHORT if clearly worse, and goes on to LONG while it looks better
 # but may be noise.
 SHORT, TRIAL, LONG = 3, 6, 24
-# A trial wins if its time is under MAX_RATIO of the baseline and by STANDARD_ERRORS. Still in
-# doubt after LONG rounds: off, which is no slower than never having tried.
+# A trial wins if its time is below MAX_RATIO of the baseline and below the baseline by
+# STANDARD_ERRORS standard errors. Undecided after LONG rounds: off, which is no slower than never
+# having tried.
 MAX_RATIO = 0.98
 STANDARD_ERRORS = 2.0
 # Rounds from one trial to the next: doubled from FIRST_WAIT to MAX_WAIT.
@@ -32,7 +33,7 @@ class Switch:
     its rounds are significantly shorter; a trial of off need not be significant after LONG rounds.
 
     After a lost trial the next one follows in FIRST_WAIT rounds, then in twice as many, up to
-    MAX_WAIT; an undecided one leaves this interval as it is, a win sets it back to FIRST_WAIT.
+    MAX_WAIT. An undecided trial does not change this interval; a win sets it back to FIRST_WAIT.
     """
 
     def __init__(self) -> None:
@@ -49,7 +50,7 @@ class Switch:
         if self._skip:  # the first round after a change belongs to neither setting
             self._skip = False
             return None
-        # A clock that stood still, or no number: without a logarithm.
+        # Zero or non-finite times are skipped: they have no logarithm.
         if not (math.isfinite(ms) and ms > TINY_MS):
             return None
         # No trial is running.

@@ -16,13 +16,14 @@ __all__ = ["NODE_COUNTS", "VerifyCosts", "measure_verify_costs"]
 
 # With the root, 3 and 7 nodes fill the rows of a matrix product: often as cheap as one node less.
 NODE_COUNTS = (0, 1, 2, 3, 4, 7, 8, 12, 16, 24, 32, 48, 64)
-# Times t(0): what `max_tree_nodes=auto` lets a verification cost.
+# `max_tree_nodes=auto` lets a verification take this many times t(0).
 AFFORDABLE = 1.5
 REPEATS = 5
 # Cached tokens; cut to a quarter and a half of a short context.
 CONTEXTS = (64, 512)
-# A sweep over all sizes may take PATIENCE_S seconds; after that sizes above HOPELESS x t(0), more
-# tokens than such a round ever commits, are left out. So may its repetitions together, but for one.
+# Once a sweep over all sizes has taken PATIENCE_S, it ends at the first size that takes more than
+# HOPELESS x t(0): to pay, that pass would have to commit more tokens than a round ever does. The
+# repeated sweeps may take as long together; there is at least one.
 PATIENCE_S = 2.0
 HOPELESS = 6.0
 # With streamed layers a pass takes seconds, about equally long up to many nodes: a few sizes are
@@ -63,15 +64,15 @@ class VerifyCosts:
         ]
 
     def _lowered(self) -> dict[int, float]:
-        """The measured sizes, ascending, none dearer than a larger one: load can only lengthen a
+        """The measured sizes, ascending, none slower than a larger one: load can only lengthen a
         pass, so if a larger one was faster, the smaller one's time is noise."""
         counts = sorted(self.ms, reverse=True)
         valid = [
             ms if math.isfinite(ms) and ms > 0 else math.inf for ms in (self.ms[n] for n in counts)
         ]
         costs = list(accumulate(valid, min))
-        dearest = max((cost for cost in costs if cost < math.inf), default=0.0)
-        return {n: min(cost, dearest) for n, cost in zip(counts[::-1], costs[::-1], strict=True)}
+        slowest = max((cost for cost in costs if cost < math.inf), default=0.0)
+        return {n: min(cost, slowest) for n, cost in zip(counts[::-1], costs[::-1], strict=True)}
 
 
 def _between(counts: list[int], costs: list[float], n: int) -> float:
@@ -90,8 +91,8 @@ def measure_verify_costs(llm: LanguageModel) -> VerifyCosts:
     alone.take()
     try:
         near, far = (min(c, llm.context_length * (i + 1) // 4) for i, c in enumerate(CONTEXTS))
-        further = VerifyCosts(_measure_context(llm, far), far) if far > near else None
-        return VerifyCosts(_measure_context(llm, near), near, further)
+        far_costs = VerifyCosts(_measure_context(llm, far), far) if far > near else None
+        return VerifyCosts(_measure_context(llm, near), near, far_costs)
     finally:
         alone.release()
 
@@ -109,18 +110,18 @@ def _measure_context(llm: LanguageModel, context: int) -> dict[int, float]:
             return _sweep(llm, row, few, math.inf)
         start = time.perf_counter()
         # The first sweep warms caches and the allocator: only its sizes are used, not its times.
-        warm = _sweep(llm, row, counts, PATIENCE_S)
+        warm_up = _sweep(llm, row, counts, PATIENCE_S)
         repeats = min(REPEATS, max(1, int(PATIENCE_S / (time.perf_counter() - start))))
-        times = [_sweep(llm, row, list(warm), math.inf) for _ in range(repeats)]
+        times = [_sweep(llm, row, list(warm_up), math.inf) for _ in range(repeats)]
     finally:
         llm.close_row(row)
-    return {n: min(sweep[n] for sweep in times) for n in warm}
+    return {n: min(sweep[n] for sweep in times) for n in warm_up}
 
 
 def _sweep(
     llm: LanguageModel, row: int, counts: Sequence[int], patience_s: float
 ) -> dict[int, float]:
-    """Milliseconds of one pass of each size; after `patience_s` hopeless sizes are left out."""
+    """Milliseconds of one pass of each size; after `patience_s` it ends at a hopeless size."""
     pass_ms: dict[int, float] = {}
     began = time.perf_counter()
     for n in counts:

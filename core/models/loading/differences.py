@@ -58,14 +58,15 @@ GENERATION_FIELDS: Mapping[str, tuple[object, ...]] = MappingProxyType(
     }
 )
 SETTABLE = ("repetition_penalty", "min_p")
-"""Those of them that SamplingParams has."""
+"""The GENERATION_FIELDS that SamplingParams also has."""
 
 
 def context_length_of(module: Any) -> int:
     """Most tokens of a transformers module: the least of its configuration, its table of learned
     positions, and the switch of its rotary frequencies."""
-    whole, switch = _configured_context(module), switch_position(module.config.get_text_config())
-    return whole if switch is None else min(whole, switch)
+    configured = _configured_context(module)
+    switch = switch_position(module.config.get_text_config())
+    return configured if switch is None else min(configured, switch)
 
 
 def _configured_context(module: Any) -> int:
@@ -115,11 +116,12 @@ def _rope_parameters(config: Any) -> Iterator[dict[str, Any]]:
 def load_warnings(module: Any) -> tuple[str, ...]:
     """Differences between a loaded LLM here and in `generate`, for the user."""
     warnings = []
-    whole, switch = _configured_context(module), switch_position(module.config.get_text_config())
-    if switch is not None and switch < whole:
+    configured = _configured_context(module)
+    switch = switch_position(module.config.get_text_config())
+    if switch is not None and switch < configured:
         warnings.append(
-            f"context is {switch} tokens, not {whole}: behind them the model's rotary frequencies "
-            "change for the whole text, cached keys included"
+            f"context is {switch} tokens, not {configured}: beyond that the model's rotary "
+            "frequencies change for the whole text, cached keys included"
         )
     fields = [
         f"{name}={value!r}"

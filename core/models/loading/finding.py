@@ -1,5 +1,5 @@
-"""From a name to a folder or hub id, which transformers reads. Downloads `smollm2` and dequantizes
-GGUF files, once.
+"""Resolves a model's name to a folder or hub id that transformers reads. Downloads `smollm2` and
+dequantizes GGUF files, once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["find", "find_folder"]
 
 
 def find(name: str, say: Say) -> ModelSource:
-    """The folder or hub id behind any name. Raises ModelError."""
+    """The folder or hub id of a model's name. Raises ModelError."""
     # The two names that are neither a folder nor a hub id.
     if name == BUNDLED:
         name = str(bundled_llm())

@@ -87,17 +87,17 @@ def _read(file: Path) -> GgufHeader:
     # Opening or reading a pipe or device may never return.
     status = file.stat()
     if not stat.S_ISREG(status.st_mode):
-        _refuse(file, "it is no regular file")
+        _refuse(file, "it is not a regular file")
     if status.st_size == 0:
         _refuse(file, "it is empty")
-    with file.open("rb") as opened:
-        first = opened.read(4)
+    with file.open("rb") as file_handle:
+        first = file_handle.read(4)
         if first != MAGIC:
             begins = (
                 "a pickle or archive" if first[:1] == b"\x80" or first[:2] == b"PK" else repr(first)
             )
             _refuse(file, f"it begins with {begins}, not with {MAGIC.decode()}")
-        with mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        with mmap.mmap(file_handle.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return _HeaderReader(file, data).header()
 
 
@@ -121,29 +121,28 @@ class _HeaderReader:
     def header(self) -> GgufHeader:
         self._check_version()
         tensors, entries = self._number(U64), self._number(U64)
-        if tensors > min(MOST_TENSORS, self.size // SMALLEST_TENSOR):
-            self._refuse(
-                f"it claims {tensors} tensors in {self.size} bytes, {MOST_TENSORS} at most are read"
-            )
-        if entries > min(MOST_ENTRIES, self.size // SMALLEST_ENTRY):
-            self._refuse(
-                f"it claims {entries} metadata entries in {self.size} bytes, {MOST_ENTRIES} at "
-                "most are read"
-            )
+        self._check_count(tensors, "tensors", MOST_TENSORS, SMALLEST_TENSOR)
+        self._check_count(entries, "metadata entries", MOST_ENTRIES, SMALLEST_ENTRY)
         metadata = self._metadata(entries)
         architecture = metadata.get("general.architecture")
         if not isinstance(architecture, str):
             self._refuse("general.architecture is missing")
         if metadata.get("split.count", 0) not in (0, 1):
-            self._raise_unsupported(
-                f"it is one of {_shown(metadata['split.count'])} files of a model"
-            )
+            shown = _shown(metadata["split.count"])
+            self._raise_unsupported(f"it is one part of a model split into {shown} files")
         layers = metadata.get(f"{architecture}.block_count")
         if not isinstance(layers, int) or not 0 < layers <= min(tensors, MOST_LAYERS):
             self._refuse(f"block_count is {_shown(layers)} with {tensors} tensors")
         values, types, names = self._tensors(tensors, metadata)
         self._check_types(types)
         return GgufHeader(architecture, sum(values), max(values), types, names)
+
+    def _check_count(self, count: int, noun: str, most: int, smallest: int) -> None:
+        """`smallest`: bytes that each takes in the file at least."""
+        if count > most:
+            self._refuse(f"it claims {count} {noun}; at most {most} are read")
+        if count > self.size // smallest:
+            self._refuse(f"it claims {count} {noun}, too many for its {self.size} bytes")
 
     def _check_version(self) -> None:
         version = self._number(U32)
@@ -219,7 +218,8 @@ class _HeaderReader:
             kind_of = self.gguf.GGMLQuantizationType(kind)
         except ValueError:
             self._raise_unsupported(
-                f"tensor {_shown(name)} is of type {kind}, which no package here knows"
+                f"tensor {_shown(name)} is of type {kind}, which the installed gguf package does "
+                "not know"
             )
         block, size = self.gguf.GGML_QUANT_SIZES[kind_of]
         values = math.prod(shape)
@@ -268,8 +268,8 @@ class _HeaderReader:
             self.squared_bytes += length * length
             if self.squared_bytes > MOST_SQUARED_BYTES:
                 self._refuse(
-                    f"its lists of texts are too long, in {_shown(name)}: the squares of their "
-                    f"lengths come to more than {MOST_SQUARED_BYTES}"
+                    f"its lists of texts are too long, in {_shown(name)}: the sum of their squared "
+                    f"lengths exceeds {MOST_SQUARED_BYTES}"
                 )
 
     def _skip(self, length: int) -> None:

@@ -36,7 +36,7 @@ FLOAT32_TOLERANCE = 1e-4
 # Rounding of half precisions through a whole model; a wrong mask is tens of times larger.
 HALF_TOLERANCE = 0.06
 LONGEST_CHECKED_WINDOW = 64
-KNOWN_LAYERS = frozenset({"full_attention", "sliding_attention", "attention", "global"})
+SUPPORTED_LAYERS = frozenset({"full_attention", "sliding_attention", "attention", "global"})
 
 
 def checked_model(
@@ -48,9 +48,10 @@ def checked_model(
     fused weights. Raises UnsupportedModelError with the architecture and the reasons;
     ModelLoadError if logits are not finite.
     """
-    # Chunked or local layers would pass the check, whose prefix is short, and fail past it.
-    reasons = [f"layers of {kind}" for kind in sorted(layer_kinds(module.config) - KNOWN_LAYERS)]
-    # A wrong mask kind gives an error or a difference; the next one is tried.
+    # Chunked or local layers would pass the check, whose prefix is short, but fail on longer texts.
+    unsupported = sorted(layer_kinds(module.config) - SUPPORTED_LAYERS)
+    reasons = [f"layers of {kind}" for kind in unsupported]
+    # A wrong mask kind raises an error or gives a difference; the next one is tried.
     for masks in mask_kinds(module.config) if not reasons else ():
         try:
             model = HfModel(module, info, masks)
@@ -121,7 +122,7 @@ def tree_error(model: HfModel, module: Any) -> float:
     """Largest `difference` between one tree pass and plain passes of its two branches. The prefix
     is longer than a short window."""
     plain = partial(plain_logits, module, model.device)
-    return max(difference(plain(path), got) for got, path in tree_logits(model))
+    return max(difference(plain(path), logits) for logits, path in tree_logits(model))
 
 
 @torch.inference_mode()
@@ -159,12 +160,12 @@ def plain_logits(module: Any, device: torch.device, path: Sequence[int]) -> torc
     return logits.float()
 
 
-def difference(plain: torch.Tensor, got: torch.Tensor) -> float:
+def difference(plain: torch.Tensor, logits: torch.Tensor) -> float:
     """Largest difference, relative to the largest logit if that is above 1; infinite if a logit is
     not finite."""
-    if not bool(torch.isfinite(plain).all() & torch.isfinite(got).all()):
+    if not bool(torch.isfinite(plain).all() & torch.isfinite(logits).all()):
         return float("inf")
-    return float((got - plain).abs().max() / plain.abs().max().clamp(min=1.0))
+    return float((logits - plain).abs().max() / plain.abs().max().clamp(min=1.0))
 
 
 def _some_ids(vocab_size: int, count: int) -> list[int]:

@@ -33,8 +33,8 @@ ROW = BLOCK * 4
 
 @intrinsic
 def configure_tiles(typing, w, tokens):
-    """Configures the tiles for groups of up to `tokens` tokens, if w is in tiles; returns how many
-    tokens share a tile, 0 without tiles."""
+    """Configures the tiles for groups of up to `tokens` tokens, if w is stored as tiles. Returns
+    how many tokens share a tile, 0 without tiles."""
     kind = kind_of(w.dtype)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -65,8 +65,8 @@ def configure_tiles(typing, w, tokens):
 
 @intrinsic
 def release_tiles(typing, w):
-    """Releases the tiles, if w is in tiles: while they are configured, every context switch saves
-    them."""
+    """Releases the tiles, if w is stored as tiles: while they are configured, every context switch
+    saves them."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         if kind_of(w.dtype).tiles:
@@ -79,7 +79,7 @@ def release_tiles(typing, w):
 def multiply_tiles(
     builder: Any, kind: WeightFormat, begins: list[Any], tokens: Any, at: ProductArgs
 ) -> None:
-    """`multiply` for weights in tiles; `begins`: pointers to x, w, y."""
+    """`multiply` for weights stored as tiles; `begins`: pointers to x, w, y."""
     two = builder.icmp_signed(">", tokens, at.tile)
     arguments = [*begins, at.x_step, at.y_step, at.inputs, at.first, tokens, at.tile]
     with builder.if_else(two) as (then, otherwise):

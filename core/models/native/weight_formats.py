@@ -59,7 +59,7 @@ class WeightFormat:
 
 
 def kind_of(element: Any) -> WeightFormat:
-    """By numba's type of an element of w."""
+    """The format of weights w, by numba's type of their elements."""
     float32, bits, most = ir.FloatType(), ir.IntType(32), registers()[1]
     # `w_type`, `x_type`, `inputs`, `align`, `parts`, `most`, `broad`.
     sixteen_bits = ir.IntType(16), float32, 1, 2, 0, most, 2
@@ -77,7 +77,7 @@ def kind_of(element: Any) -> WeightFormat:
 
 
 def kind_of_array(storage_type: type[Any]) -> WeightFormat:
-    """By numpy's type of an element of w."""
+    """The format of weights w, by numpy's type of their elements."""
     return kind_of(from_dtype(np.dtype(storage_type)))
 
 
@@ -107,13 +107,13 @@ def interleave(upper: Array, lanes: int) -> Array:
 
 def _load_vectors(builder: Any, place: Any, lanes: int, count: int) -> list[Any]:
     vector = ir.VectorType(place.type.pointee, lanes)
-    # Aligned to an element only: KV slots, which are loaded by it too, may begin anywhere.
+    # Aligned to an element only: KV slots, which this function loads too, may begin anywhere.
     steps = (builder.gep(place, [ir.IntType(64)(v * lanes)]) for v in range(count))
     return [builder.load(builder.bitcast(step, vector.as_pointer()), align=4) for step in steps]
 
 
 def _load_widened(builder: Any, place: Any, lanes: int, count: int) -> list[Any]:
-    """As float32."""
+    """`count` vectors of `lanes` bfloat16, widened to float32."""
     # A bfloat16 is the upper half of a float32: widening is a zero extension and a shift.
     half, bits = (ir.VectorType(ir.IntType(size), lanes) for size in (16, 32))
     vectors = []

@@ -1,8 +1,8 @@
 """A follower: one rank of an LLM, which repeats the leader's calls on its own shard.
 
 It is started by the leader, or by a person on another machine (`python -m core.models.ranks`, with
-torch's variables RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT). It ends at EndRank, when the leader
-has ended, or by an error, which it reports.
+torch's variables RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT). It ends on EndRank, when the leader's
+process ends, or on an error, which it reports.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from core.models.ranks.group import RankGroup
 from core.models.ranks.messages import (
     FORMAT,
     LONGEST,
+    BarrierPassed,
+    BarrierReached,
     CloseRow,
     CommitRow,
     EndRank,
     FromFollower,
     LoadShard,
-    MeetRanks,
     OpenRow,
     PassDone,
-    RankArrived,
     RankFailed,
     RankJoined,
     RunPass,
@@ -59,7 +59,7 @@ from core.models.ranks.sharding import checked_shard, read_shard
 
 __all__ = ["LeaderLink", "follow"]
 
-IDLE_MS = 2000
+POLL_MS = 2000
 
 
 class LeaderLink:
@@ -82,7 +82,7 @@ class LeaderLink:
         """The next message. Raises ValueError for one that cannot be read, RuntimeError if the
         leader has ended."""
         # A killed leader closes no connection: the rendezvous is checked at intervals.
-        while not self._socket.poll(IDLE_MS):
+        while not self._socket.poll(POLL_MS):
             self._rendezvous.check()
         return decode_call(self._socket.recv())
 
@@ -144,18 +144,18 @@ class _Follower:
         self.leader.send(ShardReady(self.model.weight_bytes))
 
     def _barrier(self) -> None:
-        self.leader.send(RankArrived())
-        if not isinstance(message := self.leader.receive(), MeetRanks):
-            raise RankError(f"message is {type(message).__name__}: MeetRanks comes next")
+        self.leader.send(BarrierReached())
+        if not isinstance(message := self.leader.receive(), BarrierPassed):
+            raise RankError(f"message is {type(message).__name__}: BarrierPassed comes next")
 
 
 def follow() -> int:
     """Runs one rank until its leader ends it; returns the process's exit code."""
     if os.environ.get(ENDS_WITH_INPUT):
-        threading.Thread(target=_end_with_input, name="leader", daemon=True).start()
+        threading.Thread(target=_exit_when_stdin_closes, name="leader", daemon=True).start()
     rendezvous = env_rendezvous()
     if rendezvous is None:
-        raise ConfigError("RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT name a rank: set all four")
+        raise ConfigError("set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT to start a rank")
     leader = LeaderLink(rendezvous)
     follower = _Follower(leader, rendezvous)
     leader.send(RankJoined(rendezvous.rank, FORMAT, platform.node()))
@@ -172,7 +172,7 @@ def follow() -> int:
     return 0
 
 
-def _end_with_input() -> None:
+def _exit_when_stdin_closes() -> None:
     """Ends this process, even in a collective, once the leader's process has ended and so closed
     the pipe. Removes the temporary folder, which a killed leader leaves behind."""
     sys.stdin.buffer.read()

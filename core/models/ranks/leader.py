@@ -25,14 +25,14 @@ from core.models.loading.stages import Say
 from core.models.protocol import Feed
 from core.models.ranks.group import GROUP_TIMEOUT_S, PassTraffic, RankGroup, torch_distributed
 from core.models.ranks.messages import (
+    BarrierPassed,
+    BarrierReached,
     CloseRow,
     CommitRow,
     LoadShard,
-    MeetRanks,
     OpenRow,
     PassDone,
     PassFeed,
-    RankArrived,
     RankJoined,
     RunPass,
     ShardReady,
@@ -217,8 +217,8 @@ def load_ranked(
 
         def barrier() -> None:
             say("meeting the other ranks")
-            followers.wait_for_all(RankArrived)
-            followers.send_all(MeetRanks())
+            followers.wait_for_all(BarrierReached)
+            followers.send_all(BarrierPassed())
             say("tree check over all ranks")
 
         try:

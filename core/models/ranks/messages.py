@@ -14,7 +14,8 @@ import msgspec
 __all__ = [
     "FORMAT",
     "LONGEST",
-    "MeetRanks",
+    "BarrierPassed",
+    "BarrierReached",
     "CloseRow",
     "CommitRow",
     "EndRank",
@@ -26,7 +27,6 @@ __all__ = [
     "RankFailed",
     "RankJoined",
     "RunPass",
-    "RankArrived",
     "ShardReady",
     "ToFollower",
     "decode_call",
@@ -59,7 +59,7 @@ class LoadShard(_RankMessage, tag="load"):
     timeout_s: float
 
 
-class MeetRanks(_RankMessage, tag="meet"):
+class BarrierPassed(_RankMessage, tag="meet"):
     """All ranks have reached the barrier."""
 
 
@@ -101,7 +101,7 @@ class EndRank(_RankMessage, tag="end"):
     """End the process."""
 
 
-ToFollower = LoadShard | MeetRanks | OpenRow | CloseRow | RunPass | CommitRow | EndRank
+ToFollower = LoadShard | BarrierPassed | OpenRow | CloseRow | RunPass | CommitRow | EndRank
 
 
 class RankJoined(_RankMessage, tag="joined"):
@@ -112,8 +112,8 @@ class RankJoined(_RankMessage, tag="joined"):
     host: str
 
 
-class RankArrived(_RankMessage, tag="arrived"):
-    """The rank has reached the barrier, and waits for MeetRanks."""
+class BarrierReached(_RankMessage, tag="arrived"):
+    """The rank has reached the barrier, and waits for BarrierPassed."""
 
 
 class ShardReady(_RankMessage, tag="ready"):
@@ -137,7 +137,7 @@ class RankFailed(_RankMessage, tag="failed"):
     error: str
 
 
-FromFollower = RankJoined | RankArrived | ShardReady | PassDone | RankFailed
+FromFollower = RankJoined | BarrierReached | ShardReady | PassDone | RankFailed
 
 
 def encode(message: ToFollower | FromFollower) -> bytes:

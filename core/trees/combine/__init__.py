@@ -48,6 +48,6 @@ def merge_and_select(
 ) -> tuple[MergedTree, Selection]:
     """The two halves of `select`'s input: all drafts merged, and the nodes that the named rule
     chooses of them."""
-    whole = merge_drafts(drafts)
+    trie = merge_drafts(drafts)
     combiner: Combiner = implementation_of(combine_rule(rule).implementation)
-    return whole, combiner(whole, vote_weights)
+    return trie, combiner(trie, vote_weights)

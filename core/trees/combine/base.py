@@ -1,8 +1,8 @@
-"""Common part of the combine rules: merges all drafts into one trie and applies a rule's selection.
+"""Common part of the combine rules: merges all drafts into one trie and applies a rule's choice.
 
-A node keeps all of its proposals: `mss` and `traversal` try a token that two drafters proposed
-twice. Tried once, the second q would be missing in the residual, and the text would not have the
-LLM's distribution.
+A node keeps all of its proposals: a token that two drafters proposed is tried twice under `mss` and
+`traversal`. Tried once, the second q would be missing in the residual, and the text would not have
+the LLM's distribution.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class MergedTree:
 
     def chance(self, node: int, drafter: int) -> float:
         """A drafter's probability of the path to `node`; 0 if it did not propose it."""
-        own = [self.chances[by][at] for by, at in self.sources[node] if by == drafter]
+        own = [self.chances[by][i] for by, i in self.sources[node] if by == drafter]
         return max(own, default=0.0)
 
     def drafters(self, node: int) -> tuple[int, ...]:
@@ -99,17 +99,17 @@ def merge_drafts(drafts: Mapping[int, Draft]) -> MergedTree:
     # (parent in the trie, token) -> node: paths with equal tokens become one.
     children: dict[tuple[int, int], int] = {}
     for drafter, draft in drafts.items():
-        # From the draft's nodes to the trie's.
-        merged = {ROOT: ROOT}
+        # The trie's node for each node of the draft.
+        trie_node = {ROOT: ROOT}
         for node, token_id in enumerate(draft.token_ids):
-            parent = merged[draft.parents[node]]
+            parent = trie_node[draft.parents[node]]
             child = children.setdefault((parent, token_id), len(token_ids))
             if child == len(token_ids):
                 token_ids.append(token_id)
                 parents.append(parent)
                 proposals.append([])
                 sources.append([])
-            merged[node] = child
+            trie_node[node] = child
             # Proposals are never merged, not even two draws of one drafter: each is a trial.
             proposals[child].append(_proposal(drafter, draft, node))
             sources[child].append((drafter, node))
@@ -126,28 +126,28 @@ def _proposal(drafter: int, draft: Draft, node: int) -> Proposal:
     return Proposal(drafter, draft.scores[node], draft.ranks[node], draft.qs[node], row)
 
 
-def node_chances(whole: MergedTree, nodes: Sequence[int]) -> list[float]:
+def node_chances(trie: MergedTree, nodes: Sequence[int]) -> list[float]:
     """Estimates of the probability that each of `nodes` is accepted: the product of the best scores
     on its path. Not one drafter's `chance`, since several may have proposed the path; so a child is
     at most as likely as its parent.
     """
     chances: dict[int, float] = {ROOT: 1.0}
-    tree = whole.tree
+    tree = trie.tree
     for node in range(len(tree)):
         score = max(proposal.score for proposal in tree.proposals[node])
         chances[node] = chances[tree.parents[node]] * min(1.0, max(0.0, score))
     return [chances[node] for node in nodes]
 
 
-def select(whole: MergedTree, selection: Selection, keep: KeepNode | None = None) -> CombinedTree:
+def select(trie: MergedTree, selection: Selection, keep: KeepNode | None = None) -> CombinedTree:
     """The selected part of the trie, without nodes that `keep` rejects."""
-    nodes = selection.nodes if keep is None else _worth_verifying(whole, selection.nodes, keep)
+    nodes = selection.nodes if keep is None else _worth_verifying(trie, selection.nodes, keep)
     node_weights = selection.node_weights
     selected = set(nodes)
-    left_out = [node for node in range(len(whole.tree)) if node not in selected]
+    left_out = [node for node in range(len(trie.tree)) if node not in selected]
     # By source, not by node: events name dropped tokens by drafter and index in its draft.
-    dropped = [(source, node) for node in left_out for source in whole.sources[node]]
-    tree = whole.tree if not left_out else _subtree(whole.tree, nodes)
+    dropped = [(source, node) for node in left_out for source in trie.sources[node]]
+    tree = trie.tree if not left_out else _subtree(trie.tree, nodes)
     return CombinedTree(
         tree,
         tuple(source for source, _ in dropped),
@@ -157,14 +157,14 @@ def select(whole: MergedTree, selection: Selection, keep: KeepNode | None = None
     )
 
 
-def _worth_verifying(whole: MergedTree, nodes: tuple[int, ...], keep: KeepNode) -> tuple[int, ...]:
+def _worth_verifying(trie: MergedTree, nodes: tuple[int, ...], keep: KeepNode) -> tuple[int, ...]:
     """Nodes that `keep` accepts for one of their drafters, and whose ancestors it accepts too."""
     # Parents come first: a node whose parent was rejected is rejected too.
     selected: set[int] = {ROOT}
     for node in nodes:
-        depth = whole.tree.depths[node]
-        if whole.tree.parents[node] in selected and any(
-            keep(drafter, depth, whole.chance(node, drafter)) for drafter in whole.drafters(node)
+        depth = trie.tree.depths[node]
+        if trie.tree.parents[node] in selected and any(
+            keep(drafter, depth, trie.chance(node, drafter)) for drafter in trie.drafters(node)
         ):
             selected.add(node)
     return tuple(node for node in nodes if node in selected)

@@ -12,7 +12,7 @@ __all__ = ["vote", "vote_tree"]
 DIGITS = 9
 
 
-def vote(whole: MergedTree, vote_weights: VoteWeights) -> Selection:
+def vote(trie: MergedTree, vote_weights: VoteWeights) -> Selection:
     """One drafter's sequence (Minions, arXiv 2402.15678, 3.2).
 
     A node's weight is the sum of the weights of the drafters through it. From the root down the
@@ -20,10 +20,10 @@ def vote(whole: MergedTree, vote_weights: VoteWeights) -> Selection:
     Weights are compared to DIGITS places, since equal products may differ in their last bits.
     """
     node_weights = tuple(
-        sum(vote_weights.weights[drafter] for drafter in whole.drafters(node))
-        for node in range(len(whole.tree))
+        sum(vote_weights.weights[drafter] for drafter in trie.drafters(node))
+        for node in range(len(trie.tree))
     )
-    children = whole.tree.child_lists()
+    children = trie.tree.child_lists()
     path: list[int] = []
     node = ROOT
     # Down to a leaf, which is the end of at least one drafter's sequence.
@@ -32,16 +32,16 @@ def vote(whole: MergedTree, vote_weights: VoteWeights) -> Selection:
             children[node],
             key=lambda child: (
                 round(node_weights[child], DIGITS),
-                *_heaviest_drafter(whole, vote_weights, child),
+                *_heaviest_drafter(trie, vote_weights, child),
             ),
         )
         path.append(node)
     # By the last node: only drafters whose sequence goes all the way may win.
-    winner = -_heaviest_drafter(whole, vote_weights, node)[1] if path else None
+    winner = -_heaviest_drafter(trie, vote_weights, node)[1] if path else None
     return Selection(tuple(path), node_weights, winner)
 
 
-def vote_tree(whole: MergedTree, vote_weights: VoteWeights) -> Selection:
+def vote_tree(trie: MergedTree, vote_weights: VoteWeights) -> Selection:
     """The `vote_nodes` best nodes by weighted cumulative score.
 
     A drafter's cumulative score only falls along a path, so the kept set is closed under ancestors;
@@ -50,19 +50,19 @@ def vote_tree(whole: MergedTree, vote_weights: VoteWeights) -> Selection:
     total = sum(vote_weights.weights.values())
     node_weights = tuple(
         sum(
-            vote_weights.weights[drafter] * whole.chance(node, drafter)
-            for drafter in whole.drafters(node)
+            vote_weights.weights[drafter] * trie.chance(node, drafter)
+            for drafter in trie.drafters(node)
         )
         # So that a node that all drafters are certain of weighs 1.
         / total
-        for node in range(len(whole.tree))
+        for node in range(len(trie.tree))
     )
     ranked = sorted(range(len(node_weights)), key=lambda node: (-node_weights[node], node))
     return Selection(tuple(sorted(ranked[: vote_weights.vote_nodes])), node_weights)
 
 
-def _heaviest_drafter(whole: MergedTree, vote_weights: VoteWeights, node: int) -> tuple[float, int]:
+def _heaviest_drafter(trie: MergedTree, vote_weights: VoteWeights, node: int) -> tuple[float, int]:
     """The heaviest drafter through a node: its weight and, negated, its index."""
     return max(
-        (round(vote_weights.weights[drafter], DIGITS), -drafter) for drafter in whole.drafters(node)
+        (round(vote_weights.weights[drafter], DIGITS), -drafter) for drafter in trie.drafters(node)
     )

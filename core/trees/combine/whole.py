@@ -8,24 +8,24 @@ from core.trees.combine.base import MergedTree, Selection, VoteWeights
 __all__ = ["log_pool", "union"]
 
 
-def union(whole: MergedTree, vote_weights: VoteWeights) -> Selection:
+def union(trie: MergedTree, vote_weights: VoteWeights) -> Selection:
     """All drafted nodes, without weights."""
-    return Selection(tuple(range(len(whole.tree))))
+    return Selection(tuple(range(len(trie.tree))))
 
 
-def log_pool(whole: MergedTree, vote_weights: VoteWeights) -> Selection:
+def log_pool(trie: MergedTree, vote_weights: VoteWeights) -> Selection:
     """All drafted nodes: the drafters were weighted while they drafted one tree together.
 
     A node's weight is the weighted geometric mean of its drafters' path probabilities,
     prod chance_i^(w_i / sum w); drafters that did not propose the node do not count.
     """
     node_weights = []
-    for node in range(len(whole.tree)):
-        weights = {drafter: vote_weights.weights[drafter] for drafter in whole.drafters(node)}
+    for node in range(len(trie.tree)):
+        weights = {drafter: vote_weights.weights[drafter] for drafter in trie.drafters(node)}
         total, node_weight = sum(weights.values()), 1.0
         for drafter, weight in weights.items():
             # The total is positive: `paper` bounds the weights, `full_information` each token's
             # logarithm.
-            node_weight *= whole.chance(node, drafter) ** (weight / total)
+            node_weight *= trie.chance(node, drafter) ** (weight / total)
         node_weights.append(node_weight)
-    return Selection(tuple(range(len(whole.tree))), tuple(node_weights))
+    return Selection(tuple(range(len(trie.tree))), tuple(node_weights))

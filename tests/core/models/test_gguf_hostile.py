@@ -31,7 +31,7 @@ from tests.source import ROOT
 
 HUGE = 2**63 - 1
 LARGEST_PEAK = 32 << 20
-MORE_THAN = f"more than {MOST_SQUARED_BYTES}"
+TOO_LONG = f"the sum of their squared lengths exceeds {MOST_SQUARED_BYTES}"
 
 
 @pytest.fixture(autouse=True)
@@ -102,8 +102,22 @@ BROKEN = {
     "only the magic": (b"GGUF", "its header is broken"),
     "version 1": (file_of(LLAMA, LAYERS, version=1), "it is of version 1"),
     "big-endian": (file_of(LLAMA, LAYERS, version=3 << 24), "it is big-endian"),
-    "many tensors": (file_of(LLAMA, LAYERS, counts=(HUGE, 2)), f"it claims {HUGE} tensors"),
-    "many entries": (file_of(LLAMA, LAYERS, counts=(1, HUGE)), f"it claims {HUGE} metadata"),
+    "many tensors": (
+        file_of(LLAMA, LAYERS, counts=(HUGE, 2)),
+        f"it claims {HUGE} tensors; at most {MOST_TENSORS} are read",
+    ),
+    "many entries": (
+        file_of(LLAMA, LAYERS, counts=(1, HUGE)),
+        f"it claims {HUGE} metadata entries; at most {MOST_ENTRIES} are read",
+    ),
+    "more tensors than bytes": (
+        file_of(LLAMA, LAYERS, counts=(1000, 2)),
+        "it claims 1000 tensors, too many for its ",
+    ),
+    "more entries than bytes": (
+        file_of(LLAMA, LAYERS, counts=(1, 1000)),
+        "it claims 1000 metadata entries, too many for its ",
+    ),
     "a long name": (file_of(struct.pack("<Q", HUGE)), f"holds a text of {HUGE} bytes"),
     "a long text": (
         file_of(entry("general.architecture", 8, struct.pack("<Q", HUGE))),
@@ -167,15 +181,15 @@ BROKEN = {
     ),
     "more entries than any model has": (
         file_of(*(entry(f"k{i}", 0, b"x") for i in range(MOST_ENTRIES + 1))),
-        f"it claims {MOST_ENTRIES + 1} metadata entries in ",
+        f"it claims {MOST_ENTRIES + 1} metadata entries; at most {MOST_ENTRIES} are read",
     ),
     "a long token": (
         file_of(LLAMA, LAYERS, texts("tokenizer.ggml.tokens", 3, 40_000)),
-        f"in tokenizer.ggml.tokens: the squares of their lengths come to {MORE_THAN}",
+        f"in tokenizer.ggml.tokens: {TOO_LONG}",
     ),
     "many long tokens": (
         file_of(LLAMA, LAYERS, texts("a", *[4000] * 50), texts("b", *[4000] * 50)),
-        f"in b: the squares of their lengths come to {MORE_THAN}",
+        f"in b: {TOO_LONG}",
     ),
     "an entry of an evil name twice": (
         file_of(entry(EVIL, 4, bytes(4)), entry(EVIL, 4, bytes(4))),
@@ -192,7 +206,7 @@ BROKEN = {
     ),
     "evil long texts": (
         file_of(texts(EVIL, 40_000)),
-        f"in {EVIL_SHOWN}: the squares",
+        f"in {EVIL_SHOWN}: the sum of their squared lengths",
     ),
     "an evil tensor": (
         file_of(LLAMA, LAYERS, tensors=(tensor(EVIL, (33,), 8),)),
@@ -222,7 +236,7 @@ BROKEN = {
 UNSUPPORTED = {
     "no such type": (
         file_of(LLAMA, LAYERS, tensors=(tensor("a", (32,), 999),)),
-        "of type 999, which no package here knows",
+        "of type 999, which the installed gguf package does not know",
     ),
     "an evil tensor of no such type": (
         file_of(LLAMA, LAYERS, tensors=(tensor(EVIL, (32,), 999),)),
@@ -230,7 +244,7 @@ UNSUPPORTED = {
     ),
     "one of a text": (
         file_of(LLAMA, LAYERS, entry("split.count", 8, text(LINES))),
-        "it is one of x\\n\\x1b[2Jx",
+        "it is one part of a model split into x\\n\\x1b[2Jx",
     ),
     "whole numbers": (
         file_of(LLAMA, LAYERS, tensors=(tensor("a", (32,), gguf.GGMLQuantizationType.I32.value),)),
@@ -238,7 +252,7 @@ UNSUPPORTED = {
     ),
     "one of several": (
         file_of(LLAMA, LAYERS, entry("split.count", 2, struct.pack("<H", 3))),
-        "it is one of 3 files of a model",
+        "it is one part of a model split into 3 files",
     ),
 }
 
@@ -297,7 +311,7 @@ def test_the_guide_names_the_limits() -> None:
     guide = (ROOT / "docs" / "guide.md").read_text("utf-8")
     assert f"{MOST_ENTRIES:,} metadata entries, {MOST_TENSORS:,} tensors" in guide
     assert MOST_ITEMS == 2_000_000 and "2 million\nlisted items" in guide
-    assert MOST_SQUARED_BYTES == 2**30 and "come to more than 2^30" in guide
+    assert MOST_SQUARED_BYTES == 2**30 and "exceeds 2^30" in guide
 
 
 @pytest.mark.parametrize(
@@ -378,4 +392,4 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.gguf")
-    assert "it is no regular file" in refusal_of(ModelLoadError, tmp_path / "pipe.gguf")
+    assert "it is not a regular file" in refusal_of(ModelLoadError, tmp_path / "pipe.gguf")

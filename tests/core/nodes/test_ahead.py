@@ -339,7 +339,7 @@ def test_an_answer_that_is_none_is_not_used(models: LoadedModels, change: Callab
 
 
 def test_no_span_of_a_node_ends_before_its_start() -> None:
-    clock = DraftClock(sent=10.0, came=11.0, busy_s=0.5)
+    clock = DraftClock(sent=10.0, received=11.0, busy_s=0.5)
     times = [(0.0, 100.0), (400.0, 100.0), (1e7, -1e7), (-1e7, 1e7)]
     spans = local_timings("same", [StageTimes("draft", *one, 1.0) for one in times], clock)
     assert all(10.0 <= span.start <= span.end <= 11.0 for span in spans)

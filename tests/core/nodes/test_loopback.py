@@ -472,7 +472,7 @@ def test_settings_are_refused_by_name(tmp_path: Path, capsys: pytest.CaptureFixt
             ["--listen", "127.0.0.1:0", "--ssm", "x", "--key-file", str(tmp_path / "open")],
             "(mode 640)': a file that its owner alone can read",
         ),
-        (["--listen", "0.0.0.0:0", "--ssm", "x"], "a key file: --key-file FILE"),
+        (["--listen", "0.0.0.0:0", "--ssm", "x"], "without a key; pass --key-file FILE"),
         (["--listen", "*:7000", "--ssm", "x"], "listen is '*:7000': HOST:PORT"),
         (["--no-such"], "unrecognized"),
     ):
@@ -500,7 +500,9 @@ def test_settings_are_refused_by_name(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_a_node_may_not_listen_to_others_without_a_key(models: LoadedModels) -> None:
-    with pytest.raises(ConfigError, match="listen is '0.0.0.0': 127.0.0.1 without a key file"):
+    with pytest.raises(
+        ConfigError, match="listen is '0.0.0.0': only loopback is allowed without a key"
+    ):
         NodeListener(server_of(models), "0.0.0.0:0", None)
 
 
@@ -549,7 +551,7 @@ def test_a_node_asks_for_its_address_before_it_loads(
     monkeypatch.setattr(opening, "load_ssms", lambda *_: pytest.fail("loaded"))
     with listening(server_of(models), None) as address:
         assert node_main(["--listen", address, "--ssm", "x"]) == 2
-    assert f"error: listen is '{address}': an address to be had" in capsys.readouterr().err
+    assert f"error: listen is '{address}': an address that can be bound" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", [core_main, app_main])

@@ -84,7 +84,7 @@ def test_the_planned_group_is_verified(
             assert {*across} & done.keys() <= drafted.keys()
         if plan.decision:
             owed |= dict.fromkeys(names, plan.decision)
-        for i in {*plan.group, *(plan.following or ())}:
+        for i in {*plan.group, *(plan.next_group or ())}:
             if (name := names[i]) not in drafted:
                 drafted[name] = (plan.grants[i], owed.pop(name, ""))
         for name, part in done.items():

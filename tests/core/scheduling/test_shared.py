@@ -92,7 +92,7 @@ class Machine:
             plan = self.shared.plan(self.live, 0)
             drafted = all(grant.length is None for grant in plan.grants)
             count = len(plan.group)
-            if self.turns and plan.following is None:
+            if self.turns and plan.next_group is None:
                 count //= 2
             with_drafts = count if drafted else self.waiting
             nodes, tokens = 0, float(count)
@@ -150,7 +150,7 @@ def test_in_a_plain_round_all_pipelined_requests_share_the_pass() -> None:
     machine.run(40)
     assert not machine.kinds[-1]
     plan = machine.shared.plan(machine.live, 0)
-    assert (plan.group, plan.following) == (tuple(range(8)), ())
+    assert (plan.group, plan.next_group) == (tuple(range(8)), ())
     assert plan.reason == "no request drafts: plain rounds are measured to be faster"
 
 
