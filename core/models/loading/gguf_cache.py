@@ -223,7 +223,7 @@ def _dequantize(file: Path, header: GgufHeader, folder: Path, say: Say) -> tuple
             config = AutoConfig.from_pretrained(**named)
             unread = header.parameters - _parameters_described(file, header, config)
             say("reading the GGUF file's tokenizer")
-            AutoTokenizer.from_pretrained(**named).save_pretrained(folder)
+            tokenizer = AutoTokenizer.from_pretrained(**named)
             with _report_shares(say):
                 loaded: Any = AutoModelForCausalLM.from_pretrained(
                     config=config, dtype=torch.float32, output_loading_info=True, **named
@@ -239,9 +239,14 @@ def _dequantize(file: Path, header: GgufHeader, folder: Path, say: Say) -> tuple
             "file of a decoder-only model that transformers can dequantize is allowed"
         ) from error
     say(f"writing {format_bytes(4 * header.parameters)} into the cache")
-    save_file(_exact_weights(module), folder / WEIGHTS, metadata={"format": "pt"})
-    config.save_pretrained(folder)
-    module.generation_config.save_pretrained(folder)
+    weights = _exact_weights(module)
+    try:
+        tokenizer.save_pretrained(folder)
+        save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
+        config.save_pretrained(folder)
+        module.generation_config.save_pretrained(folder)
+    except MODEL_FAULTS as error:  # of a full disk each library has an error of its own
+        raise OSError(one_line(error)) from error
     return _warnings(file, header, unread)
 
 

@@ -4,6 +4,7 @@ cache that is whole or written anew."""
 import errno
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -245,6 +246,23 @@ def test_a_cache_that_cannot_be_written(q8: Path, cache: Path) -> None:
     cache.write_text("a file where the folder is to be")
     message = refusal_of(ModelLoadError, q8)
     assert "cannot be dequantized into" in message and gguf_cache.CACHE_VARIABLE in message
+
+
+@pytest.mark.parametrize("limit", [1 << 9, 1 << 15], ids=["tokenizer", "weights"])
+def test_a_disk_that_fills_up(q8: Path, cache: Path, limit: int) -> None:
+    """From the first file on that is written, none may have more than `limit` bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def say(stage: str) -> None:
+        if stage.startswith("writing"):
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+
+    try:
+        with pytest.raises(ModelLoadError, match=r"dequantized into .*File too large.*; SPECSCOPE_"):
+            dequantize_file(q8, say)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert [path.suffix for path in (cache / "gguf").iterdir()] == [".lock"]
 
 
 def test_a_disk_that_cannot_be_read(q8: Path, monkeypatch: pytest.MonkeyPatch) -> None:
