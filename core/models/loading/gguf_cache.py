@@ -33,6 +33,7 @@ from core.errors import (
 )
 from core.models.loading.catalog import GGUF_SUFFIX
 from core.models.loading.gguf_header import GgufHeader, read_header
+from core.models.loading.layer_file import rename_durably
 from core.models.loading.stages import Say
 from core.models.machine import available_bytes, format_bytes
 
@@ -199,7 +200,7 @@ def _write(file: Path, header: GgufHeader, entry: Path, say: Say) -> Path:
         }
         (folder / RECORD).write_text(json.dumps(record, indent=1), encoding="utf-8")
         _remove(entry)  # incomplete
-        partial.rename(entry)
+        rename_durably(partial, entry)
     finally:
         _remove(partial)
     return entry / folder.name

@@ -180,6 +180,28 @@ def test_what_is_not_whole_is_written_anew(q8: Path, damage: str) -> None:
     assert not list(folder.parent.parent.glob("*.part"))
 
 
+def test_it_is_on_the_disk_before_it_has_its_name(
+    q8: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: set[int] = set()
+    before: set[int] = set()
+    real_sync, real_rename = os.fsync, Path.rename
+
+    def sync(descriptor: int) -> None:
+        synced.add(os.fstat(descriptor).st_ino)
+        real_sync(descriptor)
+
+    def rename(path: Path, target: Path) -> Path:
+        before.update(synced)
+        return real_rename(path, target)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(Path, "rename", rename)
+    folder = dequantize_file(q8, ignore)
+    assert {path.stat().st_ino for path in (folder.parent, folder, *folder.iterdir())} <= before
+    assert folder.parents[1].stat().st_ino in synced - before
+
+
 def test_giving_up_leaves_nothing(q8: Path, cache: Path) -> None:
     def stop(stage: str) -> None:
         if "dequantizing" in stage:
