@@ -1,9 +1,9 @@
 """GGUF files as model folders: dequantized once by transformers, cached as safetensors.
 
-The cache is keyed by the file's hash. A folder is written under a temporary name and renamed when
-complete; an incomplete one, or one of other package versions, is written again. Every tensor is
-stored in the narrowest of bfloat16, float16 and float32 that holds its values exactly, so a float32
-load gives the same values as transformers' own load of the file.
+The cache is keyed by a hash of the file and of the versions of the packages that read it. A folder
+is written under a temporary name and renamed when complete; an incomplete one is written again.
+Every tensor is stored in the narrowest of bfloat16, float16 and float32 that holds its values
+exactly, so a float32 load gives the same values as transformers' own load of the file.
 """
 
 from __future__ import annotations
@@ -83,10 +83,9 @@ def sha256_of(file: Path) -> str:
 def dequantize_file(file: Path, say: Say) -> Path:
     """The folder with the file's weights, tokenizer and chat template, written unless it is in the
     cache. Raises ModelError if the file cannot be loaded or does not fit."""
-    header, digest = read_header(file), _digest(file)
-    sweep_parts(cache_folder() / "gguf")
+    header, entry = read_header(file), _entry_of(file)
+    sweep_parts(entry.parent)
     try:
-        entry = cache_folder() / "gguf" / digest
         if (folder := _whole_folder(entry)) is not None:
             return folder
         entry.parent.mkdir(parents=True, exist_ok=True)
@@ -95,6 +94,13 @@ def dequantize_file(file: Path, say: Say) -> Path:
             return _whole_folder(entry) or _write(file, header, entry, say)
     except OSError as error:
         raise write_error(str(file), "dequantized", error) from error
+
+
+def _entry_of(file: Path) -> Path:
+    """The folder of the file's cache entry. Its name is a hash of the file and of the versions that
+    `_is_whole` compares: installations of other versions have entries of their own."""
+    key = f"{_digest(file)} {json.dumps(_versions())}"
+    return cache_folder() / "gguf" / hashlib.sha256(key.encode()).hexdigest()
 
 
 def _digest(file: Path) -> str:

@@ -202,6 +202,17 @@ def test_it_is_on_the_disk_before_it_has_its_name(
     assert folder.parents[1].stat().st_ino in synced - before
 
 
+def test_installations_of_other_versions_share_the_cache(
+    q8: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = dequantize_file(q8, ignore)
+    with monkeypatch.context() as patched:
+        patched.setattr(gguf_cache, "FORMAT", 0)
+        assert dequantize_file(q8, ignore) != ours
+    monkeypatch.setattr(gguf_cache, "_dequantize", None)
+    assert dequantize_file(q8, ignore) == ours
+
+
 def test_giving_up_leaves_nothing(q8: Path, cache: Path) -> None:
     def stop(stage: str) -> None:
         if "dequantizing" in stage:
