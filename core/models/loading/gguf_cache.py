@@ -198,6 +198,11 @@ def _write(file: Path, header: GgufHeader, entry: Path, say: Say) -> Path:
     try:
         folder.mkdir(parents=True)
         warnings = _dequantize(file, header, folder, say)
+        if _entry_of(file) != entry:
+            raise ModelLoadError(
+                f"model is {str(file)!r}: it changed while it was dequantized; a file that no "
+                "program is writing is allowed"
+            )
         record = {
             "file": file.name,
             "versions": _versions(),

@@ -213,6 +213,20 @@ def test_installations_of_other_versions_share_the_cache(
     assert dequantize_file(q8, ignore) == ours
 
 
+def test_a_file_that_changes_meanwhile_is_not_cached(q8: Path, tmp_path: Path) -> None:
+    file = Path(shutil.copy(q8, tmp_path / "mine.gguf"))
+
+    def overwrite(stage: str) -> None:
+        if stage.startswith("writing"):
+            with file.open("r+b") as opened:
+                opened.seek(-1, os.SEEK_END)
+                opened.write(b"x")
+
+    with pytest.raises(ModelLoadError, match="it changed while it was dequantized"):
+        dequantize_file(file, overwrite)
+    assert dequantize_file(file, ignore).name == "mine"
+
+
 def test_giving_up_leaves_nothing(q8: Path, cache: Path) -> None:
     def stop(stage: str) -> None:
         if "dequantizing" in stage:
