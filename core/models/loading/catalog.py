@@ -211,7 +211,10 @@ def shown_name(name: str) -> str:
     if not is_path(name):
         return name
     path = Path(_expand_user(name))
-    return path.name.removesuffix(GGUF_SUFFIX) if is_gguf(name) else path.resolve().name
+    if not is_gguf(name):
+        return path.resolve().name
+    title = path.name.removesuffix(GGUF_SUFFIX)
+    return title if title.strip(".") else path.name  # of `.gguf` nothing would be left
 
 
 def _expand_user(name: str) -> str:

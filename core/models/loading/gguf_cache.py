@@ -31,7 +31,7 @@ from core.errors import (
     UnsupportedModelError,
     one_line,
 )
-from core.models.loading.catalog import GGUF_SUFFIX
+from core.models.loading.catalog import shown_name
 from core.models.loading.gguf_header import GgufHeader, read_header
 from core.models.loading.layer_file import rename_durably
 from core.models.loading.stages import Say
@@ -193,7 +193,7 @@ def _mark(file: Path) -> list[Any]:
 
 def _write(file: Path, header: GgufHeader, entry: Path, say: Say) -> Path:
     partial = entry.with_suffix(".part")
-    folder = partial / file.name.removesuffix(GGUF_SUFFIX)
+    folder = partial / shown_name(str(file))
     _remove(partial)  # left by a killed process: this one holds the lock
     try:
         folder.mkdir(parents=True)

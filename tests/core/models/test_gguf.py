@@ -21,6 +21,7 @@ from core import Engine, Request, SamplingParams, SpeculationConfig, load_models
 from core.errors import ConfigError, ModelLoadError, VocabMismatchError
 from core.events.outcome import Outcome
 from core.models.loading import gguf_cache, gguf_header
+from core.models.loading.catalog import shown_name
 from core.models.loading.finding import find_folder
 from core.models.loading.gguf_cache import dequantize_file, narrow_exactly
 from core.models.loading.placing import need_of
@@ -225,6 +226,14 @@ def test_a_file_that_changes_meanwhile_is_not_cached(q8: Path, tmp_path: Path) -
     with pytest.raises(ModelLoadError, match="it changed while it was dequantized"):
         dequantize_file(file, overwrite)
     assert dequantize_file(file, ignore).name == "mine"
+
+
+@pytest.mark.parametrize("name", [".gguf", "..gguf", "...gguf"])
+def test_a_file_that_is_called_nothing_but_its_suffix(q8: Path, tmp_path: Path, name: str) -> None:
+    file = Path(shutil.copy(q8, tmp_path / name))
+    folder = dequantize_file(file, ignore)
+    assert (folder / gguf_cache.WEIGHTS).is_file() and dequantize_file(file, ignore) == folder
+    assert folder.name == shown_name(str(file)) == name
 
 
 def test_giving_up_leaves_nothing(q8: Path, cache: Path) -> None:
