@@ -124,7 +124,10 @@ def sweep_parts(folder: Path) -> None:
     """Removes parts that killed processes left in a folder of the cache: each `NAME.part` whose
     lock `NAME.lock` is free. Errors are ignored."""
     for part in folder.glob("*.part"):
-        with contextlib.suppress(OSError, Timeout), FileLock(part.with_suffix(".lock"), timeout=0):
+        with (
+            contextlib.suppress(OSError, NotImplementedError, Timeout),
+            FileLock(part.with_suffix(".lock"), timeout=0),
+        ):
             _remove(part)
 
 
@@ -136,7 +139,7 @@ def recorded_warnings(name: str) -> tuple[str, ...]:
 @contextlib.contextmanager
 def hold_lock(lock: Path, say: Say, doing: str) -> Iterator[None]:
     """Holds the lock file. `say` is called while another process holds it; its errors end the
-    wait."""
+    wait. Raises OSError."""
     file_lock = FileLock(lock)
     while True:
         try:
@@ -144,6 +147,8 @@ def hold_lock(lock: Path, say: Say, doing: str) -> Iterator[None]:
             break
         except Timeout:
             say(f"waiting for another process that {doing}")
+        except NotImplementedError as error:  # a file system without flock
+            raise OSError(str(error)) from error
     try:
         yield
     finally:

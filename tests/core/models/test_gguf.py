@@ -304,6 +304,18 @@ def test_a_cache_that_cannot_be_written(q8: Path, cache: Path) -> None:
     assert "cannot be dequantized into" in message and gguf_cache.CACHE_VARIABLE in message
 
 
+def test_a_file_system_without_locks(
+    q8: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def acquire(*_: object, **__: object) -> None:
+        raise NotImplementedError("use SoftFileLock instead")  # as versions 3 of filelock do
+
+    monkeypatch.setattr(gguf_cache.FileLock, "acquire", acquire)
+    (cache / "gguf" / "left.part").mkdir(parents=True)
+    message = refusal_of(ModelLoadError, q8)
+    assert "(use SoftFileLock instead)" in message and gguf_cache.CACHE_VARIABLE in message
+
+
 @pytest.mark.parametrize("limit", [1 << 9, 1 << 15], ids=["tokenizer", "weights"])
 def test_a_disk_that_fills_up(q8: Path, cache: Path, limit: int) -> None:
     """From the first file on that is written, none may have more than `limit` bytes."""
