@@ -33,7 +33,7 @@ CPU = torch.device("cpu")
 def nothing_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Neither cache holds it, and the hub does not answer."""
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     answer(monkeypatch, OfflineModeIsEnabled("offline"))
     return tmp_path
 
