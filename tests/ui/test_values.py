@@ -427,7 +427,17 @@ def test_the_chat_template_is_around_the_prompt(
     assert strip_value(Frame(view=reduce_all([started], View())))["template"] == {}
 
 
-CHATML = ("<|im_start|>", "system", "\n", "A", " assistant", "<|im_end|>", "\n", "<|im_start|>", "user")
+CHATML = (
+    "<|im_start|>",
+    "system",
+    "\n",
+    "A",
+    " assistant",
+    "<|im_end|>",
+    "\n",
+    "<|im_start|>",
+    "user",
+)
 TAIL = ("<|im_end|>", "\n", "<|im_start|>", "ass", "istant", "\n")
 
 
@@ -452,7 +462,6 @@ def test_the_prompt_is_not_taken_for_a_part_of_the_template(
     chat = replace(started, prompt=prompt, prompt_texts=all_texts, config=config)
     template = strip_value(Frame(view=reduce_all([chat], View())))["template"]
     assert template["before"].rstrip() == "".join(CHATML) and template["after"] == "".join(TAIL)
-
 
 
 def test_a_drafter_has_the_letter_of_the_loaded_models_whatever_a_run_uses() -> None:

@@ -87,10 +87,12 @@ def find_smollm2(say: Say) -> ModelSource:
 
 def _hub_sends(say: Say) -> bool:
     """Downloads the model into the cache of the hub's client; whether that succeeded."""
+    # RuntimeError: of hf_xet, which fetches large files.
+    failures: tuple[type[Exception], ...] = (RuntimeError, *hub_failures())
     say(f"downloading {SMOLLM2_ID}")
     try:
         snapshot_download(SMOLLM2_ID, allow_patterns=PATTERNS_OF_THE_HUB)
-    except (RuntimeError, *hub_failures()):  # RuntimeError: of hf_xet, which fetches large files
+    except failures:
         return False
     return True
 
@@ -132,8 +134,8 @@ def _is_whole(file: Path) -> bool:
 
 @lru_cache(maxsize=1)
 def _hash_of(file: Path, *version: int) -> str:
-    """The file's SHA-256. Kept until the file changes, since the page asks for it with each table of
-    models."""
+    """The file's SHA-256. Kept until the file changes, since the page asks for it with each table
+    of models."""
     return sha256_of(file)
 
 

@@ -285,9 +285,9 @@ def test_the_noise_of_the_run_is_not_changed(monkeypatch: pytest.MonkeyPatch) ->
     assert ids_of(engine, request(path, temperature=0.8)) == ids_of(engine, plain(0.8))
 
 
-@pytest.mark.parametrize("error", [None, SystemExit(3)])
+@pytest.mark.parametrize(("name", "error"), [("Learner", None), ("Quitter", SystemExit(3))])
 def test_it_learns_whole_texts(
-    error: BaseException | None, monkeypatch: pytest.MonkeyPatch
+    name: str, error: BaseException | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also those of runs that it did not draft for, and it cannot change them."""
     learned: list[tuple[int, ...]] = []
@@ -298,8 +298,8 @@ def test_it_learns_whole_texts(
         if error is not None:
             raise error
 
-    monkeypatch.setitem(MISBEHAVIOUR, "Learning", ({"learn": learn, **drafts()}, ""))
-    path = misbehaving(monkeypatch, "Learning")
+    monkeypatch.setitem(MISBEHAVIOUR, name, ({"learn": learn, **drafts()}, ""))
+    path = misbehaving(monkeypatch, name)
     engine = engine_with(path)
     own_requests = [request(path), plain(), request("suffix"), plain(0.8)]
     expected = []

@@ -326,7 +326,9 @@ def test_a_disk_that_fills_up(q8: Path, cache: Path, limit: int) -> None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
 
     try:
-        with pytest.raises(ModelLoadError, match=r"dequantized into .*File too large.*; SPECSCOPE_"):
+        with pytest.raises(
+            ModelLoadError, match=r"dequantized into .*File too large.*; SPECSCOPE_"
+        ):
             dequantize_file(q8, say)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)

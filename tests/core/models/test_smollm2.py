@@ -12,7 +12,6 @@ import zipfile
 from fnmatch import fnmatch
 from pathlib import Path
 
-import httpx
 import pytest
 import torch
 from huggingface_hub.errors import OfflineModeIsEnabled
@@ -20,7 +19,7 @@ from huggingface_hub.errors import OfflineModeIsEnabled
 from core import load_models
 from core.errors import ConfigError, ModelLoadError
 from core.models.loading import gguf_cache, load, smollm2
-from core.models.loading.catalog import SMOLLM2, SMOLLM2_ID, ModelSource
+from core.models.loading.catalog import SMOLLM2, SMOLLM2_ID, ModelSource, hub_failures
 from core.models.loading.gguf_cache import CACHE_VARIABLE, dequantize_file
 from core.models.loading.placing import need_of
 from core.models.loading.smollm2 import find_smollm2, local_smollm2
@@ -140,7 +139,7 @@ def test_then_the_hub(monkeypatch: pytest.MonkeyPatch, package: bytes, file: byt
 
 
 @pytest.mark.parametrize(
-    "error", [ConnectionError("reset"), httpx.ReadTimeout("slow"), RuntimeError("no chunk")]
+    "error", [ConnectionError("reset"), hub_failures()[0]("slow"), RuntimeError("no chunk")]
 )
 def test_a_hub_that_answers_and_does_not_send(
     error: Exception, package: bytes, file: bytes, monkeypatch: pytest.MonkeyPatch

@@ -64,7 +64,5 @@ def test_without_a_folder_that_can_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "cache").write_text("a file where the folder is to be")
-    monkeypatch.setattr(
-        caching.CacheImpl, "_locator_classes", [caching.UserProvidedCacheLocator]
-    )
+    monkeypatch.setattr(caching.CacheImpl, "_locator_classes", [caching.UserProvidedCacheLocator])
     assert hits_of(compiled()) == 0
