@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any, TextIO
 
 from core.config import Request, SamplingParams, SpeculationConfig
@@ -21,13 +21,14 @@ __all__ = ["converse"]
 NEW = "/new"
 HINT = "{name}: a line is a message; {new} forgets what was said, Ctrl-C ends an answer, Ctrl-D all"
 ASK = "> "
+BYTE_ORDER_MARK = "\ufeff"
 
 
 def converse(
     engine: Engine, sampling: SamplingParams, speculation: SpeculationConfig, source: TextIO
 ) -> None:
     """Answers every line of `source` until it ends: texts to standard output, the rest to standard
-    error. Raises ConfigError if the LLM has no chat template."""
+    error. Raises ConfigError if the LLM has no chat template, and for bytes that are no text."""
     models = engine.models
     # User and assistant in turn, the user's first.
     messages: list[dict[str, str]] = []
@@ -54,19 +55,24 @@ def _message(role: str, content: str) -> dict[str, str]:
 
 
 def _lines(source: TextIO) -> Iterator[str]:
-    """The lines of `source` that are not blank; a terminal shows `ASK` before each."""
+    """The lines of `source` that are not blank; a terminal shows `ASK` before each. Raises
+    ConfigError for bytes that are no text."""
     interactive = source is sys.stdin and source.isatty()
     if interactive:
-        import readline  # noqa: F401  # input() edits the line with it
+        with suppress(ImportError):  # not every Python has it
+            import readline  # noqa: F401  # input() edits the line with it
     while True:
         try:
             line = input(ASK) if interactive else source.readline()
         except EOFError:
             return
+        except UnicodeDecodeError as error:
+            wrong, allowed = error.object[error.start : error.end], f"text in {error.encoding}"
+            raise ConfigError.of("message", wrong, f"{allowed} ({error.reason})") from error
         if not line and not interactive:
             return
-        if line.strip():
-            yield line.strip()
+        if message := line.removeprefix(BYTE_ORDER_MARK).strip():
+            yield message
 
 
 def _answer(engine: Engine, request: Request) -> str:

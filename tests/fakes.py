@@ -17,6 +17,7 @@ from bench.table_model import TableModel as Tables
 from core.config import Request, SamplingParams, SpeculationConfig
 from core.events import ModelInfo
 from core.models.loading.load import LoadedModels
+from core.models.loading.narrow_head import narrow_head
 from core.models.loading.tree_check import checked_model
 from core.models.protocol import LanguageModel
 from core.sequence import TokenSequence
@@ -118,6 +119,13 @@ def info_of(module: Any, name: str, role: str = "llm", context: int = CONTEXT) -
         vocab_size=module.get_output_embeddings().weight.shape[0], context_length=context,
         dtype=str(parameter.dtype).removeprefix("torch."), device="cpu",
     )  # fmt: skip
+
+
+def with_narrow_head(module: Any, size: int = 40) -> Any:
+    """The model, from now on with a head over the first `size` tokens."""
+    module.config.draft_vocab_size = size
+    narrow_head(module)
+    return module
 
 
 def loaded_modules(

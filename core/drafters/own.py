@@ -17,6 +17,7 @@ from typing import Any, cast
 
 from core.config.mechanisms import implementation_of
 from core.drafters.base import Drafter, DraftRequest
+from core.drafters.lookup import LookupDrafter
 from core.errors import MODEL_FAULTS, ConfigError, DrafterError, one_line
 from core.events.parts import Timed
 from core.metrics import StatsFold
@@ -108,19 +109,22 @@ class GuardedDrafter:
     def name(self) -> str:
         return self._name
 
+    @property
+    def learns(self) -> bool:
+        """Whether the class has a `learn` of its own, see LookupDrafter."""
+        drafter = self._drafter
+        own = isinstance(drafter, LookupDrafter) and type(drafter).learn is not LookupDrafter.learn
+        return own and bool(getattr(drafter, "learns", False))  # its class may have left it out
+
+    def learn(self, sequence: TokenSequence) -> None:
+        """See LookupDrafter."""
+        copy = _copy_of(sequence)
+        copy.follow(sequence)
+        with self._guarded():
+            cast(Any, self._drafter).learn(copy.sequence)
+
     def open(self, sequence: TokenSequence) -> tuple[Timed, ...]:
-        assert isinstance(sequence.noise, SeededNoise), "the noise of real runs"
-        # Without the run's statistics and detokenizer, which only the engine updates. A copy of the
-        # noise, since changing a cached Gumbel tensor in place would change what the LLM samples.
-        own = replace(
-            sequence,
-            noise=sequence.noise.copy(),
-            special_texts={**sequence.special_texts},
-            fold=StatsFold(),
-            detokenizer=cast(Any, None),
-        )
-        own.tokens.clear()
-        self._copies[sequence.run_id] = _SequenceCopy(own)
+        self._copies[sequence.run_id] = _copy_of(sequence)
         with self._guarded(sequence) as (copy,):
             began = time.perf_counter()
             timings = self._drafter.open(copy.sequence)
@@ -195,6 +199,22 @@ class GuardedDrafter:
             if not (began <= one.start <= one.end <= ended and 0 < one.share <= 1):
                 raise ValueError("a timing is not within the call, or its share not up to 1")
         return timings
+
+
+def _copy_of(sequence: TokenSequence) -> _SequenceCopy:
+    """A copy without tokens yet."""
+    assert isinstance(sequence.noise, SeededNoise), "the noise of real runs"
+    # Without the run's statistics and detokenizer, which only the engine updates. A copy of the
+    # noise, since changing a cached Gumbel tensor in place would change what the LLM samples.
+    own = replace(
+        sequence,
+        noise=sequence.noise.copy(),
+        special_texts={**sequence.special_texts},
+        fold=StatsFold(),
+        detokenizer=cast(Any, None),
+    )
+    own.tokens.clear()
+    return _SequenceCopy(own)
 
 
 def _plain_copy(draft: Draft) -> Draft:

@@ -18,6 +18,7 @@ from core.drafters import make_drafters
 from core.drafters.ahead import AheadPlan, PassEnded
 from core.drafters.base import Drafter, DraftRequest, Drafts
 from core.drafters.lookup import LookupDrafter
+from core.drafters.own import GuardedDrafter
 from core.drafters.pooled_drafting import PooledRequest
 from core.drafters.ssm_pool import SsmPool
 from core.drafters.weights import needs_likelihoods
@@ -50,8 +51,12 @@ class Drafting:
         self._drafters = make_drafters(
             self.ssm_pool, vocab_size, models.counts, models.own_drafters
         )
-        lookups = self._drafters.values()
-        self._lookups = {d.name: d for d in lookups if isinstance(d, LookupDrafter) and d.learns}
+        lookups = [
+            one
+            for one in self._drafters.values()
+            if isinstance(one, (LookupDrafter, GuardedDrafter)) and one.learns
+        ]
+        self._lookups = {one.name: one for one in lookups}
         # Whole texts that no lookup has learned yet.
         self._unlearned_texts: deque[TokenSequence] = deque(maxlen=MAX_UNLEARNED_TEXTS)
         self._lookup_in_use = False

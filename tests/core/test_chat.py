@@ -92,6 +92,29 @@ def test_an_interrupt_ends_an_answer_alone(
     assert closed == [True, True] and not engine.busy.locked()
 
 
+def test_a_byte_order_mark_is_not_a_part_of_the_first_message(engine: Engine) -> None:
+    converse(engine, SAMPLING, PLAIN, io.StringIO("\ufeff\n\ufeffone\n"))
+    assert asked_of(engine) == [[("user", "one")]]
+
+
+def test_bytes_that_are_no_text_are_refused(engine: Engine) -> None:
+    source = io.TextIOWrapper(io.BytesIO(b"one\n\xfftwo\n"), encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"message is b'\\xff': text in utf-8 \(invalid start"):
+        converse(engine, SAMPLING, PLAIN, source)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_without_readline(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "readline", None)
+    monkeypatch.setattr(sys, "stdin", Terminal("one\n"))
+    converse(engine, SAMPLING, PLAIN, sys.stdin)
+    assert asked_of(engine) == [[("user", "one")]]
+
+
 def test_without_a_template_there_is_no_conversation(engine: Engine) -> None:
     engine.models.tokenizer.chat_template = None
     with pytest.raises(ConfigError, match="has no chat template"):

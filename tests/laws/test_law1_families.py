@@ -12,7 +12,14 @@ import torch
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.config import COMBINES, LENGTHS, PIPELINES, PRESETS, ROUTINGS, WEIGHTS
-from tests.fakes import FAMILIES, WINDOW, loaded_modules, perturb, tiny_module
+from tests.fakes import (
+    FAMILIES,
+    WINDOW,
+    loaded_modules,
+    perturb,
+    tiny_module,
+    with_narrow_head,
+)
 from tests.laws.pairwise import FUSED, missing_pairs, of_effect, pairwise
 from tests.laws.runs import ids_of, ids_of_many, module_of, outcomes, transformers_ids
 
@@ -28,7 +35,10 @@ FIELDS = {
     "draft": ("auto", "topk", "best_first", *FUSED),
     "expansion": ((2, 2, 1), (3, 2, 2), (1,)),
     "max_tree_nodes": (9, "auto", "uncut"),
-    "drafters": (("all",), ("ssm-1", "ngram", "ssm-0"), ("first",)),
+    "drafters": (
+        *(("all",), ("ssm-1", "ngram", "ssm-0"), ("first",)),
+        *(("suffix", "all"), ("table", "all")),
+    ),
     "combine": COMBINES,
     "routing": ROUTINGS,
     "routed_drafters": (2, 1),
@@ -39,6 +49,8 @@ FIELDS = {
     "pipeline": PIPELINES,
     "mode": ("batched", "mixed", "alone"),
 }
+# Families whose second SSM has no logits of the last tokens, which the texts have.
+NARROW = ("llama", "gemma2", "gpt2", "gpt_neox")
 ROWS = pairwise(FIELDS, of_effect)
 # Each preset of two families, and every family with one at least.
 PAIRED = tuple(zip(itertools.cycle(FAMILIES), PRESETS * 2, strict=False))
@@ -46,8 +58,10 @@ PAIRED = tuple(zip(itertools.cycle(FAMILIES), PRESETS * 2, strict=False))
 
 @cache
 def engine_of(family: str) -> Engine:
-    llm = tiny_module(family, seed=1)
-    return Engine(loaded_modules(llm, [perturb(llm, 0.12, seed=3), tiny_module(family, seed=2)]))
+    llm, other = tiny_module(family, seed=1), tiny_module(family, seed=2)
+    if family in NARROW:
+        with_narrow_head(other)
+    return Engine(loaded_modules(llm, [perturb(llm, 0.12, seed=3), other]))
 
 
 @cache

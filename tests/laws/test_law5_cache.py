@@ -11,7 +11,7 @@ from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.engine.round_state import ActiveRequest
 from core.models.hf_model import HfModel
 from core.models.protocol import chain
-from tests.fakes import loaded_modules, perturb, tiny_module
+from tests.fakes import loaded_modules, perturb, tiny_module, with_narrow_head
 from tests.lanes import PunctualLane
 from tests.laws.runs import bundled_engine, prompts
 
@@ -34,6 +34,9 @@ CONFIGS = {
     "with ngram": SpeculationConfig(
         drafters=("ngram", "all"), expansion=(2, 1), max_tree_nodes="uncut"
     ),
+    "with lookups": SpeculationConfig(
+        drafters=("suffix", "table", "all"), expansion=(2, 1), max_tree_nodes="uncut"
+    ),
 }
 
 
@@ -41,7 +44,8 @@ CONFIGS = {
 def tiny_engine(family: str) -> Engine:
     llm = tiny_module(family, seed=1, dtype=torch.float32)
     close = perturb(llm, 0.05, seed=3)
-    return Engine(loaded_modules(llm, [close, tiny_module(family, seed=2, dtype=torch.float32)]))
+    other = with_narrow_head(tiny_module(family, seed=2, dtype=torch.float32))
+    return Engine(loaded_modules(llm, [close, other]))
 
 
 def cached(model: HfModel, row: int) -> torch.Tensor:
@@ -74,7 +78,7 @@ def check(engine: Engine, live: ActiveRequest) -> int:
     assert deviation(engine.models.llm, live.row, tokens) <= CLOSE
     for index in live.open_drafters:
         name = live.sequence.speculation.drafters[index]
-        if name != "ngram":
+        if name in engine.models.ssms:
             model = engine.models.ssms[name]
             state = engine._drafting.ssm_pool.ssms[name]._states[live.sequence.run_id]
             row = state.row
@@ -110,7 +114,7 @@ def run_checked(engine: Engine, requests: list[Request], most: int) -> list[Acti
 
 
 def requests_of(name: str, texts: tuple[str, ...]) -> list[Request]:
-    greedy = name in ("topk", "with ngram", "ahead")
+    greedy = name in ("topk", "with ngram", "with lookups", "ahead")
     sampling = SamplingParams(24, temperature=0.0 if greedy else 0.8, seed=5)
     return [Request(text, sampling, CONFIGS[name]) for text in texts]
 

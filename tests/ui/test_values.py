@@ -427,6 +427,43 @@ def test_the_chat_template_is_around_the_prompt(
     assert strip_value(Frame(view=reduce_all([started], View())))["template"] == {}
 
 
+CHATML = (
+    "<|im_start|>",
+    "system",
+    "\n",
+    "A",
+    " assistant",
+    "<|im_end|>",
+    "\n",
+    "<|im_start|>",
+    "user",
+)
+TAIL = ("<|im_end|>", "\n", "<|im_start|>", "ass", "istant", "\n")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "texts"),
+    [
+        ("assistant", ("ass", "istant")),
+        ("a", ("a",)),
+        ("start", ("start",)),
+        ("user", ("user",)),
+        ("  Hi\n", ("Hi",)),
+        ("  Hi\n", ("  ", "Hi", "\n")),
+        ("Hi", (" Hi",)),
+    ],
+)
+def test_the_prompt_is_not_taken_for_a_part_of_the_template(
+    prompt: str, texts: tuple[str, ...]
+) -> None:
+    started = synthetic_run(2, seed=1)[0]
+    config = {**started.config, "chat": True}
+    all_texts = (*CHATML, "\n", *texts, *TAIL)
+    chat = replace(started, prompt=prompt, prompt_texts=all_texts, config=config)
+    template = strip_value(Frame(view=reduce_all([chat], View())))["template"]
+    assert template["before"].rstrip() == "".join(CHATML) and template["after"] == "".join(TAIL)
+
+
 def test_a_drafter_has_the_letter_of_the_loaded_models_whatever_a_run_uses() -> None:
     run = synthetic_run(3, seed=1)
     first = replace(run[0], drafters=(run[0].drafters[2], "ngram"))

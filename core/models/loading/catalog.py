@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from huggingface_hub import HfApi
+from huggingface_hub import HfApi, constants
 from huggingface_hub import errors as hub_errors
 
 from core.errors import ModelLoadError, VocabMismatchError, one_line
@@ -135,11 +134,8 @@ def ssms_in(family: Path) -> tuple[Path, ...]:
 
 
 def hub_cache() -> Path:
-    """The hub client's cache folder, by its environment variables."""
-    if explicit := os.environ.get("HF_HUB_CACHE"):
-        return Path(explicit)
-    home = os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface"
-    return Path(home) / "hub"
+    """The hub client's cache folder, by the environment variables at its import."""
+    return Path(constants.HF_HUB_CACHE)
 
 
 def snapshot(source: str) -> Path | None:
@@ -211,7 +207,10 @@ def shown_name(name: str) -> str:
     if not is_path(name):
         return name
     path = Path(_expand_user(name))
-    return path.name.removesuffix(GGUF_SUFFIX) if is_gguf(name) else path.resolve().name
+    if not is_gguf(name):
+        return path.resolve().name
+    title = path.name.removesuffix(GGUF_SUFFIX)
+    return title if title.strip(".") else path.name  # of `.gguf` nothing would be left
 
 
 def _expand_user(name: str) -> str:

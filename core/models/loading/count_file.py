@@ -18,8 +18,10 @@ __all__ = ["FILE", "read_counts", "rows_as_bytes"]
 FILE = "draft_table.counts"
 _NAME = "rows"
 # Numbers of a row: seven token ids, seven weights, a hash, a context's length.
-_ROW, _NUM_IDS, _LENGTH = 16, 7, 15
+_ROW, _NUM_IDS, _HASH, _LENGTH = 16, 7, 14, 15
 _LONGEST_CONTEXT = 3
+# A weight, times 4, plus its origin: the drafter halves heavier ones before they overflow int32.
+_LARGEST_WEIGHT = (1 << 24) * 4 + 3
 # 4 million rows: more than any table holds.
 _LARGEST = 1 << 28
 
@@ -38,10 +40,11 @@ def read_counts(folder: Path, vocab_size: int) -> np.ndarray | None:
         raise _refusal(path, " ".join(str(error).split())[:200]) from error
     if rows.dtype != np.int32 or rows.ndim != 2 or rows.shape[1] != _ROW:
         raise _refusal(path, f"its rows are {rows.dtype} {rows.shape}")
-    ids, lengths = rows[:, :_NUM_IDS], rows[:, _LENGTH]
+    ids, weights, lengths = rows[:, :_NUM_IDS], rows[:, _NUM_IDS:_HASH], rows[:, _LENGTH]
     if rows.size and (
         rows.min() < 0
         or ids.max() >= vocab_size
+        or weights.max() > _LARGEST_WEIGHT
         or lengths.min() < 1
         or lengths.max() > _LONGEST_CONTEXT
     ):

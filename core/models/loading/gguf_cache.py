@@ -1,9 +1,9 @@
 """GGUF files as model folders: dequantized once by transformers, cached as safetensors.
 
-The cache is keyed by the file's hash. A folder is written under a temporary name and renamed when
-complete; an incomplete one, or one of other package versions, is written again. Every tensor is
-stored in the narrowest of bfloat16, float16 and float32 that holds its values exactly, so a float32
-load gives the same values as transformers' own load of the file.
+The cache is keyed by a hash of the file and of the versions of the packages that read it. A folder
+is written under a temporary name and renamed when complete; an incomplete one is written again.
+Every tensor is stored in the narrowest of bfloat16, float16 and float32 that holds its values
+exactly, so a float32 load gives the same values as transformers' own load of the file.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ from core.errors import (
     UnsupportedModelError,
     one_line,
 )
-from core.models.loading.catalog import GGUF_SUFFIX
+from core.models.loading.catalog import shown_name
 from core.models.loading.gguf_header import GgufHeader, read_header
+from core.models.loading.layer_file import rename_durably
 from core.models.loading.stages import Say
 from core.models.machine import available_bytes, format_bytes
 
@@ -82,10 +83,9 @@ def sha256_of(file: Path) -> str:
 def dequantize_file(file: Path, say: Say) -> Path:
     """The folder with the file's weights, tokenizer and chat template, written unless it is in the
     cache. Raises ModelError if the file cannot be loaded or does not fit."""
-    header, digest = read_header(file), _digest(file)
-    sweep_parts(cache_folder() / "gguf")
+    header, entry = read_header(file), _entry_of(file)
+    sweep_parts(entry.parent)
     try:
-        entry = cache_folder() / "gguf" / digest
         if (folder := _whole_folder(entry)) is not None:
             return folder
         entry.parent.mkdir(parents=True, exist_ok=True)
@@ -94,6 +94,13 @@ def dequantize_file(file: Path, say: Say) -> Path:
             return _whole_folder(entry) or _write(file, header, entry, say)
     except OSError as error:
         raise write_error(str(file), "dequantized", error) from error
+
+
+def _entry_of(file: Path) -> Path:
+    """The folder of the file's cache entry. Its name is a hash of the file and of the versions that
+    `_is_whole` compares: installations of other versions have entries of their own."""
+    key = f"{_digest(file)} {json.dumps(_versions())}"
+    return cache_folder() / "gguf" / hashlib.sha256(key.encode()).hexdigest()
 
 
 def _digest(file: Path) -> str:
@@ -117,7 +124,10 @@ def sweep_parts(folder: Path) -> None:
     """Removes parts that killed processes left in a folder of the cache: each `NAME.part` whose
     lock `NAME.lock` is free. Errors are ignored."""
     for part in folder.glob("*.part"):
-        with contextlib.suppress(OSError, Timeout), FileLock(part.with_suffix(".lock"), timeout=0):
+        with (
+            contextlib.suppress(OSError, NotImplementedError, Timeout),
+            FileLock(part.with_suffix(".lock"), timeout=0),
+        ):
             _remove(part)
 
 
@@ -129,7 +139,7 @@ def recorded_warnings(name: str) -> tuple[str, ...]:
 @contextlib.contextmanager
 def hold_lock(lock: Path, say: Say, doing: str) -> Iterator[None]:
     """Holds the lock file. `say` is called while another process holds it; its errors end the
-    wait."""
+    wait. Raises OSError."""
     file_lock = FileLock(lock)
     while True:
         try:
@@ -137,6 +147,8 @@ def hold_lock(lock: Path, say: Say, doing: str) -> Iterator[None]:
             break
         except Timeout:
             say(f"waiting for another process that {doing}")
+        except NotImplementedError as error:  # a file system without flock
+            raise OSError(str(error)) from error
     try:
         yield
     finally:
@@ -186,11 +198,16 @@ def _mark(file: Path) -> list[Any]:
 
 def _write(file: Path, header: GgufHeader, entry: Path, say: Say) -> Path:
     partial = entry.with_suffix(".part")
-    folder = partial / file.name.removesuffix(GGUF_SUFFIX)
+    folder = partial / shown_name(str(file))
     _remove(partial)  # left by a killed process: this one holds the lock
     try:
         folder.mkdir(parents=True)
         warnings = _dequantize(file, header, folder, say)
+        if _entry_of(file) != entry:
+            raise ModelLoadError(
+                f"model is {str(file)!r}: it changed while it was dequantized; a file that no "
+                "program is writing is allowed"
+            )
         record = {
             "file": file.name,
             "versions": _versions(),
@@ -199,7 +216,7 @@ def _write(file: Path, header: GgufHeader, entry: Path, say: Say) -> Path:
         }
         (folder / RECORD).write_text(json.dumps(record, indent=1), encoding="utf-8")
         _remove(entry)  # incomplete
-        partial.rename(entry)
+        rename_durably(partial, entry)
     finally:
         _remove(partial)
     return entry / folder.name
@@ -223,7 +240,7 @@ def _dequantize(file: Path, header: GgufHeader, folder: Path, say: Say) -> tuple
             config = AutoConfig.from_pretrained(**named)
             unread = header.parameters - _parameters_described(file, header, config)
             say("reading the GGUF file's tokenizer")
-            AutoTokenizer.from_pretrained(**named).save_pretrained(folder)
+            tokenizer = AutoTokenizer.from_pretrained(**named)
             with _report_shares(say):
                 loaded: Any = AutoModelForCausalLM.from_pretrained(
                     config=config, dtype=torch.float32, output_loading_info=True, **named
@@ -239,9 +256,14 @@ def _dequantize(file: Path, header: GgufHeader, folder: Path, say: Say) -> tuple
             "file of a decoder-only model that transformers can dequantize is allowed"
         ) from error
     say(f"writing {format_bytes(4 * header.parameters)} into the cache")
-    save_file(_exact_weights(module), folder / WEIGHTS, metadata={"format": "pt"})
-    config.save_pretrained(folder)
-    module.generation_config.save_pretrained(folder)
+    weights = _exact_weights(module)
+    try:
+        tokenizer.save_pretrained(folder)
+        save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
+        config.save_pretrained(folder)
+        module.generation_config.save_pretrained(folder)
+    except MODEL_FAULTS as error:  # of a full disk each library has an error of its own
+        raise OSError(one_line(error)) from error
     return _warnings(file, header, unread)
 
 

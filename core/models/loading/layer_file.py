@@ -24,7 +24,14 @@ from safetensors.torch import save_file
 from core.errors import ModelLoadError
 from core.models.layer_stream import memory_of, page_aligned
 
-__all__ = ["BLOCK_BYTES", "FileLayers", "pad_to_blocks", "read_record", "write_layers"]
+__all__ = [
+    "BLOCK_BYTES",
+    "FileLayers",
+    "pad_to_blocks",
+    "read_record",
+    "rename_durably",
+    "write_layers",
+]
 
 BLOCK_BYTES = 4096
 RECORD, DIGEST = "layers", "sha256"
@@ -143,24 +150,32 @@ def write_layers(
                 out.write(bytes_)
                 size = len(layer)
                 vectors |= layer_vectors
-        _rename_durably(partial, file)  # also for O_DIRECT, which reads the disk
+        rename_durably(partial, file)  # also for O_DIRECT, which reads the disk
         text = json.dumps({"size": size, "sha256": hashes, **extra_record()})
         save_file(vectors, partial, metadata={RECORD: text, DIGEST: _digest(text, vectors)})
-        _rename_durably(partial, record_file)
+        rename_durably(partial, record_file)
     except SafetensorError as error:  # the disk is full, among others
         raise OSError(str(error)) from error
     finally:  # after an error or a cancellation, frees the disk space
         partial.unlink(missing_ok=True)
 
 
-def _rename_durably(partial: Path, file: Path) -> None:
-    """Renames a complete file. After a power cut it is there with all its data or not at all, and
-    no file that is renamed later is there without it."""
-    with partial.open("rb") as written:
-        os.fsync(written.fileno())
-    partial.rename(file)
+def rename_durably(partial: Path, target: Path) -> None:
+    """Renames a complete file, or a folder with all that is in it. After a power cut it is there
+    with all its data or not at all, and nothing that is renamed later is there without it."""
+    for path in (partial, *partial.rglob("*")):
+        if path.is_dir():
+            _sync_folder(path)
+        else:
+            with path.open("rb") as written:
+                os.fsync(written.fileno())
+    partial.rename(target)
+    _sync_folder(target.parent)
+
+
+def _sync_folder(path: Path) -> None:
     with suppress(OSError):  # not every system can open or synchronize a folder
-        folder = os.open(file.parent, os.O_RDONLY)
+        folder = os.open(path, os.O_RDONLY)
         try:
             os.fsync(folder)
         finally:

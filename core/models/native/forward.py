@@ -102,7 +102,7 @@ class CompiledForward:
         self._pool = _WorkerPool(min(torch.get_num_threads(), most))
         # bfloat16 parts of an activation, for the size of the workspace.
         self._parts = kind_of_array(self._weights.matrices.dtype.type).parts
-        self._draft_step = draft_step(True)
+        self._draft_step = draft_step()
         self._reduce: Reduce | None = None
 
     @property
@@ -123,15 +123,12 @@ class CompiledForward:
         """Compiles the kernels and runs them on one token of each member, so that no later pass
         waits for the compiler. Raises UnsupportedModelError if they do not compile."""
         try:
-            self._compile_and_run(keep=True)
-        except COMPILER_FAULTS:  # the cache on disk is corrupt or not writable
-            try:
-                self._compile_and_run(keep=False)
-            except COMPILER_FAULTS as error:
-                raise UnsupportedModelError(f"its pass does not compile: {error}") from error
+            self._compile_and_run()
+        except COMPILER_FAULTS as error:
+            raise UnsupportedModelError(f"its pass does not compile: {error}") from error
 
-    def _compile_and_run(self, *, keep: bool) -> None:
-        self._pool.kernel, self._draft_step = kernel(keep), draft_step(keep)
+    def _compile_and_run(self) -> None:
+        self._pool.kernel, self._draft_step = kernel(), draft_step()
         count = self._shape.members
         arena = KVArena(self.shapes, self.dtype, self.device)
         arena.reserve(count, 1)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from core.models.native.compiling import cached_entry, entry, inline, number, round_like
+from core.models.native.compiling import cached_entry, inline, number, round_like
 from core.models.native.elementwise import (
     add_residual,
     apply_gate,
@@ -313,12 +313,9 @@ def run_members(shape, w, inputs, store, s, logits, steps, workspace, part):
 
 
 @cache
-def kernel(keep: bool) -> Callable[..., None]:
-    """The compiled pass; see `run` below. `keep`: cache it on disk, which needs a writable
-    folder."""
-    compiled_kernel: Callable[..., None] = _compile_kernel(
-        source_hash_of(Path(__file__).parent), cached_entry if keep else entry
-    )
+def kernel() -> Callable[..., None]:
+    """The compiled pass; see `run` below."""
+    compiled_kernel: Callable[..., None] = _compile_kernel(source_hash_of(Path(__file__).parent))
     return compiled_kernel
 
 
@@ -328,8 +325,8 @@ def source_hash_of(folder: Path) -> int:
     return zlib.crc32(b"".join(file.read_bytes() for file in sorted(folder.glob("*.py"))))
 
 
-def _compile_kernel(source_hash: int, compiled: Callable[[Any], Any]) -> Any:
-    @compiled
+def _compile_kernel(source_hash: int) -> Any:
+    @cached_entry
     def run(shape, w, inputs, store, s, logits, steps, workspace, part):
         """A pass, as one of several threads (`part`: index, count). `store`: keys and values
         (layers, rows, heads, slots, size), to which new ones are added, and (rows, slots); `logits`

@@ -20,8 +20,9 @@ from core.drafters.lookup import LookupDrafter
 from core.drafters.own import check_drafts
 from core.engine.worker import Worker
 from core.errors import ConfigError
-from core.events import Drafted, RoundCompleted, event_to_plain
+from core.events import Drafted, RoundCompleted, RunStarted, event_to_plain
 from core.events.parts import Timed
+from core.sequence import TokenSequence
 from core.trees.draft import Draft
 from tests.core.engines import engine_of, ids_of_events, tables
 from tests.fakes import loaded_tables
@@ -282,6 +283,31 @@ def test_the_noise_of_the_run_is_not_changed(monkeypatch: pytest.MonkeyPatch) ->
     path = misbehaving(monkeypatch, "Noise")
     engine = engine_with(path)
     assert ids_of(engine, request(path, temperature=0.8)) == ids_of(engine, plain(0.8))
+
+
+@pytest.mark.parametrize(("name", "error"), [("Learner", None), ("Quitter", SystemExit(3))])
+def test_it_learns_whole_texts(
+    name: str, error: BaseException | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those of runs that it did not draft for, and it cannot change them."""
+    learned: list[tuple[int, ...]] = []
+
+    def learn(self: Any, sequence: TokenSequence) -> None:
+        learned.append(tuple(sequence.tokens))
+        sequence.tokens.clear()
+        if error is not None:
+            raise error
+
+    monkeypatch.setitem(MISBEHAVIOUR, name, ({"learn": learn, **drafts()}, ""))
+    path = misbehaving(monkeypatch, name)
+    engine = engine_with(path)
+    own_requests = [request(path), plain(), request("suffix"), plain(0.8)]
+    expected = []
+    for each in own_requests:
+        events = list(engine.generate(each))
+        assert isinstance(events[0], RunStarted)
+        expected.append((*events[0].prompt_token_ids, *ids_of_events(events)))
+    assert learned == expected and len(set(expected)) > 1
 
 
 def test_a_class_that_cannot_be_made_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

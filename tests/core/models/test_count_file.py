@@ -14,7 +14,8 @@ import pytest
 import safetensors.numpy
 
 from core import load_models
-from core.drafters.count_table import add_text, new_table
+from core.drafters import count_table
+from core.drafters.count_table import LONGEST_CONTEXT, add_text, insert_rows, new_table
 from core.errors import ModelLoadError
 from core.models.loading import count_file
 from core.models.loading.catalog import bundled_folder
@@ -68,13 +69,14 @@ def test_counts_come_with_the_llm(llm: Path) -> None:
         safetensors.numpy.save({"other": some_rows()}),
         safetensors.numpy.save({"rows": some_rows()[:, :15].copy()}),
         safetensors.numpy.save({"rows": some_rows().astype(np.int64)}),
-        safetensors.numpy.save({"rows": some_rows() + (np.arange(16) == 0) * 64}),
-        safetensors.numpy.save({"rows": some_rows() - (np.arange(16) == 9) * 9999}),
-        safetensors.numpy.save({"rows": some_rows() + (np.arange(16) == 15) * 3}),
+        rows_as_bytes(some_rows() + (np.arange(16) == 0) * 64),
+        rows_as_bytes(some_rows() - (np.arange(16) == 9) * 9999),
+        rows_as_bytes(np.where(np.arange(16) == 9, 2**31 - 1, some_rows())),
+        rows_as_bytes(some_rows() + (np.arange(16) == 15) * 3),
     ],
     ids=[
         *("empty", "text", "cut", "pickle", "other name", "other width", "other type"),
-        *("token id", "weight", "length"),
+        *("token id", "weight", "heavy weight", "length"),
     ],
 )
 def test_damaged_counts_are_refused_in_one_line(llm: Path, contents: bytes) -> None:
@@ -82,6 +84,19 @@ def test_damaged_counts_are_refused_in_one_line(llm: Path, contents: bytes) -> N
     said = refusal_of(ModelLoadError, llm)
     assert said.startswith(f"counts are '{llm / FILE}': they cannot be read (")
     assert said.endswith("or none, is allowed")
+
+
+def test_the_heaviest_counts_that_are_read_do_not_overflow(tmp_path: Path) -> None:
+    rows, table = some_rows(), new_table(64)
+    rows[:, 7] = count_file._LARGEST_WEIGHT
+    (tmp_path / FILE).write_bytes(rows_as_bytes(rows))
+    read = read_counts(tmp_path, 64)
+    assert read is not None and np.array_equal(read, rows)
+    insert_rows(table, read)
+    for _ in range(3):
+        add_text(table, np.array([1, 2, 3, 4, 2, 3], np.int64), 1)
+    assert table.min() == 0
+    assert count_file._LARGEST_WEIGHT == count_table._HEAVIEST << 2 | LONGEST_CONTEXT
 
 
 def test_a_file_too_large_is_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

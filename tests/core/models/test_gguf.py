@@ -4,6 +4,7 @@ cache that is whole or written anew."""
 import errno
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from core import Engine, Request, SamplingParams, SpeculationConfig, load_models
 from core.errors import ConfigError, ModelLoadError, VocabMismatchError
 from core.events.outcome import Outcome
 from core.models.loading import gguf_cache, gguf_header
+from core.models.loading.catalog import shown_name
 from core.models.loading.finding import find_folder
 from core.models.loading.gguf_cache import dequantize_file, narrow_exactly
 from core.models.loading.placing import need_of
@@ -179,6 +181,61 @@ def test_what_is_not_whole_is_written_anew(q8: Path, damage: str) -> None:
     assert not list(folder.parent.parent.glob("*.part"))
 
 
+def test_it_is_on_the_disk_before_it_has_its_name(
+    q8: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: set[int] = set()
+    before: set[int] = set()
+    real_sync, real_rename = os.fsync, Path.rename
+
+    def sync(descriptor: int) -> None:
+        synced.add(os.fstat(descriptor).st_ino)
+        real_sync(descriptor)
+
+    def rename(path: Path, target: Path) -> Path:
+        before.update(synced)
+        return real_rename(path, target)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(Path, "rename", rename)
+    folder = dequantize_file(q8, ignore)
+    assert {path.stat().st_ino for path in (folder.parent, folder, *folder.iterdir())} <= before
+    assert folder.parents[1].stat().st_ino in synced - before
+
+
+def test_installations_of_other_versions_share_the_cache(
+    q8: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = dequantize_file(q8, ignore)
+    with monkeypatch.context() as patched:
+        patched.setattr(gguf_cache, "FORMAT", 0)
+        assert dequantize_file(q8, ignore) != ours
+    monkeypatch.setattr(gguf_cache, "_dequantize", None)
+    assert dequantize_file(q8, ignore) == ours
+
+
+def test_a_file_that_changes_meanwhile_is_not_cached(q8: Path, tmp_path: Path) -> None:
+    file = Path(shutil.copy(q8, tmp_path / "mine.gguf"))
+
+    def overwrite(stage: str) -> None:
+        if stage.startswith("writing"):
+            with file.open("r+b") as opened:
+                opened.seek(-1, os.SEEK_END)
+                opened.write(b"x")
+
+    with pytest.raises(ModelLoadError, match="it changed while it was dequantized"):
+        dequantize_file(file, overwrite)
+    assert dequantize_file(file, ignore).name == "mine"
+
+
+@pytest.mark.parametrize("name", [".gguf", "..gguf", "...gguf"])
+def test_a_file_that_is_called_nothing_but_its_suffix(q8: Path, tmp_path: Path, name: str) -> None:
+    file = Path(shutil.copy(q8, tmp_path / name))
+    folder = dequantize_file(file, ignore)
+    assert (folder / gguf_cache.WEIGHTS).is_file() and dequantize_file(file, ignore) == folder
+    assert folder.name == shown_name(str(file)) == name
+
+
 def test_giving_up_leaves_nothing(q8: Path, cache: Path) -> None:
     def stop(stage: str) -> None:
         if "dequantizing" in stage:
@@ -245,6 +302,37 @@ def test_a_cache_that_cannot_be_written(q8: Path, cache: Path) -> None:
     cache.write_text("a file where the folder is to be")
     message = refusal_of(ModelLoadError, q8)
     assert "cannot be dequantized into" in message and gguf_cache.CACHE_VARIABLE in message
+
+
+def test_a_file_system_without_locks(
+    q8: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def acquire(*_: object, **__: object) -> None:
+        raise NotImplementedError("use SoftFileLock instead")  # as versions 3 of filelock do
+
+    monkeypatch.setattr(gguf_cache.FileLock, "acquire", acquire)
+    (cache / "gguf" / "left.part").mkdir(parents=True)
+    message = refusal_of(ModelLoadError, q8)
+    assert "(use SoftFileLock instead)" in message and gguf_cache.CACHE_VARIABLE in message
+
+
+@pytest.mark.parametrize("limit", [1 << 9, 1 << 15], ids=["tokenizer", "weights"])
+def test_a_disk_that_fills_up(q8: Path, cache: Path, limit: int) -> None:
+    """From the first file on that is written, none may have more than `limit` bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def say(stage: str) -> None:
+        if stage.startswith("writing"):
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+
+    try:
+        with pytest.raises(
+            ModelLoadError, match=r"dequantized into .*File too large.*; SPECSCOPE_"
+        ):
+            dequantize_file(q8, say)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert [path.suffix for path in (cache / "gguf").iterdir()] == [".lock"]
 
 
 def test_a_disk_that_cannot_be_read(q8: Path, monkeypatch: pytest.MonkeyPatch) -> None:

