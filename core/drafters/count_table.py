@@ -84,13 +84,14 @@ def _lightest(table: np.ndarray, code: int) -> int:
     """The row that a new context overwrites. The others fade where it was in use: what is not
     counted again is overwritten in the end."""
     first = code % (table.shape[0] // _WAYS) * _WAYS
-    best, least = -1, 0
+    best, least = first, 0
     for row in range(first, first + _WAYS):
         if table[row, _LENGTH] == 0:
             return int(row)
         weight = _weight(table, row)
-        # Without weight: made for a shorter context of the token that is being counted.
-        if weight > 0 and (best < 0 or weight < least):
+        # Without weight: perhaps made for a shorter context of the token that is being counted, so
+        # overwritten only where all of them are.
+        if weight > 0 and (least == 0 or weight < least):
             best, least = row, weight
     for row in range(first, first + _WAYS):
         for place in range(CANDIDATES):
