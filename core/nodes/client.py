@@ -127,6 +127,10 @@ class RemotePool:
                 )  # fmt: skip
                 self.drafters[name] = RemoteSsm(info)
 
+    def poll(self) -> None:
+        """Handles what has arrived; does not wait. For the time between rounds."""
+        self._arrivals.poll()
+
     def close(self) -> None:
         """Ends the connections; the next round opens them again."""
         self._transport.close()

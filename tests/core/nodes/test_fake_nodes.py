@@ -4,12 +4,14 @@ import itertools
 import json
 import random
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
 from msgspec.structs import replace as replace_fields
 
-from core import Engine, Request, SamplingParams, SpeculationConfig
+from core import Engine, Request, SamplingParams, SpeculationConfig, Worker
+from core.engine import worker as worker_module
 from core.errors import ConfigError, NodeError
 from core.events import Drafted, Event, RoundCompleted, RunCompleted, event_to_plain
 from core.nodes import replies
@@ -25,6 +27,7 @@ from core.nodes.messages import (
 )
 from core.nodes.server import NodeServer
 from tests.core.engines import ids_of_events, open_rows, request, rounds_of, texts_of
+from tests.core.gated import all_of, until
 from tests.core.nodes.fake_transport import FakeTransport
 from tests.core.nodes.served import HASH, change_answers, engine_over, pool_over, server_of
 from tests.fakes import loaded_tables
@@ -612,3 +615,21 @@ def test_drafting_here_is_no_part_of_a_round_trip(models) -> None:
     (link,) = pool.links
     assert set(states(events, 0)) == {"in_time"}
     assert max(link.trips) < 0.2 and link.deadline_s < 0.6
+
+
+def test_a_node_that_came_back_while_the_engine_was_idle_drafts_at_once(
+    models, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_module, "IDLE_S", 0.01)
+    engine, transport = engine_over(models, PARTS)
+    asked = request(sampling=WARM, config=SETTINGS["specinfer"])
+
+    def restart(event: Event) -> None:
+        if isinstance(event, RunCompleted):  # nothing reads the transport meanwhile
+            transport.kill(0)
+            transport.start(0, server_of(models, PARTS[0]))
+
+    with closing(Worker(engine, threads=1)) as worker:
+        all_of(worker.submit(asked, restart))
+        until(lambda: engine.nodes.links[0].starts == 2)
+        assert {*states(all_of(worker.submit(asked)), 0)} == {"in_time"}
