@@ -14,7 +14,7 @@ from core import Engine, Request, SamplingParams, SpeculationConfig, Worker
 from core.engine import worker as worker_module
 from core.errors import ConfigError, NodeError
 from core.events import Drafted, Event, RoundCompleted, RunCompleted, event_to_plain
-from core.nodes import replies
+from core.nodes import replies, run_requests
 from core.nodes.client import RemotePool
 from core.nodes.messages import (
     VERSION,
@@ -633,3 +633,17 @@ def test_a_node_that_came_back_while_the_engine_was_idle_drafts_at_once(
         all_of(worker.submit(asked, restart))
         until(lambda: engine.nodes.links[0].starts == 2)
         assert {*states(all_of(worker.submit(asked)), 0)} == {"in_time"}
+
+
+def test_a_text_longer_than_nodes_take_is_said_once(
+    models, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_requests, "MOST_TOKENS", 12)
+    engine, _ = engine_over(models, PARTS)
+    for _ in range(2):
+        asked = request(sampling=WARM, config=SETTINGS["specinfer"])
+        events = list(engine.generate(asked))
+        assert ids_of_events(events) == ids_of_events(Engine(models).generate(asked))
+        assert states(events, 0) and len(states(events, 0)) < len(rounds_of(events))
+        (note,) = [note for one in rounds_of(events) for note in one.notes]
+        assert note.startswith("nodes take texts of at most ")
