@@ -647,3 +647,15 @@ def test_a_text_longer_than_nodes_take_is_said_once(
         assert states(events, 0) and len(states(events, 0)) < len(rounds_of(events))
         (note,) = [note for one in rounds_of(events) for note in one.notes]
         assert note.startswith("nodes take texts of at most ")
+
+
+def test_a_node_has_not_drafted_for_longer_than_its_round_trip(models) -> None:
+    server = server_of(models, ["ssm-3"])
+    change_answers(server, DraftsMessage, lambda message: replace_fields(message, busy_ms=1e7))
+    pool, transport = pool_over(models, [server])
+    transport.delay(0, 0.01)
+    engine = Engine(loaded_tables(models.llm, [models.ssms["same"]]), nodes=pool)
+    events = list(engine.generate(request(config=SETTINGS["specinfer"])))
+    trips = [trip for one in rounds_of(events) for trip in one.nodes]
+    assert {trip.state for trip in trips} == {"in_time"}
+    assert all(trip.busy_ms <= trip.round_trip_ms for trip in trips)
