@@ -4,6 +4,7 @@ in each direction, without privileges. Prints its own address first.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import sys
 import time
@@ -21,18 +22,20 @@ async def forward(
     pieces: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
 
     async def write() -> None:
-        while True:
-            due, piece = await pieces.get()
-            await asyncio.sleep(due - time.perf_counter())
-            if not piece:
-                break
-            writer.write(piece)
-            await writer.drain()
-        writer.close()
+        try:
+            while True:
+                due, piece = await pieces.get()
+                await asyncio.sleep(due - time.perf_counter())
+                if not piece:
+                    break
+                writer.write(piece)
+                await writer.drain()
+        finally:
+            writer.close()
 
     writing = asyncio.create_task(write())
     try:
-        while piece := await reader.read(CHUNK):
+        while not writing.done() and (piece := await reader.read(CHUNK)):
             pieces.put_nowait((time.perf_counter() + seconds, piece))
     except ConnectionError:
         pass
@@ -58,9 +61,13 @@ async def relay(host: str, port: int, ms: float) -> None:
 
 
 def main(argv: list[str]) -> int:
-    host, _, port = argv[0].rpartition(":")
+    parser = argparse.ArgumentParser(prog="python -m bench.relay", description=__doc__)
+    parser.add_argument("address", metavar="HOST:PORT")
+    parser.add_argument("ms", metavar="MS", type=float)
+    args = parser.parse_args(argv)
+    host, _, port = args.address.rpartition(":")
     try:
-        asyncio.run(relay(host, int(port), float(argv[1])))
+        asyncio.run(relay(host, int(port), args.ms))
     except KeyboardInterrupt:
         return 130
     return 0

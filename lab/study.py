@@ -158,7 +158,7 @@ class Study:
     def from_plain(cls, values: Mapping[str, Any]) -> Study:
         """The inverse of `to_plain`. ConfigError if a newer version wrote it."""
         try:
-            sampling = dict(values["sampling"])
+            sampling = values["sampling"]
             return cls(
                 study_id=values["study_id"],
                 kind=values["kind"],

@@ -18,6 +18,8 @@ from zoo.trainer import Trainer
 
 __all__ = ["TrainingCheckpoint"]
 
+FIELDS = frozenset(("identity", "spent", "trainer"))
+
 
 class TrainingCheckpoint:
     """One file. `identity`: what the run was started with; a file with another identity is
@@ -57,13 +59,16 @@ class TrainingCheckpoint:
         return float(state["spent"]), bool(state.get("owes", False))  # not in older files
 
     def _read(self, device: torch.device) -> dict[str, Any]:
+        unreadable = ConfigError.of(
+            "out", str(self._path), "a readable checkpoint; remove it to train anew"
+        )
         try:
             # weights_only: a pickle could run code.
-            state: dict[str, Any] = torch.load(self._path, map_location=device, weights_only=True)
+            state = torch.load(self._path, map_location=device, weights_only=True)
         except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
-            raise ConfigError.of(
-                "out", str(self._path), "a readable checkpoint; remove it to train anew"
-            ) from error
+            raise unreadable from error
+        if not isinstance(state, dict) or not state.keys() >= FIELDS:
+            raise unreadable
         return state
 
     def _check(self, identity: Mapping[str, Any]) -> None:

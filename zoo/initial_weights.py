@@ -115,6 +115,10 @@ def deepen(model: Any, num_layers: int) -> Any:
         # Its layer of the KV cache.
         one.self_attn.layer_idx = place
     model.model.layers = spread
+    kinds = getattr(model.config, "layer_types", None)
+    if kinds:  # a new layer is of the kind of the one that it copies
+        copied = [sum(one <= place for one in sources) - 1 for place in range(num_layers)]
+        model.config.layer_types = [kinds[layer] for layer in copied]
     model.config.num_hidden_layers = num_layers
     return model
 

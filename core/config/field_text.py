@@ -30,8 +30,8 @@ def value_from_text(name: str, value: str) -> Any:
     if name == "drafters":
         return tuple(part.strip() for part in value.split(",") if part.strip())
     if name == "expansion":
-        parts = value.strip("<> ").split(",")
-        if not all(part.strip().isdecimal() for part in parts):
+        parts = [part.strip() for part in value.strip("<> ").split(",")]
+        if not all(part.isdecimal() for part in parts):
             raise ConfigError.of(name, value, "whole numbers separated by commas, as 1,1,3,1")
         if max(map(len, parts)) > 9:  # Python does not read thousands of digits
             raise ConfigError.of(name, value, f"whole numbers from 1 to {MAX_EXPANSION}")

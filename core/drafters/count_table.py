@@ -86,13 +86,14 @@ def _make_room(table: np.ndarray, code: int) -> int:
     the latter case the other rows lose weight, so that unused rows are overwritten sooner or
     later."""
     first = code % (table.shape[0] // _WAYS) * _WAYS
-    best, least = -1, 0
+    best, least = first, 0
     for row in range(first, first + _WAYS):
         if table[row, _LENGTH] == 0:
             return int(row)
         weight = _weight(table, row)
-        # A row of weight 0 was just made for a shorter context of this token: not chosen.
-        if weight > 0 and (best < 0 or weight < least):
+        # A row of weight 0 may have just been made for a shorter context of this token: chosen only
+        # where all of them are.
+        if weight > 0 and (least == 0 or weight < least):
             best, least = row, weight
     for row in range(first, first + _WAYS):
         for place in range(CANDIDATES):

@@ -31,6 +31,9 @@ from core.sequence import TokenSequence
 
 __all__ = ["Run", "Tap", "Worker"]
 
+IDLE_S = 10.0
+"""Time between two looks at the connections to nodes while there is no request: a node that came
+back is ready for the next one, and the events of one that refuses connections do not pile up."""
 Tap = Callable[[Event], None]
 """Called in the worker's thread with each event of a run, before the event can be read. A tap that
 raises is not called again; the run goes on, with the error in `Run.tap_error`."""
@@ -249,7 +252,11 @@ class Worker:
     def _admit_or_wait(self) -> bool:
         """Waits for a request and admits as many as fit; False once closed with none left."""
         with self._changed:
-            self._changed.wait_for(lambda: self._closed or self._waiting or self._active)
+            while not self._changed.wait_for(
+                lambda: self._closed or self._waiting or self._active, IDLE_S
+            ):
+                if self.engine.nodes is not None:
+                    self.engine.nodes.poll()
             if self._closed and not self._waiting and not self._active:
                 return False
         while (run := self._next_waiting()) is not None:

@@ -19,6 +19,7 @@ from core.nodes.ahead import AheadRun, ReadyDrafts
 from core.nodes.answers import DraftClock
 from core.nodes.arrivals import NodeArrivals
 from core.nodes.messages import (
+    MOST_TOKENS,
     VERSION,
     AheadMessage,
     FreeMessage,
@@ -29,7 +30,13 @@ from core.nodes.messages import (
 from core.nodes.node_link import LEAST_DEADLINE_S, LONGEST_DEADLINE_S, NodeLink
 from core.nodes.pending_round import NodeAnswers, NodeRound, PendingRound
 from core.nodes.remote_ssm import RemoteSsm
-from core.nodes.run_requests import RemoteRun, ahead_request, requests_of, run_request
+from core.nodes.run_requests import (
+    RemoteRun,
+    ahead_request,
+    is_too_long,
+    requests_of,
+    run_request,
+)
 from core.nodes.transport import Transport
 from core.sequence import TokenSequence
 
@@ -51,6 +58,7 @@ TURNED_AWAY = (
     "what listens there took up no connection within {:g} s: it has another key (--node-key-file "
     "is to be the file it started with), or is no node"
 )
+TOO_LONG = f"nodes take texts of at most {MOST_TOKENS} tokens: rounds go on without their drafts"
 
 
 class RemotePool:
@@ -71,6 +79,7 @@ class RemotePool:
         hello = HelloMessage(VERSION, tokenizer_hash, vocab_size)
         self._arrivals = NodeArrivals(transport, hello, self.links, self.drafters)
         self._number = 0
+        self._too_long: set[str] = set()  # ids of open runs with the note TOO_LONG
 
     @property
     def infos(self) -> tuple[ModelInfo, ...]:
@@ -127,6 +136,10 @@ class RemotePool:
                 )  # fmt: skip
                 self.drafters[name] = RemoteSsm(info)
 
+    def poll(self) -> None:
+        """Handles what has arrived; does not wait. For the time between rounds."""
+        self._arrivals.poll()
+
     def close(self) -> None:
         """Ends the connections; the next round opens them again."""
         self._transport.close()
@@ -181,7 +194,13 @@ class RemotePool:
                 if link.pending_number == pending.number and now < link.round_ends_at
             ]
         self._arrivals.round = None
-        return pending.answers(self.drafters, self._vocab_size, self._transport.now())
+        answers = pending.answers(self.drafters, self._vocab_size, self._transport.now())
+        for run in pending.runs:
+            run_id = run.sequence.run_id
+            if is_too_long(run.sequence) and run_id not in self._too_long:
+                self._too_long.add(run_id)
+                answers[run_id].notes.append(TOO_LONG)
+        return answers
 
     def begin_ahead(self, runs: Sequence[AheadRun]) -> None:
         """Sends each free node the trees that the LLM is about to verify."""
@@ -203,6 +222,7 @@ class RemotePool:
         if sequence.run_id not in self._arrivals.open_runs:
             return
         self._arrivals.open_runs.discard(sequence.run_id)
+        self._too_long.discard(sequence.run_id)
         self._arrivals.ahead.free(sequence.run_id)
         for node, link in enumerate(self.links):
             link.held_tokens.pop(sequence.run_id, None)

@@ -76,6 +76,8 @@ Index = Annotated[int, Meta(ge=0, le=255)]
 Nodes = Annotated[int, Meta(ge=1, le=MAX_TREE_NODES)]
 Name = Annotated[str, Meta(min_length=1, max_length=200)]
 Text = Annotated[str, Meta(max_length=MOST_TEXT)]
+# As torch writes it; a text with ON_NODE in it would be taken for another node's.
+Device = Annotated[str, Meta(max_length=200, pattern=r"^[a-z0-9:]+\Z")]
 Hash = Annotated[str, Meta(min_length=1, max_length=64)]
 TokenIds = Annotated[list[TokenId], Meta(max_length=MOST_TOKENS)]
 Shape = Annotated[list[Nodes], Meta(max_length=MAX_SPECULATION_LENGTH)]
@@ -210,7 +212,7 @@ class ServedSsm(_Message):
     vocab_size: VocabularySize
     context_length: Count
     dtype: Name
-    device: Name
+    device: Device
     fingerprint: Annotated[str, Meta(max_length=200)]
 
 

@@ -70,7 +70,9 @@ class NodeRound:
             end_ms = sequence.ms(self.clock.received or None)
             trip = replace(trip, start_ms=start_ms, end_ms=end_ms)
         if self.message is not None and (reply := self.reply(run)) is not None:
-            trip = replace(trip, busy_ms=self.message.busy_ms, drafts=len(reply.drafts))
+            # The node's own figure; it cannot have taken longer than the round trip.
+            busy_ms = min(self.message.busy_ms, trip_ms)
+            trip = replace(trip, busy_ms=busy_ms, drafts=len(reply.drafts))
         return trip
 
     def reply(self, run: RemoteRun) -> RunReply | None:
@@ -88,13 +90,14 @@ class NodeRound:
             answer.drafts |= ready.drafts
             answer.ahead += ready.requests
             clock = ready.clock
+            trip_ms = (clock.came - clock.sent) * 1000
             answer.trips.append(
                 NodeTrip(
                     self.link.address,
                     "ahead",
-                    (clock.received - clock.sent) * 1000,
+                    trip_ms,
                     self.link.deadline_s * 1000,
-                    busy_ms=clock.busy_s * 1000,
+                    busy_ms=min(clock.busy_s * 1000, trip_ms),
                     drafts=len(ready.drafts),
                     starts=self.link.starts,
                     start_ms=run.sequence.ms(clock.sent),

@@ -21,7 +21,7 @@ from core.nodes.node_link import NodeLink
 from core.nodes.served_run import run_settings
 from core.sequence import TokenSequence
 
-__all__ = ["RemoteRun", "ahead_request", "requests_of", "run_request"]
+__all__ = ["RemoteRun", "ahead_request", "is_too_long", "requests_of", "run_request"]
 
 Run = TypeVar("Run")
 Part = TypeVar("Part", RunRequest, AheadRequest)
@@ -63,11 +63,16 @@ def requests_of(
     return included, parts
 
 
+def is_too_long(sequence: TokenSequence) -> bool:
+    """Whether a run's text is longer than nodes take: from then on they draft nothing for it."""
+    return len(sequence.tokens) > MOST_TOKENS
+
+
 def run_request(link: NodeLink, run: RemoteRun) -> RunRequest | None:
     """A run's part of a round; None without requests to this node."""
     drafts = _draft_requests(link, run.requests, run.weights)
     to_score = [link.engine_names[name] for name in run.to_score if name in link.engine_names]
-    if not (drafts or to_score) or len(run.sequence.tokens) > MOST_TOKENS:
+    if not (drafts or to_score) or is_too_long(run.sequence):
         return None
     request = _text_request(link, run.sequence, drafts, run.top_k)
     request.audition, request.to_score = (run.window if to_score else 0), to_score
@@ -77,7 +82,7 @@ def run_request(link: NodeLink, run: RemoteRun) -> RunRequest | None:
 def ahead_request(link: NodeLink, run: AheadRun) -> AheadRequest | None:
     """A run's part of drafting ahead; None without requests to this node."""
     drafts = _draft_requests(link, run.requests, run.weights)
-    if not drafts or len(run.sequence.tokens) > MOST_TOKENS:
+    if not drafts or is_too_long(run.sequence):
         return None
     verified = _draft_requests(link, run.verified, run.weights)
     text = _text_request(link, run.sequence, verified, run.top_k)

@@ -93,10 +93,6 @@ class ZmqTransport:
                 self._down_since[node] = now
 
     def close(self) -> None:
-        # A full monitor, after an idle hour with a node that refuses each connection, blocks
-        # ZeroMQ's thread while that holds a lock for which `disable_monitor` would wait for ever.
-        for node, monitor in enumerate(self._monitors):
-            self._changes(node, monitor)
         for socket in self._sockets:
             self._poller.unregister(socket)
             socket.disable_monitor()
@@ -126,6 +122,9 @@ class ZmqTransport:
         if self._context is not None:
             return
         self._context = zmq.Context()
+        # Of the monitors: a full one, of a node that refuses each connection, would block ZeroMQ's
+        # only thread, and with it the heartbeats to all other nodes.
+        self._context.rcvhwm = 0
         for address, identity in zip(self._addresses, self._identities, strict=True):
             socket = self._context.socket(zmq.DEALER)
             socket.identity = identity

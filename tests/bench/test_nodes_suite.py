@@ -1,5 +1,6 @@
 """The tables of suite `nodes`, the simulation of clients, the relay; and the suite, nightly."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,8 @@ import pytest
 from bench.capacity import most_clients, rate_of, upper_bound
 from bench.context import Context
 from bench.prompts import load_prompts
+from bench.relay import forward
+from bench.relay import main as relay_main
 from bench.results import Results
 from bench.settings import Settings
 from bench.suites.nodes import (
@@ -90,6 +93,40 @@ def test_a_lone_client_waits_for_each_step_in_turn() -> None:
     assert rate_of(1, 4, [2.0], [3.0], 5.0) == pytest.approx(1000 / 10)
     # Eight clients share the LLM, which never waits.
     assert rate_of(8, 8, [2.0], [3.0], 5.0) == pytest.approx(1000 / (8 * 3), rel=0.05)
+
+
+class ResetWriter:
+    """The end of a connection that its receiver has reset."""
+
+    def __init__(self) -> None:
+        self.closed = asyncio.Event()
+
+    def write(self, piece: bytes) -> None:
+        pass
+
+    async def drain(self) -> None:
+        raise ConnectionResetError
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+def test_a_relay_reads_on_for_no_receiver_that_is_gone() -> None:
+    async def send() -> None:
+        reader, writer = asyncio.StreamReader(), ResetWriter()
+        forwarding = asyncio.create_task(forward(reader, writer, 0.0))  # type: ignore[arg-type]
+        reader.feed_data(b"first")
+        await asyncio.wait_for(writer.closed.wait(), 1)
+        reader.feed_data(b"second")
+        await asyncio.wait_for(forwarding, 1)
+
+    asyncio.run(send())
+
+
+def test_a_relay_without_an_address_says_what_it_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        relay_main([])
+    assert "required: HOST:PORT, MS" in capsys.readouterr().err
 
 
 @pytest.mark.nightly

@@ -7,11 +7,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from bench.application import BenchError, application, resident_mb
+from bench.application import Application, BenchError, application, resident_mb
 from bench.suites.first_runs import TARGETS
 from bench.suites.start import Start, Visitors
 from tests.ended import has_ended
@@ -35,6 +36,15 @@ def test_the_application_opens_runs_and_ends(make_context: Any) -> None:
     Start(runs=2, processes=1).measure(make_context(said.append))
     assert len(context.results.samples) == 5, "what is there is not measured again"
     assert "seconds until the page is open" in Start().report(context).tables[0]
+
+
+def test_the_last_run_has_a_sample(make_context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By it a resumed suite knows that all were measured."""
+    client = SimpleNamespace(predict=lambda **_: None)
+    monkeypatch.setattr("gradio_client.Client", lambda *_, **__: client)
+    context, app = make_context(), Application("", os.getpid(), 0.0)
+    Start(runs=25)._run(context, app)
+    assert [one["runs"] for one in context.results.samples] == [*range(2, 25, 2), 25]
 
 
 @pytest.mark.nightly

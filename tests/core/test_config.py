@@ -126,6 +126,7 @@ def test_a_shape_is_the_expansion_cut_or_padded(length: int, shape: tuple[int, .
         ("draft", "topk", "topk"),
         ("expansion", "<1,1,3>", (1, 1, 3)),
         ("expansion", "4", (4,)),
+        ("expansion", "1,          3", (1, 3)),
         ("max_tree_nodes", "12", 12),
         ("max_tree_nodes", "uncut", "uncut"),
         ("combine", "union", "union"),

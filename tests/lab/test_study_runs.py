@@ -82,6 +82,12 @@ def test_a_study_is_measured_to_its_end(lab: Lab) -> None:
     assert {row.owner for row in rows} == {"me"}
 
 
+@pytest.mark.parametrize("sampling", ["abc", None, [["seed", 1]]])
+def test_a_stored_study_with_other_sampling_is_refused(sampling: object) -> None:
+    with pytest.raises(ConfigError, match="a study of this version"):
+        Study.from_plain({**study().to_plain(), "sampling": sampling})
+
+
 def test_its_tables_are_made_of_what_was_measured(lab: Lab) -> None:
     lab.conductor.begin(study())
     lab.conductor.wait(20)

@@ -12,6 +12,7 @@ from transformers import DynamicCache
 
 from core.errors import ConfigError
 from core.models.forward import cache_argument
+from tests.fakes import tiny_module
 from tests.zoo.small import SMALL
 from zoo.initial_weights import (
     InitialWeights,
@@ -79,6 +80,18 @@ def test_a_deeper_model_writes_token_by_token_as_at_once() -> None:
             one = deep(input_ids=IDS[:, place : place + 1], use_cache=True, **cache)
             parts.append(one.logits)
     torch.testing.assert_close(torch.cat(parts, 1), whole, atol=1e-4, rtol=0)
+
+
+def test_a_new_layer_is_of_the_kind_of_the_one_before_it() -> None:
+    kinds = ["sliding_attention", "full_attention"]
+    sizes = {"vocab_size": 512, "num_hidden_layers": 2, "layer_types": kinds}
+    model = tiny_module(
+        "qwen2", 0, torch.float32, use_sliding_window=True, sliding_window=8, **sizes
+    )
+    before = logits(model)
+    deep = deepen(model, 5)
+    assert deep.config.layer_types == [kinds[0]] * 3 + [kinds[1]] * 2
+    torch.testing.assert_close(logits(deep), before, atol=1e-4, rtol=0)
 
 
 def test_new_layers_learn() -> None:

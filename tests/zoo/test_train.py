@@ -204,6 +204,16 @@ def test_a_checkpoint_of_another_seed_or_damaged_is_refused(ticking_run, store):
         train_model(SSM, ticking_run(ONE, 4))
 
 
+@pytest.mark.parametrize("content", [{}, [1.0], {"identity": {}, "spent": 1.0}])
+def test_a_file_that_is_no_checkpoint_is_refused(
+    store: TokenStore, tmp_path: Path, content: object
+) -> None:
+    torch.save(content, tmp_path / "c.pt")
+    checkpoint = TrainingCheckpoint(tmp_path / "c.pt", {})
+    with pytest.raises(ConfigError, match=r"out is .*c\.pt': a readable checkpoint"):
+        checkpoint.load(new_trainer(SSM, store))
+
+
 def test_a_loss_that_is_no_number_stops_and_leaves_the_last_checkpoint(
     ticking_run: MakeRun, store: TokenStore, tmp_path: Path
 ) -> None:

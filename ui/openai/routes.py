@@ -163,7 +163,8 @@ async def _generate(
 
 async def _json(http: HttpRequest) -> Any:
     # A page of another site can send any other type without a CORS preflight request.
-    if http.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+    kind = http.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
         raise ApiError("Content-Type must be application/json", 415)
     body = bytearray()
     async for part in http.stream():

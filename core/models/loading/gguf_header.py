@@ -131,7 +131,8 @@ class _HeaderReader:
             shown = _shown(metadata["split.count"])
             self._raise_unsupported(f"it is one part of a model split into {shown} files")
         layers = metadata.get(f"{architecture}.block_count")
-        if not isinstance(layers, int) or not 0 < layers <= min(tensors, MOST_LAYERS):
+        # A bool is an int as well.
+        if type(layers) is not int or not 0 < layers <= min(tensors, MOST_LAYERS):
             self._refuse(f"block_count is {_shown(layers)} with {tensors} tensors")
         values, types, names = self._tensors(tensors, metadata)
         self._check_types(types)
@@ -153,7 +154,7 @@ class _HeaderReader:
     # -- metadata --
 
     def _metadata(self, entries: int) -> dict[str, Any]:
-        """Numbers and texts by name; for an array its length."""
+        """Numbers and texts by name; None for an array."""
         metadata: dict[str, Any] = {}
         for _ in range(entries):
             name = self._text(LONGEST_NAME)
@@ -179,7 +180,7 @@ class _HeaderReader:
             self._skip_texts(name, count)
         else:
             self._refuse(f"{_shown(name)} is an array of type {kind}")
-        return count
+        return None
 
     # -- tensors --
 
@@ -188,7 +189,7 @@ class _HeaderReader:
     ) -> tuple[list[int], Mapping[str, int], frozenset[str]]:
         """The number of values in each tensor, the number of tensors by storage type, and names."""
         alignment = metadata.get("general.alignment", 32)
-        if not isinstance(alignment, int) or not 0 < alignment <= LARGEST_ALIGNMENT:
+        if type(alignment) is not int or not 0 < alignment <= LARGEST_ALIGNMENT:
             self._refuse(f"general.alignment is {_shown(alignment)}")
         tensors = [self._tensor() for _ in range(count)]
         begin = math.ceil(self.at / alignment) * alignment

@@ -8,6 +8,7 @@ SHA-256 of record, norms and biases. KEY is a hash of the weights' files and of 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -67,9 +68,9 @@ class FileLayers:
     def _pread(self, into: memoryview, at: int) -> int:
         try:
             return os.preadv(self._file, [into], at)
-        except OSError:
+        except OSError as error:
             # Some file systems accept O_DIRECT in `open` and refuse it in reads.
-            if not self.direct:
+            if not self.direct or error.errno != errno.EINVAL:
                 raise
             self._open(direct=False)
             return os.preadv(self._file, [into], at)

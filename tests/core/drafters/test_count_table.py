@@ -112,6 +112,18 @@ def test_probabilities_are_counted_as_parts_of_a_token() -> None:
     assert {token: score for (token,), (score, _) in tree.items()} == {5: 0.75, 6: 0.25}
 
 
+def test_rows_without_weight_are_overwritten_in_their_own_bucket() -> None:
+    """Of two buckets: even tokens are in the first one, odd ones in the second."""
+    table = new_table(8)
+    for token in (1, 3, 5, 7):
+        add_text(table, np.array([token, 9]), 1)
+    others = table[4:].copy()
+    for token in (0, 2, 4, 6, 8):
+        count_tokens(table, np.array([token, 9]), 1, np.array([[5]]), np.array([[0]]))
+    assert (table[:, -1] == 1).all()
+    assert np.array_equal(table[4:], others)
+
+
 def test_an_end_of_text_has_no_children_and_a_chain_no_siblings() -> None:
     text = [1, 2, 3, 1, 2, 4, 1, 2, 3]
     tree, _ = tree_of(table_of(text), [9, 1], ends=[2])

@@ -65,6 +65,11 @@ def texts(name: str, *lengths: int) -> bytes:
     return entry(name, 9, struct.pack("<IQ", 8, len(lengths)) + packed)
 
 
+def array(name: str, count: int) -> bytes:
+    """An array of so many bytes."""
+    return entry(name, 9, struct.pack("<IQ", 0, count) + bytes(count))
+
+
 LLAMA = entry("general.architecture", 8, text("llama"))
 LAYERS = entry("llama.block_count", 4, struct.pack("<I", 1))
 
@@ -156,10 +161,22 @@ BROKEN = {
         file_of(LLAMA, entry("llama.block_count", 4, struct.pack("<I", 2**32 - 1))),
         f"block_count is {2**32 - 1} with 1 tensors",
     ),
+    "an array for the layers": (
+        file_of(LLAMA, array("llama.block_count", 1)),
+        "block_count is None with 1 tensors",
+    ),
+    "a truth value for the layers": (
+        file_of(LLAMA, entry("llama.block_count", 7, b"\x01")),
+        "block_count is True with 1 tensors",
+    ),
     "no tensors": (file_of(LLAMA, LAYERS, tensors=()), "block_count is 1 with 0 tensors"),
     "an odd alignment": (
         file_of(LLAMA, LAYERS, entry("general.alignment", 4, bytes(4))),
         "general.alignment is 0",
+    ),
+    "an array for the alignment": (
+        file_of(LLAMA, LAYERS, array("general.alignment", 32)),
+        "general.alignment is None",
     ),
     "a large tensor": (
         file_of(LLAMA, LAYERS, tensors=(tensor("a", (1 << 40, 1 << 40)),)),
@@ -249,6 +266,10 @@ UNSUPPORTED = {
     "whole numbers": (
         file_of(LLAMA, LAYERS, tensors=(tensor("a", (32,), gguf.GGMLQuantizationType.I32.value),)),
         "its tensors of type I32 cannot be dequantized",
+    ),
+    "one of an array": (
+        file_of(LLAMA, LAYERS, array("split.count", 1)),
+        "it is one of None files of a model",
     ),
     "one of several": (
         file_of(LLAMA, LAYERS, entry("split.count", 2, struct.pack("<H", 3))),

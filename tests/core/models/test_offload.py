@@ -6,6 +6,7 @@ import gc
 import os
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from core.events import RoundCompleted, RunCompleted, RunFailed, RunStarted
 from core.length.cost_model import verify_costs
 from core.models import fastest
 from core.models.hf_model import HfModel
+from core.models.layer_stream import page_aligned
 from core.models.lean import LeanForward
 from core.models.loading import checkpoint, layer_file, offloading, placing
 from core.models.loading.layer_file import FileLayers, pad_to_blocks, read_record, write_layers
@@ -317,6 +319,33 @@ def test_a_record_never_comes_before_what_it_records(
     ]
     found = read_record(file)
     assert found is not None and FileLayers(file, found[0]).count == 1
+
+
+@pytest.mark.parametrize(("number", "direct"), [(errno.EINVAL, False), (errno.EIO, True)])
+def test_only_without_o_direct_it_turns_to_the_page_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, direct: bool
+) -> None:
+    """Not after an error of the disk, which is the run's."""
+    layer = pad_to_blocks(torch.ones(5, dtype=torch.uint8))
+    write_layers(tmp_path / "key.layers", [(layer, {"0.norm": torch.ones(3)})], dict)
+    found = read_record(tmp_path / "key.layers")
+    assert found is not None
+    layers = FileLayers(tmp_path / "key.layers", found[0])
+    layers.direct = True  # on any file system
+    real, errors = os.preadv, [OSError(number, "no")]
+
+    def preadv(*arguments: Any) -> int:
+        if errors:
+            raise errors.pop()
+        return real(*arguments)
+
+    monkeypatch.setattr(os, "preadv", preadv)
+    into = page_aligned(len(layer))
+    with pytest.raises(OSError, match="no") if direct else nullcontext():
+        layers.read(0, into)
+    assert layers.direct is direct
+    layers.read(0, into)
+    assert torch.equal(into, layer)
 
 
 def test_without_o_direct_it_reads_through_the_page_cache(

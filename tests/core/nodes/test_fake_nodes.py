@@ -4,15 +4,17 @@ import itertools
 import json
 import random
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
 from msgspec.structs import replace as replace_fields
 
-from core import Engine, Request, SamplingParams, SpeculationConfig
+from core import Engine, Request, SamplingParams, SpeculationConfig, Worker
+from core.engine import worker as worker_module
 from core.errors import ConfigError, NodeError
 from core.events import Drafted, Event, RoundCompleted, RunCompleted, event_to_plain
-from core.nodes import replies
+from core.nodes import replies, run_requests
 from core.nodes.client import RemotePool
 from core.nodes.messages import (
     VERSION,
@@ -25,6 +27,7 @@ from core.nodes.messages import (
 )
 from core.nodes.server import NodeServer
 from tests.core.engines import ids_of_events, open_rows, request, rounds_of, texts_of
+from tests.core.gated import all_of, until
 from tests.core.nodes.fake_transport import FakeTransport
 from tests.core.nodes.served import HASH, change_answers, engine_over, pool_over, server_of
 from tests.fakes import loaded_tables
@@ -612,3 +615,47 @@ def test_drafting_here_is_no_part_of_a_round_trip(models) -> None:
     (link,) = pool.links
     assert set(states(events, 0)) == {"in_time"}
     assert max(link.trips) < 0.2 and link.deadline_s < 0.6
+
+
+def test_a_node_that_came_back_while_the_engine_was_idle_drafts_at_once(
+    models, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_module, "IDLE_S", 0.01)
+    engine, transport = engine_over(models, PARTS)
+    asked = request(sampling=WARM, config=SETTINGS["specinfer"])
+
+    def restart(event: Event) -> None:
+        if isinstance(event, RunCompleted):  # nothing reads the transport meanwhile
+            transport.kill(0)
+            transport.start(0, server_of(models, PARTS[0]))
+
+    with closing(Worker(engine, threads=1)) as worker:
+        all_of(worker.submit(asked, restart))
+        until(lambda: engine.nodes.links[0].starts == 2)
+        assert {*states(all_of(worker.submit(asked)), 0)} == {"in_time"}
+
+
+def test_a_text_longer_than_nodes_take_is_said_once(
+    models, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_requests, "MOST_TOKENS", 12)
+    engine, _ = engine_over(models, PARTS)
+    for _ in range(2):
+        asked = request(sampling=WARM, config=SETTINGS["specinfer"])
+        events = list(engine.generate(asked))
+        assert ids_of_events(events) == ids_of_events(Engine(models).generate(asked))
+        assert states(events, 0) and len(states(events, 0)) < len(rounds_of(events))
+        (note,) = [note for one in rounds_of(events) for note in one.notes]
+        assert note.startswith("nodes take texts of at most ")
+
+
+def test_a_node_has_not_drafted_for_longer_than_its_round_trip(models) -> None:
+    server = server_of(models, ["ssm-3"])
+    change_answers(server, DraftsMessage, lambda message: replace_fields(message, busy_ms=1e7))
+    pool, transport = pool_over(models, [server])
+    transport.delay(0, 0.01)
+    engine = Engine(loaded_tables(models.llm, [models.ssms["same"]]), nodes=pool)
+    events = list(engine.generate(request(config=SETTINGS["specinfer"])))
+    trips = [trip for one in rounds_of(events) for trip in one.nodes]
+    assert {trip.state for trip in trips} == {"in_time"}
+    assert all(trip.busy_ms <= trip.round_trip_ms for trip in trips)

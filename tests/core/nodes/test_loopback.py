@@ -301,22 +301,22 @@ def test_an_engine_that_fills_a_nodes_queue_and_goes_does_not_end_it(models: Loa
         assert pool.connect(()).infos
 
 
-def test_an_engine_closes_after_a_node_has_turned_it_away_for_hours(
+def test_a_node_that_turns_an_engine_away_for_hours_blocks_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its events fill the monitor of the socket, and ZeroMQ's thread waits for room there."""
+    """While nothing reads its events, ZeroMQ's thread connects again and again: it never waits for
+    room in the monitor, neither then nor when the engine closes."""
     monkeypatch.setattr(zmq_transport, "RECONNECT_MS", 1)
     monkeypatch.setattr(zmq_transport, "LONGEST_RECONNECT_MS", 1)
     context = zmq.Context()
     context.rcvhwm = 1  # of the monitor: half as many events fill it
     monkeypatch.setattr(zmq_transport.zmq, "Context", lambda: context)
     with create_server(("127.0.0.1", 0), backlog=128) as other:
-        other.settimeout(0.5)
+        other.settimeout(5)
         transport = ZmqTransport([f"127.0.0.1:{other.getsockname()[1]}"], None)
         transport.poll(transport.now())
-        with suppress(TimeoutError):  # no more connections: the thread waits
-            for _ in range(10_000):
-                other.accept()[0].close()
+        for _ in range(1_200):
+            other.accept()[0].close()
         # No thread goes on where it waits: ends this process, as an abort of libzmq's would.
         faulthandler.dump_traceback_later(10, exit=True)
         transport.close()

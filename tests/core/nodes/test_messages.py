@@ -386,6 +386,19 @@ def test_large_vocabularies_and_contexts_are_taken(server: NodeServer) -> None:
         to_node(encode(HelloMessage(VERSION, HASH, 1 << 30)))
 
 
+@pytest.mark.parametrize("device", ["", "cpu of node x", "cuda:0\n", "c" * 201])
+def test_a_device_is_one_word(server: NodeServer, device: str) -> None:
+    """The engine writes the node's address behind it."""
+    welcome = from_node(server.handle(CLIENT, encode(HelloMessage(VERSION, HASH, 8))) or b"")
+    assert isinstance(welcome, WelcomeMessage)
+    for allowed in ("cpu", "cuda:0", "mps"):
+        welcome.ssms[0].device = allowed
+        assert from_node(encode(welcome)) == welcome
+    welcome.ssms[0].device = device
+    with pytest.raises(MessageError):
+        from_node(encode(welcome))
+
+
 def test_longer_structs_are_another_version() -> None:
     """A field more than this version knows is refused, not ignored."""
     fields = msgspec.msgpack.decode(encode(HelloMessage(VERSION, HASH, 8)))

@@ -141,6 +141,7 @@ def test_a_body_that_is_no_json_object(api: Site) -> None:
     for data, kind, status in (
         (b"{", "application/json", 400),
         (b"[]", "application/json", 400),
+        (b"[]", "Application/JSON; charset=utf-8", 400),
         (b'{"prompt": "Once"}', "text/plain", 415),
     ):
         with pytest.raises(HTTPError) as caught:
