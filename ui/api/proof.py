@@ -1,5 +1,5 @@
-"""The endpoints that ask about a finished run of the caller's: its speed-up over plain decoding,
-whether its text is the LLM's, what its choice of SSMs cost. The same as the page's buttons."""
+"""The endpoints about a caller's finished run: its speed-up over plain decoding, whether its text
+is the LLM's, what its choice of SSMs cost. The same as the page's buttons."""
 
 from __future__ import annotations
 

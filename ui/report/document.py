@@ -90,8 +90,8 @@ def _places() -> dict[str, str]:
 def _facts(
     view: View, recording: Recording, baseline: Baseline | None
 ) -> Iterable[tuple[str, str]]:
-    """Name and value of each line of the head. Settings are in the pictures' notice too; here for
-    print."""
+    """Name and value of each line of the head. Settings are in the pictures' notice too; repeated
+    here for printing."""
     started = view.started
     assert started is not None
     for role, name in (("llm", "LLM"), ("ssm", "SSMs")):

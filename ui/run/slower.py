@@ -90,8 +90,8 @@ def slower_because(
         beside = f" and {mean.hidden:.1f} ms more beside the LLM's passes"
     cost = (
         f"because a round took as long as {mean.ms / mean.plain:.1f} plain tokens and gave "
-        f"{gained:.1f} ({mean.ms:.1f} ms: drafting {mean.draft:.1f} ms{beside}, LLM pass {mean.verify:.1f} ms, "
-        f"the rest {mean.rest:.1f} ms)"
+        f"{gained:.1f} ({mean.ms:.1f} ms: drafting {mean.draft:.1f} ms{beside}, "
+        f"LLM pass {mean.verify:.1f} ms, the rest {mean.rest:.1f} ms)"
     )
     shared_by = f"schedule={schedule}" if schedule else f"pipeline={fields['pipeline']}"
     if not others:

@@ -107,7 +107,7 @@ class Context:
         """The model that the header offers to load: the chat model, if it is not loaded and
         visitors of this server may load models."""
         host = self.hub.model_host
-        may = host.can_load and self.access.loads_here
+        may = host.can_load and self.access.anyone_may_load
         return "" if host.pair.llm == SMOLLM2 or not may else "SmolLM2"
 
 

@@ -18,7 +18,7 @@ FORWARDED = ("x-forwarded-for", "forwarded", "x-real-ip")
 
 
 def new_key() -> str:
-    """A random visitor's key, which cannot be guessed."""
+    """A random key for a visitor, which cannot be guessed."""
     return "visitor-" + secrets.token_urlsafe(18)
 
 
@@ -50,25 +50,25 @@ class Access:
             return browser_key
         return f"client-{getattr(request, 'session_hash', None) or 'unknown'}"
 
-    def open(self, request: Any) -> bool:
+    def sees_all_runs(self, request: Any) -> bool:
         """Whether the caller sees all runs: a visitor of this machine, not behind a proxy."""
         headers = getattr(request, "headers", None) or {}
         return is_loopback(self.host) and not any(name in headers for name in FORWARDED)
 
     def owner(self, request: Any, browser_key: str = "") -> str | None:
         """The owner to whose runs lists are restricted; None for no restriction."""
-        return None if self.open(request) else self.key(request, browser_key)
+        return None if self.sees_all_runs(request) else self.key(request, browser_key)
 
     def shows_paths(self, request: Any) -> bool:
         """Whether the caller may see paths of the server."""
-        return self.auth or self.open(request)
+        return self.auth or self.sees_all_runs(request)
 
     @property
-    def loads_here(self) -> bool:
+    def anyone_may_load(self) -> bool:
         """Whether there are visitors who may swap the models, by the server's address and login
         alone; `may_change` also looks for a proxy."""
         return self.auth or is_loopback(self.host)
 
     def may_change(self, request: Any) -> bool:
         """Whether the caller may swap the models and choose the schedule, for all visitors."""
-        return self.auth or self.open(request)
+        return self.auth or self.sees_all_runs(request)

@@ -107,7 +107,7 @@ class Board:
         """The present values of `places`: whether the run is playing."""
         if self.stop is None:
             return []
-        moves = session.player is not None and not session.player.resting
+        moves = session.player is not None and not session.player.paused
         return [gr.update(interactive=moves)]
 
     def values(self, session: TabSession) -> Values:
