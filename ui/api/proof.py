@@ -88,7 +88,7 @@ async def _ask(
     summary = allowed_run(context, asker_of(context, request, ""), run_id)
     if summary.status == "running":
         raise StoreError("run is still running: wait for its end, or stop it")
-    # Of this call alone, so that it disturbs no tab.
+    # A session for this call only, so that it disturbs no tab.
     session = TabSession()
     source = await asyncio.to_thread(StoredSource, context.store, run_id)
     session.look_at(Player(source))

@@ -155,6 +155,6 @@ def values_of(config: SpeculationConfig, drafter_names: Sequence[str]) -> list[A
 def _drafters_shown(drafters: tuple[str, ...], names: Sequence[str]) -> list[str]:
     wanted: list[str] = []
     for drafter in drafters:
-        whole = {"all": list(names), "first": list(names[:1])}
-        wanted += whole.get(drafter, [drafter])
+        expansions = {"all": list(names), "first": list(names[:1])}
+        wanted += expansions.get(drafter, [drafter])
     return [name for name in (*names, *MODEL_FREE, *own_among(drafters)) if name in wanted]

@@ -144,7 +144,7 @@ def start_run(live: Live, session: TabSession, press: Press) -> Iterator[Values]
         session.asked, session.before, session.baseline = request, before, baseline
         session.form = request
         racing = press.race and bool(request.speculation.drafters)
-        session.measuring = racing  # from here on: no speed-up of one sample is shown between
+        session.measuring = racing  # no speed-up is shown before all blocks are measured
         # Not before: a Stop that arrives from now on finds the player in the session.
         if press.overtaken(session):
             session.cancel()

@@ -186,8 +186,8 @@ def _when_scored(view: View, rule: RoutingRule, number: int) -> str:
     audition comes before the round that records it. Empty if they change with every round."""
     if rule.judges_drafts:
         return ""
-    asked = [one.number for one in view.rounds if one.asking_ms > 0]
-    last = max((one for one in asked if number < 0 or one <= number), default=None)
+    auditions = [line.number for line in view.rounds if line.asking_ms > 0]
+    last = max((one for one in auditions if number < 0 or one <= number), default=None)
     if last is None:
         all_draft = view.speculation.get("routed_drafters", 0) >= len(_ssms(view))
         why = "is scored while all of them draft" if all_draft else "has been scored yet"

@@ -34,8 +34,8 @@ def is_loopback(host: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The access rules of this server; `host`: the address it listens on; whether visitors log
-    in."""
+    """The access rules of this server. `host`: the address it listens on; `auth`: whether visitors
+    log in."""
 
     host: str
     auth: bool = False
@@ -45,7 +45,7 @@ class Access:
         username = getattr(request, "username", None)
         if self.auth and username:
             return f"user-{username}"
-        # With this beginning only: a browser cannot claim a user's or a client's key.
+        # Only a key with this prefix: a browser cannot claim a user's or a client's key.
         if isinstance(browser_key, str) and browser_key.startswith("visitor-"):
             return browser_key
         return f"client-{getattr(request, 'session_hash', None) or 'unknown'}"
