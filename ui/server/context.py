@@ -84,12 +84,12 @@ class Context:
 
     @property
     def own_drafters(self) -> tuple[str, ...]:
-        """The import paths of drafters of one's own."""
+        """The import paths of the user's own drafters."""
         return self.hub.model_host.own_drafters
 
     @property
     def model_free(self) -> tuple[str, ...]:
-        """The names of the drafters that are no SSMs."""
+        """The names of the drafters that are not SSMs."""
         return (*MODEL_FREE, *self.own_drafters)
 
     @property

@@ -158,7 +158,7 @@ def build_board(
 ) -> Board:
     """Lay out the race, text beside tree, the scrubber and the dock, in reading order.
 
-    `more` builds what else the dock has, as a tab "requests".
+    `more` builds one more tab of the dock, "requests".
     """
     pictures: dict[str, gr.HTML] = {}
 
