@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace, suites: Mapping[str, Suite]) -> Report:
 
     choice("suite", arguments.suite, tuple(suites))
     suite = suites[arguments.suite]
-    settings = suite.defaults.but(
+    settings = suite.defaults.with_changes(
         prompts=arguments.prompts,
         tokens=arguments.tokens,
         repeats=arguments.repeats,
@@ -80,7 +80,7 @@ def run(arguments: argparse.Namespace, suites: Mapping[str, Suite]) -> Report:
     check_used(suite.name, vars(arguments))
     if arguments.family is not None:
         arguments.family = family_in(arguments.family)
-    settings = settings.but(threads=use_threads(arguments.threads))
+    settings = settings.with_changes(threads=use_threads(arguments.threads))
     context = open_context(suite, settings, arguments)
     if context.results.found:
         context.say(f"{context.results.found} samples are in {context.results.path} already")

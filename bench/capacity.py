@@ -13,7 +13,7 @@ import heapq
 import random
 from collections.abc import Sequence
 
-__all__ = ["upper_bound", "most_clients", "rate_of"]
+__all__ = ["client_ratio", "rate_of", "upper_bound"]
 
 ROUNDS, SEED = 60, 0
 
@@ -42,8 +42,8 @@ def rate_of(
     end = 0.0
     verifying: list[tuple[float, int]] = []
     for _ in range(clients * ROUNDS):
-        # The LLM takes the draft that is ready first, so a draft that could be ready before that is
-        # simulated first.
+        # Drafts that may arrive before the LLM's next one are simulated first: it verifies in order
+        # of arrival.
         while ready and (not verifying or ready[0][0] <= max(llm_free, verifying[0][0])):
             at, client = heapq.heappop(ready)
             if not nodes:
@@ -60,22 +60,22 @@ def rate_of(
     return 1000 * ROUNDS / end
 
 
-def most_clients(
+def client_ratio(
     nodes: int,
     draft_ms: Sequence[float],
     verify_ms: Sequence[float],
     wire_ms: float,
     alone: int,
 ) -> float:
-    """How many times as many clients the LLM serves with `nodes` nodes, at the rate that `alone`
-    clients have without nodes; interpolated between two whole numbers of clients. 0: over this
-    network not even one client has that rate."""
+    """The ratio of clients served with `nodes` nodes to `alone`, those served without nodes, at the
+    same rate; interpolated between two whole numbers of clients. 0: over this network not even one
+    client has that rate."""
     target = rate_of(alone, 0, draft_ms, verify_ms, 0.0)
-    count, before = 1, 0.0
+    count, previous_rate = 1, 0.0
     rate = rate_of(count, nodes, draft_ms, verify_ms, wire_ms)
     while rate >= target:
-        count, before = count + 1, rate
+        count, previous_rate = count + 1, rate
         rate = rate_of(count, nodes, draft_ms, verify_ms, wire_ms)
     if count == 1:
         return 0.0
-    return (count - 1 + (before - target) / (before - rate)) / alone
+    return (count - 1 + (previous_rate - target) / (previous_rate - rate)) / alone

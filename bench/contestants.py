@@ -129,10 +129,10 @@ class TransformersLlm:
         if not prompt.chat:
             return self.tokenize(prompt.text)
         message = [{"role": "user", "content": prompt.text}]
-        filled = self.tokenizer.apply_chat_template(
+        encoded = self.tokenizer.apply_chat_template(
             message, add_generation_prompt=True, return_dict=True
         )
-        return [int(token_id) for token_id in filled["input_ids"]]
+        return [int(token_id) for token_id in encoded["input_ids"]]
 
     @torch.inference_mode()
     def generate(
@@ -140,18 +140,18 @@ class TransformersLlm:
     ) -> list[int]:
         """The new token ids; `options` are passed to `generate`."""
         batch: Any = torch.tensor([list(ids)], device=self.module.device)
-        drawn: dict[str, Any] = {"do_sample": False}
+        options["do_sample"] = temperature > 0
         if temperature > 0:
             torch.manual_seed(seed)
-            # top_k is 50 by default: with it the distribution would be another one.
-            drawn = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
+            # top_k is 50 by default, which would change the distribution.
+            options |= {"temperature": temperature, "top_k": 0, "top_p": 1.0}
         output = self.module.generate(
-            batch, attention_mask=torch.ones_like(batch), max_new_tokens=tokens, **drawn, **options
+            batch, attention_mask=torch.ones_like(batch), max_new_tokens=tokens, **options
         )
         return [int(token_id) for token_id in output[0, len(ids) :]]
 
     def figures(self, case: DecodeCase, **options: Any) -> dict[str, float]:
-        """A case's new tokens and its seconds, prefill included."""
+        """The number of a case's new tokens and its seconds, prefill included."""
         ids = self.prompt_ids(case.prompt)
         output, seconds = time_call(
             lambda: self.generate(ids, case.tokens, case.temperature, case.seed, **options)
@@ -162,7 +162,7 @@ class TransformersLlm:
     def assistant(module: Any, schedule: str, count: int) -> Any:
         """A new copy of an SSM: transformers stores schedule and threshold in an assistant, which
         would carry them from run to run."""
-        own = copy.deepcopy(module)
-        own.generation_config.num_assistant_tokens = count
-        own.generation_config.num_assistant_tokens_schedule = schedule
-        return own
+        assistant = copy.deepcopy(module)
+        assistant.generation_config.num_assistant_tokens = count
+        assistant.generation_config.num_assistant_tokens_schedule = schedule
+        return assistant

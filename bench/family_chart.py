@@ -20,15 +20,15 @@ from plotly.subplots import make_subplots
 from bench.chart import COLOURS, bar, picture_command
 from bench.prompts import domains, load_prompts
 from bench.results import Results
-from bench.suites import acceptance_tables as figures
+from bench.suites import acceptance_tables as tables
 from bench.suites.acceptance_rows import MERGED_NODES, TEMPERATURE, UNMERGED_NODES, acceptance_rows
 from core.config import WEIGHTS
 from core.errors import ConfigError
 
 OVERALL = "all"
 ALONE = "best SSM alone"
-# Rows of the bundled SSMs with about as many verified nodes, except for the vote's short chain; the
-# legend has the numbers.
+# One row per combine rule, with about equal numbers of verified nodes (a vote verifies only a short
+# chain); the legend gives each number.
 SHOWN = MappingProxyType(
     {
         "union": f"union, {UNMERGED_NODES} nodes drafted",
@@ -42,42 +42,43 @@ PALE = 0.4
 
 
 def family_figure(before: Results, after: Results, names: Sequence[str]) -> go.Figure:
-    """The picture; `names`: the domains. Raises ConfigError if a file has no samples of the
-    suite."""
+    """The picture; `names`: the domains. Raises ConfigError if the settings differ or a file has no
+    samples of the suite."""
     if before.header.get("settings") != after.header.get("settings"):
         settings = str(after.header.get("settings"))
-        raise ConfigError.of(
-            "settings", settings, f"those of before, {before.header.get('settings')}"
-        )
-    both = [_measured_rows(results) for results in (before, after)]
-    groups = {**{name: figures.of_domain(name) for name in names}, OVERALL: figures.is_fresh}
+        allowed = f"the settings of BEFORE.json, {before.header.get('settings')}"
+        raise ConfigError.of("settings", settings, allowed)
+    rows_before, rows_after = _measured_rows(before), _measured_rows(after)
+    selections = {name: tables.of_domain(name) for name in names}
+    selections[OVERALL] = tables.is_not_looping
     temperatures = (0.0, TEMPERATURE)
     heading = "Tokens per LLM pass, T = {:g} (pale: before, full: after)"
-    page = make_subplots(rows=2, subplot_titles=[heading.format(t) for t in temperatures])
-    for row, temperature in enumerate(temperatures, start=1):
+    picture = make_subplots(rows=2, subplot_titles=[heading.format(t) for t in temperatures])
+    for panel, temperature in enumerate(temperatures, start=1):
         for name, colour in zip(NAMES, COLOURS, strict=True):
-            # With how many nodes are verified, at temperature 0 and over all domains.
-            one = _best_row(both[1], name, 0.0, figures.is_fresh)
-            label = name if one is None else f"{name} ({figures.nodes_of(both[1][one]):.0f} nodes)"
-            for after_it, rows in enumerate(both):
+            # The label gives the verified nodes per round at temperature 0, over all domains.
+            label = name
+            if (row := _best_row(rows_after, name, 0.0, tables.is_not_looping)) is not None:
+                label = f"{name} ({tables.nodes_of(rows_after[row]):.0f} nodes)"
+            for by_row, is_after in ((rows_before, False), (rows_after, True)):
                 lengths = {
-                    group: figures.length_of(rows[best], wanted)
-                    for group, wanted in groups.items()
-                    if (best := _best_row(rows, name, temperature, wanted)) is not None
+                    group: tables.length_of(by_row[best], wanted)
+                    for group, wanted in selections.items()
+                    if (best := _best_row(by_row, name, temperature, wanted)) is not None
                 }
-                shown = {"marker_color": colour, "opacity": 1.0 if after_it else PALE}
-                legend = {"legendgroup": name, "showlegend": row == 1 and bool(after_it)}
-                once = bar(label, list(groups), lengths, **shown, **legend)
-                page.add_trace(once, row=row, col=1)
-    return page
+                style = {"marker_color": colour, "opacity": 1.0 if is_after else PALE}
+                legend = {"legendgroup": name, "showlegend": panel == 1 and is_after}
+                bars = bar(label, list(selections), lengths, **style, **legend)
+                picture.add_trace(bars, row=panel, col=1)
+    return picture
 
 
-def _measured_rows(results: Results) -> figures.PromptsByRow:
+def _measured_rows(results: Results) -> tables.PromptsByRow:
     """The rows that were measured, for the SSMs that the samples name."""
     configs = [sample.get("config") for sample in results.samples]
     drafters = {name for c in configs if isinstance(c, dict) for name in c.get("drafters", ())}
     ssms = sorted(name for name in drafters if name.startswith("ssm-"))
-    rows = figures.prompts_by_row(results, acceptance_rows(ssms))
+    rows = tables.prompts_by_row(results, acceptance_rows(ssms))
     if not rows:
         allowed = "a file of the acceptance suite's samples"
         raise ConfigError.of("results", str(results.path), allowed)
@@ -85,14 +86,14 @@ def _measured_rows(results: Results) -> figures.PromptsByRow:
 
 
 def _best_row(
-    by_row: figures.PromptsByRow, name: str, temperature: float, wanted: figures.Selection
+    by_row: tables.PromptsByRow, name: str, temperature: float, wanted: tables.Selection
 ) -> Any:
-    """A combine rule's row; for ALONE, the row of the best single SSM on the wanted continuations;
-    None if there is none."""
+    """A combine rule's row; for ALONE, the row of the SSM that is best over the continuations that
+    `wanted` selects. None if there is none."""
     rows = [row for row in by_row if row.kind.temperature == temperature]
     if name == ALONE:
         alone = (row for row in rows if row.part == "more" and len(row.speculation.drafters) == 1)
-        return max(alone, key=lambda row: figures.value_of(by_row[row], wanted), default=None)
+        return max(alone, key=lambda row: tables.value_of(by_row[row], wanted), default=None)
     return next((row for row in rows if (row.part, row.name) == ("combine", SHOWN[name])), None)
 
 

@@ -18,8 +18,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Blocks:
-    """A suite's blocks with the fields `key`; each item comes once a repeat (`repeats` None: as in
-    the settings). `item`: the sample's field for the block's item (as a number if it is one);
+    """A suite's blocks with the fields `key`: one per item and repeat (`repeats` None: as in the
+    settings). `item`: the sample's field for the block's item (as a number if it is one);
     `figures`: the field for what the contestants returned."""
 
     context: Context
@@ -47,9 +47,9 @@ class Blocks:
         keep_row: Callable[[dict[str, Any]], Any] = dict,
         warm: Block | None = None,
     ) -> None:
-        """Measures what is missing, a sample a block with the machine's load and `more` fields;
-        `keep_row` turns what the contestants returned into what is stored. `warm`: a block that
-        each runs before, uncounted."""
+        """Measures the missing blocks: one sample per block, with the machine's load and the fields
+        of `more`. `keep_row` turns what the contestants returned into what is stored. `warm`: a
+        block every contestant runs first, not counted."""
         todo = self.missing_blocks
         if todo and warm is not None:
             for run in contestants.values():

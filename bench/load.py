@@ -80,15 +80,15 @@ def closed_loop(
 ) -> tuple[float, list[ServedRequest]]:
     """`clients` clients; each sends its next request when its last one has ended. Returns tokens
     per second while all clients are busy, and every request. The first `clients` requests start at
-    once, so time is taken only after that many have ended and the clients are out of step."""
+    once, so the measurement begins when that many have ended and the clients are out of step."""
     load = _Clients(engine, clients)
-    began = 0.0
+    start = 0.0
     try:
         for request in requests[:clients]:
             load.submit(request)
-        for place, request in enumerate(requests[clients:], start=1):
+        for num_ended, request in enumerate(requests[clients:], start=1):
             load.wait_for_end()
-            began = time.perf_counter() if place == clients else began
+            start = time.perf_counter() if num_ended == clients else start
             load.submit(request)
         # All requests are submitted: when the next one ends, fewer clients are busy.
         load.wait_for_end()
@@ -97,17 +97,17 @@ def closed_loop(
             load.wait_for_end()
     finally:
         load.worker.close()
-    every = (moment for one in load.served for moment in one.token_times)
-    tokens = sum(began < moment <= end for moment in every)
-    return tokens / (end - began), load.served
+    token_times = (moment for one in load.served for moment in one.token_times)
+    tokens = sum(start < moment <= end for moment in token_times)
+    return tokens / (end - start), load.served
 
 
 def arrivals(count: int, per_second: float, seed: int) -> list[float]:
     """Seconds at which requests of a Poisson process arrive."""
-    draw = random.Random(seed)
+    rng = random.Random(seed)
     times, now = [], 0.0
     for _ in range(count):
-        now += draw.expovariate(per_second)
+        now += rng.expovariate(per_second)
         times.append(now)
     return times
 
@@ -115,13 +115,14 @@ def arrivals(count: int, per_second: float, seed: int) -> list[float]:
 def open_loop(
     engine: Engine, requests: Sequence[Request], moments: Sequence[float], live: int
 ) -> tuple[float, list[ServedRequest]]:
-    """Requests that arrive at given seconds, however many are running; at most `live` run at once.
+    """Requests that arrive at the given `moments` (seconds), whatever is running; at most `live`
+    run at once.
     Returns tokens per second from the first arrival to the last token, and every request."""
     load = _Clients(engine, live)
     try:
-        began = time.perf_counter()
+        start = time.perf_counter()
         for request, moment in zip(requests, moments, strict=True):
-            time.sleep(max(0.0, began + moment - time.perf_counter()))
+            time.sleep(max(0.0, start + moment - time.perf_counter()))
             load.submit(request)
         for _ in requests:
             load.wait_for_end()

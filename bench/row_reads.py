@@ -1,6 +1,8 @@
-"""Nanoseconds a token of reading random rows of tables, one row of each, token after token: which
-rows is known only when the token before has been read, as in a draft. Compiled by numba where it is
-installed."""
+"""Times reads of random rows of tables, one row of each table per token, token after token.
+
+As in a draft, a token's rows are known only when those of the token before have been read. Compiled
+by numba where it is installed.
+"""
 
 from __future__ import annotations
 
@@ -22,22 +24,22 @@ PARTS = 5
 
 
 def new_memory(size: int) -> np.ndarray:
-    """So many bytes for tables, from the beginning of a cache line on. Written, since pages that
-    never were are all one page of zeros."""
+    """`size` bytes for tables, aligned to a cache line. They are written: pages that never were
+    share one page of zeros."""
     memory = np.ones((size + LINE) // NUMBER, np.int64)
-    skipped = -memory.ctypes.data % LINE // NUMBER
-    return memory[skipped : skipped + size // NUMBER]
+    first = -memory.ctypes.data % LINE // NUMBER
+    return memory[first : first + size // NUMBER]
 
 
 def row_read_ns(
     memory: np.ndarray, tables: Sequence[FeatureTable], tokens: int, *, in_turn: bool = False
 ) -> float:
-    """The median of several parts of `tokens` tokens. A token's rows are read side by side, or
-    `in_turn`: which row comes next is known only when the one before has been read. Row lengths
-    are multiples of 8 bytes.
+    """Nanoseconds per token, the median over PARTS parts of `tokens` tokens. A token's rows are
+    read independently of each other, or `in_turn`: each row is known only when the one before has
+    been read. Row lengths are multiples of 8 bytes.
 
-    The tables lie in `memory`, one after another. What is compared should lie in the same: the size
-    of its pages, which the system chooses, decides as much as the number of reads does.
+    The tables are in `memory`, one after another. Measurements to be compared should use the same
+    `memory`: its page size, which the system chooses, matters as much as the number of reads.
     """
     sizes = [-(-table.bytes // LINE) * LINE // NUMBER for table in tables]
     starts = np.cumsum([0, *sizes], dtype=np.int64)
@@ -46,9 +48,9 @@ def row_read_ns(
     rows = np.array([table.rows for table in tables], np.int64)
     lengths = np.array([table.row_bytes // NUMBER for table in tables], np.int64)
     read = partial(_read_rows, memory, starts[:-1], rows, lengths, in_turn)
-    of_part = max(1, tokens // PARTS)
-    read(of_part)  # compiled, and caches in use
-    return 1e9 * median([time_call(partial(read, of_part))[1] for _ in range(PARTS)]) / of_part
+    per_part = max(1, tokens // PARTS)
+    read(per_part)  # compiles, and fills the caches
+    return 1e9 * median([time_call(partial(read, per_part))[1] for _ in range(PARTS)]) / per_part
 
 
 @jit
@@ -62,7 +64,7 @@ def _read_rows(
 ) -> int:
     state = 1
     for _ in range(tokens):
-        found = 0
+        total = 0
         for table in range(starts.shape[0]):
             # Knuth's generator modulo 2^63; its upper 32 bits choose the row.
             state = (state * 6364136223846793005 + 1442695040888963407) & 0x7FFFFFFFFFFFFFFF
@@ -70,6 +72,6 @@ def _read_rows(
             number = int(memory[int(starts[table]) + row * int(lengths[table])])
             if in_turn:
                 state += number
-            found += number
-        state += found
+            total += number
+        state += total
     return state

@@ -39,7 +39,7 @@ class Settings:
         if not self.dtypes or len(set(self.dtypes)) != len(self.dtypes):
             raise ConfigError.of("dtype", self.dtypes, "name each dtype once")
 
-    def but(self, **changes: Any) -> Settings:
+    def with_changes(self, **changes: Any) -> Settings:
         """These settings with the given values; None means not given."""
         given_values = {name: value for name, value in changes.items() if value is not None}
         return dataclasses.replace(self, **given_values)

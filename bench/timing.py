@@ -61,8 +61,8 @@ def _with_timer(
     timed_call: Callable[..., Any], role: str, clock: PassClock, passes: PassSeconds
 ) -> Callable[..., Any]:
     def call(*arguments: Any) -> Any:
-        result, whole = time_call(lambda: timed_call(*arguments))
-        clock.add(role, 1000 * (whole if passes is None else passes(result)))
+        result, wall_seconds = time_call(lambda: timed_call(*arguments))
+        clock.add(role, 1000 * (wall_seconds if passes is None else passes(result)))
         return result
 
     return call

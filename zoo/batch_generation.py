@@ -1,5 +1,5 @@
-"""A chat LLM's texts in large batches: one pass a token for all of them, through the lean torch
-pass of `core.models`, with the largest probabilities of each token kept.
+"""A chat LLM's texts in large batches: each token is one lean torch pass of `core.models` over all
+texts, and its TOP largest probabilities are kept.
 
 The engine serves requests that come and go; here thousands of texts begin at once, and what counts
 is how many tokens a GPU makes in a minute.
@@ -26,22 +26,24 @@ from core.models.machine import available_bytes, without_cudnn_attention
 __all__ = ["TOP", "BatchGenerator", "Generated", "BatchLimits"]
 
 TOP = 32
-"""Probabilities that are kept of each distribution, and tokens that are sampled from."""
-# Texts of a batch, at most; half of the free memory stays free. More than this gain nothing.
+"""How many probabilities of each distribution are kept, and how many tokens are sampled from."""
+# Most texts of a batch; half of the free memory stays free. Larger batches gain nothing.
 LARGEST_BATCH, LARGEST_BATCH_ON_CPU = 3072, 64
 PREFILL_TEXTS = 512  # of one pass over prompts, which is hundreds of tokens wide
-# Slots are rounded up to it: attention kernels want aligned masks, and memory in few sizes.
+# The number of slots is rounded up to a multiple: attention kernels need aligned masks, and memory
+# is allocated in few sizes.
 EXTENT = 64
-CHECKED_EVERY = 16  # tokens; to look at what has ended waits for the device
+CHECKED_EVERY = 16  # tokens; reading which texts have ended waits for the device
 
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
     """When a batch ends: after `max_new_tokens` of each text, at the `deadline`, or once the share
-    `ended` of its texts has ended by itself (the longest few would keep the others waiting)."""
+    `ended_share` of its texts has reached an end token (the longest few would keep the others
+    waiting)."""
 
     max_new_tokens: int
-    ended: float = 1.0
+    ended_share: float = 1.0
     deadline: float = math.inf
 
 
@@ -49,8 +51,9 @@ class Generated(NamedTuple):
     """Texts of a batch, padded on the left so that all new tokens begin in the column `first_new`.
 
     `ids` (texts, columns): a text is in the columns `starts` to `ends` (both (texts,), the latter
-    exclusive), its end token with it. `top_ids` int32 and `top_p` float16 (texts, new columns,
-    TOP): the distribution that the token of a column was drawn from, at temperature 1, descending.
+    exclusive), including its end token. `top_ids` int32 and `top_probs` float16 (texts, new
+    columns, TOP): the largest probabilities of the distribution that the token of a column was
+    drawn from, at temperature 1, descending.
     """
 
     ids: Tensor
@@ -58,16 +61,16 @@ class Generated(NamedTuple):
     ends: Tensor
     first_new: int
     top_ids: Tensor
-    top_p: Tensor
+    top_probs: Tensor
 
     def new_tokens(self) -> Iterator[list[int]]:
-        """Of each text the tokens behind its prompt."""
+        """The tokens of each text after its prompt."""
         for row, end in zip(self.ids.tolist(), self.ends.tolist(), strict=True):
             yield row[self.first_new : end]
 
 
 class BatchGenerator:
-    """ConfigError where the LLM is not one that the lean pass computes."""
+    """Raises ConfigError for an LLM that the lean pass does not compute."""
 
     def __init__(
         self, models: LoadedModels, seed: int = 0, clock: Callable[[], float] = time.monotonic
@@ -85,7 +88,7 @@ class BatchGenerator:
             without_cudnn_attention()
 
     def batch_size(self, tokens: int) -> int:
-        """How many texts of so many tokens are generated at once."""
+        """How many texts of `tokens` tokens are generated at once."""
         shapes = self._forward.shapes
         per_slot = sum(shape.heads * (shape.key_size + shape.value_size) for shape in shapes)
         largest = LARGEST_BATCH if self.device.type == "cuda" else LARGEST_BATCH_ON_CPU
@@ -110,7 +113,7 @@ class BatchGenerator:
         logits = self._prefill(ids[:, :width], starts, kv, real)
         new = (len(prompts), stop.max_new_tokens, TOP)
         top_ids = torch.zeros(new, dtype=torch.int32, device=self.device)
-        top_p = torch.zeros(new, dtype=torch.float16, device=self.device)
+        top_probs = torch.zeros(new, dtype=torch.float16, device=self.device)
         temperature = torch.tensor(temperatures, dtype=torch.float32, device=self.device)[:, None]
         ends = torch.full_like(starts, columns)
         for column in range(width, columns):
@@ -120,7 +123,7 @@ class BatchGenerator:
                 break
             top, order = logits.topk(TOP)
             top_ids[:, step] = order
-            top_p[:, step] = (top - logits.logsumexp(-1, keepdim=True)).exp()
+            top_probs[:, step] = (top - logits.logsumexp(-1, keepdim=True)).exp()
             ids[:, column] = self._sample(top, order, temperature)
             new_ends = torch.isin(ids[:, column], self._ends) & (ends > column)
             ends = ends.where(~new_ends, column + 1)
@@ -131,7 +134,7 @@ class BatchGenerator:
                 logits = self._pass(ids[:, column : column + 1], position, kv, column, visible)
         count = columns - width
         ids, ends = ids[:, :columns], ends.clamp(max=columns)
-        return Generated(ids, starts, ends, width, top_ids[:, :count], top_p[:, :count])
+        return Generated(ids, starts, ends, width, top_ids[:, :count], top_probs[:, :count])
 
     def _left_padded(
         self, prompts: Sequence[Sequence[int]], columns: int, width: int
@@ -150,7 +153,7 @@ class BatchGenerator:
         return torch.zeros(size, dtype=self._dtype, device=self.device), slots
 
     def _prefill(self, ids: Tensor, starts: Tensor, kv: Tensor, real: Tensor) -> Tensor:
-        """Logits (texts, V) behind the prompts."""
+        """Logits (texts, V) after the prompts."""
         width = ids.shape[1]
         at = torch.arange(width, device=self.device)
         slots = torch.arange(_round_up(width), device=self.device)
@@ -165,7 +168,7 @@ class BatchGenerator:
     def _pass(
         self, ids: Tensor, positions: Tensor, kv: Tensor, first: int, visible: Tensor
     ) -> Tensor:
-        """Logits (texts, V), float32, behind the last of the tokens `ids` (texts, width), which are
+        """Logits (texts, V), float32, after the last of the tokens `ids` (texts, width), which are
         in the slots from `first` on; `visible` (texts, width, extent): the slots that each sees."""
         width, extent = visible.shape[1:]
 
@@ -182,15 +185,15 @@ class BatchGenerator:
         return logits[:, 0].float()
 
     def _sample(self, top: Tensor, order: Tensor, temperature: Tensor) -> Tensor:
-        """A token of each text (texts,): of the TOP largest logits `top` and their ids `order`."""
+        """One token per text (texts,), from the TOP largest logits `top` and their ids `order`."""
         # Clamped for greedy texts, whose drawn token is not used.
         p = (top / temperature.clamp(min=0.01)).softmax(-1)
         drawn = torch.multinomial(p, 1, generator=self._noise)
-        # The likeliest one is first.
+        # The most probable token is first.
         return order.gather(1, drawn.where(temperature > 0, 0))[:, 0]
 
-    def _is_over(self, ended: Tensor, stop: BatchLimits) -> bool:
-        return ended.float().mean().item() >= stop.ended or self.clock() > stop.deadline
+    def _is_over(self, has_ended: Tensor, stop: BatchLimits) -> bool:
+        return has_ended.float().mean().item() >= stop.ended_share or self.clock() > stop.deadline
 
 
 def _round_up(slots: int) -> int:

@@ -17,7 +17,7 @@ from zoo.corpora import Domain
 
 __all__ = ["chat_prompts"]
 
-# By kind, groups of templates and of the topics that each is filled with.
+# By kind: groups of templates, each with the topics that are filled in.
 TOPICS = Path(__file__).parent / "chat_prompts.json"
 
 # Around a passage of the domain of this name, by kind.
@@ -43,19 +43,19 @@ def chat_prompts(
     domains: Sequence[Domain], left_out: Sequence[str], seed: int
 ) -> dict[str, list[str]]:
     """By kind, in a random order: each template with each of its topics, or with passages of the
-    `domains`. None of those `left_out`."""
-    refused = {text.casefold() for text in left_out}
+    `domains`; without the texts in `left_out`."""
+    excluded = {text.casefold() for text in left_out}
     documents = {domain.name: domain.documents for domain in domains}
-    found = {}
+    by_kind = {}
     for kind, groups in json.loads(TOPICS.read_text("utf-8")).items():
         prompts = [*_of_topics(groups), *_of_passages(kind, documents, random.Random(seed))]
-        prompts = [each for each in dict.fromkeys(prompts) if each.casefold() not in refused]
-        # By kind: prompts of one kind do not change the order of another.
+        prompts = [each for each in dict.fromkeys(prompts) if each.casefold() not in excluded]
+        # A seed per kind: prompts of one kind do not change the order of another.
         random.Random(f"{seed} {kind}").shuffle(prompts)
-        found[kind] = prompts
-    if not any(found.values()):
+        by_kind[kind] = prompts
+    if not any(by_kind.values()):
         raise ConfigError.of("prompts", 0, "one or more that are not left out")
-    return found
+    return by_kind
 
 
 def _of_topics(groups: Sequence[Mapping[str, Sequence[str]]]) -> Iterator[str]:
@@ -65,20 +65,20 @@ def _of_topics(groups: Sequence[Mapping[str, Sequence[str]]]) -> Iterator[str]:
 
 
 def _of_passages(
-    kind: str, documents: Mapping[str, Sequence[str]], noise: random.Random
+    kind: str, documents: Mapping[str, Sequence[str]], rng: random.Random
 ) -> Iterator[str]:
     for domain, template in _PASSAGES.get(kind, ()):
-        for document in _sample(documents.get(domain, ()), noise):
-            yield template.format(_passage(document, noise))
+        for document in _sample(documents.get(domain, ()), rng):
+            yield template.format(_passage(document, rng))
 
 
-def _sample(documents: Sequence[str], noise: random.Random) -> Sequence[str]:
-    return noise.sample(documents, min(len(documents), _PASSAGES_OF_A_TEMPLATE))
+def _sample(documents: Sequence[str], rng: random.Random) -> Sequence[str]:
+    return rng.sample(documents, min(len(documents), _PASSAGES_OF_A_TEMPLATE))
 
 
-def _passage(document: str, noise: random.Random) -> str:
+def _passage(document: str, rng: random.Random) -> str:
     """Whole lines or sentences of it, some hundred characters in all."""
-    parts = document.split("\n") if "\n" in document else document.split(". ")
-    first = noise.randrange(max(1, len(parts) - 3))
-    joint = "\n" if "\n" in document else ". "
-    return joint.join(parts[first:])[:_PASSAGE_CHARACTERS].rsplit(joint, 1)[0].strip()
+    separator = "\n" if "\n" in document else ". "
+    parts = document.split(separator)
+    first = rng.randrange(max(1, len(parts) - 3))
+    return separator.join(parts[first:])[:_PASSAGE_CHARACTERS].rsplit(separator, 1)[0].strip()

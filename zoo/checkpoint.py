@@ -39,7 +39,7 @@ class TrainingCheckpoint:
         if not math.isfinite(loss):
             raise ModelError(
                 f"loss of {trainer.recipe.name} is {loss} at step {trainer.num_steps}: "
-                "which cannot be saved; a finite one is allowed, try a lower learning_rate"
+                "only a finite loss can be saved; try a lower learning_rate"
             )
         state = {
             "identity": self._identity,

@@ -1,8 +1,8 @@
 """`python -m zoo tables`: counts for the drafter `table`, which come with an LLM.
 
-Of each position of the texts its distribution of the next token is counted instead of the token
-that it chose: in a simulation on 128,000 tokens 1.97 against 1.87 tokens per pass (docs/results.md,
-"Drafting without an SSM").
+At each position of the texts, the LLM's distribution of the next token is counted instead of the
+token itself: in a simulation on 128,000 tokens that gave 1.97 instead of 1.87 tokens per pass
+(docs/results.md, "Drafting without an SSM").
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from zoo.teacher_cache import TeacherCache
 
 __all__ = ["count_texts", "write_counts"]
 
-# Rows while counting: more than are kept, so that none of these is overwritten.
+# Rows while counting: many more than are written, so that no heavy row is overwritten.
 WORKING_ROWS = 1 << 22
 
 
 def write_counts(teaching: Teaching, out: Path, num_rows: int) -> str:
-    """Writes the heaviest rows into `out`; returns a line on them. ConfigError where the LLM's
-    distributions are not remembered."""
+    """Writes the heaviest rows into `out`; returns a line on them. Raises ConfigError if the LLM's
+    distributions are not cached."""
     checks.integer("rows", num_rows, 1, WORKING_ROWS)
     texts = teaching.rows()
     memory = teaching.memory(texts)
@@ -37,10 +37,10 @@ def write_counts(teaching: Teaching, out: Path, num_rows: int) -> str:
         raise ConfigError.of("remembered", 0, "1 or more tokens of each position, 8 say")
     length = teaching.of_one_length().preset.schedule.context
     rows, num_tokens = count_texts(texts, memory, length)
-    kept = rows[np.argsort(-own_weights(rows), kind="stable")[:num_rows]]
+    heaviest = rows[np.argsort(-own_weights(rows), kind="stable")[:num_rows]]
     path = out / FILE
-    replace_file(path, lambda file: file.write(rows_as_bytes(kept)))
-    return f"{path}: {len(kept):,} of {len(rows):,} rows, of {num_tokens:,} tokens"
+    replace_file(path, lambda file: file.write(rows_as_bytes(heaviest)))
+    return f"{path}: {len(heaviest):,} of {len(rows):,} rows, of {num_tokens:,} tokens"
 
 
 def count_texts(
@@ -49,16 +49,16 @@ def count_texts(
     """The rows (n, 16) of the texts' windows of `length`, and how many tokens were counted."""
     table, num_tokens = new_table(WORKING_ROWS), 0
     for window in _windows(texts, length):
-        said = memory.top_tokens(torch.from_numpy(window[None]))
-        weights = (said.log_p[0].exp() * ONCE).round().long().numpy()
-        # The last distribution is of the token behind the window: any id fills its place.
-        count_tokens(table, np.append(window, 0), 1, said.ids[0].numpy(), weights)
+        top = memory.top_tokens(torch.from_numpy(window[None]))
+        weights = (top.log_p[0].exp() * ONCE).round().long().numpy()
+        # The last distribution is of the token after the window: any id fills its place.
+        count_tokens(table, np.append(window, 0), 1, top.ids[0].numpy(), weights)
         num_tokens += length
     return table[table[:, -1] > 0], num_tokens
 
 
 def _windows(texts: Mapping[str, np.ndarray], length: int) -> Iterator[np.ndarray]:
-    """As `TeacherCache` has cut the texts."""
+    """The windows into which `TeacherCache` cuts the texts."""
     for row in texts.values():
         for start in range(0, (len(row) - 1) // length * length, length):
             yield np.asarray(row[start : start + length], np.int64)

@@ -1,7 +1,7 @@
 """The weights that a training run starts from.
 
-Either those of a folder, with layers inserted if the recipe has more; or random ones, if wanted
-with the embeddings of a wider model.
+Either those of a folder, with layers inserted if the recipe has more; or random ones, optionally
+with embeddings projected from those of a wider model.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class InitialWeights:
-    """The `folder` of weights to start from; None: random weights, with embeddings taken from the
-    model in the folder `embeddings` if that is given. `field`: the argument that errors name."""
+    """The `folder` of weights to start from; None: random weights, with embeddings projected from
+    those of the model in the folder `embeddings`, if given. `field`: the argument that errors
+    name."""
 
     folder: Path | None = None
     embeddings: Path | None = None
@@ -54,8 +55,8 @@ FRESH = InitialWeights()
 def initial_model(
     recipe: ModelRecipe, preset: Preset, store: TokenStore, seed: int, start: InitialWeights = FRESH
 ) -> Any:
-    """The recipe's model in float32 on the CPU; `seed` determines random weights. ConfigError where
-    the folder's sizes differ from the recipe's."""
+    """The recipe's model in float32 on the CPU; `seed` determines random weights. Raises
+    ConfigError if the folder's sizes differ from the recipe's."""
     size = store.manifest.vocab_size
     if start.folder is None:
         fresh: Any = new_model(recipe, preset, size, seed)
@@ -68,15 +69,15 @@ def initial_model(
         return fresh
     check_vocabulary(start.folder, store, start.field)
     model = open_model(start.folder, start.field, size)
-    for field, wished in (
+    for field, expected in (
         ("hidden_size", recipe.hidden_size),
         ("intermediate_size", recipe.intermediate_size),
         ("num_attention_heads", recipe.num_heads),
     ):
-        own_value = getattr(model.config, field, wished)  # an architecture may have none of its own
-        if own_value != wished:
-            description = f"{start.folder.name} with {field} {own_value}"
-            raise ConfigError.of(start.field, description, f"{field} {wished}")
+        value = getattr(model.config, field, expected)  # some architectures lack the field
+        if value != expected:
+            description = f"{start.folder.name} with {field} {value}"
+            raise ConfigError.of(start.field, description, f"{field} {expected}")
     return deepen(model, recipe.num_layers)
 
 
@@ -96,34 +97,34 @@ def deepen(model: Any, num_layers: int) -> Any:
     Llama-like, and it is changed in place.
 
     A new layer is a copy of the one before it with output projections of zero, so that it adds
-    nothing to the residual stream. New layers are spread evenly. ConfigError if `model` has more
-    layers than `num_layers`.
+    nothing to the residual stream. New layers are spread evenly. Raises ConfigError if `model` has
+    more layers than `num_layers`.
     """
-    old = model.config.num_hidden_layers
-    if num_layers < old:
-        raise ConfigError.of("num_layers", num_layers, f"{old} or more")
-    if num_layers == old:
+    num_old = model.config.num_hidden_layers
+    if num_layers < num_old:
+        raise ConfigError.of("num_layers", num_layers, f"{num_old} or more")
+    if num_layers == num_old:
         return model
-    layers: nn.ModuleList = model.model.layers
-    # Places of the old layers: evenly spread, the first one first.
-    sources = {(number + 1) * num_layers // old - num_layers // old for number in range(old)}
-    spread, before = nn.ModuleList(), iter(layers)
+    # Where the old layers go: evenly spread, the first one first.
+    per_old = num_layers // num_old
+    old_places = {(number + 1) * num_layers // num_old - per_old for number in range(num_old)}
+    old_layers, layers = iter(model.model.layers), nn.ModuleList()
     for place in range(num_layers):
-        spread.append(next(before) if place in sources else _silent(spread[-1]))
-    one: Any
-    for place, one in enumerate(spread):
-        # Its layer of the KV cache.
-        one.self_attn.layer_idx = place
-    model.model.layers = spread
+        layers.append(next(old_layers) if place in old_places else _zero_output_copy(layers[-1]))
+    layer: Any
+    for place, layer in enumerate(layers):
+        # The layer's index in the KV cache.
+        layer.self_attn.layer_idx = place
+    model.model.layers = layers
     kinds = getattr(model.config, "layer_types", None)
     if kinds:  # a new layer is of the kind of the one that it copies
-        copied = [sum(one <= place for one in sources) - 1 for place in range(num_layers)]
-        model.config.layer_types = [kinds[layer] for layer in copied]
+        copied = [sum(old <= place for old in old_places) - 1 for place in range(num_layers)]
+        model.config.layer_types = [kinds[number] for number in copied]
     model.config.num_hidden_layers = num_layers
     return model
 
 
-def _silent(layer: nn.Module) -> Any:
+def _zero_output_copy(layer: nn.Module) -> Any:
     layer_copy: Any = copy.deepcopy(layer)
     layer_copy.self_attn.o_proj.weight.zero_()
     layer_copy.mlp.down_proj.weight.zero_()
@@ -131,7 +132,7 @@ def _silent(layer: nn.Module) -> Any:
 
 
 def folders_by_name(folders: Sequence[Path], recipes: Sequence[ModelRecipe]) -> Mapping[str, Path]:
-    """The folders by name; ConfigError for a name that no recipe has."""
+    """The folders by name. Raises ConfigError for a name that no recipe has."""
     names = tuple(recipe.name for recipe in recipes)
     by_name = {folder.resolve().name: folder for folder in folders}
     for name in by_name:

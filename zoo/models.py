@@ -19,9 +19,9 @@ __all__ = ["autocast", "model_folder", "named_id", "open_model", "weights_id"]
 
 
 def open_model(folder: Path, field: str = "models", vocab_size: int | None = None) -> Any:
-    """The model in `folder`, over no more than `vocab_size` tokens: embeddings are often padded,
-    each model's to another size. ConfigError, which names the `field` that asked for it, where
-    there is none, ModelLoadError where it does not open."""
+    """The model in `folder`, with at most `vocab_size` tokens: embeddings are often padded, to
+    sizes that differ between models. Raises ConfigError, which names `field`, if there is no model;
+    ModelLoadError if it cannot be loaded."""
     if not (folder / "config.json").is_file():
         raise ConfigError.of(field, str(folder), "a folder that holds config.json and weights")
     try:
@@ -36,7 +36,7 @@ def open_model(folder: Path, field: str = "models", vocab_size: int | None = Non
 
 
 def model_folder(path: Path) -> Path:
-    """The folder as it is; of a GGUF file, or of `smollm2`, the one in the cache. Raises
+    """The folder itself; for a GGUF file or `smollm2`, its folder in the cache. Raises
     ModelError."""
     return Path(find_folder(str(path)))
 
@@ -49,18 +49,18 @@ def weights_id(folder: Path) -> str:
 
 
 def named_id(name: str) -> str:
-    """An identity of the model of this name: of a folder its weights' hash, of an id itself."""
+    """The identity of a model by name: for a folder the hash of its weights, for an id the id."""
     name = find_folder(name)
     return weights_id(Path(name).expanduser()) if is_path(name) else name
 
 
 def autocast(device: torch.device) -> torch.autocast:
-    """bfloat16 matrix products where the device makes them as such, else float32 throughout."""
+    """bfloat16 matrix products where the device has instructions for them, else float32."""
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=_multiplies_bfloat16(device))
 
 
 def _multiplies_bfloat16(device: torch.device) -> bool:
     if device.type != "cpu":
         return True
-    able = torch.cpu.get_capabilities()
-    return bool(able.get("avx512_bf16") or able.get("amx_bf16"))
+    capabilities = torch.cpu.get_capabilities()
+    return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))

@@ -44,15 +44,15 @@ class Lengths:
 
 
 class TrainingTokens(NamedTuple):
-    """Texts one after another. Of each token (n,): `ids` int32; `kinds` int8, of its question, an
-    index into `Questions.kinds`; `top_ids` int32 and `top_p` float16 (n, TOP), the LLM's
-    distribution of the next token: `top_p` is 0 where that is not part of an answer. `starts`
+    """Texts one after another. For each token (n,): `ids` int32; `kinds` int8, its question's kind
+    as an index into `Questions.kinds`; `top_ids` int32 and `top_probs` float16 (n, TOP), the LLM's
+    distribution of the next token: `top_probs` is 0 where that is not part of an answer. `starts`
     (texts,): where each text begins."""
 
     ids: Tensor
     kinds: Tensor
     top_ids: Tensor
-    top_p: Tensor
+    top_probs: Tensor
     starts: Tensor
 
 
@@ -172,15 +172,15 @@ def training_tokens(texts: Generated, kinds: Sequence[int]) -> TrainingTokens:
     has_target = (at >= texts.first_new - 1) & (at < texts.ends[:, None] - 1)
     behind = slice(texts.first_new - 1, columns - 1)
     top_ids = texts.top_ids.new_zeros(count, columns, TOP)
-    top_p = texts.top_p.new_zeros(count, columns, TOP)
-    top_ids[:, behind], top_p[:, behind] = texts.top_ids, texts.top_p
-    top_p *= has_target[..., None]
+    top_probs = texts.top_probs.new_zeros(count, columns, TOP)
+    top_ids[:, behind], top_probs[:, behind] = texts.top_ids, texts.top_probs
+    top_probs *= has_target[..., None]
     of_text = torch.tensor(kinds, dtype=torch.int8, device=at.device)[:, None].expand(-1, columns)
     lengths = is_text.sum(1)
     return TrainingTokens(
         ids=texts.ids[is_text].int(),
         kinds=of_text[is_text],
         top_ids=top_ids[is_text],
-        top_p=top_p[is_text],
+        top_probs=top_probs[is_text],
         starts=lengths.cumsum(0) - lengths,
     )

@@ -29,7 +29,7 @@ class ParallelGradients:
     def __init__(self, workers: int, *, in_parts: bool = True) -> None:
         self.workers = workers
         self._in_parts = in_parts
-        self._before = torch.get_num_threads()
+        self._previous_threads = torch.get_num_threads()
         self._pool: ThreadPoolExecutor | None = None
 
     def set_gradients(
@@ -48,16 +48,16 @@ class ParallelGradients:
 
         parts = self._parts(windows)
         cost = weight = torch.zeros((), device=windows.device)
-        summed: list[Tensor] = []
+        sums: list[Tensor] = []
         for total, gradients in self._each(part_gradients, parts):
             cost, weight = cost + total.cost, weight + total.weight
-            summed = (
-                [one.add_(other) for one, other in zip(summed, gradients, strict=True)]
-                if summed
+            sums = (
+                [one.add_(other) for one, other in zip(sums, gradients, strict=True)]
+                if sums
                 else list(gradients)
             )
         # Divided once: parts have different weights, so that their means could not be averaged.
-        for parameter, gradient in zip(of, summed, strict=True):
+        for parameter, gradient in zip(of, sums, strict=True):
             parameter.grad = gradient.div_(weight)
         return (cost / weight).float()
 
@@ -82,4 +82,4 @@ class ParallelGradients:
         if self._pool is not None:
             self._pool.shutdown()
             self._pool = None
-            torch.set_num_threads(self._before)
+            torch.set_num_threads(self._previous_threads)

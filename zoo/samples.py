@@ -40,7 +40,7 @@ CODE = "code"
 """The domain whose texts should parse."""
 VERDICTS = PARSES, DOES_NOT, UNDECIDED = "parses", "does not parse", "ends before it can be told"
 
-_OF_SEVERAL = MappingProxyType(
+_PLURAL_VERDICTS = MappingProxyType(
     {PARSES: "parse", DOES_NOT: "do not", UNDECIDED: "end before it can be told"}
 )
 
@@ -87,12 +87,12 @@ def samples(
 ) -> Iterator[Sample]:
     """Each prompt continued by the LLM alone. `cache`: texts of an interrupted run."""
     for number, prompt in enumerate(prompts):
-        written = cache.get_or_compute(
+        result = cache.get_or_compute(
             f"{number:04}", partial(_generate_sample, engine, prompt.text, sampling)
         )
-        text, cut = written["text"], written["cut"]
-        code = prompt.domain == CODE
-        yield Sample(prompt, text, parse_verdict(prompt.text, text, cut) if code else "")
+        text, cut = result["text"], result["cut"]
+        is_code = prompt.domain == CODE
+        yield Sample(prompt, text, parse_verdict(prompt.text, text, cut) if is_code else "")
 
 
 def _generate_sample(engine: Engine, prompt: str, sampling: SamplingParams) -> dict[str, Any]:
@@ -104,16 +104,17 @@ def _generate_sample(engine: Engine, prompt: str, sampling: SamplingParams) -> d
 
 
 def parse_verdict(prompt: str, continuation: str, cut: bool) -> str:
-    """Whether prompt and continuation are Python: one of VERDICTS. If the text was `cut` at its
-    last token, lines are removed from its end while it is merely incomplete, but at most half of
+    """Whether prompt and continuation are Python: one of VERDICTS. If the text was `cut` by the
+    token limit, lines are removed from its end while it is merely incomplete, but at most half of
     the continuation's: an open string or bracket says nothing about the lines in it.
     """
-    begun = prompt.count("\n")
+    num_prompt_lines = prompt.count("\n")
     lines = (prompt + continuation).split("\n")
     if cut:
         del lines[-1]  # cut within the line
-    least = begun + max(1, (len(lines) - begun) // 2) if cut else len(lines)
-    while len(lines) >= least:
+    half = num_prompt_lines + max(1, (len(lines) - num_prompt_lines) // 2)
+    min_lines = half if cut else len(lines)
+    while len(lines) >= min_lines:
         try:
             _compile("\n".join(lines) + "\n")
         except SyntaxError as error:
@@ -142,15 +143,15 @@ def sample_text(sample: Sample) -> str:
 
 def count_verdicts(verdicts: Sequence[str]) -> str:
     """How many texts of code got each verdict, as a line."""
-    counts = ", ".join(f"{verdicts.count(one)} {_OF_SEVERAL[one]}" for one in VERDICTS)
+    counts = ", ".join(f"{verdicts.count(one)} {_PLURAL_VERDICTS[one]}" for one in VERDICTS)
     return f"=== of {len(verdicts)} texts of code {counts}"
 
 
-def as_json(sampled: Sequence[Sample], sampling: SamplingParams) -> dict[str, Any]:
-    """The same as plain values."""
+def as_json(all_samples: Sequence[Sample], sampling: SamplingParams) -> dict[str, Any]:
+    """The samples and how they were sampled, as plain values."""
     settings = {name: getattr(sampling, name) for name in ("temperature", "seed")}
     texts = [
         asdict(one.prompt) | {"continuation": one.continuation, "verdict": one.verdict}
-        for one in sampled
+        for one in all_samples
     ]
     return {"tokens": sampling.max_new_tokens, **settings, "samples": texts}

@@ -151,18 +151,18 @@ class SoftCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, head: Tensor, top_ids: Tensor, top_p: Tensor, weights: Tensor
+        ctx: Any, hidden: Tensor, head: Tensor, top_ids: Tensor, top_probs: Tensor, weights: Tensor
     ) -> Tensor:
-        """`hidden` (n, d), `head` (d, V); `top_ids`, `top_p` (n, TOP), `weights` (n,)."""
+        """`hidden` (n, d), `head` (d, V); `top_ids`, `top_probs` (n, TOP), `weights` (n,)."""
         w = weights / weights.sum()
         has = top_ids < head.shape[1]
-        top_ids, top_p = top_ids.long().where(has, 0), top_p.float() * has
+        top_ids, top_probs = top_ids.long().where(has, 0), top_probs.float() * has
         of_hidden = torch.empty_like(hidden)
         of_head = torch.zeros(head.shape, device=head.device)
         cost = torch.zeros((), device=head.device)
         for first in range(0, len(hidden), CHUNK):
             at = slice(first, first + CHUNK)
-            x, ids, p, wide = hidden[at], top_ids[at], top_p[at], w[at, None]
+            x, ids, p, wide = hidden[at], top_ids[at], top_probs[at], w[at, None]
             log_q = (x @ head).float().log_softmax(-1)
             cost -= (wide * p * log_q.gather(1, ids)).sum()
             grad = log_q.exp_().mul_(p.sum(-1, keepdim=True) * wide)
@@ -238,13 +238,13 @@ class SharedTrainer:
         index = self._next_windows()
         at = index.flatten()
         # Without a target, in a prompt, the head is not needed.
-        has_target = (tokens.top_p[at, 0] > 0).nonzero()[:, 0]
+        has_target = (tokens.top_probs[at, 0] > 0).nonzero()[:, 0]
         self.num_tokens += len(at)
         self.num_targets += len(has_target)
         hidden = hidden_states(w, tokens.ids[index].long())[:, has_target]
         at = at[has_target]
         of_kind = self._kind_weights[:, tokens.kinds[at].long()]
-        targets = tokens.top_ids[at], tokens.top_p[at]
+        targets = tokens.top_ids[at], tokens.top_probs[at]
         losses = [
             SoftCrossEntropy.apply(x, w.head, *targets, weights)  # type: ignore[no-untyped-call]
             for x, weights in zip(hidden, of_kind, strict=True)

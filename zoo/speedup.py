@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 TOGETHER = "all, `best`"
-Measured = tuple[float, float | None, float | None]
+RatioInterval = tuple[float, float | None, float | None]
 """A ratio, and the ends of its interval."""
 NOTICEABLE = 1.05  # a gain below is hardly felt
 
@@ -87,7 +87,7 @@ def measure_speedups(
     measured = {name: _ratio(own, times[""], count) for name, own in times.items()}
     together = times[TOGETHER].tokens_per_pass
     return [
-        *(_of(name, long[name], alone, *lengths[name], measured[name]) for name in names),
+        *(_speedup(name, long[name], alone, *lengths[name], measured[name]) for name in names),
         Speedup(TOGETHER, None, together, None, 0, None, *measured[TOGETHER]),
     ]
 
@@ -99,13 +99,13 @@ def tokens_per_pass(engine: Engine, name: str, workload: Workload) -> float:
     return time_runs(engine, workload, chains)[name].tokens_per_pass
 
 
-def _of(
+def _speedup(
     name: str,
     own: RoundTimes,
     alone: RoundTimes,
     length: int,
     predicted: float,
-    measured: Measured,
+    measured: RatioInterval,
 ) -> Speedup:
     step = own.median_ms("further") / (LONGEST - 1)
     return Speedup(
@@ -142,14 +142,14 @@ def _best_length(engine: Engine, alone: RoundTimes, own: RoundTimes) -> tuple[in
 
 
 def _chain(plain: SpeculationConfig, name: str, length: int) -> SpeculationConfig:
-    """One SSM drafts a chain of this length in every round."""
+    """`plain`, but one SSM drafts a chain of `length` tokens in every round."""
     return replace(
         plain, drafters=(name,), expansion=(1,), length="fixed", speculation_length=length,
         max_tree_nodes="uncut",
     )  # fmt: skip
 
 
-def _ratio(own: RoundTimes, alone: RoundTimes, num_prompts: int) -> Measured:
+def _ratio(own: RoundTimes, alone: RoundTimes, num_prompts: int) -> RatioInterval:
     """The median of the ratio of rates over prompts and repeats."""
     # Rates are in order of repeats, then prompts: every `num_prompts`-th is of one prompt.
     ratios = [a / max(b, 1e-9) for a, b in zip(own.rates, alone.rates, strict=True)]
@@ -174,13 +174,13 @@ def prompts_of(path: Path, count: int) -> list[str]:
     return prompts[::step][:count]
 
 
-def table(worths: Sequence[Speedup]) -> list[str]:
+def table(speedups: Sequence[Speedup]) -> list[str]:
     """A table with a row for each SSM, then a sentence about each."""
     head = ("SSM", "accepted", "tokens/pass", "cost", "length", "predicted", "measured")
-    rows = [head, *(_cells(one) for one in worths)]
+    rows = [head, *(_cells(one) for one in speedups)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
     lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in rows]
-    return [*(line.rstrip() for line in lines), "", *(_sentence(one) for one in worths)]
+    return [*(line.rstrip() for line in lines), "", *(_sentence(one) for one in speedups)]
 
 
 def _cells(one: Speedup) -> tuple[str, ...]:
@@ -212,6 +212,6 @@ def _verdict(one: Speedup) -> str:
 
 
 def as_json(rows: Sequence[Speedup], workload: Workload) -> dict[str, Any]:
-    """The same as plain values."""
+    """The rows and the workload's settings as plain values."""
     settings = {name: getattr(workload, name) for name in ("tokens", "temperature", "repeats")}
     return settings | {"prompts": len(workload.prompts), "pairs": [asdict(one) for one in rows]}

@@ -36,7 +36,7 @@ def students(
     learning rate, by default the recipe's. Raises ConfigError if two have the same name."""
     all_students = [Student(_recipe(folder, preset, store), folder) for folder in folders]
     if not folders:
-        # The LLM is the first.
+        # models[0] is the LLM.
         all_students = [Student(recipe, None) for recipe in preset.models[1:]]
     names = [one.recipe.name for one in all_students]
     if len(set(names)) < len(names):
@@ -47,9 +47,9 @@ def students(
     return [replace(one, recipe=replace(one.recipe, learning_rate=rate)) for one in all_students]
 
 
-def tuning_preset(preset: Preset, tuned: Sequence[Student]) -> Preset:
-    """The preset with the recipes of these models alone."""
-    return replace(preset, models=tuple(one.recipe for one in tuned))
+def tuning_preset(preset: Preset, to_tune: Sequence[Student]) -> Preset:
+    """The preset with the recipes of these students only."""
+    return replace(preset, models=tuple(student.recipe for student in to_tune))
 
 
 def _recipe(folder: Path, preset: Preset, store: TokenStore) -> ModelRecipe:

@@ -15,12 +15,12 @@ from core.errors import UnsupportedModelError
 ARCHITECTURE = "llama"
 KINDS = ("LlamaForCausalLM", "MistralForCausalLM")
 # llama.cpp's names of a model's tensors, and of a layer's.
-WHOLE = {
+MODEL_TENSORS = {
     "model.embed_tokens.weight": "token_embd.weight",
     "model.norm.weight": "output_norm.weight",
     "lm_head.weight": "output.weight",
 }
-OF_LAYER = {
+LAYER_TENSORS = {
     "input_layernorm": "attn_norm",
     "self_attn.q_proj": "attn_q",
     "self_attn.k_proj": "attn_k",
@@ -80,15 +80,15 @@ def ends_of(module: Any) -> frozenset[int]:
 
 def tensors_of(module: Any, header: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
     """Every weight by llama.cpp's name, in the module's dtype, norms in float32; without a tied
-    head. Raises UnsupportedModelError for a weight that has no place there."""
+    head. Raises UnsupportedModelError for a weight that a plain Llama does not have."""
     for name, parameter in module.named_parameters():
-        name_in_module, weight = _name(name), parameter.detach()
-        if name_in_module.endswith("attn_q.weight"):
+        llama_cpp_name, weight = _llama_cpp_name(name), parameter.detach()
+        if llama_cpp_name.endswith("attn_q.weight"):
             weight = interleaved_rows(weight, header["head_count"])
-        elif name_in_module.endswith("attn_k.weight"):
+        elif llama_cpp_name.endswith("attn_k.weight"):
             weight = interleaved_rows(weight, header["head_count_kv"])
         # llama.cpp reads tensors of one dimension in float32 only.
-        yield name_in_module, weight.float() if weight.dim() == 1 else weight
+        yield llama_cpp_name, weight.float() if weight.dim() == 1 else weight
 
 
 def interleaved_rows(weight: torch.Tensor, heads: int) -> torch.Tensor:
@@ -98,16 +98,16 @@ def interleaved_rows(weight: torch.Tensor, heads: int) -> torch.Tensor:
     return halves.transpose(1, 2).reshape(weight.shape)
 
 
-def _name(name: str) -> str:
-    if name in WHOLE:
-        return WHOLE[name]
+def _llama_cpp_name(name: str) -> str:
+    if name in MODEL_TENSORS:
+        return MODEL_TENSORS[name]
     layer, _, rest = name.removeprefix(LAYER).partition(".")
     owner, _, leaf = rest.rpartition(".")
-    if not name.startswith(LAYER) or owner not in OF_LAYER or leaf != "weight":
+    if not name.startswith(LAYER) or owner not in LAYER_TENSORS or leaf != "weight":
         raise UnsupportedModelError(
             f"model to convert has the weight {name}: a plain Llama's weights are allowed"
         )
-    return f"blk.{layer}.{OF_LAYER[owner]}.weight"
+    return f"blk.{layer}.{LAYER_TENSORS[owner]}.weight"
 
 
 def write_gguf(module: Any, path: Path) -> dict[str, Any]:

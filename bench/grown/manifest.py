@@ -16,10 +16,10 @@ import torch
 from bench.grown.shape import GrowthPlan
 from core.errors import ConfigError, UnsupportedModelError
 
-WHOLE_ALLOWED = 1e-3
-# Of the largest logit: half precisions round sums that are made in another order.
+FULL_ALLOWED = 1e-3
+# Times the largest logit: half precisions round sums that are made in another order.
 HALF_ALLOWED = 0.06
-WHOLE = (torch.float32, torch.float64)
+FULL_PRECISION = (torch.float32, torch.float64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,8 @@ def _logits(module: Any, text: Sequence[int]) -> torch.Tensor:
 
 def check_likeness(measured: Likeness, dtype: torch.dtype, name: str) -> None:
     """Raises UnsupportedModelError if the grown model computes something else."""
-    allowed = WHOLE_ALLOWED if dtype in WHOLE else HALF_ALLOWED * max(measured.largest, 1.0)
+    half_allowed = HALF_ALLOWED * max(measured.largest, 1.0)
+    allowed = FULL_ALLOWED if dtype in FULL_PRECISION else half_allowed
     if not measured.difference <= allowed:
         raise UnsupportedModelError(
             f"{name} grown differs from the small model by {measured.difference:.3g} in its "
@@ -66,7 +67,7 @@ def check_likeness(measured: Likeness, dtype: torch.dtype, name: str) -> None:
 
 
 MANIFEST = "grown.json"
-# Another way to fill the weights is another format: folders of the old one are not taken for it.
+# Increased when weights are filled in another way, so that older folders are not reused.
 FORMAT = 1
 
 
@@ -87,14 +88,14 @@ class GrowthRecipe:
 
 
 def keep(folder: Path, recipe: GrowthRecipe, measured: Likeness) -> None:
-    whole = {
+    manifest = {
         "grown": f"function-preserving enlargement of {recipe.source}; no such model exists",
         "asked": recipe.to_plain(),
         "parameters": recipe.plan.large.parameters,
         "small_parameters": recipe.plan.small.parameters,
         "measured": dataclasses.asdict(measured),
     }
-    (folder / MANIFEST).write_text(json.dumps(whole, indent=2) + "\n", encoding="utf-8")
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
 
 
 def holds_grown(folder: Path, recipe: GrowthRecipe) -> bool:

@@ -90,7 +90,7 @@ def _threads() -> Iterator[int]:
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
             status = path.read_text(encoding="utf-8", errors="replace")
-            # Behind the name, which may have spaces and brackets: state, parent.
+            # After the name, which may have spaces and brackets: state, parent.
             parent = int(status.rpartition(")")[2].split()[1])
             children.setdefault(parent, []).append(int(path.parent.name))
     left = [os.getpid()]

@@ -36,15 +36,19 @@ PromptsByRow = Mapping[AcceptanceRow, Prompts]
 Column = Callable[[AcceptanceRow, Prompts], object]
 
 
-def is_fresh(prompt: dict[str, Any]) -> bool:
-    return bool(prompt["distinct_4_grams"] >= LOOPING)
+def is_looping(prompt: dict[str, Any]) -> bool:
+    return bool(prompt["distinct_4_grams"] < LOOPING)
+
+
+def is_not_looping(prompt: dict[str, Any]) -> bool:
+    return not is_looping(prompt)
 
 
 def of_domain(domain: str) -> Selection:
-    return lambda prompt: is_fresh(prompt) and prompt["domain"] == domain
+    return lambda prompt: is_not_looping(prompt) and prompt["domain"] == domain
 
 
-def length_of(prompts: Prompts, wanted: Selection = is_fresh) -> Estimate | None:
+def length_of(prompts: Prompts, wanted: Selection = is_not_looping) -> Estimate | None:
     """Tokens per LLM pass of the wanted continuations, each prompt a group."""
     groups: dict[str, list[tuple[int, int]]] = {}
     for prompt in filter(wanted, prompts):
@@ -52,15 +56,15 @@ def length_of(prompts: Prompts, wanted: Selection = is_fresh) -> Estimate | None
     return estimate(list(groups.values()), pooled_length)
 
 
-def value_of(prompts: Prompts, wanted: Selection = is_fresh) -> float:
+def value_of(prompts: Prompts, wanted: Selection = is_not_looping) -> float:
     return length.value if (length := length_of(prompts, wanted)) else 0.0
 
 
 def paired_ratio(one: Prompts, other: Prompts) -> Estimate | None:
     """The ratio of two rows, paired by prompt, over continuations that repeat in neither."""
-    base = {(p["id"], p["seed"]): p for p in other if is_fresh(p)}
+    base = {(p["id"], p["seed"]): p for p in other if is_not_looping(p)}
     groups: dict[str, list[tuple[int, ...]]] = {}
-    for prompt in filter(is_fresh, one):
+    for prompt in filter(is_not_looping, one):
         if (same := base.get((prompt["id"], prompt["seed"]))) is not None:
             values = (prompt["accepted"], prompt["rounds"], same["accepted"], same["rounds"])
             groups.setdefault(prompt["id"], []).append(values)
@@ -111,7 +115,7 @@ def _lengths(names: Iterable[str], nodes: str = "nodes verified") -> dict[str, C
 
     return {
         nodes: lambda _, prompts: f"{nodes_of(prompts):.1f}",
-        "tokens per LLM pass": of(is_fresh),
+        "tokens per LLM pass": of(is_not_looping),
         **{name: of(of_domain(name)) for name in names},
     }
 
@@ -123,7 +127,7 @@ def _by_row(by_row: PromptsByRow, names: Iterable[str]) -> str:
         "expansion": lambda row, _: _shape(row),
         "drafters": lambda row, _: row.name,
         **_lengths(names, "nodes"),
-        "looping": lambda _, prompts: length_of(prompts, lambda prompt: not is_fresh(prompt)),
+        "looping": lambda _, prompts: length_of(prompts, is_looping),
     }
     rows = (row for row in by_row if row.part not in ("width", "length", "combine"))
     note = (
@@ -285,7 +289,7 @@ def _loops(by_row: PromptsByRow, names: Sequence[str]) -> str:
         for prompts in [by_row[row] for row in rows[:1]]:
             shares = [p["distinct_4_grams"] for p in prompts]
             by = [[p["distinct_4_grams"] for p in prompts if p["domain"] == n] for n in names]
-            looping = sum(not is_fresh(prompt) for prompt in prompts)
+            looping = sum(map(is_looping, prompts))
             means = [f"{sum(s) / len(s):.0%}" if s else NOTHING for s in (shares, *by)]
             lines.append([kind, len(prompts), looping, *means])
     heads = ("kind", "continuations", f"looping (< {LOOPING:.0%})", "mean share", *names)

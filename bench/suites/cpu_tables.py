@@ -1,5 +1,7 @@
-"""The contestants of the `cpu-` suites: this engine, and transformers and llama.cpp on the same
-models, with the settings of their speculation that are swept to find the best; the tables.
+"""The contestants of the `cpu-` suites, and their tables.
+
+They are this engine, and transformers and llama.cpp on the same models, with the settings of their
+speculation that are swept to find the best.
 """
 
 from __future__ import annotations
@@ -135,13 +137,13 @@ def best_variant(results: Results, dtype: str, temperature: float, family: str) 
     ]
     prompts = [figures for figures in per_prompt if figures]
 
-    def speed(name: str) -> float:
+    def tokens_per_second(name: str) -> float:
         tokens = sum(figures[name]["tokens"] for figures in prompts)
         return tokens / sum(figures[name]["seconds"] for figures in prompts)
 
     # Sorted, so that a tie is always decided in the same way.
     run_on_all = sorted(set[str]().union(*prompts).intersection(*prompts))
-    return max(run_on_all, key=speed, default="")
+    return max(run_on_all, key=tokens_per_second, default="")
 
 
 def contest_table(
@@ -206,8 +208,8 @@ def _llama_note(samples: list[dict[str, Any]]) -> str:
     same = [share for share in shares if share is not None]
     if not same:
         return notes
-    whole = sum(share == 1.0 for share in same)
+    identical = sum(share == 1.0 for share in same)
     return (
-        f"{notes}Its sums are made in another order: {100 * sum(same) / len(same):.1f} % of its "
-        f"plain decoding's ids are ours, all of them in {whole} of {len(same)} blocks. "
+        f"{notes}It adds floats in another order: {100 * sum(same) / len(same):.1f} % of its "
+        f"plain-decoding token ids equal ours; {identical} of {len(same)} blocks are identical. "
     )

@@ -1,4 +1,5 @@
-"""`fusion`: SSMs that draft one trunk together, at 8 nodes, with and without its parts."""
+"""`fusion`: SSMs that draft one trunk together (CoSine) in trees of 8 nodes, with and without the
+parts of CoSine."""
 
 from __future__ import annotations
 
@@ -69,7 +70,7 @@ FUSION: Mapping[str, SpeculationConfig] = MappingProxyType(
         ),
     }
 )
-# What a part of CoSine is worth: with it, and without it at the same number of nodes.
+# A part of CoSine, a contestant with it, and one without it at the same number of nodes.
 ABLATIONS = (
     ("fusion", "fused, routed (as published)", "vote_tree, routed"),
     ("fusion", "fused, credit routes 2", "vote_tree, credit routes 2"),
@@ -117,8 +118,8 @@ def fusion_tables(results: Results) -> tuple[str, ...]:
     texts: list[str] = []
     claims: list[list[str]] = []
     for temperature, target in TARGETS.items():
-        own = [row for row in rows if row["temperature"] == temperature]
-        if not own:
+        at_temperature = [row for row in rows if row["temperature"] == temperature]
+        if not at_temperature:
             continue
         columns: dict[str, Callable[[Group], object]] = {
             "drafts": lambda group: group["contestant"],
@@ -128,22 +129,22 @@ def fusion_tables(results: Results) -> tuple[str, ...]:
             "tokens per second": lambda group: figure(group.median(speed), 0),
         }
         title = f"Fusion at 8 nodes, T = {temperature:g}"
-        note = "Medians over prompts, except for all tokens over all passes; claims are on these."
-        texts.append(str(Table(title, own, ("contestant",), columns, note)))
-        claims += _fusion_claims(f"T = {temperature:g}", Group(own), target)
+        note = "Medians over prompts, except all tokens over all passes: the claims compare these."
+        texts.append(str(Table(title, at_temperature, ("contestant",), columns, note)))
+        claims += _fusion_claims(f"T = {temperature:g}", Group(at_temperature), target)
     return (*texts, claims_table(claims)) if claims else ()
 
 
-def _fusion_claims(where: str, every: Group, target: float) -> list[list[str]]:
-    """The best fusion by credit against the target, then what each part of CoSine is worth."""
-    means = {name: every.of(contestant=name).tokens_per_pass() for name in FUSION}
+def _fusion_claims(where: str, group: Group, target: float) -> list[list[str]]:
+    """The best fusion by credit against the target, then the gain by each part of CoSine."""
+    means = {name: group.of(contestant=name).tokens_per_pass() for name in FUSION}
     values = {n: one.value for n, one in means.items() if one and n.startswith("fused by credit")}
-    name = max(values, key=lambda one: values[one])
-    short = target - values[name]
-    verdict = "reached" if short <= 0 else f"not reached, by {short:.2f}"
-    lines = [[f"{where}: {name}", f"at least {target:.1f}", f"{values[name]:.2f}", verdict]]
-    for part, complete, without in ABLATIONS:
-        gain = every.of(contestant=complete).tokens_per_pass_ratio(contestant=without)
-        claim = f"{where}: {part}: {complete} / {without}"
+    best = max(values, key=lambda name: values[name])
+    shortfall = target - values[best]
+    verdict = "reached" if shortfall <= 0 else f"not reached, by {shortfall:.2f}"
+    lines = [[f"{where}: {best}", f"at least {target:.1f}", f"{values[best]:.2f}", verdict]]
+    for part, with_part, without in ABLATIONS:
+        gain = group.of(contestant=with_part).tokens_per_pass_ratio(contestant=without)
+        claim = f"{where}: {part}: {with_part} / {without}"
         lines += [claim_row(claim, gain, 1.0, above=True)] if gain else []
     return lines

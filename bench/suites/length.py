@@ -72,11 +72,11 @@ class Length(Suite):
         prompts = context.all_prompts[:: max(1, len(context.all_prompts) // self.hopeless_prompts)]
         todo = [Block(prompt.id, repeat) for prompt in prompts[: self.hopeless_prompts]]
         runs = _runners(context, engine, 0.0, hopeless_contestants())
-        rounds = []
+        blocks = []
         for block, figures in interleave(todo, runs):
-            rounds.append({"prompt": block.item, "load": load_average(), "figures": figures})
-            context.say(f"hopeless {dtype}: {len(rounds)} of {len(todo)}, repeat {repeat}")
-        context.results.add({**key, "blocks": rounds})
+            blocks.append({"prompt": block.item, "load": load_average(), "figures": figures})
+            context.say(f"hopeless {dtype}: {len(blocks)} of {len(todo)}, repeat {repeat}")
+        context.results.add({**key, "blocks": blocks})
 
 
 def _runners(

@@ -15,7 +15,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from bench.capacity import most_clients, upper_bound
+from bench.capacity import client_ratio, upper_bound
 from bench.contestants import request, run_events
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
@@ -299,7 +299,7 @@ def _capacity_table(dtype: str, samples: Sequence[Row]) -> str:
             "clients": clients,
             "wire": ms,
             "nodes": nodes,
-            "times": most_clients(nodes, draft, verify, ms, clients),
+            "times": client_ratio(nodes, draft, verify, ms, clients),
         }
         for clients in CLIENTS
         for ms in (wire, *map(float, RELAYS_MS))

@@ -47,8 +47,8 @@ TEXT_MBPS = MappingProxyType({BUNDLED: 200.0, GROWN: 400.0})
 PLAIN = "autoregressive"
 PRESETS = (PLAIN, "specinfer", "best")
 CONTEXT, PASSES = 64, 2  # tokens before a pass; passes that are timed
-# What the criteria of an offloaded pass allow over its bound.
-MOST_OVER = 1.05
+# Largest allowed ratio of a pass to its bound.
+MAX_RATIO = 1.05
 # Run in a process of its own: a process's peak never falls, and the suite's has loaded more.
 PEAK = """
 import json, sys
@@ -160,7 +160,8 @@ def _our_pass(model: LanguageModel, leaving: ExitStack) -> Pass:
 
 
 def _accelerate_pass(folder: Path, dtype: str, leaving: ExitStack) -> Pass:
-    """The same weights by transformers, layers on the disk; past the page cache, as our reads."""
+    """The same weights by transformers, layers on the disk; read bypassing the page cache, as our
+    own reads do."""
     from accelerate import disk_offload
 
     place = Path(leaving.enter_context(tempfile.TemporaryDirectory()))
@@ -181,8 +182,8 @@ def _accelerate_pass(folder: Path, dtype: str, leaving: ExitStack) -> Pass:
 
 
 def _seconds(one: Pass, block: Block) -> float:
-    """The mean of passes one after another, after an uncounted one: what a stream has read between
-    two passes is read in another one's time."""
+    """The mean of passes one after another, after an uncounted one: layers read ahead between
+    passes would otherwise be missing from the first pass's time."""
     tokens = int(block.item)
     one(tokens)
     return round(sum(one(tokens) for _ in range(PASSES)) / PASSES, 5)
@@ -236,7 +237,7 @@ def _pass_table(title: str, samples: Sequence[Row]) -> str:
     ]
     note = (
         f"Seconds of a pass that streams {size / 1e6:.1f} MB; in brackets against max(bytes / rate,"
-        f" compute), compute being the resident model's pass. Criterion: at most {MOST_OVER}. "
+        f" compute), compute being the resident model's pass. Criterion: at most {MAX_RATIO}. "
         f"accelerate's files are dropped from the page cache before each pass; it has no limit."
     )
     widths = sorted({row["tokens"] for row in rows})

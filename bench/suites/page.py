@@ -25,7 +25,7 @@ FACTS = ("frames", "frames at once", *SPEEDS, "stop")
 FRAMES = (("frames", "run when loaded"), ("frames at once", "run while it loads"))
 NOTE = (
     "Medians over the repeats; in brackets the lowest and the highest. Engine, server, browser and "
-    "measurement share the machine. SYNTHETIC runs but for Stop, which is the real engine's."
+    "measurement share the machine. The runs are SYNTHETIC, except for Stop: a real engine's run."
 )
 Row = tuple[str, str, str, str]
 
@@ -44,8 +44,8 @@ class Page(Suite):
     def measure(self, context: Context) -> None:
         # Repeats outermost, so that a noisy moment hits all facts alike.
         repeats = range(context.settings.repeats)
-        every = [{"fact": fact, "repeat": repeat} for repeat in repeats for fact in self.facts]
-        todo = [key for key in every if not context.results.has(**key)]
+        keys = [{"fact": fact, "repeat": repeat} for repeat in repeats for fact in self.facts]
+        todo = [key for key in keys if not context.results.has(**key)]
         if not todo:
             return
         from bench.page.browser import chromium

@@ -26,7 +26,7 @@ from core.events import Drafted, RoundCompleted
 from core.metrics import NOT_DRAFTING
 from lab.order import Block
 
-WARMING = 8  # tokens
+WARM_UP_TOKENS = 8
 NOTES = 4  # sentences kept of a run
 
 
@@ -67,7 +67,7 @@ def groups(prompts: tuple[Prompt, ...], live: int) -> dict[str, tuple[Prompt, ..
 
 
 def _measure(blocks: Blocks, engine: Engine, row: PipelineRow) -> None:
-    """Measures the blocks, after one short uncounted round."""
+    """Measures the blocks, after one short uncounted run of each contestant."""
     context, todo = blocks.context, blocks.missing_blocks
     prompts = groups(context.prompts, row.live)
 
@@ -79,30 +79,30 @@ def _measure(blocks: Blocks, engine: Engine, row: PipelineRow) -> None:
         return run_together(engine, cases, config)
 
     for config in row.contestants.values() if todo else ():
-        run(config, min(WARMING, context.settings.tokens), todo[0])
+        run(config, min(WARM_UP_TOKENS, context.settings.tokens), todo[0])
     tokens = context.settings.tokens
     blocks.measure({name: partial(run, one, tokens) for name, one in row.contestants.items()})
 
 
-# -- a timed run of several live requests, with what came of pipelining in its rounds --
+# -- a timed run of several live requests, with the pipelining figures of its rounds --
 
 
 @dataclass
 class _RoundSums:
-    """One run's rounds except the first, which includes prefill and cannot use a draft made
-    ahead."""
+    """One run's rounds. `sums` leaves out the first round, which includes prefill and cannot use a
+    draft made ahead; `token_ids` and `notes` include it. `drafts`: of the current round;
+    `previous_end_ms`: when the round before it ended."""
 
     token_ids: list[int] = field(default_factory=list)
     notes: list[tuple[int, str]] = field(default_factory=list)
     sums: dict[str, float] = field(default_factory=dict)
     drafts: int = 0
-    before: float = 0.0
+    previous_end_ms: float = 0.0
 
     def add_round(self, event: RoundCompleted) -> None:
         self.token_ids.extend(event.token_ids)
         self.notes += [(event.round, note) for note in event.notes]
-        wall, self.before = event.at_ms - self.before, event.at_ms
-        # The first round includes prefill.
+        wall, self.previous_end_ms = event.at_ms - self.previous_end_ms, event.at_ms
         if not event.round:
             return
         spans = (span for span in event.spans if span.lane not in NOT_DRAFTING)
@@ -124,10 +124,14 @@ class _RoundSums:
 def run_together(
     engine: Engine, cases: Sequence[DecodeCase], speculation: SpeculationConfig
 ) -> dict[str, Any]:
-    """Runs the cases live together. `tokens` and `seconds`, prefills included; sums over all rounds
-    of all runs but their first: `rounds`, `round_ms`, `draft_ms`, `drafts` wanted (or made early
-    for a round) and `hits` among them, `saved_ms`, `wasted_ms`, `on_ms` (of rounds with drafts made
-    early); a `digest` of the texts; `notes` with their rounds."""
+    """Runs the cases live together. Returns `tokens` and `seconds`, prefills included; a `digest`
+    of the texts; each run's first NOTES `notes`, with their rounds; and sums over the rounds of
+    all runs, except each run's first:
+
+    `rounds`, `round_ms`, `draft_ms`; `drafts`: per round the recorded drafts, or the drafters with
+    drafts ahead if more; `hits`: drafts ahead that were used; `saved_ms`, `wasted_ms`; `on_ms`: of
+    the rounds with drafts ahead.
+    """
     runs: dict[str, _RoundSums] = {}
 
     def decode() -> None:

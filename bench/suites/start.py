@@ -1,12 +1,12 @@
 """`start`: seconds until the page is open, resident memory, whether runs make it grow, and how fast
-the first run of a fresh process is beside later ones (`first_runs`).
+the first run of a fresh process is, compared with later ones (`first_runs`).
 `visitors`: several clients of one application at once: their tokens per second together, and
 whether each gets the text that it gets as the only client.
 
 The real application with the bundled models, called through its API. In `start`, `--repeats` are
 processes started, `--tokens` new tokens of a request, `runs` the requests to one further process;
-in `visitors`, `--prompts` are the requests of each visitor, one after another. `--threads` is read
-by first runs alone."""
+in `visitors`, `--prompts` are the requests of each visitor, one after another. Only the first-run
+measurement uses `--threads`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from lab.order import Block
 PRESETS = ("autoregressive", "specinfer", "best", "sequence")
 NUM_SAMPLES = 10
 OPEN_S, RESIDENT_MB = 10.0, 1200.0  # bounds
-# Runs are stored in the log, not in memory: growth over 400 runs is the allocator's.
+# Runs are stored in the log, not in memory: growth over 400 runs comes from the allocator.
 GROWTH_MB = 40.0
 
 

@@ -1,7 +1,7 @@
 """`tables`: what joined tables save in look-ups (MicroRec, arXiv 2010.05894), and what the drafters
 that look up are worth: `table` and `suffix`, without an SSM and beside the SSMs.
 
-SmolLM2 is measured where it is on this machine. `--repeats` is how often times are measured.
+SmolLM2 is measured only if it is on this machine. `--repeats` is how often times are measured.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from lab.figures import median
 from lab.order import Block
 
 MB = 1 << 20
-# Reads of a token: how many, and whether each waits for the one before.
+# Reads per token, and whether each waits for the one before.
 READS = MappingProxyType(
     {
         "1": (1, False),
@@ -58,7 +58,7 @@ READS = MappingProxyType(
         "3 in turn": (3, True),
     }
 )
-# A position's features, and how many values each has; None: the vocabulary.
+# A position's features, and how many values each has; None: as many as the vocabulary.
 FEATURES = (
     *(("last token", None), ("domain", 5), ("token before", None), ("state", 8)),
     *(("third token", None), ("character class", 8), ("copied token", None), ("column", 16)),
@@ -89,9 +89,10 @@ DRAFTING: Mapping[str, SpeculationConfig] = MappingProxyType(
 
 @dataclass(frozen=True)
 class Tables(Suite):
-    """See Suite. `reads`: tokens of a measurement of look-ups; `kilobytes`: sizes of the tables
-    that are read, `memory`: MB that joined tables may take; `vocabularies`: the values of a
-    feature that is a token. All of them fit in the larger of both."""
+    """See Suite. `reads`: tokens per measurement of look-ups; `kilobytes`: total sizes of the
+    tables that are read; `memory`: MB that joined tables may take; `features`: numbers of features;
+    `vocabularies`: numbers of values of a feature that is a token. One allocation of the largest
+    of these sizes holds the tables of every measurement."""
 
     one_dtype: ClassVar[bool] = True
 
@@ -112,21 +113,21 @@ class Tables(Suite):
         reads = {name: partial(self._read, memory, *how) for name, how in READS.items()}
         Blocks(context, {"part": "reads"}, list(map(str, self.kilobytes)), "kb").measure(reads)
         items = [f"{count} of {size}" for size in self.vocabularies for count in self.features]
-        planned = {SEPARATE: 0, **{f"within {mb} MB": mb for mb in self.memory}}
+        most_mb = {SEPARATE: 0, **{f"within {mb} MB": mb for mb in self.memory}}
         look_up = partial(self._look_up, memory, times_of(context.results), {})
         Blocks(context, {"part": "plans"}, items, "features").measure(
-            {name: partial(look_up, mb * MB) for name, mb in planned.items()}
+            {name: partial(look_up, mb * MB) for name, mb in most_mb.items()}
         )
         for family in self.families:
-            if (found := _family(context, family)) is not None:
-                self._measure_family(context, family, *found)
+            if (models_and_prompts := _family(context, family)) is not None:
+                self._measure_family(context, family, *models_and_prompts)
         self._measure_rounds(context)
 
     def report(self, context: Context) -> Report:
         return Report(lookup_tables(context.results))
 
     def _read(self, memory: np.ndarray, count: int, in_turn: bool, block: Block) -> float:
-        """Tables that are together as large as the block's item says."""
+        """`count` tables whose total size is the block's item, in KB."""
         rows = int(block.item) * 1024 // 64 // count
         tables = [FeatureTable((), rows, 64)] * count
         return row_read_ns(memory, tables, self.reads, in_turn=in_turn)
@@ -135,21 +136,21 @@ class Tables(Suite):
         self,
         memory: np.ndarray,
         times: AccessTimes,
-        known_ns: dict[Any, float],
+        ns_by_plan: dict[Any, float],
         most_bytes: int,
         block: Block,
     ) -> dict[str, Any]:
-        """Rows of 32 bytes; a joined one fills a cache line. Equal plans of a block are measured
-        once."""
+        """Rows have 32 bytes; a row of two joined tables fills a cache line. Equal plans of a block
+        are measured once."""
         count, vocabulary = map(int, block.item.split(" of "))
         tables = [
             FeatureTable((name,), values or vocabulary, 32) for name, values in FEATURES[:count]
         ]
         plan = plan_tables(tables, times, most_bytes)
-        if (key := (block, plan.tables)) not in known_ns:
-            known_ns[key] = row_read_ns(memory, plan.tables, self.reads)
+        if (key := (block, plan.tables)) not in ns_by_plan:
+            ns_by_plan[key] = row_read_ns(memory, plan.tables, self.reads)
         names = [list(table.names) for table in plan.tables]
-        return {"tables": names, "bytes": plan.bytes, "predicted": plan.ns, "ns": known_ns[key]}
+        return {"tables": names, "bytes": plan.bytes, "predicted": plan.ns, "ns": ns_by_plan[key]}
 
     def _measure_family(
         self, context: Context, family: str, models: LoadedModels, prompts: Sequence[Prompt]
@@ -166,7 +167,7 @@ class Tables(Suite):
                 cases = [
                     DecodeCase(prompt, prompt.seed(), tokens, temperature) for prompt in prompts
                 ]
-                # An engine for each: drafters learn from the texts that its runs end with.
+                # A new engine for each: drafters learn from the texts of an engine's earlier runs.
                 with closing(Engine(models)) as engine:
                     context.results.add({**key, "runs": _runs(engine, cases, name)})
                 context.say(f"{family}, T = {temperature:g}, {name}")
@@ -182,10 +183,10 @@ class Tables(Suite):
         blocks = Blocks(context, {"part": "rounds"}, [one.id for one in context.prompts])
         if blocks.missing_blocks:
             models = context.load(context.settings.dtypes[0])
-            with ExitStack() as leaving:
-                engines = {n: leaving.enter_context(closing(Engine(models))) for n in configs}
+            with ExitStack() as stack:
+                engines = {n: stack.enter_context(closing(Engine(models))) for n in configs}
                 blocks.measure(
-                    {n: partial(_whole_rounds, context, engines[n], c) for n, c in configs.items()},
+                    {n: partial(_round_times, context, engines[n], c) for n, c in configs.items()},
                     warm=blocks.missing_blocks[0],
                 )
 
@@ -217,11 +218,11 @@ def _runs(engine: Engine, cases: Sequence[DecodeCase], name: str) -> list[dict[s
     ]
 
 
-def _whole_rounds(
+def _round_times(
     context: Context, engine: Engine, config: SpeculationConfig, block: Block
 ) -> dict[str, Any]:
-    """Milliseconds of a round, the first one apart since the prompt is read in it, and the share of
-    them that `table` drafts."""
+    """Median milliseconds of a round, and the share of its time that `table` drafts; without the
+    first round, which includes prefill, if there are others."""
     case = context.case(block.item, block.repeat, 0.0, ignore_eos=True)
     figures, rounds = run_counted(engine, request(case, config))
     ends = [one.at_ms for one in rounds]

@@ -10,7 +10,7 @@ from typing import Any
 
 from bench.results import Results
 from bench.suites.acceptance_rows import MOST_NODES
-from bench.suites.acceptance_tables import LOOPING, is_fresh
+from bench.suites.acceptance_tables import LOOPING, is_looping
 from bench.table_plan import AccessTimes
 from bench.tables import (
     Group,
@@ -218,7 +218,7 @@ def _passes(samples: Rows, results: Results, claims: Claims) -> Iterator[Table]:
     }
     for group in group_rows(samples, ("family", "temperature")):
         family, temperature, runs = group["family"], group["temperature"], group["runs"]
-        count = sum(not is_fresh(run) for run in runs)
+        count = sum(map(is_looping, runs))
         note = (
             f"All tokens over all passes. {count} of {len(runs)} texts loop: of their sequences of "
             f"four tokens under {100 * LOOPING:.0f} % are distinct. Each line began with "
@@ -239,7 +239,7 @@ def _passes(samples: Rows, results: Results, claims: Claims) -> Iterator[Table]:
 
 
 def _per_pass(group: Group, *, looping: bool) -> Estimate | None:
-    runs = [run for run in group["runs"] if is_fresh(run) != looping]
+    runs = [run for run in group["runs"] if is_looping(run) == looping]
     return estimate(
         [[(run["tokens"] - run["rounds"], run["rounds"])] for run in runs], pooled_length
     )

@@ -90,7 +90,7 @@ class NodeRound:
             answer.drafts |= ready.drafts
             answer.ahead += ready.requests
             clock = ready.clock
-            trip_ms = (clock.came - clock.sent) * 1000
+            trip_ms = (clock.received - clock.sent) * 1000
             answer.trips.append(
                 NodeTrip(
                     self.link.address,

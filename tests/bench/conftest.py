@@ -50,7 +50,7 @@ def make_context(family: LoadedModels, tmp_path: Path) -> Callable[..., Context]
     """
 
     def make(say: Callable[[str], None] = lambda message: None, **changes: object) -> Context:
-        settings = TINY.but(**changes)
+        settings = TINY.with_changes(**changes)
         results = Results.open(tmp_path / "out.json", {"settings": settings.to_plain()})
         prompts = load_prompts()
         chosen = take_round_robin(prompts, settings.prompts)

@@ -54,7 +54,8 @@ def test_the_best_ssm_alone_is_the_domains(tmp_path: Path) -> None:
 
 def test_other_settings_are_refused(tmp_path: Path) -> None:
     one, other = results(tmp_path / "a.json", 2), results(tmp_path / "b.json", 2, tokens=9)
-    with pytest.raises(ConfigError, match="those of before, {'prompts': 2, 'tokens': 8}"):
+    message = "the settings of BEFORE.json, {'prompts': 2, 'tokens': 8}"
+    with pytest.raises(ConfigError, match=message):
         family_figure(one, other, ("stories", "code"))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bench.capacity import most_clients, rate_of, upper_bound
+from bench.capacity import client_ratio, rate_of, upper_bound
 from bench.context import Context
 from bench.prompts import load_prompts
 from bench.relay import forward
@@ -75,16 +75,16 @@ def test_another_text_fails_the_suite() -> None:
 def test_enough_nodes_come_near_the_bound_and_too_few_do_not(draft: float, verify: float) -> None:
     most = upper_bound([draft], [verify])
     assert most == 1 + draft / verify
-    by_nodes = [most_clients(n, [draft], [verify], 0.1, 4) for n in (1, 2, 8)]
+    by_nodes = [client_ratio(n, [draft], [verify], 0.1, 4) for n in (1, 2, 8)]
     assert by_nodes == sorted(by_nodes) and 0.9 * most <= by_nodes[-1] <= most + 1e-9
     if draft > 2 * verify:
         assert by_nodes[0] < 0.9 * most, "one node is the bottleneck"
     # A long wire is waited for: the rate can be kept with fewer clients.
-    assert most_clients(8, [draft], [verify], 20.0, 4) < by_nodes[-1]
+    assert client_ratio(8, [draft], [verify], 20.0, 4) < by_nodes[-1]
 
 
 def test_many_clients_hide_a_long_wire() -> None:
-    times = [most_clients(8, [4.0], [4.0], 20.0, alone) for alone in (1, 4, 16)]
+    times = [client_ratio(8, [4.0], [4.0], 20.0, alone) for alone in (1, 4, 16)]
     assert times == sorted(times) and times[0] == 0 and times[-1] >= 0.9 * 2
 
 

@@ -15,7 +15,7 @@ DRAFTING = ("routed", "explored")
 # How the selected round's sentence says an SSM's part.
 CLAUSES = {
     "routed": " drafted",
-    "explored": " drafted too, to be known better",
+    "explored": " drafted too, to be measured",
     "waiting": " left out",
     "lost": " lost",
 }

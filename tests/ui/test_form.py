@@ -32,7 +32,7 @@ from ui.form.form import (
     request_of,
     validity,
 )
-from ui.form.presets import at_temperature
+from ui.form.presets import fields_at_temperature
 from ui.shared.slider import Slider
 from ui.words.settings import PAGE_NODES, field_label
 
@@ -173,17 +173,17 @@ def test_own_presets_come_back_as_they_were_saved() -> None:
 
 def test_a_preset_of_ours_follows_the_temperature_and_nothing_else_does() -> None:
     paper = preset_values("specinfer-paper", 0.0, SSMS)
-    drawn = at_temperature("specinfer-paper", 0.8, SSMS, paper)
+    drawn = fields_at_temperature("specinfer-paper", 0.8, SSMS, paper)
     assert drawn == preset_values("specinfer-paper", 0.8, SSMS) != paper
-    assert at_temperature("specinfer-paper", 0.0, SSMS, drawn) == paper
-    kept = at_temperature("specinfer-paper", None, SSMS, drawn)
+    assert fields_at_temperature("specinfer-paper", 0.0, SSMS, drawn) == paper
+    kept = fields_at_temperature("specinfer-paper", None, SSMS, drawn)
     assert kept == paper, "an emptied box is no choice"
     touched = preset_values("specinfer", 0.0, SSMS)
     broken = [v if n != "expansion" else "x" for n, v in zip(FIELD_NAMES, paper, strict=True)]
     for name in ("own settings", "mine"):
-        assert at_temperature(name, 0.8, SSMS, paper) is None
+        assert fields_at_temperature(name, 0.8, SSMS, paper) is None
     for shown in (touched, broken):
-        assert at_temperature("specinfer-paper", 0.8, SSMS, shown) is None
+        assert fields_at_temperature("specinfer-paper", 0.8, SSMS, shown) is None
 
 
 def repeats(token_ids: list[int], length: int = 6) -> int:

@@ -144,7 +144,7 @@ def test_it_is_neither_compared_nor_made_again_before_its_end(ctx: Context) -> N
         ctx.store.record(event, "a")
     desks = (desk, TabSession(), TabSession())
     compared = choose_run(sessions, desks, ALL, source.run_id, "synthetic-0")
-    said = compared[len(sessions.opened_outputs) + len(sessions.on.about_outputs) + 1]
+    said = compared[len(sessions.opened_outputs) + len(sessions.controls.about_outputs) + 1]
     assert "still running" in said["lines"]["0"]["text"]
 
 

@@ -193,7 +193,7 @@ def test_a_second_run_of_the_list_stands_beside_the_first(store: RunStore) -> No
     one, two = recorded(store, "a", "b")
     sessions, desks = sessions_of(ctx), (TabSession(), TabSession(), TabSession())
     first, opened = choose_run(sessions, desks, ALL, one, ""), len(sessions.opened_outputs)
-    before = opened + len(sessions.on.about_outputs)
+    before = opened + len(sessions.controls.about_outputs)
     assert first[opened - 1] == one and desks[0].player is not None
     comparing, button, said = toggle_comparing(one, "")
     assert comparing == one and "Choose the second run" in text(said)
@@ -224,7 +224,8 @@ def test_a_wrong_second_run_is_told(store: RunStore, asker: Asker, second: str, 
     sessions = sessions_of(context(store))
     desks = (TabSession(), TabSession(), TabSession())
     values = choose_run(sessions, desks, asker, second, "synthetic-0")
-    assert words in text(values[len(sessions.opened_outputs) + len(sessions.on.about_outputs) + 1])
+    board_and_facts = [*sessions.opened_outputs, *sessions.controls.about_outputs]
+    assert words in text(values[len(board_and_facts) + 1])
 
 
 def test_a_past_run_plays_pauses_and_goes_on(store: RunStore) -> None:
@@ -256,21 +257,21 @@ def test_how_many_runs_stay_whole_is_for_the_owner_to_say(store: RunStore) -> No
     assert section.visible and shown == message == ""
     assert retention_view(ctx, ALL, "", "")[1] == gr.skip(), "somebody may be typing by now"
     assert retention_view(ctx, MINE, "", "")[0].visible is False
-    said, button = set_retention(ctx, ALL, "2", sure=False)
+    said, button = set_retention(ctx, ALL, "2", confirmed=False)
     assert "Sure?" in text(said) and button.visible and store.retention() is None
-    said, button = set_retention(ctx, ALL, "2", sure=True)
+    said, button = set_retention(ctx, ALL, "2", confirmed=True)
     assert "The last 2 runs stay whole" in text(said) and not button.visible
     assert store.retention() == 2 and retention_view(ctx, ALL, "", "")[1] == "2"
     assert retention_view(ctx, ALL, "7", "2")[1:] == [gr.skip(), "2"], "typed, not yet set"
     assert retention_view(ctx, ALL, "7", "")[1:] == [gr.skip(), "2"]
     assert retention_view(ctx, ALL, "1", "1")[1:] == ["2", "2"], "set in another tab meanwhile"
-    said, _ = set_retention(ctx, MINE, "1", sure=True)
+    said, _ = set_retention(ctx, MINE, "1", confirmed=True)
     assert "only who owns" in text(said) and store.retention() == 2
-    assert "every run stays whole" in text(set_retention(ctx, ALL, "0", sure=False)[0])
+    assert "every run stays whole" in text(set_retention(ctx, ALL, "0", confirmed=False)[0])
     assert store.retention() is None
     zero_padded = "0" * 19 + "1" + "9" * 30
     for typed in ("-1", "2.5", "many", "9" * 30, zero_padded, "nan", "\udce9"):
-        refused = text(set_retention(ctx, ALL, typed, sure=True)[0])
+        refused = text(set_retention(ctx, ALL, typed, confirmed=True)[0])
         assert "runs is" in refused and "empty or 0 for all runs, or a whole number" in refused
     assert parse_retention(None) is None and parse_retention(" 7 ") == 7
 

@@ -104,7 +104,7 @@ def test_the_selected_round_in_a_sentence() -> None:
         if event.num_accepted
     }
     explored, lost = (shown(run(), roles[role])["sentence"] for role in ("explored", "lost"))
-    assert "drafted too, to be known better" in explored and "was lost" in lost
+    assert "drafted too, to be measured" in explored and "was lost" in lost
     view = reduce_all(events[:-1])
     drafting = replace(detail_of(events, 3), completed=None)  # type: ignore[type-var]
     assert routing_value(Frame(view=view, detail=drafting))["sentence"].startswith("Round 4: ")
@@ -124,11 +124,11 @@ def test_the_cost_of_asking_is_the_auditions_share_of_the_decoding_time() -> Non
     never = with_routing(run(Mechanisms(routing="credit")), {0: "AC", 9: "AB"}, {0: "why"}, {})
     assert "changed once" in shown(never)["cost"] and "cost 0 %" in shown(never)["cost"]
     assert (
-        "This rule judges drafts" in shown(run())["cost"]
-        and "known better" not in shown(never)["cost"]
+        "This rule judges drafts; it needs no auditions." in shown(run())["cost"]
+        and "to be measured" not in shown(never)["cost"]
     )
     tried = sum(any(o.role == "explored" for o in event.routing) for event in rounds_of(run()))
-    assert f"; in {tried} of them an SSM drafted only to be known" in shown(run())["cost"]
+    assert f"; in {tried} of them an SSM drafted only to be measured" in shown(run())["cost"]
 
 
 def test_it_is_said_of_when_the_scores_are() -> None:
@@ -142,7 +142,7 @@ def test_it_is_said_of_when_the_scores_are() -> None:
         **dict.fromkeys((12, 13, 25), "as of the end of round 12"),
     }
     never = with_routing(run(Mechanisms(routing="credit")), {0: "AC"}, {0: "why"}, {})
-    assert shown(never, 5)["scored"] == "the same for every SSM, which was not asked yet"
+    assert shown(never, 5)["scored"] == "all equal because no SSM has been scored yet"
     assert shown(run(), 5)["scored"] == "", "they change with every round"
 
 
@@ -152,7 +152,7 @@ def test_where_all_draft_none_is_asked() -> None:
     config: dict[str, Any] = dict(started.config)
     config["speculation"] = {**config["speculation"], "routed_drafters": 5}
     value = shown([replace(started, config=config), *events[1:]], 5)
-    assert value["scored"].endswith("which was not asked, as all of them draft")
+    assert value["scored"].endswith("no SSM is scored while all of them draft")
     assert "No SSM was asked" in value["cost"]
 
 

@@ -130,10 +130,11 @@ def test_a_vote_is_told_with_its_numbers() -> None:
 
 
 def test_a_vote_of_two_is_said_to_be_the_heavier_ones() -> None:
-    for count, words in ((2, "A vote of two is always the heavier one."), (1, "drafted alone")):
+    heavier = "With two drafters the heavier one wins unless they agree."
+    for count, words in ((2, heavier), (1, "drafted alone")):
         view, detail = view_at(run("vote", 4, DRAFTERS[:count]), 1)
         assert words in vote_sentence(view, detail)
-    assert "of two" not in vote_sentence(*view_at(run("vote", 4), 1))
+    assert "two drafters" not in vote_sentence(*view_at(run("vote", 4), 1))
 
 
 def test_a_carried_over_mean_is_not_told_as_if_it_were_known() -> None:

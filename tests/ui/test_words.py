@@ -408,14 +408,16 @@ def test_a_run_that_drafted_nothing_was_no_slower_for_its_drafts() -> None:
     none: dict[str, Any] = {"num_draft_tokens": 0, "draft_acceptance_rate": 0.0}
     same: dict[str, Any] = {**none, "num_new_tokens": 50, "tokens_per_second": 96.0}
     reason = why("best", ratio=Estimate(0.96, 0.96, 0.96, 1), **same, verify_ms=490.0)
-    assert reason.startswith("0.96x: slower than plain decoding here, because of the noise of ")
-    assert "single runs: no tokens drafted in 50 rounds is plain decoding in all but name" in reason
+    assert reason.startswith(
+        "0.96x: slower than plain decoding here, which is within the noise of single runs: with no "
+        "tokens drafted in 50 rounds, this run is practically plain decoding."
+    )
     assert "means nothing" in reason and "no draft was expected to bring the text faster" in reason
     for remedy in ("max_tree_nodes", "speculation_length", "SSMs closer", "try "):
         assert remedy not in reason
     assert "2 tokens drafted" in why("best", **{**same, "num_draft_tokens": 2})
     few = why("best", **{**same, "num_draft_tokens": 5})
-    assert "plain decoding in all but name" not in few, "a draft every tenth round is drafting"
+    assert "practically plain decoding" not in few, "a draft every tenth round is drafting"
     slow = why("best", **{**same, "tokens_per_second": 50.0})
     assert "took 20.0 ms, plain ones 10.0 ms: run it again" in slow and "noise" not in slow
     assert "Lookup found nothing" in why("sequence", drafters=[NGRAM], **same)

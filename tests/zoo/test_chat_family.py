@@ -127,10 +127,12 @@ def test_kept_probabilities_are_those_of_each_next_token(
         p[: len(prompt) - 1] = 0  # nothing is learned of a prompt
         p[-1] = 0  # nor behind the end
         top = p.gather(1, tokens.top_ids[at].long())
-        torch.testing.assert_close(tokens.top_p[at].float(), top, atol=1e-3, rtol=1e-3)
+        torch.testing.assert_close(tokens.top_probs[at].float(), top, atol=1e-3, rtol=1e-3)
         answered = slice(len(prompt) - 1, len(ids) - 1)
         largest = p.topk(TOP).values[answered]
-        torch.testing.assert_close(tokens.top_p[at].float()[answered], largest, atol=1e-3, rtol=0)
+        torch.testing.assert_close(
+            tokens.top_probs[at].float()[answered], largest, atol=1e-3, rtol=0
+        )
 
 
 def test_temperatures_are_each_texts_own(models: LoadedModels) -> None:
@@ -148,9 +150,9 @@ def test_a_batch_ends_with_most_of_its_texts_or_at_its_deadline(models: LoadedMo
     generator = BatchGenerator(models, clock=clock)
     whole = generator.generate(PROMPTS, [0.0] * 3, BatchLimits(80))
     late = generator.generate(PROMPTS, [0.0] * 3, BatchLimits(80, deadline=clock.now))
-    assert late.top_p.shape[1] == batch_generation.CHECKED_EVERY
+    assert late.top_probs.shape[1] == batch_generation.CHECKED_EVERY
     assert written(late) == [tokens[: batch_generation.CHECKED_EVERY] for tokens in written(whole)]
-    some = generator.generate(PROMPTS, [0.0] * 3, BatchLimits(80, ended=0.3))
+    some = generator.generate(PROMPTS, [0.0] * 3, BatchLimits(80, ended_share=0.3))
     assert late.ids.shape[1] <= some.ids.shape[1] < whole.ids.shape[1]
 
 
@@ -214,7 +216,7 @@ def test_answers_are_written_until_the_deadline(models: LoadedModels) -> None:
     assert len(said) > 1 and said[-1] == f"{len(tokens.starts)} answers, {len(tokens.ids):,} tokens"
     starts = tokens.starts.tolist()
     assert starts == sorted(starts) and tokens.ids[starts].eq(1).all(), "the template's first token"
-    assert len(tokens.ids) == len(tokens.kinds) == len(tokens.top_ids) == len(tokens.top_p)
+    assert len(tokens.ids) == len(tokens.kinds) == len(tokens.top_ids) == len(tokens.top_probs)
 
 
 def test_a_batch_without_a_short_enough_question_is_skipped_but_not_the_first(
@@ -249,15 +251,15 @@ def test_weights_by_kind() -> None:
 def random_tokens(count: int = 64, kinds: int = 2, seed: int = 0) -> TrainingTokens:
     """Two texts; every third token has no target."""
     noise = torch.Generator().manual_seed(seed)
-    top_p = torch.rand(count, TOP, generator=noise).sort(-1, descending=True).values
-    top_p = (top_p / top_p.sum(-1, keepdim=True)).half()
-    top_p[::3] = 0
+    top_probs = torch.rand(count, TOP, generator=noise).sort(-1, descending=True).values
+    top_probs = (top_probs / top_probs.sum(-1, keepdim=True)).half()
+    top_probs[::3] = 0
     ids = [torch.randperm(VOCAB, generator=noise)[:TOP] for _ in range(count)]
     return TrainingTokens(
         ids=torch.randint(VOCAB, (count,), generator=noise).int(),
         kinds=(torch.arange(count) % kinds).to(torch.int8),
         top_ids=torch.stack(ids).int(),
-        top_p=top_p,
+        top_probs=top_probs,
         starts=torch.tensor([0, count // 2]),
     )
 
@@ -269,9 +271,9 @@ def test_the_loss_and_its_gradient_are_those_of_autograd(monkeypatch: pytest.Mon
     hidden = torch.randn(64, 16, generator=noise, requires_grad=True)
     head = torch.randn(16, 40, generator=noise, requires_grad=True)
     weights = torch.rand(64, generator=noise)
-    targets = tokens.top_ids, tokens.top_p
+    targets = tokens.top_ids, tokens.top_probs
     ours = SoftCrossEntropy.apply(hidden, head, *targets, weights)
-    p = torch.zeros(64, VOCAB).scatter_(1, tokens.top_ids.long(), tokens.top_p.float())[:, :40]
+    p = torch.zeros(64, VOCAB).scatter_(1, tokens.top_ids.long(), tokens.top_probs.float())[:, :40]
     each = -(p * (hidden @ head).log_softmax(-1)).sum(-1)
     theirs = (each * weights).sum() / weights.sum()
     torch.testing.assert_close(ours, theirs)
@@ -320,7 +322,7 @@ def test_training_lowers_each_students_loss() -> None:
     assert one.embedding is other.embedding
     assert not torch.equal(one.layers[0].qkv, other.layers[0].qkv)
     assert (trainer.num_steps, trainer.num_tokens) == (60, 60 * 64)
-    assert trainer.num_targets == 60 * int((random_tokens().top_p[:, 0] > 0).sum())
+    assert trainer.num_targets == 60 * int((random_tokens().top_probs[:, 0] > 0).sum())
 
 
 def test_too_few_tokens_are_refused() -> None:

@@ -1,5 +1,5 @@
-"""The endpoints that ask about a finished run of the caller's: its speed-up over plain decoding,
-whether its text is the LLM's, what its choice of SSMs cost. The same as the page's buttons."""
+"""The endpoints about a caller's finished run: its speed-up over plain decoding, whether its text
+is the LLM's, what its choice of SSMs cost. The same as the page's buttons."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def _ask(
     summary = allowed_run(context, asker_of(context, request, ""), run_id)
     if summary.status == "running":
         raise StoreError("run is still running: wait for its end, or stop it")
-    # Of this call alone, so that it disturbs no tab.
+    # A session for this call only, so that it disturbs no tab.
     session = TabSession()
     source = await asyncio.to_thread(StoredSource, context.store, run_id)
     session.look_at(Player(source))

@@ -25,7 +25,7 @@ def _requests(context: Context) -> Callable[..., Any]:
         Of others' requests there are numbers only; their names are null off loopback.
         """
         access = context.access
-        key, whole = access.key(gradio_request), access.open(gradio_request)
+        key, whole = access.key(gradio_request), access.sees_all_runs(gradio_request)
         now = dataclasses.asdict(context.model_host.worker.snapshot())
         for run in now["runs"]:
             source = context.hub.live_run(run["run_id"])

@@ -69,13 +69,13 @@ def shown_of(study: Study, results: Results, events: Events) -> ShownRuns:
     views: dict[str, View] = {}
     others: dict[str, int] = {}
     for name in names:
-        place = next((r for r in (repeat, *order) if read_view(name, r) is not None), None)
-        view = None if place is None else read_view(name, place)
-        if place is None or view is None:
+        shown = next((r for r in (repeat, *order) if read_view(name, r) is not None), None)
+        view = None if shown is None else read_view(name, shown)
+        if shown is None or view is None:
             continue
         views[name] = view
-        if place != repeat:
-            others[name] = place
+        if shown != repeat:
+            others[name] = shown
     return ShownRuns(repeat, views, others, tuple(name for name in names if name not in views))
 
 
@@ -116,11 +116,11 @@ class Text:
 def text_of(view: View, base_ids: tuple[int, ...] | None) -> Text:
     """The view's text, divided at the first token that differs from plain decoding's `base_ids`."""
     ids = [token.token_id for token in view.tokens]
-    parted = None if base_ids is None else first_difference(ids, base_ids)
+    difference = None if base_ids is None else first_difference(ids, base_ids)
     texts = [token.text for token in view.tokens]
-    part = len(texts) if parted is None else parted
-    at = None if base_ids is None else -1 if parted is None else parted
-    return Text("".join(texts[:part]), "".join(texts[part:]) + view.tail, at)
+    num_same = len(texts) if difference is None else difference
+    at = None if base_ids is None else -1 if difference is None else difference
+    return Text("".join(texts[:num_same]), "".join(texts[num_same:]) + view.tail, at)
 
 
 def texts_words(study: Study, shown: ShownRuns, texts: Mapping[str, Text]) -> str:

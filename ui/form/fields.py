@@ -43,21 +43,21 @@ FIELD_NAMES = tuple(field.name for field in dataclasses.fields(SpeculationConfig
 TREE_SIZES = ["auto", "uncut", "8", "16", "32", "64"]
 
 MEANINGS = {
-    "drafters": "Who drafts: SSMs (small models); ngram, suffix repeat texts; table counts them.",
-    "draft": "How tokens are picked: an SSM's likeliest, drawn, or (fused) the surest SSM's.",
+    "drafters": "Which drafters run: SSMs (small models); ngram, suffix (repeats); table (counts).",
+    "draft": "How tokens are picked: most probable, sampled, or (fused) the most confident SSM's.",
     "expansion": "Children per node at each depth: 1,1,3 is a chain that splits in three.",
     "max_tree_nodes": "Tokens verified in one LLM pass: a number, auto (by cost) or uncut.",
     "combine": "How the drafts of several SSMs become the one tree that the LLM verifies.",
     "routing": "Which SSMs draft in a round: all, or a few, chosen anew as the text goes on.",
     "routed_drafters": "How many SSMs draft in a round; routing chooses which.",
-    "weights": "Whose word counts: by how well an SSM foretold the text, or by votes won.",
+    "weights": "How drafters are weighted: by how well they predicted the text, or by votes won.",
     "vote_nodes": "Nodes that vote_tree keeps: few is close to a vote, all is the union.",
     "eta": "A won vote multiplies or divides a weight by 1 + eta; then all are rescaled to mean 1.",
     "weight_bounds": "Lowest and highest weight of an SSM; their mean is 1.",
-    "length": "Who decides how far to draft: you (fixed), or a rule that measures or stops.",
+    "length": "How the speculation length is set: fixed, or by a rule.",
     "speculation_length": "Tokens drafted ahead in a round (trend: in the first); 0 is plain.",
-    "max_speculation_length": "Upper bound for whoever decides the length.",
-    "confidence_threshold": "A draft stops behind a token that its SSM scores under this.",
+    "max_speculation_length": "Upper bound for policies that choose the length.",
+    "confidence_threshold": "A draft stops after a token that its SSM scores under this.",
     "verify": "When the LLM accepts a drafted token; no choice changes what it is likely to write.",
     "pipeline": "What the drafters do while the LLM verifies: wait, or work for what comes.",
     "carry_over": "Hand on each drafter's weight and calibration from run to run.",
@@ -155,6 +155,6 @@ def values_of(config: SpeculationConfig, drafter_names: Sequence[str]) -> list[A
 def _drafters_shown(drafters: tuple[str, ...], names: Sequence[str]) -> list[str]:
     wanted: list[str] = []
     for drafter in drafters:
-        whole = {"all": list(names), "first": list(names[:1])}
-        wanted += whole.get(drafter, [drafter])
+        expansions = {"all": list(names), "first": list(names[:1])}
+        wanted += expansions.get(drafter, [drafter])
     return [name for name in (*names, *MODEL_FREE, *own_among(drafters)) if name in wanted]

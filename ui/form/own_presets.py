@@ -21,8 +21,8 @@ __all__ = ["OwnPresets", "build_own_presets", "delete_preset", "save_preset", "w
 MAX_OWN = 40
 LONGEST_NAME = 60
 
-Changed = tuple[dict[str, Any], gr.Dropdown, Any, dict[str, Any]]
-"""The presets stored now, the menu, the chosen one, the notice."""
+PresetUpdate = tuple[dict[str, Any], gr.Dropdown, Any, dict[str, Any]]
+"""The stored presets, the menu, the chosen preset, the notice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class OwnPresets:
 
 
 def build_own_presets() -> OwnPresets:
-    """A folded part of the form."""
+    """A part of the form that is closed at first."""
     with gr.Accordion("A preset of your own", open=False):
         name = gr.Textbox(
             label="Name",
@@ -58,19 +58,19 @@ def wire_own_presets(
     **quick: Any,
 ) -> None:
     """Connect saving and deleting; `quick`: options of such events."""
-    changed = [own, form.preset, chosen, validity]
+    outputs = [own, form.preset, chosen, validity]
     options = {"js": after_settled_script(), **quick}
     presets.save.click(
         lambda name, stored, *values: save_preset(name, stored, values),
         [presets.name, own, *form.inputs],
-        changed,
+        outputs,
         **options,
     )
-    presets.delete.click(delete_preset, [presets.name, chosen, own], changed, **options)
+    presets.delete.click(delete_preset, [presets.name, chosen, own], outputs, **options)
 
 
-def save_preset(name: str, own: dict[str, Any] | None, values: Sequence[Any]) -> Changed:
-    """Store the fields under a name: the presets, the menu, the chosen one, the notice."""
+def save_preset(name: str, own: dict[str, Any] | None, values: Sequence[Any]) -> PresetUpdate:
+    """Store the fields under a name."""
     presets = dict(own or {})
     name = _name(name)
     try:
@@ -85,7 +85,7 @@ def save_preset(name: str, own: dict[str, Any] | None, values: Sequence[Any]) ->
     return presets, preset_menu(presets, name), name, message
 
 
-def delete_preset(name: str, chosen: str, own: dict[str, Any] | None) -> Changed:
+def delete_preset(name: str, chosen: str, own: dict[str, Any] | None) -> PresetUpdate:
     """Delete the preset of that name, or the chosen one if the name is empty; the fields stay."""
     presets = dict(own or {})
     name = _name(name) or chosen
@@ -103,5 +103,5 @@ def _name(typed: str) -> str:
     return (typed or "").strip()[:LONGEST_NAME]
 
 
-def _refusal(presets: dict[str, Any], error: ConfigError) -> Changed:
+def _refusal(presets: dict[str, Any], error: ConfigError) -> PresetUpdate:
     return presets, gr.Dropdown(), gr.skip(), notice_value([Line("error", str(error))])

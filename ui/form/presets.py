@@ -12,7 +12,7 @@ from core.errors import ConfigError
 from ui.form.fields import config_of
 from ui.form.form import OWN, preset_choices, preset_values
 
-__all__ = ["at_temperature", "menu_name", "preset_menu", "has_preset_values"]
+__all__ = ["fields_at_temperature", "has_preset_values", "menu_name", "preset_menu"]
 
 
 def preset_menu(own: dict[str, Any] | None, value: str | None = None) -> gr.Dropdown:
@@ -21,7 +21,7 @@ def preset_menu(own: dict[str, Any] | None, value: str | None = None) -> gr.Drop
     return gr.Dropdown(choices=choices, value=value) if value else gr.Dropdown(choices=choices)
 
 
-def at_temperature(
+def fields_at_temperature(
     name: str, temperature: float | None, names: Sequence[str], shown: Sequence[Any]
 ) -> list[Any] | None:
     """The fields' values after the temperature has changed; None if they stay.
@@ -53,8 +53,8 @@ def has_preset_values(
 def menu_name(
     chosen: str, menu: str, own: dict[str, Any] | None, names: Sequence[str], shown: Sequence[Any]
 ) -> str:
-    """The menu's entry for the fields: the chosen preset while they have its values, also if they
-    have them again.
+    """The menu's entry for the fields: the chosen preset while they have its values, including
+    after an edit that was undone.
 
     If `menu` differs from `chosen`, the new preset's fields are still being sent: the menu stays.
     """

@@ -96,7 +96,8 @@ def _header(live: Live, session: TabSession) -> dict[str, Any]:
 
 
 def record_opening(context: Context) -> None:
-    """Record the run that the page opens with: the form as it is at first. None without SSMs."""
+    """Record the run that the page opens with: the form as it is at first. Does nothing without
+    SSMs or under plain decoding."""
     names = context.drafter_names
     if not names or context.preset == PLAIN:
         return
@@ -143,7 +144,7 @@ def start_run(live: Live, session: TabSession, press: Press) -> Iterator[Values]
         session.asked, session.before, session.baseline = request, before, baseline
         session.form = request
         racing = press.race and bool(request.speculation.drafters)
-        session.measuring = racing  # from here on: no speed-up of one sample is shown between
+        session.measuring = racing  # no speed-up is shown before all blocks are measured
         # Not before: a Stop that arrives from now on finds the player in the session.
         if press.overtaken(session):
             session.cancel()
@@ -152,7 +153,8 @@ def start_run(live: Live, session: TabSession, press: Press) -> Iterator[Values]
             session.measuring = False
             yield None
         elif racing and session.player is player:
-            yield from _thinned(race_plain(context.hub, session, press.owner, BLOCKS, False))
+            race = race_plain(context.hub, session, press.owner, BLOCKS, False)
+            yield from _at_most_every(MEASURING_FRAME_S, race)
 
     for drawn in live.board.stream(session, frames()):
         yield live_values(live, session, drawn)
@@ -165,19 +167,20 @@ def _is_finished(session: TabSession, player: Player) -> bool:
     return session.player is player and any(isinstance(event, RunCompleted) for event in last)
 
 
-def _thinned(frames: Iterator[object]) -> Iterator[object]:
-    """Some of `frames`: while speeds are measured, drawing must not take the processor."""
-    drawn = float("-inf")
+def _at_most_every(seconds: float, frames: Iterator[object]) -> Iterator[object]:
+    """Some of `frames`, then one more: while speeds are measured, drawing must not take the
+    processor."""
+    last_drawn = float("-inf")
     for frame in frames:
-        if time.monotonic() - drawn >= MEASURING_FRAME_S:
+        if time.monotonic() - last_drawn >= seconds:
             yield frame
-            drawn = time.monotonic()
+            last_drawn = time.monotonic()
     yield None
 
 
 def run_on_change(live: Live, session: TabSession, press: Press) -> Iterator[Values]:
-    """A control was changed: run, if the request differs and "Run on change" is on; else a preset
-    was chosen, which runs where a finished run of this very prompt is shown.
+    """With `press.compare` (Run on change): run if the request differs. Without it (a preset was
+    chosen): run only if a finished run of the same prompt is shown.
 
     Settings that cannot run change nothing; the reason is shown beside Run.
     """
@@ -234,7 +237,8 @@ def run_question(
     """Run `question` for the displayed run."""
 
     def frames() -> Iterator[object]:
-        for frame in _thinned(question(live.board.context.hub, session, press.owner)):
+        steps = question(live.board.context.hub, session, press.owner)
+        for frame in _at_most_every(MEASURING_FRAME_S, steps):
             # A Stop that arrived before the second run had started did not find it.
             if press.overtaken(session) and session.side is not None:
                 session.side.cancel()
@@ -245,8 +249,8 @@ def run_question(
 
 
 def clear_trouble(live: Live, session: TabSession, values: Sequence[Any]) -> Any:
-    """The board's notice after the form has changed to `values`: an earlier refusal applies no more
-    unless they are still refused so, as where Run was pressed before the change had settled."""
+    """The board's notice after the form has changed to `values`. The old refusal is cleared unless
+    the form is still refused for the same reason (Run was clicked before the change settled)."""
     if not session.trouble:
         return gr.skip()
     try:

@@ -11,7 +11,7 @@ import gradio as gr
 
 from ui.form.form import FOLLOWED, OWN, fill_prompt, preset_values
 from ui.form.own_presets import wire_own_presets
-from ui.form.presets import at_temperature, menu_name, preset_menu
+from ui.form.presets import fields_at_temperature, menu_name, preset_menu
 from ui.live.handlers import (
     BLOCKS,
     Press,
@@ -239,7 +239,7 @@ def _temperature_handler(live: Live) -> Callable[..., list[Any]]:
     context = live.board.context
 
     def follow(request: gr.Request, name: str, temperature: float, *shown: Any) -> list[Any]:
-        values = at_temperature(name, temperature, context.drafter_names, shown)
+        values = fields_at_temperature(name, temperature, context.drafter_names, shown)
         if values is None:
             return [gr.skip() for _ in shown]
         return _send(live.board.session(request), shown, values)

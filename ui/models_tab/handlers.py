@@ -83,7 +83,7 @@ def need_values(context: Context, may_load: bool, *form: Any) -> Values:
     """The memory that the form's pair needs, or why that cannot be determined."""
 
     def work() -> Values:
-        _refuse_others(may_load)
+        _require_may_load(may_load)
         return _press_result(context, may_load, *need_lines(memory_need(pair_of(*form))))
 
     return guard_once(
@@ -92,7 +92,7 @@ def need_values(context: Context, may_load: bool, *form: Any) -> Values:
 
 
 def _press_result(context: Context, may_load: bool, *lines: Line) -> Values:
-    """The result of a click, without the result of the last swap, which is unrelated."""
+    """The result of a click, without the last swap's result."""
     if context.model_host.swap.loading or not may_load:
         return state_values(context, may_load, *lines)
     return [notice_value(list(lines)), {"lines": {}}, *_buttons(may_load, False)]
@@ -102,7 +102,7 @@ def load_values(context: Context, may_load: bool, *form: Any) -> Iterator[Values
     """Load the form's pair; yields the state until it is loaded or has failed."""
 
     def frames() -> Iterator[Values]:
-        _refuse_others(may_load)
+        _require_may_load(may_load)
         context.model_host.begin(pair_of(*form))
         while (swap := context.model_host.swap).loading:
             yield state_values(context, may_load)
@@ -116,14 +116,14 @@ def cancel_loading(context: Context, may_load: bool) -> Values:
     """Cancel the loading at its next stage."""
 
     def work() -> Values:
-        _refuse_others(may_load)
+        _require_may_load(may_load)
         context.model_host.cancel()
         return state_values(context, may_load)
 
     return guard_once(work, lambda message: state_values(context, may_load, Line("error", message)))
 
 
-def _refuse_others(may_load: bool) -> None:
+def _require_may_load(may_load: bool) -> None:
     if not may_load:
         raise ConfigError(NOT_YOURS)
 
@@ -142,7 +142,8 @@ def pick_values(
 
 
 def quick_values(context: Context, may_load: bool, *form: Any) -> Iterator[Values]:
-    """The same for the header's offer: SmolLM2 with all SSMs that come with it, at once."""
+    """Loads the header's offer, SmolLM2 with all SSMs that come with it; yields as `pick_values`
+    does."""
     offer = {"llm": SMOLLM2, "ssms": {"0": BUNDLED}, "load": True}
     yield from pick_values(context, may_load, offer, form)
 

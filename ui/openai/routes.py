@@ -1,6 +1,6 @@
 """`/v1/completions`, `/v1/chat/completions`, `/v1/models` and `/metrics`: routes beside Gradio's.
 
-A run is queued, recorded and limited as the page's are. Handlers hold no thread while it goes on.
+A run is queued, recorded and limited as the page's are. Handlers occupy no thread during the run.
 """
 
 from __future__ import annotations
@@ -135,7 +135,8 @@ async def _generate(
         message = f"{MAX_WAITING} requests wait already: try again later"
         raise ApiError(message, 429, "rate_limit_exceeded")
     version = host.version
-    # Without a login each request has an owner of its own: only visitors who see all runs find it.
+    # Without a login each request has an owner of its own: only a visitor with access to all runs
+    # can open its run.
     owner = context.access.key(SimpleNamespace(username=user), new_key())
     with starting.one():
         api_request = await in_thread(lambda: parse(context, body))

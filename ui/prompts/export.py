@@ -77,7 +77,7 @@ def _handler(board: StudyBoard, figures: RunFigures) -> Callable[..., list[Any]]
         def work() -> list[Any]:
             mine = studies_of(board.context, request, key)
             exported = rows_csv(board.context, figures, mine, session)
-            # A number of its own each time: the same file may be wanted twice.
+            # A new number each time: the same file may be saved twice.
             number = session.stamps.on("file", {"again": object()})["n"]
             return [{**exported, "n": number}, gr.skip()]
 

@@ -40,8 +40,8 @@ def report_html(
     `events`: all events of one run, from RunStarted on; a run that was cut short may lack its end.
     `baseline`: plain decoding of the same request, where it was measured, for the speed-up.
     `limits`: how much of a long run is kept (ui/report/recording.py). `on_progress` is called
-    with the share that is done, once a stage. The same events, baseline and limits give the same
-    text. ConfigError where `events` are not those of one run.
+    with the fraction done, once per stage. The same events, baseline and limits give the same text.
+    Raises ConfigError if `events` are not those of one run.
     """
     recording = record(events, baseline, limits, on_progress)
     view = recording.view
@@ -90,8 +90,8 @@ def _places() -> dict[str, str]:
 def _facts(
     view: View, recording: Recording, baseline: Baseline | None
 ) -> Iterable[tuple[str, str]]:
-    """Name and value of each line of the head. Settings are in the pictures' notice too; here for
-    print."""
+    """Name and value of each line of the head. Settings are in the pictures' notice too; repeated
+    here for printing."""
     started = view.started
     assert started is not None
     for role, name in (("llm", "LLM"), ("ssm", "SSMs")):

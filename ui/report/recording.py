@@ -39,8 +39,8 @@ Value = dict[str, Any]
 @dataclass(frozen=True, slots=True)
 class Limits:
     """How much of a run is stored. `bytes`: of JSON for the selected rounds, before compression.
-    `rounds`: runs of up to so many rounds are stored stage by stage; of longer ones as many ends of
-    rounds."""
+    `rounds`: a run of up to this many rounds is stored stage by stage; of a longer one, the ends of
+    at most this many rounds."""
 
     bytes: int = 40_000_000
     rounds: int = 1500
@@ -61,9 +61,9 @@ def record(
     limits: Limits | None = None,
     on_progress: Callable[[float], None] | None = None,
 ) -> Recording:
-    """Walk through a run. ConfigError where `events` are not those of one run, from its start.
+    """Walk through a run. Raises ConfigError if `events` are not those of one run, from its start.
 
-    `on_progress` is called with the share of it that was walked through, 0 to 1.
+    `on_progress` is called with the fraction done, 0 to 1.
     """
     if not events or not isinstance(events[0], RunStarted):
         raise ConfigError.of("events", type(events[0]).__name__ if events else "empty", BEGINNING)
@@ -177,7 +177,7 @@ class _Tape:
             "base": self.base,
             "stops": self.stops,
             "ends": self.ends,
-            # Every round is a column from the beginning: the whole run can be gone to.
+            # Every round is a column from the beginning, so that a reader can go to any of them.
             "columns": columns_value(self.last.view),
             "blank": self.blank,
             "absent": {**self.blank["inspector"], "sentence": ABSENT},

@@ -22,7 +22,7 @@ __all__ = [
     "baseline_of",
     "keep_baseline",
     "key_of_run",
-    "pass_ends",
+    "round_ends_ms",
     "speed_key",
     "still_valid",
 ]
@@ -55,7 +55,7 @@ def key_of_run(view: View) -> tuple[object, ...]:
     return speed_key(Request.from_plain(view.started.asked), view.started.models)
 
 
-def pass_ends(view: View) -> tuple[float, ...]:
+def round_ends_ms(view: View) -> tuple[float, ...]:
     """When each round of a run ended, in milliseconds from the end of the prefill."""
     first = view.rounds[0].spans if view.rounds else ()
     prefilled = max((span.end_ms for span in first if span.name == "prefill"), default=0.0)
@@ -65,7 +65,7 @@ def pass_ends(view: View) -> tuple[float, ...]:
 def still_valid(
     baseline: Baseline | None, request: Request, models: Iterable[ModelInfo]
 ) -> Baseline | None:
-    """The baseline without its blocks and its text, which are about another run; None if it was
+    """The baseline without `blocks` and `same_text`, which are about another run; None if it was
     measured for another kind of request or another LLM."""
     if baseline is None or baseline.request != speed_key(request, models):
         return None
@@ -114,7 +114,7 @@ def _plain_cell(studies: Any, run_id: str) -> Measured | None:
         return None
     study_id, (contestant, item, repeat) = cell
     base = Study.from_plain(studies.study(study_id)[1]).base
-    # The study has no plain decoding, or this run is it.
+    # The study has no plain decoding, or this run is the plain one.
     if base in ("", contestant):
         return None
     plain_result = studies.result(study_id, (base, item, repeat))

@@ -14,7 +14,7 @@ __all__ = ["nodes_of", "nodes_value", "trip_spans"]
 Value = dict[str, Any]
 
 RECENT_TRIPS = 64
-"""Rounds whose times are counted: a node's wire may change within a run."""
+"""Rounds whose times are counted: a node's network latency may change within a run."""
 # The states with a round trip to measure: late and absent nodes sent no answer in time.
 ANSWERED = ("in_time", "ahead")
 TRIP_NAMES = {"in_time": "round trip", "ahead": "drafted ahead", "late": "late", "absent": "absent"}
@@ -37,10 +37,12 @@ def trip_spans(line: RoundView) -> tuple[Span, ...]:
 
 
 def nodes_value(view: View) -> Value:
-    """By node: address, SSMs, its state in the latest round that wanted it, rounds in time, drafted
-    ahead, late and absent, starts, and of the last rounds in milliseconds the median round trip
-    (`trip`), of it on the wire (`wire`), the deadline, and the wire with which it would stop paying
-    (`even`, predicted; null unknown)."""
+    """By node: address, SSMs, its state in the latest round that needed it, rounds in time, drafted
+    ahead, late and absent, starts, and the latest deadline in ms.
+
+    Medians over the last rounds, in ms: round trip (`trip`) and its network part (`wire`); `even`:
+    predicted network time at which this node only breaks even; null if unknown.
+    """
     models = view.started.models if view.started else ()
     return {
         str(i): {
@@ -58,7 +60,7 @@ def _figures(view: View, address: str) -> Value:
     last = wanted[-1][1] if wanted else None
     answered = [(line, trip) for line, trip in wanted if trip.state in ANSWERED][-RECENT_TRIPS:]
     trips = [trip.round_trip_ms for _, trip in answered]
-    wires = [trip.round_trip_ms - trip.busy_ms for _, trip in answered]
+    network_times = [trip.round_trip_ms - trip.busy_ms for _, trip in answered]
     return {
         "state": last.state if last else "",
         "in_time": states.count("in_time"),
@@ -67,24 +69,24 @@ def _figures(view: View, address: str) -> Value:
         "absent": states.count("absent"),
         "starts": last.starts if last else 1,
         "trip": round(statistics.median(trips), 3) if trips else None,
-        "wire": round(statistics.median(wires), 3) if wires else None,
+        "wire": round(statistics.median(network_times), 3) if network_times else None,
         "deadline": round(last.deadline_ms, 1) if last else None,
         "even": _break_even(answered),
     }
 
 
 def _break_even(answered: list[tuple[RoundView, NodeTrip]]) -> float | None:
-    """Predicted time on the wire, in milliseconds, at which a round with the node takes as long for
-    each token as plain decoding: tokens x plain = round - wire + this; below 0 the node does not
-    pay over any wire. From the means of the rounds, whose tokens and times vary together. A round
-    whose drafts were made ahead has waited for no wire."""
+    """Predicted network time, in milliseconds, at which a round with the node takes as long per
+    token as plain decoding: tokens x plain = round - network + this; below 0 the node does not pay
+    over any network. From the means of the rounds, whose tokens and times vary together. A round
+    whose drafts were made ahead has not waited for the network."""
     plain_ms = answered[-1][1].plain_ms if answered else 0.0
     if not plain_ms:
         return None
     tokens = statistics.fmean(line.emitted for line, _ in answered)
     round_ms = statistics.fmean(line.time.ms for line, _ in answered)
-    wire_ms = statistics.fmean(
+    network_ms = statistics.fmean(
         trip.round_trip_ms - trip.busy_ms if trip.state == "in_time" else 0.0
         for _, trip in answered
     )
-    return round(tokens * plain_ms - (round_ms - wire_ms), 2)
+    return round(tokens * plain_ms - (round_ms - network_ms), 2)

@@ -25,7 +25,7 @@ ALONE = (
 
 @dataclass(frozen=True, slots=True)
 class SwitchTrial:
-    """Milliseconds of a round with drafting `kind` and without it; whether it is on from here
+    """Milliseconds of a round with drafting `kind` and without it; whether it is on from then
     on."""
 
     kind: str
@@ -60,8 +60,8 @@ def in_words(note: str) -> str:
     trial = trial_of(note)
     if trial is None:
         return note
-    ways = "with it" if trial.on else "without it"
+    how = "with it" if trial.on else "without it"
     return (
         f"a trial of drafting {trial.kind} ends: {trial.ms:.1f} ms a round with it, "
-        f"{trial.without_ms:.1f} without; the run goes on {ways}"
+        f"{trial.without_ms:.1f} without; the run goes on {how}"
     )

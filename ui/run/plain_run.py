@@ -15,7 +15,7 @@ from statistics import median
 from core.config import Request
 from core.errors import ConfigError
 from core.events import ModelInfo, RunCompleted
-from ui.run.baselines import keep_baseline, key_of_run, pass_ends
+from ui.run.baselines import keep_baseline, key_of_run, round_ends_ms
 from ui.run.frame import Baseline
 from ui.run.player import Player
 from ui.run.proof import Answer, compare, llm_of, same_distribution, with_plain_decoding
@@ -211,6 +211,6 @@ def _keep_baseline(hub: Hub, session: TabSession, view: View) -> None:
         # The visitor's own run and the first plain run are the first block.
         block = ((rate, view.stats.tokens_per_second),)
         session.baseline = Baseline(
-            rate, plain.run_id, note, key_of_run(view), block, pass_ends(plain)
+            rate, plain.run_id, note, key_of_run(view), block, round_ends_ms(plain)
         )
         keep_baseline(hub.store, view.run_id, session.baseline)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ui.run.baselines import pass_ends
+from ui.run.baselines import round_ends_ms
 from ui.run.frame import Baseline, Frame
 from ui.run.view import View
 from ui.words.spreads import is_noise, is_unsure, noise_words, speed_up_words
@@ -26,7 +26,7 @@ def race_value(frame: Frame, baseline: Baseline | None) -> Value:
     `plain_ms`: the end of each plain pass, once measured; `sel` and `whole`: the visitor's place,
     clicked where it is `pinned`; `plain`: tokens of plain decoding while it runs, else -1."""
     view = frame.view
-    ends = pass_ends(view)
+    ends = round_ends_ms(view)
     words = view.tokens if len(view.tokens) <= TEXT_TOKENS else ()
     return {
         "rounds": {

@@ -164,7 +164,7 @@ def _sentence(view: View, detail: Detail | None) -> str:
         return f"Round {number}: nothing was drafted; {both} would have been chosen."
     sentences = [f"Round {number}: {join_names(parts['routed']) or 'no SSM'} drafted"]
     if parts["explored"]:
-        sentences.append(f"{join_names(parts['explored'])} drafted too, to be known better")
+        sentences.append(f"{join_names(parts['explored'])} drafted too, to be measured")
     if parts["waiting"]:
         sentences.append(
             f"{join_names(parts['waiting'])} {_verb('was', parts['waiting'])} left out"
@@ -182,16 +182,16 @@ def _verb(word: str, subjects: Sequence[str]) -> str:
 
 
 def _when_scored(view: View, rule: RoutingRule, number: int) -> str:
-    """Of when the scores of round `number` are (-1: of the latest); an audition comes before the
-    round that records it. Empty where they change with every round."""
+    """When the scores shown for round `number` were measured (-1: for the latest round); an
+    audition comes before the round that records it. Empty if they change with every round."""
     if rule.judges_drafts:
         return ""
-    asked = [one.number for one in view.rounds if one.asking_ms > 0]
-    last = max((one for one in asked if number < 0 or one <= number), default=None)
+    auditions = [line.number for line in view.rounds if line.asking_ms > 0]
+    last = max((one for one in auditions if number < 0 or one <= number), default=None)
     if last is None:
         all_draft = view.speculation.get("routed_drafters", 0) >= len(_ssms(view))
-        why = ", as all of them draft" if all_draft else " yet"
-        return f"the same for every SSM, which was not asked{why}"
+        why = "is scored while all of them draft" if all_draft else "has been scored yet"
+        return f"all equal because no SSM {why}"
     return f"as of the end of round {last}" if last else "as of the prompt's end"
 
 
@@ -204,11 +204,11 @@ def _cost(view: View, rule: RoutingRule) -> str:
     times = "changed once" if changed == 1 else f"changed {changed} times" if changed else "stayed"
     rounds = "round" if len(routed) == 1 else "rounds"
     explored = sum(any(one.role == "explored" for one in line.routing) for line in routed)
-    why = f"; in {explored} of them an SSM drafted only to be known better" if explored else ""
+    why = f"; in {explored} of them an SSM drafted only to be measured" if explored else ""
     choice = f"The choice {times} in {len(routed)} {rounds}{why}."
     auditions = [line for line in routed if line.asking_ms > 0]
     if rule.judges_drafts:
-        return f"{choice} This rule judges drafts; it asks no SSM about the text, which costs 0 %."
+        return f"{choice} This rule judges drafts; it needs no auditions."
     if not auditions:
         return f"{choice} No SSM was asked about the text, which cost 0 % of the decoding time."
     stats = view.stats

@@ -24,9 +24,9 @@ from ui.form.menus import idle_fields
 __all__ = ["pool_stats", "slower_because"]
 
 FEW_ACCEPTED = 0.2  # of the drafted tokens
-AS_MUCH_AS = 0.4  # of a round's time
-A_TRIFLE_MS = 0.05
-HARDLY_ANY = 0.1
+LARGE_SHARE = 0.4  # of a round's time
+NEGLIGIBLE_MS = 0.05
+FEW_DRAFTED = 0.1
 """Draft tokens per round; with fewer, a run is practically plain decoding."""
 SUMMED = (
     "num_new_tokens",
@@ -37,13 +37,13 @@ SUMMED = (
     "verify_ms",
 )
 NOISE = 1.25
-"""Rounds of the same work differ by this fraction between two runs."""
+"""Rounds of the same work differ by up to this factor between two runs."""
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
-    """Milliseconds of a mean round: in all, of drafting outside (`draft`) and during (`hidden`) LLM
-    passes, of `verify`, and of a round of plain decoding."""
+class MeanRound:
+    """Mean milliseconds of a round: `ms` in all; of drafting outside (`draft`) and during
+    (`hidden`) LLM passes; of `verify`; `plain`: of a round of plain decoding."""
 
     ms: float
     draft: float
@@ -53,7 +53,8 @@ class Round:
 
     @property
     def rest(self) -> float:
-        """Of everything else: the other stages, and the page and the log between them."""
+        """Milliseconds of everything else: the other stages, and the page and the log between
+        them."""
         return max(0.0, self.ms - self.draft - self.verify)
 
 
@@ -71,25 +72,26 @@ def slower_because(
     its RunStarted; missing fields have their defaults. `beside_others_ms`: its drafting during the
     LLM's passes for other requests. `schedule`: the rule by which it shared the LLM with other
     requests; empty if it did not. `rounds`: of each round the milliseconds of drafting, the LLM's
-    pass and the rest; what costs most is named only where it does so beyond their spread.
+    pass and the rest; the part that costs most is named only if the parts differ more than their
+    spread over the rounds.
     """
     if not stats.num_rounds:
         return ""
     mean = _mean(stats, ratio.value, beside_others_ms)
-    head = f"{ratio.value:.2f}x: slower than plain decoding here, because "
+    head = f"{ratio.value:.2f}x: slower than plain decoding here, "
     fields = {**SpeculationConfig().to_plain(), **(speculation or {})}
     others = beside_others_ms > 0 or schedule
-    if stats.num_draft_tokens < HARDLY_ANY * stats.num_rounds and not others:
-        return head + _hardly_drafted_words(mean, stats, fields)
+    if stats.num_draft_tokens < FEW_DRAFTED * stats.num_rounds and not others:
+        return head + _few_drafted_words(mean, stats, fields)
     # The run is slower since a round costs more plain tokens than it yields.
     gained = stats.num_new_tokens / stats.num_rounds
     beside = ""
-    if mean.hidden > A_TRIFLE_MS:
+    if mean.hidden > NEGLIGIBLE_MS:
         beside = f" and {mean.hidden:.1f} ms more beside the LLM's passes"
     cost = (
-        f"a round took as long as {mean.ms / mean.plain:.1f} plain tokens and gave {gained:.1f} "
-        f"({mean.ms:.1f} ms: drafting {mean.draft:.1f} ms{beside}, LLM pass {mean.verify:.1f} ms, "
-        f"the rest {mean.rest:.1f} ms)"
+        f"because a round took as long as {mean.ms / mean.plain:.1f} plain tokens and gave "
+        f"{gained:.1f} ({mean.ms:.1f} ms: drafting {mean.draft:.1f} ms{beside}, "
+        f"LLM pass {mean.verify:.1f} ms, the rest {mean.rest:.1f} ms)"
     )
     shared_by = f"schedule={schedule}" if schedule else f"pipeline={fields['pipeline']}"
     if not others:
@@ -113,12 +115,12 @@ def pool_stats(runs: Sequence[RunStats]) -> RunStats:
     )
 
 
-def _mean(stats: RunStats, ratio: float, beside_others_ms: float) -> Round:
+def _mean(stats: RunStats, ratio: float, beside_others_ms: float) -> MeanRound:
     decode_ms = 1000 * stats.num_new_tokens / max(stats.tokens_per_second, 1e-9)
     # `overlap_ratio` covers drafting during others' passes only up to the run's own pass time.
     hidden = min(stats.draft_ms, max(stats.overlap_ratio * stats.verify_ms, beside_others_ms))
     rounds = stats.num_rounds
-    return Round(
+    return MeanRound(
         ms=decode_ms / rounds,
         draft=(stats.draft_ms - hidden) / rounds,
         hidden=hidden / rounds,
@@ -127,20 +129,20 @@ def _mean(stats: RunStats, ratio: float, beside_others_ms: float) -> Round:
     )
 
 
-def _hardly_drafted_words(mean: Round, stats: RunStats, fields: Mapping[str, Any]) -> str:
-    """For a run that hardly drafted: drafts are not the reason, and why there are so few."""
+def _few_drafted_words(mean: MeanRound, stats: RunStats, fields: Mapping[str, Any]) -> str:
+    """For a run that drafted almost nothing: drafting is not the reason, and why there are so few
+    drafts."""
     drafted = stats.num_draft_tokens
     tokens = f"{drafted or 'no'} token{'' if drafted == 1 else 's'}"
-    small = mean.ms <= NOISE * mean.plain
-    what = "of the noise of single runs" if small else "of something else than drafts"
-    again = (
-        "A difference of this size means nothing."
-        if small
-        else f"Its rounds took {mean.ms:.1f} ms, plain ones {mean.plain:.1f} ms: run it again."
-    )
+    if mean.ms <= NOISE * mean.plain:
+        reason = "which is within the noise of single runs"
+        advice = "A difference of this size means nothing."
+    else:
+        reason = "because of something other than drafting"
+        advice = f"Its rounds took {mean.ms:.1f} ms, plain ones {mean.plain:.1f} ms: run it again."
     return (
-        f"{what}: {tokens} drafted in {stats.num_rounds} rounds is plain decoding in all but name. "
-        f"{again} {_why_none(fields)}"
+        f"{reason}: with {tokens} drafted in {stats.num_rounds} rounds, this run is practically "
+        f"plain decoding. {advice} {_why_few_drafts(fields)}"
     )
 
 
@@ -148,7 +150,7 @@ def _only_lookups(fields: Mapping[str, Any]) -> bool:
     return bool(fields["drafters"]) and all(map(is_model_free, fields["drafters"]))
 
 
-def _why_none(fields: Mapping[str, Any]) -> str:
+def _why_few_drafts(fields: Mapping[str, Any]) -> str:
     policy = length_policy(fields["length"])
     if policy.chooses_drafters:
         return policy.no_drafts
@@ -156,18 +158,18 @@ def _why_none(fields: Mapping[str, Any]) -> str:
         return "Lookup found nothing that it could repeat."
     if policy.no_drafts:
         return policy.no_drafts.format_map(fields)
-    return f"length={fields['length']} left nearly no round a draft."
+    return f"length={fields['length']} allowed a draft in almost no round."
 
 
 def _costs_most(rounds: Sequence[tuple[float, float, float]], part: int) -> bool:
-    """Whether a part takes longer in nearly all rounds than any other in nearly all of them: its
-    lower quartile is above the upper ones of the others."""
+    """Whether the lower quartile of a part's times is above the upper quartiles of the other
+    parts."""
     low, high = np.percentile(np.array(rounds), [25, 75], axis=0)
     return bool(low[part] >= np.delete(high, part).max())
 
 
 def _remedy(
-    mean: Round,
+    mean: MeanRound,
     stats: RunStats,
     fields: Mapping[str, Any],
     rounds: Sequence[tuple[float, float, float]],
@@ -176,23 +178,23 @@ def _remedy(
         return _advice("Few drafts are accepted", ["SSMs closer to this text", *_shorter(fields)])
     # Drafts are accepted: the advice is about the part that takes most of a round's time.
     largest = max(mean.draft, mean.verify, mean.rest)
-    dear_pass = mean.verify == largest and mean.verify >= 1.5 * mean.plain
-    # Drafting beside the LLM's pass counts for both: such rounds are not compared.
+    pass_is_slow = mean.verify == largest and mean.verify >= 1.5 * mean.plain
     part = (mean.draft, mean.verify, mean.rest).index(largest)
-    if len(rounds) > 1 and mean.hidden <= A_TRIFLE_MS and not _costs_most(rounds, part):
+    # Drafting during the LLM's pass counts in both parts, so the check is skipped.
+    if len(rounds) > 1 and mean.hidden <= NEGLIGIBLE_MS and not _costs_most(rounds, part):
         return (
             "Which part of a round costs most is not clear: its rounds differ more than its parts."
         )
-    if mean.draft == largest or (mean.draft >= AS_MUCH_AS * mean.ms and not dear_pass):
-        dearest = "the LLM pass" if mean.verify == largest else "the rest"
-        what = "most" if mean.draft == largest else f"nearly as much as {dearest}"
+    if mean.draft == largest or (mean.draft >= LARGE_SHARE * mean.ms and not pass_is_slow):
+        costliest = "the LLM pass" if mean.verify == largest else "the rest"
+        what = "most" if mean.draft == largest else f"nearly as much as {costliest}"
         several = len(fields["drafters"]) > 1 or "all" in fields["drafters"]
         fewer = ["fewer drafters"] if several else []
         advice = _advice(f"Drafting costs {what}", [*fewer, *_shorter(fields)])
         return f"{advice[:-1]}; it pays when the LLM is much larger than its SSMs."
-    if dear_pass:
-        alone = ["pipeline=off (what drafts beside the LLM takes cores from it)"]
-        ways = alone if mean.hidden > A_TRIFLE_MS else []
+    if pass_is_slow:
+        serial = ["pipeline=off (drafting during the LLM's pass takes CPU cores from it)"]
+        ways = serial if mean.hidden > NEGLIGIBLE_MS else []
         return _advice("The LLM pass costs most", [*ways, *_smaller(fields)])
     if mean.rest == largest:
         rest = "The rest costs most (commit, the page and the log)"
@@ -215,8 +217,8 @@ def _possible_depth(fields: Mapping[str, Any], length: int) -> int:
     except ConfigError:  # a run of another version
         return length
     # The budget is divided among the drafters of a round, which may be a single one.
-    alone = length_policy(config.length).chooses_drafters
-    names = config.drafters[:1] if alone else config.drafters
+    may_be_one = length_policy(config.length).chooses_drafters
+    names = config.drafters[:1] if may_be_one else config.drafters
     return max_draft_depth(config, names, length)
 
 
@@ -247,13 +249,13 @@ def _shorter(fields: Mapping[str, Any]) -> list[str]:
     is_given = length_policy(fields["length"]).set_by_user
     name = _length_field(fields)
     length = int(fields[name])
-    deep = _possible_depth(fields, length)
+    depth = _possible_depth(fields, length)
     auto_hint = "" if is_given else f" ({fields['length']} finds the rest)"
-    if deep <= 1:
+    if depth <= 1:
         # Drafts have one token already; with fewer nodes some drafter gets none.
         return [*ways, "a lower max_tree_nodes"] if length > 1 < _nodes(fields) else ways
-    if deep < length:
-        lower = f"a {name} {'of 1' if deep == 2 else f'below {deep}'}"
+    if depth < length:
+        lower = f"a {name} {'of 1' if depth == 2 else f'below {depth}'}"
     else:
         lower = f"a {'shorter' if is_given else 'lower'} {name}"
     return [*ways, lower + auto_hint]
@@ -270,8 +272,8 @@ def _smaller(fields: Mapping[str, Any]) -> list[str]:
     ways = ["a lower max_tree_nodes"] if _nodes(fields) > 1 else []
     if "vote_nodes" not in idle:
         ways.append("a lower vote_nodes")
-    reached = fields["expansion"][: _possible_depth(fields, int(fields[_length_field(fields)]))]
-    if "expansion" not in idle and any(int(width) > 1 for width in reached):
+    used_widths = fields["expansion"][: _possible_depth(fields, int(fields[_length_field(fields)]))]
+    if "expansion" not in idle and any(int(width) > 1 for width in used_widths):
         ways.append("a narrower expansion")
     return ways if len(ways) > 1 else list(dict.fromkeys([*ways, *_shorter(fields)]))
 

@@ -1,4 +1,4 @@
-"""What decided a vote over sequences: where they diverged, and the mass of each branch.
+"""What decided a vote over sequences: where they diverged, and the weight of each branch.
 
 Pure: the drafts and the weights of one round in, sentences out. The rule is `vote`'s
 (core/trees/combine/vote.py): from the root on, the heaviest token is taken; a tie goes to the token
@@ -13,7 +13,7 @@ from core.events import Combined, DraftRecord, Verified
 from ui.run.explain import quote
 from ui.run.listed import join_names
 
-__all__ = ["deciding_masses", "dropped_choice", "draft_paths", "winner_reasons"]
+__all__ = ["deciding_split", "draft_paths", "dropped_choice", "winner_reasons"]
 
 # core/trees/combine/vote.py compares weights to 9 places: equal sums may differ in the last bits.
 SAME = 1e-9
@@ -29,7 +29,7 @@ def winner_reasons(tree: Combined, drafts: Sequence[DraftRecord]) -> list[str]:
     splits = [
         (i, reason)
         for i in range(len(won.token_ids))
-        if (reason := _split_masses(tree, drafting, won, i))
+        if (reason := _split_words(tree, drafting, won, i))
     ]
     together = [name for name, draft in drafting.items() if draft.token_ids == won.token_ids]
     if splits:
@@ -43,7 +43,7 @@ def winner_reasons(tree: Combined, drafts: Sequence[DraftRecord]) -> list[str]:
 
 def _later_words(splits: Sequence[tuple[int, str]]) -> str:
     """Later splits by their places alone: they divide the drafters that are left, and each token's
-    mass is in the rows."""
+    weight is in the rows."""
     if not splits:
         return ""
     places = join_names([str(i + 1) for i, _ in splits])
@@ -51,14 +51,14 @@ def _later_words(splits: Sequence[tuple[int, str]]) -> str:
     return f", then at {'tokens' if len(splits) > 1 else 'token'} {places}{tie}"
 
 
-def deciding_masses(tree: Combined, drafts: Sequence[DraftRecord]) -> str:
-    """The first split of the drafts with the mass of each branch, which decides the vote: later
+def deciding_split(tree: Combined, drafts: Sequence[DraftRecord]) -> str:
+    """The first split of the drafts with the weight of each branch, which decides the vote: later
     ones only divide the drafters that are left. Empty if no draft disagrees with the winner's."""
     drafting = {draft.drafter: draft for draft in drafts if draft.token_ids}
     won = drafting.get(tree.winner)
     if won is None:
         return ""
-    splits = (_split_masses(tree, drafting, won, i) for i in range(len(won.token_ids)))
+    splits = (_split_words(tree, drafting, won, i) for i in range(len(won.token_ids)))
     return next(filter(None, splits), "")
 
 
@@ -90,25 +90,25 @@ def draft_paths(draft: DraftRecord) -> list[tuple[int, ...]]:
     return paths
 
 
-def _split_masses(
+def _split_words(
     tree: Combined, drafting: Mapping[str, DraftRecord], won: DraftRecord, i: int
 ) -> str:
-    """The mass of each token after the winner's first `i`; empty if all drafts agree."""
-    masses: dict[int, float] = {}
+    """The weight of each token after the winner's first `i`; empty if all drafts agree."""
+    weights: dict[int, float] = {}
     texts: dict[int, str] = {}
     for name, draft in drafting.items():
         # Only drafters that are with the winner so far still count.
         if len(draft.token_ids) > i and draft.token_ids[:i] == won.token_ids[:i]:
             token_id = draft.token_ids[i]
-            masses[token_id] = masses.get(token_id, 0.0) + tree.weights.get(name, 0.0)
+            weights[token_id] = weights.get(token_id, 0.0) + tree.weights.get(name, 0.0)
             texts[token_id] = draft.texts[i]
-    if len(masses) < 2:
+    if len(weights) < 2:
         return ""
     own = won.token_ids[i]
-    rivals = sorted((t for t in masses if t != own), key=lambda t: -masses[t])
-    against = ", ".join(f"{quote(texts[t])} {_mass(masses[t])}" for t in rivals)
-    tie = f", {TIE}" if abs(masses[own] - masses[rivals[0]]) < SAME else ""
-    return f"token {i + 1}: {quote(texts[own])} {_mass(masses[own])}, {against}{tie}"
+    rivals = sorted((t for t in weights if t != own), key=lambda t: -weights[t])
+    against = ", ".join(f"{quote(texts[t])} {_digits(weights[t])}" for t in rivals)
+    tie = f", {TIE}" if abs(weights[own] - weights[rivals[0]]) < SAME else ""
+    return f"token {i + 1}: {quote(texts[own])} {_digits(weights[own])}, {against}{tie}"
 
 
 def _unrivalled_reason(
@@ -131,5 +131,5 @@ def _winner_among(tree: Combined, together: Sequence[str]) -> list[str]:
     return [f"Of the {len(together)} SSMs that drafted it {tree.winner} is {why}."]
 
 
-def _mass(mass: float) -> str:
-    return "<0.01" if 0 < mass < 0.005 else f"{mass:.2f}"
+def _digits(weight: float) -> str:
+    return "<0.01" if 0 < weight < 0.005 else f"{weight:.2f}"

@@ -1,7 +1,7 @@
 """What each drafter proposed, and the vote or pool over it: the picture's value and its sentence.
 
-Pure: a Frame in, plain JSON and words out. The meaning of a mass depends on the combine rule; its
-record in core/config/mechanisms has the words, core/trees/combine the rule.
+Pure: a Frame in, plain JSON and words out. What a node weight means depends on the combine rule;
+its record in core/config/mechanisms has the words, core/trees/combine the rule.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ui.run.probabilities import rounded_probability
 from ui.run.trees import places
 from ui.run.view import Detail, RoundView, View
 from ui.run.vote_reasons import (
-    deciding_masses,
+    deciding_split,
     draft_paths,
     dropped_choice,
     winner_reasons,
@@ -40,8 +40,8 @@ LINE_DIGITS = 4
 
 
 def proposals_value(frame: Frame) -> Value:
-    """Each drafter's proposals in the selected round with the mass of each token; weights before
-    and after the round and over time; how many of the drafted nodes are in the tree."""
+    """Each drafter's proposals in the selected round with the node weight of each token; drafters'
+    weights before and after the round and over time; how many drafted nodes are in the tree."""
     view, detail = frame.view, frame.detail
     index = {name: str(i) for i, name in enumerate(view.drafters)}
     drafts = detail.drafted.drafts if detail and detail.drafted else ()
@@ -127,9 +127,9 @@ def _by_index(
 
 def _row(draft: DraftRecord, detail: Detail, means: Mapping[tuple[int, ...], float]) -> Value:
     nodes, tree, verdict = places(detail, draft.drafter), detail.combined, detail.verified
-    masses = _masses(tree, draft.drafter, nodes) if tree else {}
-    if means and masses:  # of a pool, the mean of the token itself says more than the product
-        masses = {j: means[path] for j, path in enumerate(draft_paths(draft))}
+    node_weights = _node_weights(tree, draft.drafter, nodes) if tree else {}
+    if means and node_weights:  # of a pool, the token's own mean says more than the product
+        node_weights = {j: means[path] for j, path in enumerate(draft_paths(draft))}
     return {
         str(j): {
             "t": draft.texts[j],
@@ -146,25 +146,26 @@ def _row(draft: DraftRecord, detail: Detail, means: Mapping[tuple[int, ...], flo
             "node": nodes.get(j, -1),
             # In fused drafts rank > 0: a token of the trunk that this SSM was only fed.
             "fed": tree is not None and bool(tree.origins) and draft.ranks[j] > 0,
-            "mass": round(masses[j], 4) if j in masses else None,
+            "mass": round(node_weights[j], 4) if j in node_weights else None,
         }
         for j in range(len(draft.token_ids))
     }
 
 
-def _masses(tree: Combined, drafter: str, nodes: Mapping[int, int]) -> dict[int, float]:
-    """Index in the drafter's draft -> mass, for tokens kept and dropped; empty without a vote."""
+def _node_weights(tree: Combined, drafter: str, nodes: Mapping[int, int]) -> dict[int, float]:
+    """Index in the drafter's draft -> node weight, for tokens kept and dropped; empty without a
+    vote."""
     if not tree.masses and not tree.dropped_masses:
         return {}
     # `masses` is by node of the tree, `dropped_masses` parallel to `dropped`.
-    masses = {j: tree.masses[node] for j, node in nodes.items()}
+    weights = {j: tree.masses[node] for j, node in nodes.items()}
     pairs = zip(tree.dropped, tree.dropped_masses, strict=True)
-    return masses | {j: mass for (name, j), mass in pairs if name == drafter}
+    return weights | {j: weight for (name, j), weight in pairs if name == drafter}
 
 
 def _means(tree: Combined | None, drafts: tuple[DraftRecord, ...]) -> dict[tuple[int, ...], float]:
     """For a pool: tokens from the root -> the weighted geometric mean of the last one's scores; a
-    mass is the product of these along the path. Empty for other rules."""
+    node weight is the product of these along the path. Empty for other rules."""
     if tree is None or not combine_rule(tree.rule).pooled:
         return {}
     logs: dict[tuple[int, ...], dict[str, float]] = {}
@@ -210,16 +211,16 @@ def helped_words(view: View) -> str:
 
 
 def vote_in_short(detail: Detail | None) -> str:
-    """Who won the selected round's vote, and how many drafted tokens were dropped; empty for rules
-    that drop none."""
+    """Which drafter won the selected round's vote, and how many drafted tokens were dropped; empty
+    for rules that drop none."""
     tree = detail.combined if detail else None
     if detail is None or tree is None or not combine_rule(tree.rule).chains or not tree.winner:
         return ""
     drafts = detail.drafted.drafts if detail.drafted else ()
     dropped = len(tree.dropped)
     lost = f"{dropped} tokens of the others were" if dropped != 1 else "1 token of the others was"
-    split = deciding_masses(tree, drafts)
-    # The mass of a later token would be that of the drafters that were still together there.
+    split = deciding_split(tree, drafts)
+    # A later split's weights would be those of the drafters that were still together there.
     won = f"at {split}" if split else "no draft disagrees"
     words = f"{tree.winner}'s draft won the vote ({won}); {lost} dropped."
     return " ".join(filter(None, (words, dropped_choice(tree, drafts, detail.verified))))
@@ -262,7 +263,7 @@ def _vote_words(tree: Combined, drafting: list[str], drafts: tuple[DraftRecord, 
     ]
     sentences += winner_reasons(tree, drafts)
     if len(drafting) == 2:
-        sentences.append("A vote of two is always the heavier one.")
+        sentences.append("With two drafters the heavier one wins unless they agree.")
     if len(drafting) == 1:
         sentences.append("It drafted alone, so there was no vote.")
     return sentences
@@ -309,7 +310,8 @@ def _reward_words(view: View, detail: Detail, line: RoundView) -> list[str]:
     after = detail.completed.weights.get(line.winner, before)
     carried = view.speculation.get("carry_over")
     if not line.votes and not carried:
-        return [f"{accepted}; the first vote is judged against nothing, the weights stay."]
+        reason = "the first vote has no earlier vote to compare with, so weights do not change"
+        return [f"{accepted}; {reason}."]
     # A mean that was carried over from earlier runs is not recorded.
     mean = "" if carried else f", {_against(line)}"
     # Rescaling makes the change smaller than a step of `eta`.
@@ -320,7 +322,7 @@ def _reward_words(view: View, detail: Detail, line: RoundView) -> list[str]:
 def _against(line: RoundView) -> str:
     mean = f"the running mean of {percent(line.mean_share)}"
     if abs(line.share - line.mean_share) < 1e-9:
-        return f"just {mean}"
+        return f"equal to {mean}"
     return f"{'above' if line.share > line.mean_share else 'below'} {mean}"
 
 

@@ -84,12 +84,12 @@ class Context:
 
     @property
     def own_drafters(self) -> tuple[str, ...]:
-        """The import paths of drafters of one's own."""
+        """The import paths of the user's own drafters."""
         return self.hub.model_host.own_drafters
 
     @property
     def model_free(self) -> tuple[str, ...]:
-        """The names of the drafters that are no SSMs."""
+        """The names of the drafters that are not SSMs."""
         return (*MODEL_FREE, *self.own_drafters)
 
     @property
@@ -107,7 +107,7 @@ class Context:
         """The model that the header offers to load: the chat model, if it is not loaded and
         visitors of this server may load models."""
         host = self.hub.model_host
-        may = host.can_load and self.access.loads_here
+        may = host.can_load and self.access.anyone_may_load
         return "" if host.pair.llm == SMOLLM2 or not may else "SmolLM2"
 
 

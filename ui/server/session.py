@@ -196,7 +196,7 @@ class TabSession:
     def moving(self) -> bool:
         """Whether the run plays by itself."""
         player = self.player
-        return player is not None and not player.resting and player.pace.mode != "step"
+        return player is not None and not player.paused and player.pace.mode != "step"
 
     def frame(self) -> Frame:
         if self.player is None:
@@ -276,7 +276,7 @@ def play(session: TabSession, clock: Callable[[], float] = time.monotonic) -> It
             if frame is not None:
                 shown = version
                 yield frame
-            elif player.resting:
+            elif player.paused:
                 return
             _pause(player, clock, spent)
     finally:
@@ -291,7 +291,7 @@ def _pause(player: Player, clock: Callable[[], float], spent: float) -> None:
     began = clock() - spent
     if player.pace.mode == "full" and not player.source.done:
         player.source.wait(player.source.count, CHECK_S)
-    if not player.resting:
+    if not player.paused:
         time.sleep(max(REST_S, FRAME_S - (clock() - began)))
 
 

@@ -18,7 +18,7 @@ FORWARDED = ("x-forwarded-for", "forwarded", "x-real-ip")
 
 
 def new_key() -> str:
-    """A random visitor's key, which cannot be guessed."""
+    """A random key for a visitor, which cannot be guessed."""
     return "visitor-" + secrets.token_urlsafe(18)
 
 
@@ -34,8 +34,8 @@ def is_loopback(host: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The access rules of this server; `host`: the address it listens on; whether visitors log
-    in."""
+    """The access rules of this server. `host`: the address it listens on; `auth`: whether visitors
+    log in."""
 
     host: str
     auth: bool = False
@@ -45,30 +45,30 @@ class Access:
         username = getattr(request, "username", None)
         if self.auth and username:
             return f"user-{username}"
-        # With this beginning only: a browser cannot claim a user's or a client's key.
+        # Only a key with this prefix: a browser cannot claim a user's or a client's key.
         if isinstance(browser_key, str) and browser_key.startswith("visitor-"):
             return browser_key
         return f"client-{getattr(request, 'session_hash', None) or 'unknown'}"
 
-    def open(self, request: Any) -> bool:
+    def sees_all_runs(self, request: Any) -> bool:
         """Whether the caller sees all runs: a visitor of this machine, not behind a proxy."""
         headers = getattr(request, "headers", None) or {}
         return is_loopback(self.host) and not any(name in headers for name in FORWARDED)
 
     def owner(self, request: Any, browser_key: str = "") -> str | None:
         """The owner to whose runs lists are restricted; None for no restriction."""
-        return None if self.open(request) else self.key(request, browser_key)
+        return None if self.sees_all_runs(request) else self.key(request, browser_key)
 
     def shows_paths(self, request: Any) -> bool:
         """Whether the caller may see paths of the server."""
-        return self.auth or self.open(request)
+        return self.auth or self.sees_all_runs(request)
 
     @property
-    def loads_here(self) -> bool:
+    def anyone_may_load(self) -> bool:
         """Whether there are visitors who may swap the models, by the server's address and login
         alone; `may_change` also looks for a proxy."""
         return self.auth or is_loopback(self.host)
 
     def may_change(self, request: Any) -> bool:
         """Whether the caller may swap the models and choose the schedule, for all visitors."""
-        return self.auth or self.open(request)
+        return self.auth or self.sees_all_runs(request)

@@ -1,4 +1,4 @@
-"""The Sessions tab's layout: list, opened run, a second run beside it. No handler, no wiring."""
+"""The Sessions tab's layout: the list, the opened run, two compared runs. No handler, no wiring."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class Filters:
     llm: gr.Dropdown
     drafter: gr.Dropdown
     since: gr.Dropdown
-    noted: gr.Checkbox
-    alone: gr.Checkbox
+    only_with_note: gr.Checkbox
+    without_studies: gr.Checkbox
 
     @property
     def inputs(self) -> list[Component]:
-        ticked = [self.noted, self.alone]
-        return [self.text, self.status, self.order, self.page, *self.names, self.since, *ticked]
+        boxes = [self.only_with_note, self.without_studies]
+        return [self.text, self.status, self.order, self.page, *self.names, self.since, *boxes]
 
     @property
     def names(self) -> list[Component]:
@@ -56,7 +56,7 @@ class OpenedRun:
     """The controls of the opened run; hidden while none is open."""
 
     section: gr.Column
-    about: gr.HTML
+    facts: gr.HTML
     into_live: gr.Button
     again: gr.Button
     stop: gr.Button
@@ -64,7 +64,7 @@ class OpenedRun:
     study: gr.Button
     copy: gr.Button
     delete: gr.Button
-    sure: gr.Button
+    confirm_delete: gr.Button
     exports: dict[str, gr.Button]
     saved: gr.HTML
     note: gr.Textbox
@@ -73,71 +73,72 @@ class OpenedRun:
     @property
     def about_outputs(self) -> list[Any]:
         """The outputs of `retention.about_run`."""
-        return [self.section, self.about, self.note, self.stop, self.study]
+        return [self.section, self.facts, self.note, self.stop, self.study]
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
     """The setting of how many runs stay whole; visible to visitors who may change it. `logged`: the
-    log's last value."""
+    value last read from the log."""
 
     section: gr.Accordion
     keep: gr.Textbox
-    ask: gr.Button
-    sure: gr.Button
+    set_button: gr.Button
+    confirm: gr.Button
     notice: gr.HTML
     logged: gr.State
 
 
 @dataclass(frozen=True, slots=True)
 class Sessions:
-    """The tab's components. `opened`: the open run's id; `comparing`: the id of the run for which a
-    second one is being chosen from the list."""
+    """The tab's components. `controls`, `opened_id`: of the opened run; `comparing`: the id of the
+    run for which a second one is being chosen from the list."""
 
     board: Board
     filters: Filters
-    choose: gr.HTML
+    choose_notice: gr.HTML
     runs: gr.HTML
     notice: gr.HTML
-    older: gr.Button
-    newer: gr.Button
+    next_page: gr.Button
+    previous_page: gr.Button
     refresh: gr.Button
     studies: PastStudies
     retention: Retention
-    on: OpenedRun
+    controls: OpenedRun
     two_runs: TwoRuns
-    opened: gr.State
+    opened_id: gr.State
     comparing: gr.State
 
     @property
     def opened_outputs(self) -> list[Component]:
         """The outputs of `opened_run`."""
-        return [*self.board.outputs, *self.board.places, self.opened]
+        return [*self.board.outputs, *self.board.places, self.opened_id]
 
 
 def build_sessions(context: Context) -> Sessions:
-    """The list at the left, the opened run at the right; two runs have both places."""
+    """The list at the left, the opened run at the right; two compared runs use both columns."""
     with gr.Row(elem_id="sessions-screen", equal_height=False):
         with gr.Column(elem_id="sessions-side"):
             filters = _filters()
-            choose = notice("sessions-choose")
+            choose_notice = notice("sessions-choose")
             runs = part("runs.js", "sessions-runs")
             with gr.Row(elem_classes="sp-buttons"):
                 small: dict[str, Any] = {"size": "sm", "min_width": 60}
-                newer = gr.Button("‹ Previous", elem_id="sessions-newer", **small)
-                older = gr.Button("Next ›", elem_id="sessions-older", **small)
+                previous_page = gr.Button("‹ Previous", elem_id="sessions-previous", **small)
+                next_page = gr.Button("Next ›", elem_id="sessions-next", **small)
                 refresh = gr.Button("Refresh", elem_id="sessions-refresh", **small)
             message_box = notice("sessions-said")
             studies = build_past_studies()
             retention = _retention()
         with gr.Column(elem_id="sessions-detail"):
-            on = _build_opened()
+            controls = _build_opened()
             board = build_board(context, "sessions", "Open a run from the list.")
     two_runs = build_two_runs(context)
-    board = replace(board, stop=on.stop)
-    states = gr.State(""), gr.State("")
-    shown = (board, filters, choose, runs, message_box, older, newer, refresh, studies)
-    return Sessions(*shown, retention, on, two_runs, *states)
+    board = replace(board, stop=controls.stop)
+    buttons = next_page, previous_page, refresh
+    list_parts = (board, filters, choose_notice, runs, message_box, *buttons, studies, retention)
+    opened_id, comparing = gr.State(""), gr.State("")
+    return Sessions(*list_parts, controls, two_runs, opened_id, comparing)
 
 
 def _filters() -> Filters:
@@ -150,7 +151,7 @@ def _filters() -> Filters:
     with gr.Accordion("Filter and order", open=False, elem_id="sessions-filters"):
         with gr.Row():
             status = gr.Dropdown(["all", *STATUSES], value="all", label="Status", min_width=90)
-            order = gr.Dropdown(list(ORDERS), value="newest", label="First", min_width=90)
+            order = gr.Dropdown(list(ORDERS), value="newest", label="Order", min_width=90)
         with gr.Row():
             llm = gr.Dropdown(
                 [("all", "")], value="", label="LLM", elem_id="sessions-llm", min_width=90
@@ -166,19 +167,20 @@ def _filters() -> Filters:
             since = gr.Dropdown(
                 list(SINCE),
                 value="any time",
-                label="Made in",
+                label="Since",
                 elem_id="sessions-since",
                 min_width=90,
             )
         with gr.Row():
-            noted = gr.Checkbox(
+            only_with_note = gr.Checkbox(
                 False, label="Only with a note", elem_id="sessions-noted", min_width=90
             )
-            alone = gr.Checkbox(
+            without_studies = gr.Checkbox(
                 False, label="Without runs of studies", elem_id="sessions-alone", min_width=90
             )
     page = gr.Number(value=1, precision=0, visible=False)
-    return Filters(text, status, order, page, llm, drafter, since, noted, alone)
+    boxes = only_with_note, without_studies
+    return Filters(text, status, order, page, llm, drafter, since, *boxes)
 
 
 def _build_opened() -> OpenedRun:
@@ -196,7 +198,7 @@ def _build_opened() -> OpenedRun:
                 for name, title in FORMATS.items()
             }
             delete = gr.Button("Delete", elem_id="sessions-delete", **small)
-            sure = gr.Button(
+            confirm_delete = gr.Button(
                 "Yes, delete it for ever",
                 variant="stop",
                 visible=False,
@@ -205,7 +207,7 @@ def _build_opened() -> OpenedRun:
             )
         saved = download("sessions-saved")
         with gr.Row(equal_height=True, elem_id="sessions-facts"):
-            about = notice("sessions-about")
+            facts = notice("sessions-about")
             note = gr.Textbox(
                 label="Note",
                 placeholder="Note",
@@ -215,8 +217,8 @@ def _build_opened() -> OpenedRun:
                 min_width=120,
             )
             keep_note = gr.Button("Save note", elem_id="sessions-keep-note", **small)
-    buttons = (into_live, again, stop, compare, study, copy, delete, sure)
-    return OpenedRun(section, about, *buttons, exports, saved, note, keep_note)
+    buttons = (into_live, again, stop, compare, study, copy, delete, confirm_delete)
+    return OpenedRun(section, facts, *buttons, exports, saved, note, keep_note)
 
 
 def _retention() -> Retention:
@@ -233,8 +235,8 @@ def _retention() -> Retention:
                 elem_id="sessions-keep",
                 min_width=240,
             )
-            ask = gr.Button("Set", size="sm", elem_id="sessions-keep-set", min_width=80)
-            sure = gr.Button(
+            set_button = gr.Button("Set", size="sm", elem_id="sessions-keep-set", min_width=80)
+            confirm = gr.Button(
                 "Yes, thin the older runs",
                 size="sm",
                 variant="stop",
@@ -243,4 +245,4 @@ def _retention() -> Retention:
                 min_width=120,
             )
         message_box = notice("sessions-kept")
-    return Retention(section, keep, ask, sure, message_box, gr.State(""))
+    return Retention(section, keep, set_button, confirm, message_box, gr.State(""))

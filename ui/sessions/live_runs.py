@@ -25,7 +25,7 @@ def follow_run(
 ) -> Iterator[list[Any]]:
     """The board and the scrubber while the run goes on, and at its end once the facts about the
     run. Yields nothing for a run that has ended or is no longer shown."""
-    board, outputs = sessions.board, sessions.on.about_outputs
+    board, outputs = sessions.board, sessions.controls.about_outputs
     player = session.player
     quiet = [gr.skip() for _ in (*board.outputs, *board.places, *outputs)]
     if player is None or player.source.run_id != run_id or player.source.done:
@@ -48,11 +48,11 @@ def follow_opened(sessions: Sessions, opened: Callable[..., Any], visitor: gr.Br
 
     event = opened(
         follow,
-        [visitor, sessions.opened],
-        [*board.outputs, *board.places, *sessions.on.about_outputs],
+        [visitor, sessions.opened_id],
+        [*board.outputs, *board.places, *sessions.controls.about_outputs],
         **QUIET,
         concurrency_limit=None,
     )
-    inputs = [visitor, sessions.opened, *filters.inputs]
+    inputs = [visitor, sessions.opened_id, *filters.inputs]
     outputs = [sessions.runs, sessions.notice, filters.page]
     event.then(list_handler(board.context, 0), inputs, outputs, **LATEST)

@@ -135,7 +135,7 @@ def retention_view(context: Context, asker: Asker, typed: Any, last: str | None)
 
 
 def set_retention(
-    context: Context, asker: Asker, typed: Any, sure: bool
+    context: Context, asker: Asker, typed: Any, confirmed: bool
 ) -> tuple[dict[str, Any], gr.Button]:
     """Set how many runs stay whole. Trees are removed for ever, so this asks for confirmation
     first."""
@@ -144,7 +144,7 @@ def set_retention(
         if not asker.paths:
             raise StoreError("runs kept whole: only who owns this server may say how many")
         keep = parse_retention(typed)
-        if keep is not None and not sure:
+        if keep is not None and not confirmed:
             kept = number_of(keep, "run")
             ask = f"All but the last {kept} lose their rejected branches, for ever. Sure?"
             return notice_value([Line("warn", ask)]), gr.Button(visible=True)

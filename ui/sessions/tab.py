@@ -127,7 +127,7 @@ def choose_run(
         about = about_run(board.context, asker, opened[-1])
         return [*opened, *about, *closed, gr.skip(), gr.skip(), gr.skip()]
     pair = compare_runs(two_runs, board.context, tab_sessions[1:], asker, (comparing, run_id))
-    skips = [gr.skip() for _ in (*sessions.opened_outputs, *sessions.on.about_outputs)]
+    skips = [gr.skip() for _ in (*sessions.opened_outputs, *sessions.controls.about_outputs)]
     return [*skips, *pair, *no_comparison()[1:]]
 
 

@@ -17,14 +17,15 @@ __all__ = ["wire_two_runs"]
 
 
 def wire_two_runs(two_runs: TwoRuns, context: Context) -> None:
-    """The bar moves both halves; a click in one picture selects the round in all of its half."""
+    """The bar moves both halves; a click in one picture selects the round in all pictures of its
+    half."""
     bar, outputs = two_runs.bar, two_runs.bar_outputs
 
     def scrub(request: gr.Request, number: float | None) -> list[Any]:
         tab_sessions = two_runs.tab_sessions(context, request)
         slider, *drawn = both(two_runs, tab_sessions, lambda: scrub_both(tab_sessions, number))
-        # The slider follows the visitor's drag; it is set only where it shows a round that neither
-        # run has.
+        # The visitor is dragging the slider; it is set only if it shows a round that neither run
+        # has.
         unchanged = number is None or number == slider.get("value")
         return [gr.skip() if unchanged else slider, *drawn]
 

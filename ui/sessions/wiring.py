@@ -59,29 +59,29 @@ def wire_sessions(
     _wire_again(sessions, visitor, reread)
     _wire_studies(sessions, visitor, tab)
     _wire_retention(sessions, visitor, tab)
-    run_inputs = [visitor, sessions.opened]
+    run_inputs = [visitor, sessions.opened_id]
     into_live(
         live,
         tabs,
-        sessions.on.into_live.click,
+        sessions.controls.into_live.click,
         as_asker(sessions.board.context, recorded_request),
         run_inputs,
-        sessions.on.about,
+        sessions.controls.facts,
     )
 
 
 def _wire_list(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -> Callable[[Any], None]:
     """The list and its filters; returns a function that refreshes the list after an event."""
     filters, context = sessions.filters, sessions.board.context
-    inputs = [visitor, sessions.opened, *filters.inputs]
+    inputs = [visitor, sessions.opened_id, *filters.inputs]
     outputs = [sessions.runs, sessions.notice, filters.page]
     # One event for triggers of a kind: the last of them is answered last.
     again = [tab.select, sessions.refresh.click, sessions.notice.tick]
     changes = [one.change for one in filters.restarting_filters]
     kinds: list[tuple[list[Any], int | None]] = [
         (again, 0),
-        ([sessions.older.click], 1),
-        ([sessions.newer.click], -1),
+        ([sessions.next_page.click], 1),
+        ([sessions.previous_page.click], -1),
         (changes, None),
     ]
     for triggers, turn in kinds:
@@ -94,60 +94,64 @@ def _wire_list(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -> Cal
 def _wire_opening(
     sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab, reread: Callable[[Any], None]
 ) -> None:
-    board, on, two_runs = sessions.board, sessions.on, sessions.two_runs
-    pair = [*two_runs.outputs, sessions.comparing, on.compare, sessions.choose]
+    board, controls, two_runs = sessions.board, sessions.controls, sessions.two_runs
+    choose = [sessions.comparing, controls.compare, sessions.choose_notice]
+    pair = [*two_runs.outputs, *choose]
     opened = sessions.runs.select(
         choose_handler(sessions),
         [visitor, sessions.comparing],
-        [*sessions.opened_outputs, *on.about_outputs, *pair],
+        [*sessions.opened_outputs, *controls.about_outputs, *pair],
         **EACH,
     )
     reread(opened)
     opened.then(None, None, None, js=INTO_SIGHT)
     follow_opened(sessions, opened.then, visitor)
-    choose = [sessions.comparing, on.compare, sessions.choose]
-    on.compare.click(
-        toggle_comparing, [sessions.opened, sessions.comparing], choose, **LATEST
+    controls.compare.click(
+        toggle_comparing, [sessions.opened_id, sessions.comparing], choose, **LATEST
     ).then(None, None, None, js=LIST_INTO_SIGHT)
     two_runs.close.click(lambda: gr.Column(visible=False), None, two_runs.section, **LATEST)
     wire_two_runs(two_runs, board.context)
     # The confirmation is for the open run: it is hidden when another is opened.
-    on.delete.click(
-        lambda run_id: gr.Button(visible=bool(run_id)), sessions.opened, on.sure, **LATEST
+    confirm = controls.confirm_delete
+    controls.delete.click(
+        lambda run_id: gr.Button(visible=bool(run_id)), sessions.opened_id, confirm, **LATEST
     )
     for trigger in (sessions.runs.select, tab.select):
-        trigger(lambda: gr.Button(visible=False), None, on.sure, **LATEST)
-    gone = on.sure.click(
+        trigger(lambda: gr.Button(visible=False), None, confirm, **LATEST)
+    deletion = confirm.click(
         delete_handler(sessions),
-        [visitor, sessions.opened],
-        [*sessions.opened_outputs, on.sure],
+        [visitor, sessions.opened_id],
+        [*sessions.opened_outputs, confirm],
         **LATEST,
     )
-    reread(gone)
-    gone.then(
-        as_asker(board.context, about_run), [visitor, sessions.opened], on.about_outputs, **LATEST
+    reread(deletion)
+    deletion.then(
+        as_asker(board.context, about_run),
+        [visitor, sessions.opened_id],
+        controls.about_outputs,
+        **LATEST,
     )
-    none: list[Any] = [two_runs.section, sessions.comparing, on.compare, sessions.choose]
-    gone.then(no_comparison, None, none, **LATEST)
+    comparison: list[Any] = [two_runs.section, *choose]
+    deletion.then(no_comparison, None, comparison, **LATEST)
     names = sessions.filters.names
-    gone.then(as_asker(board.context, name_menus), [visitor, *names], names, **LATEST)
+    deletion.then(as_asker(board.context, name_menus), [visitor, *names], names, **LATEST)
 
 
 def _wire_opened(
     sessions: Sessions, visitor: gr.BrowserState, reread: Callable[[Any], None]
 ) -> None:
-    on, context = sessions.on, sessions.board.context
-    run_inputs = [visitor, sessions.opened]
-    note_saved = on.keep_note.click(
-        as_asker(context, keep_note), [*run_inputs, on.note], on.about, **LATEST
+    controls, context = sessions.controls, sessions.board.context
+    run_inputs = [visitor, sessions.opened_id]
+    note_saved = controls.keep_note.click(
+        as_asker(context, keep_note), [*run_inputs, controls.note], controls.facts, **LATEST
     )
     reread(note_saved)
     # `once`: a click while the file is being written is dropped.
-    for name, button in on.exports.items():
+    for name, button in controls.exports.items():
         button.click(
             export_handler(context, name),
             run_inputs,
-            [on.saved, on.about],
+            [controls.saved, controls.facts],
             **QUIET,
             trigger_mode="once",
             concurrency_limit=None,
@@ -157,11 +161,11 @@ def _wire_opened(
 def _wire_again(
     sessions: Sessions, visitor: gr.BrowserState, reread: Callable[[Any], None]
 ) -> None:
-    board, on = sessions.board, sessions.on
+    board, controls = sessions.board, sessions.controls
     # `once`: a second click while the run goes on is dropped, and starts no other.
-    click = on.again.click(
+    click = controls.again.click(
         again_handler(sessions),
-        [visitor, sessions.opened],
+        [visitor, sessions.opened_id],
         sessions.opened_outputs,
         **QUIET,
         trigger_mode="once",
@@ -169,9 +173,12 @@ def _wire_again(
     )
     reread(click)
     click.then(
-        as_asker(board.context, about_run), [visitor, sessions.opened], on.about_outputs, **LATEST
+        as_asker(board.context, about_run),
+        [visitor, sessions.opened_id],
+        controls.about_outputs,
+        **LATEST,
     )
-    on.stop.click(stop_handler(sessions), None, [*board.outputs, *board.places], **LATEST)
+    controls.stop.click(stop_handler(sessions), None, [*board.outputs, *board.places], **LATEST)
 
 
 def _wire_studies(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -> None:
@@ -181,8 +188,9 @@ def _wire_studies(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -> 
         trigger(studies_handler(sessions), [visitor], part.outputs, **LATEST)
     press = part.rows.select(study_press_handler(sessions), [visitor], part.outputs, **EACH)
     # The open run's study may have been deleted. Its note may be being typed, so it is not updated.
-    opened, on = [visitor, sessions.opened], sessions.on
-    press.then(as_asker(board.context, facts_and_study), opened, [on.about, on.study], **LATEST)
+    run_inputs, controls = [visitor, sessions.opened_id], sessions.controls
+    outputs = [controls.facts, controls.study]
+    press.then(as_asker(board.context, facts_and_study), run_inputs, outputs, **LATEST)
 
 
 def _wire_retention(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -> None:
@@ -194,8 +202,8 @@ def _wire_retention(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -
         outputs,
         **LATEST,
     )
-    for button, sure in ((retention.ask, False), (retention.sure, True)):
-        handler = as_asker(context, partial(set_retention, sure=sure))
+    for button, confirmed in ((retention.set_button, False), (retention.confirm, True)):
+        handler = as_asker(context, partial(set_retention, confirmed=confirmed))
         button.click(
-            handler, [visitor, retention.keep], [retention.notice, retention.sure], **LATEST
+            handler, [visitor, retention.keep], [retention.notice, retention.confirm], **LATEST
         )

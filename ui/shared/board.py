@@ -107,7 +107,7 @@ class Board:
         """The present values of `places`: whether the run is playing."""
         if self.stop is None:
             return []
-        moves = session.player is not None and not session.player.resting
+        moves = session.player is not None and not session.player.paused
         return [gr.update(interactive=moves)]
 
     def values(self, session: TabSession) -> Values:
@@ -158,7 +158,7 @@ def build_board(
 ) -> Board:
     """Lay out the race, text beside tree, the scrubber and the dock, in reading order.
 
-    `more` builds what else the dock has, as a tab "requests".
+    `more` builds one more tab of the dock, "requests".
     """
     pictures: dict[str, gr.HTML] = {}
 

@@ -60,9 +60,9 @@ def fields_after_swap(
         new_values = [gr.skip() for _ in values]
         chosen = values[at] or []
         still_loaded = [name for name in (*names, *context.model_free) if name in chosen]
-        had = any(name in before for name in chosen)
-        lost = had and not any(name in names for name in still_loaded)
-        new_values[at] = [*names, *still_loaded] if lost else still_loaded
+        had_ssms = any(name in before for name in chosen)
+        lost_all = had_ssms and not any(name in names for name in still_loaded)
+        new_values[at] = [*names, *still_loaded] if lost_all else still_loaded
     new_values[at] = gr.CheckboxGroup(choices=[*names, *context.model_free], value=new_values[at])
     return preset, new_values
 
@@ -84,7 +84,7 @@ def wire_following(
             _follow_handler(live, len(outputs)),
             [loaded, form.preset, temperature, own, *fields],
             outputs,
-            preprocess=False,  # what comes may be a choice of models that have gone
+            preprocess=False,  # a value may be a choice of models that are no longer loaded
             **QUICK,
         )
 

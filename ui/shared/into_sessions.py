@@ -37,7 +37,7 @@ def into_sessions(
 
     opened = trigger(open_run, [visitor], [tabs, *sessions.opened_outputs], **quick)
     follow_opened(sessions, opened.then, visitor)
-    inputs = [visitor, sessions.opened]
+    inputs = [visitor, sessions.opened_id]
     return opened.then(
-        as_asker(board.context, about_run), inputs, sessions.on.about_outputs, **quick
+        as_asker(board.context, about_run), inputs, sessions.controls.about_outputs, **quick
     )

@@ -26,7 +26,7 @@ def into_study(
 ) -> None:
     """The opened run's button opens its study's tab, whose board then shows it. If the study was
     deleted, a notice says so and the button disappears. The same for a study of the list."""
-    context, on = sessions.board.context, sessions.on
+    context, controls = sessions.board.context, sessions.controls
     board_of = {board.kind: board for board in boards}
 
     def show(request: gr.Request, row: Any) -> gr.Tabs:
@@ -43,7 +43,8 @@ def into_study(
 
         return guard_once(work, lambda words: [gr.skip(), gr.skip(), _error(words)])
 
-    on.study.click(open_of_run, [visitor, sessions.opened], [tabs, on.study, on.about], **QUICK)
+    outputs = [tabs, controls.study, controls.facts]
+    controls.study.click(open_of_run, [visitor, sessions.opened_id], outputs, **QUICK)
 
     def open_of_list(request: gr.Request, event: gr.EventData, key: str) -> list[Any]:
         event_data = event._data or {}

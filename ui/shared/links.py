@@ -125,7 +125,7 @@ def wire_links(
     `page`: the notice for an invalid link, the tabs, and the page's Blocks, whose `load` is used.
     """
     message_box, tabs, blocks = page
-    copy = sessions.on.copy
+    copy = sessions.controls.copy
     place = part("links.js", "link-place")
     shown = [
         *(tabs, message_box, place, live.on_change, live.chosen, live.form.preset),
@@ -133,8 +133,8 @@ def wire_links(
     ]
     given = [visitor, live.on_change]
     come = blocks.load(_open_handler(live, sessions, tabs), given, shown, **QUICK)
-    inputs = [visitor, sessions.opened]
-    come.then(as_asker(context, about_run), inputs, sessions.on.about_outputs, **QUICK)
+    inputs = [visitor, sessions.opened_id]
+    come.then(as_asker(context, about_run), inputs, sessions.controls.about_outputs, **QUICK)
     # Triggered only by a page whose link names a run.
     follow_opened(sessions, place.select, visitor)
     place.select(_follow_handler(live), place, live.outputs, **QUIET, concurrency_limit=None)

@@ -31,7 +31,7 @@ class PastStudies:
 
 
 def build_past_studies() -> PastStudies:
-    """Folded until it is opened."""
+    """The list and its notice in an accordion that is closed at first."""
     rows = study_list("sessions-studies")
     with gr.Accordion("Studies", open=False, elem_id="sessions-studies-box") as section:
         rows.render()  # type: ignore[no-untyped-call]
@@ -40,7 +40,7 @@ def build_past_studies() -> PastStudies:
 
 
 def listed_studies(session: TabSession, studies: Studies) -> list[Any]:
-    """The list at its page, limited to existing pages, and no notice."""
+    """The list at its current page, limited to existing pages, and an empty notice."""
 
     def work() -> list[Any]:
         return [_list(session, studies), notice_value([])]
@@ -50,13 +50,13 @@ def listed_studies(session: TabSession, studies: Studies) -> list[Any]:
 
 
 def press_list(session: TabSession, studies: Studies, event_data: dict[str, Any]) -> list[Any]:
-    """Turns a page or deletes a study; `event_data` comes from the browser."""
+    """A click in the list: turns a page or deletes a study; `event_data` comes from the browser."""
 
     def work() -> list[Any]:
         if event_data.get("do") == "page" and event_data.get("by") in (1, -1):
             session.study.page = max(0, session.study.page + int(event_data["by"]))
         if event_data.get("do") == "open":
-            # The notice is that of the handler that opens it.
+            # The handler that opens the study sets the notice.
             return [_list(session, studies), gr.skip()]
         lines = []
         if event_data.get("do") == "delete":

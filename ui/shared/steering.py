@@ -21,7 +21,7 @@ __all__ = ["move", "play_on", "select_node", "set_pace", "refresh_notice", "wire
 
 
 def move(board: Board, session: TabSession, name: str) -> Values:
-    """One click on a button of the scrubber, but for those that play."""
+    """One click on a button of the scrubber, except the play buttons."""
 
     def work() -> None:
         player = session.player
@@ -41,8 +41,8 @@ def move(board: Board, session: TabSession, name: str) -> Values:
 
 
 def select_node(board: Board, session: TabSession, data: Any) -> Values:
-    """A round, and perhaps a stage of it or a node, was clicked in a picture; or a stage alone, of
-    the round that is selected by then. `data` comes from the browser."""
+    """A round, and perhaps a stage of it or a node, was clicked in a picture; or only a stage, of
+    the round selected at that moment. `data` comes from the browser."""
 
     def work() -> None:
         number, node, stage = data.get("round"), data.get("node"), data.get("stage")
@@ -57,8 +57,8 @@ def select_node(board: Board, session: TabSession, data: Any) -> Values:
 
 
 def play_on(board: Board, session: TabSession, rewind: bool) -> Iterator[Values]:
-    """Play on from the visitor's place in slow motion, or go to the start, where a run that plays
-    `step` by step waits for the first step."""
+    """Play on in slow motion from the visitor's place; with `rewind`, go to the start; in step mode
+    playback stays paused there."""
 
     def frames() -> Iterator[object]:
         player, pace = session.player, session.pace
@@ -78,7 +78,7 @@ def play_on(board: Board, session: TabSession, rewind: bool) -> Iterator[Values]
 def refresh_notice(board: Board, session: TabSession) -> Any:
     """The notice again while the log is paused; a playing run updates it with its next frame."""
     player = session.player
-    if player is not None and not player.resting and player.pace.mode != "step":
+    if player is not None and not player.paused and player.pace.mode != "step":
         return gr.skip()
     return board.current_notice(session)
 
@@ -90,10 +90,10 @@ def set_pace(board: Board, session: TabSession, mode: str, rate: float | None) -
     def frames() -> Iterator[object]:
         pace = Pace(mode, session.pace.rounds_per_second if rate is None else rate)
         player, session.pace = session.player, pace
-        resting = player is None or player.resting
+        was_paused = player is None or player.paused
         if player is not None:
             player.set_pace(pace)
-        if player is not None and resting and not player.resting:
+        if player is not None and was_paused and not player.paused:
             yield from play(session)
         else:
             yield None

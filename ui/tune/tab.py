@@ -54,23 +54,23 @@ class Tune:
     form: TuneForm
     plan: gr.HTML
     start: gr.Button
-    found: gr.HTML
+    results_notice: gr.HTML
     speed: gr.HTML
     length: gr.HTML
     points: gr.HTML
     point: gr.HTML
-    chosen: gr.State
+    chosen_point: gr.State
     use: gr.Button
-    used: gr.HTML
+    use_notice: gr.HTML
     csv_points: gr.Button
     csv_runs: gr.Button
     file: gr.HTML
 
     @property
     def pictures(self) -> StudyPictures:
-        pictures = (self.found, self.speed, self.length, self.points)
+        pictures = (self.results_notice, self.speed, self.length, self.points)
         return StudyPictures(
-            (*pictures, self.point, self.chosen, self.use),
+            (*pictures, self.point, self.chosen_point, self.use),
             lambda opened: [*picture_values(opened), *point_reset(opened)],
         )
 
@@ -84,7 +84,7 @@ def build_tune(context: Context) -> Tune:
             start = gr.Button("Measure the grid", variant="primary", elem_id="tune-start")
         with gr.Column(elem_classes="sp-form-results", min_width=300):
             board = build_study_board(context, "tune", "tune")
-            message_box = notice("tune-found")
+            results_notice = notice("tune-found")
             with gr.Row(equal_height=False):
                 with gr.Column(min_width=340):
                     speed = GridSpeed(elem_id="tune-speed")
@@ -92,7 +92,7 @@ def build_tune(context: Context) -> Tune:
                     length = GridLength(elem_id="tune-length")
             points = GridPoints(elem_id="tune-points")
             point = grid_point("tune-point")
-            used = notice("tune-used")
+            use_notice = notice("tune-used")
             with gr.Row(elem_classes="sp-buttons"):
                 small: dict[str, Any] = {"size": "sm", "min_width": 90}
                 use = gr.Button(
@@ -107,14 +107,14 @@ def build_tune(context: Context) -> Tune:
         form=form,
         plan=plan,
         start=start,
-        found=message_box,
+        results_notice=results_notice,
         speed=speed,
         length=length,
         points=points,
         point=point,
-        chosen=gr.State({}),
+        chosen_point=gr.State({}),
         use=use,
-        used=used,
+        use_notice=use_notice,
         csv_points=csv_points,
         csv_runs=csv_runs,
         file=download("tune-file"),

@@ -46,7 +46,7 @@ def wire_tune(
 
     inputs = [own, *live.form.inputs, *tune.form.inputs]
     wire_begin(tune.board, visitor, tune.start.click, make, inputs, tune.pictures)
-    shown = [tune.point, tune.chosen, tune.use]
+    shown = [tune.point, tune.chosen_point, tune.use]
     tune.points.select(_point_handler(tune), [visitor], shown, **EACH)
     _wire_out(tune, visitor, live, tabs, sessions)
 
@@ -81,10 +81,11 @@ def _wire_out(
     def use(request: gr.Request, key: str, chosen: dict[str, Any]) -> Request:
         return request_of_point(studies_of(context, request, key), chosen)
 
-    into_live(live, tabs, tune.use.click, use, [visitor, tune.chosen], tune.used)
+    into_live(live, tabs, tune.use.click, use, [visitor, tune.chosen_point], tune.use_notice)
     into_sessions(sessions, tabs, tune.point.select, visitor)
     for button, what in ((tune.csv_points, "points"), (tune.csv_runs, "runs")):
-        button.click(_file_handler(tune, what), [visitor], [tune.file, tune.used], **LATEST)
+        outputs = [tune.file, tune.use_notice]
+        button.click(_file_handler(tune, what), [visitor], outputs, **LATEST)
 
 
 # -- handlers --

@@ -144,7 +144,7 @@ def _noise_lines(tuned: Tuned, best: ConfigurationRow) -> list[Line]:
 
 
 def _elsewhere_words(tuned: Tuned) -> str:
-    """Why Live may disagree: what the interval does not hold."""
+    """Why Live may disagree: what the interval does not cover."""
     over = "" if tuned.over == "repeat" else ", not over runs at other times"
     return (
         f"The interval is over these {tuned.over}s{over}: a run in Live, of one prompt with its "
@@ -201,15 +201,15 @@ def _temperature_lines(tuned: Tuned) -> list[Line]:
     for point, row in zip(tuned.grid.points, tuned.rows, strict=True):
         if TEMPERATURE in point and row.draft_acceptance_rate is not None:
             rates.setdefault(float(point[TEMPERATURE]), []).append(row.draft_acceptance_rate)
-    means = [(heat, sum(each) / len(each)) for heat, each in sorted(rates.items())]
+    means = [(at, sum(own_rates) / len(own_rates)) for at, own_rates in sorted(rates.items())]
     if len(means) < 2:
         return []
-    each = ", ".join(f"{100 * rate:.0f} % at temperature {heat:g}" for heat, rate in means)
+    each = ", ".join(f"{100 * rate:.0f} % at temperature {at:g}" for at, rate in means)
     falls = all(later < before for (_, before), (_, later) in pairwise(means))
     why = f" {TEMPERATURE_MEANS}" if falls else ""
     lines = [Line("info", f"Accepted draft tokens: {each}.{why}")]
     # A temperature is chosen for the text, not for the speed.
-    bests = [best_of(_rows_at(tuned, heat), tuned.plain.name) for heat, _ in means]
+    bests = [best_of(_rows_at(tuned, at), tuned.plain.name) for at, _ in means]
     ratios = [
         f"{point_words(row.name)}: {row.ratio.value:.2f}x" for row in bests if row and row.ratio
     ]
@@ -255,7 +255,7 @@ def _slower_words(tuned: Tuned, row: ConfigurationRow, best: Estimate) -> str:
     )
 
 
-def _same_lines(rows: Sequence[ConfigurationRow], whole: bool) -> list[Line]:
+def _same_lines(rows: Sequence[ConfigurationRow], is_complete: bool) -> list[Line]:
     kinds = {row.same.kind for row in rows}
     if "differs" in kinds:
         different = [row for row in rows if row.same.kind == "differs"]
@@ -267,7 +267,7 @@ def _same_lines(rows: Sequence[ConfigurationRow], whole: bool) -> list[Line]:
         words = "Points with verify mss or traversal keep what the LLM is likely to write"
         return [Line("info", f"{words}, not each token: their texts may differ.")]
     if "identical" in kinds:
-        runs = "Every run" if whole else "Every run so far"
+        runs = "Every run" if is_complete else "Every run so far"
         return [Line("good", f"{runs} wrote plain decoding's text, token by token.")]
     return []
 

@@ -20,7 +20,7 @@ __all__ = [
 ]
 
 AS_FAST = 0.99
-"""Two runs of the same thing differ by this fraction."""
+"""Speed-ups from this on count as equal speed: two runs of the same work differ by as much."""
 NOISE = 1.02
 """A speed-up that exceeds the tokens per pass by this factor is noise: with drafts, an LLM pass is
 at least as slow as without."""

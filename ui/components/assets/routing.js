@@ -18,7 +18,7 @@ const ROUNDS_PER_LINE = 6;  // with more switches than one in so many rounds, li
 // Bars of each part, so that it is seen without colour: [from, to], -1 the row's top, 1 its bottom.
 const SHAPES = { routed: [[-0.8, 0.8]], explored: [[-0.8, -0.16], [0.16, 0.8]], waiting: [[-0.16, 0.16]], chosen: [[-0.8, -0.6], [0.6, 0.8]] };
 const PARTS = {
-  routed: "drafts", explored: "drafts, to be known better", chosen: "chosen, but nothing was drafted", waiting: "left out", lost: "lost",
+  routed: "drafts", explored: "drafts, to be measured", chosen: "chosen, but nothing was drafted", waiting: "left out", lost: "lost",
 };
 
 export function create(panel) {

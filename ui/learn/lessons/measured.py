@@ -24,19 +24,21 @@ __all__ = [
     "runs_table_value",
 ]
 
-WARMING = 1
+WARM_UP_PASSES = 1
 """Passes at the start of a run that are left out: a new tree size is slower the first time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One finished run. `fed`: tokens in a pass of the LLM, `pass_ms`: milliseconds of one, both
-    medians; `round_ms`: the mean time of a round. `most`: the most drafted tokens accepted in one
-    round, `most_written`: the most tokens written in one. `weights`: of each SSM at the end.
-    `hits`: drafts made ahead that were used, `early`: all of them. `scores`: of routing, at the
-    end. `drafted`: drafted tokens in a round, `granted`: those that the LLM verified, both
-    means. `exchanges`: of an LLM over ranks in a pass, `exchange_ms`: the time of rank 0 in
-    them."""
+    """One finished run.
+
+    Medians: `fed`: tokens in a pass of the LLM; `pass_ms`: milliseconds of a pass; `exchange_ms`:
+    of rank 0 in the exchanges of a pass. Means: `round_ms`: time of a round; `drafted`: drafted
+    tokens in a round; `granted`: those that the LLM verified. `most`: the most drafted tokens
+    accepted in one round; `most_written`: the most tokens written in one. `weights`, `scores`: the
+    weight and the routing score of each SSM at the end. `hits`: drafts made ahead that were
+    used; `early`: all drafts made ahead. `exchanges`: of an LLM over ranks, in a pass.
+    """
 
     label: str
     run_id: str
@@ -64,7 +66,7 @@ class Measured:
 def measured_row(label: str, view: View) -> Measured:
     """The row of a run that has ended with at least one round."""
     stats = view.stats
-    warm = view.rounds[WARMING:] or view.rounds
+    warm = view.rounds[WARM_UP_PASSES:] or view.rounds
     forward = [sum(span.ms for span in line.spans if span.name == "forward") for line in warm]
     early = [one for line in view.rounds for one in line.ahead]
     last = view.last.completed if view.last else None
@@ -150,8 +152,8 @@ COLUMNS: Mapping[str, tuple[str, str, int]] = MappingProxyType(
 def runs_table_value(
     evidence: Evidence, columns: Iterable[str], planned: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """The table of a lesson's runs as dicts of plain text; `planned` runs that are not made yet are
-    rows marked `coming`, so that the table does not grow."""
+    """The table of a lesson's runs as dicts of plain text. `planned`: labels of runs to come, which
+    have empty rows (`coming`) so that the table does not grow."""
     shown = [(name, *COLUMNS[name]) for name in columns]
     return {
         "head": {
