@@ -46,7 +46,9 @@ def test_the_sentence_says_what_was_exchanged_and_whether_it_was_worth_it() -> N
         "slower where little of a small model's work is divided."
     )
     slower = ranks_words(INFO, TRAFFIC, 5.0)
-    assert slower.endswith("3.0 ms if all work were divided, 1.5 ms if none were: the ranks are slower.")
+    assert slower.endswith(
+        "3.0 ms if all work were divided, 1.5 ms if none were: the ranks are slower."
+    )
     stages = replace(INFO, split="pp")
     assert "no faster than in one process" in ranks_words(stages, TRAFFIC, 10.0)
     assert ranks_words(None, (), 1.0) == ranks_words(INFO, (), 1.0) == ""
