@@ -120,7 +120,8 @@ class Routing(Suite):
         mixed = Blocks(context, {"text": "spliced"}, list(texts))
         with closing(Engine(other)) as engine:
             mixed.measure(
-                {n: partial(_spliced_run, engine, recorded, texts, c) for n, c in configs.items()}
+                {n: partial(_spliced_run, engine, recorded, texts, c) for n, c in configs.items()},
+                warm=Block(mixed.items[0], 0) if mixed.items else None,
             )
 
     def report(self, context: Context) -> Report:

@@ -10,7 +10,7 @@ import pytest
 from core import Request, SamplingParams, SpeculationConfig, Worker
 from core.config.mechanisms import PRESETS, SCHEDULES, token_exact_rules
 from core.engine.engine import Engine
-from core.events import RoundCompleted
+from core.events import RoundCompleted, RunCancelled
 from core.events.parts import Scheduled
 from core.length import BatchLoad
 from core.scheduling import FREE, BatchOutcome, LiveRequest, Plan
@@ -58,16 +58,37 @@ def test_texts_are_plain_decoding_s(engine: Engine, schedule: str, temperature: 
 
 @pytest.mark.parametrize("schedule", PLANNED)
 def test_requests_join_and_leave(engine: Engine, schedule: str) -> None:
-    """More requests than places, so each that ends lets another in; one is cancelled."""
+    """More requests than places, so each that ends lets another in; one is cancelled in its third
+    round, another one before it joins."""
     asked = requests(0.0) + requests(0.8)
     wanted = [alone(engine, request) for request in asked]
     engine.schedule = schedule
     with closing(Worker(engine, max_live=3)) as worker:
+        joined = worker.submit(Request(PROMPTS[0], SamplingParams(300, ignore_eos=True)))
         runs = [worker.submit(request) for request in asked]
         dropped = worker.submit(Request(PROMPTS[0], SamplingParams(300)))
         dropped.cancel()
+        cut = []
+        for event in joined.events():
+            cut.append(event)
+            if isinstance(event, RoundCompleted) and event.round == 2:
+                joined.cancel()
         events = [event for run in runs for event in run.events()]
     assert [run.token_ids for run in outcomes(events).values()] == wanted
+    assert isinstance(cut[-1], RunCancelled)
+    assert 3 <= sum(isinstance(event, RoundCompleted) for event in cut) < 100
+
+
+@pytest.mark.parametrize(("schedule", "temperature"), list(product(PLANNED, (0.0, 0.8))))
+def test_credit_and_fused_drafts_keep_plain_decoding_s_text(
+    engine: Engine, schedule: str, temperature: float
+) -> None:
+    configs = (SpeculationConfig(routing="credit"), SpeculationConfig(draft="fused_credit"))
+    sampling = SamplingParams(16, temperature, seed=3)
+    asked = [Request(p, sampling, c) for p, c in zip(PROMPTS[:4], configs * 2, strict=True)]
+    wanted = [alone(engine, request) for request in asked]
+    engine.schedule = schedule
+    assert ids_of_many(engine, asked) == wanted
 
 
 def test_the_cases_are_not_trivial(bundled: Engine) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 
 from core.drafters import fused_drafting
 from core.events import Combined, Event, RoundCompleted
+from storage import RunStore
 from tests.synthetic import Mechanisms, synthetic_run
 from tests.ui.components.samples import values_at
 from ui.run.explain import explain
@@ -86,6 +89,17 @@ def test_tokens_that_an_ssm_was_fed_are_not_called_its_proposals() -> None:
     assert fed
     rows = values_at(synthetic_run(6, seed=5), 2)["proposals"]["rows"]
     assert not any(token["fed"] for row in rows.values() for token in row.values()), "but a tree is"
+
+
+def test_the_scoreboard_is_the_log_s(store: RunStore) -> None:
+    events = run()
+    for event in events:
+        store.record(event, "")
+    assert store.flush()
+    query = "SELECT drafter, num_accepted, num_drafted_tokens FROM ssm_scoreboard"
+    with closing(sqlite3.connect(store.path)) as log:
+        logged = {name: (accepted, drafted) for name, accepted, drafted in log.execute(query)}
+    assert reduce_all(events).scoreboard == logged and logged
 
 
 def told(detail: Detail, node: int) -> str:

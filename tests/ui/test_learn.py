@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
@@ -30,7 +31,9 @@ from ui.learn.handlers import (
 )
 from ui.learn.layout import Learn, build_learn
 from ui.learn.lessons import LESSONS, missing_reason, request_of
+from ui.learn.lessons.sharing import SHARING
 from ui.learn.parts import finished_lessons, lesson_value
+from ui.learn.runs import _environment
 from ui.learn.tab import _follow_handler, _wanted_lesson
 from ui.run.player import Pace
 from ui.run.source import LiveSource
@@ -195,6 +198,20 @@ def test_goodput_says_what_it_does_before_its_first_token(learn: Learn) -> None:
         source.attach(hub.model_host.submit(request, source.take))
         last = list(frames)[-1]
     assert "goodput measures" not in notice_of(last, 0) and rows_of(last) == ["goodput"]
+
+
+def test_lessons_that_overlap_give_back_the_schedule_that_was_chosen(learn: Learn) -> None:
+    host = learn.board.context.model_host
+    shared, each = (replace(SHARING.setups[i], beside=()) for i in (1, 0))
+    for chosen in ("", "cosine"):
+        host.schedule = "each"
+        with ExitStack() as second:
+            with _environment(learn, TabSession(), shared, "me"):
+                if chosen:
+                    host.schedule = chosen
+                second.enter_context(_environment(learn, TabSession(), each, "you"))
+            assert host.schedule == "each", "the second lesson's own"
+        assert host.schedule == (chosen or "each")
 
 
 def test_turning_the_page_ends_the_run(store: RunStore) -> None:

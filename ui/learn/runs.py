@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
 from core.config.mechanisms import length_policy
@@ -19,7 +19,7 @@ from ui.run.source import LiveSource
 from ui.run.view import View, reduce_all
 from ui.server.context import StoreApi
 from ui.server.session import TabSession, play
-from ui.shared.all_requests import choose_schedule, requests_value
+from ui.shared.all_requests import NOT_YOURS, requests_value
 
 __all__ = ["follow", "runs"]
 
@@ -101,27 +101,26 @@ def _environment(learn: Learn, session: TabSession, setup: Setup, owner: str) ->
     """Sets a run's schedule, stream of layers and wire, and starts the requests beside it; all end
     with the run."""
     context = learn.board.context
-    host, before = context.model_host, context.model_host.schedule
+    host, may_schedule = context.model_host, session.lecture.may_schedule
     request = request_of(setup, context.drafter_names)
-    if setup.slows and not session.lecture.may_schedule:
+    if setup.slows and not may_schedule:
         raise ConfigError(NOT_YOURS_TO_SLOW)
-    if setup.schedule and setup.schedule != before:
-        choose_schedule(context, setup.schedule, session.lecture.may_schedule)
+    if setup.schedule and setup.schedule != host.schedule and not may_schedule:
+        raise ConfigError(NOT_YOURS)
+    scheduled = setup.schedule and may_schedule
     sources: list[LiveSource] = []
-    try:
-        if setup.slows:
-            host.stream_mbps, host.wire_ms = setup.stream_mbps, setup.wire_ms
-        for prompt in setup.beside:
-            sources.append(context.hub.start(replace(request, prompt=prompt), owner))
-        yield
-    finally:
-        for source in sources:
-            source.cancel()
-        if setup.slows:
-            host.stream_mbps = host.wire_ms = 0.0
-        # Not if a visitor has chosen another schedule since.
-        if setup.schedule and host.schedule == setup.schedule:
-            host.schedule = before
+    with host.temporary_schedule(setup.schedule) if scheduled else nullcontext():
+        try:
+            if setup.slows:
+                host.stream_mbps, host.wire_ms = setup.stream_mbps, setup.wire_ms
+            for prompt in setup.beside:
+                sources.append(context.hub.start(replace(request, prompt=prompt), owner))
+            yield
+        finally:
+            for source in sources:
+                source.cancel()
+            if setup.slows:
+                host.stream_mbps = host.wire_ms = 0.0
 
 
 def _watched(learn: Learn, session: TabSession, player: Player, owner: str) -> Iterator[Frame]:

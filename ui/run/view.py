@@ -83,8 +83,9 @@ class RoundView:
     that were asked; `traffic`: what the ranks of an LLM over ranks exchanged. `routing`: each SSM's
     part if a rule chose who drafts; `asking_ms`: the time of auditions. `at_ms`: the round's end.
     `tally`: of each drafter that drafted, how many of its tokens were accepted, and how many it
-    drafted. `struck`: rejected nodes; `split`: where the LLM chose, drafters put different tokens
-    first; `stopped`: the LLM wrote another token than any drafted one.
+    drafted; in fused drafts its own proposals alone, as the log counts them. `struck`: rejected
+    nodes; `split`: where the LLM chose, drafters put different tokens first; `stopped`: the LLM
+    wrote another token than any drafted one.
     """
 
     number: int
@@ -341,12 +342,21 @@ def _tally(detail: Detail, event: RoundCompleted) -> tuple[tuple[str, int, int],
     tree, verdict, drafted = detail.combined, detail.verified, detail.drafted
     if tree is None or verdict is None or drafted is None:
         return ()
+    # A fused draft also has the trunk's tokens that an SSM was only fed: its own have rank 0.
+    fused = bool(tree.origins)
     # The end of the text may lie within the accepted path: only what was committed counts.
-    proposers = [tree.drafters_of(node) for node in verdict.path[: event.num_accepted]]
-    return tuple(
-        (draft.drafter, sum(draft.drafter in names for names in proposers), len(draft.token_ids))
+    proposers = [
+        {one.drafter for one in tree.proposals[node] if not fused or one.rank == 0}
+        for node in verdict.path[: event.num_accepted]
+    ]
+    counts = {
+        draft.drafter: sum(not fused or rank == 0 for rank in draft.ranks)
         for draft in drafted.drafts
-        if draft.token_ids
+    }
+    return tuple(
+        (name, sum(name in names for names in proposers), count)
+        for name, count in counts.items()
+        if count
     )
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from core.config import Request
 from core.config.mechanisms import MODEL_FREE
@@ -47,6 +48,9 @@ class ModelHost:
         self._swap = ModelSwap()
         self._version = 0
         self._begun = 0
+        # How many temporary schedules are in use, and the one to return to after the last.
+        self._temporary = 0
+        self._chosen_schedule = ""
         # Guards the swap's state and wakes `wait`. A Condition's lock is reentrant: `_set_swap`
         # takes it again within `begin` and `cancel`.
         self._changed = threading.Condition()
@@ -117,6 +121,25 @@ class ModelHost:
     def schedule(self, name: str) -> None:
         with self._changed:
             self._served.worker.engine.schedule = name
+            self._chosen_schedule = name
+
+    @contextmanager
+    def temporary_schedule(self, name: str) -> Iterator[None]:
+        """Sets a schedule; the one chosen with `schedule` returns at the end of the last of those
+        that overlap. ConfigError for an unknown name."""
+        with self._changed:
+            before = self.schedule
+            self._served.worker.engine.schedule = name
+            if not self._temporary:
+                self._chosen_schedule = before
+            self._temporary += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._temporary -= 1
+                if not self._temporary:
+                    self._served.worker.engine.schedule = self._chosen_schedule
 
     @property
     def stream_mbps(self) -> float:
