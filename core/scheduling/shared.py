@@ -54,12 +54,14 @@ def _in_turns(count: int, live: int, reason: str) -> str:
 
 @dataclass
 class _SizeRecord:
-    """Means of the rounds of one size class of live requests: tokens, milliseconds, nodes."""
+    """Means of the rounds of one size class of live requests: tokens, milliseconds, nodes.
+    `notice`: a change of the guard that no plan of this size has reported yet, empty without."""
 
     tokens: Average = field(default_factory=Average)
     ms: Average = field(default_factory=Average)
     nodes: Average = field(default_factory=Average)
     guard: PlainGuard = field(default_factory=PlainGuard)
+    notice: str = ""
 
 
 class Shared:
@@ -75,7 +77,6 @@ class Shared:
         self._open_ms = Meter()
         self._run_tokens = 1.0
         self._price = 0.0
-        self._notice = ""
         # Of the planned round: the number of live requests, and whether it is plain.
         self._num_live, self._plain = 0, False
 
@@ -88,7 +89,7 @@ class Shared:
             return Plan(group, unlimited, reason=ALONE)
         record = self._record(count)
         self._run_tokens = sum(one.tokens for one in live) / count
-        notice, self._notice = self._notice, ""
+        notice, record.notice = record.notice, ""
         if not record.guard.drafts:
             self._plain = True
             probe = "one plain round, to measure what drafts are compared with"
@@ -180,9 +181,9 @@ class Shared:
             token_ms = ms / outcome.tokens + self._open_ms.get() / self._run_tokens
             relative = token_ms / self._plain_ms(self._num_live, outcome.context)
             if record.guard.observe_drafted(relative):
-                self._notice = (
+                record.notice = (
                     f"no request drafts from now on: with {self._num_live} requests a token took "
                     f"{record.guard.relative:.2f} times as long as in plain rounds"
                 )
         elif record.guard.observe_plain():
-            self._notice = f"drafting is tried again with {self._num_live} requests"
+            record.notice = f"drafting is tried again with {self._num_live} requests"

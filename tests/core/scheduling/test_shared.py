@@ -168,6 +168,19 @@ def test_a_larger_batch_begins_without_drafts_where_a_smaller_one_has_none() -> 
     assert any(machine.kinds), "a smaller batch has nothing to go by"
 
 
+def test_a_decision_is_reported_with_the_number_of_requests_that_it_is_about() -> None:
+    machine = Machine(4, draft_ms=5.0, accepted=1.0)
+    while machine.shared._record(4).guard.allows_drafts:
+        machine.run(1)
+    for fewer in (machine.live[:2], machine.live[:1]):  # the others ended in that very round
+        plan = machine.shared.plan(fewer, 0)
+        assert plan.decision == "" and "no request drafts" not in plan.reason
+    plan = machine.shared.plan(machine.live, 0)
+    assert plan.decision == "plain"
+    assert plan.reason.startswith("no request drafts from now on: with 4 requests")
+    assert machine.shared.plan(machine.live, 0).decision == ""
+
+
 def test_the_guard_backs_off_and_forgives() -> None:
     guard = PlainGuard()
     waits = []
