@@ -37,6 +37,12 @@ CONFIGS = {
     "with lookups": SpeculationConfig(
         drafters=("suffix", "table", "all"), expansion=(2, 1), max_tree_nodes="uncut"
     ),
+    # Each SSM has read the trunk and a branch of its own.
+    "fused": SpeculationConfig(draft="fused", expansion=(1,) * 4, max_tree_nodes=12),
+    # An SSM that was not routed reads what it missed when it is.
+    "routed": SpeculationConfig(
+        routing="credit", routed_drafters=1, expansion=(2, 1), max_tree_nodes="uncut"
+    ),
 }
 
 
