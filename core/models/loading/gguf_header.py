@@ -128,7 +128,9 @@ class _HeaderReader:
         if not isinstance(architecture, str):
             self._refuse("general.architecture is missing")
         if metadata.get("split.count", 0) not in (0, 1):
-            shown = _shown(metadata["split.count"])
+            # An array, which is no number of files either, is None here.
+            count = metadata["split.count"]
+            shown = "several" if count is None else _shown(count)
             self._raise_unsupported(f"it is one part of a model split into {shown} files")
         layers = metadata.get(f"{architecture}.block_count")
         # A bool is an int as well.

@@ -269,7 +269,7 @@ UNSUPPORTED = {
     ),
     "one of an array": (
         file_of(LLAMA, LAYERS, array("split.count", 1)),
-        "it is one of None files of a model",
+        "it is one part of a model split into several files",
     ),
     "one of several": (
         file_of(LLAMA, LAYERS, entry("split.count", 2, struct.pack("<H", 3))),
