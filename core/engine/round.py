@@ -211,7 +211,7 @@ class RoundSteps:
         # A round in which the scheduler allowed no draft is no evidence for a policy.
         if state.grant.length != 0:
             request.policy.observe(outcome)
-        observe_route(state, committed, outcome.round_ms, self._similarity)
+        observe_route(state, committed, outcome.own_ms, self._similarity)
         state.timings = [*request.timings, *state.timings]
         request.timings.clear()
         return result

@@ -38,7 +38,7 @@ def embedding_similarity(llm: LanguageModel) -> Similarity:
 
 
 def observe_route(
-    state: RoundState, committed: tuple[int, ...], round_ms: float, similarity: Similarity
+    state: RoundState, committed: tuple[int, ...], own_ms: float, similarity: Similarity
 ) -> None:
     """Reports the outcome of a round to its request's router, if there is one."""
     router = state.request.router
@@ -54,7 +54,7 @@ def observe_route(
         RoundEvidence(
             num_accepted=len(state.verdict.path),
             num_tokens=len(committed),
-            round_ms=round_ms,
+            own_ms=own_ms,
             routed=route if any(one.name in route for one in state.draft_requests) else (),
             drafts=drafts,
             log_probs=state.log_probs,

@@ -131,6 +131,11 @@ class RoundOutcome:
     widths: tuple[int, ...] = ()
     num_in_pass: int = 1
 
+    @property
+    def own_ms(self) -> float:
+        """`round_ms` with this request's share of the LLM's pass in place of all of it."""
+        return self.round_ms - self.verify_ms * (1 - 1 / max(1, self.num_in_pass))
+
 
 class LengthPolicy(Protocol):
     """Chooses each round's length and learns from the results."""

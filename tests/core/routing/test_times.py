@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from core.config import SpeculationConfig
+from core.engine import round as round_module
 from core.engine.engine import Engine
+from core.length.base import RoundOutcome
 from core.routing import Route, within_grant
+from tests.core.engines import engine_of, request, tables
 from tests.fakes import TableModel, loaded_tables, random_table
-from tests.laws.runs import bundled_engine
 
 
-def test_ssms_of_one_shape_take_equally_long_whatever_noise_was_measured() -> None:
-
-    engine = Engine(bundled_engine().models)
+def test_ssms_of_one_shape_take_equally_long_whatever_noise_was_measured(bundled: Engine) -> None:
+    engine = Engine(bundled.models)
     names = list(engine.models.ssms)
     for place, name in enumerate(names[:2]):
         engine.costs.draft_costs(name).start.add(1.0 + 3.0 * place)
@@ -29,6 +33,31 @@ def test_an_ssm_of_another_shape_has_its_own_time(factor: float) -> None:
         engine.costs.draft_costs(name).start.add(ms)
     a, b = (engine._round_ms(["a", "b"], name) for name in ("a", "b"))
     assert (a == b) == (factor == 1.0)
+
+
+def test_requests_that_share_a_pass_share_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Auditions take a share of it: if each request counted the whole pass, N requests would spend
+    N times that share."""
+    outcomes: list[RoundOutcome] = []
+    counted: list[float] = []
+    make_outcome = round_module.round_outcome
+
+    def record(*arguments: Any) -> RoundOutcome:
+        outcomes.append(make_outcome(*arguments))
+        return outcomes[-1]
+
+    monkeypatch.setattr(round_module, "round_outcome", record)
+    monkeypatch.setattr(
+        round_module, "observe_route", lambda state, ids, own_ms, _: counted.append(own_ms)
+    )
+    engine = engine_of(*tables())
+    config = SpeculationConfig(routing="credit", routed_drafters=1)
+    lives = [engine.admit(engine.prepare(request("w1", config=config))) for _ in range(4)]
+    list(engine.round(lives))
+    for live in lives:
+        engine.release(live)
+    wanted = [one.round_ms - 3 / 4 * one.verify_ms for one in outcomes]
+    assert len(counted) == 4 and counted == pytest.approx(wanted)
 
 
 def test_a_grant_keeps_half_of_its_places_for_ssms_that_are_explored() -> None:
