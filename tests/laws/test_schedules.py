@@ -91,22 +91,35 @@ def test_credit_and_fused_drafts_keep_plain_decoding_s_text(
     assert ids_of_many(engine, asked) == wanted
 
 
-def test_the_cases_are_not_trivial(bundled: Engine) -> None:
-    """`shared` leaves nodes out, `cosine` lets requests wait; `each` records nothing. On an
-    engine of its own, which has not measured yet that drafts do not pay here."""
-    engine = Engine(bundled.models)
+@pytest.fixture
+def unmeasured(bundled: Engine) -> Engine:
+    """An engine that has not measured yet that drafts do not pay here."""
+    return Engine(bundled.models)
+
+
+def not_trivial() -> list[Request]:
     configs = [SpeculationConfig(), SpeculationConfig.preset("cosine")] * 3
     sampling = SamplingParams(32, ignore_eos=True)
-    asked = [Request(p, sampling, c) for p, c in zip(PROMPTS, configs, strict=False)]
-    assert not scheduled(engine, asked)
-    engine.schedule = "shared"
-    shared = scheduled(engine, asked)
+    return [Request(p, sampling, c) for p, c in zip(PROMPTS, configs, strict=False)]
+
+
+def test_each_records_nothing(unmeasured: Engine) -> None:
+    assert not scheduled(unmeasured, not_trivial())
+
+
+def test_shared_leaves_nodes_out(unmeasured: Engine) -> None:
+    unmeasured.schedule = "shared"
+    asked = not_trivial()
+    shared = scheduled(unmeasured, asked)
     assert any(one.num_granted < one.num_drafted for one in shared)
     for one in shared:
         assert one.num_granted <= one.batch_granted <= one.batch_drafted
         assert one.reason and one.num_batch <= one.num_live <= len(asked)
-    engine.schedule = "cosine"
-    assert any(one.num_batch < one.num_live for one in scheduled(engine, asked))
+
+
+def test_cosine_lets_requests_wait(unmeasured: Engine) -> None:
+    unmeasured.schedule = "cosine"
+    assert any(one.num_batch < one.num_live for one in scheduled(unmeasured, not_trivial()))
 
 
 LOAD = BatchLoad(4, 1.0, 0.1, 0.1, 2.0)
