@@ -13,6 +13,7 @@ from core.errors import EngineError
 from core.models.hf_model import HfModel
 from core.models.lean import LeanForward
 from core.models.loading.tree_check import checked_model
+from core.models.native import compiling
 from core.models.native import forward as forward_module
 from core.models.native import workspace as scratch
 from core.models.native.compiling import multiplies_tiles
@@ -284,21 +285,23 @@ def test_a_failing_thread_releases_the_others(failing_thread: int, monkeypatch: 
 
 @pytest.mark.nightly
 def test_where_nothing_can_be_kept_it_is_compiled_all_the_same(monkeypatch: pytest.MonkeyPatch):
-    real = forward_module.kernel
+    tried: list[Any] = []
 
-    def nowhere(keep: bool) -> Any:
-        if keep:
-            raise RuntimeError("cannot cache function 'run': no locator available")
-        return real(keep)
+    def nowhere(function: Any) -> None:
+        tried.append(function)
+        raise RuntimeError("cannot cache function 'run': no locator available")
 
-    monkeypatch.setattr(forward_module, "kernel", nowhere)
+    monkeypatch.setattr(compiling, "_FallbackCache", nowhere)
+    # Without what was compiled before in this process.
+    monkeypatch.setattr(forward_module, "kernel", forward_module.kernel.__wrapped__)
     native, general = both("llama")
     for got, wanted in zip(said(native), said(general), strict=True):
         assert difference(got, wanted) < 1e-5
+    assert tried
 
 
 def test_what_does_not_compile_takes_torchs_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    def never(keep: bool) -> Any:
+    def never() -> Any:
         raise EOFError("Ran out of input")
 
     monkeypatch.setattr(forward_module, "kernel", never)
