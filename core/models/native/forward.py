@@ -333,7 +333,7 @@ class _WorkerPool:
         sizes = tokens, len(inputs.full) // tokens, self.workers
         with self._busy:
             store, scratch, workspaces = self._buffers.of(shape, parts, sizes, arena)
-            self.kernel = run_kernel = self.kernel or kernel(True)
+            self.kernel = run_kernel = self.kernel or kernel()
             flat = logits.reshape(-1)
             for weights, steps in segments:
                 if self.workers == 1:
