@@ -8,6 +8,7 @@ expensive for sliding ones. Every call makes new objects.
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
@@ -306,25 +307,32 @@ def _template(view: View) -> Value:
     prompt cannot be found in it, as with characters of several tokens."""
     if view.started is None or not view.started.config.get("chat"):
         return {}
-    text, prompt = "".join(view.started.prompt_texts), view.started.prompt
+    return dict(_around(view.started.prompt, view.started.prompt_texts))
+
+
+# Of each frame the same: a long conversation has many places to look at.
+@lru_cache(maxsize=64)
+def _around(prompt: str, texts: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """The items of `_template`. Of several places the message is at one that is made of whole
+    tokens, but for white space around it; that the text which begins the answer comes after; or
+    else at the last one."""
+    text = "".join(texts)
     if prompt not in text:
         prompt = prompt.strip()  # as some templates do
-    bounds = {0, *accumulate(map(len, view.started.prompt_texts))}
+    if not prompt or prompt not in text:
+        return ()
+    bounds = {0, *accumulate(map(len, texts))}
 
     def rank(begin: int) -> tuple[bool, bool, int]:
-        """Of an occurrence: it is made of whole tokens, but for white space around it; a text that
-        begins the answer comes after it; the last one otherwise."""
         before, after = text[:begin], text[begin + len(prompt) :]
         starts = range(len(before.rstrip()), begin + 1)
         ends = range(begin + len(prompt), len(text) - len(after.lstrip()) + 1)
         whole = not bounds.isdisjoint(starts) and not bounds.isdisjoint(ends)
         return whole, bool(after.strip()), begin
 
-    found = [at for at in range(len(text) - len(prompt) + 1) if text.startswith(prompt, at)]
-    if not prompt or not found:
-        return {}
-    begin = max(found, key=rank)
-    return {"before": text[:begin], "after": text[begin + len(prompt) :]}
+    places = [at for at in range(len(text)) if text.startswith(prompt, at)]
+    begin = max(places, key=rank)
+    return ("before", text[:begin]), ("after", text[begin + len(prompt) :])
 
 
 def inspector_value(frame: Frame) -> Value:
