@@ -97,8 +97,8 @@ def dequantize_file(file: Path, say: Say) -> Path:
 
 
 def _entry_of(file: Path) -> Path:
-    """The folder of the file's cache entry. Its name is a hash of the file and of the versions that
-    `_is_whole` compares: installations of other versions have entries of their own."""
+    """The folder of the file's cache entry, named by a hash of the file and of the versions that
+    read it: installations of other versions have entries of their own."""
     key = f"{_digest(file)} {json.dumps(_versions())}"
     return cache_folder() / "gguf" / hashlib.sha256(key.encode()).hexdigest()
 
@@ -172,12 +172,9 @@ def _whole_folder(entry: Path) -> Path | None:
 
 
 def _is_whole(folder: Path) -> bool:
-    """Whether every file is as it was written, by the package versions that are installed now."""
-    record = _record_of(folder)
-    if record.get("versions") != _versions():
-        return False
+    """Whether every file is as it was written."""
     try:
-        files = record["files"].items()
+        files = _record_of(folder)["files"].items()
         return all(_mark(folder / name) == mark for name, mark in files)
     except (OSError, AttributeError, KeyError):
         return False
@@ -210,7 +207,6 @@ def _write(file: Path, header: GgufHeader, entry: Path, say: Say) -> Path:
             )
         record = {
             "file": file.name,
-            "versions": _versions(),
             "warnings": list(warnings),
             "files": {path.name: _mark(path) for path in sorted(folder.iterdir())},
         }
