@@ -333,7 +333,8 @@ class _WorkerPool:
         sizes = tokens, len(inputs.full) // tokens, self.workers
         with self._busy:
             store, scratch, workspaces = self._buffers.of(shape, parts, sizes, arena)
-            self.kernel = run_kernel = self.kernel or kernel()
+            run_kernel = self.kernel
+            assert run_kernel is not None, "compiled by `try_out`, or taken over from another"
             flat = logits.reshape(-1)
             for weights, steps in segments:
                 if self.workers == 1:
