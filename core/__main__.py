@@ -17,7 +17,12 @@ from pathlib import Path
 from typing import TextIO
 
 from core.config import PRESETS, Request, SamplingParams, SpeculationConfig
-from core.config.arguments import Parser, integer_argument, number_argument
+from core.config.arguments import (
+    BYTE_ORDER_MARK,
+    Parser,
+    integer_argument,
+    number_argument,
+)
 from core.config.field_text import parse_field
 from core.config.nodes import node_settings
 from core.config.offload import offload_of
@@ -30,8 +35,6 @@ from core.nodes.checking import check_nodes
 DEFAULT_PRESET = "best"
 PROMPT_TOKENS, ANSWER_TOKENS = 128, 512
 """Defaults of `--max-new-tokens`: for a prompt, and for an answer in a conversation."""
-# A byte order mark, which some editors write; it is not part of the prompt.
-BYTE_ORDER_MARK = "\ufeff"
 
 
 def parser() -> Parser:

@@ -11,6 +11,7 @@ from contextlib import closing, suppress
 from typing import Any, TextIO
 
 from core.config import Request, SamplingParams, SpeculationConfig
+from core.config.arguments import BYTE_ORDER_MARK
 from core.engine.admission import chat_tokens
 from core.engine.engine import Engine
 from core.errors import ConfigError
@@ -21,7 +22,6 @@ __all__ = ["converse"]
 NEW = "/new"
 HINT = "{name}: a line is a message; {new} forgets what was said, Ctrl-C ends an answer, Ctrl-D all"
 ASK = "> "
-BYTE_ORDER_MARK = "\ufeff"
 
 
 def converse(

@@ -8,8 +8,17 @@ from typing import NoReturn, TypeVar
 
 from core.errors import ConfigError
 
-__all__ = ["Parser", "argument_of", "count_argument", "integer_argument", "number_argument"]
+__all__ = [
+    "BYTE_ORDER_MARK",
+    "Parser",
+    "argument_of",
+    "count_argument",
+    "integer_argument",
+    "number_argument",
+]
 
+BYTE_ORDER_MARK = "\ufeff"
+"""Some editors write it at the beginning of a text; it is not part of a prompt."""
 Number = TypeVar("Number", int, float)
 
 
