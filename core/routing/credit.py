@@ -27,7 +27,7 @@ __all__ = ["CreditRouter", "credit_of", "has_dropped"]
 
 # A token's weight, relative to that of the next newer one.
 FORGETTING = 0.95
-# An audition may take this share of the decoding time.
+# Auditions may take this share of the decoding time; those after a drop may exceed it.
 SHARE = 0.02
 # Rounds between two switches without a change of domain, so that noise does not make them
 # alternate.

@@ -34,6 +34,9 @@ class SpeculationControl:
     `speculation_length` tokens, other policies found that more do not pay, and `routed_drafters` is
     the user's number of SSMs. So `more` only reverses `fewer`. It also follows QUIET rounds without
     a queue: else a single request that keeps the LLM busy would keep the limit of a past queue.
+
+    A queue counts as growing while it does not shrink: a round is shorter than the time between two
+    requests, so in most rounds a growing queue is as long as before, and so is one that stays.
     """
 
     def __init__(self) -> None:

@@ -89,12 +89,16 @@ class Shared:
             return Plan(group, unlimited, reason=ALONE)
         record = self._record(count)
         self._run_tokens = sum(one.tokens for one in live) / count
-        notice, record.notice = record.notice, ""
+        probes = record.guard.allows_drafts and not record.guard.drafts
+        notice = ""
+        # That drafting is tried again is reported by the first round with drafts, not by a probe.
+        if not probes:
+            notice, record.notice = record.notice, ""
         if not record.guard.drafts:
             self._plain = True
             probe = "one plain round, to measure what drafts are compared with"
             lost = "no request drafts: plain rounds are measured to be faster"
-            reason = notice or (probe if record.guard.allows_drafts else lost)
+            reason = notice or (probe if probes else lost)
             plain = (Grant(length=0),) * count
             # All in one pass: turns pay only if drafts are made meanwhile.
             return Plan(group, plain, None, reason, "plain" if notice else "", next_group=())

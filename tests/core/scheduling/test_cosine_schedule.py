@@ -115,6 +115,17 @@ def test_a_growing_queue_ends_drafting_and_an_idle_llm_brings_it_back() -> None:
     assert second.startswith("a draft has at most 2 tokens by 1 SSM from now on, more than before:")
 
 
+@pytest.mark.parametrize("rounds", [2 * PATIENCE, 1000])
+def test_a_queue_that_does_not_shrink_ends_drafting(rounds: int) -> None:
+    """It may grow by a request every so many rounds only."""
+    control = SpeculationControl()
+    for place in range(12 * PATIENCE):
+        control.observe(0.9, 1 + place // rounds, ASKED)
+    assert control.limit == SpeculationLimit(0, 1)
+    shrinking = SpeculationControl()
+    assert not any(shrinking.observe(0.9, 100 - place, ASKED) for place in range(90))
+
+
 def test_plain_decoding_ends_with_the_queue_though_it_keeps_the_llm_busy() -> None:
     control = SpeculationControl()
     for queue in range(1, 40):

@@ -181,6 +181,24 @@ def test_a_decision_is_reported_with_the_number_of_requests_that_it_is_about() -
     assert machine.shared.plan(machine.live, 0).decision == ""
 
 
+@pytest.mark.parametrize("num_drafted", [4, 5])
+def test_a_new_trial_is_reported_by_a_round_with_drafts(num_drafted: int) -> None:
+    """After four rounds with drafts the first round of the trial is a probe."""
+    machine = Machine(4, draft_ms=0.5, accepted=1.0)
+    record = machine.shared._record(4)
+    for _ in range(num_drafted):
+        record.guard.observe_drafted(1.0)
+    record.guard.forbid()
+    machine.run(FIRST_WAIT)
+    plans = []
+    for _ in range(2):
+        plans.append(machine.shared.plan(machine.live, 0))
+        machine.shared.observe(BatchOutcome(4, 64, 0, 4, 3.0, 0.0, 5.0, between_ms=1.6))
+    decisions = [plan for plan in plans if plan.decision]
+    assert [(plan.decision, plan.grants[0].length) for plan in decisions] == [("drafts", None)]
+    assert "drafting is tried again with 4 requests" in decisions[0].reason
+
+
 def test_the_guard_backs_off_and_forgives() -> None:
     guard = PlainGuard()
     waits = []
