@@ -41,13 +41,13 @@ def test_the_sentence_says_what_was_exchanged_and_whether_it_was_worth_it() -> N
     assert ranks_words(INFO, TRAFFIC, 10.0) == (
         "The LLM is in 2 ranks (tp), each layer divided: in the latest pass of 10.0 ms they "
         "exchanged 33 times, 655 kB a rank, and that took 3.5 ms of rank 0, 4.2 ms of rank 1, "
-        "waiting for each other included. One process with a rank's threads would take 13.0 ms if "
-        "all work were divided, 6.5 ms if none were: the ranks are at most 1.3 times as fast, and "
+        "waiting for each other included. Predicted for one process with a rank's threads: 13.0 ms "
+        "if all work is divided, 6.5 ms if none is: the ranks are at most 1.3 times as fast, and "
         "slower where little of a small model's work is divided."
     )
     slower = ranks_words(INFO, TRAFFIC, 5.0)
     assert slower.endswith(
-        "3.0 ms if all work were divided, 1.5 ms if none were: the ranks are slower."
+        "3.0 ms if all work is divided, 1.5 ms if none is: the ranks are slower."
     )
     stages = replace(INFO, split="pp")
     assert "no faster than in one process" in ranks_words(stages, TRAFFIC, 10.0)

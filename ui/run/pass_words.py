@@ -54,8 +54,8 @@ def _worth(info: RanksInfo, traffic: Sequence[RankTraffic], pass_ms: float) -> s
     least_ms = max(0.0, pass_ms - min(one.ms for one in traffic))
     most_ms = info.count * least_ms
     spread = (
-        f"One process with a rank's threads would take {most_ms:.1f} ms if all work were divided, "
-        f"{least_ms:.1f} ms if none were"
+        f"Predicted for one process with a rank's threads: {most_ms:.1f} ms if all work is "
+        f"divided, {least_ms:.1f} ms if none is"
     )
     if most_ms <= pass_ms:
         return f"{spread}: the ranks are slower."
