@@ -34,7 +34,7 @@ from ui.learn.lessons import LESSONS, missing_reason, request_of
 from ui.learn.lessons.sharing import SHARING
 from ui.learn.parts import finished_lessons, lesson_value
 from ui.learn.runs import _environment
-from ui.learn.tab import _follow_handler, _wanted_lesson
+from ui.learn.tab import _follow_handler, _run_handler, _wanted_lesson
 from ui.run.player import Pace
 from ui.run.source import LiveSource
 from ui.server.context import Context, make_context
@@ -220,6 +220,14 @@ def test_turning_the_page_ends_the_run(store: RunStore) -> None:
     list(frames)
     assert worker_of(learn).runs[0].is_cancelled and len(worker_of(learn).runs) == 1
     assert desk.lecture.evidence("loses").last is None
+
+
+def test_run_pressed_right_after_a_lesson_runs_that_lesson(learn: Learn) -> None:
+    press = _run_handler(learn, run_example)
+    request = cast(gr.Request, SimpleNamespace(session_hash="x", client=None, headers={}))
+    open_lesson(learn, learn.board.session(request), 3, {})
+    # The page still has the number of the lesson before.
+    assert rows_of(ended(press(request, "me", 1))) == ["width 3"]
 
 
 def test_a_lesson_that_cannot_run_is_greyed_and_says_why(store: RunStore) -> None:

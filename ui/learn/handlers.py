@@ -53,7 +53,7 @@ def open_lesson(
 ) -> Values:
     """Opens lesson `number`: `learn.lesson_outputs`. The board shows its last run again."""
     lesson = lesson_of(number)
-    at = LESSONS.index(lesson) + 1
+    session.lecture.at = at = LESSONS.index(lesson) + 1
     follow(learn, session)
     names = learn.board.context.drafter_names
     cannot = cannot_run(learn, lesson)

@@ -172,7 +172,8 @@ def _run_handler(
         session = board.session(request)
         session.lecture.may_schedule = board.context.access.may_change(request)
         owner = board.context.access.key(request, visitor or "")
-        yield from work(learn, session, at, owner, session.pace)
+        # A lesson pressed just before is open here, while the page still has the last one's number.
+        yield from work(learn, session, session.lecture.at or at, owner, session.pace)
 
     return press
 

@@ -31,10 +31,11 @@ class Lecture:
     cannot be compared. `models`: any value that identifies a set of models. `may_schedule`: whether
     this visitor may choose the schedule of all requests. `requests`: by run id, the view of all
     requests while that run was decoded beside others, in the last round seen in which all were
-    there and one had drafted.
+    there and one had drafted. `at`: the number of the lesson opened last, 0 before the first.
     """
 
     models: Hashable = None
+    at: int = 0
     may_schedule: bool = True
     requests: dict[str, dict[str, Any]] = field(default_factory=dict)
     _runs: dict[tuple[str, Hashable], Runs] = field(default_factory=dict)
