@@ -24,6 +24,7 @@ from ui.run.pipeline_notes import ALONE
 from ui.run.player import Pace
 from ui.run.scrubber import scrubber_value
 from ui.run.slower import slower_because
+from ui.run.trees import picture_words, places
 from ui.run.values import figures_value, picture_values, strip_value
 from ui.run.view import Detail, View, detail_of, reduce_all
 from ui.run.what_if import what_if_value
@@ -89,6 +90,43 @@ def test_the_own_token_is_told_by_its_kind() -> None:
         assert words[kind] in explanation.sentence and explanation.outcome == "own"
         kinds.add(kind)
     assert kinds == set(words)
+
+
+def test_a_bonus_that_was_drafted_but_dropped_is_said_so() -> None:
+    detail = next(d for d in details() if d.verified.own_kind == "bonus" and d.verified.path)
+    assert "dropped before" not in explain(detail, None, LETTERS, {}).sentence
+    last, verdict, tree = detail.verified.path[-1], detail.verified, detail.combined
+    name = tree.drafters_of(last)[0]
+    draft = next(one for one in detail.drafted.drafts if one.drafter == name)
+    parent = next(j for j, node in places(detail, name).items() if node == last)
+    longer = replace(
+        draft,
+        token_ids=(*draft.token_ids, verdict.own_token_id),
+        texts=(*draft.texts, verdict.own_text),
+        parents=(*draft.parents, parent),
+        depths=(*draft.depths, draft.depths[parent] + 1),
+        scores=(*draft.scores, 0.5),
+        qs=(*draft.qs, 0.5),
+        ranks=(*draft.ranks, 0),
+    )
+    drafts = tuple(longer if one is draft else one for one in detail.drafted.drafts)
+    dropped = replace(tree, dropped=(*tree.dropped, (name, len(draft.token_ids))))
+    changed = replace(detail, drafted=replace(detail.drafted, drafts=drafts), combined=dropped)
+    sentence = explain(changed, None, LETTERS, {}).sentence
+    assert f"drafted too (by {LETTERS[name]}), but dropped before the LLM's pass" in sentence
+
+
+def test_a_tree_below_its_budget_dropped_nothing_for_want_of_room() -> None:
+    view, tree = reduce_all(EVENTS), details()[0].combined
+    count = len(tree.token_ids)
+    for most, words in ((count + 1, "not worth the time"), (count, "the node budget was full")):
+        config = {
+            **view.started.config,
+            "speculation": {**view.speculation, "max_tree_nodes": most},
+        }
+        started = replace(view, started=replace(view.started, config=config))
+        assert words in picture_words(started, replace(tree, rule="union")).dropped
+        assert "weighted score" in picture_words(started, replace(tree, rule="vote_tree")).dropped
 
 
 def test_a_path_that_ends_the_text_has_no_own_token() -> None:

@@ -17,6 +17,7 @@ from core.events import Combined, TopK, Verified
 from ui.run.listed import shorten
 from ui.run.probabilities import rounded_probability
 from ui.run.provenance import fused_provenance, lookup_reasons, own_proposals
+from ui.run.trees import dropped_after
 from ui.run.view import Detail
 
 __all__ = ["RECORD_TOP_K", "Explanation", "bars", "explain", "quote"]
@@ -68,7 +69,7 @@ def explain(
     if node == -1:
         return _root(tree)
     if node is None or not 0 <= node < len(tree.token_ids):
-        return _own(tree, verdict, letters, sampling)
+        return _own(detail, tree, letters, sampling)
     parent = tree.parents[node]
     outcome = verdict.outcomes[node] if verdict else "pending"
     labels = {name: _label(name, letters) for name in letters}
@@ -163,11 +164,12 @@ def _root(tree: Combined) -> Explanation:
 
 
 def _own(
+    detail: Detail,
     tree: Combined,
-    verdict: Verified | None,
     letters: Mapping[str, str],
     sampling: Mapping[str, Any],
 ) -> Explanation:
+    verdict = detail.verified
     if verdict is None:
         return Explanation(sentence="The LLM has not verified this tree yet.", outcome="pending")
     after = verdict.path[-1] if verdict.path else -1
@@ -184,7 +186,8 @@ def _own(
     reasons = {
         "recovered": _stopped_here(tree, verdict, after, letters, sampling),
         "bonus": f"{quote(before)} is the end of an accepted branch; the same LLM pass also gives "
-        f"the token after it, {own} ({own_percent}), for free.",
+        f"the token after it, {own} ({own_percent}), for free."
+        + _dropped_draft(detail, after, verdict.own_token_id, letters),
         "plain": f"Nothing was drafted in this round: plain decoding, {own} ({own_percent}).",
     }
     return Explanation(
@@ -197,6 +200,13 @@ def _own(
         parent_text=before,
         llm_probability=verdict.own_probability,
     )
+
+
+def _dropped_draft(detail: Detail, after: int, token_id: int, letters: Mapping[str, str]) -> str:
+    names = [letters.get(name, name) for name in dropped_after(detail, after, token_id)]
+    if not names:
+        return ""
+    return f" It was drafted too (by {', '.join(names)}), but dropped before the LLM's pass."
 
 
 def _stopped_here(

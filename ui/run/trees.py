@@ -8,14 +8,23 @@ branches before nodes are dropped.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from core.config.mechanisms import is_model_free
+from core.config.mechanisms import PictureWords, combine_rule, is_model_free
 from core.events import Combined, DraftRecord, ProposalRecord, Verified
 from ui.run.probabilities import rounded_probability
-from ui.run.view import Detail
+from ui.run.view import Detail, View
 
-__all__ = ["drafts_apart", "dropped_values", "places", "tree_nodes", "trunk_of"]
+__all__ = [
+    "drafts_apart",
+    "dropped_after",
+    "dropped_values",
+    "picture_words",
+    "places",
+    "tree_nodes",
+    "trunk_of",
+]
 
 
 def tree_nodes(detail: Detail, drafters: tuple[str, ...]) -> dict[str, Any]:
@@ -145,6 +154,33 @@ def drafts_apart(detail: Detail, drafters: tuple[str, ...]) -> dict[str, Any]:
         for draft in detail.drafted.drafts
         if draft.drafter in drafters
     }
+
+
+def picture_words(view: View, tree: Combined) -> PictureWords:
+    """The combine rule's words for this tree."""
+    rule, most = combine_rule(tree.rule), view.speculation.get("max_tree_nodes")
+    below = isinstance(most, int) and len(tree.token_ids) < most
+    # `max_tree_nodes` did not cut a smaller tree: the length policy or the schedule did.
+    if not (rule.keeps_all and below):
+        return rule.words
+    return replace(rule.words, dropped=PictureWords().dropped)
+
+
+def dropped_after(detail: Detail, node: int, token_id: int) -> tuple[str, ...]:
+    """The drafters that drafted the token after the node (-1: the root), but had it dropped."""
+    drafts = detail.drafted.drafts if detail.combined and detail.drafted else ()
+    dropped = detail.combined.dropped if detail.combined else ()
+    return tuple(
+        draft.drafter
+        for draft in drafts
+        for nodes in [{-1: -1, **places(detail, draft.drafter)}]
+        if any(
+            name == draft.drafter
+            and draft.token_ids[j] == token_id
+            and nodes.get(max(draft.parents[j], -1)) == node
+            for name, j in dropped
+        )
+    )
 
 
 def dropped_values(detail: Detail, drafters: tuple[str, ...], root_text: str) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
-from core.config.mechanisms import combine_rule
 from ui.run.budget import with_budget_bounds
 from ui.run.charts import drafters_value, lengths_value, timeline_value
 from ui.run.explain import bars, explain
@@ -22,7 +21,7 @@ from ui.run.pipeline_notes import is_fault
 from ui.run.probabilities import probability_words, rounded_probability
 from ui.run.race import place_value, race_value
 from ui.run.routes import drafting_ssms, route_in_short, routing_value
-from ui.run.trees import drafts_apart, dropped_values, tree_nodes
+from ui.run.trees import drafts_apart, dropped_values, picture_words, tree_nodes
 from ui.run.view import Detail, TokenView, View
 from ui.run.votes import proposals_value, vote_in_short
 from ui.words.spreads import is_slower
@@ -264,7 +263,7 @@ def tree_value(frame: Frame) -> Value:
     if detail is None:
         return value
     if detail.combined:
-        value["words"] = asdict(combine_rule(detail.combined.rule).words)
+        value["words"] = asdict(picture_words(view, detail.combined))
     value["nodes"] = tree_nodes(detail, view.drafters)
     value["drafts"] = drafts_apart(detail, view.drafters)
     value["dropped"] = dropped_values(detail, view.drafters, value["root"]["t"])

@@ -93,10 +93,10 @@ def _read(file: Path) -> GgufHeader:
     with file.open("rb") as file_handle:
         first = file_handle.read(4)
         if first != MAGIC:
-            begins = (
-                "a pickle or archive" if first[:1] == b"\x80" or first[:2] == b"PK" else repr(first)
-            )
-            _refuse(file, f"it begins with {begins}, not with {MAGIC.decode()}")
+            # No bytes of it: the path is a visitor's, and may be that of any file of the server.
+            archive = first[:1] == b"\x80" or first[:2] == b"PK"
+            begins = "it begins with a pickle or archive" if archive else "it begins otherwise"
+            _refuse(file, f"{begins}, not with {MAGIC.decode()}")
         with mmap.mmap(file_handle.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return _HeaderReader(file, data).header()
 

@@ -103,7 +103,7 @@ BROKEN = {
     "empty": (b"", "it is empty"),
     "a pickle": (pickle.dumps({"model.norm.weight": [1.0] * 100}), "begins with a pickle"),
     "a zipped pickle": (zipped(), "begins with a pickle or archive"),
-    "another magic": (b"GGML" + bytes(100), "begins with b'GGML', not with GGUF"),
+    "another magic": (b"GGML" + bytes(100), "it begins otherwise, not with GGUF"),
     "only the magic": (b"GGUF", "its header is broken"),
     "version 1": (file_of(LLAMA, LAYERS, version=1), "it is of version 1"),
     "big-endian": (file_of(LLAMA, LAYERS, version=3 << 24), "it is big-endian"),
