@@ -39,6 +39,12 @@ def test_the_cut_is_the_best_there_is() -> None:
         assert worth(shares, found) == best
 
 
+def test_rounds_that_accepted_nothing_stay_with_the_drafter_before() -> None:
+    """The part changes where the next drafter's first token was accepted, as the chart does."""
+    shares = [[3.0, 0.0]] * 4 + [[0.0, 0.0]] * 3 + [[0.0, 3.0]] * 4
+    assert _cut(shares, 2) == [(0, 7, 0), (7, 11, 1)]
+
+
 def text_of(owners: str) -> View:
     """A view whose accepted tokens are of these drafters, four a round; `-` is the LLM's own."""
     view = reduce_all(run())

@@ -183,9 +183,9 @@ def _verb(word: str, subjects: Sequence[str]) -> str:
 
 def _when_scored(view: View, rule: RoutingRule, number: int) -> str:
     """When the scores shown for round `number` were measured (-1: for the latest round); an
-    audition comes before the round that records it. Empty if they change with every round."""
+    audition comes before the round that records it."""
     if rule.judges_drafts:
-        return ""
+        return "after its own drafts: the next round's choice is made by them"
     auditions = [line.number for line in view.rounds if line.asking_ms > 0]
     last = max((one for one in auditions if number < 0 or one <= number), default=None)
     if last is None:

@@ -31,7 +31,8 @@ __all__ = [
 
 TEMPERATURE_MEANS = (
     "The higher the temperature, the more often an unlikely token is drawn, which drafts seldom "
-    "hit: fewer are accepted."
+    "hit: fewer are accepted. Far above 2 all tokens are about equally likely to LLM and drafters "
+    "alike, and more are accepted again."
 )
 OWN = "own settings"
 UNLISTED = ("drafters", "record_top_k")

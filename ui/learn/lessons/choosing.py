@@ -109,8 +109,8 @@ ACCEPTANCE = Lesson(
         "not. A drafted token is accepted only if it is this very token. Otherwise it is rejected, "
         "and the LLM's token is written in its place.",
         "That is why the text is unchanged. Drafts decide how fast it comes, never what it says. "
-        "Other rules of acceptance throw new coins for every draft. Their text can differ, but "
-        "each text is just as probable as with the LLM alone.",
+        "Other rules of acceptance draw new random numbers for every draft. Their text can differ, "
+        "but each text is just as probable as with the LLM alone.",
     ),
     look="Click a node of the tree. “Why” shows what the LLM and the SSMs thought of "
     "it, and why it was accepted or rejected.",
