@@ -23,6 +23,7 @@ from ui.learn.lessons.answers import is_right
 from ui.learn.lessons.lecture import Lecture
 from ui.learn.lessons.lesson import Setup
 from ui.learn.lessons.measured import COLUMNS, Evidence, Measured, measured_row, runs_table_value
+from ui.learn.lessons.sharing import SHARED, SHARING, explain_left_out, nothing_drafted
 from ui.learn.parts import lesson_value
 from ui.run.values import PICTURES
 from ui.run.view import reduce_all
@@ -294,6 +295,16 @@ def test_the_task_of_the_tree_can_be_done(played: dict[str, Runs]) -> None:
         verdict.path and verdict.path[0] != first
         for (_, verdict), first in zip(rounds_, firsts, strict=True)
     )
+
+
+def test_one_budget_without_a_draft_is_said_and_not_praised() -> None:
+    run = measured_row(SHARED, reduce_all(synthetic_run(4)))
+    for drafted, said in ((0.0, True), (6.0, False)):
+        row = replace(run, drafted=drafted, granted=0.0)
+        evidence = Evidence(MappingProxyType({SHARED: row}))
+        assert ("nothing was drafted" in nothing_drafted(evidence)) == said
+        assert ("Nothing was drafted" in explain_left_out(evidence)) == said
+    assert SHARING.outcome is nothing_drafted
 
 
 @pytest.mark.parametrize(("slower", "words"), [(9.0, "Here it loses: "), (1.1, "Here it wins, ")])

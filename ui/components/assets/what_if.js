@@ -121,7 +121,7 @@ function adviceOf(view, prediction) {
   const holdsOne = (at(best)?.[0] ?? 1) <= 1;
   const advice = !best ? `drafts${bound} do not beat plain decoding${bound ? " (max_tree_nodes allows no deeper ones: hollow dots)" : ""}`
     : `${speedWords(prediction, best)} with drafts ${best} deep${bound ? `, of ${most} that max_tree_nodes allows` : ""}`
-      + (at(best) && holdsOne ? ": no difference from plain decoding is shown" : "");
+      + (at(best) && holdsOne ? ": it may as well be slower than plain decoding" : "");
   // Deeper drafts are mentioned if they are faster in all but a few resamples.
   const gain = deepest > most && takes[deepest] ? range((one) => one[deepest] / Math.max(1, one[best])) : null;
   const deeper = gain && gain[0] > 1

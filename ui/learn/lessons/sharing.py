@@ -18,9 +18,21 @@ def left_out(evidence: Evidence) -> float | None:
     return rows[0].drafted - rows[0].granted if rows else None
 
 
+def nothing_drafted(evidence: Evidence) -> str:
+    rows = evidence.of(SHARED)
+    if not rows or rows[0].drafted:
+        return ""
+    return (
+        "With one budget nothing was drafted this time: the scheduler had measured that drafts do "
+        "not pay on this machine now. There is nothing to share then; run the example again."
+    )
+
+
 def explain_left_out(evidence: Evidence) -> str:
     rows = evidence.of(SHARED)
     assert rows is not None
+    if not rows[0].drafted:
+        return "Nothing was drafted, so nothing could be left out."
     return (
         f"Of {rows[0].drafted:.1f} drafted tokens in a round {rows[0].granted:.1f} were checked. "
         "The room of the others went to requests with likelier tokens, or was not worth its time."
@@ -74,4 +86,5 @@ SHARING = Lesson(
     ),
     pictures=("figures", "strip", "requests"),
     columns=("drafted", "granted", "per_round", "round_ms"),
+    outcome=nothing_drafted,
 )
