@@ -54,6 +54,11 @@ def press(pair: Pair, name: str) -> list[Any]:
     return both(*pair, lambda: move_both(pair[1], name))
 
 
+def test_both_open_in_the_round_that_the_slider_names(pair: Pair) -> None:
+    assert rounds(pair) == (LONG, SHORT)
+    assert [desk.frame().selected_round + 1 for desk in pair[1]] == [LONG, SHORT]
+
+
 def test_each_half_has_text_tree_votes_and_times(pair: Pair) -> None:
     for half in pair[0].halves:
         wanted = {"figures", "strip", "tree", "routing", "proposals", "lengths", "timeline"}

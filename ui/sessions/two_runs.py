@@ -163,6 +163,7 @@ def compare_runs(
             player = Player(source, Pace("full"))
             # At full speed one step takes in all that a past run has.
             player.advance(0.0)
+            player.follow()  # the last round, as the bar says, not the most instructive one
             session.look_at(player)
             session.baseline = baseline_of(context.store, run)
             schedules.append(schedule_words(player.frame().view.rounds))
