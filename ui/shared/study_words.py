@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+from core.config import SamplingParams
 from lab.progress import Progress
-from lab.study import PLAIN
+from lab.study import PLAIN, Study
 from lab.tables import Results
 from ui.run.listed import join_names, number_of
 from ui.words.dates import local_time
 from ui.words.visible import visible
 
-__all__ = ["KINDS", "left_words", "machine_words", "progress_value", "study_row_value"]
+__all__ = [
+    "KINDS",
+    "left_words",
+    "limit_words",
+    "machine_words",
+    "progress_value",
+    "study_row_value",
+]
 
 KINDS = {"compare": "comparison", "tune": "grid", "prompts": "study of prompts"}
 STATES = {
@@ -26,6 +34,14 @@ STATES = {
 WARMING = "Warming up: short runs that are not counted"
 LIVE_MS, REST_MS = 1000, 5000
 """Milliseconds between the browser's polls while something is measured, and otherwise."""
+
+
+def limit_words(study: Study) -> str:
+    """How many tokens a study's runs write; Live's form begins with another limit, and a longer
+    text has other figures."""
+    own, usual = study.sampling.max_new_tokens, SamplingParams().max_new_tokens
+    beside = "" if own == usual else f", in Live {usual} unless changed"
+    return f"Runs of at most {number_of(own, 'token')}{beside}."
 
 
 def machine_words(results: Results) -> str:

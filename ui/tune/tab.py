@@ -15,6 +15,7 @@ from core.config import Request
 from core.errors import ConfigError
 from lab.grid import grid_of
 from lab.order import Cell
+from lab.study import Study
 from lab.tables import Results
 from lab.tuned import tuning_result
 from ui.components import GridLength, GridPoints, GridSpeed, pack
@@ -25,12 +26,13 @@ from ui.server.session import guard_once
 from ui.shared.parts import download, grid_point, notice, notice_value
 from ui.shared.studies import OpenedStudy, Studies
 from ui.shared.study_board import StudyBoard, StudyPictures, build_study_board
-from ui.shared.study_words import machine_words
+from ui.shared.study_words import limit_words, machine_words
 from ui.tune.form import GridRequest, TuneForm, build_tune_form, study_request
 from ui.tune.rows import run_rows, summary_rows, to_csv
 from ui.tune.values import grid_value, point_value, points_value
 from ui.tune.words import found_lines, plan_lines
 from ui.words.messages import Line
+from ui.words.settings import PAGE_NODES
 
 __all__ = [
     "Tune",
@@ -157,16 +159,19 @@ def picture_values(opened: OpenedStudy | None) -> list[Any]:
     study, results, _ = opened
     tuned = tuning_result(study, results)
     return [
-        notice_value([*found_lines(study, tuned, len(results)), *_auto_lines(results)]),
+        notice_value([*found_lines(study, tuned, len(results)), _run_line(study, results)]),
         pack(grid_value(study, tuned, "speed")),
         pack(grid_value(study, tuned, "length")),
         pack(points_value(study, tuned)),
     ]
 
 
-def _auto_lines(results: Results) -> list[Line]:
-    words = machine_words(results)
-    return [Line("info", words)] if words else []
+def _run_line(study: Study, results: Results) -> Line:
+    """What the runs had in common, where it is not Live's."""
+    nodes = any(field == "max_tree_nodes" for field, _ in study.axes)
+    budget = f"Live's specinfer has {PAGE_NODES} nodes." if nodes else ""
+    words = (limit_words(study), budget, machine_words(results))
+    return Line("info", " ".join(filter(None, words)))
 
 
 def point_reset(opened: OpenedStudy | None) -> list[Any]:

@@ -95,7 +95,7 @@ function stages(panel) {
       const keys = used.map(([stage, name]) => h("span", {}, h("span", { class: "ss-share-part", "data-stage": stage }), name));
       const label = bars.map(({ name, wall }) => `${name} ${fixed(wall, 1)} ms`).join("; ");
       return { bars, keys, label: `Per new token: ${label}`, format: (x) => `${fixed(x, x < 10 ? 1 : 0)} ms`,
-        say: `Milliseconds per new token, of each configuration's run of the median speed. ▴ is the time on the clock: stages beside each other add up to more.` };
+        say: `Milliseconds per new token: 1000 / tokens per second, of each configuration's run nearest to its median. The first token's wait is not in it. ▴ is the time on the clock: stages beside each other add up to more.` };
     },
     table: (value) => ({
       caption: panel.title, head: ["configuration", "all, ms a token", ...STAGES.values()],
