@@ -97,7 +97,7 @@ def build_prompts(context: Context) -> Prompts:
             settings = _settings(context)
             with gr.Accordion("Or of past runs", open=False, elem_id="prompts-past"):
                 past_controls = build_past(_drafters(context))
-        with gr.Column(scale=4, min_width=360):
+        with gr.Column(scale=4, min_width=360, elem_classes="sp-results"):
             board = build_study_board(context, "prompts", "prompts")
             past_message = build_past_message()
             table = PromptTable({"empty": EMPTY}, elem_id="prompts-table")

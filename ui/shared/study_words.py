@@ -22,6 +22,17 @@ __all__ = [
 ]
 
 KINDS = {"compare": "comparison", "tune": "grid", "prompts": "study of prompts"}
+COMING = {
+    "compare": "Press Compare: plain decoding and the ticked configurations run in turn. Then come "
+    "their figures side by side, the speed over plain decoding, where the time goes, what was "
+    "accepted round by round, and the texts.",
+    "tune": "Press Measure the grid: every point runs on every prompt, plain decoding beside it. "
+    "Then come the best point, a map of the speed and one of the tokens per pass, and a table of "
+    "all points.",
+    "prompts": "Press Measure: every prompt runs with the preset and with plain decoding. Then "
+    "comes a row for each: what was accepted, by which drafter, and what it gained.",
+}
+"""What a study shows, said before there is one."""
 STATES = {
     "running": "Running",
     "waiting": "Waiting: a visitor's run goes first",
@@ -92,6 +103,7 @@ def progress_value(row: Any, progress: Progress, kind: str, trouble: str = "") -
     value: dict[str, Any] = {"trouble": trouble, "ask_ms": LIVE_MS if live else REST_MS}
     if row is None:
         value |= {"study": "", "state": "none", "title": f"No {KINDS[kind]} yet"}
+        value["more"] = COMING[kind]
     else:
         value |= _of_row(row, progress if is_measured else None)
     return value | ({} if is_measured or not live else _other_study_notice(progress, kind))

@@ -84,10 +84,10 @@ def build_tune(context: Context) -> Tune:
             form = build_tune_form(context)
             plan = notice("tune-plan")
             start = gr.Button("Measure the grid", variant="primary", elem_id="tune-start")
-        with gr.Column(elem_classes="sp-form-results", min_width=300):
+        with gr.Column(elem_classes=["sp-form-results", "sp-results"], min_width=300):
             board = build_study_board(context, "tune", "tune")
             results_notice = notice("tune-found")
-            with gr.Row(equal_height=False):
+            with gr.Row(equal_height=False, elem_classes="sp-pair"):
                 with gr.Column(min_width=340):
                     speed = GridSpeed(elem_id="tune-speed")
                 with gr.Column(min_width=340):
@@ -95,7 +95,7 @@ def build_tune(context: Context) -> Tune:
             points = GridPoints(elem_id="tune-points")
             point = grid_point("tune-point")
             use_notice = notice("tune-used")
-            with gr.Row(elem_classes="sp-buttons"):
+            with gr.Row(elem_classes=["sp-buttons", "sp-after-study"]):
                 small: dict[str, Any] = {"size": "sm", "min_width": 90}
                 use = gr.Button(
                     "Use this point in Live", elem_id="tune-use", interactive=False, **small
