@@ -6,9 +6,11 @@ Pure: a Study of a grid and the results so far in, plain values out.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from lab.figures import Estimate, estimate, pooled_length
+import numpy as np
+
+from lab.figures import FEW, Estimate, estimate, pooled_length
 from lab.grid import Grid, grid_of
 from lab.measured import Measured
 from lab.order import Cell
@@ -103,4 +105,10 @@ def _length(measured: Mapping[Cell, Measured]) -> Estimate | None:
             pair = (float(result.stats.num_accepted_tokens), float(result.stats.num_rounds))
             groups.setdefault(cell.item, []).append(pair)
     rows = list(groups.values())
-    return estimate([[pair] for pair in rows[0]] if len(rows) == 1 else rows, pooled_length)
+    parts = [[pair] for pair in rows[0]] if len(rows) == 1 else rows
+    found = estimate(parts, pooled_length)
+    if found is None or found.groups >= FEW:
+        return found
+    # The ratio's interval over so few is their range: this one beside it is to be read alike.
+    each = [float(pooled_length(np.asarray(part))) for part in parts]
+    return replace(found, low=min(each), high=max(each), ends=True)

@@ -199,6 +199,7 @@ def test_a_grid_from_form_to_a_run_in_live(tuning: Stage, browser_page: OpenPage
     three_by_three(page)
     type_prompts(page, "Once\nTwice\nThrice")
     plan_says(page, "3 prompts")
+    form_scrolls_with_the_page(page)
     page.click("#tune-start")
     grid_shows(page, 30, measured=9, rows=10)
     page.locator("#tune-point h2").get_by_text("speculation length ").wait_for()
@@ -229,6 +230,17 @@ def test_a_grid_from_form_to_a_run_in_live(tuning: Stage, browser_page: OpenPage
     page.get_by_text("Every setting of the engine").click()
     expansion = "() => document.querySelector('#field-expansion :is(input, textarea)').value"
     becomes(page, expansion, "1,2,2")
+
+
+# Parts of the form that scroll by themselves.
+AREAS = """() => [...document.querySelectorAll(".sp-form-side, .sp-form-side .column")]
+  .filter((one) => one.scrollHeight > one.clientHeight + 1).map((one) => one.className)"""
+
+
+def form_scrolls_with_the_page(page: Any) -> None:
+    """A form that is higher than the window: no field is cut by an area within the page."""
+    assert page.evaluate("document.documentElement.scrollHeight > innerHeight")
+    assert page.evaluate(AREAS) == []
 
 
 def fast_at_nine(request: Request, run_id: str) -> list[Any]:

@@ -13,7 +13,7 @@ from core.errors import ConfigError
 from core.events import Event
 from lab.order import Cell
 from tests.synthetic import DRAFTERS, synthetic_run
-from tests.ui.fakes import as_asked, plain_twin
+from tests.ui.fakes import as_asked, plain_twin, script_of
 from tests.ui.test_form import form_values
 from ui.compare.comparison import comparison_values, configurations_of, verdict
 from ui.compare.study_text import same_answer
@@ -31,7 +31,7 @@ from ui.prompts.tab import study_updates
 from ui.run.view import reduce_all
 from ui.server.context import Context
 from ui.shared.studies import OpenedStudy, Studies
-from ui.shared.study_words import machine_words
+from ui.shared.study_words import limit_words, machine_words
 
 
 def values(own: Any = None, live: dict[str, Any] | None = None, **changes: Any) -> list[Any]:
@@ -239,6 +239,27 @@ def test_the_time_is_that_of_the_run_with_the_median_speed(context: Context) -> 
     speeds = [row["tokens_per_second"] for row in shown["compared"]["rows"].values()]
     assert [1000 / wall for wall in walls] == pytest.approx(speeds)
     assert [took_ms[row["run_id"]] for row in shown["compared"]["rows"].values()] == [400, 400]
+
+
+def test_the_time_per_token_divides_into_the_speed_beside_it(context: Context) -> None:
+    """The prefill is in neither: it is the first token's wait, which has a column of its own."""
+    opened = measured(context, script_of(8), repeats=3)
+    rows = pictures(context, opened)["compared"]["rows"]
+    for key, stages in pictures(context, opened)["portions"]["stages"].items():
+        run = reduce_all(context.store.events(rows[key]["run_id"]))
+        assert run.stats.prefill_ms > 0 and "prefill" not in stages
+        assert 1000 / stages.pop("wall") == pytest.approx(rows[key]["tokens_per_second"])
+        decoded_ms = len(run.tokens) * sum(stages.values())
+        assert decoded_ms == pytest.approx(run.stats.total_ms - run.stats.prefill_ms, rel=0.02)
+
+
+def test_a_limit_that_is_not_lives_is_told_beside_the_figures(context: Context) -> None:
+    opened = measured(context)
+    words = "Runs of at most 8 tokens, in Live 128 unless changed."
+    assert words in pictures(context, opened)["compared"]["words"]
+    assert words in study_updates(context, opened)[0]["words"]
+    same = replace(opened.study, sampling=replace(opened.study.sampling, max_new_tokens=128))
+    assert limit_words(same) == "Runs of at most 128 tokens."
 
 
 def test_partial_results_are_shown_and_what_auto_came_to(context: Context) -> None:

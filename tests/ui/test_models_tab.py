@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,15 @@ from ui.models_tab.handlers import (
     table,
 )
 from ui.models_tab.offering import NOT_YOURS, need_lines, offers_value
-from ui.models_tab.offers import auto_words, memory_need, offers
+from ui.models_tab.offers import (
+    MemoryNeed,
+    Offer,
+    Part,
+    auto_words,
+    is_listed,
+    memory_need,
+    offers,
+)
 from ui.server.arguments import parse
 from ui.server.context import Context, make_context
 from ui.server.model_host import Load, ModelHost
@@ -109,6 +118,23 @@ def test_what_is_offered_and_what_it_needs(tmp_path: Path) -> None:
     assert places == ["to be downloaded", "on this machine", "to be downloaded"]
     assert pythia.parts[0].bytes == 2 * 6_857_000_000
     assert there.device == "cpu" and there.free and there.free > 2**20
+
+
+def test_what_is_loaded_has_its_rows_once_and_what_does_not_fit_its_reason() -> None:
+    parts = (Part("LLM", "llm", 9, "float32", 7 << 19, "loaded"),)
+    here = (replace(parts[0], place="on this machine"),)
+    both = [Offer("loaded", "bundled", (), parts, ""), Offer("bundled", "bundled", (), here, "")]
+    (only,) = offers_value(both, MemoryNeed((), 1 << 20, "cpu"))["offers"].values()
+    assert only["group"] == "loaded" and only["total"] == "3.5 MiB"
+    other = Offer("known", "large", (), (replace(here[0], name="large"),), "")
+    _, tight = offers_value([both[0], other], MemoryNeed((), 1 << 20, "cpu"))["offers"].values()
+    assert (tight["verdict"], tight["lack"]) == ("tight", "3.5 MiB needed, 1.0 MiB free")
+
+
+def test_of_a_pair_in_the_table_the_check_repeats_no_row() -> None:
+    own, other = ModelPair("bundled", ("bundled",)), ModelPair("bundled", (SSMS[0],))
+    assert is_listed(own) and is_listed(ModelPair("bundled", SSMS)) and not is_listed(other)
+    assert [len(need_lines(memory_need(own), listed)) for listed in (True, False)] == [1, 7]
 
 
 def test_a_download_is_not_offered_of_what_is_here(

@@ -156,6 +156,24 @@ def test_the_prompt_that_profits_most_is_named_with_the_reason() -> None:
     )
 
 
+def test_a_tie_has_no_first_and_no_last() -> None:
+    lines = [line for line in of_study(study(), results()) if line.row.configuration == "tree"]
+
+    def words_of_gains(*gains: float) -> str:
+        rows = [
+            replace(lines[0].row, prompt=str(gain), mean_acceptance_length=gain) for gain in gains
+        ]
+        return profit_words([replace(lines[0], row=row) for row in rows])
+
+    tied = words_of_gains(3.368, 3.371)
+    assert tied.startswith("Drafts help every prompt alike: 3.37 tokens / pass, which no machine")
+    assert "most" not in tied and "least" not in tied
+    partly = words_of_gains(3.371, 3.368, 2.0)
+    assert (
+        "help most in “one two” and 1 more: 3.37" in partly and "least in “one two”: 2.00" in partly
+    )
+
+
 def test_it_is_said_by_which_measure_a_prompt_profits_and_whether_the_speed_ups_show_one() -> None:
     lines = [line for line in of_study(study(), results()) if line.row.configuration == "tree"]
 

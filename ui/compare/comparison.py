@@ -8,6 +8,7 @@ from typing import Any
 
 from core.config import SpeculationConfig
 from core.errors import ConfigError, StoreError
+from core.metrics import union_ms
 from lab.measured import Measured
 from lab.order import Cell
 from lab.study import Configuration, Study, plain_configuration
@@ -25,7 +26,7 @@ from ui.compare.study_text import ANSWERS, Events, same_answer
 from ui.run.explain import RECORD_TOP_K
 from ui.run.slower import pool_stats, slower_because
 from ui.run.view import View, reduce_all
-from ui.shared.study_words import machine_words
+from ui.shared.study_words import limit_words, machine_words
 from ui.words.spreads import (
     AS_FAST,
     is_noise,
@@ -170,7 +171,8 @@ def comparison_values(study: Study, results: Results, events: Events) -> dict[st
         "note": shown.note,
     }
     names = [row["name"] for row in rows]
-    words = f"{verdict(study, results)} {machine_words(results)}".rstrip()
+    sentences = (verdict(study, results), limit_words(study), machine_words(results))
+    words = " ".join(filter(None, sentences))
     return {
         "compared": {**head, "rows": _by_number(map(_row_words, rows)), "words": words},
         "ratios": {
@@ -244,15 +246,20 @@ def _middle_view(results: Results, name: str, events: Events) -> View | None:
 
 
 def _stages(view: View | None) -> dict[str, float]:
-    """Milliseconds per new token of each stage, of the rest, and of the `wall` time. Stages that
-    overlap add up to more than `wall`."""
-    if view is None or not view.tokens:
+    """Milliseconds per new token of each stage, of the rest, and of the `wall` time, which is
+    1000 / tokens per second: both begin at the end of the prefill. Stages that overlap add up to
+    more than `wall`."""
+    if view is None or not view.tokens or not view.stats.tokens_per_second:
         return {}
-    share, count = dict(view.share), len(view.tokens)
+    sums, count = dict(view.share), len(view.tokens)
+    # The first token's wait: the speed leaves it out, and the table has a column for it.
+    before = [span for span in view.rounds[0].spans if span.name == "prefill"]
+    sums["busy"] = sums.get("busy", 0.0) - union_ms((span.start_ms, span.end_ms) for span in before)
+    sums["prefill"] = sums.get("prefill", 0.0) - sum(span.ms for span in before)
     # Per token: runs of different lengths are compared.
-    stage_ms = {name: share[name] / count for name in (*STAGES, "ahead") if share.get(name)}
-    other = max(0.0, view.stats.total_ms - share.get("busy", 0.0))
-    return {**stage_ms, "other": other / count, "wall": view.stats.total_ms / count}
+    stage_ms = {name: sums[name] / count for name in (*STAGES, "ahead") if sums.get(name, 0) > 1e-6}
+    wall = 1000 / view.stats.tokens_per_second
+    return {**stage_ms, "other": max(0.0, wall - sums["busy"] / count), "wall": wall}
 
 
 def _texts(

@@ -83,7 +83,7 @@ def build_compare(context: Context) -> Compare:
     with gr.Row(equal_height=False):
         with gr.Column(scale=1, min_width=320, elem_classes="sp-controls"):
             compare_form = _build_form(context.answers)
-        with gr.Column(scale=4, min_width=360):
+        with gr.Column(scale=4, min_width=360, elem_classes="sp-results"):
             board = build_study_board(context, "compare", "compare")
             pictures = _build_pictures()
             gr.Markdown("## Past comparisons")
@@ -152,7 +152,7 @@ def _build_pictures() -> dict[str, gr.HTML]:
     table, ratios, stages, rounds, rates, texts = COMPARE_PICTURES
     html[table.name] = table(elem_id="compare-compared")
     for pair in ((ratios, stages), (rounds, rates)):
-        with gr.Row(equal_height=False):
+        with gr.Row(equal_height=False, elem_classes="sp-pair"):
             for picture in pair:
                 with gr.Column(scale=1, min_width=360):
                     html[picture.name] = picture(elem_id=f"compare-{picture.name}")

@@ -18,7 +18,7 @@ from ui.models_tab.offering import (
     stages_value,
     state_lines,
 )
-from ui.models_tab.offers import checked_pair, memory_need, offers
+from ui.models_tab.offers import checked_pair, is_listed, memory_need, offers
 from ui.server.context import Context
 from ui.server.model_swap import ModelPair
 from ui.server.session import guard, guard_once
@@ -84,7 +84,8 @@ def need_values(context: Context, may_load: bool, *form: Any) -> Values:
 
     def work() -> Values:
         _require_may_load(may_load)
-        return _press_result(context, may_load, *need_lines(memory_need(pair_of(*form))))
+        pair = pair_of(*form)
+        return _press_result(context, may_load, *need_lines(memory_need(pair), is_listed(pair)))
 
     return guard_once(
         work, lambda message: _press_result(context, may_load, Line("error", message))

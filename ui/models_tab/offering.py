@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -26,8 +27,12 @@ NOT_YOURS = (
 
 
 def offers_value(all_offers: Iterable[Offer], memory: MemoryNeed) -> dict[str, Any]:
-    """The table, with dicts by number, so that names are text whatever they contain."""
-    return {"offers": {str(i): _offer(offer, memory.free) for i, offer in enumerate(all_offers)}}
+    """The table, with dicts by number, so that names are text whatever they contain. An offer of
+    just what is loaded is left out: its rows are there already."""
+    listed: dict[tuple[Part, ...], Offer] = {}
+    for offer in all_offers:
+        listed.setdefault(tuple(replace(part, place="") for part in offer.parts), offer)
+    return {"offers": {str(i): _offer(one, memory.free) for i, one in enumerate(listed.values())}}
 
 
 def _offer(offer: Offer, free: int | None) -> dict[str, Any]:
@@ -39,6 +44,7 @@ def _offer(offer: Offer, free: int | None) -> dict[str, Any]:
         "parts": {str(i): _part(part) for i, part in enumerate(offer.parts)},
         "total": _size(offer.bytes) if offer.bytes else "",
         "verdict": _verdict(offer, free),
+        "lack": f"{_size(offer.bytes)} needed, {_size(free)} free" if free is not None else "",
         "note": offer.note,
     }
 
@@ -64,7 +70,9 @@ def _verdict(offer: Offer, free: int | None) -> str:
 def _size(size: int) -> str:
     from core.models.machine import format_bytes
 
-    return format_bytes(size)
+    # With a digit, so that a sum is that of its rows.
+    few = 2**20 <= size < 10 * 2**20
+    return f"{size / 2**20:.1f} MiB" if few else format_bytes(size)
 
 
 def _device_words(device: str) -> str:
@@ -78,13 +86,14 @@ def free_line(memory: MemoryNeed) -> Line:
     return Line(
         "info",
         f"{free} is free on {where} now. Memory is that of the weights; a run's context "
-        "comes on top. The loaded pair stays until another one stands, so both must fit.",
+        "comes on top. The loaded pair stays until the next one is loaded, so both must fit.",
     )
 
 
-def need_lines(need: MemoryNeed) -> list[Line]:
-    """The memory of each model of a pair, and whether the pair fits."""
-    counts = Counter(need.parts)
+def need_lines(need: MemoryNeed, listed: bool = False) -> list[Line]:
+    """The memory of each model of a pair, and whether the pair fits. `listed`: the table has its
+    models already."""
+    counts = Counter(() if listed else need.parts)
     lines = [
         Line("info", f"{f'{count} x ' * (count > 1)}{part.role} {part.name}: {_needs(part)}.")
         for part, count in counts.items()
@@ -166,7 +175,9 @@ def _pair_name(pair: ModelPair) -> str:
 
 def stages_value(swap: ModelSwap, may_load: bool) -> dict[str, Any]:
     """A line for each model: the stages of its loading and their times."""
-    if not may_load or swap.state == "none":
+    # What failed before the first model is told by its reason alone.
+    failed_early = swap.state == "failed" and len(swap.stages) < 2
+    if not may_load or swap.state == "none" or failed_early:
         return {"lines": {}}
     now = swap.end or time.monotonic()
     ends = [*(stage.began for stage in swap.stages[1:]), now]

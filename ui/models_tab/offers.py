@@ -40,6 +40,7 @@ __all__ = [
     "MemoryNeed",
     "auto_words",
     "checked_pair",
+    "is_listed",
     "offers",
     "offers_plain",
     "memory_need",
@@ -151,6 +152,16 @@ def _part(role: str, need: Need) -> Part:
 
     place = HERE if need.here else AWAY
     return Part(role, shown_name(need.name), need.parameters, need.dtype, need.bytes, place)
+
+
+def is_listed(pair: ModelPair) -> bool:
+    """Whether the table has this pair, with the figures of each of its models."""
+    own = [(name, ssms) for name in (BUNDLED, SMOLLM2) for ssms in ((BUNDLED,), _ssm_names(name))]
+    return (pair.llm, pair.ssms) in (*own, *((one.llm, tuple(one.ssms)) for one in FAMILIES))
+
+
+def _ssm_names(llm: str) -> tuple[str, ...]:
+    return tuple(path.name for path in bundled_ssms(llm))
 
 
 # -- all offers --

@@ -32,7 +32,8 @@ __all__ = ["Models", "build_models", "wire_models"]
 
 INTRO = (
     "An **LLM** writes the text; small models (**SSMs**) draft ahead of it. They must share one "
-    "tokenizer. Runs go on while another pair is loaded: it takes over once loaded."
+    "tokenizer. Runs go on while another pair is loaded: it takes over once loaded. "
+    "**Fill in** puts a set into the form, **Load** loads it."
 )
 
 

@@ -109,9 +109,13 @@ def profit_words(lines: Sequence[PromptLine]) -> str:
     if len({line.row.prompt for line in drafted}) < 2:
         return ""
     most, least = ranked[0], ranked[-1]
+    if _gain_text(most) == _gain_text(least):
+        alike = f"Drafts help every prompt alike: {_gain_text(most)}, which no machine changes."
+        return f"{alike} {_time_words(drafted)}".strip()
     return (
-        f"Drafts help most in {_gain_words(most)}; least in {_gain_words(least)}. That is by "
-        f"tokens / pass, which no machine changes. {_time_words(drafted)}"
+        f"Drafts help most in {_gain_words(most, drafted)}; least in "
+        f"{_gain_words(least, drafted)}. That is by tokens / pass, which no machine changes. "
+        f"{_time_words(drafted)}"
     ).strip()
 
 
@@ -132,12 +136,20 @@ def _time_words(lines: Sequence[PromptLine]) -> str:
     return f"By speed-up it is {where}: {first.row.ratio:.2f}x ({low:.2f} to {high:.2f})."
 
 
-def _gain_words(line: PromptLine) -> str:
+def _gain_text(line: PromptLine) -> str:
+    return f"{line.row.mean_acceptance_length:.2f} tokens / pass"
+
+
+def _gain_words(line: PromptLine, lines: Sequence[PromptLine]) -> str:
+    """A prompt's gain and its reason. Others with the same figure are counted: a tie has no
+    first."""
     row = line.row
+    ties = sum(_gain_text(other) == _gain_text(line) for other in lines) - 1
+    others = f" and {ties} more" if ties else ""
     rate = row.draft_acceptance_rate or 0.0
     by = f", most of it drafted by {row.best_drafter}" if row.best_drafter else ""
     return (
-        f"{quote(' '.join(line.text.split()))}: {row.mean_acceptance_length:.2f} tokens / pass, "
+        f"{quote(' '.join(line.text.split()))}{others}: {_gain_text(line)}, "
         f"since {100 * rate:.0f} % of the draft was accepted{by}"
     )
 

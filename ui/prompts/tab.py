@@ -43,7 +43,7 @@ from ui.shared.study_board import (
     wire_begin,
     wire_study_board,
 )
-from ui.shared.study_words import machine_words
+from ui.shared.study_words import limit_words, machine_words
 
 __all__ = ["Prompts", "build_prompts", "wire_prompts"]
 
@@ -97,7 +97,7 @@ def build_prompts(context: Context) -> Prompts:
             settings = _settings(context)
             with gr.Accordion("Or of past runs", open=False, elem_id="prompts-past"):
                 past_controls = build_past(_drafters(context))
-        with gr.Column(scale=4, min_width=360):
+        with gr.Column(scale=4, min_width=360, elem_classes="sp-results"):
             board = build_study_board(context, "prompts", "prompts")
             past_message = build_past_message()
             table = PromptTable({"empty": EMPTY}, elem_id="prompts-table")
@@ -169,7 +169,7 @@ def study_updates(context: Context, opened: OpenedStudy | None) -> list[Any]:
     study, results, _ = opened
     chosen = next((one.name for one in study.configurations if not one.plain), "")
     lines = of_study(study, results)
-    words = f"{SPEED_UP_NOTE} {machine_words(results)}".rstrip()
+    words = " ".join(filter(None, (SPEED_UP_NOTE, limit_words(study), machine_words(results))))
     table = prompts_table_value(study.study_id, lines, _drafters(context), chosen, words)
     return [pack({**table, "empty": "The first runs are being measured."}), *hide_past_message()]
 

@@ -4,16 +4,35 @@ from __future__ import annotations
 
 from typing import Any
 
+from core.config import SamplingParams
 from lab.progress import Progress
-from lab.study import PLAIN
+from lab.study import PLAIN, Study
 from lab.tables import Results
 from ui.run.listed import join_names, number_of
 from ui.words.dates import local_time
 from ui.words.visible import visible
 
-__all__ = ["KINDS", "left_words", "machine_words", "progress_value", "study_row_value"]
+__all__ = [
+    "KINDS",
+    "left_words",
+    "limit_words",
+    "machine_words",
+    "progress_value",
+    "study_row_value",
+]
 
 KINDS = {"compare": "comparison", "tune": "grid", "prompts": "study of prompts"}
+COMING = {
+    "compare": "Press Compare: plain decoding and the ticked configurations run in turn. Then come "
+    "their figures side by side, the speed over plain decoding, where the time goes, what was "
+    "accepted round by round, and the texts.",
+    "tune": "Press Measure the grid: every point runs on every prompt, plain decoding beside it. "
+    "Then come the best point, a map of the speed and one of the tokens per pass, and a table of "
+    "all points.",
+    "prompts": "Press Measure: every prompt runs with the preset and with plain decoding. Then "
+    "comes a row for each: what was accepted, by which drafter, and what it gained.",
+}
+"""What a study shows, said before there is one."""
 STATES = {
     "running": "Running",
     "waiting": "Waiting: a visitor's run goes first",
@@ -26,6 +45,14 @@ STATES = {
 WARMING = "Warming up: short runs that are not counted"
 LIVE_MS, REST_MS = 1000, 5000
 """Milliseconds between the browser's polls while something is measured, and otherwise."""
+
+
+def limit_words(study: Study) -> str:
+    """How many tokens a study's runs write; Live's form begins with another limit, and a longer
+    text has other figures."""
+    own, usual = study.sampling.max_new_tokens, SamplingParams().max_new_tokens
+    beside = "" if own == usual else f", in Live {usual} unless changed"
+    return f"Runs of at most {number_of(own, 'token')}{beside}."
 
 
 def machine_words(results: Results) -> str:
@@ -76,6 +103,7 @@ def progress_value(row: Any, progress: Progress, kind: str, trouble: str = "") -
     value: dict[str, Any] = {"trouble": trouble, "ask_ms": LIVE_MS if live else REST_MS}
     if row is None:
         value |= {"study": "", "state": "none", "title": f"No {KINDS[kind]} yet"}
+        value["more"] = COMING[kind]
     else:
         value |= _of_row(row, progress if is_measured else None)
     return value | ({} if is_measured or not live else _other_study_notice(progress, kind))

@@ -15,6 +15,7 @@ from core.config import Request
 from core.errors import ConfigError
 from lab.grid import grid_of
 from lab.order import Cell
+from lab.study import Study
 from lab.tables import Results
 from lab.tuned import tuning_result
 from ui.components import GridLength, GridPoints, GridSpeed, pack
@@ -25,12 +26,13 @@ from ui.server.session import guard_once
 from ui.shared.parts import download, grid_point, notice, notice_value
 from ui.shared.studies import OpenedStudy, Studies
 from ui.shared.study_board import StudyBoard, StudyPictures, build_study_board
-from ui.shared.study_words import machine_words
+from ui.shared.study_words import limit_words, machine_words
 from ui.tune.form import GridRequest, TuneForm, build_tune_form, study_request
 from ui.tune.rows import run_rows, summary_rows, to_csv
 from ui.tune.values import grid_value, point_value, points_value
 from ui.tune.words import found_lines, plan_lines
 from ui.words.messages import Line
+from ui.words.settings import PAGE_NODES
 
 __all__ = [
     "Tune",
@@ -82,10 +84,10 @@ def build_tune(context: Context) -> Tune:
             form = build_tune_form(context)
             plan = notice("tune-plan")
             start = gr.Button("Measure the grid", variant="primary", elem_id="tune-start")
-        with gr.Column(elem_classes="sp-form-results", min_width=300):
+        with gr.Column(elem_classes=["sp-form-results", "sp-results"], min_width=300):
             board = build_study_board(context, "tune", "tune")
             results_notice = notice("tune-found")
-            with gr.Row(equal_height=False):
+            with gr.Row(equal_height=False, elem_classes="sp-pair"):
                 with gr.Column(min_width=340):
                     speed = GridSpeed(elem_id="tune-speed")
                 with gr.Column(min_width=340):
@@ -93,7 +95,7 @@ def build_tune(context: Context) -> Tune:
             points = GridPoints(elem_id="tune-points")
             point = grid_point("tune-point")
             use_notice = notice("tune-used")
-            with gr.Row(elem_classes="sp-buttons"):
+            with gr.Row(elem_classes=["sp-buttons", "sp-after-study"]):
                 small: dict[str, Any] = {"size": "sm", "min_width": 90}
                 use = gr.Button(
                     "Use this point in Live", elem_id="tune-use", interactive=False, **small
@@ -157,16 +159,19 @@ def picture_values(opened: OpenedStudy | None) -> list[Any]:
     study, results, _ = opened
     tuned = tuning_result(study, results)
     return [
-        notice_value([*found_lines(study, tuned, len(results)), *_auto_lines(results)]),
+        notice_value([*found_lines(study, tuned, len(results)), _run_line(study, results)]),
         pack(grid_value(study, tuned, "speed")),
         pack(grid_value(study, tuned, "length")),
         pack(points_value(study, tuned)),
     ]
 
 
-def _auto_lines(results: Results) -> list[Line]:
-    words = machine_words(results)
-    return [Line("info", words)] if words else []
+def _run_line(study: Study, results: Results) -> Line:
+    """What the runs had in common, where it is not Live's."""
+    nodes = any(field == "max_tree_nodes" for field, _ in study.axes)
+    budget = f"Live's specinfer has {PAGE_NODES} nodes." if nodes else ""
+    words = (limit_words(study), budget, machine_words(results))
+    return Line("info", " ".join(filter(None, words)))
 
 
 def point_reset(opened: OpenedStudy | None) -> list[Any]:

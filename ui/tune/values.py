@@ -19,7 +19,7 @@ from lab.tuned import Tuned
 from ui.compare.study_text import ANSWERS
 from ui.run.listed import number_of
 from ui.words.settings import field_label, point_words
-from ui.words.spreads import is_noise, spread_words
+from ui.words.spreads import is_noise, is_unsure, spread_words
 
 __all__ = ["AXES", "axes_to_draw", "grid_value", "point_value", "points_value"]
 
@@ -105,6 +105,7 @@ def _cells(
             "runs": tuned.rows[i].cells,
             # "Highest measured" and "not told apart from it" are said of speeds only.
             "mark": _mark(tuned, i) if measure == "speed" else "",
+            "found": _found(tuned, i) if measure == "speed" else "",
         }
     for one in tuned.grid.refused:
         cells[_place(axes, one.point)] = {
@@ -126,6 +127,18 @@ def _place(axes: tuple[Axis, ...], point: dict[str, Any]) -> int:
 
 def _mark(tuned: Tuned, i: int) -> str:
     return "best" if i == tuned.best else "near" if i in tuned.as_good else ""
+
+
+def _found(tuned: Tuned, i: int) -> str:
+    """The mark as a glyph and its meaning. No star where nothing is shown to beat plain
+    decoding."""
+    ratio = None if tuned.best is None else tuned.rows[tuned.best].ratio
+    gains = ratio is None or (ratio.value >= 1 and not is_unsure(ratio))
+    top = "★" if gains else "▴"
+    words = "highest speed-up measured" if gains else "highest measured, no gain is shown"
+    return {"best": f"{top} {words}", "near": f"≈ not told apart from {top}"}.get(
+        _mark(tuned, i), ""
+    )
 
 
 def _figure(tuned: Tuned, i: int, measure: str) -> _Figure:
@@ -162,7 +175,7 @@ def points_value(study: Study, tuned: Tuned) -> dict[str, Any]:
     for i, (point, row) in enumerate(zip(tuned.grid.points, tuned.rows, strict=True)):
         texts = [point[axis.field] for axis in tuned.grid.axes]
         rows[str(i + 1)] = _row(i, texts, row)
-        rows[str(i + 1)]["mark"] = _mark(tuned, i)
+        rows[str(i + 1)] |= {"mark": _mark(tuned, i), "found": _found(tuned, i)}
     for i, one in enumerate(tuned.grid.refused):
         rows[str(len(tuned.rows) + 1 + i)] = _refused_row(REFUSED_POINT - i, tuned.grid, one)
     spread = "" if best is None else spread_words(tuned.rows[best].ratio, tuned.over)
@@ -205,7 +218,8 @@ def _row(point: int, values: list[Any], row: ConfigurationRow) -> dict[str, Any]
         _cell(ANSWERS[row.same.kind]),
         _number(row.cells, "{}"),
     ]
-    return {"point": point, "mark": "", "cells": {str(i): cell for i, cell in enumerate(cells)}}
+    numbered = {str(i): cell for i, cell in enumerate(cells)}
+    return {"point": point, "mark": "", "found": "", "cells": numbered}
 
 
 def _refused_row(number: int, grid: Grid, one: Refused) -> dict[str, Any]:
@@ -215,6 +229,7 @@ def _refused_row(number: int, grid: Grid, one: Refused) -> dict[str, Any]:
     return {
         "point": number,
         "mark": "refused",
+        "found": "✕ cannot run",
         "cells": {str(i): cell for i, cell in enumerate(cells)},
     }
 
@@ -259,6 +274,7 @@ def point_value(study: Study, results: Results, tuned: Tuned, point: int) -> dic
         "point": point,
         "name": point_words(row.name),
         "mark": _mark(tuned, point),
+        "found": _found(tuned, point),
         "figures": {str(i): {"name": n, "text": t} for i, (n, t) in enumerate(figures.items())},
         "runs": runs,
     }

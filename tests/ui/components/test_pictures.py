@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import colorsys
 import copy
 import json
 import re
@@ -73,12 +74,31 @@ def test_palette_and_stylesheets_are_the_same_for_css_and_script():
     assert sheets == {*STYLESHEETS, PAGE}
 
 
+def hls(colour: str) -> tuple[float, float, float]:
+    return colorsys.rgb_to_hls(*(int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)))
+
+
+def hue(colour: str) -> float:
+    """In degrees."""
+    return 360 * hls(colour)[0]
+
+
+def saturation(colour: str) -> float:
+    return hls(colour)[2]
+
+
 def test_a_configuration_has_no_colour_of_a_drafter():
     css = (PICTURE_ASSETS / "base.css").read_text(encoding="utf-8")
     for theme in css.split(".dark {", 1):
         configs = re.findall(r"--ss-config-\d: (#\w+);", theme)
         assert len(set(configs)) == 5 and not set(configs) & {*PALETTE}
         assert not set(configs) & set(re.findall(r"--ss-slot-\d: (#\w+);", theme))
+        # Nor one of a stage of a round, which is in the picture beside it.
+        stages = re.findall(r"--ss-stage-\w+: (#\w+);", theme)
+        apart = [abs(hue(one) - hue(other)) for one in configs for other in stages]
+        assert min(apart) > 10
+        small = re.findall(r"--ss-stage-(?:combine|verify|commit): (#\w+);", theme)
+        assert len(small) % 3 == 0 and all(saturation(one) < 0.4 for one in small), "no drafter's"
     script = (PICTURE_ASSETS / "overlays.js").read_text(encoding="utf-8")
     assert "ss-slot" not in script and "data-slot" not in script
     legend = (PICTURE_ASSETS / "text.css").read_text(encoding="utf-8")

@@ -9,8 +9,9 @@ const COLUMNS = [
   { head: "tokens / pass", show: (row) => fixed(row.mean_acceptance_length, 2),
     means: "1 + accepted tokens / rounds: what one pass of the LLM brings. It does not depend on the machine." },
   { head: "tokens / s, median", show: (row) => fixed(row.tokens_per_second, 1), note: spread,
-    means: "New tokens per second: the median of the runs, below it the slowest and the fastest." },
+    means: "New tokens per second from the end of the prefill: the median of the runs, below it the slowest and the fastest." },
   { head: "x plain, median in pairs", show: (row) => fixed(row.ratio, 2), note: interval,
+    below: "each repeat's own ratio, since load drifts",
     noted: (row) => row.ratio_spread,
     means: "Speed over that of plain decoding in the same repeat: the median of these ratios, which is not the ratio of the medians; below it their spread, as told above the table." },
   { head: "accepted of drafted", show: (row) => percent(row.draft_acceptance_rate),
@@ -51,7 +52,7 @@ export function create(panel) {
 }
 
 function table(panel, value, rows) {
-  const heads = COLUMNS.map(({ head, means }) => h("th", { scope: "col", title: means }, head));
+  const heads = COLUMNS.map(({ head, means, below }) => h("th", { scope: "col", title: means }, head, below && h("span", { class: "ss-compared-note" }, below)));
   return h(
     "table", { class: "ss-compared-table" },
     h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "configuration"), heads, h("th", { scope: "col" }, "same text?"))),

@@ -3,9 +3,6 @@
 import { card } from "./tip.js";
 import { fixed, plural, prose, rounded } from "./text.js";
 
-// A point whose interval overlaps that of the best may be much slower, or faster.
-export const GLYPHS = { best: "★", near: "≈" };
-export const MARKS = { best: "★ highest speed-up measured", near: "≈ not told apart from ★" };
 export const UNIT_WORDS = { x: "times plain decoding's speed", "tokens/s": "tokens a second", tokens: "tokens per pass of the LLM" };
 
 export function format(value, unit) {
@@ -14,7 +11,10 @@ export function format(value, unit) {
   return rounded(value, unit === "tokens/s" ? 1 : 2);
 }
 
-export const markWords = (cell) => MARKS[cell.mark] ?? "";
+// What was found of a point: a glyph and its meaning. One whose interval overlaps that of the best may be much slower,
+// or faster.
+export const markWords = (cell) => cell?.found ?? "";
+export const glyphOf = (cell) => markWords(cell).slice(0, 1);
 
 // The ends of a cell's interval; its `spread` says what kind of interval it is.
 export function range(cell, unit) {

@@ -63,7 +63,7 @@ function intervals({ bars, level, format }, place) {
     const hasInterval = low != null && high != null;
     const tooltip = `${name}: ${format(value)}, ${hasInterval ? `${spread}: ${format(low)} to ${format(high)}` : spread}`;
     const box = s("rect", { class: "ss-hbar", x: 0, y: row.top, width: x(value), height: row.high, rx: 2 }, title(tooltip));
-    box.style.fill = color;
+    Object.assign(box.style, { fill: color, stroke: color });
     parts.push(named(row, place, `: ${format(value)}`), box);
     if (hasInterval) parts.push(whisker(x(low), x(Math.min(high, most)), middle, row.high * 0.35, high > most));
   }

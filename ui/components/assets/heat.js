@@ -2,7 +2,7 @@
 // Enter chooses.
 
 import { h, entries, set, setText } from "./dom.js";
-import { GLYPHS, MARKS, format, spoken, tipOf } from "./grid_words.js";
+import { format, glyphOf, markWords, spoken, tipOf } from "./grid_words.js";
 import { shade, share, steps } from "./scale.js";
 import { attach } from "./tip.js";
 import { prose, spreads } from "./text.js";
@@ -121,7 +121,7 @@ function fill(node, cell, value, chosen) {
   set(node, "data-mark", cell?.mark || null);
   set(node, "aria-selected", String(Boolean(cell) && cell.point >= 0 && cell.point === chosen));
   set(node, "aria-label", cell ? spoken(cell, value.unit) : null);
-  const glyph = GLYPHS[cell?.mark];
+  const glyph = glyphOf(cell);
   const text = measured ? format(cell.value, value.unit) : cell?.refused ? "✕" : "…";
   setText(number, glyph ? `${glyph} ${text}` : text);
   setText(range, measured && cell.low != null ? `${fixedOf(cell.low, value)}–${fixedOf(cell.high, value)}` : "");
@@ -132,10 +132,11 @@ const fixedOf = (number, { unit }) => format(number, unit).replace("x", "");
 // What the marks mean, of those that are there.
 function fillKey(key, value) {
   const cells = Object.values(value.cells);
+  const found = (kind) => markWords(cells.find(({ mark }) => mark === kind));
   const legend = [
-    [MARKS.best, cells.some(({ mark }) => mark === "best")],
+    [found("best"), found("best")],
     [`small numbers: ${spreads(cells.map(({ spread }) => spread))}`, cells.some(({ low }) => low != null) && entries(value.columns).length <= SPREAD_COLUMNS],
-    [`${MARKS.near}: intervals overlap, or the same drafts`, cells.some(({ mark }) => mark === "near")],
+    [`${found("near")}: intervals overlap, or the same drafts`, found("near")],
     ["✕ cannot run", cells.some(({ refused }) => refused)],
     ["… not measured yet", cells.some(({ refused, value: figure }) => !refused && figure == null)],
   ].filter(([, present]) => present).map(([words]) => words);

@@ -13,7 +13,7 @@ export const dash = (slot) => DASHES[slot % DASHES.length];
 
 // `title` is a list, longest first: the first that fits is shown.
 // lines: draw({series: [{name, label, color, dash, points: [[x, y], ...]}], sel, format, title, label,
-// robust}); robust cuts off what is far above the rest
+// robust, of}); robust cuts off what is far above the rest; `of` names what is on the x axis
 export const lineChart = (panel, { select }) => selecting(frame(panel, lines), select);
 
 // up and down: draw({bars: [[x, above, below], ...], sel, format, title, label})
@@ -73,7 +73,7 @@ function placeOf({ width, height }, scale) {
 
 // -- lines --
 
-function lines({ series, sel, format, title, robust }, place) {
+function lines({ series, sel, format, title, robust, of }, place) {
   const points = series.flatMap((one) => one.points);
   const [first, last] = [Math.min(...points.map(([x]) => x)), Math.max(...points.map(([x]) => x))];
   const values = points.map(([, y]) => y).sort((a, b) => a - b);
@@ -85,7 +85,7 @@ function lines({ series, sel, format, title, robust }, place) {
   const room = { ...place, right: place.right - 1.2 * place.font, top: place.top + above };
   const x = across(first, last, room);
   const y = (value) => room.bottom - (Math.min(value, top) / top) * (room.bottom - room.top);
-  const parts = [...axes(room, [0, top / 2, top], y, format), ...rounds(first, last, x, room), heading(title, room)];
+  const parts = [...axes(room, [0, top / 2, top], y, format), ...rounds(first, last, x, room, of), heading(title, room)];
   if (sel >= first && sel <= last) parts.push(selected(x(sel), room));
   for (const one of series) parts.push(...line(one, x, y));
   parts.push(...labels(series, room, x, y));
@@ -221,14 +221,15 @@ function axes(place, values, y, format) {
   ]);
 }
 
-function rounds(first, last, x, place) {
+// The first number has the axis' name before it.
+export function rounds(first, last, x, place, of = "") {
   const most = Math.min(6, (place.right - place.left) / (2.6 * place.font));  // numbers stay apart
   const step = ceiling(Math.max(1, (last - first) / most), WHOLE_STEPS);
   const ticks = [];
   for (let tick = Math.ceil(first / step) * step; tick <= last; tick += step) ticks.push(tick);
   if (!ticks.length) ticks.push(first);
   const looks = { "text-anchor": "middle", class: "ss-mini-tick" };
-  return ticks.map((tick) => text(String(tick + 1), x(tick), place.bottom + place.font * 0.95, place, looks));
+  return ticks.map((tick, i) => text(`${i ? "" : of} ${tick + 1}`.trim(), x(tick), place.bottom + place.font * 0.95, place, looks));
 }
 
 // The longest of the titles that fits.

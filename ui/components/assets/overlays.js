@@ -4,6 +4,7 @@
 import { h, s, entries } from "./dom.js";
 import { intervalBars, stackedBars } from "./hbars.js";
 import { dash, lineChart } from "./minichart.js";
+import { columnRows } from "./multiples.js";
 import { fixed, percent, plural, prose, spreads } from "./text.js";
 import { STAGES } from "./timeline_bars.js";
 
@@ -95,7 +96,7 @@ function stages(panel) {
       const keys = used.map(([stage, name]) => h("span", {}, h("span", { class: "ss-share-part", "data-stage": stage }), name));
       const label = bars.map(({ name, wall }) => `${name} ${fixed(wall, 1)} ms`).join("; ");
       return { bars, keys, label: `Per new token: ${label}`, format: (x) => `${fixed(x, x < 10 ? 1 : 0)} ms`,
-        say: `Milliseconds per new token, of each configuration's run of the median speed. ▴ is the time on the clock: stages beside each other add up to more.` };
+        say: `Milliseconds per new token: 1000 / tokens per second, of each configuration's run nearest to its median. The first token's wait is not in it. ▴ is the time on the clock: stages beside each other add up to more.` };
     },
     table: (value) => ({
       caption: panel.title, head: ["configuration", "all, ms a token", ...STAGES.values()],
@@ -132,7 +133,7 @@ function series(value, dicts, width = 1) {
 }
 
 function rounds(panel) {
-  return charted(panel, lineChart(panel, { select: () => {} }), {
+  return charted(panel, columnRows(panel), {
     empty: "How many drafted tokens the LLM accepts in each round.", ofRepeat: true,
     drawing(value) {
       const longest = Math.max(0, ...Object.values(value.rounds).map((dict) => Object.keys(dict).length));
@@ -140,9 +141,8 @@ function rounds(panel) {
       const lines = series(value, value.rounds, width);
       if (!lines.length) return null;
       const of = width > 1 ? `mean of ${width} rounds` : "each round";
-      return { series: lines, format: (y) => fixed(y, y % 1 ? 1 : 0), title: [`Accepted tokens, ${of}`, "Accepted"], label: `Accepted tokens, ${of}`,
-        keys: whoKey(value, lines.map((line) => line.key)),
-        say: `Repeat ${value.repeat + 1}; plain decoding drafts nothing and has no line.` };
+      return { series: lines, format: (y) => fixed(y, y % 1 ? 1 : 0), of: "round", label: `Accepted tokens, ${of}`,
+        say: `Accepted tokens, ${of}, of repeat ${value.repeat + 1}; plain decoding drafts nothing.` };
     },
     table: (value) => byNumber(panel, value, value.rounds, "round", String),
   });
@@ -155,7 +155,7 @@ function rates(panel) {
       const lines = series(value, value.rates);
       if (!lines.length) return null;
       return { series: lines, format: (y) => percent(y), title: ["Rounds that accepted the token at this position", "Rate by position"],
-        label: "Acceptance rate by position", keys: whoKey(value, lines.map((line) => line.key)),
+        of: "position", label: "Acceptance rate by position", keys: whoKey(value, lines.map((line) => line.key)),
         say: `Over ${measured(value, lines.map(({ key }) => value.runs[key]))}.` };
     },
     table: (value) => byNumber(panel, value, value.rates, "position", (y) => percent(y)),

@@ -2,19 +2,19 @@
 
 import { h, entries, keyed, set, setText } from "./dom.js";
 import { sharedPoint } from "./shared_choice.js";
+import { growing } from "./table_rows.js";
 import { prose } from "./text.js";
 
-const GLYPHS = { best: "★", near: "≈", refused: "✕", "": "" };
 const PRESS = "Press a column's name to sort by it, a row to see its runs.";
 const FIGURES = 7;  // columns behind those of the axes
-const MEANINGS = { best: "highest speed-up measured", near: "not told apart from the highest", refused: "cannot run", "": "" };
+const meaning = ({ found }) => found.slice(2);  // behind its glyph
 
 export function create(panel) {
   const note = h("p", { class: "ss-placeholder" }, "A row for each point, as they are measured.");
   const heads = h("tr");
   const body = h("tbody");
   const table = h("table", { class: "ss-points" }, h("thead", {}, heads), body);
-  const box = h("div", { class: "ss-scroll ss-points-box", tabindex: 0, role: "region", "aria-label": `${panel.title}: rows` }, table);
+  const box = growing(h("div", { class: "ss-scroll ss-points-box", tabindex: 0, role: "region", "aria-label": `${panel.title}: rows` }, table), table);
   const request = pointRequest(panel);
   const point = sharedPoint(panel, () => {
     request(panel.value, point.of(panel.value));  // at once: a table out of sight is drawn later
@@ -114,7 +114,7 @@ function sorted(rows, { by, down }) {
 // A point that cannot run has the reason in place of its figures.
 function emptyRow(row, columns) {
   const refused = row.mark === "refused";
-  const name = refused ? MEANINGS.refused : Object.values(row.cells).map(({ t }) => t)[0];
+  const name = refused ? meaning(row) : Object.values(row.cells).map(({ t }) => t)[0];
   const button = h("button", { type: "button", class: "ss-points-show" }, "Show");
   const cells = Array.from({ length: refused ? columns - FIGURES : columns }, () => h("td"));
   return h(
@@ -129,11 +129,11 @@ function fillRow(node, row, chosen, numeric) {
   const isChosen = row.point >= 0 && row.point === chosen;
   set(node, "aria-current", isChosen ? "true" : null);
   const [mark, button] = head.children;
-  setText(mark, GLYPHS[row.mark]);
-  set(mark, "title", MEANINGS[row.mark] || null);
+  setText(mark, row.found.slice(0, 1));
+  set(mark, "title", meaning(row) || null);
   if (row.point >= 0) {
     const values = cells.slice(0, -FIGURES).map((_, i) => row.cells[i].t).join(", ");
-    set(button, "aria-label", prose(`Show ${values}${row.mark ? `, ${MEANINGS[row.mark]}` : ""}`));
+    set(button, "aria-label", prose(`Show ${values}${row.mark ? `, ${meaning(row)}` : ""}`));
     set(button, "aria-pressed", String(isChosen));
   }
   cells.forEach((cell, i) => {

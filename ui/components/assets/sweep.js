@@ -2,7 +2,7 @@
 // from dot to dot, Enter chooses.
 
 import { h, s, entries, set } from "./dom.js";
-import { GLYPHS, format, spoken, tipOf } from "./grid_words.js";
+import { format, glyphOf, spoken, tipOf } from "./grid_words.js";
 import { scaleOf, sizeOf, textWidth } from "./measure.js";
 import { attach } from "./tip.js";
 import { prose } from "./text.js";
@@ -152,7 +152,7 @@ function dots(state, measured, x, y, { font }) {
       class: "ss-sweep-spread",
       d: `M${cx} ${y.at(cell.low)}V${y.at(cell.high)}M${cx - 5} ${y.at(cell.low)}h10M${cx - 5} ${y.at(cell.high)}h10`,
     });
-    const glyph = GLYPHS[cell.mark];
+    const glyph = glyphOf(cell);
     return s(
       "g", {
         class: "ss-sweep-dot", role: "button", "data-place": place, tabindex: place === reached ? 0 : -1, "data-mark": cell.mark || null,

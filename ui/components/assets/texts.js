@@ -1,7 +1,7 @@
 // The texts of a comparison beside each other, each with the first token marked that plain decoding
 // has otherwise. Text nodes only.
 
-import { h, entries } from "./dom.js";
+import { h, entries, set } from "./dom.js";
 import { mark } from "./overlays.js";
 import { prose } from "./text.js";
 
@@ -16,6 +16,7 @@ export function create(panel) {
       const columns = entries(texts);
       none.hidden = columns.length > 0;
       panel.say(value.words ?? "");
+      set(grid, "data-count", columns.length);
       grid.replaceChildren(...columns.map(([key, text]) => column(key, value.who[key], text, value.repeat)));
     },
     table: (value) => ({

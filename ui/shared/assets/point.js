@@ -1,6 +1,5 @@
 // One point of a grid: its figures, and its runs; a run's button opens it. Text nodes only.
 const HEADS = ["run", "prompt", "repeat", "tokens / s", "speed-up", "tokens / pass"];
-const MARKS = { best: "★ highest speed-up measured", near: "≈ not told apart from ★", "": "" };
 function figures(all) {
   return node("dl", "sp-point-figures", ...all.map(({ name, text }) => node("div", "", node("dt", "", name), node("dd", "", text))));
 }
@@ -23,7 +22,7 @@ function draw() {
     return;
   }
   root.replaceChildren(
-    node("h2", "sp-study-title", shown.name), node("p", "sp-point-mark", MARKS[shown.mark] || ""),
+    node("h2", "sp-study-title", shown.name), node("p", "sp-point-mark", shown.found || ""),
     figures(Object.values(shown.figures || {})), table(runs),
   );
 }

@@ -1,0 +1,60 @@
+"""Tables of a study in a real Chromium: as high as their rows; many rows scroll and show it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.ui.components.bare import Pictures
+
+pytestmark = pytest.mark.browser
+
+SHOWN = 24
+# Pixels out of sight, and which share of the row on the box's lower edge is in sight.
+CUT = """(css) => {
+  const box = document.querySelector(css);
+  const bottom = box.getBoundingClientRect().bottom;
+  const row = [...box.querySelectorAll("tbody tr")].map((one) => one.getBoundingClientRect())
+    .find((one) => one.top < bottom - 1 && one.bottom > bottom + 1);
+  return [box.scrollHeight - box.clientHeight, row ? (bottom - row.top) / row.height : null];
+}"""
+
+
+def prompts_value(count: int) -> dict[str, Any]:
+    figures = {"mean": 3.0, "rate": 0.5, "speed": 100.0, "ratio": 1.5, "rejected": 1, "slot": 0}
+    texts = {"domain": "", "settings": "specinfer", "detail": "64 tokens", "best": "ssm-code"}
+    rest = {"drafters": {}, "positions": {"0": 0.8, "1": 0.4}, "against": "", "plain": 1}
+    row = {**figures, **texts, **rest, "same": "identical", "idle": "", "runs": 1, "run": "r"}
+    rows = {str(i): {**row, "id": str(i), "prompt": f"Prompt {i} " * 12} for i in range(count)}
+    return {"of": "study", "words": "", "chosen": "", "rows": rows}
+
+
+def points_value(count: int) -> dict[str, Any]:
+    heads = ["Length", "speed-up", "spread", "tokens / s", "tokens / pass", "accepted"]
+    heads += ["same text?", "runs"]
+    cells = {str(i): {"t": str(i), "v": i} for i in range(len(heads))}
+    row = {"mark": "", "found": "", "cells": cells}
+    rows = {str(i): {**row, "point": i - 1} for i in range(count)}
+    named = {str(i): head for i, head in enumerate(heads)}
+    return {"study": "s", "words": "", "heads": named, "spread": "", "rows": rows, "best": 0}
+
+
+@pytest.mark.parametrize(("name", "value"), [("prompts", prompts_value), ("points", points_value)])
+def test_a_table_is_as_high_as_its_rows_and_a_long_one_shows_half_of_the_next(
+    pictures: Pictures, name: str, value: Any
+) -> None:
+    page = pictures.page
+    page.evaluate("(name) => pictures.build({ [name]: name })", name)
+
+    def cut_of(count: int) -> Any:
+        page.evaluate("(values) => pictures.show(values)", {name: value(count)})
+        pictures.rest()
+        return page.evaluate(CUT, f"#picture-{name} .ss-{name}-box")
+
+    hidden, row = cut_of(SHOWN)
+    assert hidden <= 1 and row is None
+    hidden, row = cut_of(SHOWN + 6)
+    assert hidden > 100 and row == pytest.approx(0.5, abs=0.15)
+    hidden, row = cut_of(SHOWN - 2)
+    assert hidden <= 1 and row is None
