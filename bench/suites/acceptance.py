@@ -1,12 +1,13 @@
 """`acceptance`: tokens per LLM pass, with intervals over prompts; independent of time.
 
-By SSM and their union, coupled and plain, by tree width, length and combine rule; continuations
-that repeat themselves have tables of their own.
+By SSM and their union, coupled and plain, by tree width, length and combine rule, and by the
+drafters that look up; continuations that repeat themselves have tables of their own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -38,7 +39,7 @@ class Acceptance(Suite):
     defaults: Settings = Settings(
         prompts=12, tokens=64, repeats=1, dtypes=("float32",), processes=2
     )
-    parts: tuple[str, ...] = ("same", "more", "chain", "width", "length", "combine")
+    parts: tuple[str, ...] = ("same", "more", "chain", "width", "length", "combine", "lookup")
 
     def rows(self, context: Context) -> tuple[AcceptanceRow, ...]:
         names = [folder.name for folder in context.ssms]
@@ -69,7 +70,11 @@ def _measure_row(
     engine: Engine, settings: Settings, prompts: Sequence[Prompt], row: AcceptanceRow
 ) -> list[dict[str, Any]]:
     row_cases = cases(settings, prompts, row.kind.temperature)
-    outcomes = decode(engine, row_cases, row.speculation, TOGETHER)
+    if row.learns:  # from this row's texts alone, one after another
+        with closing(Engine(engine.models)) as new_engine:
+            outcomes = decode(new_engine, row_cases, row.speculation)
+    else:
+        outcomes = decode(engine, row_cases, row.speculation, TOGETHER)
     return [_sample(case, outcome) for case, outcome in zip(row_cases, outcomes, strict=True)]
 
 

@@ -1,5 +1,5 @@
 """The rows of the `acceptance` suite: single SSMs, their union, chains, trees by width, chains by
-length, and the combine rules.
+length, the combine rules, and the drafters that look up.
 
 Every row is deterministic: fixed seeds, and node budgets that are given or `uncut`, never measured.
 """
@@ -12,7 +12,7 @@ from typing import Any
 
 from core.config import WEIGHTS, SpeculationConfig
 from core.config.budget import shape_nodes
-from core.config.mechanisms import NGRAM
+from core.config.mechanisms import NGRAM, SUFFIX, TABLE
 
 TEMPERATURE = 0.8
 PAPER = (1, 1, 3, 1, 1, 1, 1, 1)  # SpecInfer's expansion: three branches at its third step
@@ -23,6 +23,8 @@ MOST_NODES = 64  # of a tree that may be called the best
 EQUAL_NODES = 60
 # Best-first trees share nodes: 80 drafted by the five bundled SSMs merge to 46.
 MERGED_NODES, UNMERGED_NODES = 45, 80
+LOOKUP_NODES = 16
+LEARNING = frozenset((SUFFIX, TABLE))  # drafters that learn from the texts of earlier runs
 DIAL = (8, 16, 32, MERGED_NODES, EQUAL_NODES)  # node budgets of `vote_tree` and `log_pool`
 
 
@@ -62,6 +64,11 @@ class AcceptanceRow:
         return {"temperature": self.kind.temperature, "config": self.speculation.to_plain()}
 
     @property
+    def learns(self) -> bool:
+        """Whether its figures depend on the runs before."""
+        return not LEARNING.isdisjoint(self.speculation.drafters)
+
+    @property
     def most_nodes(self) -> int:
         """The most nodes of a tree that can be verified."""
         config = self.speculation
@@ -94,6 +101,7 @@ def _of_kind(kind: DecodingKind, ssms: tuple[str, ...]) -> Iterator[AcceptanceRo
             name, nodes = f"{name}, {EQUAL_NODES} nodes", EQUAL_NODES
             yield _row("more", name, best, PAPER, drafters, max_tree_nodes=nodes)
         yield from _combine_rows(kind, best, ssms)
+        yield from _lookup_rows(best, ssms)
 
 
 def _combine_rows(
@@ -111,6 +119,16 @@ def _combine_rows(
     for nodes in (12, 24, 48, EQUAL_NODES, UNMERGED_NODES):
         name = f"union, {nodes} nodes drafted"
         yield _row("combine", name, best, PAPER, ssms, max_tree_nodes=nodes)
+
+
+def _lookup_rows(best: DecodingKind, ssms: tuple[str, ...]) -> Iterator[AcceptanceRow]:
+    """The drafters that look up: without an SSM, and beside all of them."""
+    alone = ((NGRAM,), (SUFFIX,), (TABLE,), (SUFFIX, TABLE))
+    for drafters, nodes in (*((each, LOOKUP_NODES) for each in alone), (None, EQUAL_NODES)):
+        name = " + ".join(drafters or ("SSMs", SUFFIX, TABLE))
+        tree = {"combine": "vote_tree", "vote_nodes": nodes, "max_tree_nodes": nodes}
+        drafters = drafters or (*ssms, SUFFIX, TABLE)
+        yield _row("lookup", f"{name}, {nodes} nodes", best, PAPER, drafters, **tree)
 
 
 def _row(

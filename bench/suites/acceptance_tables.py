@@ -21,7 +21,7 @@ from bench.suites.acceptance_rows import (
     DecodingKind,
 )
 from bench.tables import NOTHING, claim_row, claims_table, ratio, table
-from core.config.mechanisms import NGRAM
+from core.config.mechanisms import SUFFIX, TABLE, is_model_free
 from lab.figures import Estimate, estimate, pooled_length, pooled_ratio
 
 # Continuations with a smaller share of distinct 4-grams repeat themselves.
@@ -132,7 +132,9 @@ def _by_row(by_row: PromptsByRow, names: Iterable[str]) -> str:
     rows = (row for row in by_row if row.part not in ("width", "length", "combine"))
     note = (
         "1 + accepted tokens / rounds, pooled, with bootstrap 95 % intervals over prompts; "
-        f"continuations with fewer than {LOOPING:.0%} distinct 4-grams are in the last column only."
+        f"continuations with fewer than {LOOPING:.0%} distinct 4-grams are in the last column "
+        f"only. Rows with `{SUFFIX}` or `{TABLE}` have a new engine each: they begin with the "
+        "counts that came with the models, and learn from the prompts before."
     )
     return _table("Tokens per LLM pass", by_row, rows, columns, note)
 
@@ -248,7 +250,7 @@ def _is_small_tree(row: AcceptanceRow, kind: DecodingKind) -> bool:
     if kind.verify == "greedy" or kind.draft == "coupled":
         kinds.append(DecodingKind(kind.temperature, "best_first", kind.verify))
     few = row.most_nodes <= MOST_NODES
-    return row.kind in kinds and few and NGRAM not in row.speculation.drafters
+    return row.kind in kinds and few and not any(map(is_model_free, row.speculation.drafters))
 
 
 def _widths(by_row: PromptsByRow, names: Iterable[str]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Drafts of the drafter `table` by themselves: look-ups a context and a node, and microseconds."""
+"""Drafts of the drafter `table` by themselves: look-ups, agreement with the LLM, microseconds."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from core.engine.admission import prepare
 from core.models.loading.load import LoadedModels
 from core.sequence import TokenSequence
 from core.trees.draft import Draft
+from core.trees.tree import ROOT
 from lab.figures import median
 
 NODES = 16
@@ -31,23 +32,33 @@ def draft_figures(models: LoadedModels, texts: Texts) -> dict[str, float]:
 
     A look-up is a hashed context that is searched. `contexts`: those whose followers were wanted in
     all drafts; `in_turn`: the look-ups that they take where each length of context has a table of
-    its own, and all of them have to be read for what one joined row holds."""
-    total = {"looked": 0, "contexts": 0, "in_turn": 0, "nodes": 0}
+    its own, and all of them have to be read for what one joined row holds. `agreed`: of so many
+    `drafts` the first token is the LLM's; `covered`: one of those that follow the text at once is.
+    `rows`: contexts in a table of `table_bytes` when all texts but a fold's are counted."""
+    names = ("looked", "contexts", "in_turn", "nodes", "drafts", "agreed", "covered")
+    total = dict.fromkeys(names, 0)
+    rows = table_bytes = 0
     # Cross-validation: a text that is counted would be drafted as it was read.
     for fold in range(FOLDS):
         others = [text for i, text in enumerate(texts) if i % FOLDS != fold]
         drafts = _Drafts(models, others)
-        for looked, draft, _ in drafts.at_all(texts[fold::FOLDS]):
+        rows, table_bytes = drafts.table_size()
+        for looked, draft, _, token in drafts.at_all(texts[fold::FOLDS]):
+            first_level = _first_level(draft)
             contexts = [LONGEST_CONTEXT, *_contexts(draft, models.eos_ids)]
             total["looked"] += looked
             total["contexts"] += len(contexts)
             total["in_turn"] += sum(contexts)
             total["nodes"] += len(draft)
-    timed = [(len(draft), us) for _, draft, us in _Drafts(models, texts).at_all(texts, TIMED)]
+            total["drafts"] += 1
+            total["agreed"] += first_level[:1] == [token]
+            total["covered"] += token in first_level
+    timed = [(len(draft), us) for _, draft, us, _ in _Drafts(models, texts).at_all(texts, TIMED)]
     largest = max((size for size, _ in timed), default=0)
     # The first call may compile.
     times = [us for size, us in timed[1:] if size == largest]
-    return {**total, "us": median(times or [0.0]), "draft_nodes": largest, "timed": len(times)}
+    sizes = {"draft_nodes": largest, "timed": len(times), "rows": rows, "table_bytes": table_bytes}
+    return {**total, **sizes, "us": median(times or [0.0])}
 
 
 def _contexts(draft: Draft, ends: Collection[int]) -> list[int]:
@@ -59,6 +70,12 @@ def _contexts(draft: Draft, ends: Collection[int]) -> list[int]:
         for at, (token, depth, length) in enumerate(columns)
         if at < NODES - 1 and depth < NODES and token not in ends
     ]
+
+
+def _first_level(draft: Draft) -> list[int]:
+    """The tokens drafted for the next position, the likeliest first."""
+    columns = zip(draft.ranks, draft.token_ids, draft.parents, strict=True)
+    return [token for _, token in sorted((r, t) for r, t, parent in columns if parent == ROOT)]
 
 
 class _Drafts:
@@ -74,15 +91,21 @@ class _Drafts:
         self._probe = _sequence(models, next(n for n in count(1) if fold_of((n,)) != own))
         self._drafter.open(self._probe)
 
-    def at_all(self, texts: Texts, least: int = 0) -> Iterator[tuple[int, Draft, float]]:
-        """Drafts at some positions of texts, each with its look-ups and microseconds; from the
-        first position again until there are `least`."""
+    def table_size(self) -> tuple[int, int]:
+        """Of the table that the prompt reads: rows that have counts, and bytes of all rows."""
+        table = self._drafter.tables[fold_of(self._probe.prompt_ids)]
+        return int((table[:, -1] > 0).sum()), table.nbytes
+
+    def at_all(self, texts: Texts, least: int = 0) -> Iterator[tuple[int, Draft, float, int]]:
+        """Drafts at some positions of texts, each with its look-ups, its microseconds and the
+        token that the text has there; from the first position again until there are `least`."""
         request = DraftRequest(self._probe, 0, "best_first", (2,) * NODES, NODES)
-        ends = [text[:at] for text in texts for at in range(LONGEST_CONTEXT, len(text), EVERY)]
-        for place in range(max(len(ends), least) if ends else 0):
-            self._probe.tokens[:] = ends[place % len(ends)]
+        places = [(text, at) for text in texts for at in range(LONGEST_CONTEXT, len(text), EVERY)]
+        for number in range(max(len(places), least) if places else 0):
+            text, at = places[number % len(places)]
+            self._probe.tokens[:] = text[:at]
             (draft,), seconds = time_call(partial(self._drafter.draft, [request]))
-            yield self._drafter.num_lookups, draft, 1e6 * seconds
+            yield self._drafter.num_lookups, draft, 1e6 * seconds, text[at]
 
 
 def _sequence(models: LoadedModels, first: int) -> TokenSequence:

@@ -116,13 +116,20 @@ def _plans(samples: Rows, results: Results, claims: Claims) -> Iterator[Table]:
         "features, vocabulary": itemgetter("features"),
         "tables": itemgetter("contestant"),
         "accesses a token": lambda group: len(group["tables"]),
+        "rounds": lambda _: 1,
         "joined": lambda group: ", ".join(pairs(group)) or "none",
         "MB": lambda group: f"{group['bytes'] / 2**20:.2f}",
         "ns, predicted": lambda group: f"{group.middle('predicted'):.0f}",
         "ns, measured": lambda group: figure(group.median("ns"), 0),
         "faster than separate": lambda group: ratio_text(faster(group)),
     }
-    note = "Planned with the reads above, within so much memory; rows of 32 bytes, joined 64."
+    note = (
+        "Planned with the reads above, within so much memory; rows of 32 bytes, joined 64. A round "
+        "is accesses that do not wait for one another: the paper's are those that its memory "
+        "channels answer at once, a processor has all of a token's under way together. The tables "
+        "have the sizes of features of a position and no contents, so nothing that could agree "
+        "with the LLM: the one table that drafts is in the tables below."
+    )
     yield Table("Tables joined", rows, by, columns, note, options)
     changed = filter(pairs, group_rows(rows, by, **options))
     gains = [gain for group in changed if (gain := faster(group)) is not None]
@@ -138,16 +145,29 @@ def _drafts(samples: Rows, results: Results, claims: Claims) -> Iterator[Table]:
     yield from _back_off(families, list(results.where(part="reads", kb=CLAIMED_KB)), claims)
     columns: Columns = {
         "LLM": itemgetter("family"),
+        "rows in use": itemgetter("rows"),
+        "MB": lambda group: f"{group['table_bytes'] / 2**20:.0f}",
+        "agreement, %": partial(_percent, "agreed"),
+        "in the first level, %": partial(_percent, "covered"),
         "nodes of the timed drafts": itemgetter("draft_nodes"),
         "us": lambda group: figure(group.median("us"), 1),
         "look-ups a node": lambda group: f"{group['looked'] / max(1, group['nodes']):.2f}",
         "look-ups a context": lambda group: f"{group['looked'] / max(1, group['contexts']):.2f}",
     }
-    note = "One after another, with caches in use. Look-ups are those of held-out texts."
+    note = (
+        "One after another, with caches in use. The table is one of those that serve: it begins "
+        "with what came with the LLM, and has learnt three quarters of the LLM's greedy texts. "
+        "Look-ups and agreement are those of the other quarter: how often the first token drafted "
+        "is the LLM's, and how often one of those drafted for its place is."
+    )
     yield Table(f"Drafts of `{TABLE}`", rows, ("family",), columns, note, {"over": "repeat"})
     for group in families:
         what = f"{group['family']}: a draft of {group['draft_nodes']} nodes, us"
         claims.append(_at_most(what, group.middle("us"), MOST_US))
+
+
+def _percent(name: str, group: Group) -> str:
+    return f"{100 * group[name] / max(1, group['drafts']):.1f}"
 
 
 def _back_off(families: Sequence[Group], reads: Rows, claims: Claims) -> Iterator[Table]:
@@ -159,7 +179,7 @@ def _back_off(families: Sequence[Group], reads: Rows, claims: Claims) -> Iterato
         what = f"{group['family']}: joined row, accesses a token"
         claims.append(_at_most(what, one, MOST_ACCESSES))
         # A random read each; in turn, three of them have been timed together.
-        costs = (("joined row", one, "1", 1), ("in turn", three, "3 in turn", 3))
+        costs = (("joined row", 1, one, "1", 1), ("in turn", 3, three, "3 in turn", 3))
         lines += [
             {
                 "family": group["family"],
@@ -167,9 +187,10 @@ def _back_off(families: Sequence[Group], reads: Rows, claims: Claims) -> Iterato
                 "rows": name,
                 "ns": accesses / timed * sample["figures"][read],
                 "accesses": accesses,
+                "tables": tables,
             }
             for sample in reads
-            for name, accesses, read, timed in costs
+            for name, tables, accesses, read, timed in costs
         ]
     if not lines:
         return
@@ -181,7 +202,9 @@ def _back_off(families: Sequence[Group], reads: Rows, claims: Claims) -> Iterato
     columns: Columns = {
         "LLM": itemgetter("family"),
         "back-off": itemgetter("rows"),
+        "tables": itemgetter("tables"),
         "accesses a token": lambda group: f"{group['accesses']:.2f}",
+        "rounds": lambda group: f"{group['accesses']:.2f}",
         "ns a token": lambda group: figure(group.median("ns"), 0),
         "against joined": lambda group: ratio_text(slower(group)),
     }
@@ -191,7 +214,7 @@ def _back_off(families: Sequence[Group], reads: Rows, claims: Claims) -> Iterato
         "since the candidates of each are wanted. (In turn until one is found takes as many "
         "accesses as the joined row, and has the candidates of that length alone.) Accesses were "
         "counted in drafts for each quarter of the texts with the rest counted, and cost what a "
-        "random read does."
+        "random read does; each is a round, since it waits for the one before."
     )
     yield Table("Back-off", lines, by, columns, note, options)
     for group in group_rows(lines, by, **options):

@@ -70,10 +70,11 @@ class TableDrafter(LookupDrafter[_TableState]):
 
     def __init__(self, name: str, rows: np.ndarray | None = None) -> None:
         super().__init__(name)
+        # By fold, (NUM_CONTEXTS, 16) each.
         first = new_table(NUM_CONTEXTS)
         if rows is not None:
             insert_rows(first, rows)
-        self._tables = (first, *(first.copy() for _ in range(FOLDS - 1)))
+        self.tables = (first, *(first.copy() for _ in range(FOLDS - 1)))
         # Of the texts that were counted, oldest first.
         self._text_hashes: dict[int, None] = {}
         # Of the last draft.
@@ -84,7 +85,7 @@ class TableDrafter(LookupDrafter[_TableState]):
 
     def _new_state(self, sequence: TokenSequence) -> _TableState:
         ends = np.array(sorted(sequence.eos_ids), np.int64)
-        return _TableState(table=self._tables[fold_of(sequence.prompt_ids)], ends=ends)
+        return _TableState(table=self.tables[fold_of(sequence.prompt_ids)], ends=ends)
 
     def nodes_for(self, request: DraftRequest) -> np.ndarray:
         state = self._states[request.sequence.run_id]
@@ -121,7 +122,7 @@ class TableDrafter(LookupDrafter[_TableState]):
             del self._text_hashes[next(iter(self._text_hashes))]
         begin = max(0, len(sequence.prompt_ids) - LONGEST_CONTEXT)
         text, own = np.array(sequence.tokens[begin:], np.int64), fold_of(sequence.prompt_ids)
-        for fold, table in enumerate(self._tables):
+        for fold, table in enumerate(self.tables):
             if fold != own:
                 add_text(table, text, len(sequence.prompt_ids) - begin)
 

@@ -15,7 +15,7 @@ from bench.contestants import DecodeCase, decode, new_ids
 from bench.context import Context
 from bench.prompts import load_prompts
 from bench.results import Results
-from bench.suites.acceptance import Acceptance, distinct_share
+from bench.suites.acceptance import Acceptance, _measure_row, distinct_share
 from bench.suites.acceptance_rows import PAPER, WIDTHS, AcceptanceRow, acceptance_rows
 from bench.suites.batch import Batch
 from bench.suites.cpu_bundled import CpuBundled
@@ -242,6 +242,11 @@ CASES = (
         *(2 + 1 + 2 + 1 + 2, look_ups_and_drafts, NO_DIFFERENCE, "within 1 MB", "| in turn |"),
         *("of 2 texts loop", "tokens per pass | at least 2.8 |", "joined row, accesses a token"),
     ),
+    case(
+        Acceptance(parts=("lookup",)),
+        *(2 * 5, len, "suffix + table, 16 nodes", "SSMs + suffix + table, 60 nodes"),
+        tokens=5,
+    ),
     case(Acceptance(parts=("same",)), 5 * (len(SSMS) + 1), len, *COMPARED, tokens=5),
     case(
         Length(temperatures=(0.0,), hopeless_prompts=2),
@@ -325,6 +330,23 @@ class TestAcceptance:
         assert {config.expansion for config in same.values()} == {PAPER}
         widths = [row.speculation.expansion for row in greedy if row.part == "width"]
         assert widths == [(width, 1, 1, 1, 1, 1, 1, 1) for width in WIDTHS]
+
+    def test_drafters_that_look_up_learn_from_their_own_row_alone(
+        self, make_context: Any, family: LoadedModels
+    ) -> None:
+        context = make_context(tokens=24)
+        engine, prompts = Engine(family), context.prompts
+        rows = {row.name: row for row in acceptance_rows(SSMS) if row.part == "lookup"}
+        row = rows["suffix, 16 nodes"]
+        first, again = (_measure_row(engine, context.settings, prompts, row) for _ in range(2))
+        assert first == again and sum(each["nodes"] for each in first) > 0
+
+    def test_no_drafter_that_looks_up_is_in_the_best_tree_of_ssms(self, make_context: Any) -> None:
+        def of(row: AcceptanceRow) -> Samples:
+            return [sample(row.most_nodes, 10)]
+
+        lines = acceptance_lines(make_context(), "lookup", of, 1)
+        assert not any("| best tree" in line for line in lines)
 
     def test_chains_of_all_ssms_by_length(self, make_context: Any) -> None:
         def of(row: AcceptanceRow) -> Samples:

@@ -14,6 +14,7 @@ from bench.suites.table_drafts import NODES, draft_figures
 from bench.suites.tables_report import BOTH, lookup_tables, times_of
 from bench.table_plan import FeatureTable
 from core.drafters.count_table import add_text, new_table
+from core.drafters.table import NUM_CONTEXTS
 from core.models.loading.load import LoadedModels
 from core.trees.draft import Draft
 
@@ -50,6 +51,16 @@ def test_drafts_of_a_family(family: LoadedModels) -> None:
     assert found["looked"] == found["contexts"] > 0
     assert 2.5 < found["in_turn"] / found["contexts"] <= 3
     assert found["draft_nodes"] == NODES and found["timed"] > 0
+    # After 3, 4, 5 come 6 and 7: a context of three tokens does not tell which.
+    assert found["covered"] == found["drafts"] > found["agreed"] >= found["drafts"] / 2
+
+
+def test_the_table_that_drafts_is_the_one_that_serves(family: LoadedModels) -> None:
+    found = draft_figures(replace(family, counts=None), [TEXT] * 4)
+    assert found["table_bytes"] == 64 * NUM_CONTEXTS
+    # Contexts of one, two and three tokens that something follows.
+    contexts = {tuple(TEXT[at - n : at]) for n in (1, 2, 3) for at in range(n, len(TEXT))}
+    assert found["rows"] == len(contexts)
 
 
 def test_drafts_begin_with_the_counts_that_came_along(family: LoadedModels) -> None:
@@ -85,9 +96,13 @@ def test_what_back_off_in_turn_costs(make_context: Any) -> None:
     times = {"1": 100.0, "2": 110.0, "4": 120.0, "8": 170.0, "2 in turn": 200, "3 in turn": 330.0}
     results.add({"part": "reads", "kb": 65_536, "repeat": 0, "figures": times})
     figures = {"looked": 12, "contexts": 10, "in_turn": 24, "nodes": 8, "us": 9.0}
-    drafts = {"table": {**figures, "draft_nodes": 16}}
+    of_table = {"drafts": 8, "agreed": 3, "covered": 6, "rows": 77, "table_bytes": 16 << 20}
+    drafts = {"table": {**figures, **of_table, "draft_nodes": 16}}
     results.add({"part": "drafts", "family": "smollm2", "repeat": 0, "figures": drafts})
-    claims = lookup_tables(results)[-1]
+    _, back_off, of_drafts, claims = lookup_tables(results)
+    assert "| smollm2 | joined row | 1 | 1.20 | 1.20 | 120 " in back_off
+    assert "| smollm2 | in turn | 3 | 2.40 | 2.40 | 264 " in back_off
+    assert "| smollm2 | 77 | 16 | 37.5 | 75.0 | 16 | 9.0 " in of_drafts
     assert "smollm2: joined row, accesses a token | at most 1.05 | 1.20 | not reached" in claims
     assert "| at least 2.50x | 2.20x (2.20 to 2.20) | not reached, by 0.30 |" in claims
     assert "a draft of 16 nodes, us | at most 10 | 9.00 | reached" in claims

@@ -3,7 +3,9 @@
 The cache is keyed by a hash of the file and of the versions of the packages that read it. A folder
 is written under a temporary name and renamed when complete; an incomplete one is written again.
 Every tensor is stored in the narrowest of bfloat16, float16 and float32 that holds its values
-exactly, so a float32 load gives the same values as transformers' own load of the file.
+exactly, so a float32 load gives the same values as transformers' own load of the file. When a file
+is dequantized, folders of the same file that other versions wrote and nothing has used for a month
+are removed.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import json
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -65,6 +68,8 @@ TEMPORARY_BYTES = 12
 SCALED_ROPE = "rope_freqs.weight"
 # From one call of `say` to the next while another process holds a lock.
 LOCK_PATIENCE_S = 0.5
+# A month: an installation of other versions may still use its folder.
+UNUSED_S = 30 * 24 * 3600.0
 
 
 def cache_folder() -> Path:
@@ -83,10 +88,12 @@ def sha256_of(file: Path) -> str:
 def dequantize_file(file: Path, say: Say) -> Path:
     """The folder with the file's weights, tokenizer and chat template, written unless it is in the
     cache. Raises ModelError if the file cannot be loaded or does not fit."""
-    header, entry = read_header(file), _entry_of(file)
+    header, entry = read_header(file), _entry_of(_digest(file))
     sweep_parts(entry.parent)
     try:
         if (folder := _whole_folder(entry)) is not None:
+            with contextlib.suppress(OSError):  # a folder that cannot be written is read as well
+                os.utime(folder / RECORD)  # the time of its last use
             return folder
         entry.parent.mkdir(parents=True, exist_ok=True)
         with hold_lock(entry.with_suffix(".lock"), say, "dequantizes it"):
@@ -96,10 +103,10 @@ def dequantize_file(file: Path, say: Say) -> Path:
         raise write_error(str(file), "dequantized", error) from error
 
 
-def _entry_of(file: Path) -> Path:
-    """The folder of the file's cache entry, named by a hash of the file and of the versions that
+def _entry_of(digest: str) -> Path:
+    """The folder of a file's cache entry, named by a hash of the file and of the versions that
     read it: installations of other versions have entries of their own."""
-    key = f"{_digest(file)} {json.dumps(_versions())}"
+    key = f"{digest} {json.dumps(_versions())}"
     return cache_folder() / "gguf" / hashlib.sha256(key.encode()).hexdigest()
 
 
@@ -200,22 +207,37 @@ def _write(file: Path, header: GgufHeader, entry: Path, say: Say) -> Path:
     try:
         folder.mkdir(parents=True)
         warnings = _dequantize(file, header, folder, say)
-        if _entry_of(file) != entry:
+        digest = _digest(file)
+        if _entry_of(digest) != entry:
             raise ModelLoadError(
                 f"model is {str(file)!r}: it changed while it was dequantized; a file that no "
                 "program is writing is allowed"
             )
         record = {
             "file": file.name,
+            "digest": digest,
             "warnings": list(warnings),
             "files": {path.name: _mark(path) for path in sorted(folder.iterdir())},
         }
         (folder / RECORD).write_text(json.dumps(record, indent=1), encoding="utf-8")
         _remove(entry)  # incomplete
         rename_durably(partial, entry)
+        _remove_unused(entry, digest)
     finally:
         _remove(partial)
     return entry / folder.name
+
+
+def _remove_unused(entry: Path, digest: str) -> None:
+    """Removes the other entries of a file that nothing has used for UNUSED_S. Errors are
+    ignored."""
+    for record in entry.parent.glob(f"*/*/{RECORD}"):
+        other = record.parents[1]
+        with contextlib.suppress(OSError, NotImplementedError, Timeout):
+            unused = time.time() - record.stat().st_mtime > UNUSED_S
+            if unused and other != entry and _record_of(record.parent).get("digest") == digest:
+                with FileLock(other.with_suffix(".lock"), timeout=0):
+                    _remove(other)
 
 
 def _remove(folder: Path) -> None:
@@ -247,6 +269,8 @@ def _dequantize(file: Path, header: GgufHeader, folder: Path, say: Say) -> tuple
         if isinstance(error, SpecScopeError):  # from here, or from `say`
             raise
         reason = one_line(error) or type(error).__name__
+        if isinstance(error, KeyError):  # its text is the key alone
+            reason = f"it has no {reason}"
         raise UnsupportedModelError(
             f"model is {str(file)!r} ({header}): transformers cannot load it ({reason}); a GGUF "
             "file of a decoder-only model that transformers can dequantize is allowed"

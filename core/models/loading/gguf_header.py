@@ -136,6 +136,9 @@ class _HeaderReader:
         # A bool is an int as well.
         if type(layers) is not int or not 0 < layers <= min(tensors, MOST_LAYERS):
             self._refuse(f"block_count is {_shown(layers)} with {tensors} tensors")
+        if metadata.get(f"{architecture}.embedding_length") == 0:
+            # torch would warn of each weight without values.
+            self._refuse("embedding_length is 0")
         values, types, names = self._tensors(tensors, metadata)
         self._check_types(types)
         return GgufHeader(architecture, sum(values), max(values), types, names)

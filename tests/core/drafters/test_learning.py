@@ -75,7 +75,7 @@ def test_a_run_that_was_stopped_teaches_nothing(num_events: int) -> None:
         suffixes, counts = each._drafting.by_names(("suffix", "table"))
         (positions,) = suffixes._texts.values()  # type: ignore[attr-defined]
         assert positions == (0, len(TEACHER) + 24 + 1), "its whole text"
-        learned.append(counts._tables)  # type: ignore[attr-defined]
+        learned.append(counts.tables)  # type: ignore[attr-defined]
     assert all(np.array_equal(*both) for both in zip(*learned, strict=True)), "counted once"
 
 

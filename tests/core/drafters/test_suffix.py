@@ -26,6 +26,7 @@ from core.drafters.text_index import (
 from core.sequence import TokenSequence
 from core.trees.draft import Draft
 from core.trees.tree import ROOT
+from tests.core.drafters.held import held_bytes
 from tests.fakes import sequence_of
 
 CONFIG = SpeculationConfig(drafters=("suffix",))
@@ -212,13 +213,18 @@ def test_a_score_is_the_rate_measured_behind_matches_of_that_length() -> None:
 
 
 def test_memory_stays_what_it_was() -> None:
-    drafter = SuffixDrafter("suffix", 64)
+    drafter, bytes_then = SuffixDrafter("suffix", 64), 0
     for number in range(10_000):
         sequence = sequence_of([number, 1, 2, 3, number], CONFIG)
+        sequence.run_id = str(number)
         drafter.open(sequence)
-        draft(drafter, sequence)
+        drafter.commit(sequence, draft(drafter, sequence), (1, 2))
         drafter.learn(sequence)
         drafter.close(sequence)
+        if number == 1000:
+            bytes_then = held_bytes(drafter)
+    # Hashes and positions take some bytes more when they are larger numbers.
+    assert held_bytes(drafter) < bytes_then + 256
     assert drafter._states == {} and len(drafter._earlier.tokens) == 64
     assert len(drafter._texts) <= 64 // 6 + 1
 

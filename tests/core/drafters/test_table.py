@@ -15,6 +15,7 @@ from core.drafters.count_table import add_text, new_table
 from core.drafters.table import TableDrafter, fold_of
 from core.sequence import TokenSequence
 from core.trees.draft import Draft
+from tests.core.drafters.held import held_bytes
 from tests.fakes import sequence_of
 
 CONFIG = SpeculationConfig(drafters=("table",))
@@ -150,10 +151,20 @@ def test_an_unverified_level_is_not_counted_as_wrong() -> None:
 def test_memory_does_not_grow_with_the_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "NUM_CONTEXTS", 256)
     drafter, noise = TableDrafter("table"), np.random.default_rng(0)
+    full, bytes_then = 2 * module.TEXTS, 0
     for run in range(10_000):
-        served(drafter, [run, 5], noise.integers(0, 90, 12).tolist())
-    sizes = {table.shape for table in drafter._tables}
-    assert sizes == {(256, 16)} and len(drafter._text_hashes) == module.TEXTS
+        sequence = opened(drafter, [run, 5], str(run))
+        drafted = draft(drafter, sequence)
+        text = noise.integers(0, 90, 12).tolist()
+        drafter.commit(sequence, drafted, (text[0],))
+        sequence.tokens += text
+        drafter.learn(sequence)
+        drafter.close(sequence)
+        if run == full:
+            bytes_then = held_bytes(drafter)
+    # Hashes are numbers of eight bytes, some of nine.
+    assert held_bytes(drafter) < bytes_then + module.TEXTS
+    assert len(drafter._text_hashes) == module.TEXTS and drafter._states == {}
     drafted = draft(drafter, opened(drafter, [3]))
     assert all(0 <= token < 90 for token in drafted.token_ids)
 

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -210,6 +211,29 @@ def test_installations_of_other_versions_share_the_cache(
         assert dequantize_file(q8, ignore) != ours
     monkeypatch.setattr(gguf_cache, "_dequantize", None)
     assert dequantize_file(q8, ignore) == ours
+
+
+def test_an_entry_of_other_versions_goes_when_nothing_has_used_it_for_a_month(
+    q8: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dequantized(file: Path, version: int) -> Path:
+        monkeypatch.setattr(gguf_cache, "FORMAT", version)
+        return dequantize_file(file, ignore)
+
+    def leave_unused(*folders: Path) -> None:
+        for folder in folders:
+            long_ago = time.time() - gguf_cache.UNUSED_S - 60
+            os.utime(folder / gguf_cache.RECORD, (long_ago, long_ago))
+
+    other_file = write_model(tmp_path / "other.gguf", "F16")
+    old, used, recent, other = (
+        dequantized(file, version) for file, version in ((q8, 1), (q8, 2), (q8, 3), (other_file, 1))
+    )
+    leave_unused(old, used, other)
+    assert dequantized(q8, 2) == used  # now
+    new = dequantized(q8, 4)
+    assert not old.parent.exists()
+    assert all(folder.is_dir() for folder in (used, recent, other, new))
 
 
 def test_a_file_that_changes_meanwhile_is_not_cached(q8: Path, tmp_path: Path) -> None:

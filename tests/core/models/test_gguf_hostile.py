@@ -169,6 +169,10 @@ BROKEN = {
         file_of(LLAMA, entry("llama.block_count", 7, b"\x01")),
         "block_count is True with 1 tensors",
     ),
+    "no width": (
+        file_of(LLAMA, LAYERS, entry("llama.embedding_length", 4, bytes(4))),
+        "embedding_length is 0",
+    ),
     "no tensors": (file_of(LLAMA, LAYERS, tensors=()), "block_count is 1 with 0 tensors"),
     "an odd alignment": (
         file_of(LLAMA, LAYERS, entry("general.alignment", 4, bytes(4))),
@@ -360,6 +364,40 @@ def test_a_missing_weight(tmp_path: Path) -> None:
         UnsupportedModelError, write_model(tmp_path / "x.gguf", module=module, extra=spare)
     )
     assert "1 weights are missing" in message and "input_layernorm" in message
+
+
+@pytest.mark.parametrize(
+    ("left_out", "reason"),
+    [("add_token_list", "it has no 'tokens'"), ("add_tokenizer_model", "None")],
+)
+def test_a_missing_tokenizer(
+    left_out: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gguf.GGUFWriter, left_out, lambda *_: None)
+    message = refusal_of(UnsupportedModelError, write_model(tmp_path / "x.gguf"))
+    assert "transformers cannot load it (" in message and reason in message
+
+
+def test_merges_and_tokens_that_do_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    add = gguf.GGUFWriter.add_token_merges
+    for merges in (["nospace"], ["x y z"], ["q z"]):
+        monkeypatch.setattr(
+            gguf.GGUFWriter, "add_token_merges", lambda writer, _, wrong=merges: add(writer, wrong)
+        )
+        message = refusal_of(UnsupportedModelError, write_model(tmp_path / "x.gguf"))
+        assert "transformers cannot load it (" in message and len(message) < 1000
+
+
+@pytest.mark.parametrize("kind", ["F32", "Q8_0"])
+def test_weights_that_are_no_numbers(kind: str, tmp_path: Path) -> None:
+    """In a block of Q8_0 it is the scale."""
+    file = write_model(tmp_path / "nan.gguf", kind)
+    weights = next(t for t in gguf.GGUFReader(file).tensors if t.name == "blk.0.ffn_up.weight")
+    content, step = bytearray(file.read_bytes()), 34 if kind == "Q8_0" else 4
+    for at in range(weights.data_offset, weights.data_offset + weights.n_bytes, step):
+        content[at : at + step] = b"\xff\x7f" * (step // 2)
+    file.write_bytes(content)
+    assert "values that are no numbers" in refusal_of(ModelError, file)
 
 
 def places_to_cut(size: int) -> Iterator[int]:
