@@ -14,6 +14,7 @@ from storage import RunStore
 from storage.exports import chrome_trace
 from tests.core.engines import rounds_of
 from tests.core.models.folders import save_tiny_model
+from tests.logs import log_at
 from ui.run.charts import timeline_value
 from ui.run.frame import Frame
 from ui.run.pass_words import offload_words
@@ -68,7 +69,7 @@ def test_a_pass_takes_what_the_stream_takes(events: list[Event]) -> None:
 
 
 def test_log_and_trace_have_them(events: list[Event], tmp_path: Path) -> None:
-    with RunStore(tmp_path / "log.db") as store:
+    with RunStore(log_at(tmp_path / "log.db")) as store:
         for event in events:
             store.record(event)
         assert store.flush(60)
