@@ -60,12 +60,14 @@ def test_every_round_says_when_layers_were_read(events: list[Event]) -> None:
     assert all(span.lane != "layers" for one in rounds_of(events) for span in one.spans)
 
 
-def test_a_pass_takes_what_the_stream_takes(events: list[Event]) -> None:
+def test_passes_take_what_the_stream_takes(events: list[Event]) -> None:
     info = events[0].offload  # type: ignore[union-attr]
     assert info is not None
-    *_, last = rounds_of(events)
+    first, *_, last = rounds = rounds_of(events)
+    assert len(rounds) > 2
+    # One pass alone may be shorter: the stream reads on between passes.
     (forward,) = (span for span in last.spans if span.name == "forward")
-    assert forward.ms > 0.4 * info.least_ms  # up to two layers were read before
+    assert forward.end_ms - first.loads[0].start_ms >= len(rounds) * info.least_ms
 
 
 def test_log_and_trace_have_them(events: list[Event], tmp_path: Path) -> None:
