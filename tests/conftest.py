@@ -83,6 +83,23 @@ def _no_drafter_is_lost(
     assert not lost or request.node.get_closest_marker("loses_drafters"), lost
 
 
+# -- order --
+
+# The first file compiles every variant of the model pass, which takes a minute where nothing is
+# cached. Those after it need none: else several workers would compile the same ones at once.
+FIRST = ("core/models/native/test_forward.py", "storage", "lab")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    places = [here / name for name in FIRST]
+
+    def rank(item: pytest.Item) -> int:
+        return next((i for i, at in enumerate(places) if item.path.is_relative_to(at)), len(places))
+
+    items.sort(key=rank)
+
+
 # -- garbage --
 
 # A worker holds millions of objects, and a swap of models collects garbage on purpose: a

@@ -5,6 +5,7 @@ drafters, rules and engine run unchanged on a vocabulary of three. Knows core's 
 """
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedTokeniz
 from bench.table_model import TableModel as Tables
 from core.config import Request, SamplingParams, SpeculationConfig
 from core.events import ModelInfo
+from core.models.chat_template import TemplateProcess
 from core.models.loading.load import LoadedModels
 from core.models.loading.narrow_head import narrow_head
 from core.models.loading.tree_check import checked_model
@@ -243,4 +245,10 @@ def loaded_tables(
     """Tables in the place of loaded models; the drafters are named after them."""
     small: dict[str, LanguageModel] = {ssm.info.name: ssm for ssm in ssms}
     tokenizer = word_tokenizer(llm.vocab_size)
-    return LoadedModels(llm, small, tokenizer, eos_ids, counts=counts)
+    return LoadedModels(llm, small, tokenizer, eos_ids, counts=counts, templates=shared_templates())
+
+
+@cache
+def shared_templates() -> TemplateProcess:
+    """One process for all tests that only render: it takes a second to start."""
+    return TemplateProcess()

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from bench import contestants
 from bench.context import Context
 from bench.ggml import peer
 from bench.prompts import load_prompts, take_round_robin
 from bench.results import Results
 from bench.settings import Settings
+from bench.suites import cpu_tables
 from core.length.cost_model import ledger
 from core.length.cost_model.verify_costs import measure_verify_costs
 from core.models.loading.load import LoadedModels, load_models
@@ -22,9 +24,13 @@ TINY = Settings(prompts=2, tokens=8, repeats=1, dtypes=("float32",), threads=1)
 
 @pytest.fixture(scope="session", autouse=True)
 def _timed_once() -> Iterator[None]:
-    """The passes of a model are timed once for all engines over it."""
+    """The passes of a model are timed once for all engines over it, and transformers' modules of
+    the contestants, which only generate, are loaded once."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ledger, "measure_verify_costs", cache(measure_verify_costs))
+        load_module = cache(contestants.load_module)
+        for module in (contestants, cpu_tables):
+            patch.setattr(module, "load_module", load_module)
         yield
 
 

@@ -17,6 +17,7 @@ from lab.study import Configuration, Study, plain_configuration
 from lab.tables import configuration_rows, prompt_rows
 from storage import RunQuery, RunStore
 from tests.lab.grids import study_of
+from tests.logs import log_at
 from tests.ui.fakes import INFOS, FakeWorker, endless, script_of
 from ui.server.session import Hub
 from ui.server.study_runs import StudyRuns
@@ -35,7 +36,7 @@ class Lab:
     """A conductor with everything behind it."""
 
     def __init__(self, path: Path, speed: float = 0.0, rounds: int = 4) -> None:
-        self.store = RunStore(path)
+        self.store = RunStore(log_at(path))
         self.worker = FakeWorker(script_of(rounds), speed=speed)
         self.hub = Hub(self.worker, self.store)
         self.runs = StudyRuns(self.hub)

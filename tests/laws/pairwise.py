@@ -73,11 +73,14 @@ def pairwise(
 
 
 def parametrize_pairs(
-    allowed: Callable[[Row], bool] = lambda row: True, **fields: Sequence[Any]
+    allowed: Callable[[Row], bool] = lambda row: True,
+    indirect: Sequence[str] = (),
+    **fields: Sequence[Any],
 ) -> pytest.MarkDecorator:
-    """Parametrises a test with rows that cover every allowed pair of values of two fields."""
+    """Parametrises a test with rows that cover every allowed pair of values of two fields;
+    `indirect`: fields that are fixtures."""
     rows = [tuple(row[name] for name in fields) for row in pairwise(fields, allowed)]
-    return pytest.mark.parametrize(tuple(fields), rows)
+    return pytest.mark.parametrize(tuple(fields), rows, indirect=list(indirect))
 
 
 def affordable(row: Row) -> bool:

@@ -37,6 +37,7 @@ from core.sequence import TokenSequence
 from storage import RunStore
 from tests.core.nodes.served import engine_over
 from tests.laws.runs import bundled_engine, prompts
+from tests.logs import log_at
 from tests.synthetic import Mechanisms, synthetic_run
 from ui.run.view import View, reduce_all
 
@@ -185,7 +186,7 @@ def cut_off(end: Callable[[TokenSequence], Event]) -> list[Event]:
 
 def recorded(path: Path, events: tuple[Event, ...]) -> list[Event]:
     """The events after a way through a database of their own."""
-    with RunStore(path) as store:
+    with RunStore(log_at(path)) as store:
         for event in events:
             store.record(event, "visitor")
         assert store.flush()

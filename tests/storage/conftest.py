@@ -11,6 +11,7 @@ import pytest
 
 from core.events import Event
 from storage import RunStore
+from tests.logs import log_at
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def store(path: Path) -> Iterator[RunStore]:
-    with RunStore(path) as opened:
+    with RunStore(log_at(path)) as opened:
         yield opened
 
 

@@ -18,6 +18,7 @@ from storage import NO_DRAFTER, ORDERS, PlainSpeed, RunChoices, RunQuery, RunSto
 from storage.database import read_connection
 from storage.selection import _where
 from storage.store import MAX_NOTE
+from tests.logs import log_at
 from tests.storage.test_queries import ids
 from tests.storage.trouble import hold_write_lock, record_quickly
 from tests.synthetic import DRAFTERS, HOSTILE_TEXTS, synthetic_run
@@ -95,7 +96,7 @@ def made(seed: int, created: str, drafters: tuple[str, ...], llm: str) -> list[E
 
 @pytest.fixture(scope="module")
 def several(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunStore]:
-    with RunStore(tmp_path_factory.mktemp("several") / "log.db") as store:
+    with RunStore(log_at(tmp_path_factory.mktemp("several") / "log.db")) as store:
         for seed, created, drafters, llm in (
             (0, "2026-01-01T00:00:00.000+00:00", DRAFTERS, "big"),
             (1, "2026-01-02T12:00:00.500+00:00", ("ngram",), "big"),

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from core.errors import ConfigError, UnknownRunError
 from core.events import Event
 from storage import ORDERS, STATUSES, RunQuery, RunStore
+from tests.logs import log_at
 from tests.storage.trouble import record
 from tests.synthetic import HOSTILE_TEXTS, synthetic_run
 
@@ -35,7 +36,7 @@ def ids(store: RunStore, **query: Any) -> list[str]:
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunStore]:
-    with RunStore(tmp_path_factory.mktemp("filled") / "log.db") as store:
+    with RunStore(log_at(tmp_path_factory.mktemp("filled") / "log.db")) as store:
         for seed, end in enumerate(("completed", "cancelled", "failed", "cut", "completed")):
             for event in synthetic_run(3 + seed, seed=seed, end=end, hostile=seed == 2):
                 store.record(event, owner=f"visitor-{seed % 2}")

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from core.events import Event, RoundCompleted, event_from_plain, event_to_plain
 from storage import RunQuery, RunStore
 from tests.laws.pairwise import parametrize_pairs
+from tests.logs import log_at
 from tests.storage.strategies import runs
 from tests.storage.trouble import record
 from tests.synthetic import DRAFTERS, ENDINGS, HOSTILE_TEXTS, MINIONS, Mechanisms, synthetic_run
@@ -34,7 +35,7 @@ def shown(event: Event) -> tuple[str, ...]:
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunStore]:
     """One store for many examples; each has a run id of its own."""
-    with RunStore(tmp_path_factory.mktemp("shared") / "log.db") as opened:
+    with RunStore(log_at(tmp_path_factory.mktemp("shared") / "log.db")) as opened:
         yield opened
 
 

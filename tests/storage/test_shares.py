@@ -9,6 +9,7 @@ import sqlite3
 from collections import Counter
 from contextlib import closing
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,16 @@ from tests.synthetic import DRAFTERS, synthetic_run
 from tests.together import share_passes
 
 THIRD = 1 / 3
-APART = synthetic_run(12, seed=4)
-SHARED = share_passes(APART)
+
+
+@cache
+def apart() -> list[Event]:
+    return synthetic_run(12, seed=4)
+
+
+@cache
+def shared() -> list[Event]:
+    return share_passes(apart())
 
 
 def drafting(events: list[Event]) -> list[Span]:
@@ -38,27 +47,29 @@ def drafting(events: list[Event]) -> list[Span]:
 
 
 def test_the_made_up_run_shares_its_time() -> None:
-    assert {span.share for span in drafting(SHARED)} == {THIRD}
-    true = sum(span.end_ms - span.start_ms for span in drafting(APART))
-    assert sum(span.end_ms - span.start_ms for span in drafting(SHARED)) == pytest.approx(3 * true)
-    assert sum(span.ms for span in drafting(SHARED)) == pytest.approx(true)
+    assert {span.share for span in drafting(shared())} == {THIRD}
+    true = sum(span.end_ms - span.start_ms for span in drafting(apart()))
+    assert sum(span.end_ms - span.start_ms for span in drafting(shared())) == pytest.approx(
+        3 * true
+    )
+    assert sum(span.ms for span in drafting(shared())) == pytest.approx(true)
 
 
 def test_shares_are_read_back(store: RunStore, keep: Any, sql: Any) -> None:
-    keep(store, SHARED)
-    assert list(store.events("synthetic-4")) == SHARED
+    keep(store, shared())
+    assert list(store.events("synthetic-4")) == shared()
     found = sql("SELECT DISTINCT share FROM spans WHERE lane = ? AND name = 'draft'", DRAFTERS[0])
     assert found == [(THIRD,)]
     assert sql("SELECT DISTINCT share FROM spans WHERE lane = 'llm'") == [(1.0,)]
 
 
 def test_drafts_kept_before_there_were_shares_have_all_of_their_time(store, keep, sql):
-    keep(store, APART)
+    keep(store, apart())
     for run, number, ordinal, told in sql("SELECT run, round, ordinal, spans_json FROM drafts"):
         older = json.dumps([span[:4] for span in json.loads(told)])
         where = (older, run, number, ordinal)
         sql("UPDATE drafts SET spans_json = ? WHERE run = ? AND round = ? AND ordinal = ?", *where)
-    assert list(store.events("synthetic-4")) == APART
+    assert list(store.events("synthetic-4")) == apart()
 
 
 def test_older_spans_have_all_of_their_time(path: Path, sql: Any) -> None:
@@ -73,28 +84,28 @@ def test_older_spans_have_all_of_their_time(path: Path, sql: Any) -> None:
 
 
 def test_no_span_is_without_a_share(store: RunStore, keep: Any, sql: Any) -> None:
-    keep(store, SHARED)
+    keep(store, shared())
     with pytest.raises(sqlite3.IntegrityError, match=r"spans\.share"):
         sql("UPDATE spans SET share = NULL")
 
 
 def test_the_views_count_the_time_once(store: RunStore, keep: Any) -> None:
-    keep(store, SHARED)
-    stats = folded(SHARED)
-    assert stats.draft_ms == pytest.approx(folded(APART).draft_ms)
+    keep(store, shared())
+    stats = folded(shared())
+    assert stats.draft_ms == pytest.approx(folded(apart()).draft_ms)
     check(store.path, "synthetic-4", stats)
     board = view(store.path, "ssm_scoreboard", "synthetic-4")
     # There a drafter's reading of the prompt is its time too.
-    lanes = sum(s.ms for e in rounds_of(SHARED) for s in e.spans if s.lane in DRAFTERS)
+    lanes = sum(s.ms for e in rounds_of(shared()) for s in e.spans if s.lane in DRAFTERS)
     assert sum(row["draft_ms"] for row in board) == pytest.approx(lanes)
-    prompts = lanes - sum(span.ms for span in drafting(SHARED))
+    prompts = lanes - sum(span.ms for span in drafting(shared()))
     assert prompts > 0 and stats.draft_ms == pytest.approx(lanes - prompts)
 
 
 def test_what_is_covered_stays_what_it_was(store: RunStore, keep: Any, sql: Any) -> None:
-    keep(store, SHARED)
+    keep(store, shared())
     ((spent, covered),) = sql("SELECT sum_ms, busy_ms FROM span_times WHERE kind = 'draft'")
-    true = pytest.approx(folded(APART).draft_ms)
+    true = pytest.approx(folded(apart()).draft_ms)
     assert spent == true and covered == true
 
 
@@ -117,12 +128,12 @@ def parted(span: Span, rng: random.Random) -> Span:
 
 
 def test_datasette_is_told_of_the_time_once(store: RunStore, keep: Any) -> None:
-    keep(store, SHARED)
+    keep(store, shared())
     with closing(sqlite3.connect(store.path)) as connection:
         query = TOLD["queries"]["stages_of_a_run"]["sql"]
         rows = connection.execute(query, {"run_id": "synthetic-4"}).fetchall()
     drafted = sum(ms for lane, name, _, ms in rows if lane in DRAFTERS and name != "prefill")
-    assert drafted == pytest.approx(folded(APART).draft_ms, abs=0.01 * len(rows))
+    assert drafted == pytest.approx(folded(apart()).draft_ms, abs=0.01 * len(rows))
 
 
 def table(events: list[Event]) -> list[dict[str, str]]:
@@ -130,7 +141,7 @@ def table(events: list[Event]) -> list[dict[str, str]]:
 
 
 def test_the_table_counts_the_time_once() -> None:
-    for row, other, done in zip(table(SHARED), table(APART), rounds_of(SHARED), strict=True):
+    for row, other, done in zip(table(shared()), table(apart()), rounds_of(shared()), strict=True):
         assert float(row["draft_ms"]) == pytest.approx(float(other["draft_ms"]))
         spent = Counter[str]()
         for span in done.spans:
@@ -142,21 +153,21 @@ def test_the_table_counts_the_time_once() -> None:
 
 
 def test_the_trace_keeps_the_true_time_and_tells_the_share() -> None:
-    entries = json.loads(chrome_trace(SHARED))["traceEvents"]
+    entries = json.loads(chrome_trace(shared()))["traceEvents"]
     slices = [entry for entry in entries if entry["ph"] == "X" and entry["cat"] != "rounds"]
-    spans = sorted((s.lane, s.start_ms, s) for e in rounds_of(SHARED) for s in e.spans)
+    spans = sorted((s.lane, s.start_ms, s) for e in rounds_of(shared()) for s in e.spans)
     found = sorted(slices, key=lambda one: (one["cat"], one["ts"]))
     for one, (_, _, span) in zip(found, spans, strict=True):
         assert one["dur"] / 1000 == pytest.approx(span.end_ms - span.start_ms, abs=1e-5)
         assert one["args"].get("share", 1.0) == span.share
         assert ("share" in one["args"]) == (span.share < 1)
-    plain = json.loads(chrome_trace(APART))["traceEvents"]
+    plain = json.loads(chrome_trace(apart()))["traceEvents"]
     assert not [entry for entry in plain if "share" in entry.get("args", {})]
 
 
 def test_the_events_tell_it() -> None:
-    found = json.loads(events_json(SHARED))
+    found = json.loads(events_json(shared()))
     told = [span for event in found["events"] for span in event.get("spans", ())]
     drafted = [s for s in told if s["lane"] in DRAFTERS and s["name"] != "prefill"]
     assert {span["share"] for span in drafted} == {THIRD}
-    assert found["summary"]["stats"]["draft_ms"] == pytest.approx(folded(APART).draft_ms)
+    assert found["summary"]["stats"]["draft_ms"] == pytest.approx(folded(apart()).draft_ms)

@@ -14,6 +14,7 @@ from core.events import Combined, Drafted, Event, RoundCompleted, RunStarted, Ve
 from storage import RunQuery, RunStore
 from storage.thinned import THINNED
 from tests.laws.pairwise import parametrize_pairs
+from tests.logs import log_at
 from tests.storage.strategies import runs
 from tests.storage.test_views import view
 from tests.storage.trouble import record
@@ -186,7 +187,7 @@ def test_a_round_that_the_end_cut_off(store: RunStore, keep: Any, kept: int) -> 
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunStore]:
-    with RunStore(tmp_path_factory.mktemp("shared") / "log.db") as opened:
+    with RunStore(log_at(tmp_path_factory.mktemp("shared") / "log.db")) as opened:
         yield opened
 
 

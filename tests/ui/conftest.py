@@ -191,8 +191,9 @@ def axe() -> Callable[..., list[str]]:
 def store(tmp_path: Path) -> Iterator[Any]:
     """A run log of its own, on disk."""
     from storage import RunStore
+    from tests.logs import log_at
 
-    with RunStore(tmp_path / "runs.db") as made:
+    with RunStore(log_at(tmp_path / "runs.db")) as made:
         yield made
 
 

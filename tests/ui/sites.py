@@ -15,6 +15,7 @@ from bench.page.browser import WAIT_MS
 from bench.page.site import serve
 from storage import RunQuery, RunStore
 from storage.exports import EXPORTS
+from tests.logs import log_at
 from tests.ui.browser.looks import at_rest, turn_to
 from tests.ui.fakes import FakeWorker
 from ui.compare.tab import build_compare, wire_compare
@@ -93,7 +94,7 @@ def serve_page(
     folder: Path, worker: Any, tabs: Sequence[str] = ()
 ) -> Iterator[tuple[str, Context]]:
     """A server before `worker`, with a store of its own in `folder`; `tabs` empty: all of them."""
-    with RunStore(folder / "runs.db") as store:
+    with RunStore(log_at(folder / "runs.db")) as store:
         access = Access("127.0.0.1")
         context = make_context(worker, store, access, "specinfer", RunQuery, EXPORTS, race=False)
         page = build_some_tabs(context, *tabs) if tabs else build_page(context)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -231,32 +232,37 @@ def test_playback_of_a_run_has_not_ended_before_its_end() -> None:
     assert [picture_values(f)["timeline"]["ended"] for f in (early, late)] == [False, True]
 
 
-APART = synthetic_run(20, seed=5, mechanisms=Mechanisms("union", "goodput"))
-SHARED = share_passes(APART)
-UNDER_WAY = APART[:-1], SHARED[:-1]
+@cache
+def apart() -> list[Event]:
+    return synthetic_run(20, seed=5, mechanisms=Mechanisms("union", "goodput"))
+
+
+@cache
+def shared() -> list[Event]:
+    return share_passes(apart())
 
 
 def test_every_sum_over_work_done_at_once_is_that_of_one_after_another() -> None:
-    for event, other in zip(rounds_of(SHARED), rounds_of(APART), strict=True):
+    for event, other in zip(rounds_of(shared()), rounds_of(apart()), strict=True):
         assert time_of(event).ms == pytest.approx(time_of(other).ms)
         assert time_of(event).whole_ms == pytest.approx(time_of(other).whole_ms)
-    found, true = (pictures_at(events, 3)["timeline"] for events in (SHARED, APART))
+    found, true = (pictures_at(events, 3)["timeline"] for events in (shared(), apart()))
     assert found["share"] == pytest.approx(true["share"], abs=2e-3)
     assert sum(found["share"].values()) == pytest.approx(found["total"], rel=1e-3)
-    found, true = (pictures_at(events, 12)["lengths"]["lately"] for events in (SHARED, APART))
+    found, true = (pictures_at(events, 12)["lengths"]["lately"] for events in (shared(), apart()))
     assert found == pytest.approx(true, rel=1e-3)
-    true, found = (reduce_all(events).stats for events in UNDER_WAY)
+    true, found = (reduce_all(events).stats for events in (apart()[:-1], shared()[:-1]))
     assert found.draft_ms == pytest.approx(true.draft_ms)
     assert why_slower(found) == why_slower(true)
     spans = tuple(Span(name, "draft", 5.0, 15.0, 1 / 3) for name in DRAFTERS)
-    event = replace(rounds_of(APART)[1], spans=(*spans, Span("llm", "forward", 15.0, 21.0)))
+    event = replace(rounds_of(apart())[1], spans=(*spans, Span("llm", "forward", 15.0, 21.0)))
     assert time_of(event).ms == pytest.approx(10 + 6)
     assert dict(add_spans((), event)) == pytest.approx({"draft": 10.0, "llm": 6.0, "busy": 16.0})
 
 
 def test_a_bar_is_as_long_as_it_took_and_says_what_is_counted() -> None:
-    value = pictures_at(SHARED, 3)["timeline"]
-    for event in rounds_of(SHARED):
+    value = pictures_at(shared(), 3)["timeline"]
+    for event in rounds_of(shared()):
         bars = value["bars"][str(event.round)]
         assert len(bars) == len(event.spans)
         for bar, span in zip(bars.values(), event.spans, strict=True):
@@ -265,7 +271,7 @@ def test_a_bar_is_as_long_as_it_took_and_says_what_is_counted() -> None:
             assert (bar["start"], bar["end"]) == pytest.approx(ends, abs=1e-3)
             assert ("own" in bar) == (span.name in ("draft", "catch_up"))
             assert bar.get("own", span.ms) == pytest.approx(span.ms, abs=1e-3)
-    plain = pictures_at(APART, 3)["timeline"]["bars"]
+    plain = pictures_at(apart(), 3)["timeline"]["bars"]
     assert not [bar for bars in plain.values() for bar in bars.values() if "own" in bar]
 
 
@@ -275,10 +281,10 @@ def why_slower(stats: RunStats) -> str:
 
 
 def test_a_pass_of_a_lesson_is_what_of_it_was_the_runs() -> None:
-    event = rounds_of(APART)[-1]
+    event = rounds_of(apart())[-1]
     halves = [replace(span, share=0.5) for span in event.spans if span.name == "forward"]
     others = lambda e: (s for s in e.spans if s.name != "forward")  # noqa: E731
-    events = with_rounds(APART, lambda e: {"spans": (*others(e), *halves, *halves)})
+    events = with_rounds(apart(), lambda e: {"spans": (*others(e), *halves, *halves)})
     (half,) = halves
     row = measured_row("both", reduce_all(events))
     assert row.pass_ms == pytest.approx(half.end_ms - half.start_ms)

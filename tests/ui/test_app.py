@@ -24,6 +24,7 @@ from bench.page.site import free_port
 from core.models.loading.arguments import ssms_of
 from storage import RunQuery, RunStore
 from tests.interrupts import hear_interrupts
+from tests.logs import log_at
 from tests.ui.boards import context
 from tests.ui.fakes import FakeWorker, script_of
 from ui.server.arguments import parse, server_name
@@ -169,7 +170,7 @@ def test_gradio_looks_for_work_at_our_pace(tmp_path: Path) -> None:
     usual.queue()
     assert 0 < usual._queue.sleep_when_free <= 0.05
     assert 0 < usual._queue.progress_update_sleep_when_free <= 0.1
-    with RunStore(tmp_path / "runs.db") as store:
+    with RunStore(log_at(tmp_path / "runs.db")) as store:
         worker = FakeWorker(script_of(rounds=1), speed=0.0)
         context = make_context(worker, store, Access("127.0.0.1"), "specinfer", RunQuery)
         queue = build_page(context)._queue

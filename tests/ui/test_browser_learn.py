@@ -60,8 +60,6 @@ TOO_WIDE = """() => [...document.querySelectorAll("#learn-scrubber button")]
 TOPS = """() => ["#learn-try", "#learn-moves"].map((one) => Math.round(
   document.querySelector(one).getBoundingClientRect().top
   - document.querySelector("#learn-lesson").getBoundingClientRect().top))"""
-LAST_TITLE = """() => [...document.querySelectorAll("#learn-lengths .annotation-text")]
-  .at(-1)?.textContent.replace(/\\s/g, "")"""
 # What of the lesson is not whole in the window, or cut by a box around it.
 CUT = """(parts) => parts.filter((part) => {
   const node = document.querySelector(part);

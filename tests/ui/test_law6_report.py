@@ -17,6 +17,7 @@ from core.events import Combined, Drafted, Event, RoundCompleted, RunCompleted, 
 from storage import RunStore
 from tests.laws.runs import bundled_engine, prompts
 from tests.laws.test_law6_events import NAMES, events_of
+from tests.logs import log_at
 from tests.synthetic import ENDINGS, MINIONS, Mechanisms, synthetic_run
 from tests.ui.boards import ALL, context, sessions_of
 from tests.ui.fakes import FakeStore
@@ -176,7 +177,7 @@ def long_run(
     _loaded: None, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Sessions, Report]]:
     """The long run's sessions and report, which take longer to make than a part takes."""
-    with RunStore(tmp_path_factory.mktemp("long") / "runs.db") as store:
+    with RunStore(log_at(tmp_path_factory.mktemp("long") / "runs.db")) as store:
         yield sessions_and_report(store, run_of("long"), baseline_of_run("long"))
 
 

@@ -12,6 +12,7 @@ from core.drafters.text_index import LONGEST_MATCH
 from core.events import Drafted, DraftRecord, Event
 from storage import RunStore
 from tests.core.engines import engine_of, tables
+from tests.logs import log_at
 from ui.run.explain import explain
 from ui.run.trees import places
 from ui.run.view import detail_of, reduce_all
@@ -97,7 +98,7 @@ def test_the_inspector_says_it(events: list[Event], name: str) -> None:
 
 
 def test_the_log_keeps_it(events: list[Event], tmp_path: Path) -> None:
-    with RunStore(tmp_path / "runs.db") as store:
+    with RunStore(log_at(tmp_path / "runs.db")) as store:
         for event in events:
             store.record(event)
         assert store.flush(60)

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from core.events import Combined, RoundCompleted, RunStarted, Verified
+from core.events import Combined, Event, RoundCompleted, RunStarted, Verified
 from tests.synthetic import synthetic_run
 from tests.ui.fakes import view_at
 from ui.run.frame import Frame
 from ui.run.mask import MOST_NODES, mask_value
 
-EVENTS = synthetic_run(12, seed=3)
+
+def run_events() -> list[Event]:
+    return synthetic_run(12, seed=3)
 
 
 def test_slots_follow_the_committed_text_and_a_path_moves_next_to_the_root() -> None:
-    started = EVENTS[0]
+    started = run_events()[0]
     assert isinstance(started, RunStarted)
     cached, moved = len(started.prompt_token_ids) - 1, 0
     for number in range(12):
-        view, detail = view_at(EVENTS, number)
+        view, detail = view_at(run_events(), number)
         tree, verdict, done = detail.combined, detail.verified, detail.completed
         assert isinstance(tree, Combined) and isinstance(verdict, Verified)
         assert isinstance(done, RoundCompleted)
@@ -39,6 +41,6 @@ def test_slots_follow_the_committed_text_and_a_path_moves_next_to_the_root() -> 
 
 def test_before_a_tree_there_is_nothing_to_attend_to_and_a_large_one_is_cut() -> None:
     assert mask_value(Frame())["nodes"] == {}
-    view, detail = view_at(EVENTS, 3)
+    view, detail = view_at(run_events(), 3)
     assert detail.combined is not None
     assert len(detail.combined.token_ids) <= MOST_NODES

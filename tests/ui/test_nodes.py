@@ -15,6 +15,7 @@ from storage.exports import chrome_trace
 from tests.core.engines import request, rounds_of, tables
 from tests.core.nodes.served import engine_over, server_of
 from tests.fakes import loaded_tables
+from tests.logs import log_at
 from ui.run.charts import timeline_value
 from ui.run.frame import Frame
 from ui.run.nodes import nodes_of, nodes_value
@@ -79,7 +80,7 @@ def test_every_round_says_who_answered(events: list[Event]) -> None:
 
 
 def test_log_and_trace_have_them(events: list[Event], tmp_path: Path) -> None:
-    with RunStore(tmp_path / "log.db") as store:
+    with RunStore(log_at(tmp_path / "log.db")) as store:
         for event in events:
             store.record(event)
         assert store.flush(60)

@@ -14,6 +14,7 @@ from storage import RunStore
 from storage.exports import chrome_trace
 from tests.core.engines import rounds_of
 from tests.core.models.folders import save_tiny_model
+from tests.logs import log_at
 from ui.run.charts import timeline_value
 from ui.run.frame import Frame
 from ui.run.pass_words import offload_words
@@ -59,16 +60,18 @@ def test_every_round_says_when_layers_were_read(events: list[Event]) -> None:
     assert all(span.lane != "layers" for one in rounds_of(events) for span in one.spans)
 
 
-def test_a_pass_takes_what_the_stream_takes(events: list[Event]) -> None:
+def test_passes_take_what_the_stream_takes(events: list[Event]) -> None:
     info = events[0].offload  # type: ignore[union-attr]
     assert info is not None
-    *_, last = rounds_of(events)
+    first, *_, last = rounds = rounds_of(events)
+    assert len(rounds) > 2
+    # One pass alone may be shorter: the stream reads on between passes.
     (forward,) = (span for span in last.spans if span.name == "forward")
-    assert forward.ms > 0.4 * info.least_ms  # up to two layers were read before
+    assert forward.end_ms - first.loads[0].start_ms >= len(rounds) * info.least_ms
 
 
 def test_log_and_trace_have_them(events: list[Event], tmp_path: Path) -> None:
-    with RunStore(tmp_path / "log.db") as store:
+    with RunStore(log_at(tmp_path / "log.db")) as store:
         for event in events:
             store.record(event)
         assert store.flush(60)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from html import escape
 from typing import Any
 
@@ -34,14 +35,23 @@ from ui.server.session import TabSession
 from ui.sessions.exporting import write_export
 from ui.sessions.tab import opened_run
 
-EVENTS = synthetic_run(30, seed=5)
-VIEW = reduce_all(EVENTS)
-NAMES = VIEW.drafters
+
+@cache
+def run_events() -> list[Event]:
+    return synthetic_run(30, seed=5)
 
 
-def answer(margin: float, change: int | None, dtype: str = "float32", view: View = VIEW) -> str:
+@cache
+def run_view() -> View:
+    return reduce_all(run_events())
+
+
+def answer(
+    margin: float, change: int | None, dtype: str = "float32", view: View | None = None
+) -> str:
+    view = view or run_view()
     view = replace(view, started=replace(view.started, dtype=dtype))
-    theirs = plain_twin(EVENTS, margin, change)
+    theirs = plain_twin(run_events(), margin, change)
     found = compare(view, reduce_all(theirs), with_both(change, margin), theirs)
     assert found.at == change
     return f"{found.kind}: {found.sentence}"
@@ -50,7 +60,7 @@ def answer(margin: float, change: int | None, dtype: str = "float32", view: View
 def with_both(change: int | None, margin: float) -> list[Event]:
     """Our events, their recorded top-k holding what plain decoding recorded, a little moved."""
     moved: list[Event] = []
-    for event in EVENTS:
+    for event in run_events():
         if isinstance(event, Verified):
             moved_by = lambda top: tuple(p * 1.01 for p in top.probabilities)  # noqa: E731
             tops = tuple(replace(top, probabilities=moved_by(top)) for top in event.top_k)
@@ -69,26 +79,26 @@ def test_identical_texts_ties_and_bugs_are_told_apart() -> None:
 
 
 def test_a_difference_that_cannot_be_weighed_and_an_early_end_are_bugs() -> None:
-    theirs = plain_twin(EVENTS, 3.0, 4)
+    theirs = plain_twin(run_events(), 3.0, 4)
     bare = [replace(e, top_k=()) if isinstance(e, Verified) else e for e in theirs]
-    found = compare(VIEW, reduce_all(bare), EVENTS, bare)
+    found = compare(run_view(), reduce_all(bare), run_events(), bare)
     assert found.kind == "bug" and "Here “" in found.sentence
-    theirs = plain_twin(EVENTS)
+    theirs = plain_twin(run_events())
     short = [e for e in theirs if not (isinstance(e, RoundCompleted) and e.round == 20)]
-    found = compare(replace(reduce_all(short), state="completed"), VIEW, short, theirs)
+    found = compare(replace(reduce_all(short), state="completed"), run_view(), short, theirs)
     assert found.kind == "bug"
 
 
 @pytest.mark.parametrize(("margin", "kind"), [(0.06, "tie"), (0.4, "bug")])
 def test_bfloat16_is_measured_by_the_two_runs_themselves(margin: float, kind: str) -> None:
     ours: list[Event] = []
-    for event in plain_twin(EVENTS, margin):
+    for event in plain_twin(run_events(), margin):
         if isinstance(event, Verified):
             tops = tuple(replace(t, probabilities=(0.525, t.probabilities[1])) for t in event.top_k)
             event = replace(event, top_k=tops)  # log 0.525 / 0.5 = 0.049: so much did rounding move
         ours.append(event)
-    theirs = plain_twin(EVENTS, margin, 7)
-    half = replace(VIEW, started=replace(VIEW.started, dtype="bfloat16"))
+    theirs = plain_twin(run_events(), margin, 7)
+    half = replace(run_view(), started=replace(run_view().started, dtype="bfloat16"))
     found = compare(half, reduce_all(theirs), ours, theirs)
     assert found.kind == kind and "bfloat16 moved these runs' log prob" in found.sentence
 
@@ -96,7 +106,7 @@ def test_bfloat16_is_measured_by_the_two_runs_themselves(margin: float, kind: st
 def test_above_temperature_0_the_shared_noise_counts() -> None:
     base = request()
     warm = replace(base, sampling=replace(base.sampling, temperature=0.8, seed=5))
-    events = [as_asked(EVENTS[0], warm), *EVENTS[1:]]
+    events = [as_asked(run_events()[0], warm), *run_events()[1:]]
     theirs = plain_twin(events, 0.00001, 7)
     found = compare(reduce_all(events), reduce_all(theirs), events, theirs)
     # Their probabilities are all but equal; the noise that both runs share sets them apart.
@@ -104,25 +114,25 @@ def test_above_temperature_0_the_shared_noise_counts() -> None:
 
 
 def test_mss_has_the_same_distribution_not_the_same_tokens() -> None:
-    started = VIEW.started
+    started = run_view().started
     config = {**started.config, "speculation": {**started.config["speculation"], "verify": "mss"}}
-    found = same_distribution(replace(VIEW, started=replace(started, config=config)))
+    found = same_distribution(replace(run_view(), started=replace(started, config=config)))
     assert found is not None and "Law 3" in found.sentence
     assert "not the same tokens" in found.sentence
-    assert same_distribution(VIEW) is None
+    assert same_distribution(run_view()) is None
 
 
 def test_the_plain_request_is_the_same_but_for_the_drafting() -> None:
-    plain, started = with_plain_decoding(VIEW, 5), VIEW.started
+    plain, started = with_plain_decoding(run_view(), 5), run_view().started
     assert plain.prompt == started.prompt and plain.sampling.seed == started.seed
     assert plain.speculation.drafters == () and plain.speculation.record_top_k == 5
     plain_request = Request.from_plain(started.asked)
     assert plain.sampling.max_new_tokens == plain_request.sampling.max_new_tokens
     stopped = reduce_all(synthetic_run(4, seed=1, end="cancelled"))
     assert with_plain_decoding(stopped, 0).sampling.max_new_tokens == len(stopped.tokens)
-    assert VIEW.started is not None
-    plain_request = with_plain_decoding(VIEW, 0)
-    assert plain_request.prompt_token_ids == tuple(VIEW.started.prompt_token_ids)
+    assert run_view().started is not None
+    plain_request = with_plain_decoding(run_view(), 0)
+    assert plain_request.prompt_token_ids == tuple(run_view().started.prompt_token_ids)
     assert Request.from_plain(plain_request.to_plain()) == plain_request
 
 

@@ -12,6 +12,7 @@ from core.errors import ConfigError
 from core.events import Event, RanksInfo, RankTraffic, RoundCompleted, RunStarted
 from storage import RunStore
 from tests.core.engines import engine_of, tables
+from tests.logs import log_at
 from tests.synthetic import synthetic_run
 from ui.run.charts import timeline_value
 from ui.run.frame import Frame
@@ -56,7 +57,7 @@ def test_the_sentence_says_what_was_exchanged_and_whether_it_was_worth_it() -> N
 
 def test_the_pipeline_picture_has_it_and_the_log_keeps_it(tmp_path: Path) -> None:
     events = over_ranks()
-    with RunStore(tmp_path / "log.db") as store:
+    with RunStore(log_at(tmp_path / "log.db")) as store:
         for event in events:
             store.record(event)
         assert store.flush(60)

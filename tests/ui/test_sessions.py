@@ -215,8 +215,9 @@ def test_what_differs_is_named() -> None:
     assert settings.sampling == ("temperature 0.5", "top_k 3", "top_p 0.9")
     wide = settings_of(asked(SpeculationConfig(expansion=(2, 1))), DRAFTERS)
     assert wide.differ == ("expansion=2,1",)
-    fewer = settings_of(asked(SpeculationConfig(drafters=DRAFTERS[:2])), DRAFTERS)
-    assert fewer.brief(3) == "own settings", "who drafts stands beside it"
+    two = asked(SpeculationConfig(drafters=DRAFTERS[:2]))
+    assert settings_of(two, DRAFTERS).brief(3) == "own settings", "who drafts stands beside it"
+    assert settings_of(two, DRAFTERS[:2]).name == "specinfer", "where no other is loaded"
     plain = asked(SpeculationConfig())
     plain["speculation"]["unheard_of"] = 1
     assert settings_of(plain, DRAFTERS).name == "settings of another version"

@@ -25,6 +25,7 @@ from core.events import (
 )
 from core.events.outcome import Outcome
 from storage import RunStore
+from tests.logs import log_at
 from tests.synthetic import MINIONS, Mechanisms, synthetic_run
 from tests.ui.fakes import plain_twin
 from ui.run.charts import timeline_value
@@ -279,7 +280,7 @@ def test_charts_are_drawn_four_times_a_second_and_never_late_at_the_end() -> Non
 @pytest.mark.parametrize("combine", COMBINES)
 def test_votes_estimates_and_notes_come_back_from_the_store(tmp_path: Path, combine: str) -> None:
     events = synthetic_run(9, seed=4, mechanisms=replace(MINIONS, combine=combine))
-    with RunStore(tmp_path / "runs.db") as store:
+    with RunStore(log_at(tmp_path / "runs.db")) as store:
         for event in events:
             store.record(event)
         stored = store.events(events[0].run_id)

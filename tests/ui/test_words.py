@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from core.config import SpeculationConfig
 from core.config.checks import MAX_TREE_NODES
 from core.config.mechanisms import NGRAM
 from core.engine.overlap import ALONE as ALONE_NOTE
-from core.events import Ahead, RunStats, Scheduled, Trial
+from core.events import Ahead, Event, RunStats, Scheduled, Trial
 from lab.figures import Estimate
 from tests.synthetic import DRAFTERS, HOSTILE_TEXTS, Mechanisms, synthetic_run
 from tests.synthetic.run import model_infos
@@ -32,10 +33,15 @@ from ui.shared.parts import header_value
 from ui.words.messages import Line, ordinal, position_sentence, run_lines
 from ui.words.spreads import is_slower, is_unsure, speed_up_words
 
-EVENTS = synthetic_run(30, seed=5)
-VIEW = reduce_all(EVENTS)
-NAMES = VIEW.drafters
-LETTERS = VIEW.letters
+
+@cache
+def run_events() -> list[Event]:
+    return synthetic_run(30, seed=5)
+
+
+@cache
+def run_view() -> View:
+    return reduce_all(run_events())
 
 
 def end_frame(view: View) -> Frame:
@@ -43,7 +49,7 @@ def end_frame(view: View) -> Frame:
 
 
 def details() -> list[Detail]:
-    return [d for d in (detail_of(EVENTS, r) for r in range(30)) if d]
+    return [d for d in (detail_of(run_events(), r) for r in range(30)) if d]
 
 
 def node_with(outcome: str) -> tuple[Detail, int]:
@@ -59,7 +65,7 @@ def node_with(outcome: str) -> tuple[Detail, int]:
 )
 def test_each_outcome_is_told_with_its_numbers(outcome: str, begins: str) -> None:
     detail, node = node_with(outcome)
-    explanation = explain(detail, node, LETTERS, {})
+    explanation = explain(detail, node, run_view().letters, {})
     assert explanation.outcome == outcome and explanation.sentence.startswith(begins)
     assert detail.combined and quote(detail.combined.texts[node]) in explanation.title
     if outcome != "not_reached":
@@ -72,7 +78,7 @@ def test_a_rejection_says_what_was_wanted_instead() -> None:
         after = verdict.path[-1] if verdict.path else -1
         for node, outcome in enumerate(verdict.outcomes):
             if outcome == "rejected" and tree.parents[node] == after:
-                sentence = explain(detail, node, LETTERS, {}).sentence
+                sentence = explain(detail, node, run_view().letters, {}).sentence
                 assert quote(verdict.own_text) in sentence
                 return
     raise AssertionError("no rejection at the end of a path")
@@ -86,7 +92,7 @@ def test_the_own_token_is_told_by_its_kind() -> None:
     }
     kinds = set()
     for detail in details():
-        kind, explanation = detail.verified.own_kind, explain(detail, None, LETTERS, {})
+        kind, explanation = detail.verified.own_kind, explain(detail, None, run_view().letters, {})
         assert words[kind] in explanation.sentence and explanation.outcome == "own"
         kinds.add(kind)
     assert kinds == set(words)
@@ -133,10 +139,12 @@ def test_a_path_that_ends_the_text_has_no_own_token() -> None:
     detail = details()[0]
     verdict = replace(detail.verified, own_token_id=None, own_kind="none", own_text="")
     ended = replace(detail, verified=verdict)
-    explanation = explain(ended, None, LETTERS, {})
+    explanation = explain(ended, None, run_view().letters, {})
     assert "ends the text" in explanation.sentence
     assert any(top.node == (verdict.path[-1] if verdict.path else -1) for top in verdict.top_k)
-    assert bars(ended, explanation, NAMES) == {}, "nothing was chosen after the end of the text"
+    assert bars(ended, explanation, run_view().drafters) == {}, (
+        "nothing was chosen after the end of the text"
+    )
 
 
 def test_mss_is_told_trial_by_trial_and_traversal_by_whole_branches() -> None:
@@ -147,7 +155,7 @@ def test_mss_is_told_trial_by_trial_and_traversal_by_whole_branches() -> None:
         ("traversal", "with all that hung below it, was rejected (p / q = 0.1 / 0.4 = 0.25)"),
     ):
         verdict = replace(detail.verified, rule=rule, trials=trials)
-        sentence = explain(replace(detail, verified=verdict), node, LETTERS, {}).sentence
+        sentence = explain(replace(detail, verified=verdict), node, run_view().letters, {}).sentence
         assert words in sentence and "for certain (p / q = 0.3 / 0.2 = 1.5" in sentence
 
 
@@ -155,28 +163,32 @@ def test_match_is_told_by_its_seed() -> None:
     for outcome, words in (("accepted", "was in the tree"), ("rejected", "not “")):
         detail, node = node_with(outcome)
         verdict = replace(detail.verified, rule="match")
-        explanation = explain(replace(detail, verified=verdict), node, LETTERS, {"seed": 7})
+        explanation = explain(
+            replace(detail, verified=verdict), node, run_view().letters, {"seed": 7}
+        )
         assert "with seed 7" in explanation.sentence and words in explanation.sentence
         at_zero = {"seed": 7, "temperature": 0.0}
-        explanation = explain(replace(detail, verified=verdict), node, LETTERS, at_zero)
+        explanation = explain(replace(detail, verified=verdict), node, run_view().letters, at_zero)
         assert "the LLM's most probable token is" in explanation.sentence
 
 
 def test_before_the_verdict_nothing_is_claimed() -> None:
     detail, node = node_with("accepted")
     unverified = replace(detail, verified=None, completed=None)
-    assert "Waiting" in explain(unverified, node, LETTERS, {}).sentence
-    assert explain(unverified, None, LETTERS, {}).outcome == "pending"
-    assert explain(replace(unverified, combined=None), node, LETTERS, {}).sentence
-    assert explain(None, None, LETTERS, {}).sentence
-    assert explain(detail, 10**6, LETTERS, {}).outcome == "own", "a node that is not there"
-    assert explain(detail, -1, LETTERS, {}).outcome == "root"
+    assert "Waiting" in explain(unverified, node, run_view().letters, {}).sentence
+    assert explain(unverified, None, run_view().letters, {}).outcome == "pending"
+    assert explain(replace(unverified, combined=None), node, run_view().letters, {}).sentence
+    assert explain(None, None, run_view().letters, {}).sentence
+    assert explain(detail, 10**6, run_view().letters, {}).outcome == "own", (
+        "a node that is not there"
+    )
+    assert explain(detail, -1, run_view().letters, {}).outcome == "root"
 
 
 def test_bars_are_what_the_token_was_chosen_from() -> None:
     detail, node = node_with("accepted")
-    explanation = explain(detail, node, LETTERS, {})
-    rows = bars(detail, explanation, NAMES)
+    explanation = explain(detail, node, run_view().letters, {})
+    rows = bars(detail, explanation, run_view().drafters)
     assert set(rows) == {"llm", "0", "1", "2"}
     parent = detail.combined.parents[node]
     top = next(t for t in detail.verified.top_k if t.node == parent and t.source == "llm")
@@ -184,11 +196,11 @@ def test_bars_are_what_the_token_was_chosen_from() -> None:
     hits = [row for row in rows["llm"].values() if row["hit"]]
     assert all(row["id"] == explanation.token_id for row in hits)
     # A drafter that drew it from beyond its recorded alternatives is listed all the same.
-    proposers = {str(NAMES.index(name)) for name in detail.combined.drafters_of(node)}
+    proposers = {str(run_view().drafters.index(name)) for name in detail.combined.drafters_of(node)}
     few = replace(
         detail.verified, top_k=tuple(t for t in detail.verified.top_k if t.source == "llm")
     )
-    rows = bars(replace(detail, verified=few), explanation, NAMES)
+    rows = bars(replace(detail, verified=few), explanation, run_view().drafters)
     assert set(rows) == {"llm", *proposers}
     assert all(
         [one["id"] for one in rows[key].values()] == [explanation.token_id] for key in proposers
@@ -202,13 +214,13 @@ def test_a_draw_is_no_preference_and_who_drafted_is_named() -> None:
     after = verdict.path[-1] if verdict.path else -1
     drafted = [node for node, parent in enumerate(tree.parents) if parent == after]
     first = max(drafted, key=lambda node: verdict.llm_probabilities[node])
-    by = ", ".join(LETTERS[name] for name in tree.drafters_of(first))
+    by = ", ".join(run_view().letters[name] for name in tree.drafters_of(first))
     for rule, temperature, verb in (
         *(("greedy", 0.0, "prefers"), ("match", 0.0, "prefers")),
         *(("match", 0.8, "drew"), ("mss", 0.8, "drew")),
     ):
         judged = replace(detail, verified=replace(verdict, rule=rule))
-        sentence = explain(judged, None, LETTERS, {"temperature": temperature}).sentence
+        sentence = explain(judged, None, run_view().letters, {"temperature": temperature}).sentence
         assert sentence.startswith(f"The drafts said {quote(tree.texts[first])} (by {by})")
         assert f"; the LLM {verb} {quote(verdict.own_text)} (" in sentence
 
@@ -224,7 +236,7 @@ def test_quotes_are_short_and_visible_letters_go_on_after_z_places_are_english()
 
 
 def test_standing_and_chip_say_where_the_visitor_is() -> None:
-    view = reduce_all(EVENTS[:30])
+    view = reduce_all(run_events()[:30])
     behind = {"view": view, "run_id": "x", "known": 122, "known_rounds": 30}
     for words, chip, frame in (
         ("Press Run", None, Frame()),
@@ -244,7 +256,7 @@ def test_standing_and_chip_say_where_the_visitor_is() -> None:
             Frame(**(behind | {"known_rounds": 7}), mode="step"),
         ),
         ("Interrupted: ", "interrupted", Frame(**behind, ended=True, at_end=True)),
-        ("Finished: ", "completed", end_frame(VIEW)),
+        ("Finished: ", "completed", end_frame(run_view())),
         ("The engine closed", None, Frame(run_id="x", ended=True)),
     ):
         assert position_sentence(frame).startswith(words), (words, position_sentence(frame))
@@ -257,8 +269,8 @@ def test_standing_and_chip_say_where_the_visitor_is() -> None:
 
 
 def test_a_run_is_told_what_to_do_where_it_is_alone_and_as_long_as_it_is() -> None:
-    first, *rest = VIEW.rounds
-    alone = replace(VIEW, rounds=(replace(first, notes=(ALONE_NOTE,)), *rest))
+    first, *rest = run_view().rounds
+    alone = replace(run_view(), rounds=(replace(first, notes=(ALONE_NOTE,)), *rest))
     frame = end_frame(alone)
     lines = run_lines(frame)
     assert Line("info", ALONE) in lines and "second tab" in ALONE
@@ -269,9 +281,9 @@ def test_a_run_is_told_what_to_do_where_it_is_alone_and_as_long_as_it_is() -> No
     warned = [line.text for line in run_lines(frame) if line.kind == "warn"]
     assert warned == ["Round 2: drafter a failed; the run goes on without it."]
     assert list(strip_value(frame)["notes"]) == ["1"]
-    first, second, *rest = VIEW.rounds
+    first, second, *rest = run_view().rounds
     beside = replace(second, ahead=(Ahead("ssm-code", 0, 1.0, True, 4.0, 0.0),))
-    view = replace(VIEW, rounds=(replace(first, notes=(ALONE_NOTE,)), beside, *rest))
+    view = replace(run_view(), rounds=(replace(first, notes=(ALONE_NOTE,)), beside, *rest))
     lines = run_lines(end_frame(view))
     assert not [line for line in lines if "alone" in line.text or line.kind == "warn"]
 
@@ -284,7 +296,7 @@ def warnings_of(view: View, plain: float, **stats: float) -> list[str]:
 
 
 def test_a_slower_run_is_told_with_reason_and_remedy_and_a_faster_one_is_not_excused() -> None:
-    slow = replace(VIEW, stats=HALF_AS_FAST, rounds=())  # VIEW's rounds have other times
+    slow = replace(run_view(), stats=HALF_AS_FAST, rounds=())  # its rounds have other times
     for changes, words in (
         ({"draft_ms": 1500, "verify_ms": 400}, "fewer drafters"),
         ({"draft_ms": 200, "verify_ms": 1500}, "max_tree_nodes"),
@@ -296,7 +308,7 @@ def test_a_slower_run_is_told_with_reason_and_remedy_and_a_faster_one_is_not_exc
         assert warning.startswith("0.50x: slower than plain decoding") and words in warning
         assert "a round took as long as 4.0 plain tokens and gave 2.0 (40.0 ms: drafting" in warning
     assert warnings_of(slow, 25.0) == [] and slower_because(RunStats(), HALF) == ""
-    plain = reduce_all(plain_twin(EVENTS))
+    plain = reduce_all(plain_twin(run_events()))
     assert warnings_of(plain, plain.stats.tokens_per_second * 2) == [], "plain decoding is plain"
 
 
@@ -318,7 +330,7 @@ def test_the_largest_part_of_a_round_is_what_is_said_to_cost_most() -> None:
 
 
 def test_no_difference_is_told_where_the_range_of_the_blocks_holds_one() -> None:
-    ended = end_frame(replace(VIEW, stats=HALF_AS_FAST, state="completed"))
+    ended = end_frame(replace(run_view(), stats=HALF_AS_FAST, state="completed"))
     unsure = Baseline(60.0, "plain", "note", blocks=((60.0, 50.0), (60.0, 48.0), (50.0, 64.0)))
     figures = figures_value(ended, unsure)
     assert figures["speed"] == (
@@ -333,7 +345,7 @@ def test_no_difference_is_told_where_the_range_of_the_blocks_holds_one() -> None
 
 
 def test_a_run_is_not_called_slower_while_its_blocks_are_still_measured() -> None:
-    ended = end_frame(replace(VIEW, stats=HALF_AS_FAST, state="completed"))
+    ended = end_frame(replace(run_view(), stats=HALF_AS_FAST, state="completed"))
     baseline = Baseline(100.0, "plain", "note", blocks=((100.0, 50.0),))
     warnings = [one.text for one in run_lines(ended, baseline) if one.kind == "warn"]
     assert warnings and "0.50x: slower" in warnings[0]
@@ -357,7 +369,7 @@ def test_what_costs_most_is_named_only_beyond_the_spread_of_the_rounds() -> None
 
 
 def test_every_part_of_the_page_has_the_same_speed_up() -> None:
-    ended = end_frame(replace(VIEW, stats=HALF_AS_FAST, state="completed"))
+    ended = end_frame(replace(run_view(), stats=HALF_AS_FAST, state="completed"))
     # The run itself is the first block: alone it was 0.83x.
     baseline = Baseline(50.0, "plain", "note", blocks=((60.0, 50.0), (50.0, 20.0), (50.0, 15.0)))
     figures, predicted = figures_value(ended, baseline), what_if_value(ended, baseline)
@@ -486,7 +498,9 @@ def test_a_shared_llm_is_said_to_be_shared() -> None:
 
 def test_a_run_that_a_scheduler_served_beside_others_is_not_called_slow_for_its_drafts() -> None:
     part = Scheduled("shared", 2, 2, 0, None, None, 4, 4, 8, 8, 0.5, "", "it pays")
-    slow = replace(VIEW, stats=replace(HALF_AS_FAST, num_draft_tokens=0, num_accepted_tokens=0))
+    slow = replace(
+        run_view(), stats=replace(HALF_AS_FAST, num_draft_tokens=0, num_accepted_tokens=0)
+    )
     words = "schedule=shared is for the tokens of all of them together"
     for num_live in (2, 1):
         own = replace(part, num_live=num_live)
@@ -510,12 +524,14 @@ def test_the_page_passes_the_run_s_own_configuration_and_overlap() -> None:
         assert line.kind == "warn" and words in line.text
 
 
-EIGHT = synthetic_run(8, seed=5)
-VIEW_OF_EIGHT = reduce_all(EIGHT)
+@cache
+def view_of_eight() -> View:
+    return reduce_all(synthetic_run(8, seed=5))
 
 
-def budgeted(asked: Any, nodes: Any, view: View = VIEW_OF_EIGHT, **fields: Any) -> View:
+def budgeted(asked: Any, nodes: Any, view: View | None = None, **fields: Any) -> View:
     """The run as if `max_tree_nodes` had been `asked` and had come to `nodes`."""
+    view = view or view_of_eight()
     started, plans = view.started, []
     for plan, most in ((started.asked, asked), (started.config, nodes)):
         spec = {**plan["speculation"], "speculation_length": 8, **fields, "max_tree_nodes": most}
@@ -581,7 +597,7 @@ def test_the_line_of_the_lengths_is_what_the_budget_allows() -> None:
 
 
 def test_an_empty_row_says_that_the_budget_has_no_node_for_it() -> None:
-    view, detail = budgeted("auto", 2), detail_of(EIGHT, 1)
+    view, detail = budgeted("auto", 2), detail_of(synthetic_run(8, seed=5), 1)
     proposals = picture_values(Frame(view=view, detail=detail))["proposals"]
     assert proposals["nodeless"] == {}, "here it drafted all the same"
     detail = replace(detail, drafted=replace(detail.drafted, drafts=detail.drafted.drafts[:2]))
@@ -590,7 +606,7 @@ def test_an_empty_row_says_that_the_budget_has_no_node_for_it() -> None:
 
 
 def test_an_empty_row_says_that_a_rule_did_not_choose_its_drafter() -> None:
-    view, detail = budgeted("auto", 2, length="goodput"), detail_of(EIGHT, 1)
+    view, detail = budgeted("auto", 2, length="goodput"), detail_of(synthetic_run(8, seed=5), 1)
     detail = replace(detail, drafted=replace(detail.drafted, drafts=detail.drafted.drafts[:2]))
     proposals = picture_values(Frame(view=view, detail=detail))["proposals"]
     assert proposals["nodeless"] == {"2": "not chosen to draft"}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from core.config import PRESETS, SpeculationConfig
@@ -88,11 +89,9 @@ def settings_of(request_fields: Mapping[str, Any], ssms: Sequence[str]) -> Setti
     except (ConfigError, KeyError):
         return Settings("settings of another version", (), words)
     meant = _comparable(config, ssms)
-    for name in PRESETS:
-        if meant == _comparable(SpeculationConfig.preset(name, temperature), ssms):
-            return Settings(name, (), words)
-    if meant == _comparable(page_preset("specinfer", temperature), ssms):
-        return Settings("specinfer", (f"{PAGE_NODES} nodes",), words)
+    for name, differ, preset in _comparable_presets(temperature, tuple(ssms)):
+        if meant == preset:
+            return Settings(name, differ, words)
     usual = SpeculationConfig().to_plain()
     differ = [
         f"{field}={_value(value)}"
@@ -100,6 +99,19 @@ def settings_of(request_fields: Mapping[str, Any], ssms: Sequence[str]) -> Setti
         if field not in UNLISTED and value != usual[field]
     ]
     return Settings(OWN, tuple(differ), words)
+
+
+@lru_cache
+def _comparable_presets(
+    temperature: float, ssms: tuple[str, ...]
+) -> tuple[tuple[str, tuple[str, ...], dict[str, Any]], ...]:
+    """Each preset's name, its differences from that preset and its fields. Cached: a run's frames
+    ask for the same ones many times a second."""
+    presets = [(name, (), SpeculationConfig.preset(name, temperature)) for name in PRESETS]
+    on_page = ("specinfer", (f"{PAGE_NODES} nodes",), page_preset("specinfer", temperature))
+    return tuple(
+        (name, differ, _comparable(config, ssms)) for name, differ, config in (*presets, on_page)
+    )
 
 
 def settings_line(view: View) -> str:

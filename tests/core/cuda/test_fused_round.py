@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import fields, is_dataclass, replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -44,6 +45,16 @@ def events(made: LoadedModels, requests: Sequence[Request], *, on_device: bool) 
         return list(engine.generate_many(requests))
 
 
+# Rounds step by step leave nothing in their models that another run would notice.
+reference_models = cache(models)
+
+
+def in_both_ways(requests: Sequence[Request], **changes: Any) -> list[list[Event]]:
+    """The events of fused rounds, over new models, and of rounds step by step."""
+    fused = events(models(**changes), requests, on_device=True)
+    return [fused, events(reference_models(**changes), requests, on_device=False)]
+
+
 def requests(sampling: SamplingParams, config: SpeculationConfig, many: int = 1) -> list[Request]:
     return [Request(prompt, sampling, config) for prompt in PROMPTS[:many]]
 
@@ -80,10 +91,7 @@ def compared(
     sampling: SamplingParams, config: SpeculationConfig, many: int = 1, **changes: Any
 ) -> list[Event]:
     """The same runs in both ways; the events of the first."""
-    both_runs = [
-        events(models(**changes), requests(sampling, config, many), on_device=on_device)
-        for on_device in (True, False)
-    ]
+    both_runs = in_both_ways(requests(sampling, config, many), **changes)
     ids = [list(dict.fromkeys(event.run_id for event in each)) for each in both_runs]
     renamed = dict(zip(*ids, strict=True))
     for i, (one, other) in enumerate(zip(*both_runs, strict=True)):
@@ -154,10 +162,8 @@ def test_requests_that_differ_are_told_apart(config: SpeculationConfig, fused: l
             Request(PROMPTS[1], EDGED, config),
             *others,
         ]
-        both_runs = [
-            events(models(), requests_of_both, on_device=on_device) for on_device in (True, False)
-        ]
-        assert texts_of(both_runs[0]) == texts_of(both_runs[1])
+        fused_run, reference = map(texts_of, in_both_ways(requests_of_both))
+        assert fused_run == reference
     assert not any(fused[:8])
 
 
@@ -180,10 +186,7 @@ def test_of_equal_nodes_the_first_counts(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_pipelined_runs(pipeline: str) -> None:
     """How far it gets beside a pass is a matter of time: the text is not."""
     config = replace(FIXED, pipeline=pipeline)
-    found = [
-        texts_of(events(models(), requests(WARM, config, 3), on_device=on_device))
-        for on_device in (True, False)
-    ]
+    found = [*map(texts_of, in_both_ways(requests(WARM, config, 3)))]
     assert found[0] == found[1] and all(len(ids) == 40 for ids in found[0])
 
 
@@ -194,9 +197,7 @@ def test_texts_that_outgrow_the_cache(shape: tuple[int, ...], fused: list[bool])
     exist."""
     config = replace(FIXED, expansion=shape, speculation_length=len(shape))
     two_requests = requests(replace(WARM, max_new_tokens=300), config, 2)
-    found = [
-        texts_of(events(models(context=700), two_requests, on_device=way)) for way in (True, False)
-    ]
+    found = [*map(texts_of, in_both_ways(two_requests, context=700))]
     assert found[0] == found[1] and [len(ids) for ids in found[0]] == [300, 300]
     assert fused.count(False) <= len(shape)
 
@@ -233,7 +234,7 @@ def _as_fresh(model: Any, row: int, tokens: list[int]) -> None:
 
 @pytest.mark.loses_drafters
 def test_who_fails_costs_the_run_nothing_but_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted = texts_of(events(models(), requests(WARM, FIXED), on_device=False))
+    wanted = texts_of(events(reference_models(), requests(WARM, FIXED), on_device=False))
     loaded, calls = models(), []
     stack: Any = next(iter(loaded.ssms.values())).stack  # type: ignore[attr-defined]
     over = stack._forward.over
@@ -271,7 +272,9 @@ def test_a_round_that_is_discarded_leaves_nothing_behind(config: SpeculationConf
     """A request is cancelled, and one joins, while a round is running."""
     first, second, third = requests(WARM, config, 3)
     three_requests = (first, second, third)
-    alone = [texts_of(events(models(), [one], on_device=False))[0] for one in three_requests]
+    alone = [
+        texts_of(events(reference_models(), [one], on_device=False))[0] for one in three_requests
+    ]
     with closing(Engine(models(), on_device=True)) as engine:
         live = []
         for one in (first, second):

@@ -14,6 +14,7 @@ from gradio_client import Client
 from bench.page.site import serve
 from storage import RunQuery, RunStore
 from storage.exports import EXPORTS
+from tests.logs import log_at
 from tests.synthetic import synthetic_run
 from tests.ui.fakes import FakeWorker, script_of
 from tests.ui.model_hosts import Loader, other_worker
@@ -80,7 +81,7 @@ class Site:
 def api_site(
     folder: Path, host: str = "127.0.0.1", login: bool = False, preset: str = "specinfer"
 ) -> Iterator[Site]:
-    with RunStore(folder / "runs.db") as store:
+    with RunStore(log_at(folder / "runs.db")) as store:
         worker, loader = FakeWorker(script_of(rounds=6), 0.0), Loader(lambda: other_worker("small"))
         access = Access(host, auth=login)
         context = make_context(ModelHost(worker, loader), store, access, preset, RunQuery, EXPORTS)

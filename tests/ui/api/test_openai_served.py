@@ -19,6 +19,7 @@ from storage import RunQuery, RunStore, RunSummary
 from storage.exports import EXPORTS
 from tests.core.models.folders import save_tiny_model
 from tests.fakes import CONTEXT, tiny_module, word_tokenizer
+from tests.logs import log_at
 from tests.ui.api.scrapes import Scrape
 from tests.ui.api.sites import wait
 from tests.ui.given_back import load
@@ -80,7 +81,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     tokenizer.save_pretrained(folder / "llm")
     save_tiny_model(folder / "ssm")
     host = ModelHost.open(load, ModelPair(str(folder / "llm"), (str(folder / "ssm"),)))
-    with RunStore(folder / "runs.db") as store:
+    with RunStore(log_at(folder / "runs.db")) as store:
         context = make_context(host, store, Access("127.0.0.1"), "specinfer", RunQuery, EXPORTS)
         with (
             serve(build_page(context), routes=openai_routes(context)) as url,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,15 @@ from gradio_client import Client
 from gradio_client.exceptions import AppError
 
 from bench.page.site import serve
+from core import Engine, Worker, load_models
 from storage import RunQuery, RunStore
 from storage.exports import EXPORTS
 from tests.core.models.folders import save_tiny_model
-from tests.fakes import tiny_module, word_tokenizer
-from tests.ui.given_back import load
+from tests.fakes import shared_templates, tiny_module, word_tokenizer
+from tests.logs import log_at
 from ui.server.context import make_context
 from ui.server.model_host import ModelHost
-from ui.server.model_swap import ModelPair
+from ui.server.model_swap import ModelPair, Say
 from ui.server.page import build_page
 from ui.server.visitors import Access
 
@@ -40,6 +42,11 @@ def llm(folder: Path, template: Any = CLOCK, seed: int = 1) -> str:
     tiny_module("llama", seed=seed, dtype=torch.float32).save_pretrained(folder / "llm")
     tokenizer.save_pretrained(folder / "llm")
     return str(folder / "llm")
+
+
+def load(pair: ModelPair, say: Say) -> Worker:
+    models = load_models(pair.llm, pair.ssms, pair.dtype, pair.device, say)
+    return Worker(Engine(replace(models, templates=shared_templates())))
 
 
 class RealServer:
@@ -68,7 +75,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
     save_tiny_model(folder / "ssm")
     pair = ModelPair(str(folder / "clock" / "llm"), (str(folder / "ssm"),))
     host = ModelHost.open(load, pair)
-    with RunStore(folder / "runs.db") as store:
+    with RunStore(log_at(folder / "runs.db")) as store:
         access = Access("127.0.0.1")
         context = make_context(host, store, access, "specinfer", RunQuery, EXPORTS)
         with serve(build_page(context)) as url:

@@ -1,0 +1,23 @@
+"""Run logs. A new file is migrated step by step, which takes longer than most tests; so tests of
+what is in a log copy one that was migrated before. Those of migrations make their own."""
+
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from storage import RunStore
+
+
+def log_at(path: Path) -> Path:
+    """The path of a log: of an empty one, unless there is one already."""
+    if not path.exists():
+        path.write_bytes(_empty())
+    return path
+
+
+@cache
+def _empty() -> bytes:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "log.db"
+        RunStore(path).close()
+        return path.read_bytes()
