@@ -251,6 +251,32 @@ SLIDE = """() => ["figures", "strip", "tree", "scrubber"].filter((name) => {
 SCROLLS = "() => document.documentElement.scrollHeight > innerHeight"
 
 
+STAGE = "() => document.querySelector('#report-tree .ss-stage[aria-current]')?.dataset.stage"
+
+
+def test_a_step_is_from_the_selected_round_and_hides_nothing(open_report: OpenReport) -> None:
+    page = open_report(synthetic_run(8))
+    whole = page.locator("#report-strip .ss-text").inner_text()
+    page.locator("#report-scrubber [data-r='3']").click()
+    for key, number, stage in (
+        (".", 5, "draft"),
+        (".", 5, "combine"),
+        (",", 5, "draft"),
+        (",", 4, "commit"),
+        (",", 4, "verify"),
+    ):
+        page.keyboard.press(key)
+        bar_says(page, f"Round {number} of 8")
+        becomes(page, STAGE, stage)
+        assert page.locator("#report-strip .ss-text").inner_text() == whole
+    page.select_option("#report-speed", "0.5")  # the next round comes two seconds later
+    page.click("#report-play")
+    bar_says(page, "Round 4 of 8")
+    page.click("#report-rewind")
+    page.keyboard.press(",")
+    bar_says(page, "Round 0 of 8")
+
+
 def test_embedded_in_a_slide_it_has_no_chrome_and_opens_at_a_round(
     open_report: OpenReport, tmp_path: Path
 ) -> None:

@@ -83,7 +83,7 @@ def test_an_example_runs_in_order_its_runs_are_in_the_table(learn: Learn, store:
     requests = worker_of(learn).requests
     assert [request.speculation.max_tree_nodes for request in requests[1:]] == [7]
     assert not requests[0].speculation.drafters and requests[1].speculation.drafters
-    assert rows_of(frames[-1]) == ["1 token a pass", "8 tokens a pass"]
+    assert rows_of(frames[-1]) == ["1 token in a pass", "8 tokens in a pass"]
     assert rows_of(frames[0]) == [], "a row comes with the end of its run"
     assert "Finished: " in notice_of(frames[-1], 0)
     assert store.runs(RunQuery(owner="me")).total == 2, "both are recorded"

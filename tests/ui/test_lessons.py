@@ -274,7 +274,7 @@ def test_without_its_run_a_question_says_what_to_do_first(lesson: Lesson) -> Non
 def test_runs_hold_what_their_lessons_say_and_are_over_soon(played: dict[str, Runs]) -> None:
     rows = evidence_of(played["memory"]).rows
     assert [row.fed for row in rows.values()] == [1, 8, 16]
-    assert list(rows) == ["1 token a pass", "8 tokens a pass", "16 tokens a pass"]
+    assert list(rows) == ["1 token in a pass", "8 tokens in a pass", "16 tokens in a pass"]
     texts = [reduce_all(events).token_ids for events in played["tree"].values()]
     assert texts[0] == texts[1]
     for lesson in LESSONS:

@@ -40,6 +40,7 @@ from ui.run.values import (
     tree_value,
 )
 from ui.run.view import View, detail_of, reduce_all
+from ui.words.messages import run_lines
 
 
 def frames_of(events: list[Any], every: int = 3) -> list[Frame]:
@@ -234,6 +235,10 @@ def test_a_speed_up_is_shown_only_when_measured_and_figures_go_unrounded() -> No
     assert picture_values(running, baseline)["figures"]["speedup"] is None
     blocks = replace(baseline, blocks=((2.0, 4.0),))  # a replay at its fifth round
     assert picture_values(running, blocks)["figures"]["speedup"] == 2.0
+    stopped = replace(running, view=replace(view, state="cancelled"), ended=True, known=1)
+    slower = replace(baseline, tokens_per_second=2 * view.stats.tokens_per_second)
+    assert picture_values(stopped, slower)["figures"]["speedup"] is None, "a part of a run"
+    assert not [line for line in run_lines(stopped, slower) if "slower" in line.text]
     view = reduce_all(synthetic_run(30, seed=4))
     value = figures_value(Frame(view=view, known=1, run_id="x"), Baseline(3.0, "plain", "measured"))
     for name in ("mean_acceptance_length", "tokens_per_second", "draft_acceptance_rate"):

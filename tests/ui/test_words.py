@@ -307,6 +307,7 @@ def test_a_slower_run_is_told_with_reason_and_remedy_and_a_faster_one_is_not_exc
         (warning,) = warnings_of(slow, 100.0, **changes)
         assert warning.startswith("0.50x: slower than plain decoding") and words in warning
         assert "a round took as long as 4.0 plain tokens and gave 2.0 (40.0 ms: drafting" in warning
+        assert warning.endswith("One sample of each: measured again it may be otherwise.")
     assert warnings_of(slow, 25.0) == [] and slower_because(RunStats(), HALF) == ""
     plain = reduce_all(plain_twin(run_events()))
     assert warnings_of(plain, plain.stats.tokens_per_second * 2) == [], "plain decoding is plain"

@@ -28,6 +28,7 @@ from ui.server.under_way import stop
 from ui.shared.board import Values
 from ui.shared.parts import header_value, notice_value
 from ui.words.messages import Line
+from ui.words.refusals import refusal_words
 
 __all__ = [
     "BLOCKS",
@@ -256,7 +257,7 @@ def clear_trouble(live: Live, session: TabSession, values: Sequence[Any]) -> Any
     try:
         request_of(values)
     except ConfigError as error:
-        if str(error) in session.trouble:
+        if refusal_words(str(error)) in session.trouble:
             return gr.skip()
     session.trouble = ""
     return live.board.current_notice(session)
@@ -282,7 +283,7 @@ def left_notice(live: Live, session: TabSession, was_running: int | None) -> Any
 
 def check_form(values: Sequence[Any]) -> list[Any]:
     """Check the form: the reason why it cannot run, the Run button, dependent controls."""
-    reason = validity(values)
+    reason = refusal_words(validity(values))
     lines = [Line("error", reason)] if reason else []
     return [
         notice_value(lines),

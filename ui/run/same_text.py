@@ -107,7 +107,7 @@ def _distribution_answer(one: View, two: View, at: int) -> Answer | None:
         return None
     return Answer(
         "distribution",
-        f"Same distribution, not the same tokens: they part at token {at + 1}. "
+        f"Same distribution, not the same tokens: they differ from token {at + 1} on. "
         f"verify={rule_names[0]} draws its own coins, and what is drafted decides which; "
         "law 3 shows that the distribution is the LLM's own.",
         at,

@@ -203,7 +203,7 @@ def _remedy(
     most = fields["max_tree_nodes"]
     if _grows(most) and not combine_rule(fields["combine"]).chains and _budget_limits(fields):
         larger = f"a larger max_tree_nodes than {most}, or {larger}"
-    return f"A round gains too little for its cost: {larger} may bring more tokens a round."
+    return f"A round gains too little for its cost: {larger} may bring more tokens per pass."
 
 
 def _advice(what: str, ways: list[str]) -> str:

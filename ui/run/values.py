@@ -206,10 +206,10 @@ def figures_value(
 
 
 def _is_unmeasured(frame: Frame, baseline: Baseline | None) -> bool:
-    """Whether a speed-up would be one of some seconds of a run that goes on, or of the first of
-    its blocks."""
-    running = frame.view.state == "running" and not frame.is_complete
-    return frame.measuring or (running and not (baseline and baseline.blocks))
+    """Whether a speed-up would be one of some seconds of a run that goes on or was stopped, or of
+    the first of its blocks."""
+    partial = frame.view.state != "completed" and not (baseline and baseline.blocks)
+    return frame.measuring or partial
 
 
 def _state(frame: Frame) -> str:

@@ -36,6 +36,7 @@ from ui.server.model_host import ModelHost
 from ui.shared.click_order import LatestClicks, Stamps
 from ui.shared.pending_fields import PendingFields
 from ui.shared.study_place import StudyPlace
+from ui.words.refusals import refusal_words
 
 __all__ = [
     "STOP_WAIT_S",
@@ -317,13 +318,13 @@ def run_to_end(
 def guard(work: Iterator[T], failed: Callable[[str], T]) -> Iterator[T]:
     """Yields from `work`, then `failed(message)` if it raises: the only broad except of the page.
 
-    The message of a SpecScopeError is shown as it is. Any other exception is a bug: the log gets
-    its traceback, the page one line.
+    The message of a SpecScopeError is shown, in `refusal_words`. Any other exception is a bug: the
+    log gets its traceback, the page one line.
     """
     try:
         yield from work
     except SpecScopeError as error:
-        yield failed(str(error))
+        yield failed(refusal_words(str(error)))
     except Exception as error:  # the page must live on; the log has the traceback
         log.exception("internal error on the page")
         yield failed(f"internal error ({type(error).__name__}): {error}")

@@ -34,6 +34,7 @@ FINISHED = {
     "context": "the context is full",
 }
 NOTES_SHOWN = 3
+ONE_SAMPLE = "One sample of each: measured again it may be otherwise."
 
 assert set(STAGE_WORDS) == set(STAGES)
 
@@ -174,7 +175,8 @@ def _state_sentence(frame: Frame) -> str:
 def _speed(frame: Frame, baseline: Baseline) -> list[Line]:
     view, stats = frame.view, frame.view.stats
     ratio = baseline.speed_up(stats.tokens_per_second)
-    if frame.measuring:  # the next block may say otherwise
+    # The next block may say otherwise, and a part of a run is no sample of it.
+    if frame.measuring or not (baseline.blocks or view.state == "completed"):
         return []
     if not view.drafters or not stats.num_rounds or ratio is None or not is_slower(ratio):
         return []
@@ -183,4 +185,5 @@ def _speed(frame: Frame, baseline: Baseline) -> list[Line]:
     shared = [one.scheduled for one in view.rounds if one.scheduled is not None]
     schedule = next((part.schedule for part in shared if part.num_live > 1), "")
     rounds = [stage_times(line.spans, line.time.whole_ms) for line in view.rounds]
-    return [Line("warn", slower_because(stats, ratio, view.speculation, beside, schedule, rounds))]
+    why = slower_because(stats, ratio, view.speculation, beside, schedule, rounds)
+    return [Line("warn", why if ratio.groups > 1 else f"{why} {ONE_SAMPLE}")]

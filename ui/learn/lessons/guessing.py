@@ -22,7 +22,7 @@ __all__ = ["MEMORY_BOUND", "ONE_SSM", "TREE"]
 
 # A pass over more tokens takes longer; repeated measurements differ by some percent.
 MIN_RATIO = 0.95
-ALONE, EIGHT, SIXTEEN = "1 token a pass", "8 tokens a pass", "16 tokens a pass"
+ALONE, EIGHT, SIXTEEN = "1 token in a pass", "8 tokens in a pass", "16 tokens in a pass"
 
 
 def eight_against_one(evidence: Evidence) -> float | None:

@@ -33,10 +33,21 @@ export function createPlayer(recording, changed) {
     clearTimeout(timer);
     timer = setTimeout(tick, Math.max(15, since + stopMs() - performance.now()));
   };
+  // The stop of the selected round's stage; without a selection the latest one.
+  const place = () => (at.round === null ? at.stop : recording.stopOf(at.round, at.stage));
   const play = () => {
+    const selected = at.round !== null && !at.opening;
+    const here = selected || at.stop < last ? place() : last;
     since = performance.now();
-    go({ moving: true, stop: at.stop >= last ? 0 : at.stop, round: null, node: null, stage: null });
+    go({ moving: true, stop: here < last ? here : 0, round: null, node: null, stage: null });
     wait();
+  };
+  // A step back selects: the rounds after it stay on show. A step past the last stop shown plays on.
+  const step = (by) => {
+    const target = Math.min(last, place() + by);
+    if (target < 1) return;
+    if (target > at.stop) to(target);
+    else go({ node: null, ...recording.stageAt(target) });
   };
   const still = (move) => (...args) => {
     pause();
@@ -49,9 +60,9 @@ export function createPlayer(recording, changed) {
     if (round >= 0) go({ stop: round > recording.current(at.stop) ? stop : at.stop, round, node, stage });
   };
   return {
-    at, play, pause, select,
+    at, place, play, pause, select,
     toggle: () => (at.moving ? pause() : play()),
-    step: still((by) => to(at.stop + by)),
+    step: still(step),
     rewind: still(() => to(0)),
     follow: still(() => to(last)),
     // Past the last round that was shown it goes on to the next one, and pauses there.

@@ -5,14 +5,25 @@ import { applied } from "./deltas.js";
 
 const KEEP_EVERY = 64;
 
+const STAGES = ["draft", "combine", "verify", "commit"];
+
 export function recordingOf(recording) {
   const base = basesOf(recording.base);
+  const last = recording.stops.length - 1;
+  // The stop at which so many rounds are complete; past them all the last one, perhaps within a round.
+  const end = (rounds) => recording.ends[Math.max(0, rounds)] ?? last;
+  // A long run has no stops within its rounds.
+  const staged = (recording.ends[1] ?? STAGES.length) === STAGES.length;
   return {
     rounds: recording.rounds_known,
-    last: recording.stops.length - 1,
+    last, end,
     opening: recording.opening,
-    // The stop at which so many rounds are complete; past them all the last one, perhaps within a round.
-    end: (rounds) => recording.ends[Math.max(0, rounds)] ?? recording.stops.length - 1,
+    // The stop of a round's stage, null for the last one; and the round and stage of a stop.
+    stopOf: (round, stage) => Math.min(end(round + 1), staged && stage !== null ? end(round) + stage + 1 : last),
+    stageAt(stop) {
+      const [round, stage] = recording.stops[stop];
+      return { round, stage: stage < STAGES.length - 1 ? stage : null };
+    },
     // The latest round at a stop, -1 for none.
     current: (stop) => recording.stops[stop][0],
     stopsARound: Math.max(1, recording.stops.length / Math.max(1, recording.rounds_known)),
@@ -52,8 +63,6 @@ function valuesAt(recording, base, { stop, round, node, stage: last, moving, ope
   const { notice, ...pictures } = base;
   return Object.fromEntries(Object.keys(pictures).map((name) => [name, { ...base[name], ...all[name] }]));
 }
-
-const STAGES = ["draft", "combine", "verify", "commit"];
 
 // The scrubber's value, as of ui/run/scrubber.py.
 function scrubberAt(recording, { stop, round, node, stage: last, moving, opening, mode, rate }) {

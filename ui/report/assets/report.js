@@ -21,7 +21,8 @@ export async function start(data) {
   });
   const draw = (at) => {
     const values = { ...recording.values(at), scrubber: recording.scrubber(at) };
-    show(values, at.opening ? recording.opening.notice : recording.notice(at.stop));
+    const shown = at.stop < recording.last ? player.place() : at.stop;
+    show(values, at.opening ? recording.opening.notice : recording.notice(shown));
     // Screen readers do not announce every stage while the run plays.
     set(find("notice").querySelector(".sp-shell"), "aria-live", at.moving ? "off" : "polite");
     set(document.body, "data-moving", at.moving);

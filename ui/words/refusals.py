@@ -1,0 +1,21 @@
+"""How the page words a refusal of core.errors. The API and the command line have it unchanged."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["refusal_words"]
+
+NO_PROMPT = re.compile(r"prompt is .*: a text with at least one visible character", re.DOTALL)
+# A number of the form may come as text, such as the seed; the visitor typed it like the others.
+QUOTED_NUMBER = re.compile(r"^(\w+) is '(-?[\d.]+)': ")
+LONG_NUMBER = re.compile(r"(?<![\w.,])\d{5,}(?![\w.,])")
+
+
+def refusal_words(message: str) -> str:
+    """A message of `ConfigError.of`, readable: long limits with separators, numbers unquoted, an
+    empty prompt called so. Any other message as it is."""
+    if NO_PROMPT.fullmatch(message):
+        return "The prompt is empty."
+    field_and_value, colon, allowed = QUOTED_NUMBER.sub(r"\1 is \2: ", message).partition(": ")
+    return field_and_value + colon + LONG_NUMBER.sub(lambda long: f"{int(long[0]):,}", allowed)
