@@ -244,7 +244,8 @@ def _wire_table(dtype: str, samples: Sequence[Row]) -> str:
         f"loopback takes at most {1 + MOST_ADDED:.2f} of a local one; over a relay tokens a second "
         f"are within {WITHIN:.0%} of those predicted, tokens of a round by the time of a round "
         f"over loopback and the relay's. `{AHEAD[2:]}`: with pipeline=ahead; {PRESET} as it is has "
-        "off."
+        "off. CoSine's paper has 23.2 % less latency and 32.5 % more throughput than other systems "
+        "at equal cost, with drafters on 16 GPUs and an LLM on 4."
     )
     columns: dict[str, Callable[[Group], object]] = {
         "SSMs": lambda group: group["contestant"],

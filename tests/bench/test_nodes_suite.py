@@ -52,7 +52,7 @@ def test_wires_are_compared_with_home_and_prediction() -> None:
     lines = {line.split(" | ")[0].strip("| "): line for line in wires.splitlines()}
     # Two tokens in 6.4 ms over loopback, in 11.4 ms over the relay: 175.4 a second.
     assert "175.4 | 0.97 |" in lines["relay of 5 ms"] and "0 of 1" in lines["relay of 5 ms"]
-    assert "1.03x" in lines[LOOPBACK]
+    assert "1.03x" in lines[LOOPBACK] and "CoSine's paper" in wires
     assert "= 1.50 (arXiv 2606.25091)" in clients and "| 16 | 20.00 | 4 |" in clients
 
 

@@ -1,15 +1,25 @@
 """The tables of suite `offload`: bounds, texts that differ; and the suite itself, nightly."""
 
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from bench.context import Context
 from bench.prompts import load_prompts
 from bench.results import Results
 from bench.settings import Settings
-from bench.suites.offload import ACCELERATE, PLAIN, RESIDENT, OffloadSuite, failures, tables
+from bench.suites.offload import (
+    ACCELERATE,
+    PLAIN,
+    RESIDENT,
+    OffloadSuite,
+    failures,
+    limited_reads,
+    tables,
+)
 from core.models.loading.load import load_models
 
 KEY = {"model": "bundled", "dtype": "bfloat16", "repeat": 0}
@@ -17,6 +27,7 @@ KEY = {"model": "bundled", "dtype": "bfloat16", "repeat": 0}
 
 def passes(tokens: int, resident: float) -> dict[str, Any]:
     seconds = {RESIDENT: resident, "100 MB/s": 0.26, "no limit": 0.5, ACCELERATE: 0.75}
+    seconds[f"{ACCELERATE}, 100 MB/s"] = 0.5
     return {**KEY, "part": "passes", "tokens": tokens, "bytes": 25_000_000, "seconds": seconds}
 
 
@@ -38,6 +49,21 @@ def test_a_pass_is_compared_with_reading_and_computing() -> None:
     assert "0.260 (1.040x)" in lines["100 MB/s"]  # 25 MB at 100 MB/s are 0.25 s
     assert "0.260 (0.520x)" in lines["100 MB/s"]  # computing 64 tokens takes longer
     assert "0.500 (5.000x)" in lines["no limit"]
+    assert "0.500 (2.000x)" in lines[f"{ACCELERATE}, 100 MB/s"]
+    assert "0.750 (7.500x)" in lines[ACCELERATE]
+
+
+def test_reads_of_accelerate_take_what_their_bytes_take_at_the_rate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    offload = pytest.importorskip("accelerate.utils.offload")
+    monkeypatch.setattr(offload, "load_offloaded_weight", lambda: torch.zeros(50_000))
+    began = time.perf_counter()
+    with limited_reads(10.0):
+        for _ in range(3):  # 0.2 MB each
+            offload.load_offloaded_weight()
+    assert time.perf_counter() - began >= 0.06
+    assert offload.load_offloaded_weight().nbytes == 200_000
 
 
 def test_texts_have_their_speed_up_by_tokens_per_pass() -> None:
@@ -71,6 +97,8 @@ def test_the_suite_measures_and_a_fresh_process_stays_small(
     suite = OffloadSuite(rates=(400,), widths=(1,))
     suite.measure(context)
     assert not suite.report(context).failures
+    seconds = [s["seconds"] for s in context.results.samples if s["part"] == "passes"]
+    assert all(f"{ACCELERATE}, 400 MB/s" in one for one in seconds)
     peaks = [s["figures"]["peak"] for s in context.results.samples if s["part"] == "memory"]
     for one in peaks:
         parts = one["imports"] + one["resident"] + one["embedding"] + one["layers"]

@@ -27,7 +27,7 @@ from core.models.loading.placing import DTYPES
 from core.models.loading.reading import info_of, quiet_transformers, read_config
 from core.models.machine import use_threads
 from core.models.protocol import Feed
-from core.models.ranks.group import RankGroup
+from core.models.ranks.group import ExchangeError, RankGroup
 from core.models.ranks.messages import (
     FORMAT,
     LONGEST,
@@ -36,6 +36,7 @@ from core.models.ranks.messages import (
     CloseRow,
     CommitRow,
     EndRank,
+    ExchangeFailed,
     FromFollower,
     LoadShard,
     OpenRow,
@@ -163,7 +164,8 @@ def follow() -> int:
         with quiet_transformers():
             follower.run()
     except (*MODEL_FAULTS, KeyboardInterrupt) as error:
-        leader.send(RankFailed(f"{type(error).__name__}: {error}"[:2000]))
+        kind = ExchangeFailed if isinstance(error, ExchangeError) else RankFailed
+        leader.send(kind(f"{type(error).__name__}: {error}"[:2000]))
         if ENDS_WITH_INPUT not in os.environ:  # else the leader reports it
             print(f"rank {rendezvous.rank}: {type(error).__name__}: {error}", file=sys.stderr)
         return 1

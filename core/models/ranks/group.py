@@ -9,22 +9,48 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import wraps
 from types import ModuleType
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 
 from core.errors import ConfigError
 from core.models.ranks.shared_memory import SharedMemory, is_ordered
 
-__all__ = ["GROUP_TIMEOUT_S", "PassTraffic", "RankGroup", "torch_distributed"]
+__all__ = [
+    "GROUP_TIMEOUT_S",
+    "ExchangeError",
+    "PassTraffic",
+    "RankGroup",
+    "exchange",
+    "torch_distributed",
+]
 
 GROUP_TIMEOUT_S = 20.0
 """How long a collective waits for another rank. Idle ranks wait for a message instead."""
+P, R = ParamSpec("P"), TypeVar("R")
+
+
+class ExchangeError(RuntimeError):
+    """A collective failed: another rank has failed, ended or not answered."""
+
+
+def exchange(collective: Callable[P, R]) -> Callable[P, R]:
+    """Wraps a collective so that its errors are ExchangeErrors."""
+
+    @wraps(collective)
+    def wrapped(*args: P.args, **options: P.kwargs) -> R:
+        try:
+            return collective(*args, **options)
+        except RuntimeError as error:
+            raise ExchangeError(str(error)) from error
+
+    return wrapped
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +93,7 @@ class RankGroup:
             on_failure.pop_all()
         self.take_traffic()
 
+    @exchange
     def all_reduce(self, part: torch.Tensor) -> torch.Tensor:
         """Adds up a tensor over all ranks, in place; returns it."""
         began = time.perf_counter()
@@ -81,6 +108,7 @@ class RankGroup:
         self.count_collective(part.nbytes, began)
         return part
 
+    @exchange
     def gather(self, part: torch.Tensor) -> list[torch.Tensor] | None:
         """The tensors of all ranks, of one shape, on rank 0; None on other ranks."""
         began = time.perf_counter()
@@ -92,6 +120,7 @@ class RankGroup:
         self.count_collective(part.nbytes, began)
         return parts
 
+    @exchange
     def broadcast(self, value: float) -> float:
         """Rank 0's `value`, on every rank."""
         shared = torch.tensor([value], dtype=torch.float64, device=self.device)

@@ -19,6 +19,7 @@ __all__ = [
     "CloseRow",
     "CommitRow",
     "EndRank",
+    "ExchangeFailed",
     "FromFollower",
     "LoadShard",
     "OpenRow",
@@ -34,7 +35,7 @@ __all__ = [
     "encode",
 ]
 
-FORMAT = 1
+FORMAT = 2
 """Version of these messages; a follower of another version is refused."""
 LONGEST = 1 << 26
 """Most bytes of a message; a longer one is refused."""
@@ -132,12 +133,18 @@ class PassDone(_RankMessage, tag="done"):
 
 
 class RankFailed(_RankMessage, tag="failed"):
-    """The rank ends by an error."""
+    """The rank ends by an error of its own."""
 
     error: str
 
 
-FromFollower = RankJoined | BarrierReached | ShardReady | PassDone | RankFailed
+class ExchangeFailed(_RankMessage, tag="exchange"):
+    """The rank ends by an ExchangeError: another one has failed, ended or not answered."""
+
+    error: str
+
+
+FromFollower = RankJoined | BarrierReached | ShardReady | PassDone | RankFailed | ExchangeFailed
 
 
 def encode(message: ToFollower | FromFollower) -> bytes:

@@ -21,6 +21,7 @@ from core.models.ranks.messages import (
     FORMAT,
     LONGEST,
     EndRank,
+    ExchangeFailed,
     FromFollower,
     RankFailed,
     RankJoined,
@@ -38,8 +39,8 @@ from core.models.ranks.rendezvous import (
 
 __all__ = ["Followers"]
 
-# Time for a process to end after EndRank, and for its end to be noticed after a failed collective.
-END_S, DYING_S = 3.0, 1.0
+# Time for a process to end after EndRank, and for the cause of a failed collective to be noticed.
+END_S, DYING_S = 3.0, 0.5
 POLL_MS = 200
 LOADING_S = 600.0
 """Limit of one step of loading."""
@@ -118,8 +119,7 @@ class Followers:
         found: dict[int, Reply] = {}
         until = time.monotonic() + wait_s
         while True:
-            if failure := self._failure():
-                raise failure
+            self.check()
             for rank in self.ranks:
                 reply = self._replies[rank].pop(kind, None)
                 if isinstance(reply, kind):
@@ -129,28 +129,30 @@ class Followers:
             left = min(POLL_MS, int(1000 * (until - time.monotonic())))
             if left <= 0:
                 return found
-            if not self.receive(left):
-                self.check()
+            self.receive(left)
 
     def check(self) -> None:
-        """Raises RankError if a process has ended."""
-        if (words := self._exit_message()) or self._is_closed():
-            raise RankError(words or "the ranks of the LLM have ended")
+        """Raises RankError if a rank has failed or ended."""
+        if self._is_closed():
+            raise RankError("the ranks of the LLM have ended")
+        reports = [reply.error for reply in self._exchange_failures().values()]
+        if reports or self._failure():
+            raise self.error_of(RuntimeError(*reports[:1]))
 
     def error_of(self, error: BaseException) -> RankError:
-        """The cause of a failed collective: the rank that has failed or ended, else a timeout."""
+        """The cause of a failed collective: the rank that has failed or ended, else a timeout of
+        the ranks that report nothing."""
         until = time.monotonic() + DYING_S
         while True:
-            self.receive(0)
-            # A rank's own report is more precise than its exit status.
+            if not self._is_closed():
+                self.receive(0)
             if failure := self._failure():
                 return failure
-            if words := self._exit_message():
-                return RankError(words)
             if time.monotonic() > until:
                 break
             time.sleep(0.02)
-        some = ", ".join(map(str, self.ranks))
+        silent = [rank for rank in self.ranks if rank not in self._exchange_failures()]
+        some = ", ".join(map(str, silent or self.ranks))
         reason = " ".join(str(error).split())[:200]
         return RankError(f"a rank of the LLM among {some} did not answer in time ({reason})")
 
@@ -185,11 +187,22 @@ class Followers:
         return bool(self._context.closed)
 
     def _failure(self) -> RankError | None:
+        """The first rank that has failed by itself or has ended."""
         for rank in self.ranks:
+            # A rank's own report is more precise than its exit status.
             reply = self._replies[rank].get(RankFailed)
             if isinstance(reply, RankFailed):
                 return RankError(f"rank {rank} of the LLM failed ({reply.error})")
+        for rank, process in self._processes.items():
+            # A rank that ends by another one's failure is not the cause.
+            if rank not in self._exchange_failures() and (code := process.poll()) is not None:
+                how = f"by signal {-code}" if code < 0 else f"with code {code}"
+                return RankError(f"rank {rank} of the LLM (process {process.pid}) has ended {how}")
         return None
+
+    def _exchange_failures(self) -> dict[int, ExchangeFailed]:
+        found = {rank: self._replies[rank].get(ExchangeFailed) for rank in self.ranks}
+        return {rank: reply for rank, reply in found.items() if isinstance(reply, ExchangeFailed)}
 
     def receive(self, wait_ms: int = 0) -> bool:
         """Reads all messages that have arrived, waiting for the first; whether there was one."""
@@ -208,14 +221,6 @@ class Followers:
                 reply = RankFailed(f"its messages have format {reply.format}, here {FORMAT}")
             self._replies[rank][type(reply)] = reply
         return received
-
-    def _exit_message(self) -> str:
-        for rank, process in self._processes.items():
-            code = process.poll()
-            if code is not None:
-                how = f"by signal {-code}" if code < 0 else f"with code {code}"
-                return f"rank {rank} of the LLM (process {process.pid}) has ended {how}"
-        return ""
 
 
 def _start(rank: int, count: int, store: Path) -> subprocess.Popen[bytes]:

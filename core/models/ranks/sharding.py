@@ -37,7 +37,7 @@ from core.models.loading.tree_check import (
     tolerance,
     tree_logits,
 )
-from core.models.ranks.group import RankGroup
+from core.models.ranks.group import RankGroup, exchange
 from core.models.rows import Batch
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def _with_traffic(communicate: Any, group: RankGroup) -> Any:
 
     def timed_call(*args: Any, **options: Any) -> Any:
         began = time.perf_counter()
-        result = communicate(*args, **options)
+        result = exchange(communicate)(*args, **options)
         tensors = (result, options.get("tensor"), *args)
         num_bytes = next((part.nbytes for part in tensors if isinstance(part, torch.Tensor)), 0)
         group.count_collective(num_bytes, began)

@@ -5,11 +5,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
+from transformers import AutoModelForCausalLM
 
 from core import Engine, LoadedModels, Request, SamplingParams, SpeculationConfig, load_models
 from core.config.ranks import ranks_of
 from core.errors import ConfigError
 from core.events import Combined, RoundCompleted, RunStarted
+from core.models.hf_model import HfModel
+from core.models.loading.catalog import bundled_llm
 from core.models.ranks.messages import CommitRow
 from tests.core.engines import ids_of_events, texts_of
 from tests.core.models.over_ranks import error_of, over_ranks, said
@@ -32,6 +36,15 @@ def test_logits_are_those_of_one_process(ranked: LoadedModels) -> None:
     one: Any = bundled_engine().models.llm
     assert ranked.llm.info == one.info  # the fingerprint too
     assert error_of(said(ranked.llm), said(one)) < 1e-4  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("ranked", ["pp=2"], indirect=True)
+def test_stages_give_the_bits_of_transformers_in_one_process(ranked: LoadedModels) -> None:
+    """Of the pass that they divide; each product is made by one rank, as a whole."""
+    model: Any = ranked.llm
+    module = AutoModelForCausalLM.from_pretrained(bundled_llm(), dtype=torch.float32).eval()
+    one = HfModel(module, model.info, model.masks)
+    assert torch.equal(said(model), said(one))
 
 
 def test_a_rank_that_misses_a_commit_is_noticed(

@@ -1,0 +1,140 @@
+"""A rank that is killed or stopped in the middle of a pass: the run ends with one error that names
+it, in time, nothing of it is left, and the next run is over new ranks."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoTokenizer
+
+from core import Engine, LoadedModels, Request, SamplingParams, SpeculationConfig
+from core.errors import RankError
+from core.events import RunFailed
+from core.models.ranks import leader
+from core.models.ranks.leader import RankedModel
+from tests.core.engines import ids_of_events
+from tests.core.models.over_ranks import over_ranks, pids_of
+from tests.fakes import tiny_module, word_tokenizer
+from tests.laws.runs import bundled_engine, prompts
+
+pytestmark = pytest.mark.nightly
+TIMEOUT_S = 3.0
+# Of scale.md: a kill within 2 s, a stop within a second after the timeout.
+ENDS = {
+    signal.SIGKILL: (2.0, r"rank {} of the LLM \(process \d+\) has ended by signal 9"),
+    signal.SIGSTOP: (TIMEOUT_S + 1.0, "a rank of the LLM among {} did not answer in time"),
+}
+LOOP = (3, 9, 27, 17, 3, 9, 27, 17, 3, 9)
+TREES = Request("w", SamplingParams(12), SpeculationConfig(drafters=("ngram",)), False, LOOP)
+
+
+@pytest.fixture(scope="module")
+def llm_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = str(tmp_path_factory.mktemp("llm"))
+    sizes = {"num_key_value_heads": 4, "num_hidden_layers": 4}
+    tiny_module("llama", 3, torch.float32, **sizes).save_pretrained(folder)
+    word_tokenizer(64).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module", autouse=True)
+def short_timeout() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        short = partial(leader.load_ranked, timeout_s=TIMEOUT_S)
+        patch.setattr(leader, "load_ranked", short)
+        yield
+
+
+@pytest.fixture(scope="module", params=["tp=2", "pp=2", "tp=4", "pp=3"])
+def ranked(request: pytest.FixtureRequest, llm_folder: str) -> Iterator[RankedModel]:
+    """A tiny LLM, or for `bundled tp=2` the bundled one."""
+    name, _, split = request.param.rpartition(" ")
+    with over_ranks(name or llm_folder, split) as model:
+        yield model
+
+
+def in_pass(model: RankedModel, number: int, act: Callable[[], None]) -> None:
+    """Rank 0 calls `act` after the first collective of its `number`th pass from now on: the others
+    are amid that pass."""
+    group: Any = model._running.group
+    count_collective, first, passes = group.count_collective, [True], model._passes
+
+    def counting(*figures: Any) -> None:
+        count_collective(*figures)
+        if model._passes == passes + number and first:
+            first.clear()
+            act()
+
+    group.count_collective = counting
+
+
+def kill_in_pass(model: RankedModel, number: int, rank: int, sent: int) -> Callable[[], float]:
+    """Sends the signal to a rank in a pass; the seconds since then, by calling the result."""
+    pid, began = pids_of(model)[rank - 1], list[float]()
+
+    def kill() -> None:
+        began.append(time.monotonic())
+        os.kill(pid, sent)
+
+    in_pass(model, number, kill)
+    return lambda: time.monotonic() - began[0]
+
+
+def ends_by(events: Iterator[Any], since: Callable[[], float], sent: int, rank: int) -> None:
+    """The run ends in time with an error of the rank, and no event says it beside."""
+    within_s, said = ENDS[signal.Signals(sent)]
+    seen = []
+    with pytest.raises(RankError, match=said.format(rank)):
+        seen += events
+    assert since() < within_s
+    assert not any(isinstance(event, RunFailed) for event in seen)
+
+
+def gone(pids: list[int], folder: Path | None) -> bool:
+    """No process, not even one that was not waited for; no socket and no shared memory."""
+    processes = [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+    return not processes and folder is not None and not folder.exists()
+
+
+@pytest.mark.parametrize("sent", list(ENDS))
+def test_the_run_ends_with_the_rank(
+    ranked: RankedModel, llm_folder: str, sent: signal.Signals
+) -> None:
+    rank = max(1, ranked.ranks.count - 2)  # of several one that others wait for
+    tokenizer = AutoTokenizer.from_pretrained(llm_folder)
+    engine = Engine(LoadedModels(ranked, {}, tokenizer, ()))
+    wanted = ids_of_events(engine.generate(TREES))
+    assert len(wanted) == 12
+    pids, folder = pids_of(ranked), ranked._running.followers._folder
+    since = kill_in_pass(ranked, 3, rank, sent)
+    ends_by(engine.generate(TREES), since, sent, rank)
+    assert gone(pids, folder)
+    assert ids_of_events(engine.generate(TREES)) == wanted  # over new ranks
+    assert not {*pids} & {*pids_of(ranked)}
+
+
+@pytest.mark.parametrize("ranked", ["bundled tp=2", "bundled pp=2"], indirect=True)
+def test_the_bundled_llm_with_its_ssms(ranked: RankedModel) -> None:
+    """Then new ranks, and another engine over another LLM."""
+    one = bundled_engine()
+    run = Request(prompts(1)[0], SamplingParams(16), SpeculationConfig.preset("specinfer"))
+    wanted = ids_of_events(one.generate(run))
+    engine, pids = Engine(replace(one.models, llm=ranked)), pids_of(ranked)
+    folder, split = ranked._running.followers._folder, ranked.ranks.split
+    since = kill_in_pass(ranked, 3, 1, signal.SIGKILL)
+    ends_by(engine.generate(run), since, signal.SIGKILL, 1)
+    assert gone(pids, folder)
+    assert ids_of_events(engine.generate(run)) == wanted
+    pids, folder = pids_of(ranked), ranked._running.followers._folder
+    ranked.close()
+    assert gone(pids, folder)
+    with over_ranks("bundled", f"{split}=2") as model:
+        another = Engine(replace(one.models, llm=model))
+        assert ids_of_events(another.generate(run)) == wanted
