@@ -104,7 +104,8 @@ class BatchCosts(Protocol):
     """Predicted times of a batch, from what this engine has measured."""
 
     def verify_ms(self, requests: int, nodes: int, context: int) -> float:
-        """One LLM pass over the roots of `requests` requests and `nodes` nodes below them."""
+        """One LLM pass over the roots of `requests` requests and `nodes` nodes below them, after
+        `context` cached tokens each."""
         ...
 
     def draft_ms(self, requests: int, length: int) -> float:

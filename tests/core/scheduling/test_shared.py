@@ -238,6 +238,19 @@ def test_the_line_of_a_batch_follows_what_is_measured() -> None:
     assert times.verify_ms(8, 8, 64) < 10.0, "one outlier moves the line by little"
 
 
+def test_a_pass_takes_longer_over_longer_texts() -> None:
+    """Also once the line has measured passes, which here are over one length only."""
+    far = VerifyCosts({n: ms + 0.4 * (n + 1) for n, ms in TABLE.ms.items()}, 464)
+    times = BatchTimes(Costs(cast(Any, None), VerifyCosts(TABLE.ms, 64, far)))
+    for nodes in [0, 8, 16, 24] * 30:
+        # 1 ms for 1000 cached tokens and a token of the pass, as in the table.
+        ms = 6.0 + 0.3 * nodes + 0.2 * (nodes + 8)
+        times.observe(BatchOutcome(8, 264, nodes, 8, ms, 0.0, 20.0))
+    for context, more in ((64, 0.0), (264, 0.2), (464, 0.4)):
+        expected = 6.0 + 0.3 * 16 + more * (16 + 8)
+        assert times.verify_ms(8, 16, context) == pytest.approx(expected, rel=0.1)
+
+
 class Alone:
     """One request: a plain round takes 1 ms, one with drafts `draft_ms`, and commits in turn each
     of `tokens`."""
