@@ -6,9 +6,10 @@ Full products, each at temperature 0 and above, with one request and with severa
 3. combine rules x length policies x pipeline modes
 4. draft kinds x verification rules x drafters x shapes, for `union`
 5. presets x schedules, with several requests
-Fields that products 2 and 3 leave open (draft, verification, drafters, shape; in 3 also weights)
-are filled in pairwise: every valid pair of values, of these fields and of the crossed ones, occurs
-at both temperatures.
+6. routing rules x draft kinds, fused ones too
+Fields that products 2 and 3 leave open (draft, verification, drafters, shape; in 3 also weights),
+and in 6 (schedule, combine rule, length policy, pipeline mode), are filled in pairwise: every valid
+pair of values, of these fields and of the crossed ones, occurs at both temperatures.
 
 Built from the lists of `core.config`, so that a new rule is included without a change here.
 """
@@ -18,12 +19,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from core.config import COMBINES, DRAFTS, LENGTHS, PIPELINES, PRESETS, WEIGHTS, SpeculationConfig
 from core.config.mechanisms import (
     NGRAM,
     SCHEDULES,
+    can_begin_ahead,
+    choices_of,
     combine_rule,
     draft_kind,
     lossless_rules,
@@ -42,6 +46,16 @@ SHAPES: tuple[dict[str, Any], ...] = (
     {"expansion": (1, 1, 3, 1, 1, 1, 1, 1), "speculation_length": 8, "max_tree_nodes": "uncut"},
     {"expansion": (3, 2, 1, 1, 1, 1), "speculation_length": 6, "max_tree_nodes": 32},
     {"expansion": (1,), "speculation_length": 3, "max_tree_nodes": "uncut"},
+)
+
+# What product 6 leaves open.
+ROUTED_FIELDS: Mapping[str, Sequence[Any]] = MappingProxyType(
+    {
+        "schedule": tuple(SCHEDULES),
+        "combine": COMBINES,
+        "length": LENGTHS,
+        "pipeline": PIPELINES,
+    }
 )
 
 
@@ -78,6 +92,7 @@ def law_rows() -> tuple[LawRow, ...]:
     return (
         *(*_preset_rows(), *_ngram_rows(), *_crossed_rows(), *_draft_rows()),
         *_scheduled_rows(),
+        *_routed_rows(),
     )
 
 
@@ -106,6 +121,25 @@ def _scheduled_rows() -> Iterator[LawRow]:
         for pipeline in dict.fromkeys((preset.pipeline, "off")):
             config = replace(preset, pipeline=pipeline)
             yield LawRow("scheduled", temperature, config, max(LIVE), schedule)
+
+
+def _routed_rows() -> Iterator[LawRow]:
+    """Product 6. SSMs draft each for itself and all together (`log_pool`, fusion)."""
+    for temperature in TEMPERATURES:
+        # Drafts whose tokens can be compared, and that `resolved` does not replace.
+        drafts = [
+            draft
+            for draft in DRAFTS[1:]
+            if not draft_kind(draft).drawn and (draft, temperature) != ("coupled", 0.0)
+        ]
+        crossed = [
+            {"routing": routing, "draft": draft, "together": together}
+            for routing, draft, together in itertools.product(choices_of("routing"), drafts, LIVE)
+        ]
+        for values in pairwise_rows(crossed, ROUTED_FIELDS, meets):
+            together, schedule = values.pop("together"), values.pop("schedule")
+            config = SpeculationConfig(**values, **SHAPES[1])
+            yield LawRow("routed", temperature, config.resolved(temperature), together, schedule)
 
 
 def _ngram_rows() -> Iterator[LawRow]:
@@ -168,10 +202,16 @@ def open_fields(temperature: float, crossed: list[Values]) -> dict[str, Sequence
 
 def meets(values: Values) -> bool:
     """Whether the values may be combined and each of them has an effect."""
-    if "combine" not in values:
-        return True
-    rule, draft = combine_rule(values["combine"]), draft_kind(values.get("draft", "auto"))
-    if not rule.weighted and values.get("weights", WEIGHTS[0]) != WEIGHTS[0]:
+    combine, kind = values.get("combine", COMBINES[0]), values.get("draft", "auto")
+    rule, draft, pipeline = combine_rule(combine), draft_kind(kind), values.get("pipeline")
+    weighed = rule.weighted or "combine" not in values
+    if not weighed and values.get("weights", WEIGHTS[0]) != WEIGHTS[0]:
+        return False
+    if (pipeline, values.get("together")) == ("across", 1):
+        return False  # the same as off
+    if pipeline == "ahead" and not can_begin_ahead(kind, combine):
+        return False
+    if draft.fused and not rule.keeps_all:
         return False
     # Best first needs branches, a vote's sequences have none: `resolved` replaces it.
     return not (rule.chains and draft.by_score)

@@ -43,6 +43,7 @@ from core.config.mechanisms import (
     length_policy,
     lossless_rules,
     verify_rule,
+    weights_stay_even,
 )
 from core.errors import ConfigError
 
@@ -270,6 +271,8 @@ class SpeculationConfig:
         if draft_kind(draft).by_score and combine_rule(self.combine).chains:
             # A sequence has one token per step: best first has no branches to choose from.
             draft = "topk" if greedy else "coupled"
+        if draft_kind(draft).by_credit and weights_stay_even(self.weights, self.combine):
+            draft = "fused"
         rules = lossless_rules(draft, temperature, self.combine)
         # No verification rule is lossless: the draft kind itself is the error.
         if not rules:

@@ -7,7 +7,7 @@ its own: the common tree with its own scores, logits and calibration.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -31,6 +31,11 @@ class PooledRequest:
 
     requests: tuple[DraftRequest, ...]
     weights: tuple[float, ...]
+
+    def failed_requests(self, error: BaseException) -> Sequence[DraftRequest]:
+        """Those of the SSM that failed; all if the error is of no single one."""
+        name = error.name if isinstance(error, DrafterError) else None
+        return [one for one in self.requests if one.name == name] or self.requests
 
 
 @dataclass

@@ -14,6 +14,7 @@ from core.drafters.lockstep import StepsRun, run_all
 from core.drafters.native_drafting import NativeDrafting
 from core.drafters.pooled_drafting import PooledRequest, draft_pooled
 from core.drafters.ssm import AUDITION, SsmDrafter
+from core.errors import MODEL_FAULTS
 from core.events.parts import Timed
 from core.models.protocol import LanguageModel
 from core.sequence import TokenSequence
@@ -52,13 +53,24 @@ class SsmPool:
         }
         return drafts | {name: _drafts_or_error(work) for name, work in run_all(steps).items()}
 
-    def draft_together(self, request: PooledRequest) -> list[Draft]:
-        """One tree drafted by several SSMs: a draft per SSM, fused (`draft_fused`) or pooled
-        (`draft_pooled`) by the draft kind. Raises DrafterError."""
-        kind = draft_kind(request.requests[0].kind)
-        if kind.fused:
-            return draft_fused(self.ssms, request, weighted=kind.by_credit)
-        return draft_pooled(self.ssms, request)
+    def draft_together(self, requests: Sequence[PooledRequest]) -> list[Drafts]:
+        """Of each request one tree drafted by several SSMs, by its draft kind fused (`draft_fused`:
+        the requests share the SSMs' passes) or pooled (`draft_pooled`): a draft per SSM, or an
+        error, a DrafterError if it is of one SSM."""
+        fused = iter(self._draft_fused([one for one in requests if _is_fused(one)]))
+        return [next(fused) if _is_fused(one) else self._draft_pooled(one) for one in requests]
+
+    def _draft_fused(self, requests: Sequence[PooledRequest]) -> Sequence[Drafts]:
+        try:
+            return draft_fused(self.ssms, requests)
+        except MODEL_FAULTS as error:
+            return [error] * len(requests)
+
+    def _draft_pooled(self, request: PooledRequest) -> Drafts:
+        try:
+            return draft_pooled(self.ssms, request)
+        except MODEL_FAULTS as error:
+            return error
 
     def audition(
         self,
@@ -102,6 +114,10 @@ class SsmPool:
         drafting = AheadDrafting(self.ssms, plans)
         drafting.run(pass_ended)
         return drafting.results, drafting.failed
+
+
+def _is_fused(request: PooledRequest) -> bool:
+    return draft_kind(request.requests[0].kind).fused
 
 
 def _drafts_or_error(work: StepsRun[list[Draft]]) -> Drafts:

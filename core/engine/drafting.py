@@ -26,7 +26,7 @@ from core.engine.ahead_events import ahead_results
 from core.engine.auditions import AuditionStep
 from core.engine.remote_drafting import PlannedDrafts, RemoteDrafting
 from core.engine.round_state import ActiveRequest, RoundState
-from core.errors import MODEL_FAULTS, DrafterError
+from core.errors import MODEL_FAULTS
 from core.events.parts import Timed
 from core.length import Routed
 from core.models.loading.load import LoadedModels
@@ -77,9 +77,8 @@ class Drafting:
             # First, so that nodes draft while SSMs here do.
             planned = self._nodes.begin(planned)
         by_drafter: dict[str, list[tuple[RoundState, DraftRequest]]] = {}
-        for state, requests in planned:
-            # `log_pool` needs all SSMs of a run at each step, so it drafts request by request.
-            for draft_request in self._draft_together(state, requests):
+        for state, requests in self._draft_together(planned):
+            for draft_request in requests:
                 # Regrouped by drafter: one drafter's passes serve all requests.
                 by_drafter.setdefault(draft_request.name, []).append((state, draft_request))
         self._draft_by_drafter(by_drafter)
@@ -251,29 +250,30 @@ class Drafting:
                 drafts[name] = error
         return drafts
 
-    def _draft_together(
-        self, state: RoundState, requests: list[DraftRequest]
-    ) -> list[DraftRequest]:
+    def _draft_together(self, planned: PlannedDrafts) -> PlannedDrafts:
         """`log_pool` and fusion: the SSMs of a run draft one tree. Returns the requests left for
         the other drafters."""
-        pooled = [one for one in requests if one.name in self.ssm_pool.ssms]
-        speculation = state.speculation
-        if not drafts_together(speculation.draft, speculation.combine) or not pooled:
-            return requests
-        weights = state.vote_weights.weights
-        shared = PooledRequest(tuple(pooled), tuple(weights[one.index] for one in pooled))
-        try:
-            drafts = self.ssm_pool.draft_together(shared)
-            for draft_request, draft in zip(pooled, drafts, strict=True):
-                state.drafts[draft_request.index] = draft
-        except MODEL_FAULTS as error:
-            # This round goes on without a pooled draft; the next one uses the SSMs that are left.
-            failed = [
-                one for one in pooled if isinstance(error, DrafterError) and one.name == error.name
-            ]
-            for draft_request in failed or pooled:
-                state.request.drop_drafter(draft_request.index, error)
-        return [one for one in requests if one not in pooled]
+        pools: list[tuple[RoundState, PooledRequest]] = []
+        left: PlannedDrafts = []
+        for state, requests in planned:
+            speculation = state.speculation
+            together = drafts_together(speculation.draft, speculation.combine)
+            pooled = [one for one in requests if together and one.name in self.ssm_pool.ssms]
+            if pooled:
+                weights = state.vote_weights.weights
+                own = tuple(weights[one.index] for one in pooled)
+                pools.append((state, PooledRequest(tuple(pooled), own)))
+            left.append((state, [one for one in requests if one not in pooled]))
+        results = self.ssm_pool.draft_together([pool for _, pool in pools]) if pools else []
+        for (state, pool), drafts in zip(pools, results, strict=True):
+            if not isinstance(drafts, BaseException):
+                pairs = zip(pool.requests, drafts, strict=True)
+                state.drafts |= {one.index: draft for one, draft in pairs}
+                continue
+            # This round goes on without these drafts; the next one uses the SSMs that are left.
+            for draft_request in pool.failed_requests(drafts):
+                state.request.drop_drafter(draft_request.index, drafts)
+        return left
 
 
 def _route(state: RoundState) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from core.config.mechanisms import is_model_free, verify_rule
+from core.config.mechanisms import is_model_free, length_policy, verify_rule
 from core.engine.round_state import ActiveRequest, RoundState
 from core.engine.snapshot import ScheduleDecision
 from core.events.parts import Scheduled, Timed
@@ -204,6 +204,8 @@ def _live_request(
     speculation = request.sequence.speculation
     ssms = [drafter.name for drafter in request.drafters if not is_model_free(drafter.name)]
     routed = speculation.routed_drafters if request.router is not None else len(ssms)
+    # A policy that predicts a round's time compares it with plain decoding, with probes of its own.
+    guards_itself = speculation.never_drafts or length_policy(speculation.length).predicts
     return LiveRequest(
         context=request.sequence.root_position,
         length=drafted.length if drafted else request.policy.choose().length,
@@ -213,6 +215,7 @@ def _live_request(
         tokens=request.sequence.sampling.max_new_tokens,
         ready=drafted is not None,
         width=request.width,
+        kind=None if guards_itself else (speculation, request.sequence.sampling.temperature),
     )
 
 

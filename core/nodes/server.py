@@ -24,7 +24,7 @@ from core.drafters.ahead import AheadPlan, PassEnded
 from core.drafters.base import DraftRequest
 from core.drafters.pooled_drafting import PooledRequest
 from core.drafters.ssm_pool import SsmPool
-from core.errors import MODEL_FAULTS, ConfigError, DrafterError
+from core.errors import MODEL_FAULTS, ConfigError
 from core.events import ModelInfo
 from core.models.protocol import LanguageModel
 from core.nodes.messages import (
@@ -339,15 +339,17 @@ class _RoundDrafting:
     def draft(self, served: Sequence[ServedRun]) -> dict[str, list[DraftReply]]:
         """The drafts of each run, by its name. Requests of several runs share an SSM's passes."""
         by_ssm: dict[str, list[tuple[ServedRun, DraftRequest]]] = {}
+        pools: list[tuple[ServedRun, PooledRequest]] = []
         for run in served:
             messages = [one for one in run.request.drafts if self._ensure_open(run, one)]
             requests = [draft_request(one, run.sequence) for one in messages]
             if requests and drafts_together(requests[0].kind, run.sequence.speculation.combine):
                 weights = tuple(one.weight for one in messages)
-                self._draft_together(run, PooledRequest(tuple(requests), weights))
+                pools.append((run, PooledRequest(tuple(requests), weights)))
                 continue
             for request in requests:
                 by_ssm.setdefault(request.name, []).append((run, request))
+        self._draft_together(pools)
         if by_ssm:
             drafts = self._pool.draft({n: [r for _, r in all_] for n, all_ in by_ssm.items()})
             for name, result in drafts.items():
@@ -358,18 +360,16 @@ class _RoundDrafting:
                         self._add(run, request, result[i])
         return self._replies
 
-    def _draft_together(self, run: ServedRun, pooled: PooledRequest) -> None:
-        """One tree of all SSMs of this node."""
-        try:
-            drafts = self._pool.draft_together(pooled)
-        except MODEL_FAULTS as error:
-            failed = error.name if isinstance(error, DrafterError) else None
-            for request in pooled.requests:
-                if failed in (None, request.name):
-                    self._fail(run, request, error)
-            return
-        for request, draft in zip(pooled.requests, drafts, strict=True):
-            self._add(run, request, draft)
+    def _draft_together(self, pools: Sequence[tuple[ServedRun, PooledRequest]]) -> None:
+        """One tree of all SSMs of this node for each run."""
+        results = self._pool.draft_together([pooled for _, pooled in pools])
+        for (run, pooled), drafts in zip(pools, results, strict=True):
+            if isinstance(drafts, BaseException):
+                for request in pooled.failed_requests(drafts):
+                    self._fail(run, request, drafts)
+                continue
+            for request, draft in zip(pooled.requests, drafts, strict=True):
+                self._add(run, request, draft)
 
     def _ensure_open(self, run: ServedRun, message: DraftRequestMessage) -> bool:
         """Opens the run in an SSM unless it is open; False if the SSM fails."""

@@ -6,7 +6,7 @@ engine, and all its requests.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -30,7 +30,8 @@ class LiveRequest:
     number of SSMs that would draft; `waited`: rounds since it was last verified; `overlapped`:
     whether other requests' passes may hide its drafting (`pipeline=across`); `tokens`: the number
     that it may generate; `ready`: whether a draft of `length` waits to be verified; `width`: nodes
-    of its trees per token of depth."""
+    of its trees per token of depth; `kind`: equal for requests that draft alike, None where the
+    length policy itself stops drafts that do not pay."""
 
     context: int
     length: int
@@ -40,6 +41,7 @@ class LiveRequest:
     tokens: int = 128
     ready: bool = False
     width: float = 1.0
+    kind: Hashable = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,8 @@ class BatchCosts(Protocol):
     """Predicted times of a batch, from what this engine has measured."""
 
     def verify_ms(self, requests: int, nodes: int, context: int) -> float:
-        """One LLM pass over the roots of `requests` requests and `nodes` nodes below them."""
+        """One LLM pass over the roots of `requests` requests and `nodes` nodes below them, after
+        `context` cached tokens each."""
         ...
 
     def draft_ms(self, requests: int, length: int) -> float:

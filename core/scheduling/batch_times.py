@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from core.length.cost_model import Costs, Line, Meter
+from core.length.cost_model import TINY_MS, Costs, Line, Meter
 from core.scheduling.base import BatchOutcome
 
 __all__ = ["BatchTimes", "size_class"]
@@ -28,7 +28,8 @@ class BatchTimes:
     """See BatchCosts. A pass takes a linear time in its tokens, fitted for each size class of
     batches and started with the engine's table of one request's passes. The table alone would leave
     out that each further row of the KV cache costs attention of its own, and a multiple of it would
-    charge that to the nodes."""
+    charge that to the nodes. What the cached tokens add is the table's, beside the line: contexts
+    grow while it is fitted."""
 
     def __init__(self, costs: Costs) -> None:
         self._costs = costs
@@ -37,8 +38,9 @@ class BatchTimes:
         self._step = Meter()
 
     def verify_ms(self, requests: int, nodes: int, context: int) -> float:
-        """See BatchCosts. `context` matters for the first pass of a size class only."""
-        return self._line(requests, context).at(nodes + requests)
+        """See BatchCosts."""
+        tokens = nodes + requests
+        return max(TINY_MS, self._line(requests).at(tokens) + self._context_ms(tokens, context))
 
     def draft_ms(self, requests: int, length: int) -> float:
         """See BatchCosts; 0 before the first draft."""
@@ -47,19 +49,29 @@ class BatchTimes:
     def observe(self, outcome: BatchOutcome) -> None:
         """Adds a measured round."""
         if outcome.llm_ms > 0 and math.isfinite(outcome.llm_ms):
-            line = self._line(outcome.requests, outcome.context)
-            tokens = outcome.nodes + outcome.requests
-            line.add(tokens, min(outcome.llm_ms, OUTLIER * line.at(tokens)))
+            requests, nodes, context = outcome.requests, outcome.nodes, outcome.context
+            ms = min(outcome.llm_ms, OUTLIER * self.verify_ms(requests, nodes, context))
+            tokens = nodes + requests
+            self._line(requests).add(tokens, ms - self._context_ms(tokens, context))
         if outcome.steps:
             self._step.add(outcome.draft_ms / (outcome.requests * outcome.steps))
 
-    def _line(self, requests: int, context: int) -> Line:
+    def _line(self, requests: int) -> Line:
+        """Of passes over texts without a context."""
         size = size_class(requests)
         if size not in self._lines:
             self._lines[size] = line = Line(HORIZON)
             for nodes in (n * requests for n in PRIOR_NODES for _ in range(PRIOR)):
-                line.add(nodes + requests, self._table_ms(nodes + requests - 1, context))
+                line.add(nodes + requests, self._table_ms(nodes + requests - 1, 0))
         return self._lines[size]
+
+    def _context_ms(self, tokens: int, context: int) -> float:
+        """What `context` cached tokens add to a pass over so many tokens."""
+        return self._table_ms(tokens - 1, context) - self._table_ms(tokens - 1, 0)
+
+    def _context_ms(self, tokens: int, context: int) -> float:
+        """What `context` cached tokens add to a pass over so many tokens."""
+        return self._table_ms(tokens - 1, context) - self._table_ms(tokens - 1, 0)
 
     def _table_ms(self, nodes: int, context: int) -> float:
         """A pass of one request."""

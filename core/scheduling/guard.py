@@ -17,18 +17,22 @@ FIRST_WAIT, MAX_WAIT = 256, 4096
 PROBE_EVERY = 64
 # Rounds with drafts before the first such probe.
 FIRST_PROBE = 4
-# Factor to which the relative time of a single round is clipped.
+# A single round's time counts as at most so many times the mean.
 OUTLIER = 3.0
 
 
 class PlainGuard:
-    """`drafts`: whether the next round may have drafts. Off once a token takes longer in rounds
-    with drafts than in plain ones, by more than the standard error. `allows_drafts`: whether
-    drafting is on; true also in a probe of plain rounds."""
+    """`drafts`: whether the next round may have drafts. Off once rounds with drafts commit fewer
+    tokens than plain rounds would in their time, by more than the standard error. `allows_drafts`:
+    whether drafting is on; true also in a probe of plain rounds.
+
+    Sums are compared, not the time per token of single rounds: of one request one round may commit
+    one token and the next nine, and a mean of ratios would charge that as a loss.
+    """
 
     def __init__(self) -> None:
         self.allows_drafts = True
-        self._log = Average()
+        self._begin_trial()
         self._drafted = self._plain = 0
         self._wait = FIRST_WAIT
 
@@ -38,21 +42,23 @@ class PlainGuard:
 
     @property
     def relative(self) -> float:
-        """The time of a token in rounds with drafts over that in plain rounds (geometric mean)."""
-        return math.exp(self._log.get())
+        """The time of a token in rounds with drafts over that in plain rounds."""
+        return self._cost.get() / self._tokens.get() if self._tokens.weight else 1.0
 
-    def observe_drafted(self, relative: float) -> bool:
-        """Adds a round with drafts; returns whether it switched drafting off."""
+    def observe_drafted(self, cost: float, tokens: float = 1.0) -> bool:
+        """Adds a round with drafts that committed `tokens`; returns whether it switched drafting
+        off. `cost`: its time, in tokens that plain rounds commit in it."""
         self._drafted += 1
-        if not (math.isfinite(relative) and relative > 0):
+        if not (math.isfinite(cost) and cost > 0):
             return False
-        bound = math.log(OUTLIER)
-        self._log.add(max(-bound, min(bound, math.log(relative))))
-        if self._log.weight < ENOUGH:
+        cost = min(cost, OUTLIER * self._cost.get(tokens))
+        self._cost.add(cost)
+        self._tokens.add(tokens)
+        self._loss.add(cost - tokens)
+        if self._loss.weight < ENOUGH:
             return False
-        # A logarithm: above 0, a token takes longer with drafts.
-        mean = self._log.get()
-        standard_error = math.sqrt(self._log.variance / max(1.0, self._log.weight))
+        mean = self._loss.get()
+        standard_error = math.sqrt(self._loss.variance / max(1.0, self._loss.weight))
         if mean > standard_error:
             self.forbid()
             return True
@@ -73,5 +79,8 @@ class PlainGuard:
         if self._plain < self._wait:
             return False
         self.allows_drafts, self._wait = True, min(MAX_WAIT, 2 * self._wait)
-        self._log = Average()
+        self._begin_trial()
         return True
+
+    def _begin_trial(self) -> None:
+        self._cost, self._tokens, self._loss = Average(), Average(), Average()

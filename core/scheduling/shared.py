@@ -7,12 +7,12 @@ verified if its probability of being accepted is worth the time that it adds to 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 
 from core.length.base import BatchLoad
 from core.length.cost_model import TINY_MS, Average, Meter
-from core.scheduling.base import FREE, BatchOutcome, Grant, LiveRequest, Plan
+from core.scheduling.base import FREE, BatchOutcome, Grant, LiveRequest, Plan, count_noun
 from core.scheduling.batch_times import BatchTimes, size_class
 from core.scheduling.guard import PlainGuard
 
@@ -54,7 +54,8 @@ def _in_turns(count: int, live: int, reason: str) -> str:
 
 @dataclass
 class _SizeRecord:
-    """Means of the rounds of one size class of live requests: tokens, milliseconds, nodes.
+    """Means of the rounds of one size class of live requests, or of one kind of a request that is
+    alone: tokens, milliseconds, nodes.
     `notice`: a change of the guard that no plan of this size has reported yet, empty without."""
 
     tokens: Average = field(default_factory=Average)
@@ -70,6 +71,8 @@ class Shared:
     def __init__(self, times: BatchTimes) -> None:
         self._times = times
         self._records: dict[int, _SizeRecord] = {}
+        # Of a request that is alone, by its kind: there is no average over unlike ones.
+        self._alone: dict[Hashable, _SizeRecord] = {}
         # A round's milliseconds outside the models, per request: plain, and with drafts.
         self._overhead = {False: Meter(), True: Meter()}
         # Per request: the SSMs' prefill and audition, and the number of tokens that it may
@@ -77,17 +80,18 @@ class Shared:
         self._open_ms = Meter()
         self._run_tokens = 1.0
         self._price = 0.0
-        # Of the planned round: the number of live requests, and whether it is plain.
+        # Of the planned round: the number of live requests, their record, and whether it is plain.
         self._num_live, self._plain = 0, False
+        self._planned: _SizeRecord | None = None
 
     def plan(self, live: Sequence[LiveRequest], num_queued: int) -> Plan:
         """See Scheduler."""
         count = self._num_live = len(live)
         group, unlimited = tuple(range(count)), (FREE,) * count
         self._price, self._plain = 0.0, False
-        if count < 2:
+        record = self._planned = self._record_of(live)
+        if record is None:
             return Plan(group, unlimited, reason=ALONE)
-        record = self._record(count)
         self._run_tokens = sum(one.tokens for one in live) / count
         probes = record.guard.allows_drafts and not record.guard.drafts
         notice = ""
@@ -106,9 +110,8 @@ class Shared:
         batch = count - sum(one.overlapped for one in live) // 2
         if batch < 2:
             turns = f"{count} requests take turns in the LLM's passes: each has its own budget"
-            return Plan(
-                group, unlimited, reason=notice or turns, decision="drafts" if notice else ""
-            )
+            reason = notice or (ALONE if count < 2 else turns)
+            return Plan(group, unlimited, reason=reason, decision="drafts" if notice else "")
         if not record.ms.weight:
             reason = f"the first rounds of {count} requests are measured"
             return Plan(group, unlimited, reason=_in_turns(batch, count, reason))
@@ -122,6 +125,13 @@ class Shared:
         )
         reason = _in_turns(batch, count, reason)
         return Plan(group, unlimited, load, reason, "drafts" if notice else "")
+
+    def _record_of(self, live: Sequence[LiveRequest]) -> _SizeRecord | None:
+        """The record of the live requests; None for one whose length policy has its own guard."""
+        if len(live) > 1:
+            return self._record(len(live))
+        kind = live[0].kind
+        return None if kind is None else self._alone.setdefault(kind, _SizeRecord())
 
     def _record(self, count: int) -> _SizeRecord:
         """The record of a number of live requests. A new one begins without drafts if the next
@@ -173,21 +183,22 @@ class Shared:
         if outcome.num_opened:
             self._open_ms.add(outcome.open_ms / outcome.num_opened)
         # A plain round that verified drafts made before is of neither kind.
-        if self._num_live < 2 or not outcome.tokens or (drafted and self._plain):
+        record = self._planned
+        if record is None or not outcome.tokens or (drafted and self._plain):
             return
-        record = self._record(self._num_live)
+        requests = count_noun(self._num_live, "request")
         ms = outcome.wall_ms - outcome.open_ms
         record.tokens.add(outcome.tokens)
         record.ms.add(ms)
         if drafted:
             record.nodes.add(outcome.nodes)
             # The SSMs' prefill serves all tokens of its run, so it is spread over them.
-            token_ms = ms / outcome.tokens + self._open_ms.get() / self._run_tokens
-            relative = token_ms / self._plain_ms(self._num_live, outcome.context)
-            if record.guard.observe_drafted(relative):
+            ms += outcome.tokens * self._open_ms.get() / self._run_tokens
+            cost = ms / self._plain_ms(self._num_live, outcome.context)
+            if record.guard.observe_drafted(cost, outcome.tokens):
                 record.notice = (
-                    f"no request drafts from now on: with {self._num_live} requests a token took "
+                    f"no request drafts from now on: with {requests} a token took "
                     f"{record.guard.relative:.2f} times as long as in plain rounds"
                 )
         elif record.guard.observe_plain():
-            record.notice = f"drafting is tried again with {self._num_live} requests"
+            record.notice = f"drafting is tried again with {requests}"

@@ -10,6 +10,7 @@ from itertools import product
 import pytest
 
 from bench.suites.law_rows import (
+    ROUTED_FIELDS,
     TEMPERATURE,
     LawRow,
     Values,
@@ -17,7 +18,7 @@ from bench.suites.law_rows import (
     meets,
     open_fields,
 )
-from core.config import COMBINES, DRAFTS, LENGTHS, PIPELINES
+from core.config import COMBINES, DRAFTS, LENGTHS, PIPELINES, ROUTINGS
 from core.config.mechanisms import (
     PRESETS,
     WEIGHTS,
@@ -96,6 +97,25 @@ def test_every_two_values_meet(name: str, temperature: float) -> None:
     )
 
 
+@pytest.mark.parametrize("temperature", [0.0, TEMPERATURE])
+def test_every_two_values_meet_under_routing(temperature: float) -> None:
+    drafts = {0.0: ("topk", "best_first", "fused", "fused_credit")}.get(
+        temperature, ("topk", "coupled", "best_first", "fused", "fused_credit")
+    )
+    fields = {"routing": ROUTINGS, "draft": drafts, "together": (1, 6), **ROUTED_FIELDS}
+    of_row = ("schedule", "together")
+    rows = [
+        {name: getattr(row if name in of_row else row.speculation, name) for name in fields}
+        for row in every()
+        if (row.name, row.temperature) == ("routed", temperature) and row.is_compared
+    ]
+    assert missing_pairs(rows, fields, go_together) == set()
+    # The control, as above.
+    assert any(
+        missing_pairs([r for r in rows if r is not row], fields, go_together) for row in rows
+    )
+
+
 def test_the_suite_stays_affordable() -> None:
     """So many rows of one rule, whatever else there is."""
     found: Counter[tuple[object, ...]] = Counter()
@@ -106,16 +126,23 @@ def test_the_suite_stays_affordable() -> None:
             "pipelined": (of.combine, of.length),
             "rules": (of.draft, of.verify, row.temperature),
             "scheduled": (row.schedule, row.temperature),
+            "routed": (of.routing, of.draft),
         }
         found[row.name, *own.get(row.name, ())] += 1
-    most = {"mechanisms": 8, "pipelined": 10, "rules": 18, "scheduled": 2 * len(PRESETS)}
+    most = {
+        "mechanisms": 8,
+        "pipelined": 10,
+        "rules": 18,
+        "scheduled": 2 * len(PRESETS),
+        "routed": 4,
+    }
     assert not {key: n for key, n in found.items() if n > most.get(str(key[0]), 16)}
     assert all(row.is_compared for row in every() if row.name in CROSSED)
 
 
 def test_the_product_meets_everything_there_is() -> None:
     assert len({json.dumps(row.key, sort_keys=True) for row in every()}) == len(every())
-    kinds = {"prompt lookup", "rules", "mechanisms", "pipelined", "scheduled"}
+    kinds = {"prompt lookup", "rules", "mechanisms", "pipelined", "scheduled", "routed"}
     assert {row.name for row in every()} == {*PRESETS, *kinds}
     ways = {
         (row.speculation.pipeline, row.speculation.combine, row.speculation.length, row.together)

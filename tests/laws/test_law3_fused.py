@@ -14,7 +14,8 @@ import torch
 from core import SamplingParams, SpeculationConfig
 from core.config import config as config_module
 from core.drafters import fused_drafting, ssm_pool
-from core.drafters.fused_drafting import _FusedSsm, _Trie, draft_fused
+from core.drafters.fused_drafting import draft_fused
+from core.drafters.fused_tree import FusedSsm
 from core.drafters.proposers import Frontier, Proposals, sampled_iid
 from core.engine import round as round_module
 from core.errors import ConfigError
@@ -83,11 +84,13 @@ def test_control_another_noise_for_the_drafts_than_for_the_llm(
 
 def drawn(frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Proposals]:
     """Fused drafting's proposals, drawn: `match` has them chosen by the LLM's noise."""
-    (one,) = frontiers
-    assert isinstance(one.noise, WalkNoise)
-    asked = len(one.noise.asked)  # so far: no two keys are equal
-    keys = [("fused", asked, row) for row in range(len(one.logits))]
-    return sampled_iid([replace(one, keys=keys)], widths)
+    proposals = []
+    for one, width in zip(frontiers, widths, strict=True):
+        assert isinstance(one.noise, WalkNoise)
+        asked = len(one.noise.asked)  # so far: no two keys are equal
+        keys = [("fused", asked, row) for row in range(len(one.logits))]
+        proposals += sampled_iid([replace(one, keys=keys)], [width])
+    return proposals
 
 
 @pytest.mark.parametrize("rule", ["mss", "traversal"])
@@ -95,18 +98,19 @@ def test_control_drawn_fused_tokens_verified_with_the_winners_q(
     rule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A single SSM is the winner whatever it draws: then the text is plain sampling's."""
-    draft_of, trunks = _FusedSsm.draft, []
+    draft_of, trunks = FusedSsm.draft, []
 
-    def with_q(member: _FusedSsm, tree: _Trie, kept: list[int]) -> Draft:
-        found = draft_of(member, tree, kept)
+    def with_q(member: FusedSsm, kept: list[int]) -> Draft:
+        found = draft_of(member, kept)
         assert found.logits is not None
         q = to_probabilities(process_logits(found.logits, member.request.sequence.sampling))
         rows = [found.rows[parent] for parent in found.parents]
         return replace(found, q=q, qs=q[rows, found.token_ids].tolist())
 
-    def noted(*args: object, weighted: bool) -> list[Draft]:
-        trunks.append(draft_fused(*args, weighted=weighted))  # type: ignore[arg-type]
-        return trunks[-1]
+    def noted(*args: object) -> list[list[Draft]]:
+        drafts = draft_fused(*args)  # type: ignore[arg-type]
+        trunks.extend(drafts)
+        return drafts
 
     def winner_of(drafts: Iterable[Draft]) -> int:
         # A draft has the trunk's one token and the SSM's own: they are one where it has won.
@@ -117,7 +121,7 @@ def test_control_drawn_fused_tokens_verified_with_the_winners_q(
         return combine("union", {winner: drafts[winner]})
 
     monkeypatch.setattr(fused_drafting, "proposer", lambda kind, *, greedy: drawn)
-    monkeypatch.setattr(_FusedSsm, "draft", with_q)
+    monkeypatch.setattr(FusedSsm, "draft", with_q)
     monkeypatch.setattr(ssm_pool, "draft_fused", noted)
     monkeypatch.setattr(round_module, "combine", winners_alone)
     config = replace(FUSED, speculation_length=1, verify=rule)

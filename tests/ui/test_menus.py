@@ -199,6 +199,15 @@ def test_a_pipeline_that_does_nothing_says_so_and_can_change(
     assert (shown.info, shown.choices) == (menu.info, menu.choices)
 
 
+def test_fused_credit_is_marked_where_no_weight_changes_a_score() -> None:
+    for weights in WEIGHTS:
+        menu = form.control_updates(form_values(weights=weights))["draft"]
+        even = [name for label, name in menu.choices if "as fused" in label]
+        resolved = SpeculationConfig(draft="fused_credit", weights=weights).resolved(0.0).draft
+        assert even == ["fused_credit"] * (weights == "paper")
+        assert resolved == ("fused" if even else "fused_credit")
+
+
 @pytest.mark.parametrize("draft", ["auto", "fused", "fused_credit"])
 @pytest.mark.parametrize("combine", COMBINES)
 def test_paper_weights_are_marked_where_they_are_read_and_no_draft_wins(

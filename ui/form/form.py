@@ -337,9 +337,9 @@ def control_updates(values: Sequence[Any]) -> dict[str, Component]:
     fields = dict(zip(FIELD_NAMES, values[1 + len(SAMPLING_NAMES) :], strict=True))
     temperature = float(by_name["temperature"] or 0.0)
     draft, verify = fields["draft"] or "auto", fields["verify"] or "auto"
-    combine = fields["combine"] or DEFAULT_COMBINE
+    combine, weights = fields["combine"] or DEFAULT_COMBINE, str(fields["weights"])
     updates: dict[str, Component] = {
-        "draft": gr.Dropdown(choices=draft_choices(temperature, verify, combine)),
+        "draft": gr.Dropdown(choices=draft_choices(temperature, verify, combine, weights)),
         "verify": gr.Dropdown(choices=verify_choices(draft, temperature, combine)),
         "combine": gr.Dropdown(choices=combine_choices(draft, verify, temperature)),
         "pipeline": gr.Dropdown(

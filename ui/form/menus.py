@@ -22,6 +22,7 @@ from core.config.mechanisms import (
     routing_rule,
     verify_rule,
     weighted_combine_rules,
+    weights_stay_even,
 )
 from core.errors import ConfigError
 from ui.run.listed import join_names
@@ -59,16 +60,20 @@ FOLLOWERS = (
 
 
 def draft_choices(
-    temperature: float, verify: str = "auto", combine: str = DEFAULT_COMBINE
+    temperature: float,
+    verify: str = "auto",
+    combine: str = DEFAULT_COMBINE,
+    weights: str = WEIGHTS[0],
 ) -> Choices:
     """Draft kinds with a label. The label says so of a kind that is refused at this temperature,
-    or is not lossless with these rules."""
+    is not lossless with these rules, or drafts as another kind does."""
     return [
-        (_draft_label(draft, verify, temperature, combine), draft) for draft in choices_of("draft")
+        (_draft_label(draft, verify, temperature, combine, weights), draft)
+        for draft in choices_of("draft")
     ]
 
 
-def _draft_label(draft: str, verify: str, temperature: float, combine: str) -> str:
+def _draft_label(draft: str, verify: str, temperature: float, combine: str, weights: str) -> str:
     if draft_kind(draft).fused and not combine_rule(combine).keeps_all:
         return f"{draft} (refused with combine {combine}: the SSMs make one tree)"
     if draft != "auto" and not lossless_rules(draft, temperature, combine):
@@ -78,6 +83,8 @@ def _draft_label(draft: str, verify: str, temperature: float, combine: str) -> s
     if draft_kind(draft).by_score and combine_rule(combine).chains:
         becomes = SpeculationConfig(draft=draft, combine=combine).resolved(temperature).draft
         return f"{draft} (as {becomes}: {combine} chooses among sequences, one token a step)"
+    if draft_kind(draft).by_credit and weights_stay_even(weights, combine):
+        return f"{draft} (as fused: {weights} weights stay even, no draft wins)"
     return f"{draft} ({draft_kind(draft).label})"
 
 
@@ -120,9 +127,11 @@ def weights_choices(combine: str = DEFAULT_COMBINE, draft: str = "auto") -> Choi
     no winner to reward, so that they stay equal."""
     rule = combine_rule(combine)
     is_read = rule.weighted or draft_kind(draft).by_credit
-    has_effect = rule.chains or not is_read
-    note = f"paper (stays even: {combine} has no winner to reward)"
-    return [(name if name != "paper" or has_effect else note, name) for name in WEIGHTS]
+    note = f" (stays even: {combine} has no winner to reward)"
+    return [
+        (f"{name}{note if is_read and weights_stay_even(name, combine) else ''}", name)
+        for name in WEIGHTS
+    ]
 
 
 def routing_choices() -> Choices:

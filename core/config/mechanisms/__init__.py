@@ -78,6 +78,7 @@ __all__ = [
     "token_exact_rules",
     "verify_rule",
     "weighted_combine_rules",
+    "weights_stay_even",
 ]
 
 WEIGHTS = ("full_information", "paper")
@@ -141,6 +142,13 @@ def routing_rule(name: str) -> RoutingRule:
 def weighted_combine_rules() -> tuple[str, ...]:
     """Names of the rules that read the drafters' weights."""
     return tuple(rule.name for rule in COMBINE_RULES.values() if rule.weighted)
+
+
+def weights_stay_even(weights: str, combine: str) -> bool:
+    """Whether the drafters' weights never change: `paper` rewards winners, and without a vote there
+    are none. A rule that reads them then counts all drafters alike, and `fused_credit` is `fused`.
+    """
+    return weights == "paper" and not combine_rule(combine).chains
 
 
 def token_exact_rules() -> tuple[str, ...]:

@@ -129,7 +129,7 @@ SCHEDULES: Mapping[str, ScheduleRule] = by_name(
             "core.scheduling.shared:Shared",
             (
                 "the likeliest drafted tokens of all requests are verified, as many as pay; "
-                "of several requests none drafts while plain decoding is measured to be faster"
+                "none drafts while plain decoding is measured to be faster"
             ),
         ),
     ]

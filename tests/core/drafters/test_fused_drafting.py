@@ -15,6 +15,7 @@ from core.drafters.ssm import SsmDrafter
 from core.errors import DrafterError
 from core.length.base import Stop
 from core.length.confidence import Confidence
+from core.models.protocol import Feed
 from core.trees.combine import combine
 from core.trees.draft import Draft
 from core.trees.noise import SeededNoise
@@ -106,6 +107,18 @@ def paths_of(drafts: Sequence[Draft]) -> set[tuple[int, ...]]:
     return {tree.tokens_to(node) for node in range(len(tree))}
 
 
+def draft_one(
+    drafters: Mapping[str, SsmDrafter], request: PooledRequest, *, weighted: bool
+) -> list[Draft]:
+    """The drafts of one request, by credit if `weighted`."""
+    kind = "fused_credit" if weighted else "fused"
+    requests = tuple(replace(one, kind=kind) for one in request.requests)
+    (drafts,) = draft_fused(drafters, [replace(request, requests=requests)])
+    if isinstance(drafts, DrafterError):
+        raise drafts
+    return drafts
+
+
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("weights", [(0.3, 2.0, 0.7), (2.0, 0.3, 0.2), (0.9, 1.0, 1.1)])
@@ -114,7 +127,7 @@ def test_the_trunk_is_what_the_surest_propose(
 ) -> None:
     drafters = ssms()
     requests = pool(drafters, temperature=temperature, weights=weights)
-    drafts = draft_fused(drafters, requests, weighted=weighted)
+    drafts = draft_one(drafters, requests, weighted=weighted)
     trunk, whose, paths = expected(drafters, requests, weighted=weighted)
     most = STEPS * (len(drafters) + 1)
     assert paths_of(drafts) <= {*paths} and len(paths_of(drafts)) == min(most, len(paths))
@@ -128,7 +141,7 @@ def test_the_trunk_is_what_the_surest_propose(
 def test_scores_are_each_ones_own() -> None:
     drafters = ssms()
     requests = pool(drafters)
-    for i, draft in enumerate(draft_fused(drafters, requests, weighted=False)):
+    for i, draft in enumerate(draft_one(drafters, requests, weighted=False)):
         drafter, path = drafters[f"ssm-{i}"], []
         for parent, token, score in zip(draft.parents, draft.token_ids, draft.scores, strict=True):
             before = () if parent < 0 else path[parent]
@@ -143,20 +156,20 @@ def test_the_most_probable_paths_are_kept_within_the_budget(budget: int, weighte
     """By credit, an SSM's tokens count less there as well."""
     drafters = ssms()
     requests = pool(drafters, budget=budget, weights=(0.2, 0.6, 1.5))
-    paths_kept = paths_of(draft_fused(drafters, requests, weighted=weighted))
+    paths_kept = paths_of(draft_one(drafters, requests, weighted=weighted))
     _, _, values = expected(drafters, requests, weighted=weighted)
     assert paths_kept == {*sorted(values, key=lambda path: -values[path])[:budget]}
 
 
 def test_there_are_at_most_so_many_nodes_as_published() -> None:
     drafters = ssms()
-    drafts = draft_fused(drafters, pool(drafters), weighted=False)
+    drafts = draft_one(drafters, pool(drafters), weighted=False)
     assert len(paths_of(drafts)) <= STEPS * (len(drafters) + 1)
 
 
 def test_one_ssm_alone_drafts_its_chain() -> None:
     drafters = ssms(count=1)
-    (draft,) = draft_fused(drafters, pool(drafters), weighted=False)
+    (draft,) = draft_one(drafters, pool(drafters), weighted=False)
     assert draft.parents == [-1, 0, 1, 2] and set(draft.origins) == {0}
 
 
@@ -165,7 +178,7 @@ def test_one_ssm_alone_is_as_confident_as_its_chain(threshold: float) -> None:
     """`confidence` compares the threshold with a token's own score, not with that of its path."""
     (drafter,) = ssms(count=1).values()
     stop = confident(threshold)
-    (fused,) = draft_fused({"ssm-0": drafter}, pool({"ssm-0": drafter}, stop=stop), weighted=False)
+    (fused,) = draft_one({"ssm-0": drafter}, pool({"ssm-0": drafter}, stop=stop), weighted=False)
     drafter._states.clear()
     (request,) = pool({"ssm-0": drafter}, stop=stop).requests
     (chain,) = drafter.draft([replace(request, kind="topk")])
@@ -182,7 +195,7 @@ def test_no_token_is_drafted_behind_one_that_all_ssms_are_unsure_of(threshold: f
         pairs = zip(drafters.values(), requests.requests, strict=True)
         return max(float(scores(one, path[:-1], request)[path[-1]]) for one, request in pairs)
 
-    for path in paths_of(draft_fused(drafters, requests, weighted=False)):
+    for path in paths_of(draft_one(drafters, requests, weighted=False)):
         assert all(highest_score(path[:end]) >= threshold for end in range(1, len(path)))
 
 
@@ -192,7 +205,7 @@ def test_a_trunk_ends_with_the_text() -> None:
     for drafter in drafters.values():
         drafter._states.clear()
     ended = pool(drafters, eos_ids=frozenset({trunk[1]}))
-    drafts = draft_fused(drafters, ended, weighted=False)
+    drafts = draft_one(drafters, ended, weighted=False)
     assert max(len(path) for path in paths_of(drafts)) <= 2
 
 
@@ -201,12 +214,12 @@ def test_a_confident_liar_stops_winning_by_credit(budget: int) -> None:
     """As published the surest wins, however wrong it has been; by credit it has neither the trunk
     nor the nodes."""
     drafters = ssms(sharpness=(9.0, 1.0, 1.0))
-    plain = draft_fused(drafters, pool(drafters, budget=budget), weighted=False)[0]
+    plain = draft_one(drafters, pool(drafters, budget=budget), weighted=False)[0]
     assert {plain.origins[node] for node in plain.walk(plain.token_ids)} == {0}
     for drafter in drafters.values():
         drafter._states.clear()
     requests = pool(drafters, weights=(0.01, 1.0, 1.0), budget=budget)
-    by_credit = draft_fused(drafters, requests, weighted=True)
+    by_credit = draft_one(drafters, requests, weighted=True)
     trunk, whose, _ = expected(drafters, requests, weighted=True)
     assert 0 not in whose
     first_walk = by_credit[1].walk(trunk)
@@ -225,7 +238,7 @@ def test_an_ssm_that_fails_is_named_and_the_others_keep_their_text() -> None:
 
     broken.forward = fails
     with pytest.raises(DrafterError, match="ssm-1"):
-        draft_fused(drafters, requests, weighted=False)
+        draft_one(drafters, requests, weighted=False)
     model = drafters["ssm-0"].feeder.model
     assert all(model.pending(row) == 0 for row in model.open_rows)
 
@@ -234,8 +247,85 @@ def test_rank_0_is_what_an_ssm_proposed_itself() -> None:
     """CoSine's routing scores an SSM by its own tokens, not by those of the trunk it was fed."""
     drafters = ssms()
     requests = pool(drafters)
-    for i, draft in enumerate(draft_fused(drafters, requests, weighted=False)):
+    for i, draft in enumerate(draft_one(drafters, requests, weighted=False)):
         firsts = [n for n, parent in enumerate(draft.parents) if parent < 0]
         (own,) = [n for n in firsts if draft.ranks[n] == 0]
         wanted = scores(drafters[f"ssm-{i}"], (), requests.requests[i]).argmax()
         assert draft.token_ids[own] == int(wanted)
+
+
+PROMPTS = (PROMPT, (2, 2, 5, 1), (4, 0))
+
+
+def shared_pools(
+    drafters: Mapping[str, SsmDrafter], temperature: float
+) -> tuple[PooledRequest, ...]:
+    """Three requests with other texts, budgets, lengths and kinds; the last one of two SSMs."""
+    pools = []
+    for number, prompt in enumerate(PROMPTS):
+        sampling = SamplingParams(50, temperature=temperature, seed=number)
+        config, noise = SpeculationConfig(draft="fused"), SeededNoise(number, VOCAB)
+        sequence = sequence_of(prompt, config, sampling, noise)
+        sequence.run_id = f"run-{number}"
+        names = tuple(drafters)[: 3 if number < 2 else 2]
+        for name in names:
+            drafters[name].open(sequence)
+        kind, shape = ("fused", "fused_credit", "fused")[number], (1,) * (STEPS - number)
+        requests = tuple(
+            DraftRequest(sequence, i, kind, shape, 5 + number, name) for i, name in enumerate(names)
+        )
+        pools.append(PooledRequest(requests, (0.3, 2.0, 0.7)[: len(names)]))
+    return tuple(pools)
+
+
+def shown(drafts: list[Draft] | DrafterError) -> list[tuple[object, ...]]:
+    assert not isinstance(drafts, DrafterError)
+    return [
+        (one.token_ids, one.parents, one.scores, one.ranks, one.rows, one.origins, one.passes)
+        for one in drafts
+    ]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_requests_share_each_ssms_passes(temperature: float) -> None:
+    """Each request has the drafts that it has alone, and an SSM makes one pass a step for all."""
+    apart, together = ssms(), ssms()
+    alone = [draft_fused(apart, [pool])[0] for pool in shared_pools(apart, temperature)]
+    pools = shared_pools(together, temperature)
+    fed: dict[str, int] = dict.fromkeys(together, 0)
+    for name, drafter in together.items():
+        count_passes(drafter, name, fed)
+    shared = draft_fused(together, pools)
+    assert [shown(one) for one in shared] == [shown(one) for one in alone]
+    assert fed == dict.fromkeys(together, STEPS)
+
+
+def count_passes(drafter: SsmDrafter, name: str, fed: dict[str, int]) -> None:
+    model = drafter.feeder.model
+    forward = model.forward
+
+    def counted(feeds: Sequence[Feed]) -> list[torch.Tensor]:
+        fed[name] += 1
+        return forward(feeds)
+
+    model.forward = counted  # type: ignore[method-assign]
+
+
+def test_an_ssm_that_fails_ends_the_drafts_of_its_own_requests_only() -> None:
+    drafters = ssms()
+    pools = shared_pools(drafters, 0.0)
+    broken = drafters["ssm-2"].feeder.model
+
+    def fails(feeds: object) -> None:
+        raise RuntimeError("out of order")
+
+    broken.forward = fails  # type: ignore[assignment]
+    *failed, left = draft_fused(drafters, pools)
+    for pool, error in zip(pools, failed, strict=False):
+        assert isinstance(error, DrafterError) and error.name == "ssm-2"
+        assert [one.name for one in pool.failed_requests(error)] == ["ssm-2"]
+    others = ssms()
+    assert shown(left) == shown(draft_fused(others, shared_pools(others, 0.0)[2:])[0])
+    model = drafters["ssm-0"].feeder.model
+    rows = [drafters["ssm-0"].state(pool.requests[0]).row for pool in pools]
+    assert [bool(model.pending(row)) for row in rows] == [False, False, True]

@@ -53,12 +53,12 @@ def sequences(draft: str, verify: str, combine: str) -> list[TokenSequence]:
 def drafted(pool: SsmPool, several: list[TokenSequence], kind: str, shape: tuple[int, ...]) -> Any:
     """Each SSM's drafts, one a sequence."""
     if several[0].speculation.combine == "log_pool":
-        every = [
-            pool.draft_together(
+        every = pool.draft_together(
+            [
                 PooledRequest(tuple(_ask(s, i, kind, shape) for i in range(3)), (1.0, 2.0, 0.5))
-            )
-            for s in several
-        ]
+                for s in several
+            ]
+        )
         return {name: [drafts[i] for drafts in every] for i, name in enumerate(NAMES)}
     asked = {name: [_ask(s, i, kind, shape) for s in several] for i, name in enumerate(NAMES)}
     return pool.draft(asked)

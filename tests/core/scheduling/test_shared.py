@@ -236,3 +236,88 @@ def test_the_line_of_a_batch_follows_what_is_measured() -> None:
     assert times.verify_ms(8, 200, 64) > times.verify_ms(8, 100, 64)
     times.observe(BatchOutcome(8, 64, 8, 8, 5000.0, 0.0, 5000.0))
     assert times.verify_ms(8, 8, 64) < 10.0, "one outlier moves the line by little"
+
+
+def test_a_pass_takes_longer_over_longer_texts() -> None:
+    """Also once the line has measured passes, which here are over one length only."""
+    far = VerifyCosts({n: ms + 0.4 * (n + 1) for n, ms in TABLE.ms.items()}, 464)
+    times = BatchTimes(Costs(cast(Any, None), VerifyCosts(TABLE.ms, 64, far)))
+    for nodes in [0, 8, 16, 24] * 30:
+        # 1 ms for 1000 cached tokens and a token of the pass, as in the table.
+        ms = 6.0 + 0.3 * nodes + 0.2 * (nodes + 8)
+        times.observe(BatchOutcome(8, 264, nodes, 8, ms, 0.0, 20.0))
+    for context, more in ((64, 0.0), (264, 0.2), (464, 0.4)):
+        expected = 6.0 + 0.3 * 16 + more * (16 + 8)
+        assert times.verify_ms(8, 16, context) == pytest.approx(expected, rel=0.1)
+
+
+class Alone:
+    """One request: a plain round takes 1 ms, one with drafts `draft_ms`, and commits in turn each
+    of `tokens`."""
+
+    def __init__(self, shared: Shared, kind: str | None, draft_ms: float, tokens: Sequence[int]):
+        self.shared, self.live = shared, [LiveRequest(64, 4, kind=kind)]
+        self.draft_ms, self.draw, self.tokens = draft_ms, random.Random(1), tokens
+        self.kinds: list[bool] = []
+
+    def run(self, rounds: int) -> float:
+        """Tokens per millisecond."""
+        total_ms = total = 0.0
+        for _ in range(rounds):
+            plan = self.shared.plan(self.live, 0)
+            assert plan.load is None and self.shared.budget([[0.1]], 64) is None, "its own budget"
+            drafted = plan.grants[0].length is None
+            ms, tokens = (self.draft_ms, self.draw.choice(self.tokens)) if drafted else (1.0, 1)
+            nodes = 4 if drafted else 0
+            self.shared.observe(
+                BatchOutcome(
+                    requests=1, context=64, nodes=nodes, tokens=tokens, llm_ms=0.8 + 0.1 * nodes,
+                    draft_ms=ms - 1.0, wall_ms=ms, between_ms=0.2, steps=nodes,
+                )
+            )  # fmt: skip
+            self.kinds.append(drafted)
+            total_ms, total = total_ms + ms, total + tokens
+        return total / total_ms
+
+
+def new_shared() -> Shared:
+    return Shared(BatchTimes(Costs(cast(Any, None), TABLE)))
+
+
+@pytest.mark.parametrize(
+    ("draft_ms", "tokens"), [(7.0, (1, 4, 8)), (1.5, (1,)), (10.0, (1, 9)), (4.0, (1, 1, 5))]
+)
+def test_one_request_is_soon_no_slower_than_plain(draft_ms: float, tokens: Sequence[int]) -> None:
+    alone = Alone(new_shared(), "specinfer", draft_ms, tokens)
+    alone.run(100)
+    assert not alone.kinds[-1] and sum(alone.kinds) < 40
+    assert alone.run(900) > 0.9
+    assert alone.run(4000) > 0.97
+    assert sum(alone.kinds[1000:]) > 4, "it is tried again"
+    begins = sum(after and not before for before, after in itertools.pairwise(alone.kinds))
+    assert begins < 10, "and no oftener than the trials"
+
+
+@pytest.mark.parametrize("tokens", [(1, 9), (4, 5, 6), (1, 5, 9)])
+def test_drafts_of_one_request_that_pay_are_kept(tokens: Sequence[int]) -> None:
+    """Also where half of the rounds lose time: at most one trial is lost, by chance."""
+    draft_ms = 0.7 * sum(tokens) / len(tokens)
+    for seed in range(5):
+        alone = Alone(new_shared(), "specinfer", draft_ms, tokens)
+        alone.draw.seed(seed)
+        alone.run(3000)
+        assert sum(alone.kinds) > 0.97 * 3000 - FIRST_WAIT
+
+
+def test_kinds_of_requests_are_judged_apart() -> None:
+    shared = new_shared()
+    losing = Alone(shared, "losing", 7.0, (3,))
+    losing.run(50)
+    assert not losing.kinds[-1]
+    winning = Alone(shared, "winning", 2.0, (4,))
+    assert winning.run(50) > 1.9 and not losing.run(1) > 1
+    reasons = {shared.plan(one.live, 0).reason for one in (losing, winning)}
+    assert len(reasons) == 2
+    guarding_itself = Alone(shared, None, 7.0, (3,))
+    guarding_itself.run(50)
+    assert all(guarding_itself.kinds)
