@@ -19,7 +19,7 @@ from typing import Any
 from core.models.loading.catalog import SMOLLM2
 from tests.core.nodes.served import node_process
 from tests.ui.browser.looks import turn_to
-from tests.ui.sites import all_panes, choose, close_drawer, dock, open_drawer
+from tests.ui.sites import all_panes, choose, close_drawer, dock, open_drawer, run_tools
 from ui.form.form import EXAMPLES
 
 ROOT = Path(__file__).parents[2]
@@ -270,7 +270,7 @@ def _pair(page: Any) -> None:
     _open(page, "Sessions")
     page.locator("#sessions-search textarea, #sessions-search input").first.fill("")
     page.locator("#sessions-runs .sp-open").nth(0).click()
-    page.locator("#sessions-compare").click()
+    run_tools(page).locator("#sessions-compare").click()
     page.locator("#sessions-runs .sp-open").nth(1).click()
     page.locator("#pair-tables table").first.wait_for(timeout=WAIT_MS)
 

@@ -182,6 +182,14 @@ def close_drawer(page: Any) -> Any:
     return page
 
 
+def run_tools(page: Any) -> Any:
+    """The page with what is done seldom with the opened run in sight; it stays open."""
+    if not page.locator("#sessions-tools").is_visible():
+        page.click("#sessions-more")
+    page.locator("#sessions-delete").wait_for()
+    return page
+
+
 def dock(page: Any, name: str, where: str = "live") -> Any:
     """The page with a tab of the dock open."""
     page.locator(f"#{where}-docked [data-name={name}]").click()

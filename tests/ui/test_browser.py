@@ -107,7 +107,7 @@ def replay_and_delete(page: Any, context: Context, board: list[str]) -> None:
     page.click("#sessions-rewind")
     sites.wait_notice(page, "Engine finished, you are at round", "sessions")
     sites.wait_notice(page, "Finished: ", "sessions")
-    page.click("#sessions-delete")
+    sites.run_tools(page).click("#sessions-delete")
     page.locator("#sessions-sure").wait_for()
     assert context.store.runs(RunQuery()).total == 1
     page.click("#sessions-sure")

@@ -8,15 +8,19 @@ from typing import Any
 
 import pytest
 
+from bench.page.playback import playback
 from core.events import RoundCompleted
-from tests.synthetic import MINIONS
+from tests.synthetic import MINIONS, Mechanisms, synthetic_run
 from tests.ui import sites
 from tests.ui.browser import looks
 from tests.ui.browser.looks import turn_to
 from tests.ui.fakes import recorded
+from tests.ui.past import record_run
 from tests.ui.predicted import RoundCost, predicted_speedup
 from tests.ui.reading import becomes
 from tests.ui.sites import OpenPage, Stage
+from ui.run.baselines import keep_baseline
+from ui.run.frame import Baseline
 from ui.run.what_if import what_if_value
 
 pytestmark = pytest.mark.browser
@@ -164,6 +168,53 @@ def test_sessions_are_a_list_beside_the_opened_run(live: Stage, browser_page: Op
     page.set_viewport_size({"width": 390, "height": 844})
     looks.at_rest(page)
     assert not sites.overflows(page)
+
+
+FIVE = ("ssm-code", "ssm-dialogue", "ssm-docs", "ssm-math", "ssm-stories")
+KINDS: tuple[tuple[tuple[str, ...], Mechanisms | None], ...] = (
+    (FIVE, MINIONS),
+    (FIVE, Mechanisms(routing="cosine", draft="fused")),
+    (FIVE[:2], None),
+)
+# The tree's window in pixels, and what is longer than a person reads among what is in sight.
+SEEN_RUN = """() => {
+  const about = document.querySelector("#sessions-about .sp-shell").getBoundingClientRect();
+  const lines = [...document.querySelectorAll("#sessions-about .sp-line")].filter((line) =>
+    line.getBoundingClientRect().top < about.bottom - 2);
+  const high = document.querySelector("#sessions-tree .ss-window").getBoundingClientRect().height;
+  return [high >= 220 || high,
+    lines.length, /[0-9a-f]{32}/.test(lines.map((line) => line.textContent).join(" "))];
+}"""
+
+
+def test_of_an_opened_run_the_tree_is_seen_whatever_the_run(
+    live: Stage, browser_page: OpenPage
+) -> None:
+    for drafters, uses in KINDS:
+        live.play(playback(synthetic_run(24, seed=5, drafters=drafters, mechanisms=uses)))
+        run_id = record_run(live.context)
+        # The longest that is said of a speed.
+        note = "plain decoding in the same study, same prompt and repeat"
+        keep_baseline(live.context.store, run_id, Baseline(100.0, "", note))
+    page = sites.wait_ready(browser_page(live.url))
+    page.set_viewport_size({"width": 1280, "height": 800})
+    for place in range(len(KINDS)):
+        sites.sessions(page)
+        page.locator(".sp-open").nth(place).click()
+        page.locator(".sp-selected .sp-open").and_(page.locator(".sp-open").nth(place)).wait_for()
+        sites.wait_notice(page, "Finished: ", "sessions")
+        sites.wait_drawn(page, "sessions")
+        for width, height in reversed(SIZES):
+            page.set_viewport_size({"width": width, "height": height})
+            looks.at_rest(page)
+            becomes(page, CUT, ["still"], list(OPENED))
+            becomes(page, SEEN_RUN, [True, 2, False])
+            for faults in (looks.overlaps, looks.covered):
+                assert faults(page) == [], (place, width)
+        sites.shot(page, f"sessions-1280-{place}")
+    assert not page.locator("#sessions-delete").is_visible()
+    sites.run_tools(page).keyboard.press("Escape")
+    page.locator("#sessions-delete").wait_for(state="hidden")
 
 
 FIRST = "() => document.querySelector('a[href], button, input, textarea, [tabindex]').className"

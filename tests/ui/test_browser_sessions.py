@@ -85,7 +85,7 @@ def test_a_past_run_goes_into_live_is_noted_and_rerun(
     count_said(page, "2 runs, page 1 of 1.", 2)
     open_row(page, 1, run_id)
     note = " ".join(text.replace("\r", "").replace("\x00", "") for text in HOSTILE_TEXTS)
-    page.fill("#sessions-note textarea", note)
+    sites.run_tools(page).fill("#sessions-note textarea", note)
     page.click("#sessions-keep-note")
     about(page, "The note is kept; the search finds its words.")
     assert context.store.run(run_id).note == note
@@ -166,7 +166,8 @@ def test_a_past_run_is_opened_by_a_row_played_paused_and_stepped_through(
     assert any(run_id in ask for ask in asks)
     page.remove_listener("request", note_ask)
 
-    page.locator("#sessions-stop[disabled]").wait_for()
+    page.locator("#sessions-stop[disabled]").wait_for(state="attached")
+    assert page.locator("#sessions-stop").is_hidden(), "there only while something plays"
     for round_number in (60, 1, 7):
         page.locator(f"#sessions-scrubber [data-r='{round_number - 1}']").click()
         becomes(page, ROUND, str(round_number))
@@ -185,7 +186,7 @@ def test_a_past_run_is_opened_by_a_row_played_paused_and_stepped_through(
     page.click("#sessions-play")
     page.locator("#sessions-stop:not([disabled])").wait_for()
     click_in_motion(page, "#sessions-stop")
-    page.locator("#sessions-stop[disabled]").wait_for()
+    page.locator("#sessions-stop[disabled]").wait_for(state="attached")
     assert player_of(context, run_id).stage // 4 < 60
 
     sites.speed(page, "1", "sessions")
@@ -224,13 +225,13 @@ def test_two_tabs_follow_stop_and_delete_a_run(site: OpenSite, browser_page: Ope
     two = sites.wait_ready(browser_page(url))
     sites.sessions(two)
     open_row(two, 0, source.run_id)
-    two.click("#sessions-delete")
+    sites.run_tools(two).click("#sessions-delete")
     two.click("#sessions-sure")
     two.locator("#sessions-runs").get_by_text("No run yet").wait_for()
     two.locator("#sessions-opened").wait_for(state="hidden")
     assert run_ids(context) == []
     sites.shot(two, "sessions-all-deleted")
-    one.fill("#sessions-note textarea", "too late")
+    sites.run_tools(one).fill("#sessions-note textarea", "too late")
     for button in ("keep-note", "save-json", "into-live"):
         where = "**/queue/join**" if button == "save-json" else "**/run/predict**"
         with one.expect_response(where):

@@ -201,8 +201,23 @@ def figures_value(
     values["speedup"] = ratio.value if ratio else None
     values["slower"] = ratio is not None and is_slower(ratio)
     # Without its speed-up: one sample cannot be compared with blocks of this run.
+    values["scores"] = _scores_value(view)
     values["before"] = {name: getattr(before.stats, name) for name in FIGURES} if before else {}
     return {**values, **race_value(frame, baseline)}
+
+
+def _scores_value(view: View) -> Value:
+    """The drafters in the run's order as in `drafters_value`, with their tokens; empty before the
+    first draft."""
+    board = view.scoreboard
+    counts = [board.get(name, (0, 0)) for name in view.slots]
+    return {
+        key: {**drafter, "accepted": accepted, "proposed": proposed}
+        for (key, drafter), (accepted, proposed) in zip(
+            drafters_value(view).items(), counts, strict=True
+        )
+        if board
+    }
 
 
 def _is_unmeasured(frame: Frame, baseline: Baseline | None) -> bool:

@@ -20,6 +20,12 @@ from ui.shared.past_studies import PastStudies, build_past_studies
 __all__ = ["COMPARE_LABEL", "Filters", "OpenedRun", "Sessions", "build_sessions"]
 
 COMPARE_LABEL = "Compare with…"
+TOOLS = """() => {
+  const button = document.querySelector("#sessions-more");
+  const open = document.documentElement.toggleAttribute("data-run-tools");
+  button.setAttribute("aria-expanded", open);
+  button.setAttribute("aria-label", "More: compare, save, note, delete");
+}"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,39 +190,47 @@ def _filters() -> Filters:
 
 
 def _build_opened() -> OpenedRun:
+    """One line: the run in words and what is done most; the rest on demand, so that the board below
+    keeps its height."""
     small: dict[str, Any] = {"size": "sm", "min_width": 40}
     with gr.Column(visible=False, elem_id="sessions-opened", elem_classes="sp-opened") as section:
-        with gr.Row(elem_classes="sp-buttons"):
+        with gr.Row(elem_classes="sp-buttons", elem_id="sessions-head"):
+            facts = notice("sessions-about")
             into_live = gr.Button("Open in Live", elem_id="sessions-into-live", **small)
             again = gr.Button("Run again", elem_id="sessions-again", **small)
             stop = gr.Button("Stop", interactive=False, elem_id="sessions-stop", **small)
-            compare = gr.Button(COMPARE_LABEL, elem_id="sessions-compare", **small)
-            study = gr.Button("Open its study", visible=False, elem_id="sessions-study", **small)
             copy = gr.Button("Copy link", elem_id="sessions-copy", **small)
-            exports = {
-                name: gr.Button(title, elem_id=f"sessions-save-{name}", **small)
-                for name, title in FORMATS.items()
-            }
-            delete = gr.Button("Delete", elem_id="sessions-delete", **small)
-            confirm_delete = gr.Button(
-                "Yes, delete it for ever",
-                variant="stop",
-                visible=False,
-                elem_id="sessions-sure",
-                **small,
-            )
+            more = gr.Button("⋯", elem_id="sessions-more", **small)
+        with gr.Column(elem_id="sessions-tools"):
+            with gr.Row(elem_classes="sp-buttons"):
+                compare = gr.Button(COMPARE_LABEL, elem_id="sessions-compare", **small)
+                study = gr.Button(
+                    "Open its study", visible=False, elem_id="sessions-study", **small
+                )
+                exports = {
+                    name: gr.Button(title, elem_id=f"sessions-save-{name}", **small)
+                    for name, title in FORMATS.items()
+                }
+                delete = gr.Button("Delete", elem_id="sessions-delete", **small)
+                confirm_delete = gr.Button(
+                    "Yes, delete it for ever",
+                    variant="stop",
+                    visible=False,
+                    elem_id="sessions-sure",
+                    **small,
+                )
+            with gr.Row(equal_height=True, elem_id="sessions-noting"):
+                note = gr.Textbox(
+                    label="Note",
+                    placeholder="Note",
+                    lines=1,
+                    max_lines=8,
+                    elem_id="sessions-note",
+                    min_width=120,
+                )
+                keep_note = gr.Button("Save note", elem_id="sessions-keep-note", **small)
         saved = download("sessions-saved")
-        with gr.Row(equal_height=True, elem_id="sessions-facts"):
-            facts = notice("sessions-about")
-            note = gr.Textbox(
-                label="Note",
-                placeholder="Note",
-                lines=1,
-                max_lines=8,
-                elem_id="sessions-note",
-                min_width=120,
-            )
-            keep_note = gr.Button("Save note", elem_id="sessions-keep-note", **small)
+    more.click(None, None, None, js=TOOLS)
     buttons = (into_live, again, stop, compare, study, copy, delete, confirm_delete)
     return OpenedRun(section, facts, *buttons, exports, saved, note, keep_note)
 

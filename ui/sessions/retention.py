@@ -12,12 +12,13 @@ from ui.run.listed import number_of
 from ui.server.context import Context
 from ui.server.session import guard_once
 from ui.server.under_way import under_way
-from ui.sessions.history import Asker, allowed_run
+from ui.sessions.history import DIFFERENCES, Asker, allowed_run, excerpt
 from ui.shared.parts import notice_value
 from ui.shared.studies import Studies
 from ui.shared.study_words import KINDS
-from ui.words.dates import local_time
+from ui.words.dates import local_time, short_time
 from ui.words.messages import Line
+from ui.words.settings import settings_of
 
 __all__ = [
     "THINNING",
@@ -71,16 +72,27 @@ def about_run(context: Context, asker: Asker, run_id: str) -> list[Any]:
     measured = stats and stats.total_ms > 0 and stats.num_rounds
     pace = f", {1000 * stats.num_rounds / stats.total_ms:.1f} rounds / s" if measured else ""
     kind = KINDS[study.kind] if study else ""
+    # The first two are in sight, the others on hover and focus.
     lines = [
-        Line("info", f"{message}{pace}."),
+        Line("info", excerpt(run.prompt)),
+        Line("info", " · ".join(_in_short(run))),
         Line("info", UNDER_WAY.get(maker, "")),
         Line("info", f"It was made for a {kind}: {study.title}" if study else ""),
         Line("info", THINNED if run.thinned else ""),
+        Line("info", f"{message}{pace}."),
     ]
     way = gr.Button(f"Open its {kind}", visible=True) if study else gr.Button(visible=False)
     stop = gr.Button(visible=maker != "elsewhere")
     # Unchanged, since "Save note" stores the content of the box.
     return [gr.Column(visible=True), notice_value(lines), run.note, stop, way]
+
+
+def _in_short(run: Any) -> list[str]:
+    """A run's configuration, sampling, figure and time."""
+    settings = settings_of(run.asked, run.ssms)
+    mean = [f"{run.stats.mean_acceptance_length:.2f} tokens / pass"] if run.stats else []
+    words = [settings.brief(DIFFERENCES), *settings.sampling]
+    return [*words, *mean, short_time(local_time(run.created_utc))]
 
 
 def keep_note(context: Context, asker: Asker, run_id: str, note: str) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-__all__ = ["local_time"]
+__all__ = ["local_time", "short_time"]
 
 
 def local_time(created_utc: str) -> str:
@@ -15,3 +15,8 @@ def local_time(created_utc: str) -> str:
         return created_utc
     offset = f"{at:%z}" if at.utcoffset() else ""
     return f"{at:%Y-%m-%d %H:%M:%S} UTC{offset}"
+
+
+def short_time(local: str) -> str:
+    """Month, day, hour and minute of a `local_time`."""
+    return local[5:16]

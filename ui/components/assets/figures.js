@@ -4,6 +4,7 @@ import { h, set, setText } from "./dom.js";
 import { attach, card } from "./tip.js";
 import { fixed, prose } from "./text.js";
 import { createLane } from "./lane.js";
+import { createScores } from "./scores.js";
 
 const CARDS = [
   { key: "mean_acceptance_length", label: "tokens / pass", show: (v) => fixed(v.mean_acceptance_length, 2),
@@ -30,15 +31,17 @@ const ENDS = { length: "token limit", eos: "end of text", stop: "stop string", c
 export function create(panel) {
   const plain = createLane("plain", "LLM alone");
   const ours = createLane("ours", "with drafts", (round) => panel.select(round));
-  const verdict = h("p", { class: "ss-verdict", "data-part": panel.section.closest("[data-part]") ? "verdict" : null });
+  const onLive = Boolean(panel.section.closest("[data-part]"));
+  const verdict = h("p", { class: "ss-verdict", "data-part": onLive ? "verdict" : null });
   const speed = h("span", { class: "ss-race-speed" });
   const same = h("span", { class: "ss-race-same", tabindex: 0, role: "note" });
   const state = h("span", { class: "ss-state", "aria-live": "polite", role: "status" });
   const views = CARDS.map((spec) => cardOf(spec));
   const figures = h("div", { class: "ss-figures-line" }, state, views.map((view) => view.node));
   const end = h("div", { class: "ss-race-end" }, verdict, h("p", { class: "ss-race-times" }, speed, same));
-  panel.body.append(h("div", { class: "ss-race" }, h("div", { class: "ss-lanes" }, plain.node, ours.node), end), figures);
-  const view = { plain, ours, verdict, speed, same, state, views, clock: "passes", played: null, frame: 0, value: {} };
+  const scores = onLive ? null : createScores();
+  panel.body.append(h("div", { class: "ss-race" }, h("div", { class: "ss-lanes" }, plain.node, ours.node), end, scores?.node), figures);
+  const view = { scores, plain, ours, verdict, speed, same, state, views, clock: "passes", played: null, frame: 0, value: {} };
   const clock = panel.button("ms", "Race on the measured clock, in milliseconds, instead of passes", () => {
     view.clock = view.clock === "passes" ? "ms" : "passes";
     run(view);
@@ -89,6 +92,7 @@ function draw(value, view) {
   setText(view.speed, prose(value.speed ?? ""));
   setText(view.same, prose(value.text ?? ""));
   view.same.hidden = !value.text;
+  view.scores?.draw(value);
   const timed = Object.keys(value.plain_ms ?? {}).length > 0;
   view.buttons.clock.hidden = !timed;
   view.buttons.again.hidden = !value.verdict;

@@ -37,8 +37,9 @@
       return;
     }
     if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
-    if (event.key === "Escape" && document.documentElement.hasAttribute("data-settings")) {
-      document.documentElement.removeAttribute("data-settings");
+    const opened = ["data-settings", "data-run-tools"].find((name) => document.documentElement.hasAttribute(name));
+    if (event.key === "Escape" && opened) {
+      document.documentElement.removeAttribute(opened);
       return event.preventDefault();
     }
     const within = (what) => event.target.closest && event.target.closest(what);
