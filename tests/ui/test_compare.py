@@ -375,7 +375,7 @@ def test_why_it_was_slower_is_told_of_all_its_runs_and_rates_of_how_many(context
         change_stats(slower, Cell("specinfer", "1", repeat), **counts)
     shown = comparison_values(opened.study, slower, context.store.events)
     why = shown["compared"]["rows"]["1"]["slower_because"]
-    assert "and gave 2.0 (" in why, "180 tokens in 90 rounds"
+    assert "and brings 2.0 (" in why, "180 tokens in 90 rounds"
     part = {cell: opened.results[cell] for cell in opened.study.cells()[:3]}
     shown = comparison_values(opened.study, part, context.store.events)["rates"]
     assert shown["repeats"] == 3 and shown["runs"] == {"0": 2, "1": 1}

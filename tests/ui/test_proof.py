@@ -25,7 +25,7 @@ from tests.ui.test_live import ME
 from tests.ui.test_studies import ended, mine, study
 from ui.live.handlers import run_question
 from ui.run.baselines import baseline_of, speed_key
-from ui.run.explain import percent
+from ui.run.explain import percent, probability
 from ui.run.plain_run import check_same_llm, race_plain
 from ui.run.probabilities import probability_words, rounded_probability
 from ui.run.proof import compare, same_distribution, with_plain_decoding
@@ -305,3 +305,4 @@ def test_only_what_is_0_or_1_is_shown_as_that() -> None:
     given = (0.0, 1e-9, 0.41237, 0.99997, 1.0)
     assert [rounded_probability(p) for p in given] == [0.0, 0.0001, 0.4124, 0.9999, 1.0]
     assert [percent(p) for p in given] == ["0 %", "<0.01 %", "41.2 %", ">99.95 %", "100 %"]
+    assert [probability(p) for p in given] == ["0", "<0.001", "0.412", ">0.999", "1"]

@@ -254,21 +254,24 @@ DECIDED = {
         "No draft disagrees with it, but the other draft ends behind token 1, and it goes on."
     ),
     ("xy xz xz", (1.5, 0.8, 0.7), B): (
-        "They split at token 2: “z” 1.50, “y” 1.50, a tie, which goes to the heavier single SSM, "
-        "then to the one named first. Of the 2 SSMs that drafted it ssm-b is the heaviest."
+        "They split at token 2: “z” weight 1.50 of 3.00, 2 SSMs, against “y” 1.50, 1 SSM, a tie, "
+        "which goes to the heavier single SSM, then to the one named first. Of the 2 SSMs "
+        "that drafted it ssm-b is the heaviest."
     ),
     ("xy xz w", (1.2, 0.998, 0.002), A): (
-        "They split at token 1: “x” 2.20, “w” <0.01, then at token 2."
+        "They split at token 1: “x” weight 2.20 of 2.20, 2 SSMs, against “w” <0.01, 1 SSM, "
+        "then at token 2."
     ),
     ("zy xy xz", (1.0, 1.0, 1.0), B): (
-        "They split at token 1: “x” 2.00, “z” 1.00, then at token 2 (a tie)."
+        "They split at token 1: “x” weight 2.00 of 3.00, 2 SSMs, against “z” 1.00, 1 SSM, "
+        "then at token 2 (a tie)."
     ),
     ("xy xy xy", (1.0, 1.0, 1.0), A): (
         "All drafted the same. Of the 3 SSMs that drafted it ssm-a is the first of equal weight."
     ),
     ("xy zw xy", (1.2, 1.0, 0.8), A): (
-        "They split at token 1: “x” 2.00, “z” 1.00. Of the 2 SSMs that drafted it ssm-a is the "
-        "heaviest."
+        "They split at token 1: “x” weight 2.00 of 3.00, 2 SSMs, against “z” 1.00, 1 SSM. Of the 2 "
+        "SSMs that drafted it ssm-a is the heaviest."
     ),
     ("xy ", (1.0, 1.0), A): "",
 }

@@ -23,8 +23,10 @@ from ui.run.view import Detail
 __all__ = ["RECORD_TOP_K", "Explanation", "bars", "explain", "quote"]
 
 MAX_QUOTED = 40
-# Bounds of what `percent` writes exactly: nearer to 1, three digits would read 100 %.
+# Bounds of what `percent` and `probability` write exactly: nearer to 1, three digits would read
+# 100 % or 1.000.
 SMALLEST, SMALL = 0.0001, 0.0005
+OWN_KINDS = {"recovered": " after a rejection", "bonus": ", a bonus"}
 RECORD_TOP_K = 5
 """The `record_top_k` of runs made on the page: alternatives of a node that the inspector shows."""
 
@@ -48,8 +50,11 @@ class Explanation:
 
 
 def quote(text: str) -> str:
-    """A token in quotation marks, shortened, with visible white space and control characters."""
-    shown = shorten(text, MAX_QUOTED).replace("\n", "⏎").replace("\t", "⇥").replace("\r", "␍")
+    """A token in quotation marks, shortened, with visible control characters and leading blanks:
+    as the tree shows it."""
+    shown = shorten(text, MAX_QUOTED).replace("\n", "↵").replace("\t", "⇥").replace("\r", "␍")
+    words = shown.lstrip(" ")
+    shown = "␣" * (len(shown) - len(words)) + words
     return "“" + "".join(c if c.isprintable() else "·" for c in shown) + "”"
 
 
@@ -182,16 +187,16 @@ def _own(
             parent=None,
             parent_text=before,
         )
-    own, own_percent = quote(verdict.own_text), percent(verdict.own_probability)
+    own, own_p = quote(verdict.own_text), probability(verdict.own_probability)
     reasons = {
         "recovered": _stopped_here(tree, verdict, after, letters, sampling),
         "bonus": f"{quote(before)} is the end of an accepted branch; the same LLM pass also gives "
-        f"the token after it, {own} ({own_percent}), for free."
+        f"the token after it, {own} ({own_p}), for free."
         + _dropped_draft(detail, after, verdict.own_token_id, letters),
-        "plain": f"Nothing was drafted in this round: plain decoding, {own} ({own_percent}).",
+        "plain": f"Nothing was drafted in this round: plain decoding, {own} ({own_p}).",
     }
     return Explanation(
-        title=f"{own}, the LLM's own token ({verdict.own_kind})",
+        title=f"{own}, the LLM's own token{OWN_KINDS.get(verdict.own_kind, '')}",
         sentence=reasons.get(verdict.own_kind, ""),
         outcome="own",
         token=verdict.own_text,
@@ -218,19 +223,25 @@ def _stopped_here(
 ) -> str:
     """What was drafted after the node and by which drafters, what the LLM wrote instead, and how
     probable both were."""
-    own, own_percent = quote(verdict.own_text), percent(verdict.own_probability)
+    own, own_p = quote(verdict.own_text), probability(verdict.own_probability)
     drafted = [node for node, parent in enumerate(tree.parents) if parent == after]
     if not drafted:
-        return f"Nothing was drafted here; the LLM went on with {own} ({own_percent})."
+        return f"Nothing was drafted here; the LLM went on with {own} ({own_p})."
     likeliest = max(drafted, key=lambda node: verdict.llm_probabilities[node])
-    other = percent(verdict.llm_probabilities[likeliest])
-    by = ", ".join(letters.get(name, name) for name in tree.drafters_of(likeliest))
-    more = f" or {len(drafted) - 1} more" if len(drafted) > 1 else ""
+    other = probability(verdict.llm_probabilities[likeliest])
+    by = [letters.get(name, name) for name in tree.drafters_of(likeliest)]
+    draft = quote(tree.texts[likeliest])
+    if len(by) == 1:
+        said = f"{by[0]}'s draft said {draft}"
+    else:
+        said = f"The drafts said {draft} (by {', '.join(by)})"
+    others = len(drafted) - 1
+    were = "tokens were" if others > 1 else "token was"
+    more = f" ({others} more {were} drafted)" if others else ""
     # A drawn token is no preference, even if it is the most probable one.
     chose = "drew" if _is_drawn(verdict, sampling) else "prefers"
     return (
-        f"The drafts said {quote(tree.texts[likeliest])} (by {by}){more}; the LLM {chose} "
-        f"{own} ({own_percent} against {other}), so the draft stops here."
+        f"{said}{more}; the LLM {chose} {own} ({own_p} against {other}), so the draft stops here."
     )
 
 
@@ -239,13 +250,23 @@ def _is_drawn(verdict: Verified, sampling: Mapping[str, Any]) -> bool:
     return verify_rule(verdict.rule).temperatures != "zero" and sampling.get("temperature") != 0
 
 
-def percent(probability: float) -> str:
-    """A probability as text: 0.412 as 41.2 %; what is nearly 0 or 1 as less or more than that."""
-    if 0 < probability < SMALLEST:
+def percent(share: float) -> str:
+    """A share as text: 0.412 as 41.2 %; what is nearly 0 or 1 as less or more than that."""
+    if 0 < share < SMALLEST:
         return f"<{100 * SMALLEST:g} %"
-    if 1 - SMALL < probability < 1:
+    if 1 - SMALL < share < 1:
         return f">{100 * (1 - SMALL):g} %"
-    return f"{100 * probability:.3g} %" if probability < 1 else "100 %"
+    return f"{100 * share:.3g} %" if share < 1 else "100 %"
+
+
+def probability(p: float) -> str:
+    """A probability as text, as the tree and the bars write it: 0.412; what is nearly 0 or 1 as
+    more or less than that."""
+    if 0 < p < SMALL:
+        return "<0.001"
+    if 1 - SMALL < p < 1:
+        return ">0.999"
+    return f"{p:.3f}" if 0 < p < 1 else f"{p:.0f}"
 
 
 def _verdict(
@@ -258,33 +279,31 @@ def _verdict(
         return _not_reached(tree, verdict, node)
     if verify_rule(verdict.rule).reads_q:
         return _trial_words(verdict, node)
-    own_percent = percent(verdict.llm_probabilities[node])
+    own_p = probability(verdict.llm_probabilities[node])
     own = quote(tree.texts[node])
     before = quote(tree.root_text if parent < 0 else tree.texts[parent])
-    wanted, wanted_percent = _llm_choice(tree, verdict, parent)
+    wanted, wanted_p = _llm_choice(tree, verdict, parent)
     accepted = verdict.outcomes[node] == "accepted"
     if not _is_drawn(verdict, sampling):
         if accepted:
-            return (
-                f"Accepted: after {before} the LLM's most probable token is {own} ({own_percent})."
-            )
+            return f"Accepted: after {before} the LLM's most probable token is {own} ({own_p})."
         return (
             f"Rejected: after {before} the LLM's most probable token is {wanted} "
-            f"({wanted_percent}); {own} has {own_percent}."
+            f"({wanted_p}); {own} has {own_p}."
         )
     seed = sampling.get("seed")
     drawn = f"with seed {seed} the LLM draws {own if accepted else wanted} at this place"
     if accepted:
-        return f"Accepted: {drawn} (probability {own_percent}), and that token was in the tree."
-    return f"Rejected: {drawn} (probability {wanted_percent}), not {own} ({own_percent})."
+        return f"Accepted: {drawn} (probability {own_p}), and that token was in the tree."
+    return f"Rejected: {drawn} (probability {wanted_p}), not {own} ({own_p})."
 
 
 def _llm_choice(tree: Combined, verdict: Verified, parent: int) -> tuple[str, str]:
     """What the LLM chose after `parent`: the accepted child, else its own token."""
     accepted = next((n for n in verdict.path if tree.parents[n] == parent), None)
     if accepted is not None:
-        return quote(tree.texts[accepted]), percent(verdict.llm_probabilities[accepted])
-    return quote(verdict.own_text), percent(verdict.own_probability)
+        return quote(tree.texts[accepted]), probability(verdict.llm_probabilities[accepted])
+    return quote(verdict.own_text), probability(verdict.own_probability)
 
 
 def _not_reached(tree: Combined, verdict: Verified, node: int) -> str:

@@ -89,13 +89,13 @@ def slower_because(
     if mean.hidden > NEGLIGIBLE_MS:
         beside = f" and {mean.hidden:.1f} ms more beside the LLM's passes"
     cost = (
-        f"because a round took as long as {mean.ms / mean.plain:.1f} plain tokens and gave "
+        f"because a round takes the time of {mean.ms / mean.plain:.1f} plain tokens and brings "
         f"{gained:.1f} ({mean.ms:.1f} ms: drafting {mean.draft:.1f} ms{beside}, "
         f"LLM pass {mean.verify:.1f} ms, the rest {mean.rest:.1f} ms)"
     )
     shared_by = f"schedule={schedule}" if schedule else f"pipeline={fields['pipeline']}"
     if not others:
-        return f"{head}{cost}. {_remedy(mean, stats, fields, rounds)}"
+        return f"{head}{cost}. {_remedy(mean, stats, fields, rounds)}".rstrip()
     return (
         f"{head}{cost}. The LLM served other requests meanwhile, which plain decoding was measured "
         f"without: {shared_by} is for the tokens of all of them together."
@@ -182,9 +182,7 @@ def _remedy(
     part = (mean.draft, mean.verify, mean.rest).index(largest)
     # Drafting during the LLM's pass counts in both parts, so the check is skipped.
     if len(rounds) > 1 and mean.hidden <= NEGLIGIBLE_MS and not _costs_most(rounds, part):
-        return (
-            "Which part of a round costs most is not clear: its rounds differ more than its parts."
-        )
+        return ""
     if mean.draft == largest or (mean.draft >= LARGE_SHARE * mean.ms and not pass_is_slow):
         costliest = "the LLM pass" if mean.verify == largest else "the rest"
         what = "most" if mean.draft == largest else f"nearly as much as {costliest}"

@@ -7,6 +7,7 @@ of the heavier single SSM, then to the SSM that is named first.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from core.events import Combined, DraftRecord, Verified
@@ -95,20 +96,29 @@ def _split_words(
 ) -> str:
     """The weight of each token after the winner's first `i`; empty if all drafts agree."""
     weights: dict[int, float] = {}
+    counts: Counter[int] = Counter()
     texts: dict[int, str] = {}
     for name, draft in drafting.items():
         # Only drafters that are with the winner so far still count.
         if len(draft.token_ids) > i and draft.token_ids[:i] == won.token_ids[:i]:
             token_id = draft.token_ids[i]
             weights[token_id] = weights.get(token_id, 0.0) + tree.weights.get(name, 0.0)
+            counts[token_id] += 1
             texts[token_id] = draft.texts[i]
     if len(weights) < 2:
         return ""
     own = won.token_ids[i]
+
+    def behind(token_id: int, of_all: str = "") -> str:
+        ssms = f"{counts[token_id]} SSM{'s' if counts[token_id] > 1 else ''}"
+        return f"{_digits(weights[token_id])}{of_all}, {ssms}"
+
     rivals = sorted((t for t in weights if t != own), key=lambda t: -weights[t])
-    against = ", ".join(f"{quote(texts[t])} {_digits(weights[t])}" for t in rivals)
+    against = join_names([f"{quote(texts[t])} {behind(t)}" for t in rivals])
     tie = f", {TIE}" if abs(weights[own] - weights[rivals[0]]) < SAME else ""
-    return f"token {i + 1}: {quote(texts[own])} {_digits(weights[own])}, {against}{tie}"
+    total = f" of {_digits(sum(weights.values()))}"
+    won_by = f"{quote(texts[own])} weight {behind(own, total)}"
+    return f"token {i + 1}: {won_by}, against {against}{tie}"
 
 
 def _unrivalled_reason(
