@@ -21,7 +21,7 @@ from ui.run.pass_words import offload_words
 from ui.run.view import reduce_all
 
 MBPS = 2.0
-REQUEST = Request("w3 w9 w27", SamplingParams(8), SpeculationConfig.preset("specinfer"))
+REQUEST = Request("w3 w9 w27", SamplingParams(32), SpeculationConfig.preset("specinfer"))
 
 
 @pytest.fixture(scope="module")

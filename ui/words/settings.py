@@ -89,9 +89,9 @@ def settings_of(request_fields: Mapping[str, Any], ssms: Sequence[str]) -> Setti
     except (ConfigError, KeyError):
         return Settings("settings of another version", (), words)
     meant = _comparable(config, ssms)
-    for name, differ, preset in _comparable_presets(temperature, tuple(ssms)):
+    for name, beyond, preset in _comparable_presets(temperature, tuple(ssms)):
         if meant == preset:
-            return Settings(name, differ, words)
+            return Settings(name, beyond, words)
     usual = SpeculationConfig().to_plain()
     differ = [
         f"{field}={_value(value)}"
