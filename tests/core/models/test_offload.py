@@ -33,7 +33,6 @@ from core.models.protocol import chain
 from tests.core.engines import ids_of_events, texts_of
 from tests.core.models.test_lean import LEAN, said
 from tests.fakes import tiny_module, word_tokenizer
-from tests.laws.pairwise import parametrize_pairs
 
 Folder = Callable[..., Path]
 LAYERS = 5
@@ -77,11 +76,10 @@ def equal(one: HfModel, other: HfModel) -> bool:
     return all(torch.equal(a, b) for a, b in zip(said(one), said(other), strict=True))
 
 
-@parametrize_pairs(
-    indirect=["way"], family=LEAN, way=["compiled", "lean"], dtype=["float32", "bfloat16"]
-)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("family", LEAN)
 def test_its_logits_are_those_of_the_resident_model(
-    folder: Folder, family: str, way: type[Any], dtype: str
+    folder: Folder, way: type[Any], family: str, dtype: str
 ) -> None:
     path = folder(family)
     resident = load_models(str(path), [], dtype).llm
