@@ -36,6 +36,8 @@ SHOWN = """() => {
     markup: all("[id^=compare-] :is(img, script, iframe)").length,
   };
 }"""
+SHOWN_PANELS = """() => [...document.querySelectorAll("[id^=compare-] .ss-panel")]
+  .filter((one) => one.checkVisibility()).length"""
 WHOLE = {
     "state": True,
     "rows": [["plain decoding", "base"], ["sequence", "identical"], ["specinfer", "identical"]],
@@ -173,6 +175,8 @@ def test_on_a_narrow_page_hostile_texts_differ_and_past_comparisons_go(
     listed.get_by_role("button", name=re.compile("^Delete .*Italian")).click()
     listed.get_by_role("button", name=re.compile("^Yes, delete .*Italian")).click()
     bar_says(page, "No comparison yet")
+    bar_says(page, "Then come their figures side by side")
+    becomes(page, SHOWN_PANELS, 0)  # no empty frames
     assert len(context.store.studies.studies()) == 1
     page.click("#compare-begin")
     bar_says(page, "Complete")
