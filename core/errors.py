@@ -110,11 +110,12 @@ class EngineClosedError(EngineError):
 
 
 class DrafterError(EngineError):
-    """A drafter failed; `name` says which. Its run goes on without it."""
+    """A drafter failed; `name` says which. Its run goes on without it. `place`: file and line of a
+    user-defined one."""
 
-    def __init__(self, name: str, cause: BaseException) -> None:
+    def __init__(self, name: str, cause: BaseException, place: str = "") -> None:
         reason = one_line(f"{type(cause).__name__}: {cause}")
-        super().__init__(f"drafter {name} failed ({reason})")
+        super().__init__(f"drafter {name} failed ({reason}{place and f', {place}'})")
         self.name = name
 
 

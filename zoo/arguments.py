@@ -257,7 +257,10 @@ _COMMANDS: Mapping[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] =
         "distil": ("tune SSMs to their LLM; resumable", _distil_arguments),
         "boost": ("tune a pool of SSMs to complement each other", _boost_arguments),
         "tables": ("count an LLM's tokens for the drafter `table`", _tables_arguments),
-        "chat-family": ("make SSMs for a chat LLM from its answers", _chat_family_arguments),
+        "chat-family": (
+            "make SSMs for a chat LLM from its answers; resumable",
+            _chat_family_arguments,
+        ),
         "evaluate": ("measure held-out loss, or the speedup by SSMs", _evaluate_arguments),
         "samples": ("print texts that an LLM writes", _samples_arguments),
     }

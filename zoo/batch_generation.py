@@ -87,6 +87,14 @@ class BatchGenerator:
         if self.device.type == "cuda":
             without_cudnn_attention()
 
+    def state(self) -> Tensor:
+        """The state of the noise that texts are sampled with."""
+        return self._noise.get_state()
+
+    def load_state(self, state: Tensor) -> None:
+        """Samples as after `state()`."""
+        self._noise.set_state(state.cpu())
+
     def batch_size(self, tokens: int) -> int:
         """How many texts of `tokens` tokens are generated at once."""
         shapes = self._forward.shapes

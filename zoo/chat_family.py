@@ -2,7 +2,8 @@
 
 The LLM writes conversations for a part of the time; then students of one shape with one shared
 embedding learn its distributions together, each with the most weight on its own kinds of question.
-All of them are measured and written several times on the way.
+All of them are measured and written several times on the way. A run that was interrupted goes on
+with the batch of answers, or the training steps since a checkpoint, that it lost.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from core.errors import ConfigError
 from core.models.lean import LeanWeights
 from core.models.loading.load import LoadedModels
 from zoo.batch_generation import BatchGenerator, BatchLimits, Generated
+from zoo.family_checkpoint import FamilyCheckpoint
 from zoo.own_answers import OWN_QUESTIONS, Lengths, Questions, TrainingTokens, own_answers
 from zoo.progress import ProgressLine
 from zoo.shared_folders import write_family
@@ -61,12 +63,15 @@ DEVELOPMENT_TOKENS = 160  # of each answer that the students are measured on
 CHAIN = 4  # tokens of a draft
 EVALUATIONS = 5
 MAX_MINUTES = 60.0 * 24
+TRAINING = "training"
+"""The checkpoint of the training, beside those of the answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class FamilyPlan:
     """`minutes` in all, `generation_minutes` of them for the LLM's answers to the `questions` (by
-    kind) and to its own. `development`: prompts that are left out, for measurements."""
+    kind) and to its own. `development`: prompts that are left out, for measurements.
+    `checkpoint_seconds`: of training, that an interruption may cost."""
 
     minutes: float
     generation_minutes: float
@@ -76,6 +81,7 @@ class FamilyPlan:
     batch: StudentBatch = StudentBatch()
     lengths: Lengths = Lengths()
     seed: int = 0
+    checkpoint_seconds: float = 600.0
     clock: Callable[[], float] = time.monotonic
     stream: TextIO = field(default_factory=lambda: sys.stderr)
 
@@ -85,6 +91,17 @@ class FamilyPlan:
             allowed = f"a number from 0, below minutes ({self.minutes:g})"
             raise ConfigError.of("generation_minutes", self.generation_minutes, allowed)
         checks.integer("layers", self.shape.layers, 1, 64)
+
+    def identity(self, models: LoadedModels) -> dict[str, Any]:
+        """What a run must share to go on with another one's checkpoint."""
+        info, plain = models.llm.info, ("minutes", "generation_minutes", "seed")
+        return {
+            **{name: getattr(self, name) for name in plain},
+            **{name: asdict(getattr(self, name)) for name in ("shape", "batch", "lengths")},
+            "questions": {kind: list(texts) for kind, texts in self.questions.items()},
+            "development": list(self.development),
+            "llm": [info.fingerprint, info.dtype],
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +127,11 @@ def kind_weights(kinds: Sequence[str]) -> list[list[float]]:
 
 
 def make_family(models: LoadedModels, plan: FamilyPlan, out: Path) -> dict[str, Any]:
-    """Makes the family of the LLM and writes it into the folder `out/models`; returns the figures
-    of its `training.json`."""
+    """Makes the family of the LLM and writes it into the folder `out/models`, or goes on with one
+    of the same plan that was interrupted; returns the figures of its `training.json`."""
     _check_folder(out / "models")
     generator = BatchGenerator(models, plan.seed, plan.clock)
+    checkpoint = FamilyCheckpoint(out, plan.identity(models), generator.device)
     questions = Questions(
         models, generator, plan.questions, plan.development, plan.lengths, plan.seed
     )
@@ -122,13 +140,18 @@ def make_family(models: LoadedModels, plan: FamilyPlan, out: Path) -> dict[str, 
     deadline = plan.clock() + 60.0 * plan.generation_minutes
     prompts = [questions.prompt(text) for text in plan.development]
     greedy = generator.generate(prompts, [0.0] * len(prompts), BatchLimits(DEVELOPMENT_TOKENS))
-    tokens = own_answers(generator, questions, plan.lengths, deadline, progress.note)
+    tokens = own_answers(generator, questions, plan.lengths, deadline, progress.note, checkpoint)
     wide = generator.weights.embedding
     students = new_students(plan.shape, len(FAMILY), wide, plan.seed)
     weights = kind_weights(questions.kinds)
     trainer = SharedTrainer(students, tokens, weights, plan.batch, wide.dtype, plan.seed)
     figures: dict[str, Any] = {}
-    begin, spent = plan.clock(), 0.0
+    spent = 0.0
+    if (stored := checkpoint.load(TRAINING)) is not None:
+        trainer.load_state(stored["trainer"])
+        spent, figures = stored["spent"], stored["figures"]
+        progress.note(f"resumes at step {trainer.num_steps}, {min(spent / budget, 1.0):.0%} done")
+    begin, saved = plan.clock() - spent, spent
     # One step at least, so that a family is written.
     while spent < budget or not trainer.num_steps:
         losses = trainer.step(spent / budget)
@@ -141,7 +164,12 @@ def make_family(models: LoadedModels, plan: FamilyPlan, out: Path) -> dict[str, 
             figures = _figures(models, tokens, trainer) | measured
             write_family(out / "models", tuple(FAMILY), trainer.students, models, figures)
             progress.note("\n".join(table(figures)))
+        if spent - saved >= plan.checkpoint_seconds:
+            state = {"trainer": trainer.state(), "spent": spent, "figures": figures}
+            checkpoint.save(TRAINING, state)
+            saved = spent
     progress.end()
+    checkpoint.clear()
     return figures
 
 
@@ -194,7 +222,7 @@ def _figures(
     return {
         "llm": {"name": info.name, "dtype": info.dtype, "fingerprint": info.fingerprint},
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
-        "torch": torch.__version__,
+        "torch": str(torch.__version__),
         "answers": len(tokens.starts),
         "tokens": len(tokens.ids),
         "steps": trainer.num_steps,

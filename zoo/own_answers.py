@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from core.engine.admission import chat_tokens
 from core.errors import ConfigError
 from core.models.loading.load import LoadedModels
 from zoo.batch_generation import TOP, BatchGenerator, BatchLimits, Generated
+from zoo.family_checkpoint import FamilyCheckpoint
 
 __all__ = ["OWN_QUESTIONS", "Lengths", "Questions", "TrainingTokens", "own_answers"]
 
@@ -111,6 +112,19 @@ class Questions:
                 written.append(text)
         return written
 
+    def state(self) -> dict[str, Any]:
+        """What decides the next batches, as plain values."""
+        return {
+            "taken": self._num_taken,
+            "own": list(self._own),
+            "noise": self._noise.getstate(),
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Goes on behind the batches that came before `state()`."""
+        self._num_taken, self._own = state["taken"], list(state["own"])
+        self._noise.setstate(state["noise"])
+
     def temperatures(self, count: int) -> list[float]:
         """One for each answer of a batch."""
         return self._noise.choices(TEMPERATURES, k=count)
@@ -136,13 +150,25 @@ def own_answers(
     lengths: Lengths,
     deadline: float,
     say: Callable[[str], None],
+    checkpoint: FamilyCheckpoint | None = None,
 ) -> TrainingTokens:
     """Answers to batch after batch of questions until the deadline; one batch at least.
 
-    ConfigError where no question of the first batch is short enough."""
+    Each batch is stored in the `checkpoint`. Behind those that it has, the time that was left when
+    the last one was stored counts, not `deadline`. ConfigError where no question of the first batch
+    is short enough."""
     parts: list[TrainingTokens] = []
+    seconds_left = 0.0
+    while checkpoint is not None and (stored := checkpoint.load(_batch_name(parts))) is not None:
+        parts.append(TrainingTokens(*stored["tokens"]))
+        questions.load_state(stored["questions"])
+        generator.load_state(stored["generator"])
+        seconds_left = stored["seconds_left"]
+    if parts:
+        deadline = generator.clock() + seconds_left
     size = generator.batch_size(lengths.prompt + lengths.answer)
-    answers = tokens = 0
+    answers = sum(len(part.starts) for part in parts)
+    tokens = sum(len(part.ids) for part in parts)
     while not parts or generator.clock() < deadline:
         batch = questions.batch(size)
         if not batch and not parts:
@@ -153,7 +179,13 @@ def own_answers(
         kinds, prompts = zip(*batch, strict=True)
         stop = BatchLimits(lengths.answer, ENDED_ANSWERS, deadline)
         texts = generator.generate(prompts, questions.temperatures(len(prompts)), stop)
+        name = _batch_name(parts)
         parts.append(training_tokens(texts, kinds))
+        if checkpoint is not None:
+            state: dict[str, Any] = {"questions": questions.state(), "generator": generator.state()}
+            seconds_left = deadline - generator.clock()
+            state |= {"tokens": tuple(parts[-1]), "seconds_left": seconds_left}
+            checkpoint.save(name, state)
         answers, tokens = answers + len(prompts), tokens + len(parts[-1].ids)
         say(f"{answers:,} answers, {tokens:,} tokens")
     firsts = torch.tensor([0, *(len(part.ids) for part in parts[:-1])]).cumsum(0).tolist()
@@ -161,6 +193,11 @@ def own_answers(
         part._replace(starts=part.starts + first) for part, first in zip(parts, firsts, strict=True)
     ]
     return TrainingTokens(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
+
+
+def _batch_name(parts: Sequence[TrainingTokens]) -> str:
+    """Of the batch that follows these."""
+    return f"answers-{len(parts):05}"
 
 
 def training_tokens(texts: Generated, kinds: Sequence[int]) -> TrainingTokens:

@@ -7,7 +7,7 @@ a GPU busy where the products of one small model do not.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -232,6 +232,26 @@ class SharedTrainer:
         self._optimizer.zero_grad(set_to_none=True)
         self.num_steps += 1
         return losses.detach()
+
+    def state(self) -> dict[str, Any]:
+        """Tensors and plain values from which training resumes exactly."""
+        return {
+            "parameters": [parameter.detach() for parameter in self._parameters],
+            "optimizer": self._optimizer.state_dict(),
+            "noise": self._noise.get_state(),
+            "order": self._order.clone(),
+            "counts": (self.num_steps, self.num_tokens, self.num_targets),
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Restores the `state()` of a trainer of the same students and tokens."""
+        with torch.no_grad():
+            for parameter, stored in zip(self._parameters, state["parameters"], strict=True):
+                parameter.copy_(stored)
+        self._optimizer.load_state_dict(state["optimizer"])
+        self._noise.set_state(state["noise"].cpu())
+        self._order = state["order"]
+        self.num_steps, self.num_tokens, self.num_targets = state["counts"]
 
     def _losses(self) -> Tensor:
         tokens, w = self._tokens, self.weights

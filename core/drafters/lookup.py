@@ -21,6 +21,10 @@ from core.trees.tree import ROOT
 __all__ = ["LookupDrafter", "LookupState", "has_children"]
 
 
+NO_NODES = np.empty((0, 4))
+COLUMNS = (4, 6)
+
+
 @dataclass(kw_only=True)
 class LookupState:
     """State of one run. `likelihoods`: those since the last call of `LookupDrafter.likelihoods`."""
@@ -84,7 +88,13 @@ class LookupDrafter(ABC, Generic[State]):
         drafts = []
         for request in requests:
             start = time.perf_counter()
-            nodes = self.nodes_for(request) if request.worth_starting else np.empty((0, 4))
+            nodes = self.nodes_for(request) if request.worth_starting else NO_NODES
+            if (
+                not isinstance(nodes, np.ndarray)
+                or nodes.ndim != 2
+                or nodes.shape[1] not in COLUMNS
+            ):
+                nodes = _as_rows(nodes)
             timing = Timed(self._name, "draft", start, time.perf_counter())
             # All columns in one call: the call takes as long as converting a column.
             token_ids, parents, _, ranks, *lookup = nodes.astype(np.int64).T.tolist()
@@ -111,6 +121,16 @@ class LookupDrafter(ABC, Generic[State]):
             return []
         likelihoods, state.likelihoods = state.likelihoods, []
         return likelihoods
+
+
+def _as_rows(nodes: object) -> np.ndarray:
+    """What a user-defined `nodes_for` returned, as an array of rows. Raises ValueError."""
+    rows = np.asarray(nodes, np.float64)
+    if not rows.size:
+        return NO_NODES
+    if rows.ndim != 2 or rows.shape[1] not in COLUMNS:
+        raise ValueError(f"nodes_for returned shape {rows.shape}, not (nodes, 4) or (nodes, 6)")
+    return rows
 
 
 def has_children(draft: Draft, path: Sequence[int]) -> bool:

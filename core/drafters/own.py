@@ -13,6 +13,8 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import PurePath
+from traceback import walk_tb
 from typing import Any, cast
 
 from core.config.mechanisms import implementation_of
@@ -186,7 +188,7 @@ class GuardedDrafter:
             for copy in copies:
                 copy.check()
         except DRAFTER_FAULTS as error:
-            raise DrafterError(self._name, error) from error
+            raise DrafterError(self._name, error, _place(self._drafter, error)) from error
 
     def _checked_timings(self, timings: object, began: float) -> tuple[Timed, ...]:
         """The spans. Raises ValueError if one is not of this drafter, or not within this call."""
@@ -199,6 +201,18 @@ class GuardedDrafter:
             if not (began <= one.start <= one.end <= ended and 0 < one.share <= 1):
                 raise ValueError("a timing is not within the call, or its share not up to 1")
         return timings
+
+
+def _place(drafter: Drafter, error: BaseException) -> str:
+    """The file and line of the drafter's module where the error was raised, or where what raised it
+    was called; empty for an error of the checks."""
+    own = type(drafter).__module__
+    places = [
+        f"{PurePath(frame.f_code.co_filename).name}:{line}"
+        for frame, line in walk_tb(error.__traceback__)
+        if frame.f_globals.get("__name__") == own
+    ]
+    return places[-1] if places else ""
 
 
 def _copy_of(sequence: TokenSequence) -> _SequenceCopy:

@@ -35,6 +35,7 @@ from zoo.chat_family import (
     make_family,
 )
 from zoo.chat_prompts import chat_prompts
+from zoo.family_checkpoint import FamilyCheckpoint
 from zoo.own_answers import (
     ENDED_QUESTIONS,
     OWN_QUESTIONS,
@@ -436,6 +437,53 @@ def test_a_family_is_made(models: LoadedModels, tmp_path: Path) -> None:
     loaded = load_models(str(tmp_path / "llm"), folders, "float32", "cpu")
     assert set(loaded.ssms) == set(FAMILY)
     assert len({ssm.info.fingerprint for ssm in loaded.ssms.values()}) == len(FAMILY)
+
+
+def weights_in(folder: Path) -> dict[str, torch.Tensor]:
+    """Every tensor of a family by its file and name."""
+    files = sorted(folder.rglob("*.safetensors"))
+    tensors = ((file, name, one) for file in files for name, one in load_file(file).items())
+    return {f"{file.relative_to(folder)}/{name}": one for file, name, one in tensors}
+
+
+@pytest.mark.parametrize("last", ["answers-00000.pt", "answers-00001.pt", "training.pt"])
+def test_an_interrupted_run_ends_as_an_uninterrupted_one(
+    models: LoadedModels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: str
+) -> None:
+    """It is killed when a file has been stored: once behind the first or the second batch of
+    answers, twice in training."""
+    monkeypatch.setattr(batch_generation, "LARGEST_BATCH_ON_CPU", 4)
+    monkeypatch.setattr("zoo.own_answers.ENDED_QUESTIONS", 0.5)
+    fields = {"minutes": 0.7, "generation_minutes": 0.4, "checkpoint_seconds": 7.0}
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    figures = make_family(models, small_plan(**fields), whole)
+    save, kills = FamilyCheckpoint.save, [last] if last != "training.pt" else [last, last]
+
+    def killing(checkpoint: FamilyCheckpoint, name: str, state: Any) -> None:
+        save(checkpoint, name, state)
+        if f"{name}.pt" in kills:
+            kills.remove(f"{name}.pt")
+            raise Killed
+
+    monkeypatch.setattr(FamilyCheckpoint, "save", killing)
+    while kills:
+        with pytest.raises(Killed):
+            make_family(models, small_plan(**fields), parts)
+    assert make_family(models, small_plan(**fields), parts) == figures
+    expected, found = weights_in(whole), weights_in(parts)
+    assert expected.keys() == found.keys()
+    assert all(torch.equal(one, found[name]) for name, one in expected.items())
+    assert [path.name for path in parts.iterdir()] == ["models"], "no checkpoint is left"
+
+
+def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
+    checkpoint = FamilyCheckpoint(tmp_path, {}, torch.device("cpu"))
+    checkpoint.save("training", {"spent": 1.0})
+    assert checkpoint.load("training") == {"spent": 1.0} and checkpoint.load("other") is None
+    (path,) = tmp_path.rglob("*.pt")
+    path.write_bytes(path.read_bytes()[:40])
+    with pytest.raises(ConfigError, match=r"training\.pt'?: a readable checkpoint; remove"):
+        checkpoint.load("training")
 
 
 def test_development_prompts_are_what_it_is_measured_on(

@@ -370,3 +370,34 @@ def test_a_draft_is_plain_values_that_the_log_can_keep(change: dict[str, Any], w
         return
     with pytest.raises(ValueError, match=words):
         check_drafts([cast(DraftRequest, draft_request)], [draft], 8)
+
+
+RETURNED = {
+    "a list of rows": ("[(t, -1, 0.5, 0)]", ""),
+    "whole numbers": ("np.array([(t, -1, 1, 0)])", ""),
+    "an empty array": ("np.array([])", ""),
+    "nothing": ("[]", ""),
+    "three columns": ("np.array([(t, -1, 0.5)])", "shape (1, 3), not (nodes, 4) or (nodes, 6)"),
+    "one row": ("np.array((t, -1, 0.5, 0))", "shape (4,), not (nodes, 4) or (nodes, 6)"),
+    "an error": ("[][3]", "(IndexError: list index out of range, returns_6.py:7)"),
+}
+
+
+@pytest.mark.loses_drafters
+@pytest.mark.parametrize("name", RETURNED)
+def test_what_nodes_for_may_return(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And why, and in which line, what it may not."""
+    returned, reason = RETURNED[name]
+    module = f"returns_{list(RETURNED).index(name)}"  # a class is imported once
+    (tmp_path / f"{module}.py").write_text(
+        "import numpy as np\nfrom core.drafters.lookup import LookupDrafter\n\n"
+        "class Own(LookupDrafter):\n    def nodes_for(self, request):\n"
+        f"        t = request.sequence.tokens[-1]\n        return {returned}\n",
+        encoding="utf-8",
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    events = list(engine_with(f"{module}:Own").generate(request(f"{module}:Own")))
+    notes = [note for e in events if isinstance(e, RoundCompleted) for note in e.notes]
+    assert len(notes) == bool(reason) and all(reason in note for note in notes)
