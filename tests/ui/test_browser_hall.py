@@ -16,6 +16,7 @@ from tests.ui.sites import (
     Axe,
     OpenPage,
     Stage,
+    dock,
     ran,
     sessions,
     shot,
@@ -164,6 +165,19 @@ LIVE = {"#header", "#live-notice", "#live-tree", "#live-docked"}
 SESSIONS = {"#sessions-runs", "#sessions-said", "#sessions-tree", "#sessions-about"}
 
 
+# What the hand of a mouse may press and keys cannot reach. A race's lane leads to rounds, as the
+# scrubber does.
+MOUSE_ONLY = """() => {
+  const reached = "a[href], button, input, select, textarea, summary, label, [tabindex]";
+  const hand = (node) => Boolean(node) && getComputedStyle(node).cursor === "pointer";
+  return [...document.querySelectorAll("body *")]
+    .filter((node) => hand(node) && !hand(node.parentElement) && node.checkVisibility()
+      && node.getBoundingClientRect().width > 1 && !node.matches(".ss-lane-track")
+      && !node.closest(reached) && !node.querySelector(reached))
+    .map((node) => `${node.closest("[id]")?.id} ${node.getAttribute("class")}`);
+}"""
+
+
 def test_axe_finds_no_serious_fault_in_tabs(whole: Stage, browser_page: OpenPage, axe: Axe) -> None:
     page = ran(wait_ready(browser_page(whole.url)))
     (run,) = whole.context.store.runs(whole.context.query()).rows
@@ -180,6 +194,32 @@ def test_axe_finds_no_serious_fault_in_tabs(whole: Stage, browser_page: OpenPage
             assert looks.overflow(page) <= 1, (name, look)
             looked_at.update(own)
     assert looked_at >= LIVE | SESSIONS
+
+
+CONTRAST = looks.SCRIPT.with_name("contrast.js")
+
+
+def test_texts_of_drawings_and_boxes_stand_out_in_every_tab(
+    whole: Stage, browser_page: OpenPage, axe: Axe
+) -> None:
+    page = ran(unfold_settings(browser_page(whole.url)))
+    page.evaluate(CONTRAST.read_text(encoding="utf-8"))
+    drawn = boxes = 0
+    for name in each_tab(page):
+        panes = ("who", "when", "length", "inside", "whatif", "why") if name == "Live" else ("",)
+        for look in in_looks(page, (1280, False), (1280, True)):
+            assert axe(page, "body") == [], (name, look)
+            assert page.evaluate(MOUSE_ONLY) == [], (name, look)
+            for pane in panes:
+                if pane:
+                    dock(page, pane)
+                    looks.at_rest(page)
+                for least, kind in ((4.5, "drawn"), (3.0, "boxes")):
+                    seen = page.evaluate(f"() => specscopeContrast.{kind}({least})")
+                    assert seen["found"] == [], (name, pane, look)
+                    drawn += seen["count"] * (kind == "drawn")
+                    boxes += seen["count"] * (kind == "boxes")
+    assert drawn > 500 and boxes > 50, "there is something to look at"
 
 
 def test_every_picture_becomes_a_file_for_white_paper(whole: Stage, browser_page: OpenPage) -> None:

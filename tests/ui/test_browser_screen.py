@@ -109,9 +109,9 @@ HIDDEN = """([name, parts]) => {
       && box.left >= cut.left - 1 && box.right <= cut.right + 1);
   });
 }"""
-ROWS = """() => {
-  const table = document.querySelector("#live-timeline .ss-table").getBoundingClientRect();
-  return [...document.querySelectorAll("#live-timeline .ss-table tbody tr")]
+ROWS = """(name) => {
+  const table = document.querySelector(`#live-${name} .ss-table`).getBoundingClientRect();
+  return [...document.querySelectorAll(`#live-${name} .ss-table tbody tr`)]
     .filter((row) => row.getBoundingClientRect().bottom <= table.bottom).length;
 }"""
 
@@ -129,11 +129,17 @@ def test_every_pane_answers_in_sight_at_the_smaller_size(
             becomes(page, HIDDEN, [], [name, list(parts)])
     page.set_viewport_size({"width": 1280, "height": 800})
     sites.dock(page, "when")
-    tools = page.locator("#live-timeline .ss-tools")
-    tools.hover()
+    high = page.locator("#live-figures").bounding_box()
+    for name, least in (("timeline", 2), ("figures", 7)):
+        tools = page.locator(f"#live-{name} .ss-tools")
+        tools.hover()
+        tools.get_by_text("Table").click()
+        looks.at_rest(page)
+        assert page.evaluate(ROWS, name) >= least
+    # The figures' table lies over what is below, where the button that closes it is in sight.
+    assert page.locator("#live-figures").bounding_box() == high
     tools.get_by_text("Table").click()
-    looks.at_rest(page)
-    assert page.evaluate(ROWS) >= 2
+    assert page.locator("#live-figures .ss-table").is_hidden()
 
 
 # Which of these boxes are not whole in the window, and whether the page scrolls.
@@ -254,6 +260,15 @@ def test_the_race_says_what_the_events_say(live: Stage, browser_page: OpenPage) 
         r"(: no.*)?",
         page.locator("#live-figures .ss-race-speed").inner_text(),
     )
+
+
+def test_a_double_click_on_run_is_one_run(live: Stage, browser_page: OpenPage) -> None:
+    page = sites.wait_ready(browser_page(live.url, still=True))
+    before = len(live.worker.runs)
+    page.locator("#live-run").dblclick()
+    sites.wait_run(page)
+    sites.wait_form_settled(sites.wait_drawn(page))
+    assert len(live.worker.runs) - before == 1
 
 
 # What every picture says of where one is.
@@ -436,6 +451,36 @@ def test_a_link_of_live_opens_what_is_seen_and_history_goes_through_runs(
     seed = sites.text_box(sites.open_drawer(other), "sampling-seed").input_value()
     assert seed == str(stage.context.store.run(first).seed)
     assert other.locator("#live-strip .ss-tok").count()
+
+
+# The name of the page, where it is, is what a visitor sees there.
+TITLE_SEEN = """() => {
+  const box = document.querySelector("#header .sp-title").getBoundingClientRect();
+  const seen = document.elementFromPoint(box.left + box.width / 2, box.top + box.height / 2);
+  return seen?.closest("#header") !== null;
+}"""
+
+
+def test_a_wrong_link_is_said_on_one_screen_until_the_next_press(
+    stages: Any, browser_page: OpenPage
+) -> None:
+    stage: Stage = stages(())
+    stage.clear()
+    stage.play(recorded(ROUNDS))
+    page = browser_page(stage.url)
+    page.goto(f"{stage.url}?__theme=light&tab=nonsense")
+    wrong = page.locator("#link-said").get_by_text("tab is 'nonsense': one of live")
+    for width, height in SIZES:
+        page.set_viewport_size({"width": width, "height": height})
+        wrong.wait_for()
+        looks.at_rest(page)
+        becomes(page, SEEN, [*PARTS, "still"], list(PARTS))
+        assert page.evaluate(TITLE_SEEN)
+    page.set_viewport_size({"width": 390, "height": 844})
+    looks.at_rest(page)
+    assert page.evaluate(TITLE_SEEN) and not sites.overflows(page)
+    page.keyboard.press("Tab")
+    wrong.wait_for(state="hidden")
 
 
 FORM = """() => [document.querySelector("#prompt textarea").value,

@@ -212,6 +212,16 @@ def test_bars_are_what_the_token_was_chosen_from() -> None:
     assert all(one["p"] is None for key in proposers for one in rows[key].values())
 
 
+def test_an_unlikely_token_that_was_drawn_is_a_bar_too() -> None:
+    detail, _ = node_with("accepted")
+    drawn = replace(
+        explain(detail, None, LETTERS, {}), token=" in", token_id=10**6, llm_probability=0.0101
+    )
+    *likely, last = bars(detail, drawn, NAMES)["llm"].values()
+    assert last == {"t": " in", "id": 10**6, "p": 0.0101, "hit": True}
+    assert likely and not any(one["hit"] for one in likely)
+
+
 def test_a_draw_is_no_preference_and_who_drafted_is_named() -> None:
     detail = next(one for one in details() if one.verified.own_kind == "recovered")
     verdict, tree = detail.verified, detail.combined

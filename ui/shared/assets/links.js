@@ -31,7 +31,12 @@ function awaitNothing() {
   clearTimeout(patience);
   awaited = null;
 }
-for (const name of ["pointerdown", "keydown"]) window.addEventListener(name, awaitNothing, { passive: true });
+// What was wrong with a link is read by the first press after it.
+function onPress() {
+  awaitNothing();
+  if (document.querySelector("#link-said .sp-line")) document.documentElement.toggleAttribute("data-link-read", true);
+}
+for (const name of ["pointerdown", "keydown"]) window.addEventListener(name, onPress, { passive: true });
 function follow() {
   clearTimeout(timer);
   timer = setTimeout(() => {
@@ -53,6 +58,7 @@ window.addEventListener("popstate", () => {
   awaitNothing();
   awaited = step(new URL(location.href));
   patience = setTimeout(awaitNothing, AWAITED_MS);
+  document.documentElement.removeAttribute("data-link-read");
   if (run && state.places[name]?.run !== run) {
     state.places[name] = { run, sel: -1 };
     return trigger("submit", Object.fromEntries(query));

@@ -4,8 +4,11 @@
   const COUNTED = ["live-run", "live-rerun", "live-race"];
   const waiting = Object.fromEntries(COUNTED.map((id) => [id, []]));
   let stops = 0;
+  const RUNS = ["live-run", "learn-run", "learn-try", "sessions-again"];
   document.addEventListener("click", (event) => {
     const id = event.target.closest?.("button")?.id;
+    // The second half of a double click is no second run, which would cancel the first.
+    if (event.detail > 1 && RUNS.includes(id)) return event.stopImmediatePropagation();
     if (id === "live-stop") stops += 1;
     else waiting[id]?.push(stops);
   }, true);

@@ -1,0 +1,84 @@
+// Contrast of what axe does not look at: texts in drawings, and the rims of boxes that one ticks.
+window.specscopeContrast = (() => {
+  const parse = (text) => {
+    const numbers = (text.match(/[\d.]+/g) ?? []).map(Number);
+    if (!/^rgba?\(/.test(text)) return null;
+    return { rgb: numbers.slice(0, 3), alpha: numbers[3] ?? 1 };
+  };
+  const over = ({ rgb, alpha }, below) => below.map((one, i) => alpha * rgb[i] + (1 - alpha) * one);
+  const channel = (value) => (value / 255 <= 0.04045 ? value / 255 / 12.92 : ((value / 255 + 0.055) / 1.055) ** 2.4);
+  const luminance = (rgb) => rgb.reduce((sum, one, i) => sum + [0.2126, 0.7152, 0.0722][i] * channel(one), 0);
+  const ratio = (one, other) => {
+    const [low, high] = [luminance(one), luminance(other)].sort((a, b) => a - b);
+    return (high + 0.05) / (low + 0.05);
+  };
+  const chain = (node) => (node ? [node, ...chain(node.parentElement)] : []);
+  // What is painted behind an HTML element: its own ground and those around it.
+  const ground = (node) => chain(node).reverse().reduce((below, one) => {
+    const paint = parse(getComputedStyle(one).backgroundColor);
+    return paint ? over(paint, below) : below;
+  }, [255, 255, 255]);
+  // A drawing's colours at a point as far as a text, which counts as paint there if it is `seen`: each group first in itself,
+  // then with its opacity over what is below.
+  const NOT_PAINTED = "defs, clipPath, mask, pattern, marker, style, title";
+  function layer(group, target, [x, y], seen) {
+    let [color, done] = [{ rgb: [0, 0, 0], alpha: 0 }, false];
+    for (const child of group.children) {
+      if (done) break;
+      if (child.matches(NOT_PAINTED) || !child.checkVisibility() || isClipped(child, x, y)) continue;
+      const within = child.contains(target);
+      let paint = null;
+      if (child === target) paint = seen ? fill(child) : null;
+      else if (within || child.matches("g, svg, a")) paint = layer(child, target, [x, y], seen);
+      else if (child.isPointInFill && holds(child, x, y)) paint = fill(child);
+      if (paint) color = mixed({ ...paint, alpha: paint.alpha * Number(getComputedStyle(child).opacity) }, color);
+      done = within;
+    }
+    return color;
+  }
+  const fill = (shape) => {
+    const style = getComputedStyle(shape);
+    const paint = parse(style.fill);
+    return paint && { rgb: paint.rgb, alpha: paint.alpha * Number(style.fillOpacity) };
+  };
+  function mixed(above, below) {
+    const alpha = above.alpha + below.alpha * (1 - above.alpha);
+    const part = (i) => (above.rgb[i] * above.alpha + below.rgb[i] * below.alpha * (1 - above.alpha)) / (alpha || 1);
+    return { rgb: [0, 1, 2].map(part), alpha };
+  }
+  function isClipped(node, x, y) {
+    const clip = document.getElementById(/url\(.*#([^"')]+)/.exec(getComputedStyle(node).clipPath)?.[1]);
+    const point = clip && new DOMPoint(x, y).matrixTransform(node.getScreenCTM().inverse());
+    return Boolean(clip) && ![...clip.children].some((shape) => shape.isPointInFill(point));
+  }
+  const holds = (shape, x, y) => shape.isPointInFill(new DOMPoint(x, y).matrixTransform(shape.getScreenCTM().inverse()));
+  const outermost = (svg) => svg.ownerSVGElement ? outermost(svg.ownerSVGElement) : svg;
+  const named = (node) => `${node.closest("[id]")?.id} .${node.getAttribute("class")} ${node.textContent.slice(0, 24)}`;
+  // Texts of drawings below `least`: their ratio, and which they are.
+  function drawn(least = 4.5) {
+    const found = [];
+    let count = 0;
+    for (const text of document.querySelectorAll("svg text")) {
+      const box = text.getBoundingClientRect();
+      if (!text.textContent.trim() || !text.checkVisibility({ opacityProperty: true }) || box.width < 1) continue;
+      const point = [box.left + box.width / 2, box.top + box.height / 2];
+      const svg = outermost(text.ownerSVGElement);
+      const [shown, behind] = [true, false].map((seen) => over(layer(svg, text, point, seen), ground(svg)));
+      count += 1;
+      const value = ratio(shown, behind);
+      if (value < least) found.push(`${value.toFixed(2)} ${named(text)}`);
+    }
+    return { count, found: [...new Set(found)] };
+  }
+  // Boxes to tick that are not, whose rim stands out from their ground by less than `least`.
+  function boxes(least = 3) {
+    const all = [...document.querySelectorAll("input[type=checkbox], input[type=radio]")].filter((one) => one.checkVisibility());
+    const found = all.filter((one) => !one.checked && !one.disabled).map((one) => {
+      const rim = parse(getComputedStyle(one).borderTopColor);
+      const around = ground(one.parentElement);
+      return [ratio(over(rim, around), around), one];
+    }).filter(([value]) => value < least);
+    return { count: all.length, found: found.map(([value, one]) => `${value.toFixed(2)} ${one.closest("[id]").id}`) };
+  }
+  return { drawn, boxes };
+})();
