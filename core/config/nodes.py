@@ -22,7 +22,10 @@ MOST_NODES = 16
 # A name, an IPv4 address or an IPv6 one in brackets; `*`, which ZeroMQ takes too, is no address.
 _ADDRESS = re.compile(r"(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):(?P<port>[0-9]{1,5})")
 # The end of an error message.
-CLUSTERS = "auto or HOST:PORT, of a cluster that this machine is part of (no ray://)"
+CLUSTERS = (
+    "auto or HOST:PORT, of a cluster that this machine is part of (no ray://: Ray Client needs "
+    "packages beyond requirements-cluster.txt at both ends; run ray start --address=HOST:PORT here)"
+)
 # Only programs of this machine reach these: messages may stay unencrypted.
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 

@@ -7,6 +7,7 @@ process ends. Messages of rounds use the actor's own socket: one Ray call takes 
 from __future__ import annotations
 
 import os
+import socket
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,13 +26,12 @@ __all__ = ["NodeActor", "PlacedNodes", "place_nodes"]
 
 RESOURCE = "drafts"
 """Ray's resource of a machine that may draft: `ray start --resources '{"drafts": 1}'`."""
-FIRST_PORT = 7070
 PLACING_S = 300.0
 """How long an actor may take to load its SSMs."""
 
 
 class NodeActor:
-    """A node within a Ray actor, which serves on a thread from the start. `port` is fixed, so that
+    """A node within a Ray actor, which serves on a thread from the start. `port` is given, so that
     an actor that Ray restarts has the same address. `keys`: also as the name of their file on this
     machine."""
 
@@ -56,6 +56,13 @@ class NodeActor:
     def pid(self) -> int:
         """The actor's process id."""
         return os.getpid()
+
+
+def free_port(host: str) -> int:
+    """A port of this machine that is free now: several applications may place nodes on it."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host, 0), family=family) as server:
+        return int(server.getsockname()[1])
 
 
 def _exit_after(thread: threading.Thread) -> None:
@@ -96,17 +103,18 @@ def place_nodes(cluster: str, ssms: tuple[str, ...], key_file: str | None) -> Pl
         )
     machines = machines[: len(ssms)]
     actors = []
-    for number, machine in enumerate(machines):
-        host = machine["NodeManagerAddress"]
-        # Bound to its machine, so that a restart keeps the address that engines use. By the
-        # machine's address, since Ray gives a machine that comes back another id.
-        resources = {RESOURCE: 1, f"node:{host}": 0.001}
-        options = {"num_cpus": 0, "max_restarts": -1, "resources": resources}
-        actor = ray.remote(NodeActor).options(**options)
-        actors.append(
-            actor.remote(ssms[number :: len(machines)], host, FIRST_PORT + number, key_file or keys)
-        )
     try:
+        for number, machine in enumerate(machines):
+            host = machine["NodeManagerAddress"]
+            # Bound to its machine, so that a restart keeps the address that engines use. By the
+            # machine's address, since Ray gives a machine that comes back another id.
+            place = {f"node:{host}": 0.001}
+            find_port = ray.remote(free_port).options(num_cpus=0, resources=place)
+            port = ray.get(find_port.remote(host), timeout=PLACING_S)
+            options = {"num_cpus": 0, "max_restarts": -1, "resources": {RESOURCE: 1, **place}}
+            actor = ray.remote(NodeActor).options(**options)
+            own = ssms[number :: len(machines)]
+            actors.append(actor.remote(own, host, port, key_file or keys))
         addresses = ray.get([actor.address.remote() for actor in actors], timeout=PLACING_S)
     except ray.exceptions.RayError as error:
         raise NodeError(f"cluster is {cluster!r}: {' '.join(str(error).split())[:300]}") from error

@@ -33,7 +33,8 @@ __all__ = [
 
 GROUP_TIMEOUT_S = 20.0
 """How long a collective waits for another rank. Idle ranks wait for a message instead."""
-P, R = ParamSpec("P"), TypeVar("R")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class ExchangeError(RuntimeError):

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from socket import create_server
+from subprocess import PIPE
 
 import pytest
 
 from core import Engine, LoadedModels, connect_nodes
-from core.config.nodes import NodeSettings, node_settings
+from core.config.nodes import NodeSettings, address_of, node_settings
 from core.errors import ConfigError, NodeError
 from tests.core.engines import rounds_of, tables
 from tests.core.nodes.missing import LONG, missing_node
@@ -75,8 +76,9 @@ class Cluster:
             start_new_session=True,
         )
 
-    def start_machine(self) -> None:
-        self.machine = self.ray(f"--address={ADDRESS}", "--num-cpus=1", '--resources={"drafts": 1}')
+    def start_machine(self, applications: int = 1) -> None:
+        resources = f'--resources={{"drafts": {applications}}}'
+        self.machine = self.ray(f"--address={ADDRESS}", "--num-cpus=1", resources)
 
     def kill_raylet(self) -> None:
         """As where a machine is gone: its workers end with it."""
@@ -88,9 +90,9 @@ class Cluster:
         self.machine.wait(60)
 
 
-@pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    """Its token is of these tests, and nothing is written in the user's folder."""
+@pytest.fixture(params=[1])
+def cluster(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    """For `param` applications. Its token is of these tests; the user's folder is untouched."""
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
     monkeypatch.setenv("RAY_AUTH_TOKEN", TOKEN)
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
@@ -108,7 +110,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     try:
         wait_until(listens, 60)
         ray.init(address=ADDRESS, log_to_driver=False)
-        made.start_machine()
+        made.start_machine(request.param)
         wait_until(lambda: "drafts" in ray.cluster_resources(), 60)
         yield made
     finally:
@@ -173,6 +175,34 @@ def test_ray_places_a_node_and_starts_it_again(cluster: Cluster, bundled: Engine
         trips = [one.nodes[0] for one in rounds_of(engine.generate(LONG)) if one.nodes]
     assert {trip.starts for trip in trips} == {1}, "a node of its own, once"
     assert "in_time" in {trip.state for trip in trips}
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not HAS_RAY, reason="Ray is not installed: requirements-cluster.txt, 240 MB")
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("cluster", [2], indirect=True)
+def test_two_applications_share_a_cluster(cluster: Cluster, bundled: Engine) -> None:
+    """Each has a node of its own on the one machine, at another port."""
+    from core.nodes.cluster import place_nodes
+
+    code = f"""
+from core.nodes.cluster import place_nodes
+print(place_nodes({ADDRESS!r}, ("ssm-stories",), None).addresses[0], flush=True)
+input()
+"""
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, text=True) as other:
+        assert other.stdout is not None
+        theirs = other.stdout.readline().strip()
+        ssms = ("ssm-code",)
+        (ours,) = place_nodes(ADDRESS, ssms, None).addresses
+        assert address_of("node", theirs) != address_of("node", ours)
+        models = bundled.models
+        here = LoadedModels(models.llm, {}, models.tokenizer, models.eos_ids)
+        pool = connect_nodes(NodeSettings(cluster=ADDRESS, ssms=ssms), here)
+        assert pool is not None and [*pool.drafters] == ["ssm-code"]
+        pool.close()
+        other.communicate("\n", timeout=60)
 
 
 @pytest.mark.nightly
