@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import cache
 from typing import Any, cast
 
@@ -24,8 +24,11 @@ SAFE = frozenset((str, int, bool))
 IN_HTML = (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026"))
 
 
-def events_json(events: Sequence[Event], status: str = INTERRUPTED) -> str:
+def events_json(
+    events: Sequence[Event], status: str = INTERRUPTED, regret: Mapping[str, Any] | None = None
+) -> str:
     """One object: `format`, `run_id`, `thinned`, `summary`, and all `events` as they were recorded.
+    The summary has the `regret` of a routed run, where it was counted.
 
     ASCII only; lone surrogates are escaped, NaN and infinities are null. It is safe inside an HTML
     script element.
@@ -35,7 +38,9 @@ def events_json(events: Sequence[Event], status: str = INTERRUPTED) -> str:
             "format": FORMAT,
             "run_id": events[0].run_id if events else "",
             "thinned": is_thinned(events),
-            "summary": _to_plain(summary_of(events, status)),
+            "summary": _to_plain(
+                summary_of(events, status) | ({"regret": dict(regret)} if regret else {})
+            ),
             "events": [{"event": type(event).__name__, **_to_plain(event)} for event in events],
         }
     )

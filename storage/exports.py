@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 from core.events import Event
 from storage.export_csv import rounds_csv
@@ -21,22 +22,30 @@ __all__ = ["EXPORTS", "Export", "chrome_trace", "events_json", "rounds_csv"]
 @dataclass(frozen=True, slots=True)
 class Export:
     """One file format: the ending of the name (without a dot), the media type, and the function
-    (events, status) -> text. `status`: that of events without an end, by default `interrupted`;
-    the table of rounds does not contain it."""
+    (events, status, regret) -> text. `status`: that of events without an end, by default
+    `interrupted`; the table of rounds does not contain it. `regret`: as of `events_json`, which
+    alone contains it."""
 
     extension: str
     media_type: str
     write: Callable[..., str]
 
 
-def _rounds(events: Sequence[Event], status: str = INTERRUPTED) -> str:
+Regret = Mapping[str, Any] | None
+
+
+def _rounds(events: Sequence[Event], status: str = INTERRUPTED, regret: Regret = None) -> str:
     return rounds_csv(events)
+
+
+def _trace(events: Sequence[Event], status: str = INTERRUPTED, regret: Regret = None) -> str:
+    return chrome_trace(events, status)
 
 
 EXPORTS: Mapping[str, Export] = MappingProxyType(
     {
         "events": Export("json", "application/json", events_json),
         "rounds": Export("csv", "text/csv; charset=utf-8", _rounds),
-        "trace": Export("trace.json", "application/json", chrome_trace),
+        "trace": Export("trace.json", "application/json", _trace),
     }
 )

@@ -414,3 +414,10 @@ def m025_same_text(db: Database) -> None:
     """Whether plain decoding, measured for a run, wrote the same text; 0 where that was not
     compared, as for older runs."""
     db.execute("ALTER TABLE runs ADD COLUMN baseline_same_text INTEGER NOT NULL DEFAULT 0")
+
+
+@migrations()
+def m026_regret(db: Database) -> None:
+    """What another choice of a routed run's SSMs would have cost; NULL where that was not counted,
+    as for older runs."""
+    db.execute("ALTER TABLE runs ADD COLUMN regret_json TEXT")

@@ -118,6 +118,7 @@ class RunSummary:
     the log lacks events; the run can be read up to the first missing one. `thinned`: only the
     accepted paths of its trees are stored; figures and texts are complete. `elsewhere`: it is
     running in another process. `baseline`: what its speed-up was measured against, or None.
+    `regret`: what another choice of SSMs would have cost, None where it was not counted.
     `schedules`: the rules that scheduled its rounds, empty if it had its own budget; `num_others`:
     the most requests served at the same time.
     """
@@ -143,6 +144,7 @@ class RunSummary:
     note: str = ""
     thinned: bool = False
     baseline: PlainSpeed | None = None
+    regret: dict[str, Any] | None = None
     elsewhere: bool = False
     schedules: tuple[str, ...] = ()
     num_others: int = 0

@@ -215,6 +215,7 @@ def _summary(connection: sqlite3.Connection, row: sqlite3.Row) -> RunSummary:
         note=decode_text(row["note"]),
         thinned=bool(row["thinned"]),
         baseline=_baseline(row),
+        regret=from_json(row["regret_json"]) if row["regret_json"] is not None else None,
         **_schedules(connection, row["id"]),
         elsewhere=running and decode_process(row) != Process.current(),
     )

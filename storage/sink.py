@@ -27,7 +27,16 @@ from storage.figures import figures_of, write_drafters
 from storage.process import Process
 from storage.round_encoder import encode_round
 from storage.tables import ROUND_TABLES, RUN_MODELS, RUNS, Row, TableColumns, merge_rows
-from storage.units import BaselineRecord, End, Hole, RoundRecord, RunStart, Unit
+from storage.units import (
+    BaselineRecord,
+    End,
+    Hole,
+    Measurement,
+    RegretRecord,
+    RoundRecord,
+    RunStart,
+    Unit,
+)
 
 __all__ = ["Sink", "run_output", "update_run"]
 
@@ -141,6 +150,8 @@ class Sink:
                 record_loss(connection, self._runs[unit.run_id], unit.num_lost)
             elif isinstance(unit, BaselineRecord):
                 store_baseline(connection, unit)
+            elif isinstance(unit, RegretRecord):
+                store_regret(connection, unit)
 
     def _start(self, connection: sqlite3.Connection, unit: RunStart) -> None:
         # Should the insertion fail, rounds must not go to an earlier run of the same name.
@@ -172,7 +183,7 @@ class Sink:
     def _mark_hole(self, connection: sqlite3.Connection, unit: Unit) -> bool:
         """Records that the unit is missing; False if its run was deleted, so that nothing is
         lost."""
-        if isinstance(unit, (RunStart, BaselineRecord)):  # a second run of the same name; no event
+        if isinstance(unit, RunStart | Measurement):  # a second run of the same name; no event
             return True
         run = self._runs.get(unit.run_id, -1)
         if isinstance(unit, End):  # it has ended, in an unknown way
@@ -216,6 +227,12 @@ def store_baseline(connection: sqlite3.Connection, unit: BaselineRecord) -> None
             *map(encode_text, (plain.run_id, plain.note, unit.run_id)),
         ),
     )
+
+
+def store_regret(connection: sqlite3.Connection, unit: RegretRecord) -> None:
+    """Stores a run's regret in place of an earlier one; no effect on a deleted run."""
+    values = (to_json(unit.regret), encode_text(unit.run_id))
+    connection.execute("UPDATE runs SET regret_json = ? WHERE run_id = ?", values)
 
 
 def update_run(connection: sqlite3.Connection, run: int, values: dict[str, Any]) -> None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from core.config.checks import integer
 from core.errors import ConfigError, StoreError, UnknownRunError
@@ -40,7 +41,7 @@ from storage.thinning import (
     upkeep,
     write_retention,
 )
-from storage.units import BaselineRecord
+from storage.units import BaselineRecord, RegretRecord
 from storage.writer import LogStatus, LogWriter
 
 __all__ = ["RunStore"]
@@ -108,6 +109,11 @@ class RunStore:
         """
         plain = PlainSpeed(tokens_per_second, plain_run_id, note, blocks, same_text)
         self._writer.enqueue(BaselineRecord(run_id, plain), "")
+
+    def keep_regret(self, run_id: str, regret: Mapping[str, Any]) -> None:
+        """Stores a recorded run's regret, JSON's own types. Never waits for the disk, never
+        raises."""
+        self._writer.enqueue(RegretRecord(run_id, regret), "")
 
     def flush(self, timeout: float = FLUSH_TIMEOUT_S) -> bool:
         """Writes all queued events now; False if that was not possible within `timeout` (s)."""

@@ -6,7 +6,9 @@ except for the status that its end sets.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from core.events import EndEvent, Event, RoundCompleted, RunStarted
 from storage.queries import PlainSpeed
@@ -17,6 +19,8 @@ __all__ = [
     "BaselineRecord",
     "End",
     "Hole",
+    "Measurement",
+    "RegretRecord",
     "UnitBuilder",
     "RoundRecord",
     "RunStart",
@@ -83,9 +87,20 @@ class BaselineRecord:
     num_events: int = 0
 
 
-Unit = RunStart | RoundRecord | Hole | End | BaselineRecord
+@dataclass(frozen=True, slots=True)
+class RegretRecord:
+    """A routed run's regret, counted after its end: JSON's own types. Not an event either."""
+
+    run_id: str
+    regret: Mapping[str, Any]
+    num_events: int = 0
+
+
+Measurement = BaselineRecord | RegretRecord
+"""What is measured about a run, beside its events."""
+Unit = RunStart | RoundRecord | Hole | End | Measurement
 # What completes a unit.
-BOUNDARIES = RunStarted | RoundCompleted | EndEvent | BaselineRecord
+BOUNDARIES = RunStarted | RoundCompleted | EndEvent | Measurement
 
 
 @dataclass(slots=True)
@@ -107,9 +122,9 @@ class UnitBuilder:
         self.dropped = 0
         self._runs: dict[str, _Run] = {}
 
-    def add(self, event: Event | BaselineRecord, owner: str) -> list[Unit]:
+    def add(self, event: Event | Measurement, owner: str) -> list[Unit]:
         """The units that this event completes, in the order of writing."""
-        if isinstance(event, BaselineRecord):
+        if isinstance(event, Measurement):
             return [event]
         if isinstance(event, RunStarted):
             self._runs[event.run_id] = _Run(next_seq=event.seq + 1, unwritten_seq=event.seq + 1)

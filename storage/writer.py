@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from core.events import EndEvent, Event
 from storage.database import explain
 from storage.sink import Sink
-from storage.units import BOUNDARIES, BaselineRecord, End, Unit, UnitBuilder
+from storage.units import BOUNDARIES, End, Measurement, Unit, UnitBuilder
 
 __all__ = ["LogStatus", "LogWriter"]
 
@@ -52,7 +52,7 @@ class LogWriter:
         self._sink, self._max_waiting, self._upkeep = sink, max_waiting, upkeep
         self._changed = threading.Condition()
         # Guarded by `_changed`:
-        self._queue: deque[tuple[Event | BaselineRecord, str]] = deque()
+        self._queue: deque[tuple[Event | Measurement, str]] = deque()
         # Events so far: queued, taken by the thread, written or dropped, refused for want of space.
         self._put = self._taken = self._settled = self._dropped = 0
         # Whether a unit is complete, to write without waiting for the interval, to end after that.
@@ -71,12 +71,12 @@ class LogWriter:
 
     # -- any thread --
 
-    def enqueue(self, event: Event | BaselineRecord, owner: str) -> None:
+    def enqueue(self, event: Event | Measurement, owner: str) -> None:
         """Queue an event, or drop and count it if too many wait. Never waits for the disk."""
         with self._changed:
             # A run's last event is always queued: without it the run's outcome would be lost.
             full = self._put - self._settled >= self._max_waiting
-            if self._closing or (full and not isinstance(event, EndEvent | BaselineRecord)):
+            if self._closing or (full and not isinstance(event, EndEvent | Measurement)):
                 self._dropped += 1
                 return
             self._queue.append((event, owner))

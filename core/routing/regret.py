@@ -11,9 +11,10 @@ the one that begins earlier never ends later.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import combinations
 from math import comb
+from typing import Any
 
 __all__ = ["RoutingTrial", "Regret", "chain_lengths", "regret_of"]
 
@@ -33,6 +34,11 @@ class RoutingTrial:
     def tokens_per_pass(self) -> float:
         return self.tokens / self.passes if self.passes else 0.0
 
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> RoutingTrial:
+        """From JSON's own types."""
+        return cls(tuple(plain["drafters"]), plain["passes"], plain["tokens"])
+
 
 @dataclass(frozen=True, slots=True)
 class Regret:
@@ -51,6 +57,23 @@ class Regret:
         """The regret against another choice: extra passes as a share of that choice's; below 0
         where the routed choice needed fewer."""
         return self.routed.passes / other.passes - 1 if other.passes else 0.0
+
+    def to_plain(self) -> dict[str, Any]:
+        """Only JSON's own types, but for tuples."""
+        return asdict(self)
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Regret:
+        """The inverse of `to_plain`."""
+        trial, group = RoutingTrial.from_plain, plain["group"]
+        return cls(
+            plain["depth"],
+            trial(plain["routed"]),
+            tuple(map(trial, plain["alone"])),
+            trial(plain["fixed"]),
+            trial(group) if group else None,
+            trial(plain["oracle"]),
+        )
 
 
 def chain_lengths(hits: Sequence[bool], depth: int) -> list[int]:

@@ -69,10 +69,6 @@ class BatchTimes:
         """What `context` cached tokens add to a pass over so many tokens."""
         return self._table_ms(tokens - 1, context) - self._table_ms(tokens - 1, 0)
 
-    def _context_ms(self, tokens: int, context: int) -> float:
-        """What `context` cached tokens add to a pass over so many tokens."""
-        return self._table_ms(tokens - 1, context) - self._table_ms(tokens - 1, 0)
-
     def _table_ms(self, nodes: int, context: int) -> float:
         """A pass of one request."""
         ms = self._costs.table_ms

@@ -48,6 +48,7 @@ def test_a_blank_file_gets_the_schema(path: Path) -> None:
         "m023_ranks",
         "m024_blocks",
         "m025_same_text",
+        "m026_regret",
     ]  # fmt: skip
 
 

@@ -256,6 +256,26 @@ def test_it_waits_while_the_log_is_paused(store: RunStore) -> None:
     assert store.run("synthetic-1").baseline == PlainSpeed(5.0, "plain", "")
 
 
+REGRET = {"depth": 3, "group": None, "alone": [{"drafters": ["a", "\udce9"], "passes": 7}]}
+
+
+def test_a_regret_reads_back_and_goes_with_its_run(path: Path, keep: Any) -> None:
+    with RunStore(path) as store:
+        keep(store, synthetic_run(2, seed=1))
+        keep(store, synthetic_run(2, seed=2))
+        assert store.run("synthetic-1").regret is None
+        store.keep_regret("synthetic-1", {**REGRET, "depth": 2})
+        store.keep_regret("synthetic-1", REGRET)
+        store.keep_regret("nosuch", REGRET)
+    with RunStore(path) as store:
+        assert store.run("synthetic-1").regret == REGRET
+        assert store.run("synthetic-2").regret is None
+        assert list(store.events("synthetic-1")) == synthetic_run(2, seed=1)
+        store.delete("synthetic-1")
+        store.keep_regret("synthetic-1", REGRET)
+        assert store.flush() and store.status().dropped == 0
+
+
 @pytest.mark.parametrize("note", [*HOSTILE_TEXTS, "\udce9"], ids=range(15))
 def test_any_text_is_told_of_it(store: RunStore, keep: Any, note: str) -> None:
     keep(store, synthetic_run(1, seed=1))

@@ -64,6 +64,7 @@ class FakeStore:
     recorded: dict[str, list[Event]] = field(default_factory=dict)
     owners: dict[str, str] = field(default_factory=dict)
     baselines: dict[str, tuple[object, ...]] = field(default_factory=dict)
+    regrets: dict[str, object] = field(default_factory=dict)
     paused: str = ""
     path: str = "memory"
 
@@ -73,6 +74,9 @@ class FakeStore:
 
     def keep_baseline(self, run_id: str, *told: object) -> None:
         self.baselines[run_id] = told
+
+    def keep_regret(self, run_id: str, regret: object) -> None:
+        self.regrets[run_id] = regret
 
     def flush(self, timeout: float = 5.0) -> bool:
         return True

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import json
 import re
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -13,10 +15,14 @@ import pytest
 from core.config import PRESETS, Request, SamplingParams, SpeculationConfig
 from core.errors import ConfigError, StoreError, UnknownRunError
 from storage import RunQuery, RunStore
-from tests.synthetic import DRAFTERS, HOSTILE_TEXTS, synthetic_run
+from tests.synthetic import DRAFTERS, HOSTILE_TEXTS, Mechanisms, synthetic_run
 from tests.ui.boards import ALL, context, live_of, notice_of, sessions_of
 from ui.form.form import OWN, preset_config, request_of
+from ui.run.hindsight import find_regret
 from ui.run.player import Pace
+from ui.run.regret_words import regret_plain
+from ui.run.routes import routing_value
+from ui.run.view import reduce_all
 from ui.server.context import Context
 from ui.server.session import TabSession
 from ui.sessions.exporting import FORMATS, export_progress, write_export
@@ -110,6 +116,28 @@ def test_a_note_is_kept_and_shown_again(store: RunStore) -> None:
     assert "no such run of yours" in text(keep_note(ctx, Asker("b", False), run_id, "x"))
     assert store.run(run_id).note == ""
     assert about_run(ctx, ALL, "gone")[0].visible is False
+
+
+def test_a_regret_that_was_counted_is_shown_again_and_exported(store: RunStore) -> None:
+    ctx = context(store)
+    events = synthetic_run(6, seed=5, mechanisms=Mechanisms(routing="cosine"))
+    for event in events:
+        store.record(event)
+    run_id, view = events[0].run_id, reduce_all(events)
+    without = {name: write_export(ctx, ALL, run_id, name)["text"] for name in FORMATS}
+    text, (first, *rest) = view.token_ids, view.drafters
+    regret = find_regret(view, {first: text, **dict.fromkeys(rest, [-1] * len(text))})
+    store.keep_regret(run_id, regret.to_plain())
+    assert store.flush()
+    desk, sessions = TabSession(), sessions_of(ctx)
+    opened_run(sessions, desk, ALL, run_id)
+    assert desk.regret == regret and routing_value(desk.frame())["regret"]["rows"]
+    files = {name: write_export(ctx, ALL, run_id, name)["text"] for name in FORMATS}
+    plain = regret_plain(regret)
+    assert json.loads(files["json"])["summary"].pop("regret") == json.loads(json.dumps(plain))
+    assert html.escape(plain["words"]) in files["html"] and plain["words"] not in without["html"]
+    assert "regret" not in json.loads(without["json"])["summary"]
+    assert all(files[name] == without[name] for name in ("csv", "trace"))
 
 
 def test_a_run_is_written_in_every_format_under_a_name_for_any_system(store: RunStore) -> None:

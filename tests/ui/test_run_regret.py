@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -12,6 +13,7 @@ from core import Request, SamplingParams, SpeculationConfig
 from core.drafters import ssm_state
 from core.engine.worker import Worker
 from core.errors import ConfigError
+from core.routing.regret import Regret
 from tests.core.engines import engine_of, open_rows, rounds_of, tables
 from tests.synthetic import Mechanisms, synthetic_run
 from tests.ui.fakes import FakeStore
@@ -118,6 +120,9 @@ def test_it_is_in_no_log_waits_its_turn_and_belongs_to_its_run(hub: Hub) -> None
     asked(hub, desk)
     other.wait_done(10.0)
     assert set(hub.store.recorded) - before == {other.run_id}  # type: ignore[attr-defined]
+    (logged,) = hub.store.regrets.items()  # type: ignore[attr-defined]
+    assert logged[0] == desk.frame().view.run_id
+    assert Regret.from_plain(json.loads(json.dumps(logged[1]))) == desk.regret
     value = routing_value(desk.frame())
     assert value["regret"]["rows"]["0"]["passes"] == desk.regret.routed.passes  # type: ignore[union-attr]
     assert value["ask"] and not routing_value(replace(desk.frame(), ended=False))["ask"]

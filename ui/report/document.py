@@ -13,12 +13,14 @@ from collections.abc import Callable, Iterable, Sequence
 from string import Template
 
 from core.events import Event, ModelInfo
+from core.routing.regret import Regret
 from ui.components.pictures import PICTURES, Scrubber
 from ui.report.embedded_files import fonts_css, plotly_data, report_file, scripts_data, seal, styles
 from ui.report.recording import Limits, Recording, record
 from ui.run.frame import Baseline
 from ui.run.listed import shorten
 from ui.run.race import speed_sentence
+from ui.run.regret_words import regret_plain
 from ui.run.view import View
 from ui.words.settings import settings_line
 
@@ -34,16 +36,18 @@ def report_html(
     baseline: Baseline | None = None,
     limits: Limits | None = None,
     on_progress: Callable[[float], None] | None = None,
+    regret: Regret | None = None,
 ) -> str:
     """One run as an HTML file that opens from disk and needs no network.
 
     `events`: all events of one run, from RunStarted on; a run that was cut short may lack its end.
-    `baseline`: plain decoding of the same request, where it was measured, for the speed-up.
-    `limits`: how much of a long run is kept (ui/report/recording.py). `on_progress` is called
-    with the fraction done, once per stage. The same events, baseline and limits give the same text.
+    `baseline`: plain decoding of the same request, where it was measured, for the speed-up;
+    `regret`: of a routed run, where it was counted. `limits`: how much of a long run is kept
+    (ui/report/recording.py). `on_progress` is called with the fraction done, once per stage. The
+    same events, baseline, regret and limits give the same text.
     Raises ConfigError if `events` are not those of one run.
     """
-    recording = record(events, baseline, limits, on_progress)
+    recording = record(events, baseline, limits, on_progress, regret)
     view = recording.view
     assert view.started is not None
     return Template(report_file("report.html")).substitute(
@@ -52,7 +56,7 @@ def report_html(
         text=_text(view.text),
         facts="\n".join(
             f"<dt>{_text(name)}</dt><dd>{_text(value)}</dd>"
-            for name, value in _facts(view, recording, baseline)
+            for name, value in _facts(view, recording, baseline, regret)
         ),
         styles=styles(),
         fonts=fonts_css(),
@@ -88,7 +92,7 @@ def _places() -> dict[str, str]:
 
 
 def _facts(
-    view: View, recording: Recording, baseline: Baseline | None
+    view: View, recording: Recording, baseline: Baseline | None, regret: Regret | None
 ) -> Iterable[tuple[str, str]]:
     """Name and value of each line of the head. Settings are in the pictures' notice too; repeated
     here for printing."""
@@ -100,6 +104,8 @@ def _facts(
             yield name, "; ".join(models)
     yield "Settings", settings_line(view)
     yield "Measured", _figures_sentence(view, baseline)
+    if regret is not None:
+        yield "Routing", regret_plain(regret)["words"]
     when = started.created_utc[:16].replace("T", " ")
     yield "Made", f"{when} UTC, seed {started.seed}, run {started.run_id}"
     versions = [f"{name} {version}" for name, version in started.versions.items()]

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from core.errors import ConfigError
 from core.events import Event, RunStarted
+from core.routing.regret import Regret
 from ui.report.deltas import Delta, delta
 from ui.report.halves import inspector_values, position_values, round_values
 from ui.run.frame import Baseline, Frame
@@ -60,6 +61,7 @@ def record(
     baseline: Baseline | None = None,
     limits: Limits | None = None,
     on_progress: Callable[[float], None] | None = None,
+    regret: Regret | None = None,
 ) -> Recording:
     """Walk through a run. Raises ConfigError if `events` are not those of one run, from its start.
 
@@ -74,7 +76,7 @@ def record(
     player.rewind()
     tape = _Tape(baseline, limits or Limits(), player.frame().known_rounds)
     while True:
-        frame = player.frame()
+        frame = replace(player.frame(), regret=regret)
         tape.take(frame)
         if on_progress is not None:
             on_progress(len(frame.view.rounds) / max(1, frame.known_rounds))

@@ -14,6 +14,7 @@ from core.config.mechanisms import verify_rule
 from core.errors import ConfigError
 from core.events import ModelInfo
 from core.routing.regret import Regret, regret_of
+from ui.run.opening import OPENING
 from ui.run.plain_run import finished_view
 from ui.run.proof import with_plain_decoding
 from ui.run.routes import drafting_ssms
@@ -21,14 +22,15 @@ from ui.run.view import View
 from ui.server.engine_task import EngineTask
 from ui.server.session import Hub, TabSession
 
-__all__ = ["find_regret", "measure_regret"]
+__all__ = ["find_regret", "measure_regret", "stored_regret"]
 
 NOT_ROUTED = "every SSM drafted in every round: without a choice there is nothing to regret"
 CHECK_S = 0.1
 
 
 def measure_regret(hub: Hub, session: TabSession, owner: str) -> Iterator[None]:
-    """Sets `session.regret`: what the routed choice of SSMs cost beside the best one in hindsight.
+    """Sets `session.regret`, and logs it: what the routed choice of SSMs cost beside the best one
+    in hindsight.
 
     If the tab session looks at another run meanwhile, nothing is stored.
     """
@@ -56,10 +58,17 @@ def measure_regret(hub: Hub, session: TabSession, owner: str) -> Iterator[None]:
                 return
             yield
         session.regret = find_regret(view, task.result)
+        if view.run_id != OPENING:  # it is in no log
+            hub.store.keep_regret(view.run_id, session.regret.to_plain())
     finally:
         session.doing = ""
         task.cancel()
     yield
+
+
+def stored_regret(run: Any) -> Regret | None:
+    """The regret in the log of `run`, a RunSummary; None where it was not counted."""
+    return None if run.regret is None else Regret.from_plain(run.regret)
 
 
 def _scorable(view: View, loaded: Sequence[ModelInfo]) -> tuple[str, ...]:

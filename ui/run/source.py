@@ -12,8 +12,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 from core.errors import SpecScopeError
 from core.events import Event, RunCancelled, RunCompleted, RunFailed, RunStarted
@@ -60,7 +60,13 @@ class BaselineLog(Protocol):
     ) -> None: ...
 
 
-class StoreLike(BaselineLog, Protocol):
+class RegretLog(Protocol):
+    """The part of storage.RunStore that stores a regret."""
+
+    def keep_regret(self, run_id: str, regret: Mapping[str, Any]) -> None: ...
+
+
+class StoreLike(BaselineLog, RegretLog, Protocol):
     """The part of storage.RunStore that is used here."""
 
     def record(self, event: Event, owner: str = "") -> None: ...

@@ -15,6 +15,8 @@ from core.config.checks import choice
 from core.errors import StoreError
 from ui.report import report_html
 from ui.run.baselines import baseline_of
+from ui.run.hindsight import stored_regret
+from ui.run.regret_words import regret_plain
 from ui.server.context import Context
 from ui.sessions.history import Asker, allowed_run
 from ui.words.messages import Line
@@ -76,13 +78,15 @@ def write_export(
         raise StoreError("no run is opened: open one from the list first")
     run = allowed_run(context, asker, run_id)
     events = context.store.events(run_id)
+    regret = stored_regret(run)
     if name == "html":
         extension, media_type = "html", "text/html; charset=utf-8"
-        text = report_html(events, baseline_of(context.store, run), on_progress=on_progress)
+        baseline = baseline_of(context.store, run)
+        text = report_html(events, baseline, on_progress=on_progress, regret=regret)
     else:
         export = context.exports[FROM_STORE[name]]
         extension, media_type = export.extension, export.media_type
-        text = export.write(events, run.status)
+        text = export.write(events, run.status, regret_plain(regret) if regret else None)
     # Valid as a file's name on any system.
     stem = re.sub(r"[^A-Za-z0-9_-]", "_", run_id)[:LONGEST_NAME]
     return {"name": f"{stem}.{extension.lstrip('.')}", "media_type": media_type, "text": text}

@@ -12,6 +12,7 @@ import gradio as gr
 from core.errors import StoreError, UnknownRunError
 from ui.live.layout import Live
 from ui.run.baselines import baseline_of
+from ui.run.hindsight import stored_regret
 from ui.run.player import Pace, Player
 from ui.run.proof import identical
 from ui.server.session import TabSession, guard_once
@@ -51,6 +52,7 @@ def opened_run(tab: Sessions | Live, session: TabSession, asker: Asker, run_id: 
         session.look_at(player)
         # After `look_at`, which clears the results about the last run.
         session.baseline = baseline_of(board.context.store, run)
+        session.regret = stored_regret(run)
         if session.baseline is not None and session.baseline.same_text:
             session.answer = identical(player.frame().view)
         return [*board.values(session), *board.place(session), run_id]

@@ -23,6 +23,7 @@ from ui.components import (
     pack,
 )
 from ui.run.baselines import baseline_of
+from ui.run.hindsight import stored_regret
 from ui.run.player import Pace, Player
 from ui.run.same_text import same_text
 from ui.run.scheduling import schedule_words
@@ -166,6 +167,7 @@ def compare_runs(
             player.follow()  # the last round, as the bar says, not the most instructive one
             session.look_at(player)
             session.baseline = baseline_of(context.store, run)
+            session.regret = stored_regret(run)
             schedules.append(schedule_words(player.frame().view.rounds))
             shown += [_head(half, run), *half.draw(session)]
         events = [source.events(0, source.count) for source in sources]
