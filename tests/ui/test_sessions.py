@@ -20,6 +20,7 @@ from ui.server.page import build_page
 from ui.server.session import TabSession
 from ui.server.visitors import Access, is_loopback, new_key
 from ui.sessions.history import Asker, allowed_run, list_values, llm_choices, menu
+from ui.sessions.retention import log_location
 from ui.sessions.tab import delete_run, opened_run
 from ui.shared.steering import play_on, select_node
 from ui.words.settings import settings_line, settings_of
@@ -49,13 +50,15 @@ def test_the_list_is_found_filtered_and_paged_and_a_wrong_filter_told(store: Run
     assert "status is 'lost'" in said["lines"]["0"]["text"]
 
 
-def test_the_list_says_where_the_file_is_only_to_those_who_may_know(store: RunStore) -> None:
+def test_where_the_file_is_is_said_only_to_those_who_may_know(store: RunStore) -> None:
     ctx = context(store)
-    _, said, _ = list_values(ctx, ALL, "", "", "all", "newest", 1)
-    assert str(store.path) in said["lines"]["1"]["text"]
+    said = log_location(ctx, ALL)
+    assert str(store.path) in said["lines"]["0"]["text"]
     assert f"To look inside: {store.datasette()}" in str(said)
-    _, said, _ = list_values(ctx, Asker("x", False), "", "", "all", "newest", 1)
-    assert str(store.path) not in str(said) and "datasette" not in str(said)
+    assert not log_location(ctx, Asker("x", False))["lines"]
+    for asker in (ALL, Asker("x", False)):
+        _, said, _ = list_values(ctx, asker, "", "", "all", "newest", 1)
+        assert str(store.path) not in str(said) and "datasette" not in str(said), "not to a class"
 
 
 def test_a_past_run_is_replayed_on_the_same_board(store: RunStore) -> None:
@@ -232,6 +235,7 @@ def test_the_list_and_the_opened_run_say_it(store: RunStore) -> None:
     assert view.started and row["sampling"] == "temperature 0"
     settings = settings_of(view.started.asked, DRAFTERS)
     assert row["settings"] == settings.brief(3) and settings.differ
+    assert row["title"] == row["settings"], "own settings: what differs is their name"
     opened = notice_of(opened_run(sessions_of(ctx), TabSession(), ALL, row["id"]), 0)
     assert settings_line(view) in opened
     assert settings_line(view).endswith(f"; temperature 0; drafters {', '.join(DRAFTERS)}.")

@@ -33,6 +33,8 @@ from ui.shared.steering import wire_board
 __all__ = ["Learn", "build_learn", "wire_learn", "wire_lessons"]
 
 POINT = "() => { window.specscopeLesson?.point(); }"
+BEGINS = "() => { window.specscopeLesson?.runs(1); }"
+ENDS = "() => { window.specscopeLesson?.runs(-1); }"
 COPY = "() => { window.specscopeLink?.copy('learn-copy'); }"
 
 
@@ -89,8 +91,10 @@ def _wire_runs(learn: Learn, visitor: gr.BrowserState) -> None:
         "concurrency_limit": None,
         "trigger_mode": "multiple",
     }
-    learn.run.click(_run_handler(learn, run_example), **stream)
-    learn.try_button.click(_run_handler(learn, try_lesson), **stream)
+    for button, work in ((learn.run, run_example), (learn.try_button, try_lesson)):
+        button.click(None, None, None, js=BEGINS)
+        ended = button.click(_run_handler(learn, work), **stream)
+        ended.then(None, None, None, js=ENDS)
     learn.rows.select(_look_handler(learn), [learn.at], learn.run_outputs, **EACH)
     learn.stop.click(
         _stop_handler(learn),

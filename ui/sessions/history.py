@@ -22,7 +22,7 @@ from ui.server.under_way import under_way
 from ui.shared.parts import log_line, notice_value
 from ui.words.dates import local_time
 from ui.words.messages import Line
-from ui.words.settings import point_words, settings_of
+from ui.words.settings import OWN, point_words, settings_of
 from ui.words.visible import visible
 
 __all__ = [
@@ -146,18 +146,10 @@ def list_values(
         value = {"rows": rows, "selected": opened, "empty": empty}
         lines = [Line("info", f"{number_of(runs_page.total, 'run')}, page {number} of {last}.")]
         log = log_line(context.store.status())
-        lines += [log, *_log_location(context, asker)]
+        lines += [log, Line("info", "" if asker.paths else "You see the runs of this browser.")]
         return [value, notice_value(lines, again=bool(log.text)), number]
 
     return guard_once(work, lambda message: [{}, notice_value([Line("error", message)]), 1])
-
-
-def _log_location(context: Context, asker: Asker) -> list[Line]:
-    if not asker.paths:
-        return [Line("info", "You see the runs of this browser.")]
-    command = context.store.datasette()
-    where = f"All runs are in {context.store.path} (SQLite). To look inside: {command}"
-    return [Line("info", where)]
 
 
 def llm_choices(context: Context, asker: Asker) -> list[tuple[str, str]]:
@@ -205,6 +197,7 @@ def run_row_value(
         "when": local_time(summary.created_utc),
         "drafters": ", ".join(summary.drafters) or "none (plain)",
         "study": study if cell else "",
+        "title": point or (settings.brief(DIFFERENCES) if settings.name == OWN else settings.name),
         "settings": settings.brief(DIFFERENCES),
         "sampling": ", ".join([*settings.sampling, *_shared(summary)]),
         "tokens": str(stats.num_new_tokens) if stats else "",

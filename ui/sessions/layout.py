@@ -84,8 +84,8 @@ class OpenedRun:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """The setting of how many runs stay whole; visible to visitors who may change it. `logged`: the
-    value last read from the log."""
+    """The setting of how many runs stay whole, and where the log is; visible to visitors who may
+    change it. `logged`: the value last read from the log."""
 
     section: gr.Accordion
     keep: gr.Textbox
@@ -93,6 +93,7 @@ class Retention:
     confirm: gr.Button
     notice: gr.HTML
     logged: gr.State
+    location: gr.HTML
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,4 +260,5 @@ def _retention() -> Retention:
                 min_width=120,
             )
         message_box = notice("sessions-kept")
-    return Retention(section, keep, set_button, confirm, message_box, gr.State(""))
+        location = notice("sessions-log")
+    return Retention(section, keep, set_button, confirm, message_box, gr.State(""), location)

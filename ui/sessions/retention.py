@@ -24,6 +24,7 @@ __all__ = [
     "THINNING",
     "about_run",
     "keep_note",
+    "log_location",
     "parse_retention",
     "set_retention",
     "retention_view",
@@ -129,7 +130,7 @@ def parse_retention(typed: Any) -> int | None:
 
 
 def retention_view(context: Context, asker: Asker, typed: Any, last: str | None) -> list[Any]:
-    """Visibility and value of the control, its notice, and the log's value for the next call.
+    """Visibility and value of the control, and the log's value for the next call.
 
     `last`: the log's value at the last call. If the box shows another one, the visitor has typed
     it, and it is not changed.
@@ -144,6 +145,15 @@ def retention_view(context: Context, asker: Asker, typed: Any, last: str | None)
         return [gr.Accordion(visible=True), gr.skip() if unchanged else limit, limit]
 
     return guard_once(work, lambda _: hidden) if asker.paths else hidden
+
+
+def log_location(context: Context, asker: Asker) -> dict[str, Any]:
+    """A notice of where the log is and how to look inside; empty for those who may not know."""
+    if not asker.paths:
+        return notice_value([])
+    command = context.store.datasette()
+    where = f"All runs are in {context.store.path} (SQLite). To look inside: {command}"
+    return notice_value([Line("info", where)])
 
 
 def set_retention(

@@ -25,7 +25,13 @@ from ui.sessions.handlers import (
 from ui.sessions.layout import Sessions
 from ui.sessions.live_runs import follow_opened
 from ui.sessions.repeat import recorded_request
-from ui.sessions.retention import about_run, keep_note, retention_view, set_retention
+from ui.sessions.retention import (
+    about_run,
+    keep_note,
+    log_location,
+    retention_view,
+    set_retention,
+)
 from ui.sessions.tab import no_comparison, toggle_comparing
 from ui.sessions.two_runs_wiring import wire_two_runs
 from ui.shared.event_options import EACH, LATEST, QUIET
@@ -202,6 +208,7 @@ def _wire_retention(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -
         outputs,
         **LATEST,
     )
+    tab.select(as_asker(context, log_location), [visitor], retention.location, **LATEST)
     for button, confirmed in ((retention.set_button, False), (retention.confirm, True)):
         handler = as_asker(context, partial(set_retention, confirmed=confirmed))
         button.click(

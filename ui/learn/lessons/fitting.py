@@ -72,5 +72,5 @@ FITTING = Lesson(
         within=0.05,
     ),
     pictures=("figures", "strip", "timeline"),
-    columns=("fed", "pass_ms", "passes", "per_round", "round_ms"),
+    columns=("nodes", "pass_ms", "passes", "per_round", "round_ms"),
 )

@@ -168,7 +168,7 @@ def explain_widths(evidence: Evidence) -> str:
     rows = evidence.of(WIDE, NARROW)
     assert rows is not None
     wide, narrow = rows
-    nodes = f"for {wide.fed:.0f} instead of {narrow.fed:.0f} tokens in a pass"
+    nodes = f"for {wide.fed - 1:.0f} instead of {narrow.fed - 1:.0f} nodes verified in a pass"
     return f"{wide.stats.num_rounds} passes instead of {narrow.stats.num_rounds}, {nodes}."
 
 
@@ -211,5 +211,5 @@ TREE = Lesson(
         unit="passes",
     ),
     pictures=("figures", "strip", "tree"),
-    columns=("fed", "passes", "per_round"),
+    columns=("nodes", "passes", "per_round"),
 )

@@ -129,6 +129,11 @@ def ranked_words(values: Mapping[str, float], places: int) -> str:
 COLUMNS: Mapping[str, tuple[str, str, int]] = MappingProxyType(
     {
         "fed": ("tokens in a pass", "Median of the tokens that the LLM works on in one pass.", 0),
+        "nodes": (
+            "nodes verified / pass",
+            "Median of the nodes verified in one pass.",
+            0,
+        ),
         "pass_ms": ("ms a pass", "Median time of one pass of the LLM, in milliseconds.", 2),
         "token_ms": (
             "ms per token in the pass",
@@ -182,6 +187,7 @@ def cell(row: Measured, column: str) -> float:
     stats = row.stats
     return {
         "fed": row.fed,
+        "nodes": row.fed - 1,
         "pass_ms": row.pass_ms,
         "token_ms": row.pass_ms / row.fed,
         "tokens": float(stats.num_new_tokens),

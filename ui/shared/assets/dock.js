@@ -36,4 +36,12 @@ if (dock.id === "live-dock") dock.dataset.part = "dock";
 // A lesson opens the pane with its picture (lesson.js), which may be there before the dock is.
 addEventListener("specscope-dock", ({ detail }) => { if (detail.id === dock.id) show(detail.name); });
 dock.addEventListener("specscope-routed", () => { if (!anyPress && dock.id !== "learn-dock") show("who"); });
+// On a phone the dock is below the pictures: a token that is pressed there brings its answer into sight.
+const PHONE = "(max-width: 999px)";
+dock.closest(".sp-board").addEventListener("click", ({ target }) => {
+  if (!matchMedia(PHONE).matches || !target.closest(".ss-tok, .ss-node")) return;
+  if (!dock.dataset.at) show("why");
+  const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  requestAnimationFrame(() => dock.scrollIntoView({ behavior: calm ? "auto" : "smooth", block: "start" }));
+});
 show(dock.id === "learn-dock" ? document.documentElement.dataset.lessonDock ?? "" : "why");

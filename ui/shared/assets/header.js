@@ -62,11 +62,11 @@ function drawModels(models) {
   if (focused >= 0) chips.children[focused]?.focus({ preventScroll: true });
   fit();
 }
-// A line that is too long loses first the counts of proposals, then the LLM's facts; then drafters, those that drafted
-// nothing first, since no picture has their letters.
+// A line that is too long loses first the counts of proposals, then the LLM's facts, once a run has counts the names;
+// then drafters, those that drafted nothing first, since no picture has their letters.
 function fit() {
   const drafters = [...chips.querySelectorAll(".sp-drafter")];
-  chips.classList.remove("sp-tight", "sp-tighter");
+  chips.classList.remove("sp-tight", "sp-tighter", "sp-lettered");
   chips.classList.add("sp-fitting");
   const whole = () => {
     const visible = [...chips.children].filter((one) => !one.hidden);
@@ -76,6 +76,7 @@ function fit() {
   show(drafters, count);
   chips.classList.toggle("sp-tight", !whole());
   chips.classList.toggle("sp-tighter", !whole());
+  chips.classList.toggle("sp-lettered", !whole() && drafters.some((one) => one.querySelector("b")));
   for (; count > 0 && !whole(); show(drafters, count)) count -= 1;
   chips.classList.remove("sp-fitting");
 }

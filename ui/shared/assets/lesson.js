@@ -32,7 +32,10 @@ function draw() {
   const text = ordered(value.text).map((words) => node("p", "", words));
   const look = node("p", "sp-look", node("b", "", "What to look at. "), value.look);
   root.replaceChildren(steps(value), glossary(value.words), title, ...text, look);
-  if (focused) root.querySelector("[aria-current=step]")?.focus();
+  const current = root.querySelector("[aria-current=step]");
+  if (focused) current?.focus();
+  // The lessons are one line, which scrolls where it is too narrow.
+  if (current) current.parentElement.scrollLeft = current.getBoundingClientRect().left - current.parentElement.getBoundingClientRect().left - 60;
   // A new lesson is read from its beginning, with its own picture in the dock.
   if (root.dataset.at !== String(value.at)) {
     choosePictures(value);
@@ -42,7 +45,13 @@ function draw() {
   window.specscopeLink?.lesson(value.at);
 }
 const POINTED_MS = 4000;
+let running = 0;
 window.specscopeLesson = {
+  // A run begins (1) or ends (-1): while one runs, Stop takes the place of Run, as on Live.
+  runs(change) {
+    running += change;
+    document.documentElement.toggleAttribute("data-lesson-runs", running > 0);
+  },
   point() {
     const value = props.value || {};
     const part = document.querySelector("#learn-" + value.point);

@@ -1,5 +1,6 @@
 // Past runs as a table; a row opens its run, with keys its button does. Text nodes only.
-const COLUMNS = [["run", "text"], ["tokens / pass", "mean"]];
+const USUAL = "temperature 0";
+const COLUMNS = [["configuration", "text"], ["tokens / pass", "mean"]];
 const MARKS_PX = 4;
 const GLYPHS = { completed: "✓", running: "…", cancelled: "■", failed: "✕", interrupted: "⚡" };
 function head() {
@@ -15,22 +16,25 @@ function pressRow(event, run) {
   const dragged = down && Math.hypot(event.clientX - down.clientX, event.clientY - down.clientY) > MARKS_PX;
   if (!dragged && !event.target.closest("button, a, input")) openRun(run);
 }
+// What differs comes first: the configuration, of a study its point; the prompt is below.
 function textCell(run) {
-  const open = button("sp-open", node("b", "", run.prompt), () => openRun(run));
+  const name = `${run.title}, ${run.mean} tokens / pass, ${run.when}: ${run.prompt}`;
+  const open = button("sp-open", node("b", "", run.title), () => openRun(run), name);
   const word = node("span", run.status === "completed" ? "sp-sr" : "", run.status + " ");
   const status = node("span", "sp-run-" + run.status.replace(/\W/g, ""), (GLYPHS[run.status] || "?") + " ", word);
-  const settings = node("span", "sp-col-settings", [run.study, run.settings, run.sampling].filter(Boolean).join(", "));
-  // Month, day, hour and minute; the whole date is in the tooltip.
-  const when = node("span", "sp-col-when", run.when.slice(5, 16));
-  const drafters = node("span", "sp-col-drafters", " · " + run.drafters);
-  const facts = node("div", "sp-run-facts" + (run.study ? " sp-run-study" : ""), status, when, " · ", settings, drafters);
-  facts.title = `${run.when}. ${run.tokens} tokens in ${run.rounds} passes, ${run.tps} tokens / s. ${settings.textContent}. Drafters: ${run.drafters}`;
-  const thinned = run.thinned ? node("span", "sp-thinned", "thinned") : null;
+  const settings = run.sampling === USUAL ? null : node("span", "sp-col-settings", run.sampling + " · ");
+  const thinned = run.thinned ? node("span", "sp-thinned", "thinned · ") : null;
+  const facts = node("div", "sp-run-facts", status, run.study ? "study · " : "", settings, thinned, run.prompt, " · " + run.drafters);
+  facts.title = `${run.when}. ${run.tokens} tokens in ${run.rounds} passes, ${run.tps} tokens / s. ${run.settings}, ${run.sampling}. Drafters: ${run.drafters}`;
   const note = run.note ? node("span", "sp-note", "✎ " + run.note) : null;
-  return node("td", "sp-col-text", open, facts, thinned, note);
+  return node("td", "sp-col-text", open, facts, note);
+}
+function meanCell(run) {
+  // Month, day, hour and minute; the whole date is in the tooltip.
+  return node("td", "sp-col-mean", node("b", "", run.mean || "–"), node("span", "sp-col-when", run.when.slice(5, 16)));
 }
 function row(run, selected) {
-  const created = node("tr", run.id === selected ? "sp-selected" : "", textCell(run), node("td", "sp-col-mean", run.mean));
+  const created = node("tr", run.id === selected ? "sp-selected" : "", textCell(run), meanCell(run));
   created.addEventListener("click", (event) => pressRow(event, run));
   if (run.id === selected) created.setAttribute("aria-current", "true");
   return created;
