@@ -123,11 +123,16 @@ def _combine_rows(
 
 def _lookup_rows(best: DecodingKind, ssms: tuple[str, ...]) -> Iterator[AcceptanceRow]:
     """The drafters that look up: without an SSM, and beside all of them."""
-    alone = ((NGRAM,), (SUFFIX,), (TABLE,), (SUFFIX, TABLE))
-    for drafters, nodes in (*((each, LOOKUP_NODES) for each in alone), (None, EQUAL_NODES)):
-        name = " + ".join(drafters or ("SSMs", SUFFIX, TABLE))
+    sets: list[tuple[str, tuple[str, ...], int]] = [
+        (" + ".join(each), each, LOOKUP_NODES)
+        for each in ((NGRAM,), (SUFFIX,), (TABLE,), (SUFFIX, TABLE))
+    ]
+    both = (SUFFIX, TABLE)
+    for name, drafters, nodes in (
+        *sets,
+        (" + ".join(("SSMs", *both)), (*ssms, *both), EQUAL_NODES),
+    ):
         tree = {"combine": "vote_tree", "vote_nodes": nodes, "max_tree_nodes": nodes}
-        drafters = drafters or (*ssms, SUFFIX, TABLE)
         yield _row("lookup", f"{name}, {nodes} nodes", best, PAPER, drafters, **tree)
 
 

@@ -214,10 +214,11 @@ def test_bars_are_what_the_token_was_chosen_from() -> None:
 
 def test_an_unlikely_token_that_was_drawn_is_a_bar_too() -> None:
     detail, _ = node_with("accepted")
+    view = run_view()
     drawn = replace(
-        explain(detail, None, LETTERS, {}), token=" in", token_id=10**6, llm_probability=0.0101
+        explain(detail, None, view.letters, {}), token=" in", token_id=10**6, llm_probability=0.0101
     )
-    *likely, last = bars(detail, drawn, NAMES)["llm"].values()
+    *likely, last = bars(detail, drawn, view.drafters)["llm"].values()
     assert last == {"t": " in", "id": 10**6, "p": 0.0101, "hit": True}
     assert likely and not any(one["hit"] for one in likely)
 
