@@ -73,7 +73,7 @@ REPEATED = {
     "runs": {
         *("output", "owner", "host", "pid", "process_start", "num_lost_events", "note"),
         *("baseline_run_id", "baseline_tokens_per_second", "baseline_note"),
-        *("baseline_blocks_json", "baseline_same_text"),
+        *("baseline_blocks_json", "baseline_same_text", "regret_json"),
         *("llm", "num_rounds", "num_new_tokens", "tokens_per_second", "mean_acceptance_length"),
     },
     "rounds": {"num_nodes", "tree_depth", "num_new_tokens", "thinned"},
@@ -280,8 +280,8 @@ def reads_back(path: Path, events: tuple[Event, ...]) -> bool:
 
 @pytest.fixture(scope="module")
 def kept(folder: Path) -> dict[Path, tuple[Event, ...]]:
-    """Databases of one run each, with its events; the last has a note and a
-    measured speed-up, and its trees are thin."""
+    """Databases of one run each, with its events; the last has a note, a
+    measured speed-up and a regret, and its trees are thin."""
     paths = {database(folder, name): events_of(name) for name in NAMES}
     thin = folder / "thin.db"
     newest, events = events_of("coupled"), events_of("union")
@@ -292,6 +292,7 @@ def kept(folder: Path) -> dict[Path, tuple[Event, ...]]:
         store.delete(newest[0].run_id)
         store.annotate(events[0].run_id, "seen in the lecture")
         store.keep_baseline(events[0].run_id, 50.0, "another", "plain decoding", ((50.0, 60.0),))
+        store.keep_regret(events[0].run_id, {"depth": 3})
         return paths | {thin: tuple(store.events(events[0].run_id))}
 
 
