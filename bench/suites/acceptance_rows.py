@@ -123,11 +123,11 @@ def _combine_rows(
 
 def _lookup_rows(best: DecodingKind, ssms: tuple[str, ...]) -> Iterator[AcceptanceRow]:
     """The drafters that look up: without an SSM, and beside all of them."""
-    alone = ((NGRAM,), (SUFFIX,), (TABLE,), (SUFFIX, TABLE))
-    for drafters, nodes in (*((each, LOOKUP_NODES) for each in alone), (None, EQUAL_NODES)):
-        name = " + ".join(drafters or ("SSMs", SUFFIX, TABLE))
+    alone: tuple[tuple[str, ...], ...] = ((NGRAM,), (SUFFIX,), (TABLE,), (SUFFIX, TABLE))
+    rows = [(" + ".join(each), each, LOOKUP_NODES) for each in alone]
+    rows.append((f"SSMs + {SUFFIX} + {TABLE}", (*ssms, SUFFIX, TABLE), EQUAL_NODES))
+    for name, drafters, nodes in rows:
         tree = {"combine": "vote_tree", "vote_nodes": nodes, "max_tree_nodes": nodes}
-        drafters = drafters or (*ssms, SUFFIX, TABLE)
         yield _row("lookup", f"{name}, {nodes} nodes", best, PAPER, drafters, **tree)
 
 
