@@ -123,15 +123,10 @@ def _combine_rows(
 
 def _lookup_rows(best: DecodingKind, ssms: tuple[str, ...]) -> Iterator[AcceptanceRow]:
     """The drafters that look up: without an SSM, and beside all of them."""
-    sets: list[tuple[str, tuple[str, ...], int]] = [
-        (" + ".join(each), each, LOOKUP_NODES)
-        for each in ((NGRAM,), (SUFFIX,), (TABLE,), (SUFFIX, TABLE))
-    ]
-    both = (SUFFIX, TABLE)
-    for name, drafters, nodes in (
-        *sets,
-        (" + ".join(("SSMs", *both)), (*ssms, *both), EQUAL_NODES),
-    ):
+    alone: tuple[tuple[str, ...], ...] = ((NGRAM,), (SUFFIX,), (TABLE,), (SUFFIX, TABLE))
+    rows = [(" + ".join(each), each, LOOKUP_NODES) for each in alone]
+    rows.append((f"SSMs + {SUFFIX} + {TABLE}", (*ssms, SUFFIX, TABLE), EQUAL_NODES))
+    for name, drafters, nodes in rows:
         tree = {"combine": "vote_tree", "vote_nodes": nodes, "max_tree_nodes": nodes}
         yield _row("lookup", f"{name}, {nodes} nodes", best, PAPER, drafters, **tree)
 
