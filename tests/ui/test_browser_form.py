@@ -267,7 +267,7 @@ def test_fields_that_are_wrong_idle_or_of_ones_own(short: Served, browser_page: 
     page = sites.unfold_settings(browser_page(url))
     page.fill("#prompt textarea", "   ")
     page.click("#live-run")
-    sites.wait_notice(page, "prompt is '   '")
+    sites.wait_notice(page, "The prompt is empty.")
     sites.shot(page, "bad-input")
     page.fill("#prompt textarea", "Better")
     page.locator("#live-notice").get_by_text("prompt is").wait_for(state="detached")

@@ -75,7 +75,7 @@ def test_run_streams_every_picture_and_keeps_the_run(store: RunStore) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"prompt": " "}, "prompt is ' '"),
+        ({"prompt": " "}, "The prompt is empty."),
         ({"verify": "mss"}, "verify is 'mss'"),
         ({"max_new_tokens": None}, "max_new_tokens is empty"),
     ],
@@ -320,7 +320,7 @@ def test_nothing_runs_where_nothing_changed_or_the_settings_are_wrong(store: Run
     assert off == [skipped], "Run on change is off"
     assert len(ctx.hub.worker.requests) == 1
     last = list(run_on_change(live, desk, press(True, prompt=" ")))[-1]
-    assert "prompt is ' '" in notice_of(last)
+    assert "The prompt is empty." in notice_of(last)
     assert len(ctx.hub.worker.requests) == 1
 
 
@@ -375,7 +375,7 @@ def test_a_tab_that_is_loaded_anew_in_mid_run_is_told_where_its_run_is(store: Ru
 
 def test_a_refusal_goes_when_the_form_is_mended_or_with_the_next_press(store: RunStore) -> None:
     live, desk = live_of(context(store)), TabSession()
-    assert "prompt is ' '" in notice_of(run(live, desk, prompt=" "))
+    assert "The prompt is empty." in notice_of(run(live, desk, prompt=" "))
     # The change to this prompt may settle after Run has refused it.
     assert clear_trouble(live, desk, form_values(prompt=" ")) == gr.skip() and desk.trouble
     mended = form_values(prompt="w1")
@@ -413,7 +413,7 @@ def test_the_page_opens_with_a_run_that_plays_until_one_of_ones_own(store: RunSt
     assert desk.opening and desk.frame().view.stats.num_rounds == 0
     refused = list(start_run(live, desk, press(prompt="")))[-1]
     said = notice_of(refused)
-    assert "prompt is ''" in said and "This is a recorded run" in said
+    assert "The prompt is empty." in said and "This is a recorded run" in said
     assert refused[2]["state"] == "recording"
     assert desk.player is not None
     desk.player.seek(10_000)
