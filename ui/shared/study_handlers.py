@@ -232,7 +232,12 @@ def _bar(
 ) -> dict[str, Any]:
     """State of the study in the pictures; none if they show past runs."""
     if session.study.past:
-        value = {**progress_value(None, progress, board.kind, trouble), "title": PAST, "more": ""}
+        value = {
+            **progress_value(None, progress, board.kind, trouble),
+            "title": PAST,
+            "more": "",
+            "state": "past",
+        }
     else:
         value = progress_value(session.study.row, progress, board.kind, trouble)
     return session.stamps.on("progress", value)

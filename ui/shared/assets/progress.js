@@ -42,7 +42,7 @@ function draw() {
   say(parts.trouble, shown.trouble);
   say(parts.glyph, GLYPHS[state]);
   root.firstChild.dataset.state = state;
-  line.hidden = parts.bar.hidden = state === "none";
+  line.hidden = parts.bar.hidden = !shown.study;
   parts.filled.style.width = `${total ? (100 * done) / total : 0}%`;
   for (const [name, at] of [["now", done], ["min", 0], ["max", total]]) parts.bar.setAttribute(`aria-value${name}`, at);
   parts.stop.hidden = !shown.stop;
