@@ -17,7 +17,7 @@ from core.events import Combined, TopK, Verified
 from ui.run.listed import shorten
 from ui.run.probabilities import rounded_probability
 from ui.run.provenance import fused_provenance, lookup_reasons, own_proposals
-from ui.run.trees import dropped_after
+from ui.run.trees import dropped_after, tree_nodes
 from ui.run.view import Detail
 
 __all__ = ["RECORD_TOP_K", "Explanation", "bars", "explain", "quote"]
@@ -69,7 +69,7 @@ def explain(
     if detail is None:
         return Explanation(sentence="Select a token or a node: its story is told here.")
     if detail.combined is None:
-        return Explanation(sentence="The drafts are made; the tree is not combined yet.")
+        return _drafted(detail)
     tree, verdict = detail.combined, detail.verified
     if node == -1:
         return _root(tree)
@@ -97,9 +97,12 @@ def bars(
 ) -> dict[str, dict[str, Any]]:
     """Source (`llm` or a drafter's number) -> its most probable tokens after
     `explanation.parent`; the LLM's list has the token that is explained in any case, and so has
-    that of each drafter that proposed it, without a probability if none was recorded."""
-    if detail is None or detail.verified is None:
+    that of each drafter that proposed it, without a probability if none was recorded. Before the
+    LLM's pass: each drafter's own drafts there, with their scores."""
+    if detail is None:
         return {}
+    if detail.verified is None:
+        return _drafted_bars(detail, explanation, drafters)
     index = {name: str(i) for i, name in enumerate(drafters)}
     rows = [top for top in detail.verified.top_k if top.node == explanation.parent]
     found = {index.get(top.source, top.source): _bar(top, explanation.token_id) for top in rows}
@@ -108,6 +111,31 @@ def bars(
     for name in _proposers(detail.combined, explanation):
         if name in index:
             _add_explained(found.setdefault(index[name], {}), explanation, None)
+    return found
+
+
+def _drafted_bars(
+    detail: Detail, explanation: Explanation, drafters: tuple[str, ...]
+) -> dict[str, dict[str, Any]]:
+    children = [
+        node
+        for node in tree_nodes(detail, drafters).values()
+        if node["parent"] == explanation.parent
+    ]
+    found = {}
+    for key in map(str, range(len(drafters))):
+        own = [node for node in children if key in node["by"]]
+        own.sort(key=lambda node: -node["by"][key]["score"])
+        if own:
+            found[key] = {
+                str(i): {
+                    "t": node["t"],
+                    "id": node["id"],
+                    "p": node["by"][key]["score"],
+                    "hit": node["id"] == explanation.token_id,
+                }
+                for i, node in enumerate(own[:RECORD_TOP_K])
+            }
     return found
 
 
@@ -158,6 +186,17 @@ def _label(name: str, letters: Mapping[str, str]) -> str:
     return f"{letters[name]} ({name})" if name in letters else name
 
 
+def _drafted(detail: Detail) -> Explanation:
+    if not detail.drafted or not any(draft.token_ids for draft in detail.drafted.drafts):
+        return Explanation(sentence="Nothing was drafted in this round.")
+    return Explanation(
+        title="The first tokens of the drafts",
+        sentence="The bars are the SSMs' scores of their own drafts. The drafts are not one tree "
+        "yet, and the LLM has seen none of them.",
+        outcome="pending",
+    )
+
+
 def _root(tree: Combined) -> Explanation:
     return Explanation(
         title=f"{quote(tree.root_text)}, the root",
@@ -176,7 +215,13 @@ def _own(
 ) -> Explanation:
     verdict = detail.verified
     if verdict is None:
-        return Explanation(sentence="The LLM has not verified this tree yet.", outcome="pending")
+        return Explanation(
+            title=f"The drafts after {quote(tree.root_text)}",
+            sentence="The bars are the SSMs' scores of their own drafts. The LLM has not verified "
+            "this tree yet: click a node for the drafts at its place.",
+            outcome="pending",
+            parent_text=tree.root_text,
+        )
     after = verdict.path[-1] if verdict.path else -1
     before = tree.root_text if after < 0 else tree.texts[after]
     if verdict.own_token_id is None:
@@ -273,7 +318,7 @@ def _verdict(
     tree: Combined, verdict: Verified | None, node: int, sampling: Mapping[str, Any]
 ) -> str:
     if verdict is None:
-        return "Waiting for the LLM's verdict."
+        return "Waiting for the LLM's verdict. The bars are the SSMs' scores of their drafts."
     parent = tree.parents[node]
     if verdict.outcomes[node] == "not_reached":
         return _not_reached(tree, verdict, node)

@@ -88,7 +88,7 @@ function draw(value, view) {
   const why = value.finish_reason === value.state ? "" : ENDS[value.finish_reason] ?? value.finish_reason;
   setText(view.state, [value.state, why].filter(Boolean).join(": "));
   set(view.state, "data-state", value.state || null);
-  setText(view.verdict, value.verdict ? `${value.verdict}.` : "");
+  drawVerdict(view.verdict, value.verdict);
   setText(view.speed, prose(value.speed ?? ""));
   setText(view.same, prose(value.text ?? ""));
   view.same.hidden = !value.text;
@@ -105,6 +105,14 @@ function draw(value, view) {
     view.played = value.run;
     if (!value.pinned && !matchMedia("(prefers-reduced-motion: reduce)").matches) run(view);
   }
+}
+
+// The number of passes, which is what drafts gain, in colour.
+function drawVerdict(node, words) {
+  const said = words ? `${words}.` : "";
+  if (node.textContent === said) return;
+  const [, before, passes, after] = /^(.* in )([\d,]+)( LLM pass.*)$/.exec(said) ?? [null, said, "", ""];
+  node.replaceChildren(before, ...(passes ? [h("b", {}, passes), after] : []));
 }
 
 // -- the lanes at one moment --

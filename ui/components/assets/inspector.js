@@ -13,7 +13,9 @@ export function create(panel) {
   const sources = h("div", { class: "ss-sources" });
   const note = h("p", { class: "ss-placeholder" });
   const meant = h("p", { class: "ss-meant" });
-  panel.body.append(h("div", { class: "ss-inspected-head" }, token, title), sentence, note, sources, meant);
+  const words = h("div", { class: "ss-why-words" }, h("div", { class: "ss-inspected-head" }, token, title), sentence);
+  panel.body.append(words, note, sources, meant);
+  set(panel.body, "tabindex", 0); // it scrolls where the dock is low
   panel.finishTools({ tableForm: true });
   const view = { panel, token, title, sentence, sources, note, meant, cache: new Map() };
   return { draw: (value) => draw(value, view), table: tableOf };
@@ -34,13 +36,18 @@ function draw(value, view) {
   setText(title, hasRound ? prose(value.title) : "");
   setText(sentence, hasRound ? prose(value.sentence) : "");
   note.hidden = hasRound && (shown.some((source) => source.rows.length) || !value.token);
-  setText(note, hasRound ? "No other probabilities were recorded at this place." : ASK);
-  meant.hidden = !note.hidden || !value.meant;
+  const pending = value.outcome === "pending";
+  setText(note, !hasRound ? ASK : pending ? "No SSM drafted anything at this place." : "No other probabilities were recorded at this place.");
+  // It is about the LLM's bars beside the SSMs'; before the LLM's pass the sentence says what the bars are.
+  meant.hidden = !note.hidden || !value.meant || !shown[0].rows.length;
   setText(meant, value.meant ?? "");
   // Beside a certain token the others have probability 0: only the table has them.
   const probable = ({ rows, ...source }) => ({ ...source, rows: rows.filter(([, row]) => row.p !== 0 || isHit(row, value)) });
-  keyed(view.sources, view.cache, hasRound ? shown.map(probable).filter((source) => source.rows.length) : [], {
-    key: (source) => `${source.key}|${source.name}`, make: makeSource, update: (node, source) => updateSource(node, source, value),
+  const listed = hasRound ? shown.map(probable).filter((source) => source.rows.length) : [];
+  // One scale for all models, so that a bar of one compares with a bar of another.
+  const longest = Math.max(...listed.flatMap(({ rows }) => rows.map(([, row]) => row.p ?? 0)), 0) || 1;
+  keyed(view.sources, view.cache, listed, {
+    key: (source) => `${source.key}|${source.name}`, make: makeSource, update: (node, source) => updateSource(node, source, value, longest),
   });
 }
 
@@ -64,12 +71,12 @@ function makeSource(source) {
   return node;
 }
 
-function updateSource(node, source, value) {
+function updateSource(node, source, value, longest) {
   const color = source.drafter ? source.drafter.color : "var(--ss-ink)";
   keyed(node.ssList, node.ssRows, source.rows, {
     key: ([rank]) => rank,
     make: makeBar,
-    update: (item, [, row]) => updateBar(item, row, color, isHit(row, value)),
+    update: (item, [, row]) => updateBar(item, row, { color, longest, hit: isHit(row, value) }),
   });
 }
 
@@ -87,14 +94,14 @@ function makeBar() {
   return item;
 }
 
-function updateBar(item, row, color, hit) {
+function updateBar(item, row, { color, longest, hit }) {
   const { text, fill, number } = item.ssParts;
   if (item.ssText !== row.t) {
     text.replaceChildren(tokenText(row.t, 14));
     text.title = row.t;
     item.ssText = row.t;
   }
-  fill.style.width = `${Math.max(0, Math.min(100, 100 * (row.p ?? 0)))}%`;
+  fill.style.width = `${(100 * (row.p ?? 0)) / longest}%`;
   fill.style.background = color;
   setText(number, prob(row.p));
   set(item, "data-hit", hit);

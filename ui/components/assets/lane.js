@@ -1,11 +1,11 @@
-// One lane of the race: what was written so far, a block for each pass, with the words at its head.
+// One lane of the race: a block for each pass, and below the blocks the text written so far.
 
 import { h, s, set, setText } from "./dom.js";
 import { prose } from "./text.js";
 
 const GAP = 0.14;  // between two blocks, in tokens
 const SHOWN = 48;  // letters at the head
-const TURN = 0.5;  // from here on the words stand left of the head, on the blocks
+const LETTER = 8.2;  // pixels, of the mono font; a lane that was never measured shows SHOWN letters
 
 // `choose` is called with a pass, from 0, that was pressed.
 export function createLane(name, label, choose = null) {
@@ -15,7 +15,7 @@ export function createLane(name, label, choose = null) {
   const track = h("div", { class: "ss-lane-track" }, svg, words);
   const count = h("span", { class: "ss-lane-count" });
   const node = h("div", { class: "ss-race-lane", "data-lane": name }, h("span", { class: "ss-lane-name" }, label), track, count);
-  const state = { steps: [], total: 1, shown: "" };
+  const state = { steps: [], total: 1, shown: "", text: [], tokens: 0, width: Infinity };
   if (choose) {
     track.addEventListener("click", (event) => {
       const box = track.getBoundingClientRect();
@@ -25,27 +25,49 @@ export function createLane(name, label, choose = null) {
       if (pass >= 0) choose(pass);
     });
   }
+  const write = () => writeHead(words, state);
+  new ResizeObserver(([{ contentRect }]) => {
+    state.width = contentRect.width;
+    write();
+  }).observe(track);
   return {
     node,
     draw({ steps, total, words: text, tokens, passes, clock, waits }) {
-      Object.assign(state, { steps, total });
+      Object.assign(state, { steps, total, text, tokens });
       set(svg, "viewBox", `0 0 ${total} 1`);
       const shown = `${steps.length}|${tokens}|${total}`;
       if (shown !== state.shown) set(blocks, "d", pathOf(steps));
       state.shown = shown;
       set(node, "data-passes", passes);
       set(node, "data-tokens", tokens);
-      const part = tokens / total;
-      const head = prose(text.slice(0, tokens).join("").replace(/\s+/g, " ")).slice(-SHOWN);
-      const inside = part > TURN;
-      set(words, "data-inside", inside);
-      words.style.left = inside ? "auto" : `${(100 * part).toFixed(2)}%`;
-      words.style.right = inside ? `${(100 * (1 - part)).toFixed(2)}%` : "auto";
-      setText(words, head);
+      write();
       const spent = clock === null ? `${passes} ${passes === 1 ? "pass" : "passes"}` : `${(clock / 1000).toFixed(2)} s`;
       setText(count, waits ? "" : `${spent} → ${tokens} ${tokens === 1 ? "token" : "tokens"}`);
     },
   };
+}
+
+// The text ends below the lane's head, or begins at the lane's left end while it is short.
+function writeHead(words, { text, tokens, total, width }) {
+  const head = wholeWords(text, tokens, Math.min(SHOWN, Math.floor(width / LETTER)));
+  setText(words, head);
+  words.style.right = `min(${(100 * (1 - tokens / total)).toFixed(2)}%, 100% - ${Array.from(head).length}ch)`;
+}
+
+const LETTERS = /[\p{L}\p{N}]/u;
+
+// The last words of the first tokens, at most `most` letters: whole ones, with an ellipsis where some are left out at the
+// left. A word longer than that, as in texts without blanks, is cut.
+function wholeWords(text, tokens, most) {
+  const written = prose(text.slice(0, tokens).join("").replace(/\s+/g, " ")).trim();
+  const goesOn = LETTERS.test(written.at(-1) ?? "") && LETTERS.test((text[tokens] ?? "")[0] ?? "");
+  const whole = goesOn && written.includes(" ") ? written.slice(0, written.lastIndexOf(" ")) : written;
+  const letters = Array.from(whole);
+  if (letters.length <= most) return whole;
+  const tail = letters.slice(-Math.max(1, most - 2)).join("");
+  const blank = tail.indexOf(" ");
+  const cut = letters.at(-Math.max(1, most - 2) - 1) !== " " && blank >= 0 ? tail.slice(blank + 1) : tail;
+  return `… ${cut.trimStart()}`;
 }
 
 function pathOf(steps) {

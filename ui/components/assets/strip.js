@@ -5,6 +5,7 @@ import { h, set, setText, keyed, entries } from "./dom.js";
 import { byKey, badge, llmBadge } from "./palette.js";
 import { attach, card } from "./tip.js";
 import { tokenText, prob, plural, prose, roundName } from "./text.js";
+import { scrollBy, scrollTo, wholeLines } from "./strip_lines.js";
 import { KINDS, updateToken, writeText } from "./strip_token.js";
 
 const PROMPT_SHOWN = 1500, NEAR_END = 48;
@@ -32,10 +33,14 @@ export function create(panel) {
   scroll.addEventListener("scroll", () => {
     state.atEnd = nearEnd(scroll);
   }, { passive: true });
+  scroll.addEventListener("scrollend", () => scrollTo(scroll, scroll.scrollTop));
+  const fit = () => wholeLines(scroll, panel.body, legend.node);
+  new ResizeObserver(fit).observe(panel.body);
 
   return {
     settle: () => settle(scroll, state),
-    draw: (value) => draw(value, { state, prompt, around, old, flow, text, scroll, panel, legend }),
+    restyle: () => requestAnimationFrame(fit),
+    draw: (value) => draw(value, { state, prompt, around, old, flow, text, scroll, panel, legend, fit }),
     table: tokenTable,
   };
 }
@@ -96,13 +101,14 @@ function settle(scroll, state) {
   state.reveal = null;
 }
 
-function reset(value, { state, flow, text }) {
+function reset(value, { state, flow, text, fit }) {
   flow.replaceChildren();
   state.rounds.clear();
   state.sel = null;
   state.run = value.run;
   state.atEnd = true;
   text.style.setProperty("--ss-lanes", Math.max(1, Object.keys(value.drafters ?? {}).length));
+  requestAnimationFrame(fit);
 }
 
 // Writing direction of the first letter, "rtl" or "ltr"; empty without letters.
@@ -174,8 +180,8 @@ function mark(flow, state, { sel, done, pinned, whole }) {
 function reveal(scroll, node) {
   const box = scroll.getBoundingClientRect();
   const rect = node.getBoundingClientRect();
-  if (rect.top < box.top) scroll.scrollTop -= box.top - rect.top + 16;
-  else if (rect.bottom > box.bottom) scroll.scrollTop += rect.bottom - box.bottom + 16;
+  if (rect.top < box.top) scrollBy(scroll, rect.top - box.top);
+  else if (rect.bottom > box.bottom) scrollBy(scroll, rect.bottom - box.bottom);
 }
 
 function listen(flow, panel, state) {

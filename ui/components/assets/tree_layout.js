@@ -90,12 +90,13 @@ function columnEdges(tree, { gap, pad, column }) {
 }
 
 // From a parent's right edge along its row, then a smooth bend into the child; into a further one of a row of siblings
-// from above, since a line through the others would say that each follows the one before.
-export function edgePath(parent, child, { gap, height }, head = child) {
+// from above, since a line through the others would say that each follows the one before. Halfway between two rows: along
+// the boxes it would look like their border.
+export function edgePath(parent, child, { gap, height, row }, head = child) {
   const x1 = parent.x + parent.width;
   const bend = gap / 2;
   if (head !== child) {
-    const [turn, over] = [head.x - Math.min(bend, 6), head.y - height / 2 - 3];
+    const [turn, over] = [head.x - Math.min(bend, 6), head.y - row / 2];
     return `M${turn} ${head.y}V${over}H${child.x + 9}V${child.y - height / 2}`;
   }
   if (Math.abs(parent.y - child.y) < 0.5) return `M${x1} ${parent.y}H${child.x}`;

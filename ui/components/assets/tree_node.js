@@ -19,6 +19,8 @@ export function sizes(scale, compact, tight = false, flat = false, least = false
     : [{ height: 46, row: 54, column: 92, gap: 38, pad: 16, inset: 10, space: 6, apart: 2 }, { font: 15.5, small: 13, badge: 15 }];
   const box = {
     ...loose, ...(tight ? { column: 0, gap: 14 } : {}), ...(least ? { height: 23, row: 29, gap: 8, pad: 6, inset: 5, space: 4, apart: 1 } : {}),
+    // Between two rows of leaves runs the line to the further ones.
+    ...(flat ? { row: least ? 33 : 37 } : {}),
   };
   const scaled = Object.entries({ ...box, ...type }).map(([name, pixels]) => [name, pixels * k]);
   const legible = k > 1.1 ? 1 : compact && !least ? 0.86 : 0.78;

@@ -7,6 +7,7 @@ import { sizeOf } from "./measure.js";
 const STEP = 1.25;
 const LEAST = 0.25;
 const MOST = 4;
+const SHOWN_AT = 0.7;  // of the panel's width
 const GROWN = 1.7;  // the largest scale of a small tree that fills its panel
 
 // `resized` is called when the panel's size has changed (`wider`: its width), since another form of the drawing may fit;
@@ -69,8 +70,8 @@ export function zoomable(panel, viewport, svg, { resized, seen }) {
     const isThere = state.put.every((px, i) => Math.abs(px - state.at[i]) < 1);
     if (!isThere) viewport.scrollTo(...(state.at = state.put));
   };
-  // Scrolls so that `x`, in the drawing's own pixels, is at the right end.
-  const show = (x) => scrollTo(Math.max(0, x * scale() - room.width), 0);
+  // Scrolls so that `x`, in the drawing's own pixels, is at the right, with room for what is drafted after it.
+  const show = (x) => scrollTo(Math.max(0, x * scale() - SHOWN_AT * room.width), 0);
   panel.button("−", "Zoom out", () => zoomTo(scale() / STEP));
   panel.button("+", "Zoom in", () => zoomTo(scale() * STEP));
   panel.button("Fit", "Fit the whole tree", fit);

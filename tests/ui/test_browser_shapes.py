@@ -1,0 +1,262 @@
+"""Live in a real Chromium: sizes and places of bars, lanes, lines and edges, read from the page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bench.page.playback import playback
+from tests.synthetic import Mechanisms, synthetic_run
+from tests.ui import sites
+from tests.ui.browser import looks
+from tests.ui.fakes import Script, recorded
+from tests.ui.reading import becomes, in_looks
+from tests.ui.sites import OpenPage, Stage
+
+pytestmark = pytest.mark.browser
+
+FIVE = ("ssm-code", "ssm-dialogue", "ssm-docs", "ssm-math", "ssm-stories")
+SIZES = ((1280, 800), (1920, 1080))
+ROUNDS = 12
+
+
+def five_ssms(uses: Mechanisms) -> Script:
+    return playback(synthetic_run(ROUNDS, seed=5, drafters=FIVE, mechanisms=uses))
+
+
+@pytest.fixture
+def live(stages: Any) -> Stage:
+    """The page with Live alone; a run of five SSMs that drafts one tree of all."""
+    stage: Stage = stages(("live",))
+    stage.clear()
+    stage.play(five_ssms(Mechanisms("union")))
+    return stage
+
+
+def at_size(page: Any, size: tuple[int, int]) -> Any:
+    page.set_viewport_size({"width": size[0], "height": size[1]})
+    looks.at_rest(page)
+    return page
+
+
+# Of the columns of bars: their number, whether they are alike and in one row, the narrowest track,
+# the longest bar's share of its track, the greatest difference of a bar from its number, whether
+# the foot note is below all bars, and whether anything ends outside a panel that does not scroll.
+WHY = """() => {
+  const box = (node) => node.getBoundingClientRect();
+  const all = (css) => [...document.querySelectorAll(`#live-inspector ${css}`)];
+  const columns = all(".ss-source").map(box);
+  const shares = all(".ss-bar").map((bar) => [
+    box(bar.querySelector(".ss-bar-fill")).width / box(bar.querySelector(".ss-bar-track")).width,
+    parseFloat(bar.querySelector(".ss-bar-number").textContent)]);
+  const [most, longest] = [0, 1].map((i) => Math.max(...shares.map((one) => one[i])));
+  const spread = (values) => Math.max(...values) - Math.min(...values);
+  const body = all(".ss-body")[0];
+  return {
+    columns: columns.length,
+    alike: spread(columns.map((one) => one.width)) < 1 && spread(columns.map((one) => one.top)) < 1,
+    track: Math.min(...all(".ss-bar-track").map((one) => box(one).width)),
+    most,
+    wrong: Math.max(...shares.map(([share, p]) => Math.abs(share - p / longest))),
+    below: all(".ss-bar").every((bar) => box(bar).bottom <= box(all(".ss-meant")[0]).top + 1),
+    fits: getComputedStyle(body).overflowY === "auto" || body.scrollHeight <= body.clientHeight,
+    whole: body.scrollHeight <= body.clientHeight + 1,
+  };
+}"""
+# How many bars of each column are shown, and whether the explained token is among them.
+FEW = """() => [...document.querySelectorAll("#live-inspector .ss-source")].map((source) => {
+  const shown = [...source.querySelectorAll(".ss-bar")].filter((bar) => bar.checkVisibility());
+  const hit = source.querySelector(".ss-bar[data-hit]");
+  return shown.length <= 4 && (!hit || shown.includes(hit));
+}).every(Boolean)"""
+
+
+def test_bars_of_all_models_compare_and_nothing_lies_on_them(
+    live: Stage, browser_page: OpenPage
+) -> None:
+    page = sites.ran(sites.wait_ready(browser_page(live.url, still=True)))
+    page.locator("#live-tree .ss-node[data-key='0']").click()
+    page.locator("#live-inspector .ss-source").nth(5).wait_for()
+    for size in SIZES:
+        why = at_size(page, size).evaluate(WHY)
+        assert why["columns"] == 6 and why["alike"] and why["below"], (size, why)
+        assert why["fits"] and why["whole"], (size, why)
+        assert why["track"] >= 150, (size, why)
+        assert why["most"] == pytest.approx(1, abs=0.01) and why["wrong"] < 0.02, (size, why)
+    at_size(page, (1280, 700))
+    assert page.evaluate(FEW), "the three most probable and the token itself"
+    why = page.evaluate(WHY)
+    assert why["below"] and why["fits"], why
+
+
+STAGE = "document.querySelector('#live-tree .ss-stage[aria-current]')?.dataset.stage"
+SOURCES = """() => [...document.querySelectorAll("#live-inspector .ss-source")]
+  .filter((one) => one.querySelector(".ss-bar")).length"""
+
+
+def test_why_has_the_ssms_bars_before_the_llms_pass(live: Stage, browser_page: OpenPage) -> None:
+    page = sites.ran(sites.wait_ready(browser_page(live.url, still=True)))
+    desk = sites.desk_of(live.context)
+    for stage in ("draft", "combine"):
+        page.locator(f"#live-tree [data-stage={stage}]").click()
+        page.wait_for_function(f"() => {STAGE} === {stage!r}")
+        drafts = desk.frame().detail.drafted.drafts
+        becomes(page, SOURCES, sum(bool(draft.token_ids) for draft in drafts))
+        assert page.locator("#live-inspector .ss-meant").is_hidden(), "it is about the LLM's bars"
+        assert "scores" in page.locator("#live-inspector .ss-sentence").inner_text()
+
+
+# Of both lanes: the words, whether they are below the blocks, and inside the track.
+LANES = """() => [...document.querySelectorAll("#live-figures .ss-race-lane")].map((lane) => {
+  const [track, svg, words] = ["track", "svg", "words"].map((name) =>
+    lane.querySelector(`.ss-lane-${name}`).getBoundingClientRect());
+  const inside = words.left >= track.left - 1 && words.right <= track.right + 1;
+  return [lane.querySelector(".ss-lane-words").textContent, svg.bottom <= words.top + 1 && inside];
+})"""
+PIXELS = """() => [".ss-verdict", ".ss-verdict b", ".ss-race-speed"].map((css) => {
+  const style = getComputedStyle(document.querySelector(`#live-figures ${css}`));
+  return [parseFloat(style.fontSize), style.color];
+})"""
+
+
+def are_whole(shown: list[str], words: list[str]) -> bool:
+    """Whether `words` begin with these; what follows the last one at once is no letter."""
+    *before, last = shown
+    if words[: len(before)] != before or len(words) < len(shown):
+        return False
+    word = words[len(before)]
+    return word.startswith(last) and not word.removeprefix(last)[:1].isalnum()
+
+
+def test_lanes_show_whole_words_below_their_blocks_and_the_verdict_is_large(
+    live: Stage, browser_page: OpenPage
+) -> None:
+    page = sites.ran(sites.wait_ready(browser_page(live.url, still=True)))
+    tokens = [token.text for token in sites.desk_of(live.context).frame().view.tokens]
+    whole = " ".join("".join(tokens).split()).split(" ")
+    for size, least in ((SIZES[0], 24), (SIZES[1], 30)):
+        for number in (4, ROUNDS - 1):
+            page.locator(f"#live-scrubber [data-r='{number}']").click()
+            for words, well in at_size(page, size).evaluate(LANES):
+                assert well, (size, words)
+                shown = words.removeprefix("… ").split(" ")
+                starts = [i for i in range(len(whole)) if are_whole(shown, whole[i:])]
+                assert starts, (size, words)
+                assert words.startswith("… ") or 0 in starts, (size, words)
+        (verdict, ink), (_, accent), (_, quiet) = page.evaluate(PIXELS)
+        assert verdict >= least and len({ink, accent, quiet}) == 3
+        looks.large_type(page, True)
+        assert page.evaluate(PIXELS)[0][0] > verdict, "larger in large type"
+        looks.large_type(page, False)
+
+
+PANES = """() => [...document.querySelectorAll("#live-dock > .sp-pane")]
+  .filter((pane) => pane.checkVisibility()).map((pane) => {
+    const { left, right, top } = pane.getBoundingClientRect();
+    return [pane.className.match(/sp-pane-(\\w+)/)[1], left, right, top];
+  })"""
+
+
+def test_a_wide_screen_has_why_who_and_when_side_by_side(
+    live: Stage, browser_page: OpenPage
+) -> None:
+    page = sites.ran(sites.wait_ready(browser_page(live.url, still=True)))
+    for name in ("why", "who", "when"):
+        if name != "why":
+            sites.dock(page, name)
+        assert [pane[0] for pane in at_size(page, SIZES[0]).evaluate(PANES)] == [name]
+        panes = at_size(page, SIZES[1]).evaluate(PANES)
+        assert [pane[0] for pane in panes] == ["why", "who", "when"]
+        assert panes[0][2] <= panes[1][1] and panes[1][2] <= panes[2][1]
+        assert len({pane[3] for pane in panes}) == 1
+    sites.dock(page, "length")
+    assert [pane[0] for pane in page.evaluate(PANES)] == ["length"]
+
+
+# Whether a line of the text is cut at the panel's top or bottom, stripes and boxes included.
+CUT_LINES = """() => {
+  const scroll = document.querySelector("#live-strip .ss-scroll");
+  const { top, bottom } = scroll.getBoundingClientRect();
+  return [...scroll.querySelectorAll(".ss-tok")].flatMap((token) => [...token.getClientRects()])
+    .filter((box) => box.width > 3 && (Math.abs(box.top + 1 - top) + Math.abs(box.bottom - 1 - top)
+      < box.height - 2 || Math.abs(box.top + 1 - bottom) + Math.abs(box.bottom - 1 - bottom)
+      < box.height - 2)).map((box) => [box.top - top, box.bottom - bottom]);
+}"""
+
+
+def test_no_line_of_the_text_is_cut(stages: Any, browser_page: OpenPage) -> None:
+    stage: Stage = stages(("live",))
+    stage.clear()
+    stage.play(recorded(60))
+    page = sites.ran(sites.wait_ready(browser_page(stage.url, still=True)))
+    for size in SIZES:
+        at_size(page, size)
+        for number in (0, 20, 37, 59):
+            page.locator(f"#live-scrubber [data-r='{number}']").click()
+            looks.at_rest(page)
+            becomes(page, CUT_LINES, [])
+
+
+# The least contrast of edges and of boxes' borders with the tree's ground, by kind.
+EDGES = """() => {
+  const rgb = (css) => css.match(/[\\d.]+/g).slice(0, 3).map(Number);
+  const light = (css) => {
+    const [r, g, b] = rgb(css).map((v) => v / 255).map((v) =>
+      v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const ground = rgb(getComputedStyle(document.querySelector("#live-tree .ss-viewport"))
+    .backgroundColor);
+  const found = {};
+  for (const line of document.querySelectorAll("#live-tree :is(.ss-edge, .ss-box)")) {
+    const style = getComputedStyle(line);
+    if (style.stroke === "none") continue;
+    const over = (v, i) => v * style.opacity + ground[i] * (1 - style.opacity);
+    const part = rgb(style.stroke).map(over);
+    const [a, b] = [`${part}`, `${ground}`].map(light).sort((x, y) => y - x);
+    const kind = line.getAttribute("class").match(/ss-e-(\\w+)/)?.[1]
+      ?? line.parentElement.getAttribute("class").match(/ss-n-(\\w+)/)[1];
+    found[kind] = Math.min(found[kind] ?? 99, (a + 0.05) / (b + 0.05));
+  }
+  return found;
+}"""
+
+
+def test_lines_of_a_tree_are_seen_on_its_ground(live: Stage, browser_page: OpenPage) -> None:
+    page = sites.ran(sites.wait_ready(browser_page(live.url, still=True)))
+    kinds: set[str] = set()
+    for combine in ("union", "vote"):
+        if combine == "vote":
+            uses = Mechanisms("vote", "goodput", "ahead")
+            live.play(five_ssms(uses))
+            sites.ran_again(page, live.context)
+        for number in (2, 4, 5):
+            page.locator(f"#live-scrubber [data-r='{number}']").click()
+            looks.at_rest(page)
+            for look in in_looks(page, (1280, False), (1280, True)):
+                contrast = page.evaluate(EDGES)
+                kinds.update(contrast)
+                assert min(contrast.values()) >= 3, (combine, number, look, contrast)
+    assert kinds >= {"not_reached", "rejected", "dropped", "accepted"}
+
+
+# Where the lines to further siblings of a row run, and the boxes that they would touch.
+BRACKETS = """async (base) => {
+  const { edgePath } = await import(base + "tree_layout.js");
+  const { sizes } = await import(base + "tree_node.js");
+  return [sizes(1, true, true, true), sizes(1, true, true, true, true)].map((size) => {
+    const child = { x: 200, y: 100, width: 40 };
+    const head = { x: 120, y: 100, width: 40 };
+    const path = edgePath({ x: 0, y: 100, width: 40, right: 40 }, child, size, head);
+    const over = Number(path.match(/V([\\d.]+)H/)[1]);
+    return [100 - size.height / 2 - over, over - (100 - size.row + size.height / 2)];
+  });
+}"""
+
+
+def test_lines_to_siblings_run_between_the_rows(live: Stage, browser_page: OpenPage) -> None:
+    page = sites.wait_ready(browser_page(live.url))
+    base = page.evaluate("() => document.querySelector('link[href*=\"/tree.css\"]').href")
+    for below, above in page.evaluate(BRACKETS, base.removesuffix("tree.css")):
+        assert below >= 5 and above >= 5, "pixels from the boxes of both rows"
