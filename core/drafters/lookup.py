@@ -21,7 +21,6 @@ from core.trees.tree import ROOT
 __all__ = ["LookupDrafter", "LookupState", "has_children"]
 
 
-NO_NODES = np.empty((0, 4))
 COLUMNS = (4, 6)
 
 
@@ -88,13 +87,7 @@ class LookupDrafter(ABC, Generic[State]):
         drafts = []
         for request in requests:
             start = time.perf_counter()
-            nodes = self.nodes_for(request) if request.worth_starting else NO_NODES
-            if (
-                not isinstance(nodes, np.ndarray)
-                or nodes.ndim != 2
-                or nodes.shape[1] not in COLUMNS
-            ):
-                nodes = _as_rows(nodes)
+            nodes = _as_rows(self.nodes_for(request) if request.worth_starting else ())
             timing = Timed(self._name, "draft", start, time.perf_counter())
             # All columns in one call: the call takes as long as converting a column.
             token_ids, parents, _, ranks, *lookup = nodes.astype(np.int64).T.tolist()
@@ -124,10 +117,10 @@ class LookupDrafter(ABC, Generic[State]):
 
 
 def _as_rows(nodes: object) -> np.ndarray:
-    """What a user-defined `nodes_for` returned, as an array of rows. Raises ValueError."""
+    """What `nodes_for` returned, which may be a user's, as an array of rows. Raises ValueError."""
     rows = np.asarray(nodes, np.float64)
     if not rows.size:
-        return NO_NODES
+        return np.empty((0, 4))
     if rows.ndim != 2 or rows.shape[1] not in COLUMNS:
         raise ValueError(f"nodes_for returned shape {rows.shape}, not (nodes, 4) or (nodes, 6)")
     return rows
