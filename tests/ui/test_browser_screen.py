@@ -156,6 +156,8 @@ HIGH = """() => Math.max(...[...document.querySelectorAll("#sessions-runs tbody 
   .map((row) => row.getBoundingClientRect().height))"""
 
 
+BESIDE = """() => [...document.querySelectorAll("#sessions-figures .ss-score")]
+  .map((one) => one.querySelector("b").textContent + one.lastElementChild.textContent)"""
 SCORES = """() => getComputedStyle(document.querySelector("#header .sp-score")).visibility"""
 
 
@@ -164,6 +166,10 @@ def test_sessions_are_a_list_beside_the_opened_run(live: Stage, browser_page: Op
     sites.ran(page)
     sites.open_latest_run(page)
     assert page.evaluate(SCORES) == "hidden", "of Live's run, not of the opened one"
+    view = sites.desk_of(live.context, "sessions").frame().view
+    counts = [view.scoreboard.get(name, (0, 0)) for name in view.slots]
+    becomes(page, BESIDE, [f"{got} of {of}" if of else "–" for got, of in counts])
+    assert page.locator("#live-figures .ss-score").count() == 0, "the header's chips are it"
     for width, height in SIZES:
         page.set_viewport_size({"width": width, "height": height})
         looks.at_rest(page)
