@@ -32,8 +32,9 @@ pytestmark = pytest.mark.browser
 OPENED = {
     "Live": "#live-scrubber .ss-column",
     "Compare": "#compare-studies .sp-shell > *",
-    "Tune": "#tune-points .ss-panel",
-    "Prompts": "#prompts-table .ss-panel",
+    # No study yet: one card says what comes, and no frame is empty.
+    "Tune": "#tune-progress .sp-study-more:not(:empty)",
+    "Prompts": "#prompts-progress .sp-study-more:not(:empty)",
     "Sessions": "#sessions-scrubber .ss-column",
     "Learn": ".sp-measured",
     "Models": "table.sp-offers td",
