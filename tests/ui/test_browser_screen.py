@@ -157,7 +157,7 @@ HIGH = """() => Math.max(...[...document.querySelectorAll("#sessions-runs tbody 
 
 
 BESIDE = """() => [...document.querySelectorAll("#sessions-figures .ss-score")]
-  .map((one) => one.querySelector("b").textContent + one.lastElementChild.textContent)"""
+  .map((one) => one.querySelector("b").dataset.text + one.lastElementChild.dataset.text)"""
 SCORES = """() => getComputedStyle(document.querySelector("#header .sp-score")).visibility"""
 
 

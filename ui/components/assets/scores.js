@@ -1,7 +1,7 @@
 // The scoreboard of a run: of each drafter's proposals those that were accepted. On Live the header's chips are it.
 
-import { h, set, setText, keyed, entries } from "./dom.js";
-import { badge, drafters } from "./palette.js";
+import { h, set, keyed, entries } from "./dom.js";
+import { drafters } from "./palette.js";
 
 const MEANS = "accepted; one that several drafters proposed counts for each";
 
@@ -19,15 +19,17 @@ export function createScores() {
   };
 }
 
-function make(drafter) {
+// Its words are drawn by CSS: the text of the race is the same on Live, and a screen reader reads the label.
+function make({ name, letter, slot }) {
   return h("span", { class: "ss-score", role: "group", tabindex: 0 },
-    badge(drafter), h("span", { class: "ss-score-name" }, drafter.name), h("b"), h("span", { class: "ss-score-of" }));
+    h("span", { class: "ss-badge", "data-slot": slot % 8, "data-text": letter }), h("span", { class: "ss-score-name", "data-text": name }),
+    h("b"), h("span", { class: "ss-score-of" }));
 }
 
 function update(node, { name, letter, accepted, proposed }) {
   const [, , got, of] = node.children;
-  setText(got, proposed ? String(accepted) : "–");
-  setText(of, proposed ? ` of ${proposed}` : "");
+  set(got, "data-text", proposed ? String(accepted) : "–");
+  set(of, "data-text", proposed ? ` of ${proposed}` : "");
   const told = proposed ? `${accepted} of the ${proposed} tokens it proposed were ${MEANS}` : "it drafted nothing in this run";
   set(node, "title", `${name}: ${told}`);
   set(node, "aria-label", `${letter} ${name}: ${told}`);
