@@ -122,7 +122,7 @@ def _drafted_bars(
         for node in tree_nodes(detail, drafters).values()
         if node["parent"] == explanation.parent
     ]
-    found = {}
+    found: dict[str, dict[str, Any]] = {}
     for key in map(str, range(len(drafters))):
         own = [node for node in children if key in node["by"]]
         own.sort(key=lambda node: -node["by"][key]["score"])
