@@ -19,8 +19,9 @@ from tests.ui.past import record_run
 from tests.ui.predicted import RoundCost, predicted_speedup
 from tests.ui.reading import becomes
 from tests.ui.sites import OpenPage, Stage
-from ui.run.baselines import keep_baseline
+from ui.run.baselines import keep_baseline, round_ends_ms
 from ui.run.frame import Baseline
+from ui.run.view import reduce_all
 from ui.run.what_if import what_if_value
 
 pytestmark = pytest.mark.browser
@@ -248,6 +249,13 @@ LANES = """() => [...document.querySelectorAll("#live-figures .ss-race-lane")]
   .map((lane) => [lane.dataset.lane, Number(lane.dataset.passes), Number(lane.dataset.tokens)])"""
 
 
+TIMES = """(wanted) => wanted.every((_, i) => {
+  const count = document.querySelectorAll("#live-figures .ss-lane-count")[i];
+  const [, seconds, tokens] = /^([\\d.]+) s → (\\d+) tokens?$/.exec(count.textContent) ?? [];
+  return Math.abs(1000 * seconds - wanted[i][0]) < 6 && Number(tokens) === wanted[i][1];
+})"""
+
+
 def test_the_race_says_what_the_events_say(live: Stage, browser_page: OpenPage) -> None:
     page = raced(sites.wait_ready(browser_page(live.url, still=True)))
     desk = sites.desk_of(live.context)
@@ -261,6 +269,15 @@ def test_the_race_says_what_the_events_say(live: Stage, browser_page: OpenPage) 
     becomes(page, LANES, [["plain", passes, passes], ["ours", passes, sum(tokens)]])
     page.locator("#live-scrubber [data-r='3']").click()
     becomes(page, LANES, [["plain", 4, 4], ["ours", 4, sum(tokens[:4])]])
+    # On the measured clock a lane's time stops with its last pass.
+    clock = page.locator("#live-figures").get_by_role("button", name="Race on the measured clock")
+    clock.press("Enter")
+    page.locator("#live-scrubber [data-r]").last.click()
+    plain, end = desk.baseline.passes, round_ends_ms(reduce_all(events))[-1]
+    done = sum(ms <= end + 0.01 for ms in plain)
+    spent = min(end, plain[-1]) if done == len(plain) else end
+    page.wait_for_function(TIMES, arg=[[spent, done], [end, sum(tokens)]])
+    clock.press("Enter")
     assert re.fullmatch(
         r"\d+\.\d\dx the speed of plain decoding \(\d+\.\d\d to \d+\.\d\d in 3 blocks\)"
         r"(: no.*)?",

@@ -141,8 +141,10 @@ function lanes(view, { passes, ms }) {
   const plainPasses = value.plain >= 0 && !view.frame ? value.plain
     : ms == null ? Math.min(passes, most) : plain.filter((end) => end <= ms + 0.01).length;
   const words = numbers(value.words);
-  const clock = ms ?? null;
-  view.plain.draw({ steps: Array(plainPasses).fill(1), total, words, tokens: plainPasses, passes: plainPasses, clock, waits: !value.run });
+  // The clock of a lane stops with its last pass.
+  const clockOf = (own, count) => (ms == null ? null : own.length && count === own.length ? Math.min(ms, own.at(-1)) : ms);
+  const [plainClock, clock] = [clockOf(plain, plainPasses), clockOf(ends, ourPasses)];
+  view.plain.draw({ steps: Array(plainPasses).fill(1), total, words, tokens: plainPasses, passes: plainPasses, clock: plainClock, waits: !value.run });
   view.ours.draw({ steps: rounds.slice(0, ourPasses), total, words, tokens: written, passes: ourPasses, clock, waits: !value.run });
 }
 
@@ -157,7 +159,7 @@ function run(view) {
   const { value } = view;
   if (!value.run) return;
   const plain = numbers(value.plain_ms);
-  const last = view.clock === "ms" ? plain.at(-1) : plain.length || numbers(value.rounds, "n").reduce((sum, n) => sum + n, 0);
+  const last = view.clock === "ms" ? Math.max(plain.at(-1) ?? 0, numbers(value.rounds, "ms").at(-1) ?? 0) : plain.length || numbers(value.rounds, "n").reduce((sum, n) => sum + n, 0);
   if (!last) return rest(view);
   const natural = view.clock === "ms" ? last / 1000 : last / PASSES_A_SECOND;
   const seconds = Math.min(LONGEST_S, Math.max(SHORTEST_S, natural));
