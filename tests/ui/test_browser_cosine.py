@@ -200,7 +200,8 @@ def check_grant(page: Any, done: RoundCompleted, where: str) -> None:
 def check_sessions(page: Any, context: Context, run: decoded.Recorded) -> None:
     """The same of the stored run, found by its prompt."""
     sites.sessions(page)
-    page.locator(".sp-open", has_text=run.started.prompt[:30]).click()
+    row = page.locator("#sessions-runs tr", has_text=run.started.prompt[:30])
+    row.locator(".sp-open").click()
     sites.wait_notice(page, "Finished: ", "sessions")
     decoded.wait_all_drawn(page)
     check_pictures(page, run, "sessions")

@@ -228,7 +228,8 @@ def test_every_picture_becomes_a_file_for_white_paper(whole: Stage, browser_page
     page = ran(wait_ready(browser_page(whole.url, dark=True, height=5000)))
     count = 0
     for name in each_tab(page):
-        for panel in page.locator(".ss-panel:has(.ss-tool)").filter(visible=True).all():
+        # What is not drawn before a study has no tools.
+        for panel in page.locator(".ss-panel:has(.ss-tools:visible)").filter(visible=True).all():
             title = f"{name}: {panel.locator('.ss-title').inner_text()}"
             panel.locator(".ss-tools").hover()  # on a board they fold into one
             svg, png = (

@@ -440,7 +440,7 @@ def test_a_link_of_live_opens_what_is_seen_and_history_goes_through_runs(
     sites.ran(sites.wait_form_settled(page))
     first = sites.desk_of(stage.context).frame().run_id
     form, chips = page.evaluate(FORM), page.evaluate(CHIPS)
-    page.locator("#live-strip [data-r='4']").first.click()
+    page.locator("#live-strip [data-r='4'] .ss-tok").last.click()  # the LLM's own: no node
     page.locator("#live-tree [data-stage=verify]").click()
     at(page, 5, "verify")
     wanted = {"__theme": "light", "tab": "live", "run": first, "round": "5", "stage": "verify"}

@@ -116,7 +116,7 @@ VOTE_WORDS = {
     "proposals": "Weights over the rounds",
     "lengths": "Expected tokens per second",
     "timeline": "dashed: predicted",
-    "inspector": "recovered",
+    "inspector": "after a rejection",
 }
 COLOURED = ("strip", "tree", "proposals", "inspector", "timeline")
 DRAFTER_RGB = {

@@ -13,7 +13,6 @@ export function createScores() {
     draw({ scores }) {
       const list = drafters({ drafters: scores });
       const counts = entries(scores).map(([, one]) => one);
-      node.hidden = !list.length;
       keyed(node, cache, list.map((drafter, i) => ({ ...drafter, ...counts[i] })), { key: ({ name, slot }) => `${slot} ${name}`, make, update });
     },
   };
