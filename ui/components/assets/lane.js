@@ -4,8 +4,7 @@ import { h, s, set, setText } from "./dom.js";
 import { prose } from "./text.js";
 
 const GAP = 0.14;  // between two blocks, in tokens
-const SHOWN = 48;  // letters at the head
-const STEP = 6;  // letters: lanes of nearly one width, as in a report, have the same words
+const SHOWN = 24;  // letters at the head: as many as fit on every board, so that a run has the same ones in Live, Sessions and a report
 const LETTER = 8.2;  // pixels, of the mono font; a lane that was never measured shows SHOWN letters
 
 // `choose` is called with a pass, from 0, that was pressed.
@@ -50,7 +49,7 @@ export function createLane(name, label, choose = null) {
 
 // The text ends below the lane's head, or begins at the lane's left end while it is short.
 function writeHead(words, { text, tokens, total, width }) {
-  const head = wholeWords(text, tokens, Math.min(SHOWN, STEP * Math.floor(width / LETTER / STEP)));
+  const head = wholeWords(text, tokens, Math.min(SHOWN, Math.floor(width / LETTER)));
   setText(words, head);
   words.style.right = `min(${(100 * (1 - tokens / total)).toFixed(2)}%, 100% - ${Array.from(head).length}ch)`;
 }
