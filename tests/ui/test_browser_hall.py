@@ -16,6 +16,7 @@ from tests.ui.sites import (
     Axe,
     OpenPage,
     Stage,
+    all_panes,
     dock,
     ran,
     sessions,
@@ -225,7 +226,7 @@ def test_texts_of_drawings_and_boxes_stand_out_in_every_tab(
 
 def test_every_picture_becomes_a_file_for_white_paper(whole: Stage, browser_page: OpenPage) -> None:
     # As high as a whole tab: nothing is drawn later for being out of sight.
-    page = ran(wait_ready(browser_page(whole.url, dark=True, height=5000)))
+    page = all_panes(ran(wait_ready(browser_page(whole.url, dark=True, height=5000))))
     count = 0
     for name in each_tab(page):
         # What is not drawn before a study has no tools.
