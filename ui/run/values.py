@@ -158,8 +158,7 @@ def _cached_token(token: TokenView, cache: dict[int, Value] | None) -> Value:
 def _token(token: TokenView, tail: str) -> Value:
     return {
         # Short keys, as a frame has up to FINAL_TOKENS of these: text, token alone, round, kind,
-        # drafters that proposed it (`by`) with scores (`s`), the LLM's probability; of an accepted
-        # one the node.
+        # drafters that proposed it (`by`) with scores (`s`), the LLM's probability.
         "t": token.text + tail,
         "tok": token.token,
         "id": token.token_id,
@@ -168,7 +167,6 @@ def _token(token: TokenView, tail: str) -> Value:
         "by": ",".join(str(i) for i, _ in token.scores),
         "s": {str(i): rounded_probability(score) for i, score in token.scores},
         "p": rounded_probability(token.probability),
-        **({} if token.node is None else {"n": token.node}),
     }
 
 

@@ -60,8 +60,7 @@ class TokenView:
     """One new token: `text` is its contribution to the output, `token` its text alone; `scores` of
     its proposers.
 
-    `kind` is `accepted`, `recovered`, `bonus` or `plain`; `probability`: the LLM's; `node`: of its
-    round's tree, None for the LLM's own token.
+    `kind` is `accepted`, `recovered`, `bonus` or `plain`; `probability`: the LLM's.
     """
 
     token_id: int
@@ -71,7 +70,6 @@ class TokenView:
     kind: str
     probability: float
     scores: tuple[tuple[int, float], ...] = ()
-    node: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,7 +400,7 @@ def _new_tokens(
     tree, verdict = detail.combined, detail.verified
     index = {name: i for i, name in enumerate(drafters)}
     for i, token_id in enumerate(event.token_ids):
-        kind, probability, node = "plain", 0.0, None
+        kind, probability = "plain", 0.0
         scores: tuple[tuple[int, float], ...] = ()
         if verdict and tree and i < event.num_accepted:
             node = verdict.path[i]
@@ -414,8 +412,9 @@ def _new_tokens(
             scores = tuple(sorted(firsts.items()))
         elif verdict:
             kind, probability = verdict.own_kind, verdict.own_probability
-        text, token = event.text_deltas[i], event.texts[i]
-        yield TokenView(token_id, text, token, event.round, kind, probability, scores, node)
+        yield TokenView(
+            token_id, event.text_deltas[i], event.texts[i], event.round, kind, probability, scores
+        )
 
 
 def _end_fields(event: RunCompleted | RunCancelled | RunFailed) -> dict[str, Any]:

@@ -185,10 +185,9 @@ function reveal(scroll, node) {
 }
 
 function listen(flow, panel, state) {
-  // An accepted token selects its node, any other one what the LLM wrote itself in the round.
-  const choose = (round, token) => round && panel.select(Number(round.dataset.r), state.value?.tokens?.[token?.dataset.i]?.n);
-  flow.addEventListener("click", ({ target }) => {
-    if (getSelection().isCollapsed) choose(target.closest(".ss-round"), target.closest(".ss-tok"));
+  const choose = (round) => round && panel.select(Number(round.dataset.r));
+  flow.addEventListener("click", (event) => {
+    if (getSelection().isCollapsed) choose(event.target.closest(".ss-round"));
   });
   flow.addEventListener("keydown", (event) => {
     const round = event.target.closest(".ss-round");
