@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from core.drafters import fused_drafting
+from core.drafters import fused_tree
 from core.events import Combined, Event, RoundCompleted
 from storage import RunStore
 from tests.synthetic import Mechanisms, synthetic_run
@@ -35,13 +35,13 @@ def details(events: list[Event]) -> list[Detail]:
 
 def test_the_trunk_is_the_one_that_the_engine_drafted(monkeypatch: pytest.MonkeyPatch) -> None:
     trunks: list[list[int]] = []
-    best = fused_drafting._Trie.best
+    best = fused_tree.FusedTree.best
 
     def record(tree: Any, count: int) -> list[int]:
         trunks.append([tree.token_ids[node] for node in tree.trunk])
         return best(tree, count)
 
-    monkeypatch.setattr(fused_drafting._Trie, "best", record)
+    monkeypatch.setattr(fused_tree.FusedTree, "best", record)
     rounds = details(run(seed=917, drafters=(*FOUR, "ngram")))
     assert len(rounds) == len(trunks) > 12
     for detail, trunk in zip(rounds, trunks, strict=True):
