@@ -124,7 +124,7 @@ def _run(context: Context) -> Callable[..., Any]:
 def summary_plain(summary: Any) -> dict[str, Any]:
     """A RunSummary as plain values, without its owner's key and fields that only the page needs."""
     plain = dataclasses.asdict(summary)
-    for name in ("owner", "baseline", "elsewhere"):
+    for name in ("owner", "baseline", "elsewhere", "regret"):
         plain.pop(name, None)
     return plain
 
