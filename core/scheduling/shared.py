@@ -20,6 +20,8 @@ __all__ = ["Shared", "node_budget"]
 
 # Nodes over which the time of one more is averaged: a pass grows in steps.
 SLOPE = 4
+# Kinds of requests that are alone of which a record is kept: a temperature is any number.
+MOST_KINDS = 64
 ALONE = "one request is decoded: it has its own budget"
 
 
@@ -131,7 +133,13 @@ class Shared:
         if len(live) > 1:
             return self._record(len(live))
         kind = live[0].kind
-        return None if kind is None else self._alone.setdefault(kind, _SizeRecord())
+        if kind is None:
+            return None
+        # The kind used last is the last one, so that the first one goes.
+        self._alone[kind] = record = self._alone.pop(kind, None) or _SizeRecord()
+        if len(self._alone) > MOST_KINDS:
+            del self._alone[next(iter(self._alone))]
+        return record
 
     def _record(self, count: int) -> _SizeRecord:
         """The record of a number of live requests. A new one begins without drafts if the next

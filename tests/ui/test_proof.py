@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
 from html import escape
 from typing import Any
 
@@ -23,6 +22,7 @@ from tests.ui.fakes import as_asked, plain_twin, request
 from tests.ui.reports import Place, Report, unpack_value
 from tests.ui.test_live import ME
 from tests.ui.test_studies import ended, mine, study
+from tests.ui.test_words import run_events, run_view
 from ui.live.handlers import run_question
 from ui.run.baselines import baseline_of, speed_key
 from ui.run.explain import percent, probability
@@ -34,16 +34,6 @@ from ui.server.context import Context
 from ui.server.session import TabSession
 from ui.sessions.exporting import write_export
 from ui.sessions.tab import opened_run
-
-
-@cache
-def run_events() -> list[Event]:
-    return synthetic_run(30, seed=5)
-
-
-@cache
-def run_view() -> View:
-    return reduce_all(run_events())
 
 
 def answer(

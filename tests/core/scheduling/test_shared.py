@@ -11,7 +11,7 @@ from core.length.cost_model import Costs, VerifyCosts
 from core.scheduling.base import BatchOutcome, LiveRequest
 from core.scheduling.batch_times import BatchTimes
 from core.scheduling.guard import ENOUGH, FIRST_WAIT, MAX_WAIT, PlainGuard
-from core.scheduling.shared import Shared, node_budget
+from core.scheduling.shared import MOST_KINDS, Shared, node_budget
 
 LIVE = [LiveRequest(64, 8)] * 4
 
@@ -321,3 +321,14 @@ def test_kinds_of_requests_are_judged_apart() -> None:
     guarding_itself = Alone(shared, None, 7.0, (3,))
     guarding_itself.run(50)
     assert all(guarding_itself.kinds)
+
+
+def test_a_visitor_of_many_kinds_costs_no_memory_and_the_kind_in_use_is_remembered() -> None:
+    shared = new_shared()
+    losing = Alone(shared, "losing", 7.0, (3,))
+    losing.run(50)
+    for number in range(3 * MOST_KINDS):
+        Alone(shared, f"kind {number}", 2.0, (4,)).run(1)
+        losing.run(1)
+    assert len(shared._alone) == MOST_KINDS
+    assert not any(losing.kinds[-3 * MOST_KINDS + 1 :])
