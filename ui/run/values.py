@@ -198,8 +198,8 @@ def figures_value(
     ratio = compared.speed_up(stats.tokens_per_second) if compared else None
     values["speedup"] = ratio.value if ratio else None
     values["slower"] = ratio is not None and is_slower(ratio)
-    # Without its speed-up: one sample cannot be compared with blocks of this run.
     values["scores"] = _scores_value(view)
+    # Without its speed-up: one sample cannot be compared with blocks of this run.
     values["before"] = {name: getattr(before.stats, name) for name in FIGURES} if before else {}
     return {**values, **race_value(frame, baseline)}
 
