@@ -20,6 +20,7 @@ from tests.ui.fakes import FakeWorker
 from tests.ui.model_hosts import other_worker
 from ui.form.fields import FIELD_NAMES
 from ui.form.form import OWN, preset_values
+from ui.live.tab import send_at_temperature
 from ui.run.player import Pace
 from ui.server.context import Context, make_context
 from ui.server.session import TabSession
@@ -199,7 +200,7 @@ def test_of_those_that_wait_for_their_turn_only_the_last_is_worked_on() -> None:
     assert said == ["3.0"]
 
 
-SENT = PendingFields.of([["a", "b"], "1,1,3", 8.0], [["a"], "1", 8], at=100.0)
+SENT = PendingFields.of("best", [["a", "b"], "1,1,3", 8.0], [["a"], "1", 8], at=100.0)
 
 
 @pytest.mark.parametrize(
@@ -219,7 +220,28 @@ def test_all_have_come_once_none_shows_what_it_showed(shown: list[object], here:
 def test_nothing_is_waited_for_for_ever_and_what_was_sent_as_it_was_not_at_all() -> None:
     late = [["a"], "1,1,3", 8.0]
     assert not SENT.has_arrived(late, 100.0 + LAPSE_S) and SENT.has_arrived(late, 100.1 + LAPSE_S)
-    assert PendingFields.of(["x", 8], ["x", 8.0], at=0.0).has_arrived(["x", 8], 0.1)
+    assert PendingFields.of("best", ["x", 8], ["x", 8.0], at=0.0).has_arrived(["x", 8], 0.1)
+
+
+def test_what_arrives_is_what_was_sent_but_for_fields_that_were_edited() -> None:
+    assert SENT.arriving([["a", "b"], "1,1,3", 8.0]) == [["a"], "1", 8]
+    assert SENT.arriving([["b"], "1,1,3", 8.0]) == [["b"], "1", 8]
+
+
+@pytest.mark.parametrize("arrived", [False, True])
+def test_a_temperature_set_before_a_preset_s_fields_arrive_keeps_that_preset(
+    arrived: bool,
+) -> None:
+    names, session = ("ssm-a", "ssm-b"), TabSession()
+    before, minions = (preset_values(name, 0.0, names) for name in ("specinfer", "minions"))
+    session.sent = PendingFields.of("minions", before, minions, time.monotonic())
+    shown, chosen = (minions, "minions") if arrived else (before, "specinfer")
+    sent = send_at_temperature(session, names, chosen, 0.8, shown)
+    assert sent == preset_values("minions", 0.8, names) and session.sent.preset == "minions"
+    edited = [
+        3 if name == "speculation_length" else v for name, v in zip(FIELD_NAMES, shown, strict=True)
+    ]
+    assert send_at_temperature(session, names, chosen, 0.0, edited) is None
 
 
 BEFORE = ("ssm-a", "ssm-b")

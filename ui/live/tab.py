@@ -230,7 +230,7 @@ def _preset_handler(live: Live) -> Callable[..., list[Any]]:
         if name == OWN:
             return [name, *(gr.skip() for _ in shown)]
         values = preset_values(name, temperature or 0.0, context.drafter_names, own)
-        return [name, *_send(live.board.session(request), shown, values)]
+        return [name, *_send(live.board.session(request), name, shown, values)]
 
     return choose
 
@@ -239,17 +239,38 @@ def _temperature_handler(live: Live) -> Callable[..., list[Any]]:
     context = live.board.context
 
     def follow(request: gr.Request, name: str, temperature: float, *shown: Any) -> list[Any]:
-        values = fields_at_temperature(name, temperature, context.drafter_names, shown)
-        if values is None:
-            return [gr.skip() for _ in shown]
-        return _send(live.board.session(request), shown, values)
+        values = send_at_temperature(
+            live.board.session(request), context.drafter_names, name, temperature, shown
+        )
+        return [gr.skip() for _ in shown] if values is None else values
 
     return follow
 
 
-def _send(session: TabSession, values_now: Sequence[Any], values: list[Any]) -> list[Any]:
-    """Send `values` to the fields; until they arrive, the fields show `values_now`."""
-    session.sent = PendingFields.of(values_now, values, time.monotonic())
+def send_at_temperature(
+    session: TabSession,
+    names: Sequence[str],
+    preset: str,
+    temperature: float | None,
+    shown: Sequence[Any],
+) -> list[Any] | None:
+    """Send what `preset`'s fields are at another temperature; None if the fields stay.
+
+    `preset` and `shown` are what the browser holds. Fields of another preset may be on their way
+    to it, and those are then the ones to change: the others would replace them.
+    """
+    sent, fields = session.sent, shown
+    if sent is not None and not sent.has_arrived(shown, time.monotonic()):
+        preset, fields = sent.preset, sent.arriving(shown)
+    values = fields_at_temperature(preset, temperature, names, fields)
+    return None if values is None else _send(session, preset, shown, values)
+
+
+def _send(
+    session: TabSession, preset: str, values_now: Sequence[Any], values: list[Any]
+) -> list[Any]:
+    """Send `preset`'s `values` to the fields; until they arrive, the fields show `values_now`."""
+    session.sent = PendingFields.of(preset, values_now, values, time.monotonic())
     return values
 
 

@@ -17,16 +17,19 @@ LAPSE_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class PendingFields:
-    """Fields sent at `at` seconds of a monotonic clock to a form that showed `before`."""
+    """`preset`'s fields, sent at `at` s of a monotonic clock to a form that showed `before`."""
 
+    preset: str
     before: tuple[Any, ...]
     values: tuple[Any, ...]
     at: float
 
     @classmethod
-    def of(cls, before: Sequence[Any], values: Sequence[Any], at: float) -> PendingFields:
+    def of(
+        cls, preset: str, before: Sequence[Any], values: Sequence[Any], at: float
+    ) -> PendingFields:
         """`values` in the order of `before`."""
-        return cls(tuple(before), tuple(values), at)
+        return cls(preset, tuple(before), tuple(values), at)
 
     def has_arrived(self, shown: Sequence[Any], now: float) -> bool:
         """Whether every field whose value was changed shows something else than before.
@@ -34,11 +37,16 @@ class PendingFields:
         A field that the visitor has edited meanwhile counts as arrived. One that the visitor has
         set back to its old value looks late, so nothing waits longer than LAPSE_S.
         """
-        if now - self.at > LAPSE_S:
-            return True
-        late = [
+        return now - self.at > LAPSE_S or not any(self._late(shown))
+
+    def arriving(self, shown: Sequence[Any]) -> list[Any]:
+        """What the fields will show once the late ones have arrived."""
+        fields = zip(self._late(shown), self.values, shown, strict=True)
+        return [new if late else value for late, new, value in fields]
+
+    def _late(self, shown: Sequence[Any]) -> list[bool]:
+        return [
             # A field that keeps its value can never be seen to arrive.
             new != old and value == old
             for old, new, value in zip(self.before, self.values, shown, strict=True)
         ]
-        return not any(late)
