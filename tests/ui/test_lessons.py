@@ -13,17 +13,27 @@ import pytest
 
 from core import Engine
 from core.config import Request
-from core.events import Combined, Event, RankTraffic, RoundCompleted, RunCompleted, Verified
+from core.events import (
+    Combined,
+    Event,
+    RankTraffic,
+    RoundCompleted,
+    RunCompleted,
+    RunStats,
+    Verified,
+)
 from tests.core.engines import rounds_of
 from tests.family import SSMS
 from tests.synthetic import synthetic_run
 from ui.components import PICTURES as drawn_pictures
 from ui.learn.lessons import LESSONS, Lesson, judge, lesson_of, missing_reason, request_of
 from ui.learn.lessons.answers import is_right
+from ui.learn.lessons.choosing import LENGTH
 from ui.learn.lessons.lecture import Lecture
 from ui.learn.lessons.lesson import Setup
 from ui.learn.lessons.measured import COLUMNS, Evidence, Measured, measured_row, runs_table_value
 from ui.learn.lessons.sharing import SHARED, SHARING, explain_left_out, nothing_drafted
+from ui.learn.lessons.time import PIPELINE
 from ui.learn.parts import lesson_value
 from ui.run.values import PICTURES
 from ui.run.view import reduce_all
@@ -318,6 +328,22 @@ def test_the_lesson_that_is_made_to_lose_says_when_it_wins(slower: float, words:
     assert outcome.startswith(words)
     assert f"{slower:.1f}" not in outcome, "that is the answer to the question below"
     assert not loses.outcome(Evidence(MappingProxyType({plain: base})))
+
+
+def test_lessons_say_why_a_choice_of_ours_was_slower() -> None:
+    for lesson, faster, slower in (
+        (PIPELINE, {"round_ms": 9.0}, {"round_ms": 9.1}),
+        (LENGTH, {"stats": stats_at(50.0)}, {"stats": stats_at(49.0)}),
+    ):
+        one, other = (setup.label for setup in setups(lesson))
+        for first, second, said in ((faster, slower, True), (slower, faster, False)):
+            rows = {one: row(label=one, **first), other: row(label=other, **second)}
+            assert bool(lesson.outcome(Evidence(MappingProxyType(rows)))) == said
+        assert not lesson.outcome(Evidence(MappingProxyType({one: row(label=one)})))
+
+
+def stats_at(tokens_per_second: float) -> RunStats:
+    return replace(row().stats, tokens_per_second=tokens_per_second)
 
 
 def row(**changes: Any) -> Measured:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from core.config import SpeculationConfig
 from ui.learn.lessons.lesson import Attempt, Lesson, Question, Setup, Step
-from ui.learn.lessons.measured import Evidence, leader, ranked_words
+from ui.learn.lessons.measured import ONE_SAMPLE, Evidence, leader, ranked_words
 from ui.learn.lessons.runs import ALL, CODE, DIALOGUE, DRAFT_8, FORK_4, ONE, STORY
 
 __all__ = ["ACCEPTANCE", "LENGTH", "VOTE"]
@@ -157,6 +157,17 @@ def explain_places(evidence: Evidence) -> str:
     return f"From the first place on: {', '.join(rates) or 'none was accepted'}. It never rises."
 
 
+def slower_choice(evidence: Evidence) -> str:
+    """That the fixed length was faster than goodput's, if it was on this machine."""
+    rows = evidence.of(ALWAYS, FOUND)
+    if rows is None or rows[1].stats.tokens_per_second >= rows[0].stats.tokens_per_second:
+        return ""
+    return (
+        "Here the fixed length was faster: it happens to suit this text, and goodput has to find "
+        f"out by measuring what does. {ONE_SAMPLE}"
+    )
+
+
 LENGTH = Lesson(
     key="length",
     title="Choosing a length",
@@ -208,4 +219,5 @@ LENGTH = Lesson(
     ),
     pictures=("figures", "strip", "lengths"),
     columns=("passes", "per_round", "round_ms", "tps"),
+    outcome=slower_choice,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from core.config import SpeculationConfig
 from ui.learn.lessons.lesson import Attempt, Lesson, Question, Setup, Step
-from ui.learn.lessons.measured import Evidence
+from ui.learn.lessons.measured import ONE_SAMPLE, Evidence
 from ui.learn.lessons.runs import (
     AHEAD_4,
     ALL_AND_NGRAM,
@@ -37,6 +37,17 @@ def explain_hits(evidence: Evidence) -> str:
         return hit
     before, after = (f"{row.round_ms:.1f} ms" for row in rows)
     return f"{hit} A round took {after} instead of {before}."
+
+
+def longer_rounds(evidence: Evidence) -> str:
+    """Why drafting ahead made rounds longer, if it did on this machine."""
+    rows = evidence.of(TURNS, AHEAD)
+    if rows is None or rows[1].round_ms <= rows[0].round_ms:
+        return ""
+    return (
+        "Here a round became longer: both models share this machine's cores and memory, and drafts "
+        f"that are not used take time as well. {ONE_SAMPLE}"
+    )
 
 
 PIPELINE = Lesson(
@@ -80,6 +91,7 @@ PIPELINE = Lesson(
     ),
     pictures=("figures", "strip", "timeline"),
     columns=("per_round", "round_ms", "tps"),
+    outcome=longer_rounds,
 )
 
 KNOWS_IT = 0.3
@@ -121,8 +133,7 @@ def win_or_loss(evidence: Evidence) -> str:
     )
     return (
         "Here it wins, though it is made to lose: in the time of a round the LLM alone writes "
-        f"fewer tokens, since {why}. This is one sample of each: run the example again to see "
-        "whether it stays so."
+        f"fewer tokens, since {why}. {ONE_SAMPLE}"
     )
 
 
