@@ -287,6 +287,8 @@ def test_runs_hold_what_their_lessons_say_and_are_over_soon(played: dict[str, Ru
     assert list(rows) == ["1 token in a pass", "8 tokens in a pass", "16 tokens in a pass"]
     texts = [reduce_all(events).token_ids for events in played["tree"].values()]
     assert texts[0] == texts[1]
+    plain, tree = (len(rounds_of(runs)) for runs in list(played["fitting"].values())[1:])
+    assert plain > 3 * tree, "each pass saved is a transfer of the LLM"
     for lesson in LESSONS:
         runs = played[lesson.key]
         took = sum(len(rounds_of(runs[setup.label])) for setup in lesson.example)
