@@ -20,6 +20,7 @@ def ahead_drafts(state: RoundState, committed: tuple[int, ...]) -> AheadDrafts |
     """The drafts made during this round's LLM pass, for the round after `committed`."""
     if not state.next_drafts:
         return None
+    # The drafts ran beside these passes, which hid their time.
     passes = tuple(t for t in state.timings if t.lane == LLM_LANE)
     return AheadDrafts(state.next_drafts, passes, committed)
 
@@ -67,6 +68,7 @@ def _ahead_event(
     return Ahead(
         drafter=name,
         outcomes=len(draft.outcomes),
+        # Outcomes exclude each other, so their probabilities add up.
         probability=min(1.0, sum(draft.outcomes.values(), 0.0)),
         hit=not reason,
         saved_ms=_hidden_ms(draft.draft_timings[:used], passes),
@@ -86,6 +88,7 @@ def hidden_event(state: RoundState, index: int, passes: Sequence[Timed]) -> Ahea
 def _hidden_ms(timings: Sequence[Timed], passes: Sequence[Timed]) -> float:
     """Milliseconds of `timings` that overlap the LLM's `passes`."""
     shared = (
+        # Overlap of two intervals: min(ends) - max(starts), if positive.
         one.share * max(0.0, min(one.end, other.end) - max(one.start, other.start))
         for one in timings
         for other in passes

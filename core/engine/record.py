@@ -74,6 +74,7 @@ class Recorder:
 
     def combined_event(self, state: RoundState) -> Combined:
         sequence, tree = state.request.sequence, state.tree
+        # Events name drafters; indices are of this run only.
         names = [drafter.name for drafter in state.request.drafters]
         proposals = tuple(
             tuple(ProposalRecord(names[p.drafter], p.score, p.q, p.rank) for p in offered)

@@ -85,6 +85,7 @@ class RemoteDrafting:
         here: PlannedDrafts = []
         runs, self._states = [], []
         for state, requests in planned:
+            # Before the requests are divided: the budget is that of all machines.
             requests = self._within_budget(state, requests)
             here.append((state, [one for one in requests if one.name not in self.drafters]))
             there = tuple(one for one in requests if one.name in self.drafters)
@@ -123,6 +124,7 @@ class RemoteDrafting:
         places = [self._pool.place_of(one.name) for one in ssms]
         divided = [one for one in requests if is_model_free(one.name)]
         for request, place in zip(ssms, places, strict=True):
+            # In proportion to the SSMs on that machine.
             budget = request.budget * places.count(place) // len(places)
             # A kind that spends its budget by score is cut while it drafts.
             free = draft_kind(request.kind).by_score or draft_kind(request.kind).fused
@@ -133,6 +135,7 @@ class RemoteDrafting:
 
     def finish(self) -> None:
         """Waits for the nodes, and fills in their drafts; an SSM that failed there is dropped."""
+        # Also if a node's answer fails below: no round waits twice.
         states, self._states = self._states, []
         if not states:
             return

@@ -123,6 +123,7 @@ class BatchSchedule:
         }
         # Rules that read q need every drawn node: dropping unlikely ones would bias the text.
         may_cut = [not verify_rule(state.speculation.verify).reads_q for state in states]
+        # chances[i][j]: P(node j of request i is accepted), as its drafters see it.
         droppable = [each if cut else [] for each, cut in zip(chances, may_cut, strict=True)]
         context = sum(state.root_position for state in states) // max(1, len(states))
         budget = self._scheduler.budget(droppable, context)
@@ -146,6 +147,7 @@ class BatchSchedule:
             if tree.depth:
                 request.width += WIDTH_SHARE * (len(tree) / tree.depth - request.width)
             # A decision is recorded where the first draft under it is verified.
+            # As planned for this draft, perhaps a round ago: the request's own may be newer by now.
             grant, decided = state.grant, state.decision
             state.scheduled = Scheduled(
                 schedule=self.name,
@@ -170,6 +172,7 @@ class BatchSchedule:
         spans = [t for state in states for t in state.timings if t.start >= self._began]
         models = [t for t in spans if t.lane not in NOT_DRAFTING]
         llm = [t for t in spans if (t.lane, t.name) == (LLM_LANE, "forward")]
+        # Once a request, so a prediction of the next round must not contain them.
         opened = [t for t in models if t.name in OPENING]
         wall_ms = (time.perf_counter() - self._began) * 1000
         all_drafts = [draft for state in states for draft in state.drafts.values()]

@@ -120,6 +120,7 @@ def live_run(
     max_tree_nodes: int | None = None,
 ) -> LiveRun:
     """A run with the figures of its last round among the worker's last `rounds`."""
+    # From the latest round back: a request waits while others are verified.
     for num_waited, facts in enumerate(reversed(rounds)):
         if (part := facts.runs.get(run_id)) is not None:
             completed, by_model = part.completed, _by_model(part.completed.spans)
@@ -145,6 +146,7 @@ def lanes_of(rounds: Sequence[RoundFacts]) -> tuple[Lane, ...]:
     if not rounds:
         return ()
     start, end = rounds[0].start_ms, rounds[-1].end_ms
+    # With the LLM's lane, even if it did nothing.
     busy: defaultdict[str, list[tuple[float, float]]] = defaultdict(list, {LLM_LANE: []})
     for part in (part for facts in rounds for part in facts.runs.values()):
         for lane, spans in _by_model(part.completed.spans).items():
@@ -154,6 +156,7 @@ def lanes_of(rounds: Sequence[RoundFacts]) -> tuple[Lane, ...]:
                 if part.started_ms + span.end_ms > start
             ]
     whole = max(end - start, 1e-9)
+    # The union, not the sum: each request of a batch has a span over the whole pass.
     return tuple(Lane(name, min(1.0, union_ms(times) / whole)) for name, times in busy.items())
 
 

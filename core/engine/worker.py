@@ -135,6 +135,7 @@ class Worker:
     def submit(self, request: Request, tap: Tap | None = None) -> Run:
         """Queues a request. Raises ConfigError or ContextLengthError at once, EngineClosedError
         after `close`."""
+        # Before the prompt is tokenized, which takes long.
         self._refuse_if_closed()
         refuse_oversized(self.engine.models, request)  # tokenizing it would delay other callers
         sequence = self.engine.prepare(request)

@@ -149,6 +149,7 @@ class AheadExchange:
         stored = self._stored.pop((node, sequence.run_id), None)
         if stored is None or not requests:
             return None
+        # The outcome that occurred: what was committed after the text that the node drafted from.
         committed = sequence.tokens[stored.length :]
         outcomes = (one for one in stored.reply.outcomes if one.token_ids == committed)
         outcome = next(outcomes, None)
@@ -169,6 +170,7 @@ class AheadExchange:
             if fitted and not fault_of(request, fitted[0], (), made_for, self._vocab_size):
                 ready.drafts[reply.index] = fitted[0]
                 ready.requests.append(fitted[1])
+        # All or none: a request for the rest would cost the whole round trip.
         return ready if len(ready.drafts) == len(requests) else None
 
 

@@ -123,6 +123,7 @@ class RemotePool:
         used = {*taken}
         for link in self.links:
             for one in link.served:
+                # As `load_models` names SSMs here.
                 base = one.name.replace(":", "-")
                 name, number = base, 2
                 while name in used:
@@ -169,6 +170,7 @@ class RemotePool:
             included, requests = requests_of(link, others, run_request)
             if not requests:
                 continue
+            # Also of a node that is not free: the runs' events report it as absent.
             part.runs = tuple(included)
             if link.free:
                 arrivals.ahead.overtake(node)
@@ -193,6 +195,7 @@ class RemotePool:
                 for link in awaited
                 if link.pending_number == pending.number and now < link.round_ends_at
             ]
+        # An answer that comes after this is a late one.
         self._arrivals.round = None
         answers = pending.answers(self.drafters, self._vocab_size, self._transport.now())
         for run in pending.runs:
@@ -227,6 +230,7 @@ class RemotePool:
         for node, link in enumerate(self.links):
             link.held_tokens.pop(sequence.run_id, None)
             link.notified_runs.discard(sequence.run_id)
+            # Else nothing to free there: it has ended, or frees unused runs itself.
             if link.ready:
                 self._transport.send(node, encode(FreeMessage([sequence.run_id])))
 

@@ -54,6 +54,7 @@ class NodeRound:
         if self.message is not None:
             link.end_absence(now)
             return "in_time", ""
+        # `late`: it was sent this round. `absent`: it was not, or the connection ended since.
         state = "late" if link.pending_number == number else "absent"
         link.begin_absence(now)
         return state, link.missing_reason(late=state == "late", why=self.refusal)
@@ -124,6 +125,7 @@ class NodeRound:
             if request is None or request.name != name:
                 continue
             draft = draft_of(one, name, self.clock, len(reply.drafts))
+            # From another process: a malformed tree would fail the LLM's pass of all runs.
             fault = one.error or fault_of(request, draft, one.likelihoods, requests, vocab_size)
             if fault:
                 answer.errors[one.index] = NodeError(f"node {link.address}: {fault}")
@@ -157,6 +159,7 @@ class PendingRound:
         for part in self.parts:
             part.add_ready(answers)
         for part in self.parts:
+            # Without a request in this round it is neither late nor absent.
             if not part.runs:
                 continue
             state, missing = part.record_outcome(self.number, now)

@@ -56,6 +56,7 @@ class RemoteSsm:
 
     def observe(self, run: str, temperature: float, likelihoods: list[float]) -> None:
         """Records the node's report with a draft that came in time, or was made ahead."""
+        # A late report may be of a run that has ended.
         if run in self._temperatures:
             self._temperatures[run] = temperature
             reported = self._likelihoods.setdefault(run, [])

@@ -73,9 +73,11 @@ class RankGroup:
         self._dist = dist = torch_distributed()
         self.rank, self.count, self.device = rendezvous.rank, rendezvous.count, device
         self._traffic = PassTraffic()
+        # NCCL exchanges between GPUs, one of each rank.
         backend = "nccl" if device.type == "cuda" else "gloo"
         if device.type == "cuda":
             torch.cuda.set_device(device)
+        # Beside gloo, which also takes what does not fit.
         self._shared: SharedMemory | None = None
         if rendezvous.folder is not None and device.type == "cpu" and is_ordered():
             self._shared = SharedMemory(rendezvous.folder, self.rank, self.count, timeout_s)
@@ -124,6 +126,7 @@ class RankGroup:
     @exchange
     def broadcast(self, value: float) -> float:
         """Rank 0's `value`, on every rank."""
+        # float64: all ranks compare the very same value.
         shared = torch.tensor([value], dtype=torch.float64, device=self.device)
         self._dist.broadcast(shared, src=0)
         return float(shared)

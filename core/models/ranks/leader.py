@@ -73,11 +73,13 @@ class RankedModel(HfModel):
         self._take(start())
 
     def _take(self, started: _RunningRanks) -> None:
+        # Also after a restart: this object stays, its shard and its ranks are new.
         own = started.own
         super().__init__(started.module, own.info, own.masks, None, own._forward)
         self._running = started
         self._error: RankError | None = None
         self._passes, self._last = 0, PassTraffic()
+        # At garbage collection or exit, so that no rank outlives its model.
         self._end = weakref.finalize(
             self, _end_ranks, started.followers, started.group, at_once=False
         )
@@ -130,6 +132,7 @@ class RankedModel(HfModel):
 
     def close_row(self, row: int) -> None:
         with self._on_all_ranks():
+            # Here first: rows are closed after the ranks have failed, too.
             super().close_row(row)
             if self._error is None:
                 self._send(CloseRow(row))
@@ -180,6 +183,7 @@ class RankedModel(HfModel):
         followers = self._running.followers
         found = error if isinstance(error, RankError) else followers.error_of(error)
         self._error = found
+        # The ranks end now; the finalizer must not end them once more.
         self._end.detach()
         _end_ranks(followers, self._running.group, at_once=True)
         return found
@@ -199,6 +203,7 @@ def load_ranked(
     Raises ConfigError, RankError, ModelLoadError, UnsupportedModelError, and errors of `say`."""
     check_split(config, source.title, split)
     whole = module_without_weights(config)
+    # Ranks of one machine divide its cores.
     threads = max(1, (os.cpu_count() or 1) // split.count)
     load = LoadShard(
         *(source.name, source.local, source.file, split.split, split.count),
@@ -228,6 +233,7 @@ def load_ranked(
                 torch.set_num_threads(min(torch.get_num_threads(), threads))
             group = RankGroup(followers.rendezvous, device, timeout_s)
             say(f"weights of rank 0 of {split.count}")
+            # A copy: transformers writes the division into the configuration.
             module = read_shard(source, copy.deepcopy(config), dtype, split)
             fingerprint = fingerprint_of_files(source, module, whole, dtype)
             info = info_of(whole, source, "llm", dtype, device, fingerprint)
