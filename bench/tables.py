@@ -100,7 +100,7 @@ class Group:
     def tokens_per_pass(self) -> Estimate | None:
         """All tokens over all LLM passes; None without rows."""
         return estimate(
-            self._groups((row[self.over], _accepted(row)) for row in self.rows), pooled_length
+            self._groups((row[self.over], _acceptance(row)) for row in self.rows), pooled_length
         )
 
     def tokens_per_pass_ratio(self, **base: Any) -> Estimate | None:
@@ -109,7 +109,7 @@ class Group:
         bases = {self._block(row): row for row in self.among or self.rows if _has(row, base)}
         return estimate(
             self._groups(
-                (row[self.over], (*_accepted(row), *_accepted(bases[self._block(row)])))
+                (row[self.over], (*_acceptance(row), *_acceptance(bases[self._block(row)])))
                 for row in self.rows
                 if self._block(row) in bases
             ),
@@ -137,7 +137,7 @@ class Group:
         return list(groups.values())
 
 
-def _accepted(row: Row) -> tuple[float, float]:
+def _acceptance(row: Row) -> tuple[float, float]:
     """Accepted tokens and passes, as `pooled_length` takes them."""
     return row["tokens"] - row["rounds"], row["rounds"]
 

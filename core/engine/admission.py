@@ -67,11 +67,11 @@ def _warnings(models: LoadedModels, request: Request) -> tuple[str, ...]:
     # As in transformers and vLLM the message is put into the template unchanged.
     if not request.chat or request.prompt_token_ids:
         return ()
-    spelled = control_tokens_in(models.tokenizer, request.prompt)
-    if not spelled:
+    tokens = control_tokens_in(models.tokenizer, request.prompt)
+    if not tokens:
         return ()
     return (
-        f"the message spells control tokens ({', '.join(spelled)}): the LLM reads them as if the "
+        f"the message spells control tokens ({', '.join(tokens)}): the LLM reads them as if the "
         "chat template had written them, so they may end the message or begin another",
     )
 

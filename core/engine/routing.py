@@ -50,8 +50,8 @@ def observe_route(
     if router.reads_drafts:
         drafters = state.request.drafters
         by_name = {drafters[i].name: draft for i, draft in state.drafts.items() if len(draft)}
-        routed = state.request.routed_ssms & by_name.keys()
-        drafts = {name: _evidence(by_name[name], committed, similarity) for name in routed}
+        names = state.request.routed_ssms & by_name.keys()
+        drafts = {name: _evidence(by_name[name], committed, similarity) for name in names}
     router.observe(
         RoundEvidence(
             num_accepted=len(state.verdict.path),

@@ -45,15 +45,15 @@ class RoundFacts:
 
     @staticmethod
     def of(
-        start: float, end: float, events: Sequence[Event], started: dict[str, float]
+        start: float, end: float, events: Sequence[Event], start_times: dict[str, float]
     ) -> RoundFacts:
-        """A round from `start` to `end` and its events. `started`: when each run started. All in
+        """A round from `start` to `end` and its events. `start_times`: of each run. All in
         seconds of time.perf_counter."""
         nodes = {e.run_id: len(e.token_ids) for e in events if isinstance(e, Combined)}
         runs = {
-            e.run_id: RunRound(e, nodes.get(e.run_id, 0), started[e.run_id] * 1000)
+            e.run_id: RunRound(e, nodes.get(e.run_id, 0), start_times[e.run_id] * 1000)
             for e in events
-            if isinstance(e, RoundCompleted) and e.run_id in started
+            if isinstance(e, RoundCompleted) and e.run_id in start_times
         }
         return RoundFacts(start * 1000, end * 1000, runs)
 
@@ -123,18 +123,18 @@ def live_run(
     # From the latest round back: a request waits while others are verified.
     for num_waited, facts in enumerate(reversed(rounds)):
         if (part := facts.runs.get(run_id)) is not None:
-            completed, by_model = part.completed, _by_model(part.completed.spans)
+            event, by_model = part.completed, _by_model(part.completed.spans)
             return LiveRun(
                 run_id=run_id,
                 num_tokens=num_tokens,
                 max_tokens=max_tokens,
-                round=completed.round,
+                round=event.round,
                 num_verified=part.num_nodes,
-                num_accepted=completed.num_accepted,
+                num_accepted=event.num_accepted,
                 llm_ms=_covered_ms(by_model.pop(LLM_LANE, ())),
                 draft_ms=_covered_ms(span for spans in by_model.values() for span in spans),
                 num_waited=num_waited,
-                scheduled=completed.scheduled,
+                scheduled=event.scheduled,
                 max_tree_nodes=max_tree_nodes,
             )
     return LiveRun(run_id, num_tokens, max_tokens, max_tree_nodes=max_tree_nodes)

@@ -132,11 +132,11 @@ class NodeRound:
                 continue
             answer.drafts[one.index] = draft
             drafters[name].observe(run.sequence.run_id, one.temperature, one.likelihoods)
-        scored = min(run.window, len(run.sequence.tokens)) - 1
+        num_scores = min(run.window, len(run.sequence.tokens)) - 1
         for audition in reply.auditions:
             name = link.ssms.get(audition.ssm, "")
             # Routers compare scores of the same tokens.
-            if name in run.to_score and len(audition.log_probs) == scored:
+            if name in run.to_score and len(audition.log_probs) == num_scores:
                 answer.auditions[name] = audition.log_probs
                 answer.audition_ms += audition.ms
 

@@ -59,7 +59,7 @@ class RemoteSsm:
         # A late report may be of a run that has ended.
         if run in self._temperatures:
             self._temperatures[run] = temperature
-            reported = self._likelihoods.setdefault(run, [])
-            reported += likelihoods
+            so_far = self._likelihoods.setdefault(run, [])
+            so_far += likelihoods
             # Bounded, as no rule may read the likelihoods.
-            del reported[:-MOST_TOKENS]
+            del so_far[:-MOST_TOKENS]

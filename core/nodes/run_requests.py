@@ -47,7 +47,7 @@ def requests_of(
     """The runs with requests to a node, and their parts of its message: at most MOST_RUNS, and at
     most MOST_MESSAGE_TOKENS of new text unless the first run alone has more. The other runs follow
     in later rounds, when the node has these texts."""
-    included: list[Run] = []
+    own_runs: list[Run] = []
     parts: list[Part] = []
     tokens = 0
     for run in runs:
@@ -60,9 +60,9 @@ def requests_of(
             # In order: this run fits into the next message, when the node has the texts before
             # it.
             break
-        included.append(run)
+        own_runs.append(run)
         parts.append(part)
-    return included, parts
+    return own_runs, parts
 
 
 def is_too_long(sequence: TokenSequence) -> bool:

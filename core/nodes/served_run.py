@@ -44,8 +44,8 @@ class ServedRun:
         """Whether these tokens, from position `start` on, continue the text."""
         text = self.sequence.tokens
         # They may overlap the text: an engine repeats tokens that no answer has confirmed.
-        shared = text[start:]
-        return start <= len(text) <= start + len(tokens) and shared == [*tokens[: len(shared)]]
+        overlap = text[start:]
+        return start <= len(text) <= start + len(tokens) and overlap == [*tokens[: len(overlap)]]
 
 
 def run_settings(sequence: TokenSequence) -> RunSettings:

@@ -75,8 +75,11 @@ def test_half_chooses_for_the_other_half() -> None:
         samples.append(block(prompt.id, **fast))
     contest = LengthContest(samples, PROMPTS)
     assert [contest.best_fixed(half) for half in (0, 1)] == ["fixed 2", "fixed 5"]
-    found = contest.against(GOODPUT, BEST)
-    assert found is not None and (found.value, found.groups) == (1.0, 8)  # neither helped at home
+    result = contest.against(GOODPUT, BEST)
+    assert result is not None and (result.value, result.groups) == (
+        1.0,
+        8,
+    )  # neither helped at home
     assert contest.against("fixed 5", PLAIN, "stories").value == pytest.approx(2.5)  # type: ignore[union-attr]
 
 

@@ -138,8 +138,8 @@ def test_what_goes_wrong_is_said_and_costs_nobody_else(
         full = OSError("No space left on device")
         monkeypatch.setattr(FakeWriter, "write_tensors_to_file", Mock(side_effect=full))
         module = llama()
-    found, told = load_llama_cpp(module, {})
-    assert found is None and told.startswith("llama.cpp did not compete: ")
+    result, told = load_llama_cpp(module, {})
+    assert result is None and told.startswith("llama.cpp did not compete: ")
     assert "GPT2LMHeadModel" in told or "No space left" in told
 
 
@@ -183,8 +183,8 @@ def test_its_logits_are_those_of_transformers(tied: bool) -> None:
     llm.eval(ids.tolist())
     with torch.inference_mode():
         expected = module(input_ids=ids[None]).logits[0]
-    found = torch.from_numpy(llm.scores[: len(ids)].copy())
-    torch.testing.assert_close(found, expected, atol=2e-3, rtol=0)
+    result = torch.from_numpy(llm.scores[: len(ids)].copy())
+    torch.testing.assert_close(result, expected, atol=2e-3, rtol=0)
 
 
 @installed

@@ -142,10 +142,10 @@ def test_a_small_context_ends_quietly() -> None:
 
 def test_requests_of_a_batch_share_the_passes() -> None:
     config = SpeculationConfig(**TREE, pipeline="ahead")
-    asked = [Request(text, GREEDY, config) for text in ("w1 w2", "w4", "w6 w6 w1")]
+    requests = [Request(text, GREEDY, config) for text in ("w1 w2", "w4", "w6 w6 w1")]
     engine = engine_ahead()
-    events = list(engine.generate_many(asked))
-    assert texts_of(events) == [ids_of_events(engine_ahead().generate(one)) for one in asked]
+    events = list(engine.generate_many(requests))
+    assert texts_of(events) == [ids_of_events(engine_ahead().generate(one)) for one in requests]
     assert all(any(a.hit for e in rounds_of(run) for a in e.ahead) for run in by_run(events))
 
 

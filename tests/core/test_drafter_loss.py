@@ -58,8 +58,8 @@ def test_the_text_is_the_same(combine: str, temperature: float, last: int) -> No
     events = list(engine.generate(request(temperature, combine=combine)))
     assert ids_of_events(events) == plain(temperature)
     assert isinstance(events[-1], RunCompleted)
-    ((_, said),) = notes(events)
-    assert said == (
+    ((_, message),) = notes(events)
+    assert message == (
         "drafter ssm-3 failed (RuntimeError: the device went away); the run goes on without it"
     )
     later = [e for e in events if isinstance(e, RoundCompleted)][-1]

@@ -103,8 +103,8 @@ def test_a_length_policy_is_told_what_a_slow_reader_takes() -> None:
                 assert event.run_id == live.sequence.run_id
                 time.sleep(pause)
         engine.release(live)
-        found = sorted(one.round_ms for one in told.outcomes)
-        return found[len(found) // 2]
+        results = sorted(one.round_ms for one in told.outcomes)
+        return results[len(results) // 2]
 
     assert typical(SLOW_READER) > typical(0.0) + 3 * 1000 * SLOW_READER * 0.9
 
@@ -124,10 +124,10 @@ def test_a_neighbour_that_fails_takes_nothing_from_who_has_finished() -> None:
     """A request's last events come before the next one's commit."""
     engine = engine_of(*tables(1))
     commit, commits = engine.models.llm.commit, [0]
-    found: list[Event] = []
+    results: list[Event] = []
 
     def failing(row: int, path: Any) -> None:
-        commits[0] += any(isinstance(one, Verified) for one in found)
+        commits[0] += any(isinstance(one, Verified) for one in results)
         if commits[0] == 2:
             raise RuntimeError("no")
         commit(row, path)
@@ -135,7 +135,7 @@ def test_a_neighbour_that_fails_takes_nothing_from_who_has_finished() -> None:
     short = replace(GREEDY, max_new_tokens=1)
     engine.models.llm.commit = failing  # type: ignore[method-assign]
     for event in engine.generate_many([request(sampling=short), request()]):
-        found.append(event)
-    done, failed = found[-2:]
+        results.append(event)
+    done, failed = results[-2:]
     assert isinstance(done, RunCompleted)
     assert isinstance(failed, RunFailed) and failed.message == "no"

@@ -153,16 +153,16 @@ def test_fields_can_be_set(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_prompts_come_from_files_and_standard_input(capsys, tmp_path, monkeypatch):
-    wanted = result(capsys, *SHORT)["token_ids"]
+    expected = result(capsys, *SHORT)["token_ids"]
     file = tmp_path / "prompt.txt"
     file.write_text(PROMPT, encoding="utf-8")
     rest = ["--max-new-tokens", "12"]
-    assert result(capsys, "--prompt-file", str(file), *rest)["token_ids"] == wanted
+    assert result(capsys, "--prompt-file", str(file), *rest)["token_ids"] == expected
     for mark in ("", "\ufeff"):
         file.write_text(mark + PROMPT, encoding="utf-8")
-        assert result(capsys, "--prompt-file", str(file), *rest)["token_ids"] == wanted
+        assert result(capsys, "--prompt-file", str(file), *rest)["token_ids"] == expected
         monkeypatch.setattr(sys, "stdin", io.StringIO(mark + PROMPT))
-        assert result(capsys, "--prompt-file", "-", *rest)["token_ids"] == wanted
+        assert result(capsys, "--prompt-file", "-", *rest)["token_ids"] == expected
 
 
 def test_a_model_without_ssms_decodes_plainly(capsys: pytest.CaptureFixture[str], alone: str):

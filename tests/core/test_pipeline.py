@@ -43,12 +43,12 @@ def drafting_threads() -> list[str]:
 
 
 def test_sampled_drafts_draw_the_same_tokens_made_ahead_or_on_time() -> None:
-    found = []
+    results = []
     for pipeline in PIPELINES:
         own = {"draft": "sampled", "verify": "mss", "max_tree_nodes": "uncut"}
-        asked = requests(3, WARM, pipeline=pipeline, **own)
-        found.append(texts_of(list(engine_of(*tables()).generate_many(asked))))
-    assert all(one == found[0] for one in found)
+        request_list = requests(3, WARM, pipeline=pipeline, **own)
+        results.append(texts_of(list(engine_of(*tables()).generate_many(request_list))))
+    assert all(one == results[0] for one in results)
 
 
 def test_groups_take_turns() -> None:
@@ -191,7 +191,7 @@ def test_the_llms_failure_ends_everything() -> None:
 def test_a_lane_raises_what_its_job_raised() -> None:
     lane = DraftThread()
 
-    def job(done: PassEnded) -> None:
+    def job(pass_ended: PassEnded) -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError), lane.beside([job]):

@@ -27,7 +27,7 @@ def full() -> FullInformation:
 
 def observe(weights: FullInformation, likelihoods: dict[str, list[float]]) -> None:
     """The likelihoods of a text's first tokens, by drafters that have read all of it."""
-    history = LikelihoodHistory({name: len(found) for name, found in likelihoods.items()})
+    history = LikelihoodHistory({name: len(result) for name, result in likelihoods.items()})
     weights.observe_likelihoods(likelihoods, history)
 
 
@@ -128,8 +128,8 @@ def after(*told: Told) -> dict[str, float]:
     text that has the given length; who is first heard has read all of it."""
     weights, history = full(), LikelihoodHistory()
     for probabilities, length in told:
-        for name, found in probabilities.items():
-            history.advance(name, len(found), length, whole=False)
+        for name, result in probabilities.items():
+            history.advance(name, len(result), length, whole=False)
         weights.observe_likelihoods(probabilities, history)
     return weights.values()
 
@@ -207,7 +207,7 @@ def test_a_very_long_text_neither_overflows_nor_vanishes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("combine", "rule", "wanted"),
+    ("combine", "rule", "expected"),
     [
         ("union", "full_information", False),
         ("vote", "paper", False),
@@ -216,8 +216,8 @@ def test_a_very_long_text_neither_overflows_nor_vanishes() -> None:
         ("log_pool", "full_information", True),
     ],
 )
-def test_likelihoods_are_kept_only_where_they_are_read(combine: str, rule: str, wanted: bool):
-    assert needs_likelihoods(SpeculationConfig(combine=combine, weights=rule)) == wanted
+def test_likelihoods_are_kept_only_where_they_are_read(combine: str, rule: str, expected: bool):
+    assert needs_likelihoods(SpeculationConfig(combine=combine, weights=rule)) == expected
 
 
 def test_each_rule_has_its_weights() -> None:

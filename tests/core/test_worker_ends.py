@@ -28,7 +28,7 @@ def test_a_stop_frees_the_engine_within_a_round(worker: Worker, llm: GatedModel)
     run.cancel()
     before = llm.passes
     llm.gate.release(2)
-    until(lambda: worker.running() <= 1 or run.done or bool(run._ended))
+    until(lambda: worker.running() <= 1 or run.done or bool(run._has_ended))
     assert llm.passes - before <= 2
     events = all_of(run)
     assert isinstance(events[-1], RunCancelled)
@@ -138,10 +138,10 @@ def test_what_the_pass_of_one_request_raises_ends_that_request_alone(worker, llm
 def test_what_else_fails_for_one_request_ends_it_alone(worker, llm, place, temperature):
     """Logits of another size than the vocabulary; a tokenizer that cannot spell a token."""
     sampling = SamplingParams(30, temperature=temperature, seed=3)
-    asked = [Request(text, sampling, CONFIG) for text in ("w1", "w7")]
-    alone = ids(all_of(worker.submit(asked[0])))
+    requests = [Request(text, sampling, CONFIG) for text in ("w1", "w7")]
+    alone = ids(all_of(worker.submit(requests[0])))
     llm.open.clear()
-    innocent, guilty = (worker.submit(one) for one in asked)
+    innocent, guilty = (worker.submit(one) for one in requests)
     until(lambda: both_running(worker, llm))
     if place == "logits":
         llm.narrow_at = 7

@@ -43,8 +43,8 @@ class Lab:
         self.conductor = Conductor(self.runs, self.store.studies)
 
     def results(self) -> dict[Cell, Measured]:
-        found = self.store.studies.results("s1")
-        return {Cell(*key): Measured.from_plain(value) for key, value in found.items()}
+        result = self.store.studies.results("s1")
+        return {Cell(*key): Measured.from_plain(value) for key, value in result.items()}
 
     def close(self) -> None:
         self.conductor.close()

@@ -170,7 +170,7 @@ Runs = dict[str, list[Event]]
 
 
 @pytest.fixture(scope="module")
-def played(bundled: Engine) -> dict[str, Runs]:
+def runs_of_lessons(bundled: Engine) -> dict[str, Runs]:
     """The events of every lesson's runs, on the bundled models."""
     return {
         lesson.key: {
@@ -252,8 +252,10 @@ AGAIN: dict[str, Callable[[list[list[Event]]], Any]] = {
 
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=KEYS)
-def test_the_question_is_answered_by_the_runs(lesson: Lesson, played: dict[str, Runs]) -> None:
-    runs = played[lesson.key]
+def test_the_question_is_answered_by_the_runs(
+    lesson: Lesson, runs_of_lessons: dict[str, Runs]
+) -> None:
+    runs = runs_of_lessons[lesson.key]
     assert all(isinstance(events[-1], RunCompleted) for events in runs.values())
     evidence = evidence_of(runs, lesson.example[-1].label)
     given = AGAIN[lesson.key]([runs[setup.label] for setup in setups(lesson)])
@@ -271,22 +273,26 @@ def test_without_its_run_a_question_says_what_to_do_first(lesson: Lesson) -> Non
     assert not right and line.text == lesson.question.needs
 
 
-def test_runs_hold_what_their_lessons_say_and_are_over_soon(played: dict[str, Runs]) -> None:
-    rows = evidence_of(played["memory"]).rows
+def test_runs_hold_what_their_lessons_say_and_are_over_soon(
+    runs_of_lessons: dict[str, Runs],
+) -> None:
+    rows = evidence_of(runs_of_lessons["memory"]).rows
     assert [row.fed for row in rows.values()] == [1, 8, 16]
     assert list(rows) == ["1 token in a pass", "8 tokens in a pass", "16 tokens in a pass"]
-    texts = [reduce_all(events).token_ids for events in played["tree"].values()]
+    texts = [reduce_all(events).token_ids for events in runs_of_lessons["tree"].values()]
     assert texts[0] == texts[1]
     for lesson in LESSONS:
-        runs = played[lesson.key]
+        runs = runs_of_lessons[lesson.key]
         took = sum(len(rounds_of(runs[setup.label])) for setup in lesson.example)
         # Two seconds of the engine where a round takes 20 ms; it takes less.
         assert took <= 100, (lesson.key, took)
 
 
-def test_the_task_of_the_tree_can_be_done(played: dict[str, Runs]) -> None:
+def test_the_task_of_the_tree_can_be_done(runs_of_lessons: dict[str, Runs]) -> None:
     """A round in which the accepted branch is not the first one, with siblings as drafted."""
-    events = [one for one in played["tree"]["width 3"] if isinstance(one, (Combined, Verified))]
+    events = [
+        one for one in runs_of_lessons["tree"]["width 3"] if isinstance(one, (Combined, Verified))
+    ]
     rounds_ = list(zip(events[::2], events[1::2], strict=True))
     firsts = [
         min(node for node, parent in enumerate(tree.parents) if parent == -1) for tree, _ in rounds_
@@ -299,11 +305,11 @@ def test_the_task_of_the_tree_can_be_done(played: dict[str, Runs]) -> None:
 
 def test_one_budget_without_a_draft_is_said_and_not_praised() -> None:
     run = measured_row(SHARED, reduce_all(synthetic_run(4)))
-    for drafted, said in ((0.0, True), (6.0, False)):
+    for drafted, message in ((0.0, True), (6.0, False)):
         row = replace(run, drafted=drafted, granted=0.0)
         evidence = Evidence(MappingProxyType({SHARED: row}))
-        assert ("nothing was drafted" in nothing_drafted(evidence)) == said
-        assert ("Nothing was drafted" in explain_left_out(evidence)) == said
+        assert ("nothing was drafted" in nothing_drafted(evidence)) == message
+        assert ("Nothing was drafted" in explain_left_out(evidence)) == message
     assert SHARING.outcome is nothing_drafted
 
 

@@ -222,10 +222,10 @@ def test_a_page_that_knows_the_drafters_of_before_is_told_to_reload() -> None:
     model_host = ModelHost(FakeWorker(), Loader(lambda: other_worker("small", DRAFTERS[0])))
     model_host.begin(OTHER)
     wait_settled(model_host)
-    hub, asked = Hub(model_host, FakeStore()), request()
+    hub, run_request = Hub(model_host, FakeStore()), request()
 
     def wanting(*names: str) -> Any:
-        return replace(asked, speculation=replace(asked.speculation, drafters=names))
+        return replace(run_request, speculation=replace(run_request.speculation, drafters=names))
 
     with pytest.raises(ConfigError) as caught:
         hub.start(wanting(*DRAFTERS))

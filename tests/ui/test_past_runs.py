@@ -44,7 +44,7 @@ from ui.shared.steering import move, play_on
 MINE = Asker("a", False)
 
 
-def recorded(store: RunStore, *owners: str) -> list[str]:
+def record_runs(store: RunStore, *owners: str) -> list[str]:
     """A SYNTHETIC run of each owner; their ids."""
     for seed, owner in enumerate(owners):
         for event in synthetic_run(4, seed=seed):
@@ -65,7 +65,7 @@ def text(said: dict[str, Any]) -> str:
 
 def test_filters_restrict_the_list(store: RunStore) -> None:
     ctx = context(store)
-    one, two = recorded(store, "a", "b")
+    one, two = record_runs(store, "a", "b")
     store.annotate(two, "for the lecture")
 
     def ids(**changes: Any) -> list[str]:
@@ -95,7 +95,7 @@ def test_filters_restrict_the_list(store: RunStore) -> None:
 
 def test_only_who_sees_all_runs_is_told_all_names(store: RunStore) -> None:
     ctx = context(store)
-    recorded(store, "a")
+    record_runs(store, "a")
     assert ("ssm-code", "ssm-code") in drafter_choices(ctx, ALL)
     assert ("synthetic-llm", "synthetic-llm") in llm_choices(ctx, ALL)
     assert [value for _, value in llm_choices(ctx, MINE)] == ["", ctx.models[0].name]
@@ -104,7 +104,7 @@ def test_only_who_sees_all_runs_is_told_all_names(store: RunStore) -> None:
 
 def test_a_note_is_kept_and_shown_again(store: RunStore) -> None:
     ctx = context(store)
-    (run_id,) = recorded(store, "a")
+    (run_id,) = record_runs(store, "a")
     note = "".join(HOSTILE_TEXTS[:3])
     assert "kept" in text(keep_note(ctx, ALL, run_id, note))
     section, said, shown, _, way = about_run(ctx, ALL, run_id)
@@ -142,7 +142,7 @@ def test_a_regret_that_was_counted_is_shown_again_and_exported(store: RunStore) 
 
 def test_a_run_is_written_in_every_format_under_a_name_for_any_system(store: RunStore) -> None:
     ctx = context(store)
-    (run_id,) = recorded(store, "a")
+    (run_id,) = record_runs(store, "a")
     files = {name: write_export(ctx, ALL, run_id, name) for name in FORMATS}
     assert all(file["name"].startswith(f"{run_id}.") and file["text"] for file in files.values())
     assert len({file["name"] for file in files.values()}) == len(FORMATS)
@@ -167,7 +167,7 @@ def test_how_far_a_long_export_is_is_told(store: RunStore, monkeypatch: pytest.M
     assert file == write_export(context(store), ALL, "synthetic-1", "html")
     assert line.text == "Saved as synthetic-1.html."
     assert all(none is None and "Writing HTML report" in one.text for none, one in before)
-    shares = [int(found[1]) for _, one in before if (found := re.search(r": (\d+) %", one.text))]
+    shares = [int(match[1]) for _, one in before if (match := re.search(r": (\d+) %", one.text))]
     assert shares == sorted(shares) and len(set(shares)) > 3 and shares[-1] <= 100
     with pytest.raises(UnknownRunError):
         list(export_progress(context(store), ALL, "gone", "json"))
@@ -218,7 +218,7 @@ def test_stop_ends_the_run_that_is_made_again(store: RunStore) -> None:
 
 def test_a_second_run_of_the_list_stands_beside_the_first(store: RunStore) -> None:
     ctx = context(store)
-    one, two = recorded(store, "a", "b")
+    one, two = record_runs(store, "a", "b")
     sessions, desks = sessions_of(ctx), (TabSession(), TabSession(), TabSession())
     first, opened = choose_run(sessions, desks, ALL, one, ""), len(sessions.opened_outputs)
     before = opened + len(sessions.controls.about_outputs)
@@ -248,7 +248,7 @@ def test_a_second_run_of_the_list_stands_beside_the_first(store: RunStore) -> No
     ],
 )
 def test_a_wrong_second_run_is_told(store: RunStore, asker: Asker, second: str, words: str) -> None:
-    recorded(store, "a", "b")
+    record_runs(store, "a", "b")
     sessions = sessions_of(context(store))
     desks = (TabSession(), TabSession(), TabSession())
     values = choose_run(sessions, desks, asker, second, "synthetic-0")
@@ -280,7 +280,7 @@ def test_a_past_run_plays_pauses_and_goes_on(store: RunStore) -> None:
 
 def test_how_many_runs_stay_whole_is_for_the_owner_to_say(store: RunStore) -> None:
     ctx = context(store)
-    recorded(store, "a", "b", "c")
+    record_runs(store, "a", "b", "c")
     section, shown, message = retention_view(ctx, ALL, "5", "5")
     assert section.visible and shown == message == ""
     assert retention_view(ctx, ALL, "", "")[1] == gr.skip(), "somebody may be typing by now"
@@ -306,7 +306,7 @@ def test_how_many_runs_stay_whole_is_for_the_owner_to_say(store: RunStore) -> No
 
 def test_a_thinned_run_says_so(store: RunStore) -> None:
     ctx = context(store)
-    old, new = recorded(store, "a", "b")
+    old, new = record_runs(store, "a", "b")
     store.thin(1)
     runs = {run.run_id: run.thinned for run in store.runs(RunQuery()).rows}
     assert sorted(runs.values()) == [False, True]
@@ -436,8 +436,8 @@ def test_a_link_fills_the_form_so_that_run_repeats_the_run(store: RunStore) -> N
             live, desk, ALL, source.run_id, on_change
         )
         seed = store.run(source.run_id).seed if temperature else None
-        wanted = Request("Once", replace(sampling, seed=seed), config)
-        assert request_of(values) == with_names(wanted) and not refused
+        expected = Request("Once", replace(sampling, seed=seed), config)
+        assert request_of(values) == with_names(expected) and not refused
         assert preset == menu == "minions" and (switch is False) == on_change
         assert desk.asked == request_of(values) and not desk.changed
         assert ("switched off" in desk.doing) == on_change

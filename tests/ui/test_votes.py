@@ -81,11 +81,11 @@ def test_weights_over_time_are_those_each_round_used(combine: str) -> None:
     used = [event.weights for event in events if isinstance(event, Combined)]
     after = [event.weights for event in events if isinstance(event, RoundCompleted)]
     for number, weights in enumerate(used):
-        wanted = {str(DRAFTERS.index(name)): weight for name, weight in weights.items()}
-        assert history[str(number)] == pytest.approx(wanted, abs=6e-5)
+        expected = {str(DRAFTERS.index(name)): weight for name, weight in weights.items()}
+        assert history[str(number)] == pytest.approx(expected, abs=6e-5)
         proposals = pictures_at(events, number)["proposals"]
-        wanted = pytest.approx(list(after[number].values()), abs=6e-5)
-        assert list(proposals["after"].values()) == wanted
+        expected = pytest.approx(list(after[number].values()), abs=6e-5)
+        assert list(proposals["after"].values()) == expected
 
 
 @pytest.mark.parametrize("combine", RULES)
@@ -210,8 +210,8 @@ def test_estimates_are_those_behind_the_selected_round() -> None:
     for number in (0, 4):
         lengths = pictures_at(events, number)["lengths"]
         _, detail = view_at(events, number)
-        done = detail.completed
-        said = length_reason(done.length_reason, done.speculation_length)
+        round_event = detail.completed
+        said = length_reason(round_event.length_reason, round_event.speculation_length)
         assert lengths["reason"] == said
         assert lengths["next"] == detail.completed.next_speculation_length
         speeds = [1000 * e.tokens / e.ms for e in detail.completed.estimates]
@@ -353,8 +353,8 @@ def test_a_vote_that_dropped_the_token_the_llm_wrote_says_so() -> None:
             now = replace(detail, verified=verdict)
             words = f"The LLM wrote {quote(draft.texts[j])}, a token of "
             for sentence in (vote_in_short(now), vote_sentence(view, now)):
-                _, found, rest = sentence.partition(words)
-                assert found and draft.drafter in rest
+                _, result, rest = sentence.partition(words)
+                assert result and draft.drafter in rest
             changed_verdict = replace(verdict, own_token_id=tree.token_ids[0])
             assert "The LLM wrote" not in vote_in_short(replace(detail, verified=changed_verdict))
             told += 1

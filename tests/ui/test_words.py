@@ -236,10 +236,10 @@ def test_a_draw_is_no_preference_and_who_drafted_is_named() -> None:
     ):
         judged = replace(detail, verified=replace(verdict, rule=rule))
         sentence = explain(judged, None, run_view().letters, {"temperature": temperature}).sentence
-        said = f"The drafts said {quote(tree.texts[first])} (by {by})"
+        message = f"The drafts said {quote(tree.texts[first])} (by {by})"
         if "," not in by:
-            said = f"{by}'s draft said {quote(tree.texts[first])}"
-        assert sentence.startswith(said)
+            message = f"{by}'s draft said {quote(tree.texts[first])}"
+        assert sentence.startswith(message)
         assert f"; the LLM {verb} {quote(verdict.own_text)} (" in sentence
 
 
@@ -552,7 +552,7 @@ def view_of_eight() -> View:
     return reduce_all(synthetic_run(8, seed=5))
 
 
-def budgeted(asked: Any, nodes: Any, view: View | None = None, **fields: Any) -> View:
+def with_budget(asked: Any, nodes: Any, view: View | None = None, **fields: Any) -> View:
     """The run as if `max_tree_nodes` had been `asked` and had come to `nodes`."""
     view = view or view_of_eight()
     started, plans = view.started, []
@@ -563,12 +563,12 @@ def budgeted(asked: Any, nodes: Any, view: View | None = None, **fields: Any) ->
 
 
 def test_what_auto_came_to_is_said_to_be_measured_and_what_it_keeps_from() -> None:
-    said = budget_words(budgeted("auto", 2))
+    said = budget_words(with_budget("auto", 2))
     assert said.startswith("max_tree_nodes=auto came to 2 nodes in this run: larger trees took ")
     assert "more than 1.5 times a plain pass when this machine was timed." in said
     assert "2 nodes for 3 drafters let drafts be 1 deep: speculation_length 8 is not " in said
     assert said.endswith(f"{DRAFTERS[2]} gets no node and drafts nothing.")
-    one = budget_words(budgeted("auto", 1))
+    one = budget_words(with_budget("auto", 1))
     assert "came to 1 node in" in one
     assert one.endswith(f"{DRAFTERS[1]} and {DRAFTERS[2]} get no node and draft nothing.")
 
@@ -584,43 +584,43 @@ def test_what_auto_came_to_is_said_to_be_measured_and_what_it_keeps_from() -> No
     ],
 )
 def test_sixty_four_is_as_many_as_are_timed(fields: dict[str, Any], words: str) -> None:
-    view = budgeted("auto", 64, speculation_length=4, expansion=[1], **fields)
+    view = with_budget("auto", 64, speculation_length=4, expansion=[1], **fields)
     assert budget_words(view) == f"max_tree_nodes=auto came to 64 nodes in this run, {words}"
 
 
 def test_a_budget_that_keeps_from_nothing_is_not_talked_of_and_a_vote_shares_none() -> None:
-    assert budget_words(budgeted("uncut", "uncut")) == ""
-    assert budget_words(budgeted(64, 64, speculation_length=2)) == ""
-    assert budget_words(budgeted("auto", 1, length="fixed", speculation_length=0)) == ""
+    assert budget_words(with_budget("uncut", "uncut")) == ""
+    assert budget_words(with_budget(64, 64, speculation_length=2)) == ""
+    assert budget_words(with_budget("auto", 1, length="fixed", speculation_length=0)) == ""
     assert budget_words(View()) == "" and nodeless(View()) == ()
-    assert budget_words(budgeted("auto", 8, unheard_of=1)) == "", "of another version"
-    view = budgeted(2, 2, combine="vote")
+    assert budget_words(with_budget("auto", 8, unheard_of=1)) == "", "of another version"
+    view = with_budget(2, 2, combine="vote")
     assert nodeless(view) == ()
     words = budget_words(view)
     assert words == "2 nodes let drafts be 2 deep: speculation_length 8 is not reached."
-    assert nodeless(budgeted(2, 2, length="goodput")) == (), "there a rule chooses who drafts"
-    assert nodeless(budgeted(2, 2, length="trend")) == (DRAFTERS[2],)
+    assert nodeless(with_budget(2, 2, length="goodput")) == (), "there a rule chooses who drafts"
+    assert nodeless(with_budget(2, 2, length="trend")) == (DRAFTERS[2],)
 
 
 def test_the_line_of_the_lengths_is_what_the_budget_allows() -> None:
     lengths = {"rounds": {"0": {"a": 1, "d": 1, "s": 8}, "1": {"a": 2, "d": 2, "s": 8}}}
-    bounds = with_budget_bounds(lengths, budgeted("auto", 2))["rounds"]
+    bounds = with_budget_bounds(lengths, with_budget("auto", 2))["rounds"]
     assert bounds["0"]["m"] == 1 and bounds["1"]["m"] == 2, "what was drafted, was allowed"
-    assert with_budget_bounds(lengths, budgeted("uncut", "uncut"))["rounds"] == lengths["rounds"]
-    shown = picture_values(Frame(view=budgeted("auto", 2)))["lengths"]
-    assert shown["budget"] == budget_words(budgeted("auto", 2))
+    assert with_budget_bounds(lengths, with_budget("uncut", "uncut"))["rounds"] == lengths["rounds"]
+    shown = picture_values(Frame(view=with_budget("auto", 2)))["lengths"]
+    assert shown["budget"] == budget_words(with_budget("auto", 2))
     # The dots of the scrubber are the same line.
-    strip = scrubber_value(Frame(view=budgeted("auto", 2)), Pace(), False)["rounds"]
+    strip = scrubber_value(Frame(view=with_budget("auto", 2)), Pace(), False)["rounds"]
     assert {
         number: (one["a"], one.get("m", one["s"])) for number, one in shown["rounds"].items()
     } == {number: (one["a"], one["s"]) for number, one in strip.items()}
     assert all(one["s"] < 8 for one in strip.values())
-    found = with_budget_bounds(lengths, budgeted("auto", 2, length="trend"))["rounds"]
-    assert found == lengths["rounds"], "what a rule found is recorded as it was cut"
+    result = with_budget_bounds(lengths, with_budget("auto", 2, length="trend"))["rounds"]
+    assert result == lengths["rounds"], "what a rule found is recorded as it was cut"
 
 
 def test_an_empty_row_says_that_the_budget_has_no_node_for_it() -> None:
-    view, detail = budgeted("auto", 2), detail_of(synthetic_run(8, seed=5), 1)
+    view, detail = with_budget("auto", 2), detail_of(synthetic_run(8, seed=5), 1)
     proposals = picture_values(Frame(view=view, detail=detail))["proposals"]
     assert proposals["nodeless"] == {}, "here it drafted all the same"
     detail = replace(detail, drafted=replace(detail.drafted, drafts=detail.drafted.drafts[:2]))
@@ -629,7 +629,7 @@ def test_an_empty_row_says_that_the_budget_has_no_node_for_it() -> None:
 
 
 def test_an_empty_row_says_that_a_rule_did_not_choose_its_drafter() -> None:
-    view, detail = budgeted("auto", 2, length="goodput"), detail_of(synthetic_run(8, seed=5), 1)
+    view, detail = with_budget("auto", 2, length="goodput"), detail_of(synthetic_run(8, seed=5), 1)
     detail = replace(detail, drafted=replace(detail.drafted, drafts=detail.drafted.drafts[:2]))
     proposals = picture_values(Frame(view=view, detail=detail))["proposals"]
     assert proposals["nodeless"] == {"2": "not chosen to draft"}
@@ -660,13 +660,13 @@ def test_a_drafter_without_a_model_has_a_chip_in_a_run_that_it_drafts_in() -> No
 
 
 def test_where_routing_chooses_the_budget_is_that_of_as_many_ssms() -> None:
-    view = budgeted(2, 2, routing="credit", routed_drafters=1)
+    view = with_budget(2, 2, routing="credit", routed_drafters=1)
     assert nodeless(view) == ()
     words = "2 nodes let drafts be 2 deep: speculation_length 8 is not reached."
     assert budget_words(view) == words
-    two = budgeted(2, 2, routing="cosine", routed_drafters=2)
+    two = with_budget(2, 2, routing="cosine", routed_drafters=2)
     assert budget_words(two).startswith("2 nodes for 2 drafters let drafts be 1 deep")
-    assert nodeless(budgeted(2, 2, draft="fused")) == (), "the SSMs draft one trunk of them all"
+    assert nodeless(with_budget(2, 2, draft="fused")) == (), "the SSMs draft one trunk of them all"
     events = synthetic_run(9, seed=5, mechanisms=Mechanisms(routing="cosine"))
     detail = detail_of(events, 1)
     assert detail is not None and detail.completed is not None

@@ -45,8 +45,8 @@ def fresh() -> Any:
 
 @torch.no_grad()
 def logits(model: Any) -> torch.Tensor:
-    found: torch.Tensor = model.eval()(input_ids=IDS).logits
-    return found
+    result: torch.Tensor = model.eval()(input_ids=IDS).logits
+    return result
 
 
 @pytest.mark.parametrize("num_layers", [2, 3, 4, 5])

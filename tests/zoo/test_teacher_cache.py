@@ -31,10 +31,10 @@ def _float32(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def model(seed: int) -> Any:
     """Of large embeddings, so that no two tokens are as probable."""
-    found = new_model(PRESETS["smoke"].models[1], PRESETS["smoke"], VOCABULARY, seed).eval()
+    result = new_model(PRESETS["smoke"].models[1], PRESETS["smoke"], VOCABULARY, seed).eval()
     with torch.no_grad():
-        found.get_input_embeddings().weight.mul_(10)
-    return found
+        result.get_input_embeddings().weight.mul_(10)
+    return result
 
 
 class Counted(nn.Module):
@@ -87,11 +87,11 @@ def test_the_teacher_is_asked_once_whoever_asks_and_whenever(rows, remember):
     memory, order = remember(teacher), DataOrder(rows, MIXTURE, 1, shifts=False)
     batches = [torch.from_numpy(order.next_batch(8, LENGTH))[:, :-1] for _ in range(40)]
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(memory.top_tokens, batches))
+        results = list(pool.map(memory.top_tokens, batches))
     every = sum((len(row) - 1) // LENGTH for row in rows.values())
     assert teacher.texts == every == 2 * BLOCK + 3 + 4, "all passes draw from the same windows"
     again = Counted(model(0))
-    for batch, before in zip(batches, found, strict=True):
+    for batch, before in zip(batches, results, strict=True):
         after = remember(again).top_tokens(batch)
         assert torch.equal(after.ids, before.ids) and torch.equal(after.log_p, before.log_p)
     assert again.texts == 0, "files tell"

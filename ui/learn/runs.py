@@ -89,7 +89,7 @@ def runs(
         table = _Table(learn.board.context.store, session, lesson, follow(learn, session))
         with _environment(learn, session, setup, owner):
             player = _begin(learn, session, setup, owner, pace if last else Pace())
-            watched = _watched(learn, session, player, owner) if setup.beside else play(session)
+            watched = _watch(learn, session, player, owner) if setup.beside else play(session)
             any_stored = yield from _play(table, setup, player, watched)
         if session.player is not player or not any_stored:
             return
@@ -123,7 +123,7 @@ def _environment(learn: Learn, session: TabSession, setup: Setup, owner: str) ->
                 host.stream_mbps = host.wire_ms = 0.0
 
 
-def _watched(learn: Learn, session: TabSession, player: Player, owner: str) -> Iterator[Frame]:
+def _watch(learn: Learn, session: TabSession, player: Player, owner: str) -> Iterator[Frame]:
     """Plays a run, and keeps what its requests were granted, which ends with them."""
     for frame in play(session):
         if not player.source.done:

@@ -69,7 +69,7 @@ def explain(
     if detail is None:
         return Explanation(sentence="Select a token or a node: its story is told here.")
     if detail.combined is None:
-        return _drafted(detail)
+        return _of_drafts(detail)
     tree, verdict = detail.combined, detail.verified
     if node == -1:
         return _root(tree)
@@ -186,7 +186,7 @@ def _label(name: str, letters: Mapping[str, str]) -> str:
     return f"{letters[name]} ({name})" if name in letters else name
 
 
-def _drafted(detail: Detail) -> Explanation:
+def _of_drafts(detail: Detail) -> Explanation:
     if not detail.drafted or not any(draft.token_ids for draft in detail.drafted.drafts):
         return Explanation(sentence="Nothing was drafted in this round.")
     return Explanation(

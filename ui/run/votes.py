@@ -65,7 +65,7 @@ def proposals_value(frame: Frame) -> Value:
         "winner": index.get(tree.winner, "") if tree else "",
         "kept": _kept_counts(tree, drafts),
         # Why a row is empty; of several reasons the last one counts.
-        "nodeless": _undrafted(view, detail, index)
+        "nodeless": _without_draft(view, detail, index)
         | _nodeless(view, drafts, index)
         | _left_out(detail, index),
         "sentence": vote_sentence(view, detail),
@@ -87,7 +87,7 @@ def _nodeless(view: View, drafts: tuple[DraftRecord, ...], index: Mapping[str, s
     return {index[name]: why for name in nodeless(view) if name not in drafted}
 
 
-def _undrafted(view: View, detail: Detail | None, index: Mapping[str, str]) -> Value:
+def _without_draft(view: View, detail: Detail | None, index: Mapping[str, str]) -> Value:
     """Drafters without a draft in a round, where `goodput` chooses among them or a lookup found
     nothing."""
     if detail is None or detail.drafted is None:

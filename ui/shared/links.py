@@ -167,7 +167,7 @@ def _follow_handler(live: Live) -> Callable[..., Iterator[list[Any]]]:
 def _open_handler(live: Live, sessions: Sessions, tabs: gr.Tabs) -> Callable[..., list[Any]]:
     def open_link(request: gr.Request, visitor: str, on_change: bool) -> list[Any]:
         query = dict(request.query_params)
-        return _opened(live, sessions, tabs, query, request, visitor, on_change)
+        return _open(live, sessions, tabs, query, request, visitor, on_change)
 
     return open_link
 
@@ -175,12 +175,12 @@ def _open_handler(live: Live, sessions: Sessions, tabs: gr.Tabs) -> Callable[...
 def _history_handler(live: Live, sessions: Sessions, tabs: gr.Tabs) -> Callable[..., list[Any]]:
     def go(request: gr.Request, event: gr.EventData, visitor: str, on_change: bool) -> list[Any]:
         query = {str(key): str(value) for key, value in (event._data or {}).items()}
-        return _opened(live, sessions, tabs, query, request, visitor, on_change)
+        return _open(live, sessions, tabs, query, request, visitor, on_change)
 
     return go
 
 
-def _opened(
+def _open(
     live: Live,
     sessions: Sessions,
     tabs: gr.Tabs,

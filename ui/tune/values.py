@@ -105,7 +105,7 @@ def _cells(
             "runs": tuned.rows[i].cells,
             # "Highest measured" and "not told apart from it" are said of speeds only.
             "mark": _mark(tuned, i) if measure == "speed" else "",
-            "found": _found(tuned, i) if measure == "speed" else "",
+            "found": _mark_words(tuned, i) if measure == "speed" else "",
         }
     for one in tuned.grid.refused:
         cells[_place(axes, one.point)] = {
@@ -129,7 +129,7 @@ def _mark(tuned: Tuned, i: int) -> str:
     return "best" if i == tuned.best else "near" if i in tuned.as_good else ""
 
 
-def _found(tuned: Tuned, i: int) -> str:
+def _mark_words(tuned: Tuned, i: int) -> str:
     """The mark as a glyph and its meaning. No star where nothing is shown to beat plain
     decoding."""
     ratio = None if tuned.best is None else tuned.rows[tuned.best].ratio
@@ -175,7 +175,7 @@ def points_value(study: Study, tuned: Tuned) -> dict[str, Any]:
     for i, (point, row) in enumerate(zip(tuned.grid.points, tuned.rows, strict=True)):
         texts = [point[axis.field] for axis in tuned.grid.axes]
         rows[str(i + 1)] = _row(i, texts, row)
-        rows[str(i + 1)] |= {"mark": _mark(tuned, i), "found": _found(tuned, i)}
+        rows[str(i + 1)] |= {"mark": _mark(tuned, i), "found": _mark_words(tuned, i)}
     for i, one in enumerate(tuned.grid.refused):
         rows[str(len(tuned.rows) + 1 + i)] = _refused_row(REFUSED_POINT - i, tuned.grid, one)
     spread = "" if best is None else spread_words(tuned.rows[best].ratio, tuned.over)
@@ -274,7 +274,7 @@ def point_value(study: Study, results: Results, tuned: Tuned, point: int) -> dic
         "point": point,
         "name": point_words(row.name),
         "mark": _mark(tuned, point),
-        "found": _found(tuned, point),
+        "found": _mark_words(tuned, point),
         "figures": {str(i): {"name": n, "text": t} for i, (n, t) in enumerate(figures.items())},
         "runs": runs,
     }

@@ -64,7 +64,7 @@ def run_lines(
     if answer:
         kinds = {"identical": "good", "distribution": "good", "tie": "warn", "bug": "error"}
         lines.append(Line(kinds.get(answer.kind, "info"), answer.sentence))
-    lines += _served(frame)
+    lines += _routing_lines(frame)
     # Of a whole run its results come before the sentence that it has ended.
     lines.insert(len(lines) if frame.is_complete else 0, place)
     lines += _final_round_note(frame)
@@ -77,7 +77,7 @@ def run_lines(
     return lines + _alone_note(frame)
 
 
-def _served(frame: Frame) -> list[Line]:
+def _routing_lines(frame: Frame) -> list[Line]:
     """Of a whole run that routes, which drafter served which part of the text."""
     ssms = drafting_ssms(frame.view)
     if not frame.is_complete or not ssms:

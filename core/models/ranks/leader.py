@@ -72,17 +72,15 @@ class RankedModel(HfModel):
         self._start = start
         self._take(start())
 
-    def _take(self, started: _RunningRanks) -> None:
+    def _take(self, ranks: _RunningRanks) -> None:
         # Also after a restart: this object stays, its shard and its ranks are new.
-        own = started.own
-        super().__init__(started.module, own.info, own.masks, None, own._forward)
-        self._running = started
+        own = ranks.own
+        super().__init__(ranks.module, own.info, own.masks, None, own._forward)
+        self._running = ranks
         self._error: RankError | None = None
         self._passes, self._last = 0, PassTraffic()
         # At garbage collection or exit, so that no rank outlives its model.
-        self._end = weakref.finalize(
-            self, _end_ranks, started.followers, started.group, at_once=False
-        )
+        self._end = weakref.finalize(self, _end_ranks, ranks.followers, ranks.group, at_once=False)
 
     @property
     def ranks(self) -> RanksInfo:
@@ -98,24 +96,24 @@ class RankedModel(HfModel):
 
     def last_traffic(self) -> tuple[RankTraffic, ...]:
         """Traffic of the last pass by rank, as far as the ranks have reported it."""
-        found: dict[int, PassTraffic | PassDone] = {0: self._last}
+        by_rank: dict[int, PassTraffic | PassDone] = {0: self._last}
         if self._error is None and self._passes:
-            found |= self._done()
+            by_rank |= self._reports()
         return tuple(
             RankTraffic(rank, one.collectives, one.bytes, 1000 * one.seconds)
-            for rank, one in sorted(found.items())
+            for rank, one in sorted(by_rank.items())
         )
 
-    def _done(self) -> dict[int, PassDone]:
+    def _reports(self) -> dict[int, PassDone]:
         """The followers' reports of the last pass, as far as they have arrived."""
-        found: dict[int, PassDone] = {}
+        of_pass: dict[int, PassDone] = {}
         until = time.monotonic() + FIGURES_S
         # A rank that has ended is an error of the next call: this pass's logits are valid.
         with suppress(RankError):
-            while len(found) + 1 < self.ranks.count and (left := until - time.monotonic()) > 0:
+            while len(of_pass) + 1 < self.ranks.count and (left := until - time.monotonic()) > 0:
                 reports = self._running.followers.collect(PassDone, left)
-                found |= {r: done for r, done in reports.items() if done.number == self._passes}
-        return found
+                of_pass |= {r: one for r, one in reports.items() if one.number == self._passes}
+        return of_pass
 
     # -- LanguageModel --
 
@@ -181,12 +179,12 @@ class RankedModel(HfModel):
 
     def _fail(self, error: BaseException) -> RankError:
         followers = self._running.followers
-        found = error if isinstance(error, RankError) else followers.error_of(error)
-        self._error = found
+        rank_error = error if isinstance(error, RankError) else followers.error_of(error)
+        self._error = rank_error
         # The ranks end now; the finalizer must not end them once more.
         self._end.detach()
         _end_ranks(followers, self._running.group, at_once=True)
-        return found
+        return rank_error
 
 
 def load_ranked(

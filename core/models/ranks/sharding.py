@@ -142,8 +142,8 @@ def _sharded_model(
     compiled = compile_forward(weights, model.masks)
     barrier()
     forward = _forward(weights, model.masks, model.vocab_size, group, compiled)
-    divided = HfModel(module, model.info, model.masks, None, forward)
-    tree = [logits for logits, _ in tree_logits(divided)]
+    sharded = HfModel(module, model.info, model.masks, None, forward)
+    tree = [logits for logits, _ in tree_logits(sharded)]
     # One decision for all: a rank that went on alone would wait for collectives of the others.
     worst = 0.0
     if group.rank == 0:
@@ -158,7 +158,7 @@ def _sharded_model(
     if compiled_of(forward.inner):
         module.model.layers = torch.nn.ModuleList()
         module.lm_head.weight = torch.nn.Parameter(weights.head.to("meta").t(), requires_grad=False)
-    return divided
+    return sharded
 
 
 @torch.no_grad()
@@ -168,7 +168,7 @@ def _local_weights(module: Any, group: RankGroup) -> LeanWeights:
     from torch.distributed.tensor import DTensor
 
     embedding, head = module.get_input_embeddings(), module.get_output_embeddings()
-    tied = bool(module.config.tie_word_embeddings)
+    is_tied = bool(module.config.tie_word_embeddings)
     if isinstance(embedding.weight, DTensor):
         _set(embedding, "weight", embedding.weight.full_tensor())
     for part in module.modules():
@@ -176,8 +176,8 @@ def _local_weights(module: Any, group: RankGroup) -> LeanWeights:
             if isinstance(parameter, DTensor):
                 _set(part, name, parameter.to_local())
     # transformers does not divide a tied head, nor some others.
-    if tied or len(head.weight) == len(embedding.weight):
-        whole = embedding.weight if tied else head.weight
+    if is_tied or len(head.weight) == len(embedding.weight):
+        whole = embedding.weight if is_tied else head.weight
         first, end = outputs_of(len(whole), group.count, group.rank)
         _set(head, "weight", whole[first:end])
     weights = lean_weights(module)
@@ -253,6 +253,6 @@ class RankForward:
     def logits(self, batch: Batch, arena: KVArena) -> torch.Tensor:
         part = self.inner.logits(batch, arena)
         # A gather needs equal shapes; the last ranks may have fewer outputs.
-        padded = F.pad(part, (0, self._outputs - part.shape[-1])).contiguous()
-        parts = self._group.gather(padded)
+        local = F.pad(part, (0, self._outputs - part.shape[-1])).contiguous()
+        parts = self._group.gather(local)
         return part if parts is None else torch.cat(parts, -1)[..., : self._vocabulary]

@@ -122,13 +122,13 @@ class SharedMemory:
                 self._await_rank(rank, step)
 
     def _await_rank(self, rank: int, step: int) -> None:
-        began = checked = time.perf_counter()
+        began = last_check = time.perf_counter()
         while self._counters[rank * (PADDING // 8)] < step:
             now = time.perf_counter()
             if now - began > SPIN_S:
                 time.sleep(NAP_S)
-            if now - checked > ALIVE_S:
-                checked = now
+            if now - last_check > ALIVE_S:
+                last_check = now
                 if self._has_ended(rank):
                     raise RuntimeError(f"rank {rank} has ended")
                 if now - began > self._timeout_s:

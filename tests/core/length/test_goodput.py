@@ -352,9 +352,9 @@ def test_estimates_are_right(name: str) -> None:
     for length in (1, 2, 4):
         tokens = sum(only.chance(0) ** depth for depth in range(length + 1))
         ms = world.verify(length) + world.books + only.start(0) + (length - 1) * only.step(0)
-        found = [one[length] for one in estimates]
-        assert sum(e.tokens for e in found) / len(found) == pytest.approx(tokens, rel=0.1)
-        assert sum(e.ms for e in found) / len(found) == pytest.approx(ms, rel=0.1)
+        results = [one[length] for one in estimates]
+        assert sum(e.tokens for e in results) / len(results) == pytest.approx(tokens, rel=0.1)
+        assert sum(e.ms for e in results) / len(results) == pytest.approx(ms, rel=0.1)
 
 
 def test_a_budget_bounds_the_length() -> None:

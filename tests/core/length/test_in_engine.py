@@ -40,12 +40,12 @@ def run(engine: Engine, config: SpeculationConfig, sampling: SamplingParams = NE
 @pytest.mark.parametrize("length", LENGTHS)
 def test_the_chosen_length_bounds_every_draft_and_is_told(length: str) -> None:
     events = run(engine(), dataclasses.replace(TREE, length=length))
-    done = rounds_of(events)
+    rounds = rounds_of(events)
     drafted = [event for event in events if isinstance(event, Drafted)]
-    for draft, end in zip(drafted, done, strict=True):
+    for draft, end in zip(drafted, rounds, strict=True):
         depths = [depth for record in draft.drafts for depth in record.depths]
         assert max(depths, default=0) <= end.speculation_length
-    for before, after in zip(done, done[1:], strict=False):
+    for before, after in zip(rounds, rounds[1:], strict=False):
         assert after.speculation_length == before.next_speculation_length
 
 
@@ -68,8 +68,8 @@ def test_an_audition_comes_before_the_event_that_tells_the_next_round(
 
 
 def test_goodput_tells_its_estimates_and_predicts_rounds_of() -> None:
-    done = rounds_of(run(engine(), dataclasses.replace(TREE, length="goodput")))
-    for event in done:
+    rounds = rounds_of(run(engine(), dataclasses.replace(TREE, length="goodput")))
+    for event in rounds:
         assert [e.length for e in event.estimates] == list(range(len(event.estimates)))
         assert event.length_reason
         assert event.predicted_ms > 0

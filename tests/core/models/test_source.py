@@ -18,15 +18,15 @@ from tests.core.models.folders import save_tiny_model
 
 def answer(monkeypatch: pytest.MonkeyPatch, reply: Exception | None) -> list[str]:
     """Lets the hub answer so; returns the ids that were asked for."""
-    asked: list[str] = []
+    calls: list[str] = []
 
     def model_info(_: HfApi, hub_id: str, **__: Any) -> None:
-        asked.append(hub_id)
+        calls.append(hub_id)
         if reply is not None:
             raise reply
 
     monkeypatch.setattr(HfApi, "model_info", model_info)
-    return asked
+    return calls
 
 
 def unknown() -> RepositoryNotFoundError:

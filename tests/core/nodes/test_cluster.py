@@ -216,5 +216,7 @@ serve.start()
 threading.Thread(target=_exit_after, args=(serve,), daemon=True).start()
 time.sleep(60)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 1 and "ZeroDivisionError" in done.stderr
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60
+    )
+    assert process.returncode == 1 and "ZeroDivisionError" in process.stderr

@@ -29,7 +29,7 @@ def test_an_ssm_that_misses_its_audition_is_asked_again(preset: str) -> None:
         Engine(loaded_tables(llm, [])).generate(request("w1", warm, AUTOREGRESSIVE))
     )
     here = loaded_tables(llm, [models.ssms["ssm-2"], models.ssms["ssm-3"]])
-    found = []
+    results = []
     for delay_s in (0.0, 0.06):  # the first deadline is 0.05 s
         pool, transport = pool_over(models, [server_of(models, ["same"])])
         transport.delay(0, delay_s)
@@ -40,9 +40,9 @@ def test_an_ssm_that_misses_its_audition_is_asked_again(preset: str) -> None:
             if rounds_of([event]):
                 rounds.append(event)
                 transport.pass_time(0.1)
-        found.append(len(rounds))
+        results.append(len(rounds))
         assert {trip.state for trip in rounds[0].nodes} == {"late" if delay_s else "in_time"}
-    assert found[1] <= found[0] + 2, "the perfect SSM is on the node"
+    assert results[1] <= results[0] + 2, "the perfect SSM is on the node"
 
 
 def run_of(run_id: str, length: int = 3) -> RemoteRun:

@@ -38,8 +38,8 @@ def evidence(
     ],
 )
 def test_the_score_is_the_harmonic_mean(scores, similarities, expected) -> None:  # type: ignore[no-untyped-def]
-    found = harmonic_score(DraftEvidence(scores, similarities))
-    assert found == expected if expected is None else found == pytest.approx(expected)
+    result = harmonic_score(DraftEvidence(scores, similarities))
+    assert result == expected if expected is None else result == pytest.approx(expected)
 
 
 def test_a_score_moves_towards_what_a_round_showed() -> None:

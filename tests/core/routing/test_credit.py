@@ -42,8 +42,10 @@ def follow(
     before = {*router.route().drafters}
     while at < until:
         if router.wants_audition:
-            found = {name: logs[max(0, at - WINDOW) : at] for name, logs in text.log_probs.items()}
-            router.observe_audition(found, ask_ms)
+            results = {
+                name: logs[max(0, at - WINDOW) : at] for name, logs in text.log_probs.items()
+            }
+            router.observe_audition(results, ask_ms)
         if {*router.route().drafters} != before:
             before = {*router.route().drafters}
             switches.append(at)
