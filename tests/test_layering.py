@@ -26,7 +26,7 @@ from tests.source import (
 
 OURS = ("core", "storage", "ui", "lab", "bench", "zoo", "bundled", "tests", "app")
 
-# Which of ours a package may import; itself is always allowed. `app.py` imports everything.
+# What each package may import of ours, besides itself. `app.py` imports everything.
 ALLOWED: dict[str, tuple[str, ...]] = {
     "core": (),
     "storage": ("core.events", "core.config", "core.metrics", "core.errors"),
@@ -35,9 +35,9 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "bench": ("core", "lab"),
     "zoo": ("core", "lab.figures"),
 }
-# Only its suites of what is seen, `watching` and `page`, look at the page and the log.
+# Of bench, only the suites `watching` and `page` import the page and the log.
 WATCHING = ("bench/suites/watching", "bench/page/", "bench/suites/page")
-# Only its `sessions` suite measures the log itself, and makes a large one.
+# Of bench, only the suite `sessions` measures the log itself, and makes a large one.
 SESSIONS = ("bench/sessions_log", "bench/suites/sessions")
 FORBIDDEN: dict[str, tuple[str, ...]] = {
     "core": ("gradio", "sqlite_utils", "sqlite3", "plotly"),
@@ -92,7 +92,7 @@ def forbidden_imports(path: Path) -> Iterator[str]:
 
 
 def test_packages_import_what_they_may() -> None:
-    """Neither the tests nor the app are among it; imports are absolute."""
+    """All packages but the tests and app.py; imports are absolute."""
     faults = offenders(sources(*ALLOWED), forbidden_imports)
     assert not faults, report(faults)
 
@@ -101,7 +101,7 @@ def test_packages_import_what_they_may() -> None:
 
 
 def layer_of(part: str) -> int:
-    """Its number; of a part that has none, one before all: it may import nothing of core."""
+    """The index of its layer; -1 for a part without one, which may import nothing of core."""
     return next((number for number, layer in enumerate(LAYERS) if part in layer), -1)
 
 
@@ -138,7 +138,7 @@ def test_some_parts_of_core_never_import_others() -> None:
 
 
 def test_core_cuda_is_imported_by_the_engine_alone() -> None:
-    """One seam: the engine builds the FusedRound; nothing else knows that there is one."""
+    """One seam: the engine builds the FusedRound; no other module imports it."""
     importers = {
         relative(path)
         for package in ALLOWED

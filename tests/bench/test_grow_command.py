@@ -121,7 +121,7 @@ def test_a_folder_of_something_else_is_left_alone(
 ) -> None:
     mine = tmp_path / "out" / "llm-grown-0.5M"
     mine.mkdir(parents=True)
-    assert grow(ssm_params="0") == 0  # an empty one is nobody's
+    assert grow(ssm_params="0") == 0  # an empty one belongs to no model
     shutil.rmtree(mine)
     mine.mkdir()
     (mine / "notes.txt").write_text("mine")

@@ -1,4 +1,4 @@
-"""The `length` suite: who competes, how the best fixed length is chosen, what is drawn."""
+"""The `length` suite: its contestants, the choice of the best fixed length, its charts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def figures(seconds: float, length: int = 2) -> dict[str, Any]:
 
 
 def block(prompt: str, **seconds: float) -> dict[str, Any]:
-    """A sample in which everybody took a second, but for those given."""
+    """A sample in which each contestant took a second, but for those given."""
     every = {name: figures(1.0) for name in (*FIXED, *POLICIES)}
     given = {name.replace("_", " "): figures(time) for name, time in seconds.items()}
     key = {"part": "contest", "dtype": "float32", "temperature": 0.0, "repeat": 0}
@@ -79,7 +79,7 @@ def test_half_chooses_for_the_other_half() -> None:
     assert result is not None and (result.value, result.groups) == (
         1.0,
         8,
-    )  # neither helped at home
+    )  # neither helped by its own half
     assert contest.against("fixed 5", PLAIN, "stories").value == pytest.approx(2.5)  # type: ignore[union-attr]
 
 

@@ -1,4 +1,4 @@
-"""The `pipeline` suite: who competes, and figures whose answer is known."""
+"""The `pipeline` suite: its contestants, and figures whose answer is known."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def test_the_application_opens_runs_and_ends(make_context: Any) -> None:
 
 
 def test_the_last_run_has_a_sample(make_context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By it a resumed suite knows that all were measured."""
+    """A resumed suite finds by it that all were measured."""
     client = SimpleNamespace(predict=lambda **_: None)
     monkeypatch.setattr("gradio_client.Client", lambda *_, **__: client)
     context, app = make_context(), Application("", os.getpid(), 0.0)
@@ -189,7 +189,7 @@ def work(seconds: float) -> None:
 def test_workers_end_with_a_suite_that_was_killed() -> None:
     began = """
 from bench.suites.process_pool import map_processes
-from tests.bench.test_start import told
-list(map_processes(1, told, [60.0]))
+from tests.bench.test_start import work
+list(map_processes(1, work, [60.0]))
 """
     assert has_ended(int(first_line(began)))

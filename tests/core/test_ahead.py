@@ -1,4 +1,4 @@
-"""Drafting ahead within one request: the text stays, guesses come true, what is made is told."""
+"""Drafting ahead within one request: the text stays, guesses come true, events report them."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -90,7 +90,7 @@ def test_a_draft_that_was_ready_took_no_pass() -> None:
 
 
 def test_the_same_drafter_guesses_right_always() -> None:
-    """An SSM that is the LLM itself at temperature 0 knows every outcome."""
+    """An SSM that is the LLM itself at temperature 0 predicts every outcome."""
     events = run(engine_ahead(count=1))
     hits = [one.hit for event in rounds_of(events) for one in event.ahead]
     # Behind the last outcomes but one there is no room for a draft.
@@ -150,7 +150,7 @@ def test_requests_of_a_batch_share_the_passes() -> None:
 
 
 class FailsAhead(TableModel):
-    """Fails in a pass that it is asked for beside the LLM's."""
+    """Fails in a pass beside the LLM's."""
 
     def __init__(self, at: int) -> None:
         super().__init__("mortal", 8, random_table(8, 5), 64)

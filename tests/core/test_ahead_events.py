@@ -1,4 +1,4 @@
-"""What is told of drafting ahead: a hit is a draft that was used, and every millisecond of work
+"""Events of drafting ahead: a hit is a draft that was used, and every millisecond of work
 made ahead is saved, waited for or wasted.
 """
 
@@ -85,7 +85,7 @@ def work_ms(events: Sequence[Event]) -> dict[tuple[int, str], float]:
 
 
 def reported_ms(events: Sequence[Event]) -> dict[tuple[int, str], float]:
-    """What is told of it; only in the last round of what was made in that round."""
+    """The milliseconds that events report; in the last round for drafts of that round only."""
     return {
         (e.round - (one.reason != "ended"), one.drafter): one.saved_ms + one.wasted_ms
         for e in rounds_of(events)
@@ -95,7 +95,7 @@ def reported_ms(events: Sequence[Event]) -> dict[tuple[int, str], float]:
 
 
 def changing(monkeypatch: pytest.MonkeyPatch, *choices: Choice) -> None:
-    """`fixed` takes these in turn. It is asked twice a round: for the event and by the round."""
+    """`fixed` takes these in turn. `choose` is called twice a round: for the event, and to plan."""
     turns = itertools.cycle([one for one in choices for _ in range(2)])
     monkeypatch.setattr(Fixed, "choose", lambda _: next(turns))
 

@@ -1,4 +1,4 @@
-"""Before the first round `goodput` hears which SSM foresees the prompt: that one drafts first."""
+"""Before the first round `goodput` observes which SSM predicts the prompt: that one drafts."""
 
 import dataclasses
 import math

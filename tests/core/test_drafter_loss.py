@@ -1,4 +1,4 @@
-"""A drafter that dies in mid-run costs no text: the run goes on without it, and says so."""
+"""A drafter that fails within a run costs no text: the run goes on without it, with a note."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -176,7 +176,7 @@ def test_many_runs_are_told_apart_and_do_not_disturb_each_other() -> None:
 
 
 def content(event: Event) -> dict[str, object]:
-    """What does not depend on the clock, nor on who asked."""
+    """What depends neither on the clock nor on the run's id."""
     plain = dataclasses.asdict(event)
     clocked = ("at_ms", "created_utc", "spans", "stats", "between_ms")
     for name in ("run_id", "kv_capacity", "asked", *clocked):

@@ -1,4 +1,4 @@
-"""What of a round lies between its stages, on a made-up clock and as a length policy is told it."""
+"""Idle time between a round's stages, on a made-up clock and as a length policy observes it."""
 
 import time
 from dataclasses import replace
@@ -67,7 +67,7 @@ def test_what_follows_a_commit_counts_in_the_next_round_of_the_same_run(clock, r
     measure(gaps, before, 10.0)
     clock.s = 11.25
     gaps.end()
-    clock.s = 14.6  # between 11.25 and 14 somebody else was let in
+    clock.s = 14.6  # between 11.25 and 14 another request was prefilled
     measure(gaps, after, 14.0)
     assert after.between_ms == pytest.approx(1000 * (0.1 + behind))
     gaps.begin((), (), 14.0)

@@ -1,4 +1,4 @@
-"""Noise: a pure function of seed and key, uniform, and never asked twice by mistake."""
+"""Noise: a pure function of seed and key, uniform, and no key read twice by mistake."""
 
 import hashlib
 import math

@@ -63,7 +63,7 @@ def test_groups_take_turns() -> None:
 
 
 def test_drafting_pauses_while_the_pool_holds_as_many_as_a_pass_takes() -> None:
-    """Also where many join at once: nobody is drafted for whom the next pass has no place."""
+    """Also where many join at once: drafts are made only for requests that fit the next pass."""
     engine = engine_of(*tables())
     long = SamplingParams(30, seed=1)
 
@@ -93,7 +93,7 @@ def test_a_single_request_is_decoded_as_in_the_plain_loop() -> None:
 
 
 class Meeting(TableModel):
-    """An LLM whose pass waits until the drafters work for somebody else."""
+    """An LLM whose pass waits until the drafters work for another request."""
 
     def __init__(self) -> None:
         super().__init__("llm", 8, random_table(8, 1), 64)

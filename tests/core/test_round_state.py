@@ -1,4 +1,4 @@
-"""What is told of a round, on made-up times: to a length policy, without what the LLM's pass for
+"""Outcomes of a round, on made-up times: for a length policy, without what the LLM's pass for
 another request hid; to a combine rule; and to the switch of `pipeline=auto`."""
 
 from collections.abc import Iterator, Mapping

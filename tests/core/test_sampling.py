@@ -64,7 +64,7 @@ def test_processing_is_transformers(
 
 
 def test_the_order_is_temperature_top_k_top_p() -> None:
-    """Top-p looks at what top-k left: alone it would keep three of these, after top-k two."""
+    """Top-p applies to what top-k left: alone it would keep three of these, after top-k two."""
     logits = torch.tensor([[4.0, 3.9, 3.8, 0.0]])
 
     def kept(**settings: float) -> int:

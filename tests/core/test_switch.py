@@ -18,7 +18,7 @@ World = Callable[[random.Random, bool], tuple[float, float]]
 
 
 def feed(switch: Switch, on_ms: float, off_ms: float, count: int, noise: float = 0.0) -> list:
-    """Feeds rounds; how the switch stood in each."""
+    """Feeds rounds; returns whether the switch was on in each."""
     random.seed(7)
     stood = []
     for _ in range(count):
@@ -100,7 +100,7 @@ class Found:
 
 
 def serve(world: World, factor: float, noise: float, *, told: bool = True) -> Found:
-    """Rounds take `factor` as long with it on. `told`: whether the switch is told the steps."""
+    """Rounds take `factor` as long with it on. `told`: whether the switch observes the steps."""
     on = flips = 0
     spent = always_off = 0.0
     for seed in range(SEEDS):

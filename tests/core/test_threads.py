@@ -1,4 +1,4 @@
-"""Threads of a CPU pass: one core is left to everybody else, unless a number is asked for. Memory
+"""Threads of a CPU pass: one core is left free, unless a number is given. Memory
 that a thread freed goes back to the system."""
 
 import os

@@ -33,7 +33,7 @@ def observe(weights: FullInformation, likelihoods: dict[str, list[float]]) -> No
 
 def test_a_winner_above_the_mean_gains_and_below_it_loses_by_one_tenth() -> None:
     weights = paper()
-    weights.observe_wins([("a", 0.5)])  # the first sets the mean: nobody is judged by itself
+    weights.observe_wins([("a", 0.5)])  # the first sets the mean: none is compared with itself
     assert weights.values() == dict.fromkeys(NAMES, 1.0)
     weights.observe_wins([("b", 0.8)])
     raised = (1.1, 1.0, 1.0)
@@ -124,8 +124,8 @@ Told = tuple[dict[str, list[float]], int]
 
 
 def after(*told: Told) -> dict[str, float]:
-    """The weights once these were told, each time by drafters that go on from where they were in a
-    text that has the given length; who is first heard has read all of it."""
+    """The weights after these reports, each by drafters that continue from where they were in a
+    text of the given length; a drafter that reports for the first time has read all of it."""
     weights, history = full(), LikelihoodHistory()
     for probabilities, length in told:
         for name, result in probabilities.items():
@@ -172,7 +172,7 @@ def test_what_lies_far_back_is_not_corrected() -> None:
     assert after(report, ({"c": less}, len(long) + 1)) == pytest.approx(after(report))
     corrected = after(report, ({"c": [0.1] + less[-CORRECTED + 1 :]}, len(long) + 1))
     assert corrected["c"] / corrected["a"] == pytest.approx(0.2 ** (0.95 ** (CORRECTED - 1)))
-    # A gap of which nobody told is not walked through.
+    # A gap that no drafter reported is skipped.
     weights, history = full(), LikelihoodHistory({"a": 3})
     weights.observe_likelihoods({"a": [0.5] * 2}, history)
     history.reached["b"] = 10**12

@@ -1,4 +1,4 @@
-"""Worker: stops, failures, and the end; whoever waits is told, and nothing is left behind."""
+"""Worker: stops, failures, and the end; every waiting reader gets its last event."""
 
 import threading
 

@@ -40,7 +40,7 @@ def set_costs(lab: Lab, nodes: int) -> None:
 
 
 def requested_budgets(lab: Lab) -> list[object]:
-    """What every run but those of plain decoding was asked for, in order."""
+    """The budget that each run requested, in order, without those of plain decoding."""
     specs = [request.speculation for request in lab.worker.requests]
     return [one.max_tree_nodes for one in specs if not one.never_drafts]
 

@@ -1,7 +1,7 @@
 """Fused drafts under `match`, on every outcome of a noise with few values: the LLM's text, exactly.
 
-No single SSM's q stands behind a fused token: drawn, and verified with the winner's q, it does not
-keep the distribution. The trap `fused_with_the_winners_q` is the same without fused drafts.
+No single SSM's q is a fused token's distribution: drawn, and verified with the winner's q, it does
+not keep the LLM's. The trap `fused_with_the_winners_q` is the same without fused drafts.
 """
 
 from collections import defaultdict

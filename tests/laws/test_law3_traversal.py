@@ -1,4 +1,4 @@
-"""Law 3, what is `traversal`'s own: chances below 1 that meet several proposals, noise keys over
+"""Law 3, what only `traversal` has: acceptances below 1 before several proposals, noise keys of
 two rounds, and no fewer accepted tokens than `mss` on average. Every figure is by enumeration.
 """
 
@@ -73,7 +73,7 @@ def chance_kept(chance: float, left: torch.Tensor, offer: ChildProposal) -> Left
 
 
 def not_renormalised(chance: float, left: torch.Tensor, offer: ChildProposal) -> Left:
-    """pa <- S: what is left, but not given that the branch was rejected."""
+    """pa <- S: the remaining mass, without conditioning on the branch's rejection."""
     if chance == 1.0:
         return rest(chance, left, offer)
     now, weights = rest(chance, left, offer)
@@ -101,7 +101,7 @@ def test_control_a_wrong_rest_is_noticed(wrong, monkeypatch):
 
 
 def test_control_keys_by_position_alone_are_noticed() -> None:
-    """A branch that fails leaves its positions to the next round, where `mss` never is twice."""
+    """After a rejected branch the next round draws at the same positions; not so with `mss`."""
     results = {}
     for rule in ("traversal", "mss"):
         of = case(1, "sampled_iid", (1, 1), 1, vocab=2, prompt_ids=(0, 1, 0), verify=rule)

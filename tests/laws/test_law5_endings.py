@@ -22,7 +22,7 @@ SHAPES = ((1,), (2, 2), (3, 1, 1), (1, 1, 3, 1, 1))
 
 
 def telling(sure: float = 0.97, confused_at: int = -1) -> TableModel:
-    """A table that tells STORY over and over; at one place of it it is wrong."""
+    """A table that repeats STORY; at position `confused_at` it gives another token."""
 
     def table(context: tuple[int, ...]) -> list[float]:
         place = len(context) % len(STORY)

@@ -91,7 +91,7 @@ def test_every_bfloat16_token_is_within_the_rounding_gap_of_the_argmax(
 def test_compiled_every_bfloat16_token_is_the_argmax(
     native_engine: Engine, drafters: tuple[str, ...]
 ) -> None:
-    """The compiled pass rounds a token alike, whatever else a pass looks at: there is no gap."""
+    """The compiled pass rounds a token alike, whatever else is in the pass: there is no gap."""
     gap, margin, _ = measure(native_engine, least=1.0, drafters=drafters)
     assert gap == 0, "not one logit differs"
     assert float(margin.max()) == 0

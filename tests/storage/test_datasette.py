@@ -1,4 +1,4 @@
-"""metadata.yaml: what Datasette is told of a log is true, and every query of it runs."""
+"""metadata.yaml: what it says of a log is true, and every query of it runs."""
 
 import sqlite3
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Thinning: what remains of an old run, and that it tells what the whole one told."""
+"""Thinning: what remains of an old run shows what the whole one showed."""
 
 import dataclasses
 from collections.abc import Iterator

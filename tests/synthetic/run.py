@@ -134,7 +134,7 @@ def plain_twin(
 
 
 class Tape:
-    """What the engine emits of one request, as far as it was asked for. `policy` takes the place of
+    """What the engine emits of one request, as far as it is read. `policy` takes the place of
     the request's own; `loses`: the round in which the last SSM fails, and with what."""
 
     def __init__(

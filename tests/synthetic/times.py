@@ -145,7 +145,7 @@ class _Clock:
     def completed(
         self, event: RoundCompleted, spans: Sequence[Span], *, last: bool
     ) -> RoundCompleted:
-        """The round's end, which tells what came of drafting ahead."""
+        """The round's end, which reports the results of drafting ahead."""
         if last:
             self.unused("ended")
         notes = event.notes

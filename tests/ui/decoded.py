@@ -74,7 +74,7 @@ def recorded(context: Context, run_id: str) -> Recorded:
 def prepare(
     page: Any, preset: str, tokens: int = TOKENS, example: str = "story", **fields: str
 ) -> None:
-    """Ask for an example under a preset and some fields of its own, up to the last click."""
+    """Fill in an example prompt, a preset and further fields; Run is not pressed."""
     text = next(text for name, text in EXAMPLES if name.lower() == example)
     page.fill("#prompt textarea", text)
     open_drawer(all_panes(page))
@@ -91,7 +91,7 @@ def prepare(
 
 
 def decode(page: Any, preset: str, **fields: str) -> None:
-    """The same to the run's end, with every picture drawn."""
+    """`prepare`, Run, and the run to its end, with every picture drawn."""
     prepare(page, preset, **fields)
     page.click("#live-run")
     wait_finished(page)
@@ -138,7 +138,7 @@ def close(text: str, value: float) -> bool:
 
 
 def with_draft(run: Recorded, dropping: bool = False) -> list[int]:
-    """Rounds that drafted, some of which dropped something."""
+    """Rounds with drafted tokens; with `dropping` only those that dropped some."""
     results = [r for r, tree in enumerate(run.combined) if tree.token_ids]
     return [r for r in results if run.combined[r].dropped] if dropping else results
 
@@ -196,7 +196,7 @@ def check_curve(page: Any, chart: str, series: list[list[tuple[int, float]]]) ->
 
 
 def check_columns(page: Any, chart: str, values: list[float]) -> None:
-    """The columns of a small chart are so high; the smallest are a pixel."""
+    """The columns of a small chart have these values as heights; the smallest are a pixel."""
     drawn, axis = mini(page, chart)
     for (y, height), value in zip(drawn["columns"], values, strict=True):
         assert axis.value(y) == pytest.approx(value, abs=axis.step)
@@ -209,7 +209,7 @@ LENGTHS = """() => Object.fromEntries(document.querySelector("#live-lengths .js-
 
 
 def check_lengths(page: Any, run: Recorded) -> None:
-    """The bars and the line of the lengths are what was accepted, and what was to be drafted."""
+    """The bars show the accepted tokens of each round, the line its speculation length."""
     drawn = read(page, LENGTHS)
     numbers = [completed.round + 1 for completed in run.completed]
     for name, expected in (
@@ -254,7 +254,7 @@ def round_times(run: Recorded) -> list[tuple[int, float, float]]:
 
 
 def stages_ms(completed: RoundCompleted) -> float:
-    """What length rules are told that a round took: its own stages and what lies between them, less
+    """A round's time as length policies observe it: its own stages and the time between them, less
     what was hidden."""
     own = [s for s in completed.spans if s.name not in ("prefill", "ahead")]
     hidden = sum(entry.saved_ms for entry in completed.ahead if entry.is_certain)

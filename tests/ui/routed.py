@@ -1,4 +1,4 @@
-"""What a routed run has drawn beside its recorded events: who drafts in each round, where that
+"""The pictures of a routed run against its events: which SSMs draft in each round, where that
 changed and why, whose token each node of a fused tree is."""
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ def wait_run(page: Any) -> None:
 
 def wait_ready(page: Any) -> Any:
     wait_notice(page, "Press Run")
-    # Gradio shows a page somewhat before it hears what is pressed there.
+    # Gradio shows a page somewhat before its buttons work.
     page.wait_for_function("() => window.specscopeStops")
     page.locator("#live-strip .ss-panel, #live-strip .ss-shell > *").first.wait_for()
     return page
@@ -148,7 +148,7 @@ def ran_again(page: Any, context: Context) -> Any:
 
 
 def desk_of(context: Context, board: str = "live") -> TabSession:
-    """What the server knows of the tab that looked at a run last."""
+    """The server's session of the tab that opened a run last."""
     desks = [desk for (_, name), desk in context.tab_sessions._sessions.items() if name == board]
     return [desk for desk in desks if desk.player][-1]
 

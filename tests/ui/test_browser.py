@@ -35,7 +35,7 @@ PLACES = [*(f"live-{name}" for name in PICTURES), "preset", "prompt"]
 
 
 def places(page: Any) -> list[dict[str, int]]:
-    """Where everything stands, on a notebook and on a projector."""
+    """The layout, on a notebook and on a projector."""
     results = []
     for width, height in ((1920, 1080), (1280, 800)):
         page.set_viewport_size({"width": width, "height": height})
@@ -164,13 +164,13 @@ def test_stop_keeps_what_was_written_and_is_never_lost(
     sites.until(page, lambda: num_stopped(worker) == runs + 1)
 
 
-# The event that tells an opened page where its run went, by what it does in the browser.
+# The event by which a page that was opened again gets the state of its run.
 LEFT = """() => window.gradio_config.dependencies
   .find(({ js }) => String(js).includes("specscope-left")).id"""
 
 
 def reload(page: Any) -> None:
-    """Loaded anew, and told where its run went if one was under way."""
+    """Reloads the page; waits for the notice about its run if one was under way."""
     left = page.evaluate(LEFT)
 
     def tells(response: Any) -> bool:

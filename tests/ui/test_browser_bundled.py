@@ -84,7 +84,7 @@ def decode(page: Any, context: Context, preset: str, **fields: str) -> decoded.R
 
 
 def run_form(page: Any, context: Context) -> decoded.Recorded:
-    """What stands in the form, run to the end; its figures name it on the page."""
+    """Runs the form to the end; the figures on the page are that run's."""
     before = count_completed(context)
     page.click("#live-run")
     sites.until(page, lambda: count_completed(context) > before)

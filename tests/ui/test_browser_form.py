@@ -258,7 +258,7 @@ GREYED = """(fields) => fields.map((name) =>
 
 
 def are_greyed(page: Any, *fields: str, but: tuple[str, ...]) -> None:
-    """Wait until these are and those are not: each field is told by itself."""
+    """Wait until these are greyed and those are not, each field by itself."""
     becomes(page, GREYED, [True] * len(fields) + [False] * len(but), [*fields, *but])
 
 
@@ -287,7 +287,7 @@ def test_fields_that_are_wrong_idle_or_of_ones_own(short: Served, browser_page: 
     expansion = sites.text_box(page, "field-expansion")
     expansion.fill("1,zwei")
     wait_refusal(page, "expansion is '1,zwei'")
-    expansion.fill("2,1")  # as pasted: Gradio tells of a change, not of an input
+    expansion.fill("2,1")  # as pasted: Gradio's event is a change, not an input
     page.wait_for_function(CAN_RUN)
     becomes(page, PRESET, OWN)
     sites.number_box(page, "sampling-temperature").fill("0.7")

@@ -134,7 +134,7 @@ def test_tabs_fit_at_every_width_theme_and_type_size(whole: Stage, browser_page:
 
 
 def large_and_back(page: Any, name: str) -> None:
-    """Large type reaches every text, and none is cut or lies on another."""
+    """Large type reaches every text, and none is cut or overlaps another."""
     assert looks.keep_sizes(page) > 20
     looks.large_type(page, True)
     shot(page, f"hall-{name}")

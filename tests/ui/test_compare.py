@@ -35,7 +35,7 @@ from ui.shared.study_words import limit_words, machine_words
 
 
 def values(own: Any = None, live: dict[str, Any] | None = None, **changes: Any) -> list[Any]:
-    """What the tab's form hands over."""
+    """The values of the tab's form."""
     usual = {"prompt": "Once", "chosen": ("specinfer",), "repeats": 2, "max_new_tokens": 8.0}
     usual |= {"temperature": 0.0, "top_k": 0.0, "top_p": 1.0, "min_p": 0.0}
     usual |= {"repetition_penalty": 1.0, "seed": 1000.0}
@@ -221,7 +221,7 @@ def test_pictures_have_a_value_each_and_are_plain(context: Context) -> None:
 
 
 def test_the_time_is_that_of_the_run_with_the_median_speed(context: Context) -> None:
-    """Else a repeat of a busy moment stands beside medians that say the opposite."""
+    """Else a repeat of a busy moment is shown beside medians that say the opposite."""
     took_ms = {}
 
     def script(request: Request, run_id: str) -> list[Event]:
@@ -355,7 +355,7 @@ def test_of_many_repeats_resamples_are_told_and_more_is_claimed(context: Context
 
 
 def test_one_repeat_of_another_that_was_faster_leaves_it_open(context: Context) -> None:
-    """Though it is not the best one: nobody was slower in every repeat."""
+    """Though it is not the best one: no other was slower in every repeat."""
     opened = measure(context, chosen=("specinfer", "sequence"))
     speeds = with_speeds(opened, 10, 9)
     for repeat, speed in ((0, 10.5), (1, 4.0)):

@@ -92,7 +92,7 @@ def test_nothing_is_compiled_or_timed_in_the_first_requests(llm: str, tmp_path: 
 
 
 def answer(url: str, llm: str, settings: dict[str, Any]) -> str:
-    """What the LLM writes, as a client of OpenAI's API asks for it."""
+    """The LLM's text, as a client of OpenAI's API gets it."""
     path, body = "/v1/completions", {"prompt": "Once there was", "max_tokens": 12, **settings}
     if llm == SMOLLM2:
         del body["prompt"]

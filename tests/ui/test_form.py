@@ -1,4 +1,4 @@
-"""The request form: what it asks for, and what it refuses before anything runs."""
+"""The request form: its request, and what it refuses before anything runs."""
 
 from __future__ import annotations
 

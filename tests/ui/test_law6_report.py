@@ -188,7 +188,7 @@ def values_of(board: Board, desk: TabSession) -> dict[str, Any]:
 
 
 def stops(desk: TabSession) -> Iterator[int]:
-    """Every place at which who steps comes to stand, numbered."""
+    """Every selection that steps go through, numbered."""
     player = desk.player
     player.set_pace(Pace("step"))
     player.rewind()

@@ -408,7 +408,7 @@ def test_routing_lets_the_ssm_draft_that_knows_the_text(bundled: Engine) -> None
 def test_the_choice_changes_with_three_ssms_as_well(
     bundled: Engine, without: tuple[str, ...]
 ) -> None:
-    """As few as the lesson asks for, be the dialogue's among them or not."""
+    """As few as the lesson requires, with or without the dialogue's."""
     lesson = next(one for one in LESSONS if one.key == "routing")
     left = {n: ssm for n, ssm in bundled.models.ssms.items() if n[len("ssm-") :] not in without}
     assert len(left) == lesson.ssms == 3 and lesson.attempt.setup is not None

@@ -169,7 +169,7 @@ def test_a_run_that_nobody_makes_is_interrupted_and_can_go(ctx: Context) -> None
 
 @pytest.fixture
 def other() -> Iterator[subprocess.Popen[bytes]]:
-    """A process that is there until it is told to end."""
+    """A process that runs until the test is done with it."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         yield process
         process.kill()

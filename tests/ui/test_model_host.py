@@ -232,7 +232,7 @@ def test_a_page_that_knows_the_drafters_of_before_is_told_to_reload() -> None:
     assert "the models were exchanged since this page was opened: reload it" in str(caught.value)
     assert "all, first, ngram, suffix, table, small" in str(caught.value)
     for names in (("small",), ("all",), ("ngram",), (), (DRAFTERS[0],), ("nobody",)):
-        whole(hub.start(wanting(*names)))  # what nobody ever had is the engine's to refuse
+        whole(hub.start(wanting(*names)))  # a name that was never loaded is refused by the engine
     assert not model_host._served.runs
 
 

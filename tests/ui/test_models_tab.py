@@ -1,4 +1,4 @@
-"""The Models tab's handlers: what is offered, what is needed, what is told, who may."""
+"""The Models tab's handlers: offers, memory, messages, permissions."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ from ui.server.visitors import Access
 
 @pytest.fixture(autouse=True)
 def no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever lies in this machine's cache."""
+    """Whatever is in this machine's cache."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
 

@@ -1,4 +1,4 @@
-"""The page knows a combine rule and a length policy that were registered at run time: menus, greyed
+"""The page shows a combine rule and a length policy that were registered at run time: menus, greyed
 fields, marks of what is not lossless, words in the pictures. tests/core/test_mechanisms.py has the
 rules, and what core derives from their records."""
 

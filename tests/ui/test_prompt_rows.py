@@ -387,7 +387,7 @@ def updates_of(context: Context, desk: TabSession, **asked: Any) -> Iterator[lis
 
 
 def board_and_pictures(context: Context) -> tuple[StudyBoard, StudyPictures, TabSession]:
-    """A board of prompts, its pictures, and the tab that looks at them."""
+    """A board of prompts, its pictures, and the tab session that shows them."""
     board = StudyBoard(context, "prompts", "prompts", None, None)
     return (
         board,

@@ -98,7 +98,7 @@ def test_what_was_routed_is_counted_by_the_recorded_rounds() -> None:
     text = [*view.token_ids]
     rounds = rounds_of(events)
     names = view.drafters
-    # One SSM knows the text while it is routed, and nothing else; the others know nothing.
+    # One SSM predicts the text while it is routed, and nothing else; the others predict nothing.
     routed = [
         any(one.drafter == names[0] and one.role != "waiting" for one in event.routing)
         for event in rounds

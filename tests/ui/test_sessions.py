@@ -1,4 +1,4 @@
-"""Handlers of the Sessions tab, who may see what, which settings made a run."""
+"""Handlers of the Sessions tab, permissions, the settings of a run."""
 
 from __future__ import annotations
 

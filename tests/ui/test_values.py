@@ -313,7 +313,7 @@ def test_a_rounds_time_is_that_of_its_own_work() -> None:
     for mechanisms in (Mechanisms(), MINIONS):
         events = synthetic_run(9, seed=4, mechanisms=mechanisms)
         for line in reduce_all(events).rounds:
-            # What is drafted ahead costs its round nothing: it lies within the LLM's pass.
+            # Drafting ahead costs its round nothing: it is within the LLM's pass.
             hidden = ("prefill", "ahead")
             own = [s for s in line.spans if s.name not in hidden and s.start_ms >= line.begin_ms]
             assert line.time.ms == pytest.approx(sum(s.ms for s in own))

@@ -1,4 +1,4 @@
-"""What the page says: verdicts with numbers, where a run stands, why it was slow."""
+"""What the page says: verdicts with numbers, a run's state, why it was slow."""
 
 from __future__ import annotations
 
@@ -509,7 +509,7 @@ def test_drafting_beside_the_llm_is_no_cost_of_the_round() -> None:
 def test_a_shared_llm_is_said_to_be_shared() -> None:
     reason = why("minions", 500.0, draft_ms=900.0, verify_ms=600.0)
     assert "drafting 8.0 ms and 10.0 ms more beside the LLM's passes" in reason
-    # What passed beside others' work is in the overlap too: it is told once.
+    # What passed beside others' work is in the overlap too: it is counted once.
     assert why("minions", 500.0, draft_ms=900.0, verify_ms=600.0, overlap_ratio=5 / 6) == reason
     more = why("minions", 500.0, draft_ms=900.0, verify_ms=600.0, overlap_ratio=1.0)
     assert "drafting 6.0 ms and 12.0 ms more beside" in more, "and some beside its own passes"

@@ -13,7 +13,7 @@ END = "<|im_end|>"
 
 
 def byte_level(unused: int = 0) -> PreTrainedTokenizerBase:
-    """Nothing stands before a text; what ends one has the highest id but those `unused`."""
+    """No token before a text; the one that ends it has the highest id but those `unused`."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -26,7 +26,7 @@ def byte_level(unused: int = 0) -> PreTrainedTokenizerBase:
 
 
 def byte_fallback() -> PreTrainedTokenizerBase:
-    """`<s>` before a text, `</s>` ends one, a space is U+2581, and one stands first."""
+    """`<s>` before a text, `</s>` after it; a space is U+2581, and a text begins with one."""
     merges = _merges(" ".join(TEXTS).replace(" ", "\u2581"))
     tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
     letters = sorted({one for pair in merges for one in "".join(pair)})

@@ -494,7 +494,6 @@ def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
 def test_development_prompts_are_what_it_is_measured_on(
     models: LoadedModels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And it asks none of them itself."""
     measured: list[list[int]] = []
 
     def noted(students: Any, texts: Generated) -> Any:

@@ -38,7 +38,7 @@ def model(seed: int) -> Any:
 
 
 class Counted(nn.Module):
-    """A teacher that counts the texts it was asked about."""
+    """A teacher that counts the texts it reads."""
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()

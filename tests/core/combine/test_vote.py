@@ -1,4 +1,4 @@
-"""Vote and vote_tree on drafts written by hand: who wins, what it weighs, what is dropped."""
+"""`vote` and `vote_tree` on drafts written by hand: winner, node weights, dropped nodes."""
 
 import itertools
 
@@ -29,13 +29,13 @@ def test_the_majority_wins_against_the_heaviest() -> None:
     assert result.tree.token_ids == (4, 5, 6)
     assert result.node_weights == (1.9, 1.9, 1.0)
     assert result.winner == 1
-    # Everything else is dropped, with the weight that stood behind it.
+    # Everything else is dropped, with the weight of its drafters.
     assert result.dropped == ((0, 0), (0, 1), (0, 2), (2, 2))
     assert result.dropped_node_weights == (1.5, 1.5, 1.5, 0.9)
 
 
 def test_the_winner_is_a_sequence_that_one_drafter_wrote() -> None:
-    # The heaviest token of each position would be 1, 5, 9: nobody wrote that.
+    # The heaviest token of each position would be 1, 5, 9: no drafter drafted that.
     result = vote([chain(1, 2, 9), chain(1, 3, 9), chain(4, 5, 9), chain(6, 5, 9)], [1.0] * 4)
     assert result.tree.token_ids == (1, 2, 9)
     assert result.winner == 0
@@ -57,7 +57,7 @@ def test_weights_that_went_up_and_down_alike_are_equal() -> None:
     assert weight > 1.0
     result = vote([chain(3), chain(2), chain(1)], [1.0, weight, 1 / weight])
     assert result.tree.token_ids == (3,) and result.winner == 0
-    # A mass of two is that of one as heavy; then the single one is heavier.
+    # Two drafters of weight w weigh as much as one of 2 w: a tie, which the single one wins.
     result = vote([chain(1), chain(1), chain(2)], [weight, weight, 2.0])
     assert result.tree.token_ids == (2,) and result.winner == 2
 
@@ -76,7 +76,7 @@ def test_a_longer_sequence_goes_on_alone() -> None:
     assert result.node_weights == (2.0, 2.0, 1.0)
 
 
-def test_nothing_drafted_is_nobodys_victory() -> None:
+def test_without_drafts_there_is_no_winner() -> None:
     for rule in ("vote", "vote_tree", "union", "log_pool"):
         result = combine(rule, {0: Draft(), 1: Draft()}, VoteWeights({0: 1.0, 1: 1.0}))
         assert len(result.tree) == 0 and result.winner is None and result.dropped == ()
@@ -155,7 +155,7 @@ def test_a_pools_masses_are_weighted_geometric_means() -> None:
     assert alone.node_weights == pytest.approx((0.8, 0.64)), "one drafter's masses are its chances"
 
 
-def test_a_node_stays_if_one_proposer_finds_it_worth_it() -> None:
+def test_a_node_is_kept_if_it_is_worth_it_for_one_drafter() -> None:
     parts = {0: chain(1, 2, score=0.9), 1: chain(1, 2, score=0.1), 2: chain(3, score=0.1)}
     result = combine("union", parts, None, lambda drafter, depth, chance: chance > 0.5)
     assert result.tree.token_ids == (1, 2)

@@ -145,7 +145,7 @@ def decode(
 
 
 def _following(draft: Draft, expected: tuple[Any, ...]) -> tuple[int, ...]:
-    """So many of the first SSM's own tokens, and one that nobody drafted."""
+    """So many of the first SSM's own tokens, and one that no SSM drafted."""
     if expected[0] != "own":
         return expected
     path, node = [], -1

@@ -34,7 +34,7 @@ def test_copies_lie_side_by_side_under_one_root() -> None:
     assert bool(tables.ancestors[:, 0].all())
     assert tables.ancestors[0].tolist() == [True] + [False] * 18
     assert tables.parents.tolist() == [parent + 1 for parent in layout.parents]
-    # Node 9 hangs under 6; behind the end of a way its end stands.
+    # Node 9 is a child of 6; a path is padded with its last node.
     assert tables.lineage[9 + 1].tolist() == [6, 9] and tables.lineage[6 + 1].tolist() == [6, 6]
 
 

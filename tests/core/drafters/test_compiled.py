@@ -40,7 +40,7 @@ NOT_SERVED = [
     ("best_first", COLD), ("best_first", WARM), ("coupled", EDGED), ("sampled", WARM),
     ("sampled_iid", EDGED),
 ]  # fmt: skip
-# What each text goes on with: so many of the first SSM's own tokens, and what nobody drafted.
+# What each text continues with: so many of the first SSM's own tokens, and one not drafted.
 FOLLOWING: Sequence[Sequence[tuple[int, tuple[int, ...]]]] = (
     ((2, (4,)), (0, (5, 6))),
     ((1, (7, 8, 9)), (3, (1,))),
@@ -323,7 +323,7 @@ def test_a_length_policy_ends_a_draft_as_it_grows(
     sampling = WARM if kind == "coupled" else COLD
     results = rounds(pools(), sampling, [(2, 2, 2)] * 2, stop=stop, kind=kind)
     assert len({len(draft) for draft in results}) > 3 and 0 in {len(draft) for draft in results}
-    # `two` has nothing to start; what the others are asked has to be said as numbers.
+    # `two` has nothing to start; the others' requests have to be given as numbers.
     assert native_rounds[0] == (set(NAMES) if isinstance(stop, MiddlingLimits) else {"two"})
     assert native_calls == ([4] * len(FOLLOWING) if isinstance(stop, MiddlingLimits) else [])
 

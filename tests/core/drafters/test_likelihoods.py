@@ -34,7 +34,7 @@ SETTINGS = (
 
 @pytest.fixture
 def observations(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, list[float]]]:
-    """Everything that the weights were told, by drafter."""
+    """All likelihoods that the weights observed, by drafter."""
     results: dict[str, list[float]] = {}
     real = FullInformation.observe_likelihoods
 
@@ -76,7 +76,7 @@ def test_each_token_is_told_once_and_truly(
     for ssm in ssms:
         expected = own_probabilities(ssm, tokens)
         got = observations[ssm.info.name]
-        # The last round's tokens are told at the next draft, which there is not.
+        # The last round's tokens would be reported with the next draft, and there is none.
         assert len(expected) - 6 <= len(got) <= len(expected)
         assert got == pytest.approx(expected[: len(got)], rel=1e-4)
 
@@ -90,7 +90,7 @@ def test_of_a_long_prompt_only_the_end_is_told(observations, monkeypatch):
     words = " ".join(f"w{i}" for i in ids)
     request = Request(words, SamplingParams(1), SpeculationConfig(combine="vote"))
     tokens = [*ids, *ids_of_events(Engine(loaded_tables(llm, ssms)).generate(request))]
-    # One token was asked for, so nothing was drafted: no drafter was opened.
+    # One token was requested, so nothing was drafted: no drafter was opened.
     assert not observations
     request = Request(request.prompt, SamplingParams(2), request.speculation)
     tokens = [*ids, *ids_of_events(Engine(loaded_tables(llm, ssms)).generate(request))]

@@ -147,7 +147,7 @@ def test_one_that_is_not_asked_keeps_the_others_apart() -> None:
 
 
 def test_a_member_whose_context_ends_stops_alone() -> None:
-    """One is asked for less where its own context is short: the others draft on."""
+    """The request to an SSM with a short context is cut: the others draft on."""
     models = [small("llama", seed) for seed in range(3)]
     stack_alike(models)
     models[1]._info = replace(models[1].info, context_length=5)

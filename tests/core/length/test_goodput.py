@@ -46,7 +46,7 @@ def linear(plain: float, node: float) -> functools.partial[float]:
 
 
 def hilly(position: int) -> float:
-    """Four tokens in a row, of which the drafter knows the first two."""
+    """Four tokens in a row, of which the drafter predicts the first two."""
     return (0.95, 0.9, 0.6, 0.3)[position * 7919 % 4]
 
 

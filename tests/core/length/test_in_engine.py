@@ -1,4 +1,4 @@
-"""The policies in the engine: the text is plain decoding's, and what was chosen is told."""
+"""The policies in the engine: the text is plain decoding's, and events report what was chosen."""
 
 import dataclasses
 import time

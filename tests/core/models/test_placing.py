@@ -102,7 +102,7 @@ def test_several_models_must_fit_together(monkeypatch: pytest.MonkeyPatch) -> No
         "choose a smaller model, dtype=bfloat16 or another device"
     )
     monkeypatch.setattr(placing, "available_bytes", lambda device: None)
-    check_memory(needs, CPU)  # nobody knows
+    check_memory(needs, CPU)  # unknown memory is not refused
 
 
 def test_every_stage_is_said_before_it_begins(whole: Path) -> None:
@@ -133,7 +133,7 @@ def test_too_little_memory_for_all_is_refused_before_weights_are_read(whole, mon
 
 
 class Enough(SpecScopeError):
-    """Whoever listens has heard enough."""
+    """Raised by a `say` that ends the loading."""
 
 
 @pytest.mark.parametrize("stage", ["weights", "tree check"])

@@ -1,4 +1,4 @@
-"""Models that lie on one another say what each says alone, in every way that passes are asked."""
+"""Stacked models give the logits that each gives alone, in every kind of pass."""
 
 from typing import Any
 

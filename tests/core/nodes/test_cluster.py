@@ -38,7 +38,7 @@ def test_without_ray_placing_is_refused_by_name(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_cluster_that_is_not_there_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ray itself tries for minutes, with lines of its own. It is not asked, nor needed here."""
+    """Ray itself tries for minutes, with lines of its own. It is not called, nor needed here."""
     monkeypatch.setattr("core.nodes.checking.find_spec", lambda name: object())
     llm, ssms = tables(2)
     with create_server(("127.0.0.1", 0)) as listener:

@@ -152,7 +152,7 @@ def test_one_message_a_node_a_round(models) -> None:
         drafted = sum(any(d.token_ids for d in e.drafts) for e in events if isinstance(e, Drafted))
         for node in range(2):
             rounds = sent_rounds(transport, node)[before[node] :]
-            # Of a round after which nothing is drafted the node hears nothing.
+            # A round after which nothing is drafted sends the node nothing.
             asked = sum(any(t.node == f"10.0.0.{node + 1}:7000" for t in e.nodes)
                         for e in rounds_of(events))  # fmt: skip
             assert len(rounds) == asked >= drafted
@@ -171,7 +171,7 @@ def test_a_round_brings_the_new_tokens_alone(models) -> None:
     assert [len(one.runs[0].tokens) for one in others] == committed[: len(others)]
 
 
-# -- who is missing --
+# -- missing nodes --
 
 
 def rounds_while(
@@ -243,7 +243,7 @@ def test_a_round_ends_at_the_deadline_of_a_silent_node(models) -> None:
     changes[3] = lambda: (note(), transport.cut(0))
     rounds_while(engine, config, changes)
     took = [after - before for before, after in zip(times, times[1:], strict=False)]
-    # One round waits, to the deadline and no longer; then the node is not asked until it answers.
+    # One round waits, to the deadline and no longer; then it gets no request until it answers.
     assert max(took) == pytest.approx(0.05) and sum(one > 0 for one in took) == 1
 
 
@@ -371,7 +371,7 @@ def test_nothing_is_left_on_a_node(models) -> None:
     engine = Engine(loaded_tables(models.llm), nodes=pool)
     for name in SETTINGS:
         list(engine.generate(request(sampling=WARM, config=SETTINGS[name])))
-    # SSMs here draft, those of the node are asked how well they foretell the text.
+    # SSMs here draft, those of the node are auditioned.
     alone = server_of(models, ["ssm-2", "ssm-3"])
     mixed, _ = pool_over(models, [alone])
     beside = Engine(loaded_tables(models.llm, [models.ssms["same"]]), nodes=mixed)
@@ -427,7 +427,7 @@ def test_random_runs_with_random_failures(models) -> None:
         assert ids_of_events(events) == ids_of_events(Engine(models).generate(run_request)), name
 
 
-# -- a node that lies --
+# -- a node that sends wrong answers --
 
 
 LIES: dict[str, dict[str, object]] = {
@@ -521,7 +521,7 @@ def test_an_audition_of_other_tokens_ends_no_run(models, name: str, tokens: int)
     def with_audition(message: DraftsMessage) -> DraftsMessage:
         runs = []
         for run in message.runs:
-            # Of no cost, so that they are asked for again and again.
+            # Free, so that they are requested again and again.
             results = [replace_fields(one, ms=0.0) for one in run.auditions]
             lie = [Audition(name, [next(fits)] * tokens, 0.0)] if results else []
             runs.append(replace_fields(run, auditions=[*results, *lie]))

@@ -253,7 +253,7 @@ def test_a_run_is_named_once_in_a_message(server: NodeServer) -> None:
 def test_a_fault_of_a_round_is_that_clients_alone(
     server: NodeServer, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
-    """Its runs are dropped, and the client is told; the other one's are there."""
+    """Its runs are dropped, with an answer that says so; the other client's are there."""
     server.handle(b"other", encode(HelloMessage(VERSION, HASH, 8)))
     server.handle(b"other", encode(RoundMessage(1, [ask("theirs")])))
     text = ask(audition=8, to_score=["same"])
@@ -400,7 +400,7 @@ def test_a_device_is_one_word(server: NodeServer, device: str) -> None:
 
 
 def test_longer_structs_are_another_version() -> None:
-    """A field more than this version knows is refused, not ignored."""
+    """A field more than this version has is refused, not ignored."""
     fields = msgspec.msgpack.decode(encode(HelloMessage(VERSION, HASH, 8)))
     with pytest.raises(MessageError, match=f"version {VERSION}"):
         to_node(msgspec.msgpack.encode([*fields, 1]))
@@ -433,7 +433,7 @@ def test_what_is_kept_is_bounded() -> None:
 
 
 def test_sizes_that_no_client_has_make_way(server: NodeServer) -> None:
-    """A client that says other sizes than its first one locks nobody out."""
+    """A client that sends other sizes than its first one locks no other client out."""
     say_hello(server)
     for vocab in range(9, 20):
         server.handle(CLIENT, encode(HelloMessage(VERSION, HASH, vocab)))
@@ -459,7 +459,7 @@ def test_a_run_that_nobody_asks_for_is_forgotten() -> None:
     answer(server, ask("new"))
     assert len(server._runs) == 1 and len(ssms[0].open_rows) == 1
     now[0] = 1202.0
-    server.forget_unused()  # as a node that nothing is asked of does
+    server.forget_unused()  # as a node without requests does
     assert len(server._runs) == 0 and not ssms[0].open_rows
 
 

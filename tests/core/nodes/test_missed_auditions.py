@@ -1,4 +1,4 @@
-"""Auditions that a node misses, runs that are told of it, budgets beside a lookup, large texts."""
+"""Auditions that a node misses, notes about it, budgets beside a lookup, large texts."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def test_an_ssm_whose_context_is_full_does_not_keep_the_others_from_drafting() -
 
 
 def test_rounds_that_ask_no_ssm_leave_the_route_alone() -> None:
-    """`speculation_length=0`: the router is asked, the SSMs are not."""
+    """`speculation_length=0`: the router routes, no SSM drafts."""
     llm = TableModel("llm", VOCAB, random_table(VOCAB, 1, sharpness=2.5), 64)
     ssms = [TableModel(name, VOCAB, llm._table, 64) for name in ("a", "b", "c")]
     engine = Engine(loaded_tables(llm, ssms))

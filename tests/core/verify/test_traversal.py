@@ -56,7 +56,7 @@ def test_leaves_come_before_what_they_hang_on() -> None:
 
 
 class Listening(Refusing):
-    """Refuses, and keeps the keys it was asked (`choose` does already)."""
+    """Refuses, and records the keys that are read (`choose` does already)."""
 
     def coin(self, prob: float, key: Key) -> bool:
         assert key not in self.asked

@@ -1,4 +1,4 @@
-"""docs/api.md lists every endpoint, its arguments and types; answers are those; bad values told."""
+"""docs/api.md lists each endpoint, arguments and types; answers match; bad values are errors."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def spread(fields: dict[str, str], types: dict[str, dict[str, str]]) -> Iterator
 
 
 def mismatches(value: Any, kind: str, at: str, columns: tuple[str, ...] = ()) -> list[str]:
-    """Where a value is not of its type; `columns`: what stands for FIELD."""
+    """Where a value is not of its type; `columns`: the names that FIELD may be."""
     if (inner := re.fullmatch(r"list\[(.*)\]", kind)) and "]|" not in kind:
         if not isinstance(value, list):
             return [f"{at} is no list"]

@@ -41,7 +41,7 @@ def alike(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def alone(values: dict[str, Any], ended: bool = True) -> dict[str, Any]:
-    """`across` with nobody beside it, and a length rule that predicts nothing."""
+    """`across` with no other request, and a length rule that predicts nothing."""
     none: dict[str, Any] = {"ahead": {}, "hits": {}, "round": {}, "rounds": {}}
     return timeline(values, **none, policy="trend", ended=ended)
 
@@ -162,7 +162,7 @@ def switched(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def regretted(values: dict[str, Any]) -> dict[str, Any]:
-    """Regret was asked for: an SSM that knows every other token, and one that knows none."""
+    """Regret was counted: an SSM that predicts every other token, and one that predicts none."""
     routing = values["routing"]
     hits = {
         name: [i % 3 == n for i in range(60)] for n, name in enumerate(routing["ssms"].values())

@@ -21,7 +21,7 @@ from core.models.native.products import products  # noqa: E402
 
 ROOT = Path(__file__).parents[4]
 COMPILED = ROOT / "core" / "models" / "compiled"
-# What numba is told to compile for, whatever the processor has.
+# What numba compiles for, whatever the processor has.
 LESSER = {
     "haswell": {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx2,+avx,+fma"},
     "no avx": {"NUMBA_ENABLE_AVX": "0"},
