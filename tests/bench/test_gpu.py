@@ -56,7 +56,7 @@ def test_the_share_in_which_no_kernel_runs() -> None:
     assert idle_share([(3, 3)]) == 0.0
 
 
-def test_a_trace_is_told_by_round(make_context: Any) -> None:
+def test_a_trace_is_reported_by_round(make_context: Any) -> None:
     context = make_context(tokens=8)
     results = {PLAIN: {"rounds": 24, "kernels": 240, "idle": 0.043}}
     figures = {

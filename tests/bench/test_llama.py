@@ -131,7 +131,7 @@ def test_a_table_says_that_it_is_not_installed(make_context: Any) -> None:
 
 @pytest.mark.usefixtures("packages")
 @pytest.mark.parametrize("module", [tiny_module("gpt2", dtype=torch.float32), None])
-def test_what_goes_wrong_is_said_and_costs_nobody_else(
+def test_what_goes_wrong_is_reported_and_costs_no_other_contestant(
     module: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if module is None:

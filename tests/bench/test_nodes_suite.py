@@ -47,7 +47,7 @@ def results(last: list[int]) -> Results:
     return result
 
 
-def test_wires_are_compared_with_home_and_prediction() -> None:
+def test_wires_are_compared_with_local_and_prediction() -> None:
     wires, clients = tables(results([1, 2]))
     lines = {line.split(" | ")[0].strip("| "): line for line in wires.splitlines()}
     # Two tokens in 6.4 ms over loopback, in 11.4 ms over the relay: 175.4 a second.

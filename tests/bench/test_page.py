@@ -58,14 +58,14 @@ def test_every_fact_has_its_line_and_all_hold(tmp_path: Path) -> None:
         ("stop", {"ms": 30.0, "ms_in_the_engine": 8.0, "rounds": 2, "of": 40}, "Stop: rounds"),
     ],
 )
-def test_what_does_not_hold_is_told_and_fails(
+def test_what_does_not_hold_is_reported_and_fails(
     tmp_path: Path, fact: str, figures: Any, message: str
 ) -> None:
     report = report_of(tmp_path, {fact: figures})
     assert len(report.failures) >= 1 and any(message in failure for failure in report.failures)
 
 
-def test_a_request_elsewhere_and_an_error_are_told_apart(tmp_path: Path) -> None:
+def test_a_request_elsewhere_and_an_error_are_distinguished(tmp_path: Path) -> None:
     told = ["request to another host: http://x", "console: bad"]
     report = report_of(tmp_path, {}, *told)
     assert [failure.split(",")[0] for failure in report.failures] == [

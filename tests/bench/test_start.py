@@ -48,7 +48,7 @@ def test_the_last_run_has_a_sample(make_context: Any, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.nightly
-def test_visitors_are_told_what_a_lone_one_is(make_context: Any) -> None:
+def test_visitors_are_reported_what_a_lone_one_is(make_context: Any) -> None:
     context = make_context()
     suite = Visitors(counts=(1, 3), presets=("best",))
     suite.measure(context)

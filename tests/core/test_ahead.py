@@ -66,7 +66,7 @@ def test_wherever_the_clock_stops_it_the_drafts_are_those_made_on_time(sampling,
         assert any(one.hit for event in rounds_of(ahead) for one in event.ahead) or looks < 4
 
 
-def test_guesses_come_true_and_are_told() -> None:
+def test_guesses_come_true_and_are_reported() -> None:
     events = run(engine_ahead())
     told = [(event.round, one) for event in rounds_of(events) for one in event.ahead]
     assert any(one.hit for _, one in told) and not rounds_of(events)[0].ahead

@@ -166,7 +166,7 @@ def test_of_a_draft_cut_shorter_only_what_is_left_is_saved(monkeypatch: pytest.M
         assert event.ahead[0].saved_ms == pytest.approx(first.ms)
 
 
-def test_what_was_made_ahead_is_told_when_requests_begin_to_take_turns(monkeypatch):
+def test_what_was_made_ahead_is_reported_when_requests_begin_to_take_turns(monkeypatch):
     """`auto` may change from the one to the other as soon as another request joins."""
     modes = itertools.chain(["ahead"] * 4, itertools.repeat("across"))
 
@@ -236,7 +236,7 @@ def test_a_round_judges_what_was_made_for_it(committed, drafts, saved, wasted, r
     assert one == Ahead("same", 2, 0.75, not reason, saved, wasted, reason)
 
 
-def test_where_nothing_was_made_nothing_is_told() -> None:
+def test_where_nothing_was_made_nothing_is_reported() -> None:
     state = state_of((4,), {})
     assert ahead_drafts(state, (4,)) is None
     assert unused_at_end(state, None) == ()

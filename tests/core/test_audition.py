@@ -53,20 +53,20 @@ def first_to_draft(events: Sequence[Event]) -> set[str]:
 
 
 @pytest.mark.parametrize("index", [0, 1, 2])
-def test_who_foresees_the_prompt_drafts_first(index: int) -> None:
+def test_the_ssm_that_predicts_the_prompt_drafts_first(index: int) -> None:
     llm, ssms = tables(3)
     events = run(engine_of(llm, ssms), prompt(greedy_text(ssms[index], 30)))
     assert first_to_draft(events) == {NAMES[index]}
 
 
-def test_too_short_a_prompt_tells_nothing() -> None:
+def test_too_short_a_prompt_is_no_evidence() -> None:
     llm, ssms = tables(3)
     text = greedy_text(ssms[1], MIN_TOKENS)
     assert first_to_draft(run(engine_of(llm, ssms), prompt(text[:-1]))) == {NAMES[0]}
     assert first_to_draft(run(engine_of(llm, ssms), prompt(text))) == {NAMES[1]}
 
 
-def test_a_short_prompt_is_asked_about_as_soon_as_it_is_longer() -> None:
+def test_a_short_prompt_is_scored_as_soon_as_it_is_longer() -> None:
     llm, ssms = tables(3, context=128)
     warm = SamplingParams(60, temperature=1.0, seed=5)
     # The LLM's own table is the last one.
@@ -77,7 +77,7 @@ def test_a_short_prompt_is_asked_about_as_soon_as_it_is_longer() -> None:
 
 
 @pytest.mark.parametrize("fields", [{"length": "fixed"}, {"combine": "vote"}])
-def test_where_nobody_is_chosen_all_draft(fields: dict[str, str]) -> None:
+def test_without_a_choice_all_draft(fields: dict[str, str]) -> None:
     llm, ssms = tables(3)
     config = dataclasses.replace(GOODPUT, **fields)
     events = run(engine_of(llm, ssms), prompt(greedy_text(ssms[1], 30)), config)
@@ -93,7 +93,7 @@ def test_the_text_is_the_same_and_no_row_is_left() -> None:
     assert not any(open_rows(engine))
 
 
-def test_reading_the_prompts_end_is_told_before_the_first_round() -> None:
+def test_reading_the_prompts_end_is_reported_before_the_first_round() -> None:
     llm, ssms = tables(3)
     events = run(engine_of(llm, ssms), prompt(greedy_text(ssms[1], 30)))
     first = next(event for event in events if isinstance(event, RoundCompleted))
@@ -127,7 +127,7 @@ def stack_pool() -> SsmPool:
     return SsmPool(dict(zip(NAMES, ssms, strict=True)), VOCAB)
 
 
-def test_those_that_lie_on_one_another_are_heard_in_one_pass(monkeypatch: pytest.MonkeyPatch):
+def test_stacked_ssms_are_auditioned_in_one_pass(monkeypatch: pytest.MonkeyPatch):
     pool, ids = stack_pool(), [3 + i % 7 for i in range(40)]
     passes = note_results(monkeypatch, Stack, "forward", len)
     fits, timings = pool.audition(NAMES, ids)
@@ -157,7 +157,7 @@ def test_whatever_a_pass_fails_with_rows_are_given_back(error: type[BaseExceptio
 
 
 @pytest.mark.loses_drafters
-def test_of_an_ssm_that_fails_nothing_is_told() -> None:
+def test_an_ssm_that_fails_has_no_score() -> None:
     llm, ssms = tables(3)
     engine, text = engine_of(llm, ssms), prompt(greedy_text(ssms[1], 30))
     plain = ids_of_events(run(engine, text, SpeculationConfig.preset("autoregressive")))

@@ -132,7 +132,7 @@ def test_a_prompt_must_be_text(value: Any, allowed: str) -> None:
     check_refusal(Request, "prompt", value, allowed)
 
 
-def test_the_value_stands_in_the_message() -> None:
+def test_the_value_is_in_the_message() -> None:
     with pytest.raises(ConfigError, match=r"^temperature is -2\.5: "):
         SamplingParams(temperature=-2.5)
     with pytest.raises(ConfigError, match=r"^chat is 'yes': true or false$"):

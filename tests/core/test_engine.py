@@ -95,7 +95,7 @@ def test_spans_lie_within_their_round_and_name_every_stage() -> None:
         assert (("same", "prefill") in names) == first
 
 
-def test_the_start_tells_the_whole_request_resolved() -> None:
+def test_the_start_reports_the_whole_request_resolved() -> None:
     engine = engine_of(*tables())
     run_request = Request("w1 w2", SamplingParams(4, temperature=0.7))
     started = next(iter(engine.generate(run_request)))
@@ -155,7 +155,7 @@ def test_texts_joined_are_the_decoded_continuation() -> None:
     assert plain["error"] == ""
 
 
-def test_many_runs_are_told_apart_and_do_not_disturb_each_other() -> None:
+def test_many_runs_are_distinguished_and_do_not_disturb_each_other() -> None:
     engine = engine_of(*tables(count=3))
     requests = [
         request("w1 w2 w3"),

@@ -206,7 +206,7 @@ def test_a_long_prompt_of_few_tokens_fits() -> None:
     assert engine_of(*tables()).prepare(prompt).prompt_ids == (1, 2)
 
 
-def test_a_huge_prompt_waits_for_nobody() -> None:
+def test_a_huge_prompt_is_refused_at_once() -> None:
     loaded = engine_of(*tables()).models
     with (
         closing(
@@ -267,7 +267,7 @@ def test_a_chat_template_that_renders_nothing_is_named(template: str) -> None:
         ("w1 w6", False, ()),
     ],
 )
-def test_control_tokens_in_a_chat_message_are_told(
+def test_control_tokens_in_a_chat_message_are_reported(
     message: str, chat: bool, told: tuple[str, ...]
 ) -> None:
     """They are read as the template's own; in a text without a template they are meant."""
@@ -400,7 +400,7 @@ def test_torch_is_alone_while_costs_are_measured(monkeypatch: pytest.MonkeyPatch
         torch.set_num_threads(before)
 
 
-def test_a_slow_model_is_asked_for_less(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_model_drafts_less(monkeypatch: pytest.MonkeyPatch) -> None:
     """Past two seconds nothing is measured more than once, nor sizes that cost many passes."""
     llm, _ = tables(context=100)
     now, forward, calls = [0.0], llm.forward, Counter[int]()

@@ -121,7 +121,7 @@ def test_an_outcome_is_what_the_events_hold(end: str) -> None:
 @pytest.mark.parametrize(
     ("end", "reason"), [("completed", None), ("cancelled", "cancelled"), ("failed", "failed")]
 )
-def test_the_summary_tells_how_it_ended(end: str, reason: str | None) -> None:
+def test_the_summary_reports_how_it_ended(end: str, reason: str | None) -> None:
     outcome, _ = observe(end)
     last = synthetic_run(rounds=5, end=end)[-1]
     summary = outcome.summary

@@ -76,7 +76,7 @@ def test_what_follows_a_commit_counts_in_the_next_round_of_the_same_run(clock, r
     assert after.between_ms == pytest.approx(100.0)
 
 
-def test_a_length_policy_is_told_what_a_slow_reader_takes() -> None:
+def test_a_length_policy_observes_the_time_of_a_slow_reader() -> None:
     """Between a round's events; a quick reader takes less."""
 
     class NotedPolicy:
@@ -110,7 +110,7 @@ def test_a_length_policy_is_told_what_a_slow_reader_takes() -> None:
 
 
 @pytest.mark.parametrize("pipeline", ["off", "across", "ahead"])
-def test_of_several_requests_nobody_has_a_gap(pipeline: str) -> None:
+def test_of_several_requests_none_has_a_gap(pipeline: str) -> None:
     config = replace(TREE, pipeline=pipeline)
     events = list(engine_of(*tables(1)).generate_many([request(config=config) for _ in range(2)]))
     done = next(i for i, one in enumerate(events) if isinstance(one, RunCompleted))
@@ -120,7 +120,7 @@ def test_of_several_requests_nobody_has_a_gap(pipeline: str) -> None:
     assert all(one.between_ms > 0 for one in alone if isinstance(one, RoundCompleted))
 
 
-def test_a_neighbour_that_fails_takes_nothing_from_who_has_finished() -> None:
+def test_a_failing_request_takes_nothing_from_one_that_has_finished() -> None:
     """A request's last events come before the next one's commit."""
     engine = engine_of(*tables(1))
     commit, commits = engine.models.llm.commit, [0]

@@ -283,7 +283,7 @@ def test_a_reader_who_leaves_is_no_error() -> None:
 
 
 @pytest.mark.nightly
-def test_a_mistake_is_told_before_anything_is_loaded() -> None:
+def test_a_mistake_is_reported_before_anything_is_loaded() -> None:
     running = process("--prompt", "x", "--temperature", "-1")
     out, err = running.communicate(timeout=60)
     assert (running.returncode, out) == (2, "")

@@ -202,7 +202,7 @@ def test_a_lane_raises_what_its_job_raised() -> None:
     lane.close()
 
 
-def test_pools_forget_who_is_gone() -> None:
+def test_pools_forget_requests_that_have_ended() -> None:
     engine = engine_of(*tables())
     live = [engine.admit(engine.prepare(each)) for each in requests(3, pipeline="across")]
     pools = DraftPool()

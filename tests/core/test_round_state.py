@@ -137,7 +137,7 @@ def test_reading_a_prompt_is_no_round(monkeypatch, engine, live):
     assert groups == {"across": [], "ahead": [pytest.approx((100.0, 2.0))]}
 
 
-def test_a_round_without_drafts_tells_nothing(monkeypatch, engine, live):
+def test_a_round_without_drafts_reports_nothing(monkeypatch, engine, live):
     one = state_of(live[0], llm_span(0.0, 0.1))
     one.drafts = {}
     assert not any(observations(monkeypatch, engine, RoundBatch((), (one,)), live[:1]).values())

@@ -64,7 +64,7 @@ class InTurns:
         return None
 
 
-def test_the_last_decision_stays_and_every_live_request_is_told_of_it(
+def test_the_last_decision_stays_and_every_live_request_records_it(
     worker: Worker, engine: Engine, llm: GatedModel
 ) -> None:
     engine.schedule = "cosine"

@@ -141,7 +141,7 @@ def test_rounds_that_vary_are_no_reason_to_leave_on_what_does_not_pay(told: bool
 
 
 @pytest.mark.parametrize("noise", [0.05, 0.25])
-def test_without_a_difference_the_verdict_stands(noise: float) -> None:
+def test_without_a_difference_the_verdict_stays(noise: float) -> None:
     assert serve(steady, 1.0, noise).flips < 2
     assert sum(feed(Switch(), on_ms=10.0, off_ms=10.0, count=500)) < 50, "that is no reason"
 

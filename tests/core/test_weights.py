@@ -57,7 +57,7 @@ def test_only_winners_are_judged_and_their_requests_are_averaged() -> None:
 
 
 @pytest.mark.parametrize(("share", "gains"), [(0.143, False), (0.149, True)])
-def test_the_mean_forgets_what_lies_far_back(share: float, gains: bool) -> None:
+def test_the_mean_forgets_old_rounds(share: float, gains: bool) -> None:
     """Ten wins of 1 after many of 0: over the last 64, 1 - (63 / 64)^10 = 0.146; over all, 0.05;
     over the last 16, 0.48."""
     weights = paper()
@@ -137,7 +137,7 @@ def after(*told: Told) -> dict[str, float]:
 A, B = [0.9, 0.5, 0.2, 0.6, 0.8, 0.4], [0.3, 0.7, 0.1, 0.9, 0.2, 0.5]
 
 
-def test_who_has_not_told_yet_gets_what_the_others_get_on_average() -> None:
+def test_a_drafter_without_a_report_gets_the_others_mean() -> None:
     alone = after(({"a": A}, 7))
     assert alone == pytest.approx(dict.fromkeys(NAMES, 1.0)), "nothing to compare it with"
     silent = after(({"a": A, "b": B}, 7))
@@ -162,11 +162,11 @@ def test_who_has_not_told_yet_gets_what_the_others_get_on_average() -> None:
     ],
     ids=["both lag", "one lags", "one opens late", "one opens later", "the first word is none"],
 )
-def test_what_is_told_late_counts_as_if_it_had_been_told_in_time(told: tuple[Told, ...]) -> None:
+def test_a_late_report_counts_as_one_in_time(told: tuple[Told, ...]) -> None:
     assert after(*told) == pytest.approx(after(({"a": A, "b": B}, 7)))
 
 
-def test_what_lies_far_back_is_not_corrected() -> None:
+def test_old_tokens_are_not_corrected() -> None:
     long, less = [0.5] * (CORRECTED + 30), [0.1] * 30 + [0.5] * CORRECTED
     report = ({"a": long, "b": long}, len(long) + 1)
     assert after(report, ({"c": less}, len(long) + 1)) == pytest.approx(after(report))

@@ -37,7 +37,7 @@ def test_a_stop_frees_the_engine_within_a_round(worker: Worker, llm: GatedModel)
     assert len(llm.open_rows) == 0
 
 
-def test_a_stopped_run_tells_what_it_had(worker: Worker, llm: GatedModel) -> None:
+def test_a_stopped_run_reports_what_it_had(worker: Worker, llm: GatedModel) -> None:
     run = worker.submit(request(tokens=3000))
     events: list[Event] = []
     while len(ids(events)) < 10:
@@ -155,7 +155,7 @@ def test_what_else_fails_for_one_request_ends_it_alone(worker, llm, place, tempe
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_an_unforeseen_error_is_heard_by_everyone_who_waits(worker: Worker, llm: GatedModel):
+def test_an_unforeseen_error_ends_every_waiting_run(worker: Worker, llm: GatedModel):
     llm.open.clear()
     runs = [worker.submit(request(tokens=100, seed=i)) for i in range(4)]
     until(lambda: both_running(worker, llm))

@@ -70,7 +70,7 @@ def test_a_resumed_study_keeps_its_number_on_a_machine_that_says_another(lab: La
     assert {one.auto_nodes for one in lab.results().values()} == {None, 12}
 
 
-def test_a_point_that_tells_is_warmed_wherever_it_stands(lab: Lab) -> None:
+def test_a_point_that_reports_is_warmed_wherever_it_stands(lab: Lab) -> None:
     set_costs(lab, 6)
     fixed = [Configuration(f"of {n}", replace(AUTO, max_tree_nodes=n)) for n in range(1, 9)]
     many = (study().configurations[0], *fixed, Configuration("auto", AUTO))

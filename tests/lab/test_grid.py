@@ -167,7 +167,7 @@ def test_the_grid_of_a_study_comes_back_with_what_was_refused() -> None:
         assert {name: getattr(one.speculation, name) for name in point} == point
 
 
-def test_a_point_that_was_left_out_is_told() -> None:
+def test_a_point_that_was_left_out_is_reported() -> None:
     verify, draft = axis_of("verify", ["match", "mss"]), axis_of("draft", ["coupled", "sampled"])
     warm = SamplingParams(temperature=1.0)
     tuned = grid(BASE, [draft, verify], warm)

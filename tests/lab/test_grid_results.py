@@ -68,7 +68,7 @@ def test_of_one_prompt_the_repeats_are_the_groups() -> None:
     assert {length.groups for length in result.lengths if length} == {4}
 
 
-def test_measured_once_nobody_is_called_as_good() -> None:
+def test_measured_once_no_point_is_called_as_good() -> None:
     study = grid_study(prompts=1)
     result = tuning_result(study, grid_results(study, lambda *_: 10.0))
     assert result.best == 0 and result.as_good == ()
@@ -83,7 +83,7 @@ def test_before_everything_is_measured() -> None:
     assert result.best == 1 and [row.cells for row in result.rows] == [1, 1, 0, 0]
 
 
-def test_points_that_drafted_the_same_are_told_alike() -> None:
+def test_points_that_drafted_the_same_are_reported_alike() -> None:
     study = grid_study()
     results = grid_results(study, steady)
     assert tuning_result(study, results).alike == ()

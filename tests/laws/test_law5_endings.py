@@ -150,7 +150,7 @@ def test_a_stop_string_ends_the_text_across_rounds(
     assert "".join(d for r in rounds for d in r.text_deltas) == "".join(words[:needed])
 
 
-def test_what_lies_behind_a_stop_string_is_not_counted() -> None:
+def test_tokens_after_a_stop_string_are_not_counted() -> None:
     llm = telling(sure=1 - 1e-9)
     engine = engine_of(llm, [copy_of(llm, "right")])
     stop = f"w{STORY[4]}"  # the third token of a draft of five

@@ -178,7 +178,7 @@ def test_a_run_of_another_host_is_interrupted_when_nothing_came_of_it_for_long(p
 
 
 @pytest.mark.nightly
-def test_a_killed_process_nobody_waited_for_counts_as_gone(path: Path) -> None:
+def test_a_killed_process_that_was_not_waited_for_counts_as_gone(path: Path) -> None:
     with recorder(path, "zombie") as process:
         lines_until(process, 30)
         process.kill()

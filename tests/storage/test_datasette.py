@@ -74,7 +74,7 @@ def test_the_queries_of_a_run_tell_what_the_views_tell(full_store: RunStore, run
             assert row[name] == board[row["drafter"]][name]
 
 
-def test_rounds_are_told_as_people_count_them(full_store: RunStore) -> None:
+def test_rounds_are_reported_as_people_count_them(full_store: RunStore) -> None:
     assert [row["round"] for row in ask(full_store, "rounds_of_a_run")] == list(range(1, 13))
 
 

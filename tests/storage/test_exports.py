@@ -103,7 +103,7 @@ def test_the_events_come_back_from_json(end: str) -> None:
     assert summary["stats"]["num_rounds"] == 8
 
 
-def test_a_run_that_is_under_way_is_told_by_the_status_it_has() -> None:
+def test_a_run_that_is_under_way_is_reported_by_the_status_it_has() -> None:
     cut, whole = synthetic_run(3, end="cut"), synthetic_run(3)
     for name, where in (("events", "summary"), ("trace", "otherData")):
         write = EXPORTS[name].write

@@ -277,7 +277,7 @@ def test_a_regret_reads_back_and_goes_with_its_run(path: Path, keep: Any) -> Non
 
 
 @pytest.mark.parametrize("note", [*HOSTILE_TEXTS, "\udce9"], ids=range(15))
-def test_any_text_is_told_of_it(store: RunStore, keep: Any, note: str) -> None:
+def test_any_text_is_reported_it(store: RunStore, keep: Any, note: str) -> None:
     keep(store, synthetic_run(1, seed=1))
     store.keep_baseline("synthetic-1", 1.0, note, note)
     assert store.run("synthetic-1").baseline == PlainSpeed(1.0, note, note)

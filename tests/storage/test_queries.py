@@ -258,7 +258,7 @@ def test_any_thread_may_record_and_read(store: RunStore) -> None:
     assert store.status().dropped == 0
 
 
-def test_a_summary_tells_what_was_asked_and_which_ssms_were_loaded(store: RunStore) -> None:
+def test_a_summary_reports_what_was_asked_and_which_ssms_were_loaded(store: RunStore) -> None:
     for seed, drafters in ((1, ("ssm-b", "ssm-a")), (2, ())):
         started, *rest = synthetic_run(2, seed=seed, drafters=drafters)
         record(store, (started, *rest))

@@ -127,7 +127,7 @@ def with_share(span: Span, rng: random.Random) -> Span:
     return replace(span, share=rng.choice((1.0, 0.5, 1 / 3))) if span.lane in DRAFTERS else span
 
 
-def test_datasette_is_told_of_the_time_once(store: RunStore, keep: Any) -> None:
+def test_datasette_is_reported_the_time_once(store: RunStore, keep: Any) -> None:
     keep(store, shared_run())
     with closing(sqlite3.connect(store.path)) as connection:
         query = TOLD["queries"]["stages_of_a_run"]["sql"]
@@ -154,7 +154,7 @@ def test_the_table_counts_the_time_once() -> None:
         assert each == pytest.approx(sum(float(other[f"ms: {name}"]) for name in DRAFTERS))
 
 
-def test_the_trace_keeps_the_true_time_and_tells_the_share() -> None:
+def test_the_trace_keeps_the_true_time_and_reports_the_share() -> None:
     entries = json.loads(chrome_trace(shared_run()))["traceEvents"]
     slices = [entry for entry in entries if entry["ph"] == "X" and entry["cat"] != "rounds"]
     spans = sorted((s.lane, s.start_ms, s) for e in rounds_of(shared_run()) for s in e.spans)

@@ -91,7 +91,7 @@ def test_overlap_and_time_are_those_of_the_runs_figures_though_stages_add_up_to_
         assert pipeline == "across" or more == (pipeline == "ahead")
 
 
-def test_without_drafting_ahead_nothing_is_told_of_it() -> None:
+def test_without_drafting_ahead_nothing_is_reported_it() -> None:
     value = picture_values(Frame(view=reduce_all(synthetic_run(3))))["timeline"]
     assert value["ahead"] == value["hits"] == {} and value["pipeline"] == "off"
     assert (
@@ -132,7 +132,7 @@ def test_a_draft_made_beside_another_request_is_a_hit_in_its_own_round() -> None
             assert bars[str(event.round)][str(k)]["a"] == ("hit" if drafted else "")
 
 
-def test_notes_are_told_with_their_round_as_far_as_one_has_come() -> None:
+def test_notes_are_reported_with_their_round_as_far_as_one_has_come() -> None:
     events = synthetic_run(9, seed=5, mechanisms=MINIONS)
     end = next(i for i, e in enumerate(events) if isinstance(e, RoundCompleted) and e.round == 5)
     failed = "drafter ssm-stories failed (SyntheticFailure: SYNTHETIC failure)"
@@ -152,7 +152,7 @@ def test_many_notes_do_not_flood_the_notice() -> None:
     assert notes == ["6 earlier notes not shown here.", *rounds]
 
 
-def test_what_auto_found_is_told_in_order_and_as_what_the_run_goes_on_with() -> None:
+def test_what_auto_found_is_reported_in_order_and_as_what_the_run_goes_on_with() -> None:
     notes = {
         3: "drafting ahead takes 21.6 ms a round, 10.6 without: off",
         7: "drafting ahead takes 7.0 ms a round, 10.2 without: on",

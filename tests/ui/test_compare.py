@@ -170,7 +170,7 @@ def test_of_deleted_runs_another_repeat_is_shown(context: Context) -> None:
     assert shown["rounds"]["note"] == "" and len(shown["rounds"]["rounds"]["1"]) == 8
 
 
-def test_where_no_repeat_is_whole_what_is_left_is_shown_and_told(context: Context) -> None:
+def test_where_no_repeat_is_whole_what_is_left_is_shown_and_reported(context: Context) -> None:
     opened = measure(context, differing(1e-5), repeats=2, chosen=("specinfer", "sequence"))
     delete(context, opened, opened.study.base, 0)
     delete(context, opened, "specinfer", 1)
@@ -253,7 +253,7 @@ def test_the_time_per_token_divides_into_the_speed_beside_it(context: Context) -
         assert decoded_ms == pytest.approx(run.stats.total_ms - run.stats.prefill_ms, rel=0.02)
 
 
-def test_a_limit_that_is_not_lives_is_told_beside_the_figures(context: Context) -> None:
+def test_a_limit_that_is_not_lives_is_reported_beside_the_figures(context: Context) -> None:
     opened = measure(context)
     words = "Runs of at most 8 tokens, in Live 128 unless changed."
     assert words in pictures(context, opened)["compared"]["words"]
@@ -344,7 +344,7 @@ def test_the_fastest_is_not_told_apart_from_one_whose_repeats_reach_it(context: 
     assert sentence.endswith("Not told apart from it: sequence.")
 
 
-def test_of_many_repeats_resamples_are_told_and_more_is_claimed(context: Context) -> None:
+def test_of_many_repeats_resamples_are_reported_and_more_is_claimed(context: Context) -> None:
     opened = measure(context, repeats=6)
     speeds = with_speeds(opened, 10, 5)
     for cell in [cell for cell in speeds if cell.contestant == "specinfer"]:
@@ -366,7 +366,7 @@ def test_one_repeat_of_another_that_was_faster_leaves_it_open(context: Context) 
     )
 
 
-def test_why_it_was_slower_is_told_of_all_its_runs_and_rates_of_how_many(context: Context) -> None:
+def test_why_it_was_slower_is_reported_all_its_runs_and_rates_of_how_many(context: Context) -> None:
     """As the row is: the middle run alone may have had other rounds."""
     opened = measure(context, repeats=3)
     slower = with_speeds(opened, 10, 5)

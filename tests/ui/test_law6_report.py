@@ -230,7 +230,9 @@ def test_the_report_shows_what_the_page_shows(
 
 
 @pytest.mark.parametrize("name", MEASURED)
-def test_what_was_measured_beside_a_run_is_replayed_and_told(name: str, store: RunStore) -> None:
+def test_what_was_measured_beside_a_run_is_replayed_and_reported(
+    name: str, store: RunStore
+) -> None:
     events, baseline = run_of(name), baseline_of_run(name)
     watching = TabSession()
     live = LiveSource(store, "visitor", lambda run_id: None)
@@ -286,7 +288,7 @@ def test_the_report_plays_as_the_page_plays(store: RunStore) -> None:
         player.set_pace(Pace("step"))
 
 
-def test_events_that_end_within_a_round_are_told_as_far_as_they_go() -> None:
+def test_events_that_end_within_a_round_are_reported_as_far_as_they_go() -> None:
     events = synthetic_run(4, 7)[:11]
     report = Report(report_html(events))
     player = Player(MemorySource(events, events[0].run_id))

@@ -149,7 +149,7 @@ def test_every_run_is_valid_whatever_is_loaded(loaded: tuple[str, ...]) -> None:
             assert request.sampling.seed is not None, "the same text for everybody"
 
 
-def test_the_ssm_of_the_text_drafts_where_there_is_one_and_too_few_are_told() -> None:
+def test_the_ssm_of_the_text_drafts_where_there_is_one_and_too_few_are_reported() -> None:
     (setup,) = LESSONS[1].example
     assert request_of(setup, SSMS).speculation.drafters == ("ssm-dialogue",)
     assert request_of(setup, ("x", "y")).speculation.drafters == ("x",)
@@ -349,7 +349,7 @@ def test_numbers_are_right_as_near_as_they_can_be_read() -> None:
     ("eight", "words"),
     [(0.8, "That cannot be"), (1.3, "One run is never exact"), (9.0, "guessing has no room")],
 )
-def test_a_time_that_cannot_be_is_told_to_be_noise(eight: float, words: str) -> None:
+def test_a_time_that_cannot_be_is_reported_to_be_noise(eight: float, words: str) -> None:
     right, line = judge(LESSONS[0].question, evidence_of_passes(1.0, eight), eight)
     assert right and words in line.text
 

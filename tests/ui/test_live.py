@@ -89,7 +89,7 @@ def test_a_bad_request_is_refused(store: RunStore, changes: dict[str, Any], word
     assert words not in notice_of(run(live, desk))
 
 
-def test_a_bug_is_told_in_a_line(store: RunStore, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_bug_is_reported_in_a_line(store: RunStore, caplog: pytest.LogCaptureFixture) -> None:
     ctx = context(store)
     ctx.hub.worker.script = None
     ctx.hub.worker.submit = lambda *_: 1 / 0
@@ -364,7 +364,7 @@ def test_a_run_cut_short_by_a_change_is_stopped_and_is_no_measure(store: RunStor
     assert list(cut) == [], "the run that was cut short is no longer shown"
 
 
-def test_a_tab_that_is_loaded_anew_in_mid_run_is_told_where_its_run_is(store: RunStore) -> None:
+def test_a_tab_that_is_loaded_anew_in_mid_run_is_reported_where_its_run_is(store: RunStore) -> None:
     live, desk = live_of(context(store)), TabSession()
     for was_running in (0, None):
         assert left_notice(live, desk, was_running) == gr.skip()

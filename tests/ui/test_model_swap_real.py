@@ -101,7 +101,9 @@ def test_a_tiny_pair_takes_over_others_are_refused(model_host: ModelHost, tmp_pa
     assert tokens_of(Hub(model_host, FakeStore()).start(request_of(12, "w1 w2 w3")))
 
 
-def test_an_unreachable_hub_is_told(model_host: ModelHost, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_hub_is_reported(
+    model_host: ModelHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from huggingface_hub import HfApi
 
     def nobody(*_: Any, **__: Any) -> None:

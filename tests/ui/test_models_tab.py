@@ -170,7 +170,7 @@ def test_the_table_says_whether_it_fits(store: RunStore, monkeypatch: pytest.Mon
     assert "an unknown amount is free" in free["lines"]["0"]["text"]
 
 
-def test_a_device_that_is_not_there_is_told(store: RunStore) -> None:
+def test_a_device_that_is_not_there_is_reported(store: RunStore) -> None:
     if torch.cuda.is_available():
         pytest.skip("a CUDA device is at hand")
     value, said = table(context_of(store), True, "auto", "cuda")
@@ -254,7 +254,7 @@ def _told_unknown(ssms: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> str
     return need_lines(memory_need(ModelPair("bundled", ssms)))[0].text
 
 
-def test_what_is_not_on_this_machine_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_on_this_machine_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placing, "available_bytes", lambda device: 2**40)
     need = memory_need(ModelPair("facebook/opt-125m", ("no/body-knows",), "bfloat16", "cpu"))
     assert need.fits is None
@@ -323,7 +323,7 @@ def test_what_the_header_offers(store: RunStore) -> None:
 FORM = ("other", "small", "auto", "auto")
 
 
-def test_a_loading_is_told_stage_by_stage(store: RunStore) -> None:
+def test_a_loading_is_reported_stage_by_stage(store: RunStore) -> None:
     loader = Loader(lambda: other_worker("small"), held=True)
     context = context_of(store, loader)
     frames = load_values(context, True, *FORM)
@@ -348,7 +348,7 @@ def test_a_loading_is_told_stage_by_stage(store: RunStore) -> None:
     wait_settled(context.model_host)
 
 
-def test_runs_on_the_models_of_before_are_told_of(store: RunStore) -> None:
+def test_runs_on_the_models_of_before_are_reported(store: RunStore) -> None:
     context = context_of(store, Loader(lambda: other_worker("small")))
     context.model_host.worker.set_script(script_of(400), speed=5.0)
     source, last = context.hub.start(request()), list(load_values(context, True, *FORM))[-1]
@@ -359,7 +359,7 @@ def test_runs_on_the_models_of_before_are_told_of(store: RunStore) -> None:
     assert "again" not in state_values(context, True)[0]
 
 
-def test_a_refusal_is_told_with_its_reason_to_those_who_may_know(store: RunStore) -> None:
+def test_a_refusal_is_reported_with_its_reason_to_those_who_may_know(store: RunStore) -> None:
     secret = "ssm is '/home/x/secret': token id 17 is 'a' there"
     context = context_of(store, Loader(failing_loader(OutOfMemoryError(secret))))
     last = list(load_values(context, True, *FORM))[-1]
@@ -405,7 +405,7 @@ def test_who_may_not_load_may_not_ask_either(store: RunStore) -> None:
     assert not loader.asked and context.model_host.swap.state == "none"
 
 
-def test_what_it_needs_is_told_while_something_is_loaded(store: RunStore, folder: Path) -> None:
+def test_what_it_needs_is_reported_while_something_is_loaded(store: RunStore, folder: Path) -> None:
     loader = Loader(lambda: other_worker("small"), held=True)
     context = context_of(store, loader)
     asked = (str(folder), str(folder), "auto", "auto")

@@ -93,7 +93,7 @@ def test_filters_restrict_the_list(store: RunStore) -> None:
     assert row["note"] == "for the lecture" and row["thinned"] is False
 
 
-def test_only_who_sees_all_runs_is_told_all_names(store: RunStore) -> None:
+def test_only_who_sees_all_runs_is_reported_all_names(store: RunStore) -> None:
     ctx = context(store)
     record_runs(store, "a")
     assert ("ssm-code", "ssm-code") in drafter_choices(ctx, ALL)
@@ -159,7 +159,9 @@ def test_a_run_is_written_in_every_format_under_a_name_for_any_system(store: Run
     assert write_export(context(store), ALL, "../a b:c", "html")["name"] == "___a_b_c.html"
 
 
-def test_how_far_a_long_export_is_is_told(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_how_far_a_long_export_is_is_reported(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("ui.sessions.exporting.PROGRESS_INTERVAL_S", 0.01)
     for event in synthetic_run(40, seed=1):
         store.record(event, "a")
@@ -247,7 +249,9 @@ def test_a_second_run_of_the_list_stands_beside_the_first(store: RunStore) -> No
         (MINE, "synthetic-1", "no such run of yours"),
     ],
 )
-def test_a_wrong_second_run_is_told(store: RunStore, asker: Asker, second: str, words: str) -> None:
+def test_a_wrong_second_run_is_reported(
+    store: RunStore, asker: Asker, second: str, words: str
+) -> None:
     record_runs(store, "a", "b")
     sessions = sessions_of(context(store))
     desks = (TabSession(), TabSession(), TabSession())
@@ -315,7 +319,7 @@ def test_a_thinned_run_says_so(store: RunStore) -> None:
     assert "Finished" in notice_of(opened_run(sessions_of(ctx), TabSession(), ALL, thinned), 0)
 
 
-def test_a_run_deleted_elsewhere_is_told_by_every_action(store: RunStore) -> None:
+def test_a_run_deleted_elsewhere_is_reported_by_every_action(store: RunStore) -> None:
     ctx = context(store)
     run_id = ran(ctx)
     sessions, desk = sessions_of(ctx), TabSession()

@@ -105,7 +105,7 @@ def test_a_row_a_prompt_with_its_speed_up_and_plain_rows_last() -> None:
     assert told == [("tree", "1"), ("tree", "2"), (PLAIN, "1"), (PLAIN, "2")]
 
 
-def test_texts_are_told_in_the_words_of_a_comparison_with_the_place_of_a_difference() -> None:
+def test_texts_are_reported_in_the_words_of_a_comparison_with_the_place_of_a_difference() -> None:
     kinds = [row["same_text"] for row in rows_plain(of_study(study(), results()))]
     rows = comparison_rows(study(), results(), lambda run_id: ())
     compared = {row["name"]: row["same_text"] for row in rows}
@@ -247,7 +247,7 @@ def test_a_speed_up_is_beside_plain_runs_of_the_same_question() -> None:
     assert [line.row.ratio for line in (b, c, d)] == [None, None, None]
 
 
-def test_a_domain_is_told_of_the_prompt_by_any_of_its_runs() -> None:
+def test_a_domain_is_reported_the_prompt_by_any_of_its_runs() -> None:
     domains = {"22": "code"}
     runs = [past("1", "a"), past("22", "a", "minions"), past("333", "b")]
     lines = of_runs(runs, lambda run: domains.get(run.figures.run_id, ""))

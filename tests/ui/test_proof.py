@@ -59,7 +59,7 @@ def with_both(change: int | None, margin: float) -> list[Event]:
     return moved
 
 
-def test_identical_texts_ties_and_bugs_are_told_apart() -> None:
+def test_identical_texts_ties_and_bugs_are_distinguished() -> None:
     assert answer(3.0, None).startswith("identical: Identical: plain decoding with the same seed")
     assert answer(3.0, None).endswith("only where the LLM itself writes that very token.")
     tie = answer(0.00001, 7)
@@ -157,7 +157,7 @@ def caption(temperature: float, **fields: Any) -> str:
     return probability_words({"sampling": plain, "speculation": config})
 
 
-def test_each_rule_is_told_what_its_numbers_are() -> None:
+def test_each_rule_is_reported_what_its_numbers_are() -> None:
     greedy = caption(0.0)
     assert greedy.startswith("Bars: every model at temperature 1; at 0 the LLM takes its longest")
     assert greedy.endswith("is its bar, calibrated on committed tokens.")

@@ -178,7 +178,7 @@ DEEP = "[" * 100_000
 @pytest.mark.parametrize(
     "text", ["{", "[]", '{"event": "Nothing"}', "", '{"event": "RunStarted"}', DEEP]
 )
-def test_a_file_of_something_else_is_told(text: str, tmp_path: Path, capsys: Any) -> None:
+def test_a_file_of_something_else_is_reported(text: str, tmp_path: Path, capsys: Any) -> None:
     (tmp_path / "events.jsonl").write_text(text)
     assert main([str(tmp_path / "events.jsonl"), str(tmp_path / "out.html")]) == 2
     stderr = capsys.readouterr().err

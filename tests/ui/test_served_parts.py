@@ -150,7 +150,9 @@ def test_the_text_says_which_ssms_drafted_the_selected_round() -> None:
         ("of another version", 7, "of another version"),
     ],
 )
-def test_recorded_reasons_are_told_in_plain_words(recorded: str, number: int, words: str) -> None:
+def test_recorded_reasons_are_reported_in_plain_words(
+    recorded: str, number: int, words: str
+) -> None:
     assert route_reason(recorded, number) == words
 
 

@@ -217,7 +217,9 @@ def test_a_side_run_ends_with_its_desk() -> None:
     assert source.done and desk.side is None
 
 
-def test_errors_are_told_in_their_words_bugs_in_a_line(caplog: pytest.LogCaptureFixture) -> None:
+def test_errors_are_reported_in_their_words_bugs_in_a_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     def broken(error: Exception) -> Iterator[str]:
         yield "first"
         raise error

@@ -33,7 +33,9 @@ def fill(store: RunStore, owners: tuple[str, ...] = ("a", "b")) -> None:
             store.record(event, owner)
 
 
-def test_the_list_is_found_filtered_and_paged_and_a_wrong_filter_told(store: RunStore) -> None:
+def test_the_list_is_found_filtered_and_paged_and_a_wrong_filter_is_refused(
+    store: RunStore,
+) -> None:
     fill(store, tuple("abcdefghijklmnopqrstuvw"))
     ctx = context(store)
     value, said, page = list_values(ctx, ALL, "", "", "all", "newest", 1)
@@ -96,13 +98,15 @@ def test_every_round_of_an_interrupted_run_can_be_shown(store: RunStore) -> None
 
 
 @pytest.mark.parametrize("typed", [float("nan"), float("inf"), "x"])
-def test_what_is_no_number_is_told_by_the_name_of_its_field(store: RunStore, typed: Any) -> None:
+def test_what_is_no_number_is_reported_by_the_name_of_its_field(
+    store: RunStore, typed: Any
+) -> None:
     fill(store, ("a",))
     _, said, page = list_values(context(store), ALL, "", "", "all", "newest", typed)
     assert "page is" in said["lines"]["0"]["text"] and page == 1
 
 
-def test_a_deleted_run_is_gone_and_runs_that_are_not_there_are_told(store: RunStore) -> None:
+def test_a_deleted_run_is_gone_and_runs_that_are_not_there_are_reported(store: RunStore) -> None:
     fill(store)
     sessions, desk = sessions_of(context(store)), TabSession()
     opened_run(sessions, desk, ALL, "synthetic-0")

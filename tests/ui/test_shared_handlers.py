@@ -136,7 +136,7 @@ def test_from_the_start_plays_a_finished_run_slowly_or_waits_for_steps(store: Ru
     assert "Finished" in notice_of(live.board.values(desk), 0), "Play plays on"
 
 
-def test_a_bad_pace_is_told(store: RunStore) -> None:
+def test_a_bad_pace_is_reported(store: RunStore) -> None:
     live, desk = live_of(context(store)), TabSession()
     words = "rounds_per_second is 0: a number from 0.05 to 100"
     assert words in notice_of(list(set_pace(live.board, desk, "slow", 0))[-1], 0)

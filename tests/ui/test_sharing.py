@@ -67,7 +67,7 @@ def test_requests_run_at_once_and_their_grants_are_counted(learn: Learn, store: 
         assert f"The run shown, as it was in its round {own[0]['round']}: 4 of" in shown["pool"]
 
 
-def test_who_may_not_choose_is_told(learn: Learn) -> None:
+def test_who_may_not_choose_is_reported(learn: Learn) -> None:
     desk, host = TabSession(), learn.board.context.model_host
     desk.lecture.may_schedule = False
     values = last_frame(run_example(learn, desk, NUMBER, "me", FULL))
@@ -96,7 +96,7 @@ def test_layers_are_streamed_for_the_time_of_a_run(learn: Learn, store: RunStore
     assert rows[STREAMED].pass_ms > 0.9 * offloads[1].least_ms > rows[IN_MEMORY].pass_ms
 
 
-def test_who_may_not_slow_the_others_down_is_told(learn: Learn) -> None:
+def test_who_may_not_slow_the_others_down_is_reported(learn: Learn) -> None:
     desk, host = TabSession(), learn.board.context.model_host
     desk.lecture.may_schedule = False
     values = last_frame(run_example(learn, desk, LESSONS.index(FITTING) + 1, "me", FULL))

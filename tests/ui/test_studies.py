@@ -69,7 +69,7 @@ def wait_for_end(context: Context) -> None:
     assert context.conductor.wait(30)
 
 
-def test_warming_up_another_study_and_a_busy_log_are_told_in_words() -> None:
+def test_warming_up_another_study_and_a_busy_log_are_reported_in_words() -> None:
     row = SimpleNamespace(study_id="s", title="T", state="running", done=3, total=8, reason="")
     warming = Progress("s", "compare", "me", "running", "", 3, 8, warming=True)
     told = progress_value(row, warming, "compare")
@@ -181,7 +181,7 @@ def test_a_title_says_what_is_measured_on_what() -> None:
     assert title_of(many, (*one, StudyPrompt("2", "b"))) == "9 configurations: 2 prompts"
 
 
-def test_time_left_is_told_in_round_words() -> None:
+def test_time_left_is_reported_in_round_words() -> None:
     assert left_words(None) == ""
     words_by_seconds = {0.2: "1 s", 40.4: "40 s", 89: "89 s", 90: "2 min", 5400: "2 h"}
     for seconds, words in words_by_seconds.items():
@@ -357,7 +357,9 @@ def test_errors_stand_on_the_board_until_the_next_press(context: Context) -> Non
     assert bar["trouble"] == "repeats is 0: a whole number"
 
 
-def test_a_prompt_that_is_too_long_is_told_on_the_board_nothing_is_kept(context: Context) -> None:
+def test_a_prompt_that_is_too_long_is_reported_on_the_board_nothing_is_kept(
+    context: Context,
+) -> None:
     tab, one = Tab(context), study(context, prompts=2)
     long = replace(one.prompts[1], text="And so on " * 6000)
     bar = tab.begin(replace(one, prompts=(one.prompts[0], long)))[0]
@@ -365,7 +367,7 @@ def test_a_prompt_that_is_too_long_is_told_on_the_board_nothing_is_kept(context:
     assert bar["state"] == "none" and mine(context).rows() == ()
 
 
-def test_a_study_deleted_elsewhere_is_told(context: Context) -> None:
+def test_a_study_deleted_elsewhere_is_reported(context: Context) -> None:
     tab, one = Tab(context), study(context)
     tab.begin(one)
     wait_for_end(context)

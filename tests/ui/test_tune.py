@@ -203,7 +203,9 @@ def test_what_can_be_started_is_counted(context: Context) -> None:
     assert "cannot run: drafters nobody" in notice_of([said], 0) and start.interactive is True
 
 
-def test_prompts_come_from_a_file_and_a_bad_line_is_told(context: Context, tmp_path: Path) -> None:
+def test_prompts_come_from_a_file_and_a_bad_line_is_reported(
+    context: Context, tmp_path: Path
+) -> None:
     path = tmp_path / "mine.jsonl"
     path.write_text(json.dumps({"prompt": "<img onerror=x>", "id": "a"}), encoding="utf-8")
     study = asked_of(context, prompts=["a file", "", str(path), [], 1]).study

@@ -155,7 +155,7 @@ def test_the_table_has_plain_decoding_and_each_point() -> None:
     assert all(len(row["cells"]) == len(heads) for row in value["rows"].values())
 
 
-def test_texts_are_told_in_the_words_of_a_comparison_with_the_place_where_they_differ() -> None:
+def test_texts_are_reported_in_the_words_of_a_comparison_with_the_place_where_they_differ() -> None:
     study = grid_study()
     results = grid_results(study, steady)
     cell = Cell("speculation_length=2, expansion=1", "p1", 0)
@@ -307,7 +307,7 @@ def test_points_that_draft_nothing_are_said_to_do_so_and_not_to_draft_too_much()
     assert "expansion 2,1 drafted nothing at all." in text and "cut their trees" not in text
 
 
-def test_where_intervals_reach_plain_decoding_nobody_is_said_to_be_slower() -> None:
+def test_where_intervals_reach_plain_decoding_no_point_is_called_slower() -> None:
     text = slow_by({"speculation_length=0": 0.5, "speculation_length=4": 0.98}, LENGTHS, wave=0.05)
     assert text.startswith("No difference from plain decoding is shown. Best: ")
     assert ". 0.98x the speed" in text
@@ -318,7 +318,7 @@ def test_where_intervals_reach_plain_decoding_nobody_is_said_to_be_slower() -> N
     assert "costs more than it saves" not in text
 
 
-def test_what_the_temperature_does_to_acceptance_is_told() -> None:
+def test_what_the_temperature_does_to_acceptance_is_reported() -> None:
     axes = [axis_from_text("speculation_length", "2, 4"), axis_from_text("temperature", "0, 0.8")]
     study = grid_study(axes)
     for hot, cold in ((0, 2), (2, 2)):

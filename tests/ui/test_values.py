@@ -354,7 +354,7 @@ def test_text_tokens_and_figures_are_those_of_the_run_also_while_it_runs() -> No
     assert view.stats.acceptance_histogram == end.acceptance_histogram
 
 
-def test_each_token_knows_how_it_came_to_be() -> None:
+def test_each_token_has_its_origin() -> None:
     events = synthetic_run(60, seed=5)
     view = reduce_all(events)
     for token in view.tokens:

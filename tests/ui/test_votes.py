@@ -68,7 +68,7 @@ def test_a_pool_s_number_is_the_weighted_geometric_mean_of_the_scores_beside_it(
             assert token["mass"] == pytest.approx(math.exp(sum(logs) / sum(own)), abs=2e-3)
 
 
-def test_nobody_is_weighed_in_a_union() -> None:
+def test_no_drafter_has_a_weight_in_a_union() -> None:
     proposals = pictures_at(run("union"), 3)["proposals"]
     assert not proposals["weights"] and not proposals["history"] and not proposals["sentence"]
     assert all(t["mass"] is None for row in proposals["rows"].values() for t in row.values())
@@ -99,7 +99,7 @@ def test_what_was_kept_is_counted_by_different_nodes(combine: str) -> None:
         assert kept_nodes["all"] == kept_nodes["nodes"] + len(tree["dropped"])
 
 
-def test_a_vote_is_told_with_its_numbers() -> None:
+def test_a_vote_is_reported_with_its_numbers() -> None:
     events, count = run("vote", 30), 0
     for number in range(30):
         view, detail = view_at(events, number)
@@ -148,7 +148,7 @@ def test_a_carried_over_mean_is_not_told_as_if_it_were_known() -> None:
     assert "its weight" in vote_sentence(carried, detail)
 
 
-def test_the_dial_and_the_pool_are_told() -> None:
+def test_the_dial_and_the_pool_are_reported() -> None:
     sentence = vote_sentence(*view_at(run("vote_tree"), 2))
     assert re.match(r"The best 12 of \d+ drafted nodes were kept", sentence)
     assert "since the round before, the weight of ssm-" in sentence
@@ -157,7 +157,7 @@ def test_the_dial_and_the_pool_are_told() -> None:
     assert "drafted one tree of" in vote_sentence(*view_at(run("log_pool"), 2))
 
 
-def test_whose_weight_moved_is_told_as_two_digits_show_it() -> None:
+def test_whose_weight_moved_is_reported_as_two_digits_show_it() -> None:
     view, detail = view_at(run("vote_tree"), 4)
     a, b, c = DRAFTERS
 
@@ -183,7 +183,7 @@ def test_whose_weight_moved_is_told_as_two_digits_show_it() -> None:
     assert only == f"the weight of {a} rises from 1.00 to 1.01."
 
 
-def test_every_reason_of_trend_is_told_in_plain_words() -> None:
+def test_every_reason_of_trend_is_reported_in_plain_words() -> None:
     policy = Trend(SpeculationConfig(length="trend", max_tree_nodes=64, speculation_length=2))
     sentences = []
     for number in range(80):
@@ -278,13 +278,13 @@ DECIDED = {
 
 
 @pytest.mark.parametrize("case", DECIDED, ids=lambda case: case[0])
-def test_what_decided_is_told(case: tuple[str, tuple[float, ...], str]) -> None:
+def test_what_decided_is_reported(case: tuple[str, tuple[float, ...], str]) -> None:
     texts, weights, winner = case
     drafted = dict(zip((A, B, C), texts.split(" "), strict=False))
     assert reasons(drafted, weights, winner) == DECIDED[case]
 
 
-def test_the_sentence_of_a_round_tells_what_decided_and_a_tie_once() -> None:
+def test_the_sentence_of_a_round_reports_what_decided_and_a_tie_once() -> None:
     events = synthetic_run(12, seed=5, mechanisms=Mechanisms("vote", "goodput", "ahead"))
     view, told = reduce_all(events), 0
     for number in range(12):
@@ -319,7 +319,7 @@ def test_the_drafter_that_helped_most_is_named_with_its_counts() -> None:
     assert helped_words(reduce_all(events[:1])) == ""
 
 
-def test_below_the_tree_it_is_told_who_won_a_vote_and_what_was_dropped() -> None:
+def test_below_the_tree_it_is_reported_who_won_a_vote_and_what_was_dropped() -> None:
     events = run("vote")
     splits = 0
     for number in range(12):

@@ -64,7 +64,7 @@ def node_with(outcome: str) -> tuple[Detail, int]:
     ("outcome", "begins"),
     [("accepted", "Accepted: after"), ("rejected", "Rejected: after"), ("not_reached", "Not reac")],
 )
-def test_each_outcome_is_told_with_its_numbers(outcome: str, begins: str) -> None:
+def test_each_outcome_is_reported_with_its_numbers(outcome: str, begins: str) -> None:
     detail, node = node_with(outcome)
     explanation = explain(detail, node, run_view().letters, {})
     assert explanation.outcome == outcome and explanation.sentence.startswith(begins)
@@ -85,7 +85,7 @@ def test_a_rejection_says_what_was_wanted_instead() -> None:
     raise AssertionError("no rejection at the end of a path")
 
 
-def test_the_own_token_is_told_by_its_kind() -> None:
+def test_the_own_token_is_reported_by_its_kind() -> None:
     words = {
         "recovered": "so the draft stops here",
         "bonus": "for free",
@@ -151,7 +151,7 @@ def test_a_path_that_ends_the_text_has_no_own_token() -> None:
     )
 
 
-def test_mss_is_told_trial_by_trial_and_traversal_by_whole_branches() -> None:
+def test_mss_is_reported_trial_by_trial_and_traversal_by_whole_branches() -> None:
     detail, node = node_with("accepted")
     trials = (Trial(node, "ssm-code", 0.1, 0.4, False), Trial(node, "ssm-stories", 0.3, 0.2, True))
     for rule, words in (
@@ -163,7 +163,7 @@ def test_mss_is_told_trial_by_trial_and_traversal_by_whole_branches() -> None:
         assert words in sentence and "for certain (p / q = 0.3 / 0.2 = 1.5" in sentence
 
 
-def test_match_is_told_by_its_seed() -> None:
+def test_match_is_reported_by_its_seed() -> None:
     for outcome, words in (("accepted", "was in the tree"), ("rejected", "not “")):
         detail, node = node_with(outcome)
         verdict = replace(detail.verified, rule="match")
@@ -290,7 +290,7 @@ def test_standing_and_chip_say_where_the_visitor_is() -> None:
         assert run_lines(frame)[0].kind == ("error" if end == "failed" else "info")
 
 
-def test_a_run_is_told_what_to_do_where_it_is_alone_and_as_long_as_it_is() -> None:
+def test_a_run_is_reported_what_to_do_where_it_is_alone_and_as_long_as_it_is() -> None:
     first, *rest = run_view().rounds
     alone = replace(run_view(), rounds=(replace(first, notes=(ALONE_NOTE,)), *rest))
     frame = end_frame(alone)
@@ -317,7 +317,7 @@ def warnings_of(view: View, plain: float, **stats: float) -> list[str]:
     return [line.text for line in lines if line.kind == "warn"]
 
 
-def test_a_slower_run_is_told_with_reason_and_remedy_and_a_faster_one_is_not_excused() -> None:
+def test_a_slower_run_is_reported_with_reason_and_remedy_and_a_faster_one_is_not_excused() -> None:
     slow = replace(run_view(), stats=HALF_AS_FAST, rounds=())  # its rounds have other times
     for changes, words in (
         ({"draft_ms": 1500, "verify_ms": 400}, "fewer drafters"),
@@ -355,7 +355,7 @@ def test_the_largest_part_of_a_round_is_what_is_said_to_cost_most() -> None:
     assert "Drafting costs nearly as much as the LLM pass: try fewer drafters" in cheap
 
 
-def test_no_difference_is_told_where_the_range_of_the_blocks_holds_one() -> None:
+def test_no_difference_is_reported_where_the_range_of_the_blocks_holds_one() -> None:
     ended = end_frame(replace(run_view(), stats=HALF_AS_FAST, state="completed"))
     unsure = Baseline(60.0, "plain", "note", blocks=((60.0, 50.0), (60.0, 48.0), (50.0, 64.0)))
     figures = figures_value(ended, unsure)

@@ -82,7 +82,7 @@ def test_it_says_what_the_teacher_says(rows, remember):
     torch.testing.assert_close(said.log_p, values, rtol=1e-5, atol=1e-5)
 
 
-def test_the_teacher_is_asked_once_whoever_asks_and_whenever(rows, remember):
+def test_the_teacher_reads_each_window_once(rows, remember):
     teacher = Counted(model(0))
     memory, order = remember(teacher), DataOrder(rows, MIXTURE, 1, shifts=False)
     batches = [torch.from_numpy(order.next_batch(8, LENGTH))[:, :-1] for _ in range(40)]
@@ -135,7 +135,7 @@ def test_positions_weigh_the_same(
     assert kept.cost.item() == pytest.approx(exact.cost.item(), rel=1e-4)
 
 
-def test_other_windows_and_broken_files_are_told(rows, remember, tmp_path):
+def test_other_windows_and_broken_files_are_reported(rows, remember, tmp_path):
     memory, windows = remember(model(0)), windows_of(rows)
     memory.top_tokens(windows[:, :-1])
     with pytest.raises(KeyError):

@@ -154,7 +154,7 @@ def test_configs_that_run_step_by_step(config: SpeculationConfig, fused_rounds: 
 
 
 @pytest.mark.parametrize("config", [FIXED, SpeculationConfig.preset("autoregressive")])
-def test_requests_that_differ_are_told_apart(
+def test_requests_that_differ_are_distinguished(
     config: SpeculationConfig, fused_rounds: list[bool]
 ) -> None:
     vote = replace(FIXED, combine="vote", weights="paper")
@@ -235,7 +235,7 @@ def _as_fresh(model: Any, row: int, tokens: list[int]) -> None:
 
 
 @pytest.mark.loses_drafters
-def test_who_fails_costs_the_run_nothing_but_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ssm_that_fails_costs_the_run_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = texts_of(events(reference_models(), requests(WARM, FIXED), on_device=False))
     loaded, calls = models(), []
     stack: Any = next(iter(loaded.ssms.values())).stack  # type: ignore[attr-defined]

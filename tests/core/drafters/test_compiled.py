@@ -213,7 +213,7 @@ def test_passes_by_several_threads_are_the_same() -> None:
     rounds(places, WARM, [(2, 2, 1), (1, 1, 1)], kind="coupled")
 
 
-def test_nobody_waits_for_a_pass_that_is_over() -> None:
+def test_no_drafter_waits_for_a_pass_that_is_over() -> None:
     """The control: with one count of arrivals for all passes of a draft this ends in a few."""
     place = pools()[0]
     by_two_threads(place)
@@ -250,7 +250,7 @@ def test_logits_that_are_no_numbers_go_over_feeds(native_calls: list[int]) -> No
 
 
 @pytest.mark.parametrize("kinds", [("topk", "coupled"), ("coupled", "coupled")])
-def test_who_stands_beside_another_drafts_as_alone(kinds: tuple[str, str]) -> None:
+def test_a_batched_ssm_drafts_as_alone(kinds: tuple[str, str]) -> None:
     """With a shape, a kind and a sampling of its own."""
     drafts_by_way: list[list[Draft]] = []
     for groups in ([(0, 1)], [(0,), (1,)]):
@@ -335,7 +335,7 @@ def test_a_draft_stops_where_confidence_ends(native_calls: list[int]) -> None:
     assert {len(draft) for draft in results} - {5}
 
 
-def test_two_of_three_are_asked() -> None:
+def test_two_of_three_draft() -> None:
     drafts = []
     for place in pools():
         own = texts(WARM)
@@ -363,7 +363,7 @@ def test_what_was_drafted_ahead_or_is_to_be_foretold_goes_over_feeds(native_roun
     assert native_rounds == [set(), set(NAMES), set()]
 
 
-def test_what_fails_together_is_asked_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_fails_in_a_batch_drafts_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     ours, theirs = pools()
 
     def full(*_: object, **__: object) -> None:
@@ -428,7 +428,7 @@ def test_time_is_counted_once() -> None:
     assert sum(t.seconds for t in spans) == pytest.approx(whole)
 
 
-def test_one_who_does_not_know_the_text_fails_alone() -> None:
+def test_an_ssm_without_the_text_fails_alone() -> None:
     place = pools()[0]
     own = texts(COLD)
     for sequence in own:

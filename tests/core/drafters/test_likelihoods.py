@@ -64,7 +64,7 @@ def own_probabilities(ssm: TableModel, tokens: Sequence[int]) -> list[float]:
 
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_each_token_is_told_once_and_truly(
+def test_each_likelihood_is_reported_once_and_truly(
     observations, settings: dict[str, object], temperature: float
 ):
     llm, ssms = tables()
@@ -81,7 +81,7 @@ def test_each_token_is_told_once_and_truly(
         assert got == pytest.approx(expected[: len(got)], rel=1e-4)
 
 
-def test_of_a_long_prompt_only_the_end_is_told(observations, monkeypatch):
+def test_of_a_long_prompt_only_the_end_is_reported(observations, monkeypatch):
     monkeypatch.setattr(ssm_module, "SCORED_PROMPT", 7)
     monkeypatch.setattr(ssm_module, "SCORED_CHUNK", 3)
     monkeypatch.setattr(ssm_module, "PREFILL_CHUNK", 5)
@@ -100,14 +100,16 @@ def test_of_a_long_prompt_only_the_end_is_told(observations, monkeypatch):
         )
 
 
-def test_nothing_is_kept_where_nobody_reads_it(observations: dict[str, list[float]]) -> None:
+def test_nothing_is_kept_that_is_not_read(observations: dict[str, list[float]]) -> None:
     llm, ssms = tables()
     for config in (SpeculationConfig(), SpeculationConfig(combine="vote", weights="paper")):
         list(Engine(loaded_tables(llm, ssms)).generate(Request("w1", SamplingParams(9), config)))
     assert not observations
 
 
-def test_prompt_lookup_tells_its_score_where_it_spoke(observations: dict[str, list[float]]) -> None:
+def test_prompt_lookup_reports_its_score_where_it_drafted(
+    observations: dict[str, list[float]],
+) -> None:
     # The LLM repeats w1 w2 w3 for ever: once it has, the lookup is always right.
     def cycle(context: tuple[int, ...]) -> list[float]:
         return [1.0 if i == context[-1] % 3 + 1 else 0.0 for i in range(VOCAB)]
@@ -181,7 +183,7 @@ def with_time_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "begins", [lambda i, n: n >= 3 * i, lambda i, n: n % (i + 1) == 0], ids=["late", "by turns"]
 )
-def test_who_is_asked_late_or_seldom_is_judged_by_the_same_tokens(
+def test_drafters_that_draft_seldom_are_weighted_by_the_same_tokens(
     begins: Callable[[int, int], bool],
     temperature: float,
     pipeline: str,

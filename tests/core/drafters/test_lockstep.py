@@ -114,7 +114,7 @@ def test_time_is_counted_once(combine: str, monkeypatch: pytest.MonkeyPatch) -> 
     assert max(counted) > 0.7
 
 
-def test_who_fails_leaves_the_others_their_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ssm_that_fails_leaves_the_others_their_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fastest, "find_spec", lambda _: None)  # compiled, it has no pass of its own
     _, pool = pools()
     (sequence, _) = sequences("topk", "greedy", "union")
@@ -132,7 +132,7 @@ def test_who_fails_leaves_the_others_their_drafts(monkeypatch: pytest.MonkeyPatc
     assert [len(drafts[name][0]) for name in ("one", "three")] == [2, 2]
 
 
-def test_one_that_is_not_asked_keeps_the_others_apart() -> None:
+def test_an_ssm_that_does_not_draft_keeps_the_others_apart() -> None:
     """Two of three that lie stacked draft each by itself, and nothing of the third changes."""
     apart, together = pools()
     told = []

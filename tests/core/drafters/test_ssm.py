@@ -190,7 +190,7 @@ def test_what_others_proposed_is_caught_up_in_one_pass() -> None:
     assert model.tokens(row) == tuple(one.sequence.tokens)
 
 
-def test_a_drafter_that_was_not_asked_keeps_what_it_has() -> None:
+def test_a_drafter_that_did_not_draft_keeps_what_it_has() -> None:
     drafter, model = drafter_of()
     one = ask()
     drafter.open(one.sequence)

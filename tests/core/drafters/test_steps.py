@@ -42,7 +42,7 @@ def test_each_comes_to_what_it_comes_to_alone() -> None:
     assert [len(one) for one in seen] == [4, 4, 2] and not any(one.error for one in result.values())
 
 
-def test_a_failing_pass_is_told_to_all_who_took_part() -> None:
+def test_a_failing_pass_is_the_error_of_all_that_took_part() -> None:
     run_all, _ = works((2, 2))
     members = [model for model, _ in run_all.values()]
     stack = common_stack(members)
@@ -67,7 +67,7 @@ def test_a_model_may_fail_with_what_ends_a_generator() -> None:
         run_steps(model, steps)
 
 
-def test_a_share_is_of_the_time_that_is_asked_for() -> None:
+def test_a_share_is_of_the_given_time() -> None:
     work: StepsRun[int] = StepsRun(None, iter(()), charges=[(0.0, 1.0, 1.0), (1.0, 4.0, 1 / 3)])  # type: ignore[arg-type]
     assert work.share(0.0, 4.0) == pytest.approx(0.5)
     assert work.share(1.0, 4.0) == pytest.approx(1 / 3)

@@ -305,7 +305,7 @@ def test_without_an_audition_the_first_ssm_drafts() -> None:
 
 
 @pytest.mark.parametrize("combine", ["vote", "log_pool"])
-def test_who_votes_or_pools_is_judged_together(combine: str) -> None:
+def test_drafters_of_a_vote_or_pool_are_one_group(combine: str) -> None:
     worthless = World((*HOPELESS.drafters, drafter("b", 0.1, 1, 1)), linear(5, 0.1))
     for world in (INDEPENDENT, worthless):
         costs = world.costs()
@@ -316,7 +316,7 @@ def test_who_votes_or_pools_is_judged_together(combine: str) -> None:
         assert (result.lengths[-1] == 0) == (world is worthless)
 
 
-def test_the_reason_tells_the_stop_of_the_drafter_that_drafts() -> None:
+def test_the_reason_reports_the_stop_of_the_drafter_that_drafts() -> None:
     """The SSM is switched off: its rate says nothing about where the lookup stops."""
     ssm, lookup = drafter("a", 0.02, 3.0, 3.0), drafter("ngram", 0.85, 0.1, 0.1)
     late = run(World((ssm, lookup), linear(5, 0.1)), 600).choices[-40:]

@@ -38,7 +38,7 @@ def run(engine: Engine, config: SpeculationConfig, sampling: SamplingParams = NE
 
 
 @pytest.mark.parametrize("length", LENGTHS)
-def test_the_chosen_length_bounds_every_draft_and_is_told(length: str) -> None:
+def test_the_chosen_length_bounds_every_draft_and_is_reported(length: str) -> None:
     events = run(engine(), dataclasses.replace(TREE, length=length))
     rounds = rounds_of(events)
     drafted = [event for event in events if isinstance(event, Drafted)]
@@ -49,7 +49,7 @@ def test_the_chosen_length_bounds_every_draft_and_is_told(length: str) -> None:
         assert after.speculation_length == before.next_speculation_length
 
 
-def test_an_audition_comes_before_the_event_that_tells_the_next_round(
+def test_an_audition_comes_before_the_event_that_reports_the_next_round(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A prompt of three tokens is too short for one; the text grows long enough in some round."""
@@ -67,7 +67,7 @@ def test_an_audition_comes_before_the_event_that_tells_the_next_round(
     assert sizes[first] < MIN_TOKENS <= sizes[first + 1]
 
 
-def test_goodput_tells_its_estimates_and_predicts_rounds_of() -> None:
+def test_goodput_reports_its_estimates_and_predicts_rounds_of() -> None:
     rounds = rounds_of(run(engine(), dataclasses.replace(TREE, length="goodput")))
     for event in rounds:
         assert [e.length for e in event.estimates] == list(range(len(event.estimates)))
@@ -97,7 +97,7 @@ def test_the_policy_measures_costs() -> None:
 
 
 @pytest.mark.parametrize(("drafters", "nodes"), [({"same"}, 6), ({"same", "ssm-2"}, 3), (None, 2)])
-def test_the_node_budget_is_divided_among_who_drafts(drafters, nodes, monkeypatch):
+def test_the_node_budget_is_divided_among_those_that_draft(drafters, nodes, monkeypatch):
     class GivenDrafters:
         def choose(self) -> Choice:
             return Choice(6, drafters=frozenset(drafters) if drafters else None)

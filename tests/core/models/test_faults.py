@@ -340,7 +340,7 @@ def test_what_generate_would_do_besides_is_said(tmp_path: Path) -> None:
     assert "no_repeat_ngram_size=3" in message
 
 
-def test_models_of_one_name_are_told_apart_by_their_weights(tmp_path: Path) -> None:
+def test_models_of_one_name_are_distinguished_by_their_weights(tmp_path: Path) -> None:
     infos = []
     for place, change in (("a", 0.0), ("b", 0.0), ("c", 1e-3)):
         folder = save_tiny_model(tmp_path / place / "llm")

@@ -109,7 +109,7 @@ def test_more_pending_nodes_than_there_was_room_for(row: int) -> None:
     assert torch.allclose(logits[99], one[0], atol=1e-6)
 
 
-def test_what_it_tells_of_itself() -> None:
+def test_its_model_info() -> None:
     of = model()
     assert (of.info.name, of.vocab_size, of.context_length) == ("tiny", 64, 128)
     assert of.info.architecture == "LlamaForCausalLM"

@@ -137,7 +137,7 @@ class Enough(SpecScopeError):
 
 
 @pytest.mark.parametrize("stage", ["weights", "tree check"])
-def test_whoever_listens_may_end_it_between_stages(whole: Path, stage: str) -> None:
+def test_say_may_end_loading_between_stages(whole: Path, stage: str) -> None:
     messages: list[str] = []
 
     def hear(words: str) -> None:

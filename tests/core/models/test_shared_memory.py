@@ -38,7 +38,7 @@ def part_of(step: int, rank: int, dtype: torch.dtype) -> torch.Tensor:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize("count", [2, 3, 5])
-def test_sums_are_those_of_one_process_whoever_is_late(
+def test_sums_are_those_of_one_process_whichever_rank_is_late(
     tmp_path: Path, count: int, dtype: torch.dtype
 ) -> None:
     steps = 150

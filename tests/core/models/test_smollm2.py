@@ -102,7 +102,7 @@ def cached_by_the_hub(folder: Path, *missing: str) -> None:
         (model / "snapshots" / "abc" / name).write_text("{}")
 
 
-def test_the_hubs_cache_is_first_and_nobody_is_asked(
+def test_the_hubs_cache_is_first_and_no_hub_is_asked(
     nothing_here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     requests_sent = answer(monkeypatch, None)

@@ -136,7 +136,7 @@ def test_weights_lie_in_memory_once(tied: bool, monkeypatch: pytest.MonkeyPatch)
     assert model.weight_bytes == own + (weights.head.nbytes if tied else 0)
 
 
-def test_nobody_joins_while_it_works() -> None:
+def test_no_model_joins_while_it_works() -> None:
     models = [small("llama", seed) for seed in range(2)]
     models[0].open_row()
     with pytest.raises(EngineError, match="llama-0 has open rows"):

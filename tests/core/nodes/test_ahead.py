@@ -408,7 +408,7 @@ def test_an_interrupted_draft_goes_on_in_its_round(models: LoadedModels) -> None
         {"text": text(3, [99], [])},
     ],
 )
-def test_what_no_engine_asks_is_not_drafted(models: LoadedModels, change: dict) -> None:
+def test_what_no_engine_requests_is_not_drafted(models: LoadedModels, change: dict) -> None:
     server = node(models)
     tokens, parents = draft_tokens(server, text(0, [1, 2, 3], [ASK]))
     fields = {"text": text(3, [], []), "token_ids": tokens, "parents": parents, "drafts": [ASK]}

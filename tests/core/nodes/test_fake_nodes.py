@@ -355,7 +355,7 @@ def test_a_node_that_comes_back_with_other_ssms_is_left_out(models) -> None:
     assert "other SSMs: ssm-3" in engine.nodes.links[0].refusal
 
 
-def test_ssms_of_one_name_are_told_apart(models) -> None:
+def test_ssms_of_one_name_are_distinguished(models) -> None:
     pool, _ = pool_over(models, [server_of(models), server_of(models)])
     assert [*pool.drafters] == ["same", "ssm-2", "ssm-3", "same-2", "ssm-2-2", "ssm-3-2"]
     engine = Engine(loaded_tables(models.llm), nodes=pool)

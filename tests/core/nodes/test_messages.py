@@ -270,7 +270,7 @@ def test_a_fault_of_a_round_is_that_clients_alone(
     assert answer(server, ask()).runs[0].drafts, "it serves as before"
 
 
-def test_the_client_that_was_asked_last_is_not_forgotten(server: NodeServer) -> None:
+def test_the_latest_client_is_not_forgotten(server: NodeServer) -> None:
     """An engine that drafts all day, beside many that draft once."""
     say_hello(server)
     for number in range(2 * MOST_CLIENTS):
@@ -340,7 +340,7 @@ def test_deep_and_large_messages_are_refused() -> None:
         {"settings": msgspec.structs.replace(OPEN, combine="no such rule")},
     ],
 )
-def test_asks_that_no_engine_sends_are_refused_by_name(server: NodeServer, changes) -> None:
+def test_requests_that_no_engine_sends_are_refused_by_name(server: NodeServer, changes) -> None:
     """Each draft of that run is refused; the other run of the message is drafted for."""
     wrong = ask(**changes)
     reply = answer(say_hello(server), wrong, ask("other"))
@@ -449,7 +449,7 @@ def test_more_ssms_than_a_message_holds_are_refused() -> None:
         NodeServer(many, models.tokenizer, HASH)
 
 
-def test_a_run_that_nobody_asks_for_is_forgotten() -> None:
+def test_a_run_without_requests_is_forgotten() -> None:
     llm, ssms = tables(2)
     models = loaded_tables(llm, ssms)
     now = [0.0]
@@ -463,7 +463,7 @@ def test_a_run_that_nobody_asks_for_is_forgotten() -> None:
     assert len(server._runs) == 0 and not ssms[0].open_rows
 
 
-def test_a_gap_or_another_text_is_asked_for_again(server: NodeServer) -> None:
+def test_after_a_gap_or_another_text_the_text_is_sent_again(server: NodeServer) -> None:
     say_hello(server)
     assert answer(server, ask(start=3, settings=None)).runs[0].need == 0
     assert answer(server, ask()).runs[0].length == 3

@@ -21,7 +21,7 @@ AUTOREGRESSIVE = SpeculationConfig.preset("autoregressive")
 
 
 @pytest.mark.parametrize("preset", ["sequence", "best"])
-def test_an_ssm_that_misses_its_audition_is_asked_again(preset: str) -> None:
+def test_an_ssm_that_misses_its_audition_gets_another(preset: str) -> None:
     llm, ssms = tables(3, context=128)
     models = loaded_tables(llm, ssms)
     warm = SamplingParams(40, temperature=1.0, seed=5)
@@ -58,7 +58,7 @@ def next_notes(pool: RemotePool, *runs: RemoteRun) -> dict[str, list[str]]:
     return {run_id: answer.notes for run_id, answer in pool.finish().items()}
 
 
-def test_every_open_run_is_told_once_that_a_node_is_missing_and_that_it_is_back() -> None:
+def test_every_open_run_has_one_note_that_a_node_is_missing_and_one_that_it_is_back() -> None:
     llm, ssms = tables(2)
     models = loaded_tables(llm, ssms)
     pool, transport = pool_over(models, [server_of(models)])

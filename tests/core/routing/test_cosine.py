@@ -86,7 +86,7 @@ def test_a_drafter_that_failed_is_not_routed() -> None:
     assert one.route().drafters == ()
 
 
-def test_the_route_stands_until_the_next_round() -> None:
+def test_the_route_stays_until_the_next_round() -> None:
     one = router()
     assert one.route() is one.route()
 

@@ -37,7 +37,7 @@ def test_without_embeddings_equal_tokens_count() -> None:
     assert embedding_similarity(table_model(TableModel))([0, 1, 2], [0, 2, 2, 1]) == (1.0, 0.0, 1.0)
 
 
-def test_a_router_hears_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_router_observes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of an SSM that always drafts token 3 where the LLM writes 0: as far apart as can be."""
     heard: list[Any] = []
     observe = CosineRouter.observe

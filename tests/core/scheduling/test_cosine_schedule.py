@@ -182,7 +182,7 @@ def _waits(requests: int) -> str:
     return "1 request waits" if requests == 1 else f"{requests} requests wait"
 
 
-def test_an_idle_llm_brings_no_more_than_a_request_asks_for() -> None:
+def test_an_idle_llm_grants_no_more_than_a_request_wants() -> None:
     scheduler = Cosine(BatchTimes(Costs(cast(Any, None), TABLE)))
     live = [LiveRequest(64, 4, 2), LiveRequest(64, 2, 1)]
     for _ in range(4 * LONGEST):

@@ -172,7 +172,7 @@ def test_nothing_below_an_end_of_text_is_looked_at() -> None:
     assert {t.node for _, v in result for t in v.trials} == {0}
 
 
-def test_the_record_tells_what_was_decided_below_a_rejected_branch() -> None:
+def test_the_record_reports_what_was_decided_below_a_rejected_branch() -> None:
     verdict = verify("traversal", case_of(BRANCHED, Refusing()))
     assert verdict.outcomes(BRANCHED) == ("rejected",) * 5
     accepting = verify("traversal", case_of(BRANCHED, WalkNoise()))

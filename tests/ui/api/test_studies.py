@@ -45,7 +45,9 @@ def test_a_client_that_cancels_stops_the_study_and_another_goes_on(slow: Site) -
     assert (result["state"], result["done"]) == ("completed", 2)
 
 
-def test_a_study_stopped_by_another_is_told_and_one_being_measured_not_deleted(slow: Site) -> None:
+def test_a_study_stopped_by_another_is_reported_and_one_being_measured_not_deleted(
+    slow: Site,
+) -> None:
     conductor = slow.context.conductor
     job = slow.submit("/compare", prompt="long", configurations=["specinfer"])
     wait(lambda: conductor.progress().cell is not None)
@@ -174,7 +176,7 @@ def test_a_client_that_cancels_stops_the_plain_run(api: Site) -> None:
     wait(lambda: api.worker.runs[-1].is_cancelled)
 
 
-def test_retention_is_told_and_set_by_who_owns_the_server(api: Site, elsewhere: Site) -> None:
+def test_retention_is_reported_and_set_by_who_owns_the_server(api: Site, elsewhere: Site) -> None:
     assert api("/retention") == {"runs": None}
     assert api("/set_retention", runs=7, sure=True) == {"runs": 7} and api.store.retention() == 7
     assert api("/set_retention", runs=None) == {"runs": None}

@@ -267,7 +267,9 @@ TOUCHING = """() => {
 }"""
 
 
-def test_what_is_cut_is_marked_and_told_and_its_numbers_do_not_touch(pictures: Pictures) -> None:
+def test_what_is_cut_is_marked_and_reported_and_its_numbers_do_not_touch(
+    pictures: Pictures,
+) -> None:
     rounds = values_of("peaks")["timeline"]["rounds"]
     cut = {int(n): one["ms"] for n, one in rounds.items() if one["ms"] > 100 - 1}
     pictures.show("peaks", "timeline")
