@@ -218,9 +218,9 @@ def claim_row(
     bound = f"{'above' if above else 'at least'} {target:.2f}x"
     if estimate is None:
         return [claim, bound, NOTHING, NOTHING]
-    reached = estimate.value > target if above else estimate.value >= target
+    holds = estimate.value > target if above else estimate.value >= target
     # At least 0.01: a claim that is missed by less must not read "by 0.00".
-    verdict = "reached" if reached else f"not reached, by {max(0.01, target - estimate.value):.2f}"
+    verdict = "reached" if holds else f"not reached, by {max(0.01, target - estimate.value):.2f}"
     return [claim, bound, ratio(estimate), verdict]
 
 

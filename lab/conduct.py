@@ -47,8 +47,8 @@ def conduct(
     `measure` raises CellInterruptedError if the cell has to be measured again. Other errors are
     raised to the caller; stored results stay. Closing the generator stops between two cells.
     """
-    stored = set(store.cells())
-    todo = [cell for cell in cells if cell not in stored]
+    cells_so_far = set(store.cells())
+    todo = [cell for cell in cells if cell not in cells_so_far]
     total = len(cells)
     num_done = total - len(todo)
     yield StudyBegun(num_done, total)

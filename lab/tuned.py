@@ -106,9 +106,9 @@ def _length(measured: Mapping[Cell, Measured]) -> Estimate | None:
             groups.setdefault(cell.item, []).append(pair)
     rows = list(groups.values())
     parts = [[pair] for pair in rows[0]] if len(rows) == 1 else rows
-    found = estimate(parts, pooled_length)
-    if found is None or found.groups >= FEW:
-        return found
+    pooled = estimate(parts, pooled_length)
+    if pooled is None or pooled.groups >= FEW:
+        return pooled
     # The ratio's interval over so few is their range: this one beside it is to be read alike.
     each = [float(pooled_length(np.asarray(part))) for part in parts]
-    return replace(found, low=min(each), high=max(each), ends=True)
+    return replace(pooled, low=min(each), high=max(each), ends=True)

@@ -83,11 +83,11 @@ class _Drafts:
 
     def __init__(self, models: LoadedModels, texts: Texts) -> None:
         self._drafter = TableDrafter(TABLE, models.counts)
-        counted = _sequence(models, 0)
+        sequence = _sequence(models, 0)
         for text in texts:
-            counted.tokens[:] = text
-            self._drafter.learn(counted)
-        own = fold_of(counted.prompt_ids)
+            sequence.tokens[:] = text
+            self._drafter.learn(sequence)
+        own = fold_of(sequence.prompt_ids)
         self._probe = _sequence(models, next(n for n in count(1) if fold_of((n,)) != own))
         self._drafter.open(self._probe)
 

@@ -96,11 +96,11 @@ def test_what_is_kept_is_of_these_tokens_and_this_seed(teach: Callable[..., Any]
 
 def test_a_new_ssm_begins_with_embeddings_of_its_llm(teach: Callable[..., Any]) -> None:
     (one, _), teaching = teach(1)
-    minimised = Distillation(teaching.teacher)
+    loss_function = Distillation(teaching.teacher)
     still = replace(one.recipe, learning_rate=1e-12)
-    new = Tuning(still, None, minimised)
+    new = Tuning(still, None, loss_function)
     assert new.initial_weights(teaching) == InitialWeights(None, teaching.llm, "ssm")
-    given = Tuning(one.recipe, one.start, minimised)
+    given = Tuning(one.recipe, one.start, loss_function)
     assert given.initial_weights(teaching).identity() == {"start": weights_id(one.start)}
     assert new.identity(teaching)["embeddings"] == weights_id(teaching.llm)
     assert "embeddings" not in given.identity(teaching)

@@ -70,9 +70,9 @@ def _kept_path(detail: Detail) -> list[int]:
 
 
 def _ancestors(parents: tuple[int, ...], node: int) -> list[int]:
-    found = []
+    path = []
     above = parents[node]
     while above >= 0:
-        found.append(above)
+        path.append(above)
         above = parents[above]
-    return found[::-1]
+    return path[::-1]
