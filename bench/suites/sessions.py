@@ -51,7 +51,7 @@ class Sessions(Suite):
             contents = self._make(context, path)
             with RunStore(path) as store:
                 calls = Calls(store, contents, contents.runs)
-                for warm in (calls.find, calls.open):  # what a first call sets up is no call's cost
+                for warm in (calls.find, calls.open):  # the first calls fill caches
                     warm(0)()
                 for repeat in todo:
                     for case in cases():

@@ -1,10 +1,10 @@
 """`cosine`: CoSine's batch scheduler (arXiv 2503.10325) with its adaptive speculation control.
 
-It minimises the paper's objective for one group of requests after another; parameters that the
-paper leaves open are the constants below. The paper's gamma, a request's verified tokens, is here
-the length of its draft (its length policy's choice or less) times the nodes of its trees per token
-of depth. There is no memory limit, since KV rows are reserved at admission. A batch may be slower
-than plain decoding; `shared` prevents that.
+It minimises the paper's objective for each LLM pass by itself. The constants below are parameters
+to which the paper gives no value. The paper's gamma, a request's verified tokens, is the length of
+its draft (its length policy's choice or less) times the mean nodes of its trees per token of depth.
+There is no memory limit, since KV rows are reserved at admission. A batch may be slower than plain
+decoding; `shared` prevents that.
 """
 
 from __future__ import annotations
