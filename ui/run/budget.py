@@ -30,6 +30,7 @@ def with_budget_bounds(lengths: dict[str, Any], view: View) -> dict[str, Any]:
     config = _config(view)
     if config is None or not length_policy(config.length).set_by_user:
         return {**lengths, "budget": budget_words(view)}
+    # What a drafter's share of the nodes reaches, however long its draft may be.
     most = max_draft_depth(config, _budget_drafters(view, config), config.speculation_length)
     rounds = {
         # The others get the nodes of a drafter that failed: a drafted depth was allowed.
