@@ -76,17 +76,17 @@ def bars(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> go.Figure | Non
     panels of ratios have a mark at 1. None if there is no such column, or there are too many
     lines."""
     by_head = {head: [figure_of(row[i]) for row in rows] for i, head in enumerate(heads) if i}
-    drawn = {head: each for head, each in by_head.items() if len(each) - each.count(None) > 1}
-    if not drawn or len(rows) > MOST_LINES:
+    columns = {head: each for head, each in by_head.items() if len(each) - each.count(None) > 1}
+    if not columns or len(rows) > MOST_LINES:
         return None
-    page = make_subplots(cols=len(drawn), shared_yaxes=True, subplot_titles=list(drawn))
+    page = make_subplots(cols=len(columns), shared_yaxes=True, subplot_titles=list(columns))
     # Numbered: plotly makes one bar of lines that have the same name.
     names = [f"{number}. {row[0]}" for number, row in enumerate(rows, start=1)]
-    for col, figures in enumerate(drawn.values(), start=1):
+    for col, figures in enumerate(columns.values(), start=1):
         complete = {name: each for name, each in zip(names, figures, strict=True) if each}
         values = [each.value for each in complete.values()]
-        shown = {"orientation": "h", "error_x": _error_bars(complete), "marker_color": COLOURS[0]}
-        bar = go.Bar(x=values, y=list(complete), **shown)
+        options = {"orientation": "h", "error_x": _error_bars(complete), "marker_color": COLOURS[0]}
+        bar = go.Bar(x=values, y=list(complete), **options)
         page.add_trace(bar, row=1, col=col)
         if all(each.ratio for each in complete.values()):
             page.add_vline(x=1, line_color="#777777", row=1, col=col)
@@ -140,10 +140,10 @@ def bar(
 ) -> go.Bar:
     """A bar with its interval for each group that has an estimate; `base`: the value at which bars
     begin."""
-    measured = {group: each for group in groups if (each := estimates.get(group)) is not None}
-    values = [each.value - options.get("base", 0.0) for each in measured.values()]
-    error = {**_error_bars(measured), "thickness": 1, "width": 2}
-    return go.Bar(name=name, x=list(measured), y=values, error_y=error, **options)
+    known_groups = {group: each for group in groups if (each := estimates.get(group)) is not None}
+    values = [each.value - options.get("base", 0.0) for each in known_groups.values()]
+    error = {**_error_bars(known_groups), "thickness": 1, "width": 2}
+    return go.Bar(name=name, x=list(known_groups), y=values, error_y=error, **options)
 
 
 def _error_bars(measured: Mapping[str, Any]) -> dict[str, Any]:

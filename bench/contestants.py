@@ -129,10 +129,10 @@ class TransformersLlm:
         if not prompt.chat:
             return self.tokenize(prompt.text)
         message = [{"role": "user", "content": prompt.text}]
-        encoded = self.tokenizer.apply_chat_template(
+        inputs = self.tokenizer.apply_chat_template(
             message, add_generation_prompt=True, return_dict=True
         )
-        return [int(token_id) for token_id in encoded["input_ids"]]
+        return [int(token_id) for token_id in inputs["input_ids"]]
 
     @torch.inference_mode()
     def generate(

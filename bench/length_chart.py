@@ -39,8 +39,8 @@ def length_figure(results: Results, prompts: Sequence[Prompt]) -> go.Figure:
         groups = (OVERALL, *contest.domains)
         for name, colour in zip(SHOWN, COLOURS, strict=False):
             speeds = {group: contest.against(name, PLAIN, group) for group in groups}
-            shown = {"marker_color": colour, "legendgroup": name, "showlegend": col == 1}
-            page.add_trace(bar(name, groups, speeds, base=1.0, **shown), row=1, col=col)
+            options = {"marker_color": colour, "legendgroup": name, "showlegend": col == 1}
+            page.add_trace(bar(name, groups, speeds, base=1.0, **options), row=1, col=col)
             lengths = contest.lengths(name)
             line = go.Scatter(y=lengths, mode="lines", line_color=colour, showlegend=False)
             page.add_trace(line, row=2, col=col)

@@ -135,5 +135,5 @@ def open_loop(
 
 def percentile(values: Sequence[float], share: float) -> float:
     """The value that follows the lowest `share` of all values, without interpolation."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+    in_order = sorted(values)
+    return in_order[min(len(in_order) - 1, int(share * len(in_order)))]

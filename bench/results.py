@@ -78,8 +78,8 @@ class Results:
         return next(self.where(**key), None) is not None
 
     def _write(self) -> None:
-        written = datetime.now(UTC).isoformat(timespec="seconds")
-        whole = {"format": FORMAT, **self.header, "written_utc": written, "samples": self.samples}
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        whole = {"format": FORMAT, **self.header, "written_utc": now, "samples": self.samples}
         write_text("--out", self.path, json.dumps(whole))
 
 

@@ -91,8 +91,8 @@ class TableModel:
         first = len(row.pending)
         row.pending.extend(zip(feed.token_ids, feed.parents, strict=True))
         nodes = range(first, len(row.pending))
-        wanted = nodes[-1:] if feed.last_only else nodes
-        return torch.stack([self.logits(row.context(node)) for node in wanted])
+        fed_nodes = nodes[-1:] if feed.last_only else nodes
+        return torch.stack([self.logits(row.context(node)) for node in fed_nodes])
 
     def pending(self, row: int) -> int:
         return len(self._rows[row].pending)

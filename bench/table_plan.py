@@ -96,5 +96,5 @@ def plan_tables(tables: Sequence[FeatureTable], times: AccessTimes, most_bytes: 
 
 def plan_of(tables: Sequence[FeatureTable], times: AccessTimes) -> TablePlan:
     """These tables as they are, the largest first: its row takes longest to arrive."""
-    ordered = sorted(tables, key=lambda table: table.bytes, reverse=True)
-    return TablePlan(tuple(ordered), times.token_ns(tables))
+    by_size = sorted(tables, key=lambda table: table.bytes, reverse=True)
+    return TablePlan(tuple(by_size), times.token_ns(tables))

@@ -100,7 +100,7 @@ class Group:
     def tokens_per_pass(self) -> Estimate | None:
         """All tokens over all LLM passes; None without rows."""
         return estimate(
-            self._groups((row[self.over], _accepted(row)) for row in self.rows), pooled_length
+            self._groups((row[self.over], _acceptance(row)) for row in self.rows), pooled_length
         )
 
     def tokens_per_pass_ratio(self, **base: Any) -> Estimate | None:
@@ -109,7 +109,7 @@ class Group:
         bases = {self._block(row): row for row in self.among or self.rows if _has(row, base)}
         return estimate(
             self._groups(
-                (row[self.over], (*_accepted(row), *_accepted(bases[self._block(row)])))
+                (row[self.over], (*_acceptance(row), *_acceptance(bases[self._block(row)])))
                 for row in self.rows
                 if self._block(row) in bases
             ),
@@ -137,7 +137,7 @@ class Group:
         return list(groups.values())
 
 
-def _accepted(row: Row) -> tuple[float, float]:
+def _acceptance(row: Row) -> tuple[float, float]:
     """Accepted tokens and passes, as `pooled_length` takes them."""
     return row["tokens"] - row["rounds"], row["rounds"]
 
@@ -218,9 +218,9 @@ def claim_row(
     bound = f"{'above' if above else 'at least'} {target:.2f}x"
     if estimate is None:
         return [claim, bound, NOTHING, NOTHING]
-    reached = estimate.value > target if above else estimate.value >= target
+    holds = estimate.value > target if above else estimate.value >= target
     # At least 0.01: a claim that is missed by less must not read "by 0.00".
-    verdict = "reached" if reached else f"not reached, by {max(0.01, target - estimate.value):.2f}"
+    verdict = "reached" if holds else f"not reached, by {max(0.01, target - estimate.value):.2f}"
     return [claim, bound, ratio(estimate), verdict]
 
 

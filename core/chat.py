@@ -78,8 +78,8 @@ def _lines(source: TextIO) -> Iterator[str]:
 def _answer(engine: Engine, request: Request) -> str:
     """Prints the answer as it is generated and returns it; Ctrl-C ends it early."""
     outcome = Outcome()
-    generated: Any = engine.generate(request)
-    with closing(generated) as events:
+    stream: Any = engine.generate(request)
+    with closing(stream) as events:
         try:
             for event in events:
                 print(outcome.observe(event), end="", flush=True)

@@ -39,8 +39,8 @@ def one_line(value: object, longest: int = LONGEST_SHOWN) -> str:
     text = str(value)
     # An escaped character takes up to ten; of a long text only the beginning is read.
     words = " ".join(text[: 4 * longest].split())
-    shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in words)
-    return shown if len(shown) <= longest and len(text) <= 4 * longest else f"{shown[:longest]}..."
+    line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in words)
+    return line if len(line) <= longest and len(text) <= 4 * longest else f"{line[:longest]}..."
 
 
 class SpecScopeError(Exception):
@@ -61,8 +61,8 @@ def _format_value(value: object) -> str:
     # Python to print.
     if isinstance(value, int) and value.bit_length() > LONGEST_SHOWN:
         return f"a number of {value.bit_length()} bits"
-    shown = repr(value)
-    return shown if len(shown) <= LONGEST_SHOWN else f"{shown[:LONGEST_SHOWN]}..."
+    text = repr(value)
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
 
 
 class ContextLengthError(ConfigError):

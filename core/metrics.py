@@ -134,11 +134,11 @@ def stats_of(events: Sequence[Event]) -> RunStats:
 
 def union_ms(intervals: Iterable[tuple[float, float]]) -> float:
     """Total length covered by the intervals (start, end), overlaps counted once."""
-    covered, reached = 0.0, float("-inf")
+    covered, last_end = 0.0, float("-inf")
     # By start: everything before `reached` is counted already.
     for start, end in sorted(intervals):
-        covered += max(0.0, end - max(start, reached))
-        reached = max(reached, end)
+        covered += max(0.0, end - max(start, last_end))
+        last_end = max(last_end, end)
     return covered
 
 

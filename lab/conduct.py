@@ -47,12 +47,14 @@ def conduct(
     `measure` raises CellInterruptedError if the cell has to be measured again. Other errors are
     raised to the caller; stored results stay. Closing the generator stops between two cells.
     """
-    stored = set(store.cells())
-    todo = [cell for cell in cells if cell not in stored]
+    cells_so_far = set(store.cells())
+    # In the plan's order, so that a resumed study ends with the same interleaving.
+    todo = [cell for cell in cells if cell not in cells_so_far]
     total = len(cells)
     num_done = total - len(todo)
     yield StudyBegun(num_done, total)
     for cell in todo:
+        # `go` before each attempt: the reason of the interruption may still be there.
         for attempt in range(MAX_ATTEMPTS):
             if not go():
                 yield StudyEnded(False, "stopped", num_done, total)
@@ -68,6 +70,7 @@ def conduct(
                     yield StudyEnded(False, reason, num_done, total)
                     return
                 continue
+            # Stored before it is reported: what a tab shows is on disk.
             store.keep(cell, result)
             num_done += 1
             yield CellMeasured(cell, result, time.perf_counter() - began, num_done, total)

@@ -274,9 +274,9 @@ class Conductor:
                 raise CellInterruptedError("a visitor's run, or a loading, came beside it")
             if study.chat:  # a chat template may insert the time: all cells get the same tokens
                 self._prompts[cell.item] = _prompt_of(run)
-            measured = measure_run(run.events(0, run.count))
+            result = measure_run(run.events(0, run.count))
             auto = depends_on_timings(request.speculation)
-            return replace(measured, auto_nodes=self._nodes) if auto else measured
+            return replace(result, auto_nodes=self._nodes) if auto else result
         except CellInterruptedError:
             self._lost.append(run)
             raise

@@ -67,11 +67,11 @@ def estimate(
     # All resamples in one gather, (resamples, groups x size, d); shorter groups are padded with
     # rows of NaN, which a statistic skips.
     size = max(map(len, arrays))
-    drawn = statistic(
+    resampled_values = statistic(
         _padded_with_nan(arrays, size)[picks].reshape(resamples, -1, arrays[0].shape[1])
     )
     tail = (100.0 - LEVEL) / 2
-    low, high = np.percentile(drawn, [tail, 100.0 - tail])
+    low, high = np.percentile(resampled_values, [tail, 100.0 - tail])
     each = [float(statistic(one)) for one in arrays] if len(arrays) < FEW else []
     ends = bool(each) and math.isclose(low, min(each)) and math.isclose(high, max(each))
     return Estimate(float(value), float(low), float(high), len(arrays), ends)
@@ -98,11 +98,11 @@ def median(values: Sequence[float]) -> float:
 
 def middle(rows: Rows) -> Rows:
     """The median of rows of one number."""
-    ordered = np.sort(rows[..., 0], axis=-1)  # NaN is sorted last
-    count = np.count_nonzero(~np.isnan(ordered), axis=-1)[..., None]
+    in_order = np.sort(rows[..., 0], axis=-1)  # NaN is sorted last
+    count = np.count_nonzero(~np.isnan(in_order), axis=-1)[..., None]
     # The two middle places; the same place twice for an odd count.
     two = np.concatenate([(count - 1) // 2, count // 2], axis=-1)
-    middles: Rows = np.take_along_axis(ordered, two, axis=-1).mean(axis=-1)
+    middles: Rows = np.take_along_axis(in_order, two, axis=-1).mean(axis=-1)
     return middles
 
 

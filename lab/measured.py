@@ -106,6 +106,7 @@ class _Fold:
             self._started = event
         elif isinstance(event, Combined):
             self._tree = event
+            # The most drafted tokens that the round could accept.
             self._drafted.append(max(event.depths, default=0))
         elif isinstance(event, Verified):
             self._verdict = event
@@ -125,6 +126,7 @@ class _Fold:
         tree, verdict = self._tree, self._verdict
         if tree is None or verdict is None:
             return
+        # Of the accepted path, what a stop did not cut off.
         for node in verdict.path[: event.num_accepted]:
             self._accepted_by.update(tree.drafters_of(node))
         if verdict.own_kind == "recovered" and len(event.token_ids) > len(verdict.path):
@@ -136,6 +138,7 @@ class _Fold:
             raise StudyError(f"run {end.run_id} failed: {end.error}: {end.message}")
         if started is None or not isinstance(end, RunCompleted):
             raise CellInterruptedError("its run was stopped before its end")
+        # Without zeros after the deepest rejection.
         deepest = max(self._num_rejected, default=-1) + 1
         return Measured(
             run_id=started.run_id,
@@ -158,6 +161,7 @@ class _Fold:
         if any(self._drafted) or not self._requested or not started.drafters:
             return ""
         drafting_rounds = sum(length > 0 for length in self._requested)
+        # By the majority of rounds: a policy that probes now and then still chose 0.
         if 2 * drafting_rounds >= len(self._requested):
             rounds = f"{drafting_rounds} of {len(self._requested)} rounds"
             return f"drafts were asked for in {rounds}, and no drafter had a token to offer"

@@ -86,12 +86,12 @@ def prompts_from_file(name: str, content: bytes) -> tuple[StudyPrompt, ...]:
 def unique_prompts(prompts: Iterable[StudyPrompt]) -> tuple[StudyPrompt, ...]:
     """The prompts with unique ids: a second `x` becomes `x-2`."""
     counts: dict[str, int] = {}
-    renamed: list[StudyPrompt] = []
+    results: list[StudyPrompt] = []
     for prompt in prompts:
         if prompt.domain == NO_DOMAIN:
             allowed = "another word: none names prompts without a domain"
             raise ConfigError.of("domain", prompt.domain, allowed)
-        if len(renamed) == MAX_PROMPTS:
+        if len(results) == MAX_PROMPTS:
             raise ConfigError.of("prompts", f"more than {MAX_PROMPTS}", f"at most {MAX_PROMPTS}")
         name, number = prompt.id, counts.get(prompt.id, 0) + 1
         # `x-2` may be the id of another prompt.
@@ -101,10 +101,10 @@ def unique_prompts(prompts: Iterable[StudyPrompt]) -> tuple[StudyPrompt, ...]:
         if number > 1:
             name = f"{name}-{number}"
             counts.setdefault(name, 1)
-        renamed.append(StudyPrompt(name, prompt.text, prompt.domain))
-    if not renamed:
+        results.append(StudyPrompt(name, prompt.text, prompt.domain))
+    if not results:
         raise ConfigError.of("prompts", "", "at least one prompt")
-    return tuple(renamed)
+    return tuple(results)
 
 
 def _between(lines: list[str]) -> list[str]:

@@ -129,15 +129,15 @@ def group_of(study: Study) -> str:
 def best_of(rows: Sequence[ConfigurationRow], plain: str) -> ConfigurationRow | None:
     """The fastest configuration by its ratio to plain decoding; by speed if there is no ratio."""
     others = [row for row in rows if row.name != plain and row.speed is not None]
-    rated = [row for row in others if row.ratio is not None]
-    if rated:
-        return max(rated, key=lambda row: row.ratio.value if row.ratio else 0.0)
+    with_ratio = [row for row in others if row.ratio is not None]
+    if with_ratio:
+        return max(with_ratio, key=lambda row: row.ratio.value if row.ratio else 0.0)
     return max(others, key=lambda row: row.speed or 0.0, default=None)
 
 
 def same_text(study: Study, results: Results, cells: Iterable[Cell]) -> Same:
     """Whether the cells' tokens are those of plain decoding in their blocks."""
-    compared = 0
+    num_pairs = 0
     for cell in sorted(cells):
         plain = study.base_of(cell.contestant)
         if cell.contestant == plain:
@@ -148,11 +148,11 @@ def same_text(study: Study, results: Results, cells: Iterable[Cell]) -> Same:
             continue
         if own.verify in DISTRIBUTION_RULES and not study.greedy(cell.contestant):
             return Same("distribution")
-        compared += 1
+        num_pairs += 1
         at = first_difference(own.token_ids, base.token_ids)
         if at is not None:
-            return Same("differs", compared, (cell, at))
-    return Same("identical", compared) if compared else Same("unknown")
+            return Same("differs", num_pairs, (cell, at))
+    return Same("identical", num_pairs) if num_pairs else Same("unknown")
 
 
 def configuration_row(study: Study, results: Results, name: str) -> ConfigurationRow:
@@ -255,8 +255,10 @@ def _pooled_length(results: Iterable[Measured]) -> float | None:
 
 def _pooled_rate(results: Iterable[Measured]) -> float | None:
     all_stats = [result.stats for result in results]
-    drafted = sum(stats.num_draft_tokens for stats in all_stats)
-    return sum(stats.num_accepted_tokens for stats in all_stats) / drafted if drafted else None
+    num_drafted = sum(stats.num_draft_tokens for stats in all_stats)
+    return (
+        sum(stats.num_accepted_tokens for stats in all_stats) / num_drafted if num_drafted else None
+    )
 
 
 def _draft_share(results: Iterable[Measured]) -> float | None:

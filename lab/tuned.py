@@ -48,6 +48,7 @@ def tuning_result(study: Study, results: Results) -> Tuned:
     names = [one.name for one in grid.configurations]
     by_point = [by_name.get(name, {}) for name in names]
     rows = tuple(
+        # Each point against plain decoding at its own temperature.
         configuration_row(study, {**by_name.get(study.base_of(name), {}), **own}, name)
         for name, own in zip(names, by_point, strict=True)
     )
@@ -72,6 +73,7 @@ def as_good(
     """Indices of the points whose interval of the ratio overlaps the best's, and of those that are
     `alike` with it. With a single group there are no intervals."""
     top = rows[best].ratio
+    # Points with the same drafts are as good by definition, whatever their times.
     equal = {i for group in alike if best in group for i in group}
     if top is not None and top.groups > 1:
         equal |= {i for i, row in enumerate(rows) if row.ratio and row.ratio.high >= top.low}
@@ -105,10 +107,11 @@ def _length(measured: Mapping[Cell, Measured]) -> Estimate | None:
             pair = (float(result.stats.num_accepted_tokens), float(result.stats.num_rounds))
             groups.setdefault(cell.item, []).append(pair)
     rows = list(groups.values())
+    # One prompt: its repeats are the groups.
     parts = [[pair] for pair in rows[0]] if len(rows) == 1 else rows
-    found = estimate(parts, pooled_length)
-    if found is None or found.groups >= FEW:
-        return found
+    pooled = estimate(parts, pooled_length)
+    if pooled is None or pooled.groups >= FEW:
+        return pooled
     # The ratio's interval over so few is their range: this one beside it is to be read alike.
     each = [float(pooled_length(np.asarray(part))) for part in parts]
-    return replace(found, low=min(each), high=max(each), ends=True)
+    return replace(pooled, low=min(each), high=max(each), ends=True)

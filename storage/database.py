@@ -113,8 +113,8 @@ def _check_ours(connection: sqlite3.Connection, path: Path) -> None:
     (objects,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if objects and application_id != APPLICATION_ID:
         raise StoreError(f"{path}: a database of another program; {ELSEWHERE}")
-    applied = {m.name for m in migrations.applied(Database(connection, execute_plugins=False))}
-    newer = sorted(applied - _all_migrations())
+    names = {m.name for m in migrations.applied(Database(connection, execute_plugins=False))}
+    newer = sorted(names - _all_migrations())
     if newer:
         raise StoreError(
             f"{path}: written by a newer SpecScope (its schema has {newer[0]}); "

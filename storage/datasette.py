@@ -22,20 +22,20 @@ def datasette_command(path: Path) -> str:
     description is written next to it, never over another program's file. If it cannot be written,
     the command omits it.
     """
-    described = METADATA if path.stem == DEFAULT_NAME else _renamed_metadata(path)
+    metadata = METADATA if path.stem == DEFAULT_NAME else _renamed_metadata(path)
     words = ["uvx", "datasette", str(path)]
-    if described is not None:
-        words += ["-m", str(described)]
+    if metadata is not None:
+        words += ["-m", str(metadata)]
     return subprocess.list2cmdline(words) if sys.platform == "win32" else shlex.join(words)
 
 
 def _renamed_metadata(path: Path) -> Path | None:
     text = METADATA.read_text(encoding="utf-8")
     # A JSON string is a key in YAML, whatever the file's name contains.
-    named = text.replace(f"\n  {DEFAULT_NAME}:\n", f"\n  {json.dumps(path.stem)}:\n", 1)
+    text_of_log = text.replace(f"\n  {DEFAULT_NAME}:\n", f"\n  {json.dumps(path.stem)}:\n", 1)
     names = (f"{path.stem}.metadata.yaml", f"{path.stem}.{DEFAULT_NAME}.metadata.yaml")
     places = (path.with_name(name) for name in names)
-    return next((place for place in places if _is_written(place, OURS + named)), None)
+    return next((place for place in places if _is_written(place, OURS + text_of_log)), None)
 
 
 def _is_written(place: Path, text: str) -> bool:

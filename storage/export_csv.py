@@ -195,11 +195,9 @@ def csv_cell(value: Any) -> Any:
     """A cell that no spreadsheet takes for a formula, without line ends."""
     if not isinstance(value, str):
         return value
-    shown = "".join(
-        character if _harmless(character) else _escape(character) for character in value
-    )
+    text = "".join(character if _harmless(character) else _escape(character) for character in value)
     # Blanks in front do not keep every spreadsheet from calculating.
-    return f"'{shown}" if shown.lstrip(" \n").startswith(FORMULA) else shown
+    return f"'{text}" if text.lstrip(" \n").startswith(FORMULA) else text
 
 
 def _harmless(character: str) -> bool:

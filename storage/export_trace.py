@@ -49,8 +49,8 @@ def chrome_trace(events: Sequence[Event], status: str = INTERRUPTED) -> str:
     for lane, slices in lanes.items():
         for number, apart in enumerate(_threads_without_overlap(slices)):
             thread += 1
-            shown = lane if number == 0 else f"{lane} ({number + 1})"
-            entries.append(_name("thread_name", thread, name=shown))
+            title = lane if number == 0 else f"{lane} ({number + 1})"
+            entries.append(_name("thread_name", thread, name=title))
             entries.append(_name("thread_sort_index", thread, sort_index=thread))
             entries += [_complete(one, thread, lane) for one in apart]
     entries += [*_counters(events), *_marks(events)]

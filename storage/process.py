@@ -96,8 +96,8 @@ def _posix_mark(pid: int) -> str | None:
     # The same mark from processes with other languages and time zones.
     environment = {**os.environ, "LC_ALL": "C", "TZ": "UTC"}
     answer = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    state, _, started = answer.stdout.strip().partition(" ")
-    return None if not state or state[0] in ENDED_STATES else started.strip()
+    state, _, start_time = answer.stdout.strip().partition(" ")
+    return None if not state or state[0] in ENDED_STATES else start_time.strip()
 
 
 if sys.platform == "win32":

@@ -92,8 +92,8 @@ def _moment(field: str, value: object) -> str:
     except (ValueError, OverflowError) as error:
         allowed = "empty, or a date or time such as 2026-01-31 or 2026-01-31T18:30"
         raise ConfigError.of(field, value, allowed) from error
-    shown = moment.replace(tzinfo=None).isoformat()
-    return shown.rstrip("0") if "." in shown else shown  # the log's have three digits, or none
+    text = moment.replace(tzinfo=None).isoformat()
+    return text.rstrip("0") if "." in text else text  # the log's have three digits, or none
 
 
 @dataclass(frozen=True, slots=True)

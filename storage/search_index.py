@@ -19,12 +19,12 @@ def create_index(db: Database, columns: tuple[str, ...]) -> None:
     # The index refers to the texts in `runs` instead of copying them. So to remove a row's words,
     # FTS5 has to be given the old texts again.
     db.execute(f'CREATE VIRTUAL TABLE runs_fts USING FTS5 ({names}, content="runs")')
-    added = _insert_sql(names, "new", columns)
-    removed = _insert_sql(f"runs_fts, {names}", "old", columns, "'delete', ")
+    insert = _insert_sql(names, "new", columns)
+    delete = _insert_sql(f"runs_fts, {names}", "old", columns, "'delete', ")
     for name, event, body in (
-        ("runs_ai", "INSERT", added),
-        ("runs_ad", "DELETE", removed),
-        ("runs_au", f"UPDATE OF {names}", f"{removed} {added}"),
+        ("runs_ai", "INSERT", insert),
+        ("runs_ad", "DELETE", delete),
+        ("runs_au", f"UPDATE OF {names}", f"{delete} {insert}"),
     ):
         db.execute(f"CREATE TRIGGER {name} AFTER {event} ON runs BEGIN {body} END")
     db.execute("INSERT INTO runs_fts(runs_fts) VALUES ('rebuild')")

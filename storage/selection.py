@@ -84,8 +84,8 @@ def select_choices(connection: sqlite3.Connection) -> RunChoices:
     """The names of the models in the log's runs."""
 
     def names(table: str, column: str) -> tuple[str, ...]:
-        used = f"SELECT 1 FROM {table} WHERE {column} = models.id"
-        rows = connection.execute(f"SELECT name FROM models WHERE EXISTS ({used})")
+        usage = f"SELECT 1 FROM {table} WHERE {column} = models.id"
+        rows = connection.execute(f"SELECT name FROM models WHERE EXISTS ({usage})")
         return tuple(sorted(decode_text(row["name"]) for row in rows))
 
     return RunChoices(names("runs", "llm"), names("run_drafters", "model"))
@@ -147,16 +147,18 @@ def _model_id(connection: sqlite3.Connection, name: str) -> int:
 
 def _fill_found(connection: sqlite3.Connection, words: list[str]) -> None:
     """Fills the temporary table `found` with the runs whose texts contain all the words."""
-    indexed = [word for word in words if _is_indexed(word)]
+    for_index = [word for word in words if _is_indexed(word)]
     # In quotation marks, so that no word is an operator of FTS5; `*`: by prefix.
-    phrases = " ".join('"' + word.replace('"', '""') + '"*' for word in indexed)
+    phrases = " ".join('"' + word.replace('"', '""') + '"*' for word in for_index)
     # The index first, if it applies: it leaves few texts to search for the substring.
-    spelled = [_strip_punctuation(word) for word in words]
-    pieces: list[Condition] = [(CONTAINS, (word,) * 3) for word in spelled if not _is_plain(word)]
+    for_substring = [_strip_punctuation(word) for word in words]
+    pieces: list[Condition] = [
+        (CONTAINS, (word,) * 3) for word in for_substring if not _is_plain(word)
+    ]
     if not pieces:
         select, values = IN_INDEX, tuple[Any, ...]((phrases,))
     else:
-        both = [(f"+id IN ({IN_INDEX})", (phrases,)), *pieces] if indexed else pieces
+        both = [(f"+id IN ({IN_INDEX})", (phrases,)), *pieces] if for_index else pieces
         where, values = _all_of(both)
         select = f"SELECT id FROM runs WHERE {where}"
     connection.execute(CREATE_FOUND)

@@ -117,7 +117,7 @@ class Sink:
     def _write_singly(
         self, connection: sqlite3.Connection, units: Sequence[Unit]
     ) -> list[tuple[Unit, bool]]:
-        refused = []
+        failures = []
         for unit in units:
             connection.execute("SAVEPOINT unit")
             try:
@@ -125,9 +125,9 @@ class Sink:
             except BAD_VALUES:
                 connection.execute("ROLLBACK TO unit")
                 self._models = {}
-                refused.append((unit, self._mark_hole(connection, unit)))
+                failures.append((unit, self._mark_hole(connection, unit)))
             connection.execute("RELEASE unit")
-        return refused
+        return failures
 
     def _write(self, connection: sqlite3.Connection, units: Sequence[Unit]) -> None:
         for unit in units:
@@ -173,10 +173,10 @@ class Sink:
     def _model_id(self, name: str) -> int:
         """The key of a model's or drafter's name, inserted if it is new."""
         if name not in self._models:
-            connection, stored = self._connect(), encode_text(name)
+            connection, text = self._connect(), encode_text(name)
             # Another process may have inserted the name.
-            connection.execute("INSERT OR IGNORE INTO models (name) VALUES (?)", (stored,))
-            row = connection.execute("SELECT id FROM models WHERE name = ?", (stored,)).fetchone()
+            connection.execute("INSERT OR IGNORE INTO models (name) VALUES (?)", (text,))
+            row = connection.execute("SELECT id FROM models WHERE name = ?", (text,)).fetchone()
             self._models[name] = row["id"]
         return self._models[name]
 

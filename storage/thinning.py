@@ -61,16 +61,16 @@ def write_retention(connection: sqlite3.Connection, keep: int | None) -> None:
 
 def thin_some(connection: sqlite3.Connection, keep: int) -> int | None:
     """Thin for PORTION_S; returns the number of runs finished, None if nothing was left to do."""
-    finished = 0
+    num_thinned = 0
     with connection:
         connection.execute("BEGIN IMMEDIATE")
         end = time.monotonic() + PORTION_S  # waiting for the lock does not count
         if (run := _oldest_run(connection, keep)) is None:
             return None
         while run is not None:
-            finished += _thin_rounds(connection, run)
+            num_thinned += _thin_rounds(connection, run)
             run = _oldest_run(connection, keep) if time.monotonic() < end else None
-    return finished
+    return num_thinned
 
 
 def _oldest_run(connection: sqlite3.Connection, keep: int) -> int | None:

@@ -50,8 +50,8 @@ class LogWriter:
 
     def __init__(self, sink: Sink, max_waiting: int, upkeep: Callable[[], bool]) -> None:
         self._sink, self._max_waiting, self._upkeep = sink, max_waiting, upkeep
-        self._changed = threading.Condition()
-        # Guarded by `_changed`:
+        self._change = threading.Condition()
+        # Guarded by `_change`:
         self._queue: deque[tuple[Event | Measurement, str]] = deque()
         # Events so far: queued, taken by the thread, written or dropped, refused for want of space.
         self._put = self._taken = self._settled = self._dropped = 0
@@ -73,7 +73,7 @@ class LogWriter:
 
     def enqueue(self, event: Event | Measurement, owner: str) -> None:
         """Queue an event, or drop and count it if too many wait. Never waits for the disk."""
-        with self._changed:
+        with self._change:
             # A run's last event is always queued: without it the run's outcome would be lost.
             full = self._put - self._settled >= self._max_waiting
             if self._closing or (full and not isinstance(event, EndEvent | Measurement)):
@@ -84,25 +84,25 @@ class LogWriter:
             # Waking the thread at every event would only cost the engine time.
             if isinstance(event, BOUNDARIES) and not self._due:
                 self._due = True
-                self._changed.notify_all()
+                self._change.notify_all()
 
     def flush(self, timeout: float) -> bool:
         """Writes now; True when every event queued before is written or dropped."""
-        with self._changed:
+        with self._change:
             ticket = self._put
             self._urgent = True
-            self._changed.notify_all()
-            return self._changed.wait_for(lambda: self._settled >= ticket, timeout)
+            self._change.notify_all()
+            return self._change.wait_for(lambda: self._settled >= ticket, timeout)
 
     def tidy(self) -> None:
         """Makes the thread check soon whether there is upkeep to do."""
-        with self._changed:
+        with self._change:
             self._untidy = self._due = True
-            self._changed.notify_all()
+            self._change.notify_all()
 
     def status(self) -> LogStatus:
         """The log's current state."""
-        with self._changed:
+        with self._change:
             reason = self._reason
             if not self._closing and not self._thread.is_alive():
                 reason = "the thread that writes the log has stopped"
@@ -112,9 +112,9 @@ class LogWriter:
     def close(self, timeout: float) -> None:
         """Writes queued events if that is possible within `timeout` (s), and ends the thread."""
         self.flush(timeout)
-        with self._changed:
+        with self._change:
             self._closing = self._urgent = True
-            self._changed.notify_all()
+            self._change.notify_all()
         self._thread.join()
 
     # -- the writer's thread --
@@ -129,16 +129,16 @@ class LogWriter:
     def _wait(self) -> bool:
         """Blocks until there is work that may be done; False when closed and nothing can be
         done."""
-        with self._changed:
+        with self._change:
             # Upkeep is tried again after a while; else only an event, a flush or the end wakes the
             # thread.
             idle = max(0.0, self._upkeep_at - time.monotonic()) if self._untidy else None
-            self._changed.wait_for(
+            self._change.wait_for(
                 lambda: self._writes_now() or self._due or bool(self._units), idle
             )
             # What comes in during the pause goes into the same transaction.
             pause = max(0.0, self._next_at - time.monotonic())
-            self._changed.wait_for(self._writes_now, pause)
+            self._change.wait_for(self._writes_now, pause)
             nothing_left = not self._queue and not self._units
             self._due = self._urgent = False
             return not (self._closing and (nothing_left or self._reason))
@@ -147,7 +147,7 @@ class LogWriter:
         return self._urgent or self._closing
 
     def _take(self) -> None:
-        with self._changed:
+        with self._change:
             queue, self._queue = self._queue, deque()
             self._taken = self._put
         for event, owner in queue:
@@ -167,7 +167,7 @@ class LogWriter:
                     self._builder.mark_unwritten(unit)
                 else:
                     self._builder.ignore_run(unit.run_id)
-            with self._changed:
+            with self._change:
                 self._untidy = self._untidy or any(isinstance(unit, End) for unit in chunk)
             # Removed only now: after an error the same units are tried again.
             for _ in chunk:
@@ -175,7 +175,7 @@ class LogWriter:
         self._resume()
 
     def _do_upkeep(self) -> None:
-        with self._changed:
+        with self._change:
             too_early = time.monotonic() < self._upkeep_at
             if not self._untidy or too_early or self._closing or self._reason:
                 return
@@ -184,19 +184,19 @@ class LogWriter:
             more = self._upkeep()
         except UPKEEP_FAULTS:  # nothing of it is urgent, and the log must go on
             more, self._upkeep_at = True, time.monotonic() + UPKEEP_RETRY_S
-        with self._changed:
+        with self._change:
             self._untidy = self._untidy or more
 
     def _pause(self, reason: str) -> None:
         self._next_at = time.monotonic() + self._retry_s
         self._retry_s = min(2 * self._retry_s, LAST_RETRY_S)
-        with self._changed:
+        with self._change:
             self._reason = reason
 
     def _resume(self) -> None:
         self._next_at = time.monotonic() + INTERVAL_S
         self._retry_s = FIRST_RETRY_S
-        with self._changed:
+        with self._change:
             self._reason = ""
             self._settled = self._taken
-            self._changed.notify_all()
+            self._change.notify_all()

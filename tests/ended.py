@@ -1,4 +1,4 @@
-"""Whether a process has ended, which nobody waited for."""
+"""Whether a process has ended that no parent waited for."""
 
 import os
 import signal
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def has_ended(pid: int, within_s: float = 10.0) -> bool:
-    """Waits for it on Linux; what lives on is killed."""
+    """Waits for it on Linux; kills it if it goes on."""
     end = time.monotonic() + within_s
     while time.monotonic() < end:
         if not _lives(pid):
@@ -18,7 +18,7 @@ def has_ended(pid: int, within_s: float = 10.0) -> bool:
 
 
 def _lives(pid: int) -> bool:
-    """A process that nobody waited for has ended too."""
+    """A process that no parent waited for has ended, too."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:

@@ -158,9 +158,9 @@ def note_results(
     plain = getattr(owner, name)
 
     def noting(*given: Any, **more: Any) -> Any:
-        found = plain(*given, **more)
-        told.append(tell(found))
-        return found
+        result = plain(*given, **more)
+        told.append(tell(result))
+        return result
 
     monkeypatch.setattr(owner, name, noting)
     return told

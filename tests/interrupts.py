@@ -1,4 +1,4 @@
-"""A child process that hears SIGINT, whoever started the tests."""
+"""A child process that handles SIGINT, however the tests were started."""
 
 import signal
 

@@ -21,7 +21,7 @@ PROMPTS = Path(__file__).resolve().parents[1] / "bench" / "prompts-chat.jsonl"
 
 
 @cache
-def _found() -> ModelSource | ModelLoadError:
+def _source() -> ModelSource | ModelLoadError:
     try:
         return find_smollm2(lambda _: None)
     except ModelLoadError as error:
@@ -30,12 +30,12 @@ def _found() -> ModelSource | ModelLoadError:
 
 def smollm2() -> ModelSource:
     """Where it is: a hub id or a GGUF file. Skips the test where it cannot be had."""
-    found = _found()
-    if isinstance(found, ModelLoadError):
-        _missing(str(found))
-    if is_gguf(found.name):
-        dequantize_file(Path(found.name), lambda _: None)  # here, and not in the first test's time
-    return found
+    result = _source()
+    if isinstance(result, ModelLoadError):
+        _missing(str(result))
+    if is_gguf(result.name):
+        dequantize_file(Path(result.name), lambda _: None)  # here, and not in the first test's time
+    return result
 
 
 def _missing(reason: str) -> NoReturn:

@@ -35,19 +35,19 @@ def imports_of(path: Path) -> frozenset[str]:
 
     A relative import is given as it is written, with its dots.
     """
-    found: set[str] = set()
+    results: set[str] = set()
     for node in statements(tree_of(path)):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            results |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             module = "." * node.level + (node.module or "")
-            found.add(module)
-            found |= {
+            results.add(module)
+            results |= {
                 f"{module}.{alias.name}"
                 for alias in node.names
                 if is_module(f"{module}.{alias.name}")
             }
-    return frozenset(found)
+    return frozenset(results)
 
 
 @cache
@@ -73,5 +73,5 @@ def offenders(paths: Iterable[Path], rule: Callable[[Path], Iterator[str]]) -> l
     return [f"{relative(path)}: {why}" for path in paths for why in rule(path)]
 
 
-def report(found: list[str]) -> str:
-    return "\n".join(["", *found])
+def report(results: list[str]) -> str:
+    return "\n".join(["", *results])

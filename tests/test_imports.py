@@ -126,8 +126,8 @@ def broad_excepts(tree: ast.Module) -> Iterator[str]:
 
 
 def test_nothing_happens_at_import() -> None:
-    found = offenders(sources(), lambda path: side_effects(tree_of(path)))
-    assert not found, report(found)
+    faults = offenders(sources(), lambda path: side_effects(tree_of(path)))
+    assert not faults, report(faults)
 
 
 def test_no_mutable_state_at_module_level() -> None:
@@ -136,18 +136,18 @@ def test_no_mutable_state_at_module_level() -> None:
         if relative(path).startswith("core/"):
             yield from mutable_constants(tree_of(path))
 
-    found = offenders(sources(), rule)
-    assert not found, report(found)
+    faults = offenders(sources(), rule)
+    assert not faults, report(faults)
 
 
 def test_no_global_statement_and_no_mutable_default() -> None:
-    found = offenders(sources(), lambda path: globals_and_defaults(tree_of(path)))
-    assert not found, report(found)
+    faults = offenders(sources(), lambda path: globals_and_defaults(tree_of(path)))
+    assert not faults, report(faults)
 
 
 def test_no_broad_except_in_core_and_storage() -> None:
-    found = offenders(sources("core", "storage"), lambda path: broad_excepts(tree_of(path)))
-    assert not found, report(found)
+    faults = offenders(sources("core", "storage"), lambda path: broad_excepts(tree_of(path)))
+    assert not faults, report(faults)
 
 
 # -- controls: each rule notices what it should, and nothing else --
@@ -196,4 +196,4 @@ def test_control_every_rule_notices_its_offences_and_nothing_else() -> None:
     for rule, offending in OFFENDING.items():
         unnoticed = [text for text in offending if not list(rule(ast.parse(text)))]
         assert not unnoticed, rule.__name__
-        assert not [found for text in CLEAN for found in rule(ast.parse(text))], rule.__name__
+        assert not [result for text in CLEAN for result in rule(ast.parse(text))], rule.__name__

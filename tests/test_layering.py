@@ -26,7 +26,7 @@ from tests.source import (
 
 OURS = ("core", "storage", "ui", "lab", "bench", "zoo", "bundled", "tests", "app")
 
-# Which of ours a package may import; itself is always allowed. `app.py` imports everything.
+# What each package may import of ours, besides itself. `app.py` imports everything.
 ALLOWED: dict[str, tuple[str, ...]] = {
     "core": (),
     "storage": ("core.events", "core.config", "core.metrics", "core.errors"),
@@ -35,9 +35,9 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "bench": ("core", "lab"),
     "zoo": ("core", "lab.figures"),
 }
-# Only its suites of what is seen, `watching` and `page`, look at the page and the log.
+# Of bench, only the suites `watching` and `page` import the page and the log.
 WATCHING = ("bench/suites/watching", "bench/page/", "bench/suites/page")
-# Only its `sessions` suite measures the log itself, and makes a large one.
+# Of bench, only the suite `sessions` measures the log itself, and makes a large one.
 SESSIONS = ("bench/sessions_log", "bench/suites/sessions")
 FORBIDDEN: dict[str, tuple[str, ...]] = {
     "core": ("gradio", "sqlite_utils", "sqlite3", "plotly"),
@@ -92,16 +92,16 @@ def forbidden_imports(path: Path) -> Iterator[str]:
 
 
 def test_packages_import_what_they_may() -> None:
-    """Neither the tests nor the app are among it; imports are absolute."""
-    found = offenders(sources(*ALLOWED), forbidden_imports)
-    assert not found, report(found)
+    """All packages but the tests and app.py; imports are absolute."""
+    faults = offenders(sources(*ALLOWED), forbidden_imports)
+    assert not faults, report(faults)
 
 
 # -- inside core --
 
 
 def layer_of(part: str) -> int:
-    """Its number; of a part that has none, one before all: it may import nothing of core."""
+    """The index of its layer; -1 for a part without one, which may import nothing of core."""
     return next((number for number, layer in enumerate(LAYERS) if part in layer), -1)
 
 
@@ -119,26 +119,26 @@ def upward_imports(path: Path) -> Iterator[str]:
 
 
 def test_core_is_built_in_layers() -> None:
-    found = offenders(sources("core"), upward_imports)
-    assert not found, report(found)
+    faults = offenders(sources("core"), upward_imports)
+    assert not faults, report(faults)
 
 
 def test_some_parts_of_core_never_import_others() -> None:
-    found = []
+    results = []
     for part, never in NEVER.items():
         place = ROOT / "core" / part
         files = sorted(place.rglob("*.py")) if place.is_dir() else [place.with_suffix(".py")]
-        found += [
+        results += [
             f"{relative(path)}: imports {module}"
             for path in files
             for module in sorted(imports_of(path))
             if within(module, never)
         ]
-    assert not found, report(found)
+    assert not results, report(results)
 
 
 def test_core_cuda_is_imported_by_the_engine_alone() -> None:
-    """One seam: the engine builds the FusedRound; nothing else knows that there is one."""
+    """One seam: the engine builds the FusedRound; no other module imports it."""
     importers = {
         relative(path)
         for package in ALLOWED
@@ -152,11 +152,11 @@ def test_core_cuda_is_imported_by_the_engine_alone() -> None:
 def cycles(graph: Mapping[str, frozenset[str]]) -> list[str]:
     """The first cycle that a walk from each module comes upon."""
     done: set[str] = set()
-    found: list[str] = []
+    results: list[str] = []
 
     def visit(module: str, above: tuple[str, ...]) -> None:
         if module in above:
-            found.append(" -> ".join((*above[above.index(module) :], module)))
+            results.append(" -> ".join((*above[above.index(module) :], module)))
         elif module not in done:
             for other in sorted(graph.get(module, ())):
                 visit(other, (*above, module))
@@ -164,7 +164,7 @@ def cycles(graph: Mapping[str, frozenset[str]]) -> list[str]:
 
     for module in graph:
         visit(module, ())
-    return found
+    return results
 
 
 def test_core_has_no_cycles() -> None:
@@ -209,8 +209,8 @@ def test_all_names_what_a_module_offers(modules: dict[Path, ModuleType]) -> None
             if not hasattr(modules[path], name):
                 yield f"__all__ names {name}, which is not there"
 
-    found = offenders(modules, rule)
-    assert not found, report(found)
+    faults = offenders(modules, rule)
+    assert not faults, report(faults)
 
 
 def test_what_others_import_is_public(modules: dict[Path, ModuleType]) -> None:
@@ -225,8 +225,8 @@ def test_what_others_import_is_public(modules: dict[Path, ModuleType]) -> None:
                     if alias.name not in public.get(node.module, ()) and not is_module(name):
                         yield f"line {node.lineno}: imports {name}, which is not in __all__"
 
-    found = offenders(sources("core"), rule)
-    assert not found, report(found)
+    faults = offenders(sources("core"), rule)
+    assert not faults, report(faults)
 
 
 def test_the_package_gives_its_names_when_asked() -> None:

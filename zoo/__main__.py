@@ -104,8 +104,8 @@ def _train(arguments: argparse.Namespace) -> None:
         each.name: InitialWeights(folders.get(each.name), embeddings) for each in chosen.models
     }
     run = TrainingRun(chosen, store, minutes, _device(arguments.device), arguments.seed)
-    trained = train_family(run, starts)
-    print("\n".join(table({name: each.held_out for name, each in trained.items()})))
+    models = train_family(run, starts)
+    print("\n".join(table({name: each.held_out for name, each in models.items()})))
 
 
 def _evaluate(arguments: argparse.Namespace) -> None:
@@ -137,12 +137,12 @@ def _judge(arguments: argparse.Namespace) -> None:
         raise ConfigError.of("ssm", 0, "one SSM or more, by folder or id")
     engine = Engine(load_models(arguments.llm, arguments.ssm, arguments.dtype, arguments.device))
     cache = _result_cache(arguments, "worth", engine, asdict(workload))
-    measured = measure_speedups(
+    speedups = measure_speedups(
         engine, workload, lambda text: print(text, file=sys.stderr, flush=True), cache
     )
     if arguments.out is not None:
-        write_json(arguments.out / "worth.json", as_plain(measured, workload))
-    print("\n".join(table_of_speedups(measured)))
+        write_json(arguments.out / "worth.json", as_plain(speedups, workload))
+    print("\n".join(table_of_speedups(speedups)))
     cache.clear()
 
 
@@ -154,15 +154,15 @@ def _samples(arguments: argparse.Namespace) -> None:
     engine = Engine(load_models(arguments.llm, (), arguments.dtype, arguments.device))
     settings = {"prompts": [asdict(one) for one in prompts], "sampling": asdict(sampling)}
     cache = _result_cache(arguments, "samples", engine, settings)
-    sampled: list[samples.Sample] = []
+    results: list[samples.Sample] = []
     for sample in samples.samples(engine, prompts, sampling, cache):
         print(samples.sample_text(sample), flush=True)
-        sampled.append(sample)
-    verdicts = [sample.verdict for sample in sampled if sample.verdict]
+        results.append(sample)
+    verdicts = [sample.verdict for sample in results if sample.verdict]
     if verdicts:
         print(samples.count_verdicts(verdicts))
     if arguments.out is not None:
-        write_json(arguments.out / "samples.json", samples.as_json(sampled, sampling))
+        write_json(arguments.out / "samples.json", samples.as_json(results, sampling))
     cache.clear()
 
 
@@ -182,16 +182,16 @@ def _chat_family(arguments: argparse.Namespace) -> None:
     batch = StudentBatch() if _device(arguments.device).type == "cuda" else StudentBatch(windows=4)
     plan = FamilyPlan(minutes, generating, prompts, development, shape, batch, seed=arguments.seed)
     models = load_models(arguments.llm, (), arguments.dtype, arguments.device)
-    made = make_family(models, plan, arguments.out)
-    print("\n".join(table_of_family(made)))
+    family = make_family(models, plan, arguments.out)
+    print("\n".join(table_of_family(family)))
 
 
 def _chat_prompts(arguments: argparse.Namespace) -> tuple[dict[str, list[str]], list[str]]:
     """Questions by kind, and the development prompts, which are not among them."""
     corpora = arguments.corpora
     domains = [] if corpora is None else read_corpora(corpora, standard_library(), (), 0)
-    refused = [row["prompt"] for row in rows_of(arguments.prompts, "prompt")]
-    return chat_prompts(domains, refused, arguments.seed), refused
+    left_out = [row["prompt"] for row in rows_of(arguments.prompts, "prompt")]
+    return chat_prompts(domains, left_out, arguments.seed), left_out
 
 
 def _distil(arguments: argparse.Namespace) -> None:
@@ -211,8 +211,8 @@ def _boost(arguments: argparse.Namespace) -> None:
     pool = [(one.recipe, one.start) for one in members if one.start is not None]
     if len(pool) < 2:
         raise ConfigError.of("ssm", len(pool), "two model folders or more")
-    boosted = boost(pool, teaching, arguments.by, print)
-    write_json(arguments.out / "boosted.json", [asdict(each) for each in boosted])
+    results = boost(pool, teaching, arguments.by, print)
+    write_json(arguments.out / "boosted.json", [asdict(each) for each in results])
 
 
 def _tables(arguments: argparse.Namespace) -> None:

@@ -45,10 +45,12 @@ def write_answers(
     worker = Worker(engine, max_live=MAX_LIVE, threads=None)
     with closing(worker):
         pending: deque[tuple[Path, list[Run]]] = deque()
-        for path, chosen in _files(prompts, folder):
+        for path, prompts_of_file in _files(prompts, folder):
             if path.is_file():
                 continue
-            pending.append((path, [_submit(worker, *one, max_new_tokens) for one in chosen]))
+            pending.append(
+                (path, [_submit(worker, *one, max_new_tokens) for one in prompts_of_file])
+            )
             if len(pending) > FILES_AT_ONCE:
                 say(_write(engine, *pending.popleft()))
         while pending:
@@ -63,9 +65,9 @@ def _files(
     longest = max(map(len, prompts.values()))
     for start in range(0, longest, PROMPTS_OF_A_FILE):
         for kind, texts in prompts.items():
-            chosen = list(enumerate(texts))[start : start + PROMPTS_OF_A_FILE]
-            if chosen:
-                yield folder / kind / f"answers-{start // PROMPTS_OF_A_FILE:04}.txt", chosen
+            part = list(enumerate(texts))[start : start + PROMPTS_OF_A_FILE]
+            if part:
+                yield folder / kind / f"answers-{start // PROMPTS_OF_A_FILE:04}.txt", part
 
 
 def _submit(worker: Worker, number: int, prompt: str, max_new_tokens: int) -> Run:
@@ -82,8 +84,8 @@ def _write(engine: Engine, path: Path, runs: Sequence[Run]) -> str:
         outcome = Outcome()
         for event in run.events():
             outcome.observe(event)
-        asked = [{"role": "user", "content": run.sequence.request.prompt}]
-        template = engine.models.tokenizer.decode(chat_tokens(engine.models, asked))
+        question = [{"role": "user", "content": run.sequence.request.prompt}]
+        template = engine.models.tokenizer.decode(chat_tokens(engine.models, question))
         documents.append(template + outcome.text)
         count += int(outcome.summary["num_new_tokens"])
     text = f"\n{END_OF_TEXT}\n".join(documents) + "\n"

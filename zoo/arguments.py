@@ -23,10 +23,10 @@ Command = Callable[[argparse.Namespace], None]
 def parser_of(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     """The parser; in its result `run` is the command to run."""
     parser = Parser(prog="python -m zoo", description="How the bundled models are made.")
-    named = parser.add_subparsers(required=True, metavar="|".join(commands))
+    subparsers = parser.add_subparsers(required=True, metavar="|".join(commands))
     for name, run in commands.items():
         help_text, add = _COMMANDS[name]
-        one = named.add_parser(name, help=help_text)
+        one = subparsers.add_parser(name, help=help_text)
         add(one)
         one.set_defaults(run=run)
     return parser

@@ -181,10 +181,10 @@ class BatchGenerator:
         width, extent = visible.shape[1:]
 
         def write(layer: int, keys: Tensor, values: Tensor) -> KeysValues:
-            stored = kv[layer]
-            for store, new in zip(stored, (keys, values), strict=True):
+            layer_kv = kv[layer]
+            for store, new in zip(layer_kv, (keys, values), strict=True):
                 store[:, :, first : first + width] = new
-            return stored[0, :, :, :extent], stored[1, :, :, :extent]
+            return layer_kv[0, :, :, :extent], layer_kv[1, :, :, :extent]
 
         hidden = torch.zeros(visible.shape, dtype=self._dtype, device=self.device)
         # Not -inf: a padded query that sees nothing would become NaN, and with it what is stored.
@@ -196,9 +196,9 @@ class BatchGenerator:
         """One token per text (texts,), from the TOP largest logits `top` and their ids `order`."""
         # Clamped for greedy texts, whose drawn token is not used.
         p = (top / temperature.clamp(min=0.01)).softmax(-1)
-        drawn = torch.multinomial(p, 1, generator=self._noise)
+        token_ids = torch.multinomial(p, 1, generator=self._noise)
         # The most probable token is first.
-        return order.gather(1, drawn.where(temperature > 0, 0))[:, 0]
+        return order.gather(1, token_ids.where(temperature > 0, 0))[:, 0]
 
     def _is_over(self, has_ended: Tensor, stop: BatchLimits) -> bool:
         return has_ended.float().mean().item() >= stop.ended_share or self.clock() > stop.deadline

@@ -66,12 +66,12 @@ def boost(
     that one and all after it keep their old weights. The whole pool is saved."""
     checks.choice("by", way, WAYS)
     models = {recipe.name: _Member.of(folder, teaching) for recipe, folder in pool}
-    tuned: list[_Member] = []
-    boosted: list[Boosted] = []
+    members: list[_Member] = []
+    results: list[Boosted] = []
     for recipe, folder in pool:
         before = _mean_coverage(teaching, models)
-        drops = _Drops(tuple(tuned))
-        earlier = tuple(one.model for one in tuned)
+        drops = _Drops(tuple(members))
+        earlier = tuple(one.model for one in members)
         distilled = distil(
             Tuning(
                 recipe,
@@ -79,35 +79,35 @@ def boost(
                 Distillation(teaching.teacher, earlier if way == "positions" else ()),
                 drops if way == "prompts" else None,
                 KINDS[way],
-                {"by": way, "behind": [one.weights for one in tuned]},
+                {"by": way, "behind": [one.weights for one in members]},
             ),
             teaching,
         )
         member = _Member.of(teaching.run.store.folder / KINDS[way] / recipe.name, teaching)
         after = _mean_coverage(teaching, {**models, recipe.name: member})
-        improved = after["union"] >= before["union"]
-        boosted.append(
-            Boosted(recipe.name, distilled, before, after, drops.seen, drops.dropped, improved)
+        is_better = after["union"] >= before["union"]
+        results.append(
+            Boosted(recipe.name, distilled, before, after, drops.seen, drops.dropped, is_better)
         )
-        say(line(boosted[-1]))
-        if not improved:
+        say(line(results[-1]))
+        if not is_better:
             break
         models[recipe.name] = member
-        tuned.append(member)
-    for recipe, folder in pool[len(tuned) :]:
+        members.append(member)
+    for recipe, folder in pool[len(members) :]:
         as_it_was = partial(shutil.copytree, folder, dirs_exist_ok=True)
         replace_folder(teaching.run.store.folder / KINDS[way] / recipe.name, as_it_was)
-    return boosted
+    return results
 
 
 def line(one: Boosted) -> str:
     """How one SSM's tuning changed the pool's coverage, as a line."""
     best = max(value for name, value in one.after.items() if name != "union")
     left = "" if one.kept else "; it and those behind it stay as they were"
-    dropped = f", {one.dropped} of {one.texts} texts dropped before" if one.texts else ""
+    note = f", {one.dropped} of {one.texts} texts dropped before" if one.texts else ""
     return (
         f"{one.name}: union {one.before['union']:.1%} -> {one.after['union']:.1%}, the best single "
-        f"SSM with as many proposals {best:.1%}{dropped}{left}"
+        f"SSM with as many proposals {best:.1%}{note}{left}"
     )
 
 
@@ -150,21 +150,21 @@ class _Drops:
 
     def __call__(self, batch: np.ndarray, prefix: int) -> np.ndarray:
         whole = torch.from_numpy(batch.astype(np.int64))
-        matched = torch.zeros(len(batch), dtype=torch.bool)
+        is_match = torch.zeros(len(batch), dtype=torch.bool)
         name = f"{prefix}-{hashlib.sha256(batch.tobytes()).hexdigest()[:16]}"
         for one in self.earlier:
             is_continued = one.continued.get_or_compute(
                 name, partial(self._is_continued, one.model, whole, prefix)
             )
-            matched |= torch.tensor(is_continued)
+            is_match |= torch.tensor(is_continued)
         self.seen += len(batch)
-        self.dropped += int(matched.sum())
-        unmatched: np.ndarray = batch[~matched.numpy()]
-        return unmatched
+        self.dropped += int(is_match.sum())
+        others: np.ndarray = batch[~is_match.numpy()]
+        return others
 
     @torch.inference_mode()
     def _is_continued(self, model: nn.Module, whole: torch.Tensor, prefix: int) -> list[bool]:
         device = next(model.parameters()).device
         best = log_probabilities(model, whole[:, :-1].to(device)).argmax(-1).cpu()
-        matched: list[bool] = (best[:, prefix - 1 :] == whole[:, prefix:]).all(-1).tolist()
-        return matched
+        matches: list[bool] = (best[:, prefix - 1 :] == whole[:, prefix:]).all(-1).tolist()
+        return matches

@@ -44,12 +44,12 @@ def chat_prompts(
 ) -> dict[str, list[str]]:
     """By kind, in a random order: each template with each of its topics, or with passages of the
     `domains`; without the texts in `left_out`."""
-    excluded = {text.casefold() for text in left_out}
+    texts_left_out = {text.casefold() for text in left_out}
     documents = {domain.name: domain.documents for domain in domains}
     by_kind = {}
     for kind, groups in json.loads(TOPICS.read_text("utf-8")).items():
         prompts = [*_of_topics(groups), *_of_passages(kind, documents, random.Random(seed))]
-        prompts = [each for each in dict.fromkeys(prompts) if each.casefold() not in excluded]
+        prompts = [each for each in dict.fromkeys(prompts) if each.casefold() not in texts_left_out]
         # A seed per kind: prompts of one kind do not change the order of another.
         random.Random(f"{seed} {kind}").shuffle(prompts)
         by_kind[kind] = prompts

@@ -167,8 +167,8 @@ def _python_domain(
         size += len(source_text.encode())
         documents += read(source_text)
     source = CorpusFile(f"{name}/standard library", size, digest.hexdigest())
-    counted = accepted.all(source, documents)
-    return Domain(name, tuple(accepted.documents), (counted,))
+    counts = accepted.all(source, documents)
+    return Domain(name, tuple(accepted.documents), (counts,))
 
 
 def _python_text(path: Path) -> str:
@@ -193,8 +193,8 @@ def _docstrings(source: str) -> Iterable[str]:
             nodes = ast.walk(ast.parse(source))
     except SyntaxError:  # a template, or another version of Python
         return ()
-    named = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    return [doc for node in nodes if isinstance(node, named) if (doc := ast.get_docstring(node))]
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    return [doc for node in nodes if isinstance(node, kinds) if (doc := ast.get_docstring(node))]
 
 
 class _DocumentFilter:
@@ -234,9 +234,9 @@ def _shuffle_documents(domain: Domain, seed: int) -> Domain:
 
 
 def _in_random_order(items: Iterable[_T], seed: int) -> list[_T]:
-    ordered = list(items)
-    random.Random(seed).shuffle(ordered)
-    return ordered
+    result = list(items)
+    random.Random(seed).shuffle(result)
+    return result
 
 
 def _up_to(max_bytes: int, files: Iterable[Path]) -> Iterator[Path]:

@@ -43,8 +43,8 @@ class DataOrder:
         # A generator for each batch: the position alone is the state.
         noise = np.random.default_rng((self._seed, self._num_batches))
         self._num_batches += 1
-        picked = noise.choice(len(self._names), size=size, p=self._probabilities)
-        return np.stack([self._next_window(int(index), length) for index in picked])
+        domains = noise.choice(len(self._names), size=size, p=self._probabilities)
+        return np.stack([self._next_window(int(index), length) for index in domains])
 
     def state(self) -> dict[str, object]:
         """The position in the order, as plain values."""
@@ -66,18 +66,18 @@ class DataOrder:
                 self._names[index],
                 f"at least {2 * length} training tokens, not {len(row)}",
             )
-        drawn = self._num_drawn.get(key, 0)
-        self._num_drawn[key] = drawn + 1
-        epoch, place = divmod(drawn, num_windows)
+        num_drawn = self._num_drawn.get(key, 0)
+        self._num_drawn[key] = num_drawn + 1
+        epoch, place = divmod(num_drawn, num_windows)
         start = self._epoch_starts(index, length, epoch, num_windows)[place]
         return row[start : start + length + 1].astype(np.int64)
 
     def _epoch_starts(self, index: int, length: int, epoch: int, num_windows: int) -> np.ndarray:
         key = f"{self._names[index]}/{length}"
-        cached = self._starts.get(key)
-        if cached is None or cached[0] != epoch:
+        entry = self._starts.get(key)
+        if entry is None or entry[0] != epoch:
             noise = np.random.default_rng((self._seed, index, length, epoch))
             shift = noise.integers(length) if self._shifts else 0
             starts = shift + noise.permutation(num_windows) * length
-            cached = self._starts[key] = (epoch, starts)
-        return cached[1]
+            entry = self._starts[key] = (epoch, starts)
+        return entry[1]

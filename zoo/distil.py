@@ -199,7 +199,7 @@ class Tuning:
 
     recipe: ModelRecipe
     start: Path | None
-    minimised: Distillation
+    loss_function: Distillation
     keep: TextFilter | None = None
     kind: str = "distilled"
     further: Mapping[str, Any] = field(default_factory=dict)
@@ -243,8 +243,8 @@ def distil(tuning: Tuning, teaching: Teaching) -> Distilled:
     mixture = teaching.mixture(recipe.mixture)
     order = DataOrder(rows, mixture, run.seed, shifts=not teaching.remembered)
     memory = teaching.memory({name: rows[name] for name, _ in mixture})
-    minimised = replace(tuning.minimised, memory=memory)
-    trainer = Trainer.of(recipe, run.preset.schedule, model, order, minimised)
+    loss_function = replace(tuning.loss_function, memory=memory)
+    trainer = Trainer.of(recipe, run.preset.schedule, model, order, loss_function)
     curve = curve_of(run, tuning.kind, recipe)
 
     def note(trainer: Trainer, _: TrainingRun) -> str:

@@ -23,8 +23,8 @@ class FamilyCheckpoint:
     family begins anew. `device`: where tensors are loaded."""
 
     def __init__(self, out: Path, identity: Mapping[str, Any], device: torch.device) -> None:
-        described = json.dumps(identity, sort_keys=True)
-        name = hashlib.sha256(described.encode()).hexdigest()[:16]
+        description = json.dumps(identity, sort_keys=True)
+        name = hashlib.sha256(description.encode()).hexdigest()[:16]
         self._folder, self._device = out / f"chat-family-{name}", device
 
     def save(self, name: str, state: Mapping[str, Any]) -> None:

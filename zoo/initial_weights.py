@@ -87,8 +87,8 @@ def narrow_embeddings(wide: torch.Tensor, fresh: torch.Tensor) -> torch.Tensor:
     narrower, all of it is used and the remaining columns are those of `fresh`."""
     squares = wide.T @ wide  # (width, width): independent of the number of tokens
     directions = torch.linalg.eigh(squares).eigenvectors.flip(-1)[:, : fresh.shape[1]]
-    projected = wide @ directions
-    return torch.cat([projected, fresh[:, projected.shape[1] :]], 1)
+    narrow = wide @ directions
+    return torch.cat([narrow, fresh[:, narrow.shape[1] :]], 1)
 
 
 @torch.no_grad()
@@ -118,8 +118,8 @@ def deepen(model: Any, num_layers: int) -> Any:
     model.model.layers = layers
     kinds = getattr(model.config, "layer_types", None)
     if kinds:  # a new layer is of the kind of the one that it copies
-        copied = [sum(old <= place for old in old_places) - 1 for place in range(num_layers)]
-        model.config.layer_types = [kinds[number] for number in copied]
+        sources = [sum(old <= place for old in old_places) - 1 for place in range(num_layers)]
+        model.config.layer_types = [kinds[number] for number in sources]
     model.config.num_hidden_layers = num_layers
     return model
 

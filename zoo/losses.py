@@ -41,9 +41,9 @@ def next_token(model: nn.Module, windows: Tensor) -> Total:
     `windows`: int64, (batch, length + 1).
     """
     logits = model(input_ids=windows[:, :-1], use_cache=False).logits.flatten(0, 1).float()
-    wanted = windows[:, 1:].flatten()
-    cost = functional.cross_entropy(logits, wanted, reduction="sum")
-    return Total(cost, torch.tensor(float(wanted.numel()), device=cost.device))
+    targets = windows[:, 1:].flatten()
+    cost = functional.cross_entropy(logits, targets, reduction="sum")
+    return Total(cost, torch.tensor(float(targets.numel()), device=cost.device))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +87,8 @@ class Distillation:
         there."""
         weights = torch.ones_like(best, dtype=torch.float32)
         for model in self.earlier:
-            matched = log_probabilities(model, inputs).argmax(-1) == best
-            weights = weights.masked_fill(matched, self.covered)
+            agrees = log_probabilities(model, inputs).argmax(-1) == best
+            weights = weights.masked_fill(agrees, self.covered)
         return weights
 
 

@@ -92,25 +92,25 @@ class Questions:
             self._own += self.own_questions(count)
         own, self._own = self._own[: count // 2], self._own[count // 2 :]
         own_kind = len(self.kinds) - 1
-        chosen = [(own_kind, text) for text in own]
-        for _ in range(count - len(chosen)):
-            chosen.append(self._prompt_list[self._num_taken % len(self._prompt_list)])
+        questions = [(own_kind, text) for text in own]
+        for _ in range(count - len(questions)):
+            questions.append(self._prompt_list[self._num_taken % len(self._prompt_list)])
             self._num_taken += 1
-        prompts = [(kind, self.prompt(text)) for kind, text in chosen]
+        prompts = [(kind, self.prompt(text)) for kind, text in questions]
         return [one for one in prompts if len(one[1]) <= self._lengths.prompt]
 
     def own_questions(self, count: int) -> list[str]:
         """Of `count` sampled turns of the user those that end by an end-of-text token."""
         stop = BatchLimits(self._lengths.question, ENDED_QUESTIONS)
         turns = self._generator.generate([self._before_question] * count, [1.0] * count, stop)
-        written = []
+        results = []
         for tokens in turns.new_tokens():
             if tokens[-1] not in self._models.eos_ids:
                 continue
             text = self._models.tokenizer.decode(tokens[:-1], skip_special_tokens=True).strip()
             if len(text) >= SHORTEST_QUESTION and text.casefold() not in self._left_out:
-                written.append(text)
-        return written
+                results.append(text)
+        return results
 
     def state(self) -> dict[str, Any]:
         """What decides the next batches, as plain values."""
@@ -132,8 +132,8 @@ class Questions:
     def _tokens_before_question(self) -> list[int]:
         self.prompt(MARK)  # refuses an LLM without a template
         tokenizer = self._models.tokenizer
-        asked = [{"role": "user", "content": MARK}]
-        before, *_ = tokenizer.apply_chat_template(asked, tokenize=False).split(MARK)
+        question = [{"role": "user", "content": MARK}]
+        before, *_ = tokenizer.apply_chat_template(question, tokenize=False).split(MARK)
         ids: list[int] = tokenizer(before, add_special_tokens=False)["input_ids"]
         if not ids:
             raise ConfigError.of(

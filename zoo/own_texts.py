@@ -62,10 +62,10 @@ class OwnTexts:
         path = self.folder / f"{domain}-{number:04}.npy"
         if path.is_file():
             return self._read(path)
-        drawn = self._generate_batch(domain, number)
-        replace_file(path, lambda file: np.save(file, drawn))
+        windows = self._generate_batch(domain, number)
+        replace_file(path, lambda file: np.save(file, windows))
         say(f"{domain}: batch {number + 1} of the LLM's own texts")
-        return drawn
+        return windows
 
     def _read(self, path: Path) -> np.ndarray:
         try:
@@ -115,8 +115,8 @@ def continue_prefixes(
         out = model(input_ids=columns[-1], **cache_arguments)
         columns.append(_sample(out.logits[:, -1].float(), temperature, noise))
     model.train(was_training)
-    drawn: np.ndarray = torch.cat(columns, 1).cpu().numpy()
-    return drawn.astype(token_type(model.config.vocab_size))
+    token_ids: np.ndarray = torch.cat(columns, 1).cpu().numpy()
+    return token_ids.astype(token_type(model.config.vocab_size))
 
 
 def _sample(logits: torch.Tensor, temperature: float, noise: torch.Generator) -> torch.Tensor:

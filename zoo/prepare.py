@@ -83,8 +83,8 @@ def report(manifest: Manifest) -> Iterator[str]:
                 f"{source['num_duplicates']} duplicates"
             )
         yield f"{name}: {domain.num_tokens:,} tokens, {domain.num_held_out_tokens:,} held out"
-    refused = sum(s["num_refused"] for d in manifest.domains.values() for s in d.sources)
-    yield f"{refused} documents refused in all, vocabulary {manifest.vocab_size}"
+    num_refused = sum(s["num_refused"] for d in manifest.domains.values() for s in d.sources)
+    yield f"{num_refused} documents refused in all, vocabulary {manifest.vocab_size}"
 
 
 def _read_domains(preset: Preset, inputs: Inputs, seed: int) -> list[Domain]:

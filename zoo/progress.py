@@ -28,8 +28,8 @@ class ProgressLine:
         """Times in seconds; `num_tokens` since the run began."""
         self._shown_at = spent
         fraction = min(spent / self._budget, 1.0)
-        filled = round(fraction * _BAR_CELLS)
-        bar = "#" * filled + "-" * (_BAR_CELLS - filled)
+        num_filled = round(fraction * _BAR_CELLS)
+        bar = "#" * num_filled + "-" * (_BAR_CELLS - num_filled)
         left = max(self._budget - spent, 0.0)
         speed = num_tokens / spent if spent else 0.0
         self._write(

@@ -25,8 +25,8 @@ class ResultCache:
     def of(cls, place: Path, identity: Mapping[str, Any]) -> ResultCache:
         """A cache next to `place`, in a folder whose name has a hash of `identity`: results of
         other inputs are never returned."""
-        described = json.dumps(identity, sort_keys=True)
-        name = hashlib.sha256(described.encode()).hexdigest()[:16]
+        description = json.dumps(identity, sort_keys=True)
+        name = hashlib.sha256(description.encode()).hexdigest()[:16]
         return cls(place.with_name(f"{place.name}-{name}"))
 
     def part(self, name: str) -> ResultCache:

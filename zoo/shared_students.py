@@ -130,8 +130,8 @@ def hidden_states(w: LeanWeights, ids: Tensor) -> Tensor:
         both = rotate(qkv[:, :, : 2 * w.heads], (cos_sin[0], cos_sin[1]))
         parts = both[:, :, : w.heads], both[:, :, w.heads :], qkv[:, :, 2 * w.heads :]
         q, k, v = (part.transpose(1, 2) for part in parts)
-        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
-        x = x + torch.bmm(attended.reshape(students, tokens, -1), layer.out)
+        attention = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
+        x = x + torch.bmm(attention.reshape(students, tokens, -1), layer.out)
         gate, up = torch.bmm(_rms_norm(x, layer.post_norm, w.eps), layer.gate_up).chunk(2, -1)
         x = x + torch.bmm(F.silu(gate) * up, layer.down)
     return _rms_norm(x, w.norm, w.eps)

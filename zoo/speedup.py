@@ -84,11 +84,11 @@ def measure_speedups(
     contest |= {name: _chain(plain, name, lengths[name][0]) for name in names}
     times = time_runs(engine, workload, contest, workload.repeats, cache.part("contest"))
     count = len(workload.prompts)
-    measured = {name: _ratio(own, times[""], count) for name, own in times.items()}
+    ratios = {name: _ratio(own, times[""], count) for name, own in times.items()}
     together = times[TOGETHER].tokens_per_pass
     return [
-        *(_speedup(name, long[name], alone, *lengths[name], measured[name]) for name in names),
-        Speedup(TOGETHER, None, together, None, 0, None, *measured[TOGETHER]),
+        *(_speedup(name, long[name], alone, *lengths[name], ratios[name]) for name in names),
+        Speedup(TOGETHER, None, together, None, 0, None, *ratios[TOGETHER]),
     ]
 
 
@@ -153,12 +153,10 @@ def _ratio(own: RoundTimes, alone: RoundTimes, num_prompts: int) -> RatioInterva
     """The median of the ratio of rates over prompts and repeats."""
     # Rates are in order of repeats, then prompts: every `num_prompts`-th is of one prompt.
     ratios = [a / max(b, 1e-9) for a, b in zip(own.rates, alone.rates, strict=True)]
-    measured = estimate([ratios[number::num_prompts] for number in range(num_prompts)], middle)
-    assert measured is not None
+    result = estimate([ratios[number::num_prompts] for number in range(num_prompts)], middle)
+    assert result is not None
     return (
-        (measured.value, measured.low, measured.high)
-        if measured.groups > 1
-        else (measured.value, None, None)
+        (result.value, result.low, result.high) if result.groups > 1 else (result.value, None, None)
     )
 
 

@@ -58,7 +58,7 @@ def _recipe(folder: Path, preset: Preset, store: TokenStore) -> ModelRecipe:
     if not (folder / "config.json").is_file():
         raise ConfigError.of("ssm", str(folder), "a folder that holds config.json and weights")
     name, domains = folder.resolve().name, tuple(store.train)
-    listed = {recipe.name: recipe for recipe in preset.models}.get(name)
+    own_recipe = {recipe.name: recipe for recipe in preset.models}.get(name)
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     return ModelRecipe(
         name=name,
@@ -66,7 +66,7 @@ def _recipe(folder: Path, preset: Preset, store: TokenStore) -> ModelRecipe:
         hidden_size=config.hidden_size,
         intermediate_size=getattr(config, "intermediate_size", None) or 0,
         head_dim=config.hidden_size // config.num_attention_heads,
-        mixture=listed.mixture if listed else _mixture(name, domains),
+        mixture=own_recipe.mixture if own_recipe else _mixture(name, domains),
         budget_share=1.0,
         tokens_per_step=TOKENS_PER_STEP,
         learning_rate=LEARNING_RATE,

@@ -58,8 +58,8 @@ def join_wrapped_lines(text: str) -> str:
 
 
 def _join(lines: list[str]) -> str:
-    wrapped = any(line[:1].islower() for line in lines[1:])
-    return " ".join(line.strip() for line in lines) if wrapped else "\n".join(lines)
+    is_wrapped = any(line[:1].islower() for line in lines[1:])
+    return " ".join(line.strip() for line in lines) if is_wrapped else "\n".join(lines)
 
 
 def long_lines(texts: Iterable[str], at_least: int) -> tuple[str, ...]:
@@ -71,8 +71,8 @@ def long_lines(texts: Iterable[str], at_least: int) -> tuple[str, ...]:
 
 def quotes_any(text: str, folded_lines: Iterable[str]) -> bool:
     """Whether `text` contains one of the lines, ignoring line breaks and the style of quotes."""
-    folded = _fold(text)
-    return any(line in folded for line in folded_lines)
+    plain_text = _fold(text)
+    return any(line in plain_text for line in folded_lines)
 
 
 def _fold(text: str) -> str:

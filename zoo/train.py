@@ -110,13 +110,13 @@ def train_family(
     """Trains every model of the preset, or resumes it; `training.json` has the figures of finished
     models. `starts`: initial weights by name.
     """
-    finished: dict[str, TrainedModel] = {}
+    by_name: dict[str, TrainedModel] = {}
     for recipe in run.preset.models:
-        finished[recipe.name] = train_model(recipe, run, (starts or {}).get(recipe.name, FRESH))
-        models = {name: asdict(trained) for name, trained in finished.items()}
+        by_name[recipe.name] = train_model(recipe, run, (starts or {}).get(recipe.name, FRESH))
+        models = {name: asdict(model) for name, model in by_name.items()}
         summary = {"preset": run.preset.name, "minutes": run.minutes, "models": models}
         write_json(run.store.folder / "training.json", summary)
-    return finished
+    return by_name
 
 
 def train_model(
@@ -222,15 +222,15 @@ def save(model: PreTrainedModel, store: TokenStore, folder: Path) -> None:
     """Writes the model in bfloat16 and its tokenizer, for `from_pretrained`; an existing folder is
     replaced only once the new one is complete."""
     # A copy: training may continue in float32.
-    copied: Any = copy.deepcopy(model).to(torch.bfloat16)  # type: ignore[arg-type]
-    copied.config.dtype = torch.bfloat16
+    half: Any = copy.deepcopy(model).to(torch.bfloat16)  # type: ignore[arg-type]
+    half.config.dtype = torch.bfloat16
     special = _special_ids(store)
-    copied.generation_config = GenerationConfig(**special)  # type: ignore[no-untyped-call]
+    half.generation_config = GenerationConfig(**special)  # type: ignore[no-untyped-call]
     for name, token_id in special.items():
-        setattr(copied.config, name, token_id)
+        setattr(half.config, name, token_id)
 
     def write(beside: Path) -> None:
-        copied.save_pretrained(beside, max_shard_size=_MAX_SHARD)
+        half.save_pretrained(beside, max_shard_size=_MAX_SHARD)
         shutil.copytree(store.tokenizer_folder, beside, dirs_exist_ok=True)
 
     replace_folder(folder, write)

@@ -77,7 +77,7 @@ class Trainer:
     model: PreTrainedModel
     optimizer: torch.optim.AdamW
     order: DataOrder
-    minimised: Loss = next_token
+    loss_function: Loss = next_token
     sharing: ParallelGradients = field(default_factory=lambda: ParallelGradients(1))
     num_steps: int = 0
     num_tokens: int = 0
@@ -90,11 +90,11 @@ class Trainer:
         schedule: Schedule,
         model: PreTrainedModel,
         order: DataOrder,
-        minimised: Loss = next_token,
+        loss_function: Loss = next_token,
     ) -> Trainer:
         """A run that starts with the model's present weights."""
         model.train()
-        return cls(recipe, schedule, model, _optimizer(model, schedule), order, minimised)
+        return cls(recipe, schedule, model, _optimizer(model, schedule), order, loss_function)
 
     @property
     def device(self) -> torch.device:
@@ -122,7 +122,7 @@ class Trainer:
     def _backward(self, windows: torch.Tensor) -> torch.Tensor:
         def total_of(part: torch.Tensor) -> Total:
             with autocast(self.device):
-                return self.minimised(self.model, part)
+                return self.loss_function(self.model, part)
 
         return self.sharing.set_gradients(total_of, windows, list(self.model.parameters()))
 

@@ -221,10 +221,10 @@ def _write(one: Member, place: Path, recipe: GrowthRecipe, say: Say) -> None:
     large = recipe.plan.large
     say(f"growing {one.source} to {large.parameters:,} parameters: {large}")
     module = load_module(one.folder, DTYPES[recipe.dtype])
-    measured = write_grown(place, one.folder, module, recipe, texts_for(one.folder, module))
+    similarity = write_grown(place, one.folder, module, recipe, texts_for(one.folder, module))
     say(
-        f"{place}: grown from {one.source}; logits differ by at most {measured.difference:.2g}, "
-        f"the same token is likeliest at {measured.same} of {measured.tokens}"
+        f"{place}: grown from {one.source}; logits differ by at most {similarity.difference:.2g}, "
+        f"the same token is likeliest at {similarity.same} of {similarity.tokens}"
     )
 
 
@@ -235,5 +235,5 @@ def texts_for(folder: Path, module: Any) -> list[list[int]]:
     length = min(TEXT_LENGTH, module.config.max_position_embeddings)
     every = (list(tokenizer(p.text)["input_ids"]) for p in take_round_robin(load_prompts(), TEXTS))
     generator = torch.Generator().manual_seed(0)
-    drawn = torch.randint(module.config.vocab_size, (length,), generator=generator)
-    return [*(ids[:length] for ids in every if ids), drawn.tolist()]
+    random_ids = torch.randint(module.config.vocab_size, (length,), generator=generator)
+    return [*(ids[:length] for ids in every if ids), random_ids.tolist()]

@@ -74,10 +74,10 @@ class Filler:
         return weight
 
     def _correction(self, owner: str) -> float:
-        scaled = owner in NORMS
+        has_correction = owner in NORMS
         # Invariant 6: only with norms of heads, which cancel it.
-        scaled |= owner in ("q_proj", "k_proj") and self.plan.small.head_norms
-        return self.plan.correction if scaled else 1.0
+        has_correction |= owner in ("q_proj", "k_proj") and self.plan.small.head_norms
+        return self.plan.correction if has_correction else 1.0
 
     def _generator(self, name: str) -> torch.Generator:
         digest = hashlib.sha256(f"{self.seed} {name}".encode()).digest()

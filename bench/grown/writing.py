@@ -49,13 +49,13 @@ def write_grown(
         large.config.save_pretrained(temporary)
         for path in copied_files(source):
             shutil.copy2(path, temporary / path.name)
-        filled = tensors(module, large, recipe.plan, recipe.seed, dtype)
-        _write_weights(temporary, sizes(large), filled, dtype.itemsize)
-        measured = likeness(module, load_module(temporary, dtype), texts)
-        check_likeness(measured, dtype, recipe.source)
-        (temporary / "README.md").write_text(card(recipe, measured), encoding="utf-8")
-        keep(temporary, recipe, measured)
-    return measured
+        parameters = tensors(module, large, recipe.plan, recipe.seed, dtype)
+        _write_weights(temporary, sizes(large), parameters, dtype.itemsize)
+        similarity = likeness(module, load_module(temporary, dtype), texts)
+        check_likeness(similarity, dtype, recipe.source)
+        (temporary / "README.md").write_text(card(recipe, similarity), encoding="utf-8")
+        keep(temporary, recipe, similarity)
+    return similarity
 
 
 def copied_files(source: Path) -> list[Path]:
@@ -126,11 +126,11 @@ def check_memory_to_grow(plan: GrowthPlan, dtype: torch.dtype, name: str, copies
     GiB measured)."""
     small = plan.small.parameters * dtype.itemsize
     large = plan.large.parameters * dtype.itemsize
-    needed = small + copies * large + min(large, SHARD_BYTES) + BESIDE_BYTES
+    size = small + copies * large + min(large, SHARD_BYTES) + BESIDE_BYTES
     free = available_bytes(torch.device("cpu"))
-    if free is not None and needed > free:
+    if free is not None and size > free:
         raise OutOfMemoryError(
-            f"growing {name} to {plan.large.parameters:,} parameters needs {format_bytes(needed)} "
+            f"growing {name} to {plan.large.parameters:,} parameters needs {format_bytes(size)} "
             f"of memory: {format_bytes(free)} are free; choose fewer params or dtype bfloat16"
         )
 
@@ -138,11 +138,11 @@ def check_memory_to_grow(plan: GrowthPlan, dtype: torch.dtype, name: str, copies
 def check_disk(folder: Path, plans: Sequence[GrowthPlan], dtype: torch.dtype) -> None:
     """Raises ConfigError if the folder's disk has no room for these plans' weights."""
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    needed = sum(plan.large.parameters for plan in plans) * dtype.itemsize
+    size = sum(plan.large.parameters for plan in plans) * dtype.itemsize
     free = shutil.disk_usage(there).free
-    if needed > free:
+    if size > free:
         raise ConfigError.of(
             "--out",
             str(folder),
-            f"a folder with {format_bytes(needed)} free: {format_bytes(free)} are",
+            f"a folder with {format_bytes(size)} free: {format_bytes(free)} are",
         )

@@ -129,13 +129,13 @@ def measure_stop(tab: Tab, site: Site, tokens: int) -> dict[str, Any]:
     page.click("#live-stop")
     wait_for_end(page, "Stopped: ")
     run = site.clock.last()
-    clicked = page.evaluate("() => specscopeSeen.clicked")
+    click_ms = page.evaluate("() => specscopeSeen.clicked")
     at = site.clock.cancelled[run]
-    requested = site.clock.stop_requests[run]
-    rounds = [at_round for at_round in site.clock.rounds[run] if at_round > requested]
+    request_ms = site.clock.stop_requests[run]
+    rounds = [at_round for at_round in site.clock.rounds[run] if at_round > request_ms]
     return {
-        "ms": round(at - clicked, 1),
-        "ms_in_the_engine": round(at - requested, 1),
+        "ms": round(at - click_ms, 1),
+        "ms_in_the_engine": round(at - request_ms, 1),
         "rounds": len(rounds),
         "of": len(site.clock.rounds[run]),
     }

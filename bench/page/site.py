@@ -83,8 +83,10 @@ def open_site(worker: Any) -> Iterator[Site]:
     """The page for `worker`, which is closed at the end."""
     clock = EventClock()
     with tempfile.TemporaryDirectory() as folder, RunStore(Path(folder) / "runs.db") as store:
-        seen = _ClockedWorker(worker, clock)
-        context = make_context(seen, store, Access("127.0.0.1"), "specinfer", RunQuery, race=False)
+        clocked_worker = _ClockedWorker(worker, clock)
+        context = make_context(
+            clocked_worker, store, Access("127.0.0.1"), "specinfer", RunQuery, race=False
+        )
         with serve(build_page(context)) as url:
             yield Site(url, context, worker, clock)
             worker.close()

@@ -189,8 +189,8 @@ def _comparisons(by_row: PromptsByRow) -> str:
     def against_best(name: str, row: AcceptanceRow, others: list[AcceptanceRow]) -> None:
         if others:
             base = max(others, key=lambda other: value_of(by_row[other]))
-            compared = ratio(paired_ratio(by_row[row], by_row[base]))
-            lines.append([row.kind, name, compared, base.name])
+            cell = ratio(paired_ratio(by_row[row], by_row[base]))
+            lines.append([row.kind, name, cell, base.name])
 
     for kind in KINDS:
         same = _rows(by_row, "same", kind)
@@ -204,8 +204,8 @@ def _comparisons(by_row: PromptsByRow) -> str:
             against_best(name, best, _rows(by_row, "chain", kind))
     for row, base in _counterparts(by_row, KINDS[1], KINDS[2]):
         name = f"coupled / plain top-k, {row.name} {_shape(row)}"
-        compared = ratio(paired_ratio(by_row[row], by_row[base]))
-        lines.append([f"match, T = {row.kind.temperature:g}", name, compared, "topk"])
+        cell = ratio(paired_ratio(by_row[row], by_row[base]))
+        lines.append([f"match, T = {row.kind.temperature:g}", name, cell, "topk"])
     heads = ("kind", "comparison", "ratio", "base")
     note = (
         "Ratios over the same prompts and seeds, neither looping. The best tree is that of SSMs "
@@ -275,12 +275,12 @@ def _widths(by_row: PromptsByRow, names: Iterable[str]) -> Iterator[str]:
 
 
 def _monotone(lengths: Sequence[Estimate | None]) -> list[str]:
-    measured = [length for length in lengths if length is not None]
-    if len(measured) != len(WIDTHS):
+    known = [length for length in lengths if length is not None]
+    if len(known) != len(WIDTHS):
         return [NOTHING, NOTHING]
-    pairs = zip(measured, measured[1:], strict=False)
+    pairs = zip(known, known[1:], strict=False)
     steps = all(b.value >= a.value - a.half_width for a, b in pairs)
-    return ["yes" if steps else "NO", "yes" if measured[-1].value > measured[0].value else "NO"]
+    return ["yes" if steps else "NO", "yes" if known[-1].value > known[0].value else "NO"]
 
 
 def _loops(by_row: PromptsByRow, names: Sequence[str]) -> str:

@@ -111,8 +111,8 @@ def totals(title: str, rows: Sequence[Row], head: Callable[[str], str], note: st
     within each repeat. `note`: a format with places for what the figures are and how many
     differ."""
     repeats = len({row["repeat"] for row in rows})
-    changed = sum(len(row["differ"]) for row in rows)
-    note = note.format(f"medians of {repeats} repeats, ratios within repeats.", changed)
+    num_changed = sum(len(row["differ"]) for row in rows)
+    note = note.format(f"medians of {repeats} repeats, ratios within repeats.", num_changed)
     sizes = list(dict.fromkeys(row["contestant"] for row in rows))
     columns: Mapping[str, Callable[[Group], object]] = {
         "preset": lambda group: group["preset"],

@@ -165,11 +165,11 @@ class CpuContest:
         ids = self._models.transformers.prompt_ids(case.prompt)
         arguments = (ids, case.tokens, temperature, case.seed)
         drafting = variant.drafting(llama) if variant else None
-        generated, seconds = time_call(lambda: llama.generate(*arguments, drafting))
-        figures: dict[str, float] = {"tokens": len(generated), "seconds": seconds}
+        token_ids, seconds = time_call(lambda: llama.generate(*arguments, drafting))
+        figures: dict[str, float] = {"tokens": len(token_ids), "seconds": seconds}
         plain = self._plain.get((temperature, block)) if temperature == 0 else None
         if plain is not None:
-            figures["same"] = share_of_equal_ids(generated, plain)
+            figures["same"] = share_of_equal_ids(token_ids, plain)
         return figures
 
     def _variant(self, variant: Variant, temperature: float) -> Contestant:
@@ -186,8 +186,8 @@ class CpuContest:
 
     def _sweep_prompts(self) -> tuple[Prompt, ...]:
         """Prompts that are not in the contest; if there are none, some of the contest's."""
-        used = {prompt.id for prompt in self._context.prompts}
-        spare = tuple(p for p in self._context.all_prompts if p.id not in used)
+        contest_ids = {prompt.id for prompt in self._context.prompts}
+        spare = tuple(p for p in self._context.all_prompts if p.id not in contest_ids)
         return take_round_robin(spare or self._context.all_prompts, SWEEP_PROMPTS)
 
     def _blocks(self, kind: str, temperature: float, prompts: Sequence[Prompt]) -> Blocks:

@@ -52,10 +52,10 @@ def _busy_process() -> Iterator[None]:
 
 def _runs_of_process(prompt: str, threads: int) -> list[dict[str, float]]:
     command = [sys.executable, "-m", "bench.suites.first_runs", str(threads), str(TOKENS)]
-    completed = subprocess.run(command, cwd=ROOT, input=prompt, capture_output=True, text=True)
-    if completed.returncode:
-        raise BenchError(f"a process for first runs failed: {completed.stderr.strip()[-300:]}")
-    runs: list[dict[str, float]] = json.loads(completed.stdout)
+    process = subprocess.run(command, cwd=ROOT, input=prompt, capture_output=True, text=True)
+    if process.returncode:
+        raise BenchError(f"a process for first runs failed: {process.stderr.strip()[-300:]}")
+    runs: list[dict[str, float]] = json.loads(process.stdout)
     return runs
 
 
@@ -72,8 +72,8 @@ def first_bounds(samples: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, st
                 continue
             beside = "beside a busy process" if busy else "alone"
             what = f"first run / tenth, {name}, {beside}"
-            measured = f"{figure(quotient, 2)}, least {min(quotients):.2f} of {len(quotients)}"
-            yield what, measured, f"at least {target:g}", quotient.value >= target
+            words = f"{figure(quotient, 2)}, least {min(quotients):.2f} of {len(quotients)}"
+            yield what, words, f"at least {target:g}", quotient.value >= target
 
 
 def main(threads: str, tokens: str) -> None:

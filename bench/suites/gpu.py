@@ -108,8 +108,8 @@ class GpuContest(Suite):
 
         def machine() -> dict[str, Any]:
             # With each block: the bandwidth varies as the speed does.
-            copied = copy_bandwidth(torch.device(self.device))
-            return {"copied": copied, "weights": llm.weight_bytes}
+            bandwidth = copy_bandwidth(torch.device(self.device))
+            return {"copied": bandwidth, "weights": llm.weight_bytes}
 
         runs: dict[str, Any] = {
             n: partial(run_engine, how) for n, how in configs(temperature).items()
@@ -190,11 +190,11 @@ def gaps(
         events.close()  # type: ignore[attr-defined]
         return None
     with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as trace:
-        seen = len(list(islice(rounds, TRACED)))
+        num_rounds = len(list(islice(rounds, TRACED)))
         torch.cuda.synchronize()
     events.close()  # type: ignore[attr-defined]
     ran = list(_kernels(trace))
-    return {"rounds": seen, "kernels": len(ran), "idle": idle_share(ran)} if ran else None
+    return {"rounds": num_rounds, "kernels": len(ran), "idle": idle_share(ran)} if ran else None
 
 
 def _kernels(trace: Any) -> Iterator[tuple[float, float]]:

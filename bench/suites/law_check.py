@@ -38,12 +38,12 @@ def check_row(
     engine.schedule = row.schedule
     outcomes = decode(engine, task_cases, row.speculation, row.together)
     llm: Any = engine.models.llm
-    compared = [
+    comparisons = [
         _compare(llm._module, case, outcome, reference[case.prompt.id, case.seed])
         for case, outcome in zip(task_cases, outcomes, strict=True)
     ]
     nodes = outcomes[0]["config"]["speculation"]["max_tree_nodes"]
-    return {**row.key, "resolved_max_tree_nodes": nodes, "prompts": compared}
+    return {**row.key, "resolved_max_tree_nodes": nodes, "prompts": comparisons}
 
 
 def _compare(
@@ -180,8 +180,8 @@ def _cells(row: LawRow) -> dict[str, object]:
 
 def _mechanism(row: LawRow) -> str:
     config = row.speculation
-    weighed = combine_rule(config.combine).weighted
-    return f"{config.combine}{f' ({config.weights})' if weighed else ''}, {config.length}"
+    has_weights = combine_rule(config.combine).weighted
+    return f"{config.combine}{f' ({config.weights})' if has_weights else ''}, {config.length}"
 
 
 def _diverged_prompts(prompts: Prompts) -> list[dict[str, Any]]:

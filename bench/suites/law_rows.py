@@ -132,11 +132,11 @@ def _routed_rows() -> Iterator[LawRow]:
             for draft in DRAFTS[1:]
             if not draft_kind(draft).drawn and (draft, temperature) != ("coupled", 0.0)
         ]
-        crossed = [
+        rows = [
             {"routing": routing, "draft": draft, "together": together}
             for routing, draft, together in itertools.product(choices_of("routing"), drafts, LIVE)
         ]
-        for values in pairwise_rows(crossed, ROUTED_FIELDS, meets):
+        for values in pairwise_rows(rows, ROUTED_FIELDS, meets):
             together, schedule = values.pop("together"), values.pop("schedule")
             config = SpeculationConfig(**values, **SHAPES[1])
             yield LawRow("routed", temperature, config.resolved(temperature), together, schedule)
@@ -150,16 +150,16 @@ def _ngram_rows() -> Iterator[LawRow]:
 
 def _crossed_rows() -> Iterator[LawRow]:
     """Products 2 and 3 of the module's docstring."""
-    weighed = [
+    by_weights = [
         (combine, weights)
         for combine, weights in itertools.product(COMBINES, WEIGHTS)
         if combine in weighted_combine_rules() or weights == WEIGHTS[0]
     ]
     mechanisms = [
         {"length": length, "combine": combine, "weights": weights, "together": together}
-        for length, (combine, weights), together in itertools.product(LENGTHS, weighed, LIVE)
+        for length, (combine, weights), together in itertools.product(LENGTHS, by_weights, LIVE)
     ]
-    pipelined = [
+    by_pipeline = [
         {"length": length, "combine": combine, "pipeline": pipeline, "together": together}
         for pipeline, length, combine, together in itertools.product(
             PIPELINES, LENGTHS, COMBINES, LIVE
@@ -169,7 +169,7 @@ def _crossed_rows() -> Iterator[LawRow]:
         and (pipeline, together) != ("across", 1)
         and not (pipeline == "ahead" and not combine_rule(combine).ahead)
     ]
-    every = (("mechanisms", mechanisms), ("pipelined", pipelined))
+    every = (("mechanisms", mechanisms), ("pipelined", by_pipeline))
     for (name, crossed), temperature in itertools.product(every, TEMPERATURES):
         for values in pairwise_rows(crossed, open_fields(temperature, crossed), meets):
             together, shape = values.pop("together"), SHAPES[values.pop("shape")]
@@ -240,7 +240,7 @@ def pairwise_rows(
 ) -> list[Values]:
     """Fills in each row greedily with the values that add the most new pairs; ties go to the values
     listed first, so that these are the most frequent."""
-    seen: set[Pair] = set()
+    pairs_so_far: set[Pair] = set()
     chosen_rows = []
     names = tuple(open_fields)
     choices = [
@@ -248,8 +248,8 @@ def pairwise_rows(
     ]
     for row in rows:
         fitting = [whole for choice in choices if meets(whole := {**row, **choice})]
-        chosen_rows.append(max(fitting, key=lambda whole: len(_pairs(whole) - seen)))
-        seen |= _pairs(chosen_rows[-1])
+        chosen_rows.append(max(fitting, key=lambda whole: len(_pairs(whole) - pairs_so_far)))
+        pairs_so_far |= _pairs(chosen_rows[-1])
     return chosen_rows
 
 

@@ -91,8 +91,8 @@ class Laws(Suite):
                 for case, each in zip(reference_cases, ids, strict=True)
             ]
             context.results.add({"reference": name, "temperature": temperature, "found": reference})
-        stored = next(context.results.where(reference=name, temperature=temperature))
-        return {(each["id"], each["seed"]): each["token_ids"] for each in stored["found"]}
+        sample = next(context.results.where(reference=name, temperature=temperature))
+        return {(each["id"], each["seed"]): each["token_ids"] for each in sample["found"]}
 
 
 def _row_text(row: LawRow) -> str:

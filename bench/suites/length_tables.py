@@ -257,9 +257,9 @@ def _hopeless(rows: Sequence[Row], dtype: str) -> str:
         if in_range := [row for row in rows if start <= row["place"] < end]:
             own = Group(in_range).of(contestant=GOODPUT)
             depths = [depth for row in own.rows for depth in row["depths"]]
-            drafted, accepted = sum(depth > 0 for depth in depths), int(own.sum("accepted"))
+            num_drafted, accepted = sum(depth > 0 for depth in depths), int(own.sum("accepted"))
             gain = ratio(own.ratio(contestant=PLAIN))
-            lines.append([f"{start + 1} to {end}", gain, len(depths), drafted, accepted])
+            lines.append([f"{start + 1} to {end}", gain, len(depths), num_drafted, accepted])
     note = (
         "One engine, one SSM whose proposals are the opposite of what it means; greedy. Plain "
         "decoding and `goodput` in turn, prompt by prompt."

@@ -253,7 +253,7 @@ def _wire_table(dtype: str, samples: Sequence[Row]) -> str:
         "by plain": lambda group: ratio(group.ratio("speed", contestant=PLAIN)),
         "ms a round": lambda group: figure(group.median("round_ms"), 2),
         "by local": lambda group: ratio(group.ratio("round_ms", contestant=LOCAL)),
-        "predicted tokens a second": _predicted,
+        "predicted tokens a second": _prediction,
         "measured by predicted": _by_predicted,
         "drafted ahead": lambda group: f"{group.sum('ahead'):.0f} of {group.sum('trips'):.0f}",
         "late or absent": lambda group: f"{group.sum('missed'):.0f} of {group.sum('trips'):.0f}",
@@ -272,7 +272,7 @@ def predicted_rate(contestant: str, loopback: Row) -> float:
     return float(1000 * loopback["per_round"] / (round_ms + wire_ms))
 
 
-def _predicted(group: Group) -> str:
+def _prediction(group: Group) -> str:
     value = group.middle("predicted")
     return f"{value:.1f}" if value else ""
 

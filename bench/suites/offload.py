@@ -113,8 +113,8 @@ class OffloadSuite(Suite):
             if find_spec("accelerate"):
                 # With and without a limit, at the middle one of our rates.
                 middle = sorted(self.rates)[len(self.rates) // 2]
-                free, limited = _accelerate_passes(folder, key["dtype"], middle, leaving)
-                passes |= {ACCELERATE: free, f"{ACCELERATE}, {middle} MB/s": limited}
+                free, accelerated = _accelerate_passes(folder, key["dtype"], middle, leaving)
+                passes |= {ACCELERATE: free, f"{ACCELERATE}, {middle} MB/s": accelerated}
             runs = {n: partial(_seconds, one) for n, one in passes.items()}
             blocks.measure(runs, lambda: {"bytes": size})
 
@@ -183,11 +183,11 @@ def _accelerate_passes(
         ids = torch.arange(1, tokens + 1)[None]
         return time_call(lambda: module(input_ids=ids, use_cache=False))[1]
 
-    def limited(tokens: int) -> float:
+    def accelerated(tokens: int) -> float:
         with limited_reads(mbps):
             return one(tokens)
 
-    return one, limited
+    return one, accelerated
 
 
 @contextmanager
@@ -241,8 +241,8 @@ def _peak(folder: Path, dtype: str, block: Block) -> dict[str, int]:
     half = sum(file.stat().st_size for file in folder.glob("*.safetensors")) // 2
     resident = half if block.item == "half" else 0
     command = [sys.executable, "-c", PEAK, str(folder), dtype, str(resident)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    figures: dict[str, int] = json.loads(done.stdout)
+    process = subprocess.run(command, capture_output=True, text=True, check=True)
+    figures: dict[str, int] = json.loads(process.stdout)
     return figures
 
 
@@ -250,14 +250,14 @@ def _peak(folder: Path, dtype: str, block: Block) -> dict[str, int]:
 
 
 def tables(results: Results) -> tuple[str, ...]:
-    found = []
+    texts = []
     samples = results.samples
     for key in dict.fromkeys((s["model"], s["dtype"]) for s in samples):
         own = [s for s in samples if (s["model"], s["dtype"]) == key]
         parts = {part: [s for s in own if s["part"] == part] for part in PARTS}
         title = " of the {} LLM, {}".format(*key)
-        found += [PARTS[part](title, rows) for part, rows in parts.items() if rows]
-    return tuple(found)
+        texts += [PARTS[part](title, rows) for part, rows in parts.items() if rows]
+    return tuple(texts)
 
 
 def _pass_table(title: str, samples: Sequence[Row]) -> str:

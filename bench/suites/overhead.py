@@ -76,7 +76,7 @@ class Overhead(Suite):
                             name: partial(_round_times, blocks, engine, clock, config)
                             for name, config in overhead_configs().items()
                         }
-                        # What the first call sets up is no round's cost.
+                        # The first call allocates and compiles, which is no cost of a round.
                         blocks.measure(runs, warm=Block(items[0], 0))
 
     def report(self, context: Context) -> Report:
@@ -114,15 +114,15 @@ def _round_times(
 def _outside(event: RoundCompleted, wall: float, passes: Mapping[str, float]) -> list[float]:
     """Milliseconds outside passes, in all and by stage, and of the whole round; stage `events`: the
     time that no span covers."""
-    spent = dict.fromkeys(STAGES, 0.0)
+    stage_ms = dict.fromkeys(STAGES, 0.0)
     for span in event.spans:
         # A drafter's spans are on a lane of its own name.
         stage = span.lane if span.lane in STAGES else "draft"
-        spent[stage] += span.ms
-    spent["events"] = wall - sum(spent.values())
-    spent["draft"] -= passes["ssm"]
-    spent["llm"] -= passes["llm"]
-    return [wall - sum(passes.values()), *spent.values(), wall]
+        stage_ms[stage] += span.ms
+    stage_ms["events"] = wall - sum(stage_ms.values())
+    stage_ms["draft"] -= passes["ssm"]
+    stage_ms["llm"] -= passes["llm"]
+    return [wall - sum(passes.values()), *stage_ms.values(), wall]
 
 
 def tables(results: Results, families: Sequence[str]) -> tuple[str, ...]:

@@ -147,10 +147,10 @@ def _row(
     """The median of `values` with its target; no row without values."""
     if not values:
         return
-    ordered = sorted(values)
-    middle = ordered[len(ordered) // 2]
+    in_order = sorted(values)
+    middle = in_order[len(in_order) // 2]
     digits = 1 if unit or most >= 1 else 4
-    low, high = (f"{value:.{digits}f}" for value in (ordered[0], ordered[-1]))
-    measured = " ".join(f"{middle:.{digits}f} {unit} ({low} to {high})".split())
+    low, high = (f"{value:.{digits}f}" for value in (in_order[0], in_order[-1]))
+    words = " ".join(f"{middle:.{digits}f} {unit} ({low} to {high})".split())
     holds = "yes" if least <= middle <= most else "no"
-    yield what, target or NOTHING, measured, holds if target else NOTHING
+    yield what, target or NOTHING, words, holds if target else NOTHING

@@ -57,13 +57,13 @@ def _engine(settings: Settings, family: Path | None) -> Engine:
 
 
 def map_processes(
-    processes: int, measured: Callable[[Task], Any], tasks: Sequence[Task]
+    processes: int, function: Callable[[Task], Any], tasks: Sequence[Task]
 ) -> Iterator[Any]:
     """The function's result for each task, in the order in which the processes finish; the
     processes end with the generator."""
     # Spawned: a fork would share the locks of torch's threads, which it does not have.
     with get_context("spawn").Pool(processes, _exit_with_parent) as pool:
-        yield from pool.imap_unordered(measured, tasks)
+        yield from pool.imap_unordered(function, tasks)
 
 
 def _exit_with_parent() -> None:

@@ -51,7 +51,7 @@ class Sessions(Suite):
             contents = self._make(context, path)
             with RunStore(path) as store:
                 calls = Calls(store, contents, contents.runs)
-                for warm in (calls.find, calls.open):  # what a first call sets up is no call's cost
+                for warm in (calls.find, calls.open):  # the first calls fill caches
                     warm(0)()
                 for repeat in todo:
                     for case in cases():
@@ -197,6 +197,6 @@ def _tables(results: Results) -> Report:
             if most is not None and median(ms) > most:
                 failures.append(f"{case.name}: {median(ms):.1f} ms, {most:.0f} ms are allowed")
     heads = ("runs", "nodes", "rows of rounds", "seconds to make", "MB")
-    timed = ("call", "found", "median ms", "least", "most", "repeats", "may take")
-    shown = (table("The log", heads, logs), table("Calls", timed, rows, NOTE))
-    return Report(shown, tuple(failures))
+    columns = ("call", "found", "median ms", "least", "most", "repeats", "may take")
+    texts = (table("The log", heads, logs), table("Calls", columns, rows, NOTE))
+    return Report(texts, tuple(failures))

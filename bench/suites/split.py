@@ -97,10 +97,10 @@ class _Worker:
     def _read_line(self) -> dict[str, float]:
         assert self._process.stdout is not None
         # Nothing to read: the process has ended.
-        found: dict[str, float] = json.loads(self._process.stdout.readline() or "null")
-        if found is None:
+        figures: dict[str, float] = json.loads(self._process.stdout.readline() or "null")
+        if figures is None:
             raise RuntimeError(f"a contestant has ended with {self._process.wait()}")
-        return found
+        return figures
 
     def __exit__(self, *_: object) -> None:
         assert self._process.stdin is not None and self._process.stdout is not None
@@ -119,11 +119,11 @@ class _Worker:
 def tables(results: Results) -> tuple[str, ...]:
     """A table for each LLM and dtype; then what was to be reached, if it was measured."""
     keys = dict.fromkeys((s["model"], s["dtype"]) for s in results.samples)
-    found = [
+    texts = [
         _table(key, [s for s in results.samples if (s["model"], s["dtype"]) == key]) for key in keys
     ]
     reached = [s for s in results.samples if (s["model"], s["dtype"]) == (GROWN, "float32")]
-    return (*found, *([_claims(reached)] if reached else []))
+    return (*texts, *([_claims(reached)] if reached else []))
 
 
 OPTIONS: dict[str, Any] = {"block": ("tokens", "repeat"), "over": "repeat"}

@@ -83,9 +83,11 @@ class Start(Suite):
         lines = [*bounds(context.results), *first_bounds(context.results.samples)]
         openings = len(column(context.results.samples, "opened_s"))
         note = f"{openings} openings, each a process of its own; medians."
-        shown = table("Start and memory", ("", "measured", "target"), [x[:3] for x in lines], note)
-        missed = (f"{name}: {mb}, target: {bound}" for name, mb, bound, holds in lines if not holds)
-        return Report((shown,), tuple(missed))
+        text = table("Start and memory", ("", "measured", "target"), [x[:3] for x in lines], note)
+        failures = (
+            f"{name}: {mb}, target: {bound}" for name, mb, bound, holds in lines if not holds
+        )
+        return Report((text,), tuple(failures))
 
 
 def bounds(results: Results) -> Iterator[tuple[str, str, str, bool]]:

@@ -30,11 +30,11 @@ def draft_figures(models: LoadedModels, texts: Texts) -> dict[str, float]:
     """Look-ups of drafts in texts that are not counted; the time of drafts of 16 nodes, or of the
     largest there are, with all texts counted.
 
-    A look-up is a hashed context that is searched. `contexts`: those whose followers were wanted in
-    all drafts; `in_turn`: the look-ups that they take where each length of context has a table of
-    its own, and all of them have to be read for what one joined row holds. `agreed`: of so many
-    `drafts` the first token is the LLM's; `covered`: one of those that follow the text at once is.
-    `rows`: contexts in a table of `table_bytes` when all texts but a fold's are counted."""
+    A look-up searches one hashed context. `contexts`: the contexts of all nodes that were extended;
+    `in_turn`: their look-ups if each length of context had a table of its own, since one joined row
+    then takes a look-up for every length. Of `drafts`, in `agreed` the first token is the LLM's
+    own; in `covered` any token of depth 1 is. `rows`: contexts in a table of `table_bytes`, with
+    all texts counted but those of one fold."""
     names = ("looked", "contexts", "in_turn", "nodes", "drafts", "agreed", "covered")
     total = dict.fromkeys(names, 0)
     rows = table_bytes = 0
@@ -62,8 +62,8 @@ def draft_figures(models: LoadedModels, texts: Texts) -> dict[str, float]:
 
 
 def _contexts(draft: Draft, ends: Collection[int]) -> list[int]:
-    """Of each node whose followers were wanted (the last of a full tree has none) the longest
-    context that there can be: one token longer than that of the node itself."""
+    """The longest possible context of each node that was extended (the last of a full tree was
+    not): one token longer than the node's own."""
     columns = zip(draft.token_ids, draft.depths, draft.contexts, strict=True)
     return [
         min(length + 1, LONGEST_CONTEXT)
@@ -83,11 +83,11 @@ class _Drafts:
 
     def __init__(self, models: LoadedModels, texts: Texts) -> None:
         self._drafter = TableDrafter(TABLE, models.counts)
-        counted = _sequence(models, 0)
+        sequence = _sequence(models, 0)
         for text in texts:
-            counted.tokens[:] = text
-            self._drafter.learn(counted)
-        own = fold_of(counted.prompt_ids)
+            sequence.tokens[:] = text
+            self._drafter.learn(sequence)
+        own = fold_of(sequence.prompt_ids)
         self._probe = _sequence(models, next(n for n in count(1) if fold_of((n,)) != own))
         self._drafter.open(self._probe)
 

@@ -71,10 +71,10 @@ def lookup_tables(results: Results) -> tuple[str, ...]:
     claims: Claims = []
     parts = {"reads": _reads, "plans": _plans, "drafts": _drafts, "passes": _passes}
     texts = [
-        str(found)
+        str(text)
         for name, part in {**parts, "rounds": _rounds}.items()
         if (rows := list(results.where(part=name)))
-        for found in part(rows, results, claims)
+        for text in part(rows, results, claims)
     ]
     return (*texts, claims_table(claims)) if claims else tuple(texts)
 
@@ -131,8 +131,8 @@ def _plans(samples: Rows, results: Results, claims: Claims) -> Iterator[Table]:
         "with the LLM: the one table that drafts is in the tables below."
     )
     yield Table("Tables joined", rows, by, columns, note, options)
-    changed = filter(pairs, group_rows(rows, by, **options))
-    gains = [gain for group in changed if (gain := faster(group)) is not None]
+    groups = filter(pairs, group_rows(rows, by, **options))
+    gains = [gain for group in groups if (gain := faster(group)) is not None]
     slowest = min(gains, key=lambda gain: gain.value, default=None)
     claims.append(claim_row("joined tables / separate, the plan that gains least", slowest, 1.0))
 

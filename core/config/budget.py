@@ -48,13 +48,13 @@ def node_shares(combine: str, nodes: int, names: Sequence[str], draft: str = "au
         return [nodes] * len(names)
     # Shares add up to `nodes`: no union of the drafts can be larger.
     even, rest = divmod(nodes, len(names)) if names else (0, 0)
-    divided = [even + (index < rest) for index in range(len(names))]
+    shares = [even + (index < rest) for index in range(len(names))]
     if budget != "pooled":
-        return divided
+        return shares
     # Every SSM drafts the same tree, whose nodes count once: each share is the whole pool.
-    pool = sum(share for name, share in zip(names, divided, strict=True) if not is_model_free(name))
+    pool = sum(share for name, share in zip(names, shares, strict=True) if not is_model_free(name))
     return [
-        share if is_model_free(name) else pool for name, share in zip(names, divided, strict=True)
+        share if is_model_free(name) else pool for name, share in zip(names, shares, strict=True)
     ]
 
 

@@ -236,11 +236,11 @@ class SpeculationConfig:
             return cls(routing="audition", expansion=(1,))
         # As published: no node budget, and above temperature 0 drawn drafts with Algorithm 2.
         if name == "specinfer-paper":
-            sampled = temperature > 0
+            is_random = temperature > 0
             return cls(
                 max_tree_nodes="uncut",
-                draft="sampled" if sampled else "topk",
-                verify="mss" if sampled else "greedy",
+                draft="sampled" if is_random else "topk",
+                verify="mss" if is_random else "greedy",
             )
         # A vote is over sequences, hence one child a step.
         if name == "minions":
@@ -264,8 +264,8 @@ class SpeculationConfig:
         draft = self.draft
         if draft == "auto":
             # An explicit mss or traversal needs drawn drafts; coupling is best for all other rules.
-            drawn = "sampled" if verify_rule(self.verify).reads_q else "coupled"
-            draft = "topk" if greedy else drawn
+            random_kind = "sampled" if verify_rule(self.verify).reads_q else "coupled"
+            draft = "topk" if greedy else random_kind
         if greedy and draft == "coupled":
             draft = "topk"  # the noise of temperature 0 is no noise: the rules coincide
         if draft_kind(draft).by_score and combine_rule(self.combine).chains:
@@ -301,8 +301,8 @@ class SpeculationConfig:
         """
         if combine_rule(self.combine).chains or draft_kind(self.draft).fused:
             return (1,) * length
-        padded = self.expansion + (1,) * max(0, length - len(self.expansion))
-        return padded[:length]
+        widths = self.expansion + (1,) * max(0, length - len(self.expansion))
+        return widths[:length]
 
     @property
     def never_drafts(self) -> bool:
@@ -382,7 +382,7 @@ def _checked_fields(cls: type, values: object) -> dict[str, Any]:
             raise ConfigError.of("field", name, f"one of {', '.join(sorted(names))}")
     for one in dataclasses.fields(cls):
         # Both are MISSING where a field has no default of either kind.
-        required = one.default is one.default_factory is dataclasses.MISSING
-        if required and one.name not in values:
+        is_required = one.default is one.default_factory is dataclasses.MISSING
+        if is_required and one.name not in values:
             raise ConfigError.of(one.name, None, "a value; it is missing")
     return dict(values)

@@ -60,11 +60,11 @@ class NodeSettings:
 def address_of(field: str, address: str) -> tuple[str, int]:
     """Host and port. Raises ConfigError. Port 0, any free port, is allowed for `listen` alone."""
     least = 0 if field == "listen" else 1
-    found = _ADDRESS.fullmatch(address)
-    if found is None or not least <= int(found["port"]) <= 65535:
+    match = _ADDRESS.fullmatch(address)
+    if match is None or not least <= int(match["port"]) <= 65535:
         allowed = f"HOST:PORT, a port from {least} to 65535"
         raise ConfigError.of(field, address, CLUSTERS if field == "cluster" else allowed)
-    return found["host"], int(found["port"])
+    return match["host"], int(match["port"])
 
 
 def bracketed(host: str) -> str:
@@ -75,8 +75,8 @@ def bracketed(host: str) -> str:
 def ip_address(host: str) -> str:
     """A host's IP address, as it is written before a port. ZeroMQ binds no names, and looks a name
     up in one version of IP alone: IPv4 where the host has both. Raises OSError."""
-    found = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
-    ipv4_first = min(found, key=lambda one: one[0] != socket.AF_INET)
+    addresses = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
+    ipv4_first = min(addresses, key=lambda one: one[0] != socket.AF_INET)
     return bracketed(str(ipv4_first[4][0]))
 
 

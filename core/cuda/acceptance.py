@@ -149,10 +149,10 @@ def batched_target_tokens(rule: str, cases: Sequence[VerifyInput]) -> list[Targe
     """The LLM's tokens on each tree by `greedy` or `match`; all have the same sampling."""
     widths = [len(case.target) for case in cases]
     inputs = _sent_trees(cases, max(widths), with_noise=rule == "match").device
-    padded = _pad_logits([case.target.logits for case in cases])
+    logits = _pad_logits([case.target.logits for case in cases])
     bases = inputs["bases"] if rule == "match" else None
     trees = TreeBatch(inputs["tokens"], inputs["parents"], inputs["depths"])
-    outputs = target_outputs(padded, trees, cases[0].target.sampling, bases)
+    outputs = target_outputs(logits, trees, cases[0].target.sampling, bases)
     return _on_host(outputs, widths)
 
 

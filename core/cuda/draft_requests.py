@@ -99,9 +99,9 @@ class DraftRequests:
     @cached_property
     def width(self) -> int:
         """Unread tokens per row that the pass reads, padded: at least all that a round commits."""
-        needed = max(len(self.layout.shape) + 1, *(len(row.unread) for row in self.rows))
+        least = max(len(self.layout.shape) + 1, *(len(row.unread) for row in self.rows))
         # One of a few widths, so that few graphs serve all rounds.
-        return next(width for width in WIDTHS if width >= needed)
+        return next(width for width in WIDTHS if width >= least)
 
     @property
     def input_shapes(self) -> dict[str, tuple[int, ...]]:
@@ -192,15 +192,15 @@ def host_draft(
     but with `rows` into DraftTensors.logits."""
     present = present_nodes(tokens)
     number = {ROOT: ROOT} | {node: i for i, node in enumerate(present)}
-    expanded = [node for node in present if expands(layout, tokens, node, request)]
-    levels = {layout.depths[node] for node in expanded}
+    parents = [node for node in present if expands(layout, tokens, node, request)]
+    levels = {layout.depths[node] for node in parents}
     return Draft(
         [int(tokens[node]) for node in present],
         [number[layout.parents[node]] for node in present],
         [float(scores[node]) for node in present],
         [1.0] * len(present),
         [layout.ranks[node] for node in present],
-        {ROOT: 0} | {number[node]: node + 1 for node in expanded},
+        {ROOT: 0} | {number[node]: node + 1 for node in parents},
         passes=1 + len(levels),
     )
 

@@ -114,9 +114,9 @@ class KvView:
         # (rows, extent): negative for committed slots.
         offset = self._slots - first[:, None]
         size = ancestors.shape[1]
-        marked = ancestors[:, offset.clamp(0, size - 1)].transpose(0, 1)  # (rows, width, extent)
+        above = ancestors[:, offset.clamp(0, size - 1)].transpose(0, 1)  # (rows, width, extent)
         inside = ((offset >= 0) & (offset < size))[:, None]
-        visible = (offset < 0)[:, None] | (inside & marked)
+        visible = (offset < 0)[:, None] | (inside & above)
         return self.logits(tokens, positions, first[:, None] + offsets, visible)
 
     def move(self, first: torch.Tensor, places: torch.Tensor) -> None:

@@ -57,15 +57,17 @@ def resolve_drafters(
     """
     names: list[str] = []
     every = tuple(ssms) or (SUFFIX, TABLE)
-    known = (*ssms, *MODEL_FREE, *own)
+    available = (*ssms, *MODEL_FREE, *own)
     for name in entries:
         if name in ("all", "first"):
             names.extend(every if name == "all" else every[:1])
         elif name == NGRAM and every[0] == SUFFIX and "all" in entries:
             continue  # `suffix` searches this text too
-        elif name in known:
+        elif name in available:
             names.append(name)
         else:
-            raise ConfigError.of("drafters", name, f"one of {', '.join(('all', 'first', *known))}")
+            raise ConfigError.of(
+                "drafters", name, f"one of {', '.join(('all', 'first', *available))}"
+            )
     # A name that `all` covers and the caller gave too is one drafter.
     return tuple(dict.fromkeys(names))

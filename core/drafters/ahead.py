@@ -101,10 +101,10 @@ class AheadDrafting:
                 return
             self._begin_drafts(name)
         # One level of each SSM in turn: when the LLM's pass ends, all drafts have similar depths.
-        unfinished = self._names()
-        while unfinished and not pass_ended.is_set():
-            unfinished = [
-                name for name in unfinished if not pass_ended.is_set() and self._extend_drafts(name)
+        remaining = self._names()
+        while remaining and not pass_ended.is_set():
+            remaining = [
+                name for name in remaining if not pass_ended.is_set() and self._extend_drafts(name)
             ]
 
     def _names(self) -> list[str]:

@@ -135,8 +135,8 @@ def _count(table: np.ndarray, row: int, token: int, weight: int, length: int) ->
             table[row, _WEIGHT + place] = weight << 2 | length
             if weight > _HEAVIEST:
                 for other in range(CANDIDATES):
-                    halved = table[row, _WEIGHT + other]
-                    table[row, _WEIGHT + other] = halved >> 3 << 2 | halved & 3
+                    half = table[row, _WEIGHT + other]
+                    table[row, _WEIGHT + other] = half >> 3 << 2 | half & 3
             return
         if entry >> 2 < table[row, _WEIGHT + least] >> 2:
             least = place
@@ -237,83 +237,86 @@ _WAITING = -1
 
 
 @jit
-def _write_path(found: _Candidates, node: int, tail: np.ndarray, path: np.ndarray) -> int:
+def _write_path(candidates: _Candidates, node: int, tail: np.ndarray, path: np.ndarray) -> int:
     """Writes `tail` and the tokens down to `node` to `path`; returns their number."""
     end = tail.shape[0]
     for i in range(end):
         path[i] = tail[i]
     if node >= 0:
-        end += found.depths[node]
+        end += candidates.depths[node]
     at = node
     for place in range(end - 1, tail.shape[0] - 1, -1):
-        path[place] = found.tokens[at]
-        at = found.parents[at]
+        path[place] = candidates.tokens[at]
+        at = candidates.parents[at]
     return int(end)
 
 
 @jit
 def _add_row(
-    found: _Candidates, count: int, node: int, table: np.ndarray, row: int, rates: np.ndarray
+    candidates: _Candidates, count: int, node: int, table: np.ndarray, row: int, rates: np.ndarray
 ) -> int:
     """Adds a row's tokens as candidates after `node`; returns the number of all candidates. Score:
     a token's share of its row's weight, times `rates[context length]`."""
     depth, before = 1, 1.0
     if node >= 0:
-        depth, before = found.depths[node] + 1, found.chances[node]
+        depth, before = candidates.depths[node] + 1, candidates.chances[node]
     total = _weight(table, row)
     for place in range(CANDIDATES):
         entry = table[row, _WEIGHT + place]
         length = entry & 3
         score = rates[length] * (entry >> 2) / total if entry >> 2 else 0.0
-        if score == 0.0 or before * score < _LEAST or count == found.tokens.shape[0]:
+        if score == 0.0 or before * score < _LEAST or count == candidates.tokens.shape[0]:
             continue
-        found.tokens[count], found.parents[count] = table[row, place], node
-        found.depths[count], found.contexts[count] = depth, length
-        found.chances[count], found.scores[count] = before * score, score
-        found.places[count] = _WAITING
+        candidates.tokens[count], candidates.parents[count] = table[row, place], node
+        candidates.depths[count], candidates.contexts[count] = depth, length
+        candidates.chances[count], candidates.scores[count] = before * score, score
+        candidates.places[count] = _WAITING
         count += 1
     return count
 
 
 @jit
-def _likeliest(found: _Candidates, count: int) -> int:
+def _likeliest(candidates: _Candidates, count: int) -> int:
     """The candidate of the greatest chance that has no place; -1: none is left."""
     best = -1
     for node in range(count):
-        if found.places[node] == _WAITING and (
-            best < 0 or found.chances[node] > found.chances[best]
+        if candidates.places[node] == _WAITING and (
+            best < 0 or candidates.chances[node] > candidates.chances[best]
         ):
             best = node
     return best
 
 
 @jit
-def _rank(found: _Candidates, count: int, node: int) -> int:
+def _rank(candidates: _Candidates, count: int, node: int) -> int:
     """How many of its siblings have a place."""
     rank = 0
     for other in range(count):
-        if found.parents[other] == found.parents[node] and found.places[other] != _WAITING:
+        if (
+            candidates.parents[other] == candidates.parents[node]
+            and candidates.places[other] != _WAITING
+        ):
             rank += 1
     return rank
 
 
 @jit
-def _exclude_siblings(found: _Candidates, count: int, node: int, place: int) -> None:
+def _exclude_siblings(candidates: _Candidates, count: int, node: int, place: int) -> None:
     """Marks the siblings of `node` as never to be added: `place` is outside the draft."""
     for other in range(count):
-        if other != node and found.parents[other] == found.parents[node]:
-            found.places[other] = place
+        if other != node and candidates.parents[other] == candidates.parents[node]:
+            candidates.places[other] = place
 
 
 @jit
-def _may_extend(found: _Candidates, node: int, depth: int, ends: np.ndarray) -> bool:
+def _may_extend(candidates: _Candidates, node: int, depth: int, ends: np.ndarray) -> bool:
     """Whether `node` may have children."""
     if node < 0:
         return depth > 0
     for end in ends:
-        if found.tokens[node] == end:
+        if candidates.tokens[node] == end:
             return False
-    return bool(found.depths[node] < depth)
+    return bool(candidates.depths[node] < depth)
 
 
 @jit
@@ -338,33 +341,33 @@ def grow_tree(
     returns their number and that of the look-ups. Scratch: `numbers` (5, n) int64 and `chances`
     (2, n) for n >= (budget + 1) x CANDIDATES; `path` (tail and depth).
     """
-    found = _Candidates(
+    candidates = _Candidates(
         numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], chances[0], chances[1]
     )
     size, count, num_lookups, node = 0, 0, 0, -1
     while size < budget:
-        if _may_extend(found, node, depth, ends):
+        if _may_extend(candidates, node, depth, ends):
             # A candidate that was counted after n tokens ends a context of n + 1.
             longest = LONGEST_CONTEXT
             if node >= 0:
-                longest = min(found.contexts[node] + 1, LONGEST_CONTEXT)
-            end = _write_path(found, node, tail, path)
+                longest = min(candidates.contexts[node] + 1, LONGEST_CONTEXT)
+            end = _write_path(candidates, node, tail, path)
             row, rows_read = _longest_context_row(table, path, end, longest)
             num_lookups += rows_read
             if row >= 0:
-                count = _add_row(found, count, node, table, row, rates)
-        node = _likeliest(found, count)
+                count = _add_row(candidates, count, node, table, row, rates)
+        node = _likeliest(candidates, count)
         if node < 0:
             break
-        parent = found.parents[node]
-        nodes[size, 0], nodes[size, 1] = found.tokens[node], -1
+        parent = candidates.parents[node]
+        nodes[size, 0], nodes[size, 1] = candidates.tokens[node], -1
         if parent >= 0:
-            nodes[size, 1] = found.places[parent]
-        nodes[size, 2], nodes[size, 3] = found.scores[node], _rank(found, count, node)
-        nodes[size, 4] = found.contexts[node]
-        nodes[size, 5] = found.scores[node] / rates[found.contexts[node]]
+            nodes[size, 1] = candidates.places[parent]
+        nodes[size, 2], nodes[size, 3] = candidates.scores[node], _rank(candidates, count, node)
+        nodes[size, 4] = candidates.contexts[node]
+        nodes[size, 5] = candidates.scores[node] / rates[candidates.contexts[node]]
         if chain:
-            _exclude_siblings(found, count, node, budget)
-        found.places[node] = size
+            _exclude_siblings(candidates, count, node, budget)
+        candidates.places[node] = size
         size += 1
     return size, num_lookups

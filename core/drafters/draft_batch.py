@@ -118,10 +118,10 @@ def workspace_for(slots: Sequence[DraftSlot]) -> DraftLimits:
     # Levels run in lock-step: level l of the call is level l of every draft that is that deep.
     widest = max(map(sum, zip_longest(*levels, fillvalue=0)))
     # Nodes that get KV slots and rows of logits: all but the deepest level.
-    fed = [sum(sizes[:-1]) for sizes in levels]
-    ends = (len(p.request.sequence.tokens) + own for p, own in zip(slots, fed, strict=True))
+    input_sizes = [sum(sizes[:-1]) for sizes in levels]
+    ends = (len(p.request.sequence.tokens) + own for p, own in zip(slots, input_sizes, strict=True))
     most = max(sum(sizes) for sizes in levels)
-    return DraftLimits(max(lacking, widest), len(slots) + sum(fed), most, max(ends))
+    return DraftLimits(max(lacking, widest), len(slots) + sum(input_sizes), most, max(ends))
 
 
 def pack(slots: Sequence[DraftSlot], noise: NoiseBuffer) -> DraftBatch:

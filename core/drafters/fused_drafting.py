@@ -153,13 +153,13 @@ def _step(requests: Sequence[_FusedRequest], stage: str) -> None:
     works = run_all(
         {name: (own[0].drafter.model, _next_logits(own)) for name, own in by_ssm.items()}
     )
-    failed = {name: work.error for name, work in works.items() if work.error is not None}
+    errors = {name: work.error for name, work in works.items() if work.error is not None}
     for one in requests:
-        if names := [m.drafter.name for m in one.members if m.drafter.name in failed]:
-            one.fail(DrafterError(names[0], failed[names[0]]))
+        if names := [m.drafter.name for m in one.members if m.drafter.name in errors]:
+            one.fail(DrafterError(names[0], errors[names[0]]))
     for name, own in by_ssm.items():
         timing = works[name].timing(name, stage)
-        for member, rows in zip(own, works[name].result or (), strict=name not in failed):
+        for member, rows in zip(own, works[name].result or (), strict=name not in errors):
             member.timings.append(timing)
             member.frontier = member.make_frontier(rows)
     going = [one for one in requests if one.error is None]
@@ -176,10 +176,10 @@ def _next_logits(members: Sequence[FusedSsm]) -> Steps[list[torch.Tensor]]:
     if members[0].tips == [ROOT]:
         logits = yield from drafter.catch_up_steps([member.request for member in members])
         return logits
-    fed = yield from drafter.feeder.feed_nodes([member.node_feed for member in members])
-    for member, (places, _) in zip(members, fed, strict=True):
+    results = yield from drafter.feeder.feed_nodes([member.node_feed for member in members])
+    for member, (places, _) in zip(members, results, strict=True):
         member.places.update(zip(member.tips, places, strict=True))
-    return [rows for _, rows in fed]
+    return [rows for _, rows in results]
 
 
 def _propose(members: Sequence[FusedSsm]) -> None:
@@ -190,8 +190,8 @@ def _propose(members: Sequence[FusedSsm]) -> None:
     proposals: dict[int, Proposals] = {}
     for greedy, own in by_greedy.items():
         frontiers = [member.frontier for member in own if member.frontier is not None]
-        chosen = proposer("fused", greedy=greedy)(frontiers, [1] * len(frontiers))
-        proposals |= {id(member): one for member, one in zip(own, chosen, strict=True)}
+        proposed = proposer("fused", greedy=greedy)(frontiers, [1] * len(frontiers))
+        proposals |= {id(member): one for member, one in zip(own, proposed, strict=True)}
     # In the order of the requests' SSMs, of which the first adds a node.
     for member in members:
         member.propose(proposals[id(member)])

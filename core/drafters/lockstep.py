@@ -64,11 +64,11 @@ class StepsRun(Generic[T]):
     def share(self, start: float, end: float) -> float:
         """The fraction of the time from `start` to `end` that was spent on these steps."""
         # Overlap of each charge with the span, times the charge's share.
-        spent = sum(
+        shares = sum(
             share * max(0.0, min(end, until) - max(start, since))
             for since, until, share in self.charges
         )
-        return min(1.0, spent / (end - start)) if end > start else 1.0
+        return min(1.0, shares / (end - start)) if end > start else 1.0
 
     def timing(self, lane: str, stage: str) -> Timed:
         """The span from the first to the last pass, with the share of it spent on these steps."""
@@ -122,16 +122,16 @@ def _run_one(model: LanguageModel, steps: Steps[T]) -> StepsRun[T]:
 
 def run_in_lockstep(works: Mapping[str, tuple[LanguageModel, Steps[T]]]) -> dict[str, StepsRun[T]]:
     """Runs the steps of several models; their n-th passes are one batched call."""
-    stepped = {name: StepsRun(model, steps) for name, (model, steps) in works.items()}
+    runs = {name: StepsRun(model, steps) for name, (model, steps) in works.items()}
     with ExitStack() as leaving:
-        for work in stepped.values():
+        for work in runs.values():
             leaving.enter_context(closing(work.steps))
             work.advance(None)
         # Steps that need fewer passes drop out; then the rest are no whole stack, and run one by
         # one.
-        while going := [work for work in stepped.values() if work.next_feeds is not None]:
+        while going := [work for work in runs.values() if work.next_feeds is not None]:
             passes = batched_forward([(work.model, work.next_feeds or ()) for work in going])
-            for work, batched in zip(going, passes, strict=True):
-                work.charges.append((batched.start, batched.end, 1 / batched.num_models))
-                work.advance(batched.logits)
-    return stepped
+            for work, result in zip(going, passes, strict=True):
+                work.charges.append((result.start, result.end, 1 / result.num_models))
+                work.advance(result.logits)
+    return runs

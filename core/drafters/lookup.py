@@ -137,5 +137,5 @@ def _likelihoods(draft: Draft | None, path: Sequence[int], count: int) -> list[f
     if draft is None:
         return [math.nan] * count
     scores = [draft.scores[node] for node in path]
-    predicted = (scores + ([0.0] if has_children(draft, path) else []))[:count]
-    return predicted + [math.nan] * (count - len(predicted))
+    probabilities = (scores + ([0.0] if has_children(draft, path) else []))[:count]
+    return probabilities + [math.nan] * (count - len(probabilities))

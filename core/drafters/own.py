@@ -69,8 +69,8 @@ def make_own_drafter(path: str, vocab_size: int) -> Drafter:
 
 
 def _refusal(path: str, reason: str = "") -> ConfigError:
-    shown = f" ({one_line(reason, 200)})" if reason else ""
-    return ConfigError.of("--drafter", path, f"{_ALLOWED}{shown}")
+    details = f" ({one_line(reason, 200)})" if reason else ""
+    return ConfigError.of("--drafter", path, f"{_ALLOWED}{details}")
 
 
 @dataclass(eq=False)
@@ -192,13 +192,13 @@ class GuardedDrafter:
 
     def _checked_timings(self, timings: object, began: float) -> tuple[Timed, ...]:
         """The spans. Raises ValueError if one is not of this drafter, or not within this call."""
-        ended = time.perf_counter()
+        end = time.perf_counter()
         if type(timings) is not tuple or not all(type(one) is Timed for one in timings):
             raise ValueError("its timings are no tuple of Timed")
         for one in timings:
             if one.lane != self._name or one.name not in STAGES:
                 raise ValueError(f"a timing is not on its lane, or none of {', '.join(STAGES)}")
-            if not (began <= one.start <= one.end <= ended and 0 < one.share <= 1):
+            if not (began <= one.start <= one.end <= end and 0 < one.share <= 1):
                 raise ValueError("a timing is not within the call, or its share not up to 1")
         return timings
 

@@ -107,10 +107,10 @@ def fitting_requests(
     """The requests of SSMs that can take part, with their weights; all with the shortest of their
     shapes, since every node is fed to every SSM."""
     pairs = zip(pool.requests, pool.weights, strict=True)
-    fitted = [(ssms[request.name].fit_context(request), weight) for request, weight in pairs]
-    fitted = [(request, weight) for request, weight in fitted if request.worth_starting]
-    shortest = min((len(request.shape) for request, _ in fitted), default=0)
-    return [(replace(one, shape=one.shape[:shortest]), weight) for one, weight in fitted]
+    fitting = [(ssms[request.name].fit_context(request), weight) for request, weight in pairs]
+    fitting = [(request, weight) for request, weight in fitting if request.worth_starting]
+    shortest = min((len(request.shape) for request, _ in fitting), default=0)
+    return [(replace(one, shape=one.shape[:shortest]), weight) for one, weight in fitting]
 
 
 def _pooled_logits(members: list[_PooledSsm], growth: Growth | None) -> torch.Tensor:

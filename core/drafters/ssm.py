@@ -76,10 +76,10 @@ class SsmDrafter:
         return self.feeder.vocab_size
 
     def open(self, sequence: TokenSequence) -> tuple[Timed, ...]:
-        carried = self._carried.copy() if sequence.speculation.carry_over else Calibration()
+        calibration = self._carried.copy() if sequence.speculation.carry_over else Calibration()
         row = self.feeder.model.open_row()
         # Registered before anything can fail, so that `close` finds the row.
-        state = SsmState(row, carried, scored_until=len(sequence.tokens))
+        state = SsmState(row, calibration, scored_until=len(sequence.tokens))
         self._states[sequence.run_id] = state
         start = time.perf_counter()
         tokens = sequence.tokens[:-1]
@@ -140,8 +140,8 @@ class SsmDrafter:
         to_draft = {i: request for i, request in fitting.items() if request.worth_starting}
         # `early` growths were begun during the last verification; `fresh` ones begin with the
         # catch-up pass.
-        begun = {i: self._growth_ahead(request) for i, request in to_draft.items()}
-        early = {i: growth for i, growth in begun.items() if growth is not None}
+        growths = {i: self._growth_ahead(request) for i, request in to_draft.items()}
+        early = {i: growth for i, growth in growths.items() if growth is not None}
         # Passes made ahead, as far as this round's shape uses them.
         ahead = {i: min(growth.passes, len(to_draft[i].shape)) for i, growth in early.items()}
         fresh = {i: self.new_growth(request) for i, request in to_draft.items() if i not in early}
@@ -343,10 +343,10 @@ def _update_calibration(calibration: Calibration, draft: Draft, token_ids: tuple
     utilities = draft.utilities if draft.utilities is not None else draft.logits
     # The nodes on the committed path that have logits, each with the token committed after it.
     nodes = zip((ROOT, *draft.walk(token_ids)), token_ids, strict=False)
-    observed = [(draft.rows[node], token_id) for node, token_id in nodes if node in draft.rows]
-    if utilities is None or not observed:
+    pairs = [(draft.rows[node], token_id) for node, token_id in nodes if node in draft.rows]
+    if utilities is None or not pairs:
         return
-    rows, tokens = (list(part) for part in zip(*observed, strict=True))
+    rows, tokens = (list(part) for part in zip(*pairs, strict=True))
     # The native kernel computes moments together with scores.
     by_kernel = draft.moments
     moments = [

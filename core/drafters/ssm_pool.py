@@ -57,8 +57,8 @@ class SsmPool:
         """Of each request one tree drafted by several SSMs, by its draft kind fused (`draft_fused`:
         the requests share the SSMs' passes) or pooled (`draft_pooled`): a draft per SSM, or an
         error, a DrafterError if it is of one SSM."""
-        fused = iter(self._draft_fused([one for one in requests if _is_fused(one)]))
-        return [next(fused) if _is_fused(one) else self._draft_pooled(one) for one in requests]
+        results = iter(self._draft_fused([one for one in requests if _is_fused(one)]))
+        return [next(results) if _is_fused(one) else self._draft_pooled(one) for one in requests]
 
     def _draft_fused(self, requests: Sequence[PooledRequest]) -> Sequence[Drafts]:
         try:
@@ -84,11 +84,11 @@ class SsmPool:
         `SsmDrafter.audition`), by name, and the spans of its passes, named `stage`. Nothing for a
         text shorter than MIN_TOKENS. An SSM whose pass fails is left out here; its error is
         reported when it drafts."""
-        scored = names if len(token_ids) >= MIN_TOKENS else ()
+        to_score = names if len(token_ids) >= MIN_TOKENS else ()
         # The same tokens for all, also where one SSM's context is shorter than the window.
-        window = min([window, *(self.ssms[name].context_length for name in scored)])
+        window = min([window, *(self.ssms[name].context_length for name in to_score)])
         works = run_all(
-            {n: (self.ssms[n].model, self.ssms[n].audition(token_ids, window)) for n in scored}
+            {n: (self.ssms[n].model, self.ssms[n].audition(token_ids, window)) for n in to_score}
         )
         log_probs = {n: work.result for n, work in works.items() if work.result is not None}
         return log_probs, [work.timing(n, stage) for n, work in works.items()]

@@ -195,10 +195,10 @@ class Feeder:
         ]
         outputs = []
         for (state, ids, parents), rows in zip(nodes_by_state, (yield feeds), strict=True):
-            padded = self.pad_logits(rows)
+            logits = self.pad_logits(rows)
             # The model numbered its pending nodes in the same order, so places agree with its
             # indices.
-            outputs.append((state.pending.add(ids, parents, padded), padded))
+            outputs.append((state.pending.add(ids, parents, logits), logits))
         return outputs
 
     def feed_frontiers(
@@ -300,8 +300,8 @@ class Feeder:
             return
         # The draft made ahead continues the path: its KV stays, everything else is dropped.
         stay, number, state.pending = pending.subtree_after(path)
-        placed = state.ready.places.items()
-        state.ready.places = {node: number[place] for node, place in placed}
+        places = state.ready.places.items()
+        state.ready.places = {node: number[place] for node, place in places}
         self.model.commit(state.row, path, stay)
 
     def _clip_ids(self, tokens: list[int]) -> list[int]:

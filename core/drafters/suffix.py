@@ -81,8 +81,8 @@ class SuffixDrafter(LookupDrafter[_SuffixState]):
         self._earlier = new_index(max(1, earlier_tokens))
         # The positions [first, end) of each text, by the hash of its prompt; the oldest text first.
         self._texts: dict[int, tuple[int, int]] = {}
-        bounded = np.minimum(np.arange(LONGEST_MATCH + 1), BOUND)
-        self._weights = GROWTH ** bounded.astype(np.float64)
+        lengths = np.minimum(np.arange(LONGEST_MATCH + 1), BOUND)
+        self._weights = GROWTH ** lengths.astype(np.float64)
         # Scratch of the compiled functions.
         self._matches = np.zeros((2, 2 * MAX_CANDIDATES), np.int64)
         self._nodes = np.zeros((MOST_NODES, 3))

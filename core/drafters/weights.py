@@ -212,6 +212,6 @@ def make_weights(config: SpeculationConfig, names: Iterable[str]) -> DrafterWeig
 
 def needs_likelihoods(config: SpeculationConfig) -> bool:
     """Whether drafters must keep the probabilities of committed tokens."""
-    weighted = combine_rule(config.combine).weighted and config.weights == "full_information"
+    by_likelihood = combine_rule(config.combine).weighted and config.weights == "full_information"
     by_credit = draft_kind(config.draft).by_credit
-    return weighted or by_credit or routing_rule(config.routing).reads_likelihoods
+    return by_likelihood or by_credit or routing_rule(config.routing).reads_likelihoods

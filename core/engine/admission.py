@@ -42,9 +42,11 @@ def prepare(models: LoadedModels, request: Request) -> TokenSequence:
     prompt_ids = _prompt_tokens(models, request)
     seed = request.sampling.seed
     if seed is None:
+        # Drawn here, so that RunStarted shows it and the run can be repeated.
         seed = secrets.randbits(31)
     sampling = dataclasses.replace(request.sampling, seed=seed)
     speculation = request.speculation.resolved(sampling.temperature)
+    # With the prompt: a token's text may depend on the tokens before it.
     detokenizer = Detokenizer(models.tokenizer, prompt_ids)
     return TokenSequence(
         run_id=uuid.uuid4().hex,
@@ -65,11 +67,11 @@ def _warnings(models: LoadedModels, request: Request) -> tuple[str, ...]:
     # As in transformers and vLLM the message is put into the template unchanged.
     if not request.chat or request.prompt_token_ids:
         return ()
-    spelled = control_tokens_in(models.tokenizer, request.prompt)
-    if not spelled:
+    tokens = control_tokens_in(models.tokenizer, request.prompt)
+    if not tokens:
         return ()
     return (
-        f"the message spells control tokens ({', '.join(spelled)}): the LLM reads them as if the "
+        f"the message spells control tokens ({', '.join(tokens)}): the LLM reads them as if the "
         "chat template had written them, so they may end the message or begin another",
     )
 
@@ -130,6 +132,7 @@ def _prompt_tokens(models: LoadedModels, request: Request) -> tuple[int, ...]:
     llm = models.llm
     refuse_oversized(models, request)
     prompt_ids = _tokenize(models, request)
+    # The prompt and at least one token of an answer must fit.
     if len(prompt_ids) >= llm.context_length:
         raise ContextLengthError(
             f"prompt is {len(prompt_ids)} tokens long: the context of {llm.info.name} is "
@@ -167,6 +170,7 @@ def chat_tokens(models: LoadedModels, messages: Iterable[Mapping[str, str]]) -> 
     except MODEL_FAULTS as error:
         raise _chat_error(models, f"fails ({one_line(error)})") from error
     _refuse_by_beginning(models, text)
+    # The template has written the special tokens.
     ids = _tokens_of(models, text, add_special_tokens=False)
     if not ids:
         raise _chat_error(models, "renders nothing")

@@ -20,6 +20,7 @@ def ahead_drafts(state: RoundState, committed: tuple[int, ...]) -> AheadDrafts |
     """The drafts made during this round's LLM pass, for the round after `committed`."""
     if not state.next_drafts:
         return None
+    # The drafts ran beside these passes, which hid their time.
     passes = tuple(t for t in state.timings if t.lane == LLM_LANE)
     return AheadDrafts(state.next_drafts, passes, committed)
 
@@ -28,26 +29,26 @@ def ahead_results(state: RoundState) -> tuple[Ahead, ...]:
     """Hit or miss of each draft made ahead for this round, known once the round has drafted."""
     if state.ahead_drafts is None:
         return ()
-    used = {state.request.drafters[i].name: draft.ahead for i, draft in state.drafts.items()}
+    num_used = {state.request.drafters[i].name: draft.ahead for i, draft in state.drafts.items()}
     results = []
     for name, draft in _in_drafter_order(state, state.ahead_drafts):
         # No outcome it drafted for came true; else a draft for it exists, and may or may not have
         # been used.
         if state.ahead_drafts.committed not in draft.outcomes:
             results.append(_ahead_event(name, draft, "wrong"))
-        elif not used.get(name):
+        elif not num_used.get(name):
             results.append(_ahead_event(name, draft, "unused"))
         else:
-            results.append(_ahead_event(name, draft, "", used[name], state.ahead_drafts.passes))
+            results.append(_ahead_event(name, draft, "", num_used[name], state.ahead_drafts.passes))
     return tuple(results)
 
 
-def unused_at_end(state: RoundState, unused: AheadDrafts | None) -> tuple[Ahead, ...]:
+def unused_at_end(state: RoundState, drafts: AheadDrafts | None) -> tuple[Ahead, ...]:
     """Drafts made ahead for a round that will not run, since the text has ended."""
-    if unused is None:
+    if drafts is None:
         return ()
     return tuple(
-        _ahead_event(name, draft, "ended") for name, draft in _in_drafter_order(state, unused)
+        _ahead_event(name, draft, "ended") for name, draft in _in_drafter_order(state, drafts)
     )
 
 
@@ -59,18 +60,19 @@ def _in_drafter_order(state: RoundState, drafts: AheadDrafts) -> Iterator[tuple[
 
 
 def _ahead_event(
-    name: str, draft: AheadDraft, reason: str, used: int = 0, passes: Sequence[Timed] = ()
+    name: str, draft: AheadDraft, reason: str, num_used: int = 0, passes: Sequence[Timed] = ()
 ) -> Ahead:
-    """`used`: how many drafting passes are part of the round's draft. The other passes are wasted,
+    """`num_used`: how many drafting passes are part of the round's draft. The others are wasted,
     and so is every scoring of the tree."""
-    wasted = [*draft.scoring_timings, *draft.draft_timings[used:]]
+    waste = [*draft.scoring_timings, *draft.draft_timings[num_used:]]
     return Ahead(
         drafter=name,
         outcomes=len(draft.outcomes),
+        # Outcomes exclude each other, so their probabilities add up.
         probability=min(1.0, sum(draft.outcomes.values(), 0.0)),
         hit=not reason,
-        saved_ms=_hidden_ms(draft.draft_timings[:used], passes),
-        wasted_ms=1000 * sum((t.seconds for t in wasted), 0.0),
+        saved_ms=_hidden_ms(draft.draft_timings[:num_used], passes),
+        wasted_ms=1000 * sum((t.seconds for t in waste), 0.0),
         reason=reason,
     )
 
@@ -85,9 +87,10 @@ def hidden_event(state: RoundState, index: int, passes: Sequence[Timed]) -> Ahea
 
 def _hidden_ms(timings: Sequence[Timed], passes: Sequence[Timed]) -> float:
     """Milliseconds of `timings` that overlap the LLM's `passes`."""
-    shared = (
+    overlaps = (
+        # Overlap of two intervals: min(ends) - max(starts), if positive.
         one.share * max(0.0, min(one.end, other.end) - max(one.start, other.start))
         for one in timings
         for other in passes
     )
-    return 1000 * sum(shared, 0.0)
+    return 1000 * sum(overlaps, 0.0)

@@ -30,6 +30,7 @@ class AuditionStep:
     def before_first_draft(self, request: ActiveRequest) -> None:
         """Once a request, before its first draft: its router or its length policy chooses SSMs by
         the text's last tokens. It waits until a short text has enough of them."""
+        # A grant of 0 allows no draft, so there is nothing to choose for yet.
         too_short = len(request.sequence.tokens) < MIN_TOKENS
         if request.auditioned or request.grant.length == 0 or too_short:
             return
@@ -40,6 +41,7 @@ class AuditionStep:
         routes = request.router is not None and request.router.wants_audition
         if len(names) < 2 or not (chooses or routes):
             return
+        # A length policy chooses once for the run, a router again and again.
         window = AUDITION if request.router is None else ROUTING_WINDOW
 
         def observe(log_probs: Mapping[str, Sequence[float]], ms: float) -> None:
@@ -51,7 +53,7 @@ class AuditionStep:
         request.timings += self._audition(request, names, "prefill", window, observe)
 
     def before_route(self, state: RoundState) -> None:
-        """In a round whose router wants one; its time is part of the round."""
+        """The audition of a round whose router wants one. Its time is part of the round."""
         request, router = state.request, state.request.router
         waiting = self._nodes is not None and self._nodes.expects_audition(request)
         if router is None or not router.wants_audition or request.grant.length == 0 or waiting:
@@ -69,6 +71,7 @@ class AuditionStep:
     ) -> list[Timed]:
         """Scores SSMs on the text's last tokens and calls `observe`: at once where all of them are
         here, else when the nodes have answered this round. Returns the time spent here."""
+        # Nodes score in the message that requests the drafts: no round trip of its own.
         here = [name for name in names if name in self._ssm_pool.ssms]
         there = tuple(name for name in names if name not in here)
         if there and self._nodes is not None:
@@ -87,7 +90,7 @@ class AuditionStep:
         return timings
 
     def _ssm_names(self, request: ActiveRequest) -> list[str]:
-        """Of the run's drafters that have not failed."""
+        """The run's SSMs that have not failed."""
         remote = () if self._nodes is None else self._nodes.drafters
         return [
             drafter.name

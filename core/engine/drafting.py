@@ -72,12 +72,12 @@ class Drafting:
         for state in states:
             self.auditions.before_route(state)
             _route(state)
-        planned: PlannedDrafts = [(state, self.draft_requests(state)) for state in states]
+        plans: PlannedDrafts = [(state, self.draft_requests(state)) for state in states]
         if self._nodes is not None:
             # First, so that nodes draft while SSMs here do.
-            planned = self._nodes.begin(planned)
+            plans = self._nodes.begin(plans)
         by_drafter: dict[str, list[tuple[RoundState, DraftRequest]]] = {}
-        for state, requests in self._draft_together(planned):
+        for state, requests in self._draft_together(plans):
             for draft_request in requests:
                 # Regrouped by drafter: one drafter's passes serve all requests.
                 by_drafter.setdefault(draft_request.name, []).append((state, draft_request))
@@ -127,14 +127,14 @@ class Drafting:
     def draft_ahead(self, states: Sequence[RoundState], pass_ended: PassEnded) -> None:
         """Drafts for the next round while these trees are being verified. A state in which no SSM
         drafted is left out: none of its SSMs has read the whole text."""
-        planned = [(state, plan) for state in states if (plan := self._plan(state)).weights]
-        if not planned:
+        plans = [(state, plan) for state in states if (plan := self._plan(state)).weights]
+        if not plans:
             return
-        results, failed = self.ssm_pool.draft_ahead([plan for _, plan in planned], pass_ended)
-        for (state, _), by_drafter in zip(planned, results, strict=True):
+        results, errors = self.ssm_pool.draft_ahead([plan for _, plan in plans], pass_ended)
+        for (state, _), by_drafter in zip(plans, results, strict=True):
             state.next_drafts = by_drafter
-        for name, error in failed.items():
-            for state, _ in planned:
+        for name, error in errors.items():
+            for state, _ in plans:
                 for index, drafter in enumerate(state.request.drafters):
                     if drafter.name == name and index in state.request.open_drafters:
                         state.request.drop_drafter(index, error)
@@ -250,20 +250,20 @@ class Drafting:
                 drafts[name] = error
         return drafts
 
-    def _draft_together(self, planned: PlannedDrafts) -> PlannedDrafts:
+    def _draft_together(self, plans: PlannedDrafts) -> PlannedDrafts:
         """`log_pool` and fusion: the SSMs of a run draft one tree. Returns the requests left for
         the other drafters."""
         pools: list[tuple[RoundState, PooledRequest]] = []
-        left: PlannedDrafts = []
-        for state, requests in planned:
+        others: PlannedDrafts = []
+        for state, requests in plans:
             speculation = state.speculation
             together = drafts_together(speculation.draft, speculation.combine)
-            pooled = [one for one in requests if together and one.name in self.ssm_pool.ssms]
-            if pooled:
+            of_ssms = [one for one in requests if together and one.name in self.ssm_pool.ssms]
+            if of_ssms:
                 weights = state.vote_weights.weights
-                own = tuple(weights[one.index] for one in pooled)
-                pools.append((state, PooledRequest(tuple(pooled), own)))
-            left.append((state, [one for one in requests if one not in pooled]))
+                own = tuple(weights[one.index] for one in of_ssms)
+                pools.append((state, PooledRequest(tuple(of_ssms), own)))
+            others.append((state, [one for one in requests if one not in of_ssms]))
         results = self.ssm_pool.draft_together([pool for _, pool in pools]) if pools else []
         for (state, pool), drafts in zip(pools, results, strict=True):
             if not isinstance(drafts, BaseException):
@@ -273,7 +273,7 @@ class Drafting:
             # This round goes on without these drafts; the next one uses the SSMs that are left.
             for draft_request in pool.failed_requests(drafts):
                 state.request.drop_drafter(draft_request.index, drafts)
-        return left
+        return others
 
 
 def _route(state: RoundState) -> None:

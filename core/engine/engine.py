@@ -107,8 +107,8 @@ class Engine:
         if on_device and nodes is not None:
             raise ConfigError.of("on_device", on_device, "not with SSMs on nodes")
         # A fused round has all drafts on the device, so none of a node.
-        fused = on_gpu and in_one_process if on_device is None else on_device
-        if nodes is None and fused:
+        whole_rounds = on_gpu and in_one_process if on_device is None else on_device
+        if nodes is None and whole_rounds:
             self._fused_round = FusedRound(models.llm, self._drafting, capture=on_gpu)
         # Weights that outlive their run (`carry_over`), by drafters and rule.
         self._carried_weights: dict[tuple[object, ...], DrafterWeights] = {}
@@ -116,7 +116,7 @@ class Engine:
         self._draft_thread = DraftThread(models.llm.device)
         self._idle_time = IdleTime()
         # Ids of admitted runs. While there is one, torch runs on one thread (TorchAlone).
-        self._admitted: set[str] = set()
+        self._live_ids: set[str] = set()
         self._torch_alone = TorchAlone((models.llm, *models.ssms.values()))
         self._recorder = Recorder(models.tokenizer)
         self._schedule = BatchSchedule(schedule, self.costs)
@@ -238,6 +238,7 @@ class Engine:
         modes = pipeline_modes(active, switch)
         self._steps.schedule = schedule = self._schedule
         pool = self._draft_pool
+        # With `each` these are all requests and None: the pool divides them by their modes.
         group, next_group = schedule.plan(active, modes, num_queued, pool.states)
         for request in (*group, *(next_group or ())):
             self._drafting.auditions.before_first_draft(request)
@@ -248,8 +249,9 @@ class Engine:
         # Not serial while a draft waits in the pool, even if its run's mode has become `off`.
         serial = not batch.already_drafted and all(mode == "off" for mode in modes.values())
 
-        fused = self._fused_round if serial and not schedule.active else None
-        result = fused.run(batch.states) if fused else None
+        fused_round = self._fused_round if serial and not schedule.active else None
+        # None, with nothing changed, for a round that has to run step by step.
+        result = fused_round.run(batch.states) if fused_round else None
         # Not measured in a fused round: the host does not wait between its stages.
         self._idle_time.begin(active, () if result else batch.states, began)
         if result is not None:
@@ -296,7 +298,7 @@ class Engine:
             jobs.append(lambda _: self._drafting.draft(batch.to_draft_during_pass))
         ahead = [state for state in batch.states if modes[state.request.run_id] == "ahead"]
         if ahead:
-            jobs.append(lambda ended: self._drafting.draft_ahead(ahead, ended))
+            jobs.append(lambda pass_ended: self._drafting.draft_ahead(ahead, pass_ended))
         self._drafting.begin_ahead_on_nodes(ahead)
         with self._draft_thread.beside(jobs):
             yield
@@ -340,7 +342,7 @@ class Engine:
             router=router,
             routed_ssms=frozenset(ssms) if router else frozenset(),
         )
-        self._admitted.add(sequence.run_id)
+        self._live_ids.add(sequence.run_id)
         self._torch_alone.take()
         return active
 
@@ -371,9 +373,9 @@ class Engine:
 
     def release(self, active: ActiveRequest) -> None:
         """Closes the request's rows and drafters; safe to call in any state."""
-        self._admitted.discard(active.run_id)
+        self._live_ids.discard(active.run_id)
         with ExitStack() as cleanup:
-            if not self._admitted:
+            if not self._live_ids:
                 # Callbacks run in reverse order, and all of them even if one raises: no row may
                 # leak.
                 cleanup.callback(self._torch_alone.release)

@@ -93,16 +93,16 @@ class DraftPool:
         ready += [state for one in others if (state := self._states.get(one.run_id))]
         for state in ready:
             del self._states[state.request.run_id]
-        taken = [state.request.run_id for state in ready]
-        others = [one for one in others if one.run_id not in taken]
+        ready_ids = [state.request.run_id for state in ready]
+        others = [one for one in others if one.run_id not in ready_ids]
         # Two drafts of one run can never wait at once: the second would start from an unknown text.
         with_draft = {state.request.run_id for state in ready} | self._states.keys()
-        undrafted = [one for one in across if one.run_id not in with_draft]
+        without_draft = [one for one in across if one.run_id not in with_draft]
         # Nothing to verify yet: the first group is drafted before the pass, as in a serial round.
-        first = [] if ready else undrafted[:batch]
+        first = [] if ready else without_draft[:batch]
         # The pool has at most one batch: then drafting pauses until the LLM has verified it.
         room = max(0, batch - len(self._states))
-        next_group = undrafted[len(first) :][:room]
+        next_group = without_draft[len(first) :][:room]
         return RoundBatch(
             tuple(ready),
             tuple(map(next_round, [*others, *first])),
@@ -114,9 +114,9 @@ class DraftPool:
         # All states of a batch share one LLM pass: any of them has its spans.
         passes = [t for state in batch.states[:1] for t in state.timings if t.lane == LLM_LANE]
         for state in batch.to_draft_during_pass:
-            saved = tuple(hidden_event(state, index, passes) for index in state.drafts)
-            state.ahead += saved
-            state.hidden_ms = sum(one.saved_ms for one in saved)
+            events = tuple(hidden_event(state, index, passes) for index in state.drafts)
+            state.ahead += events
+            state.hidden_ms = sum(one.saved_ms for one in events)
             self._states[state.request.run_id] = state
 
     def forget(self, request: ActiveRequest) -> None:
@@ -146,14 +146,14 @@ class DraftThread:
             self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="drafting")
         # Set when the LLM's pass has ended; a job checks it between two passes of its own, and
         # stops.
-        done = threading.Event()
+        pass_ended = threading.Event()
         if self._stream is not None:  # the jobs read drafts made on this thread's stream
             self._stream.wait_stream(torch.cuda.current_stream(self._stream.device))
-        future = self._executor.submit(_run_jobs, jobs, done, self._stream)
+        future = self._executor.submit(_run_jobs, jobs, pass_ended, self._stream)
         try:
             yield
         finally:
-            done.set()
+            pass_ended.set()
             # Waits even if the block raised: a job may be inside a model whose rows are about to be
             # closed.
             future.result()
@@ -219,13 +219,13 @@ def observe_switch(batch: RoundBatch, auto: PipelineSwitch, began: float) -> Non
     states = (*batch.states, *batch.to_draft_during_pass)
     if not auto.runs or not any(state.drafts for state in states):
         return
-    worked = [
+    spans = [
         t for state in states for t in state.timings if t.start >= began and t.name != "prefill"
     ]
     # The union, not the sum: overlapping work is what is being measured. Prefills are once a run.
-    ms = union_ms((t.start * 1000, t.end * 1000) for t in worked)
-    drafted = sum(max(d.depths, default=0) for state in batch.states for d in state.drafts.values())
-    on_and_off_ms = auto.switch.observe(ms / len(batch.states), drafted / len(batch.states))
+    ms = union_ms((t.start * 1000, t.end * 1000) for t in spans)
+    steps = sum(max(d.depths, default=0) for state in batch.states for d in state.drafts.values())
+    on_and_off_ms = auto.switch.observe(ms / len(batch.states), steps / len(batch.states))
     if on_and_off_ms is not None:
         with_it, without = on_and_off_ms
         decision = "on" if auto.switch.on else "off"
@@ -245,11 +245,11 @@ def _has_ssms(request: ActiveRequest) -> bool:
     """Whether a drafter is left that is worth overlapping; n-gram lookup is too cheap for it."""
     if request.sequence.speculation.never_drafts:
         return False
-    left = (drafter for i, drafter in enumerate(request.drafters) if i not in request.lost)
-    return any(not is_model_free(drafter.name) for drafter in left)
+    working = (drafter for i, drafter in enumerate(request.drafters) if i not in request.lost)
+    return any(not is_model_free(drafter.name) for drafter in working)
 
 
-def _run_jobs(jobs: Sequence[Job], done: PassEnded, stream: Any) -> None:
+def _run_jobs(jobs: Sequence[Job], pass_ended: PassEnded, stream: Any) -> None:
     with nullcontext() if stream is None else torch.cuda.stream(stream):
         for job in jobs:
-            job(done)
+            job(pass_ended)

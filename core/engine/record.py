@@ -74,10 +74,11 @@ class Recorder:
 
     def combined_event(self, state: RoundState) -> Combined:
         sequence, tree = state.request.sequence, state.tree
+        # Events name drafters; indices are of this run only.
         names = [drafter.name for drafter in state.request.drafters]
         proposals = tuple(
-            tuple(ProposalRecord(names[p.drafter], p.score, p.q, p.rank) for p in offered)
-            for offered in tree.proposals
+            tuple(ProposalRecord(names[p.drafter], p.score, p.q, p.rank) for p in of_node)
+            for of_node in tree.proposals
         )
         root = sequence.tokens[state.root_position]
         return Combined(
@@ -141,9 +142,9 @@ class Recorder:
                 entries += [TopK(node, name, ids, self.texts(ids), p) for node, ids, p in lists]
                 continue
             # Only nodes that were fed have logits; `rows` maps those to rows of `draft.logits`.
-            fed = {node: draft.rows[d] for node, d in draft_nodes if d in draft.rows}
-            shown = unprocessed_probabilities(draft.logits[[*fed.values()]])
-            entries += self._top_k_of(name, [*fed], shown, k)
+            row_of = {node: draft.rows[d] for node, d in draft_nodes if d in draft.rows}
+            probabilities = unprocessed_probabilities(draft.logits[[*row_of.values()]])
+            entries += self._top_k_of(name, [*row_of], probabilities, k)
         return tuple(entries)
 
     def _top_k_of(
@@ -166,7 +167,7 @@ class Recorder:
         # an audition (of SSMs on nodes, or a router's) changes it in between.
         next_choice = request.effective_choice(request.choose())
         # A stop string or the limit may have cut accepted tokens off.
-        accepted = min(len(state.verdict.path), len(result.token_ids))
+        num_accepted = min(len(state.verdict.path), len(result.token_ids))
         num_cut = max(0, state.tree.depth - len(result.token_ids)) if result.finish_reason else 0
         return RoundCompleted(
             *_head(state),
@@ -174,7 +175,7 @@ class Recorder:
             token_ids=result.token_ids,
             texts=self.texts(result.token_ids),
             text_deltas=result.text_deltas,
-            num_accepted=accepted,
+            num_accepted=num_accepted,
             num_cut=num_cut,
             speculation_length=state.length,
             next_speculation_length=next_choice.length,

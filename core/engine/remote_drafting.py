@@ -54,7 +54,7 @@ class RemoteDrafting:
         self._pool = pool
         self._plain_ms = plain_ms
         self._auditions: dict[str, PartialAudition] = {}
-        self._missed: Counter[str] = Counter()  # auditions, by run
+        self._misses: Counter[str] = Counter()  # auditions, by run
         self._states: list[RoundState] = []
 
     @property
@@ -77,14 +77,15 @@ class RemoteDrafting:
     def forget(self, request: ActiveRequest) -> None:
         """Drops the state of a request that has ended, here and on the nodes."""
         self._auditions.pop(request.run_id, None)
-        self._missed.pop(request.run_id, None)
+        self._misses.pop(request.run_id, None)
         self._pool.free(request.sequence)
 
-    def begin(self, planned: PlannedDrafts) -> PlannedDrafts:
+    def begin(self, plans: PlannedDrafts) -> PlannedDrafts:
         """Sends the draft requests of SSMs on nodes; returns those of the drafters here."""
         here: PlannedDrafts = []
         runs, self._states = [], []
-        for state, requests in planned:
+        for state, requests in plans:
+            # Before the requests are divided: the budget is that of all machines.
             requests = self._within_budget(state, requests)
             here.append((state, [one for one in requests if one.name not in self.drafters]))
             there = tuple(one for one in requests if one.name in self.drafters)
@@ -121,18 +122,20 @@ class RemoteDrafting:
             return requests
         ssms = [one for one in requests if not is_model_free(one.name)]
         places = [self._pool.place_of(one.name) for one in ssms]
-        divided = [one for one in requests if is_model_free(one.name)]
+        within = [one for one in requests if is_model_free(one.name)]
         for request, place in zip(ssms, places, strict=True):
+            # In proportion to the SSMs on that machine.
             budget = request.budget * places.count(place) // len(places)
             # A kind that spends its budget by score is cut while it drafts.
             free = draft_kind(request.kind).by_score or draft_kind(request.kind).fused
             shape = request.shape if free else cut_shape(request.shape, budget)
             if budget:
-                divided.append(replace(request, budget=budget, shape=shape))
-        return sorted(divided, key=lambda one: one.index)
+                within.append(replace(request, budget=budget, shape=shape))
+        return sorted(within, key=lambda one: one.index)
 
     def finish(self) -> None:
         """Waits for the nodes, and fills in their drafts; an SSM that failed there is dropped."""
+        # Also if a node's answer fails below: no round waits twice.
         states, self._states = self._states, []
         if not states:
             return
@@ -153,18 +156,18 @@ class RemoteDrafting:
         audition = self._auditions.pop(run_id, None)
         if audition is None:
             return
-        if not answer.auditions.keys() >= {*audition.to_score} and self._missed[run_id] < AUDITIONS:
-            self._missed[run_id] += 1
+        if not answer.auditions.keys() >= {*audition.to_score} and self._misses[run_id] < AUDITIONS:
+            self._misses[run_id] += 1
             request.auditioned = False  # all SSMs again, on the same tokens
             return
         log_probs = {**audition.log_probs, **answer.auditions}
         audition.observe(log_probs, audition.ms + answer.audition_ms)
 
-    def begin_ahead(self, planned: PlannedDrafts) -> None:
+    def begin_ahead(self, plans: PlannedDrafts) -> None:
         """Requests drafts after the trees that the LLM is about to verify, by the SSMs that drafted
-        in this round. `planned`: the requests after one committed token."""
+        in this round. `plans`: the requests after one committed token."""
         runs = []
-        for state, requests in planned:
+        for state, requests in plans:
             there = tuple(
                 one for one in requests if one.name in self.drafters and one.index in state.drafts
             )
@@ -190,6 +193,6 @@ class RemoteDrafting:
     def end_ahead(self, states: Sequence[RoundState]) -> None:
         """Takes the nodes' drafts for the next round when the LLM's pass has ended; does not
         wait."""
-        found = self._pool.end_ahead([state.request.sequence for state in states])
-        for state, drafts in zip(states, found, strict=True):
+        drafts_by_name = self._pool.end_ahead([state.request.sequence for state in states])
+        for state, drafts in zip(states, drafts_by_name, strict=True):
             state.next_drafts |= drafts

@@ -89,16 +89,16 @@ class RoundSteps:
 
     def commit(self, states: Sequence[RoundState]) -> Iterator[Event]:
         """Commits what was accepted in the LLM's KV cache, the drafters and the policies."""
-        decided = [state for state in states if state.error is None]
+        with_verdict = [state for state in states if state.error is None]
         # Before any commit: the votes of one LLM pass are one batch of wins (Minions), and all
         # requests' RoundCompleted show the weights after it.
-        update_weights(decided)
+        update_weights(with_verdict)
         # Likewise before: `commit_one` reports the round, idle time included, to the length policy.
         self._idle_time.fill()
         stream = stream_of(self._llm)
         loads = stream.take_times() if stream else ()
         traffic = rank_traffic(self._llm)
-        for state in decided:
+        for state in with_verdict:
             with _fails_alone(state, states):
                 result = self.commit_one(state, len(states))
             state.traffic = traffic
@@ -152,9 +152,9 @@ class RoundSteps:
         for state, rows in zip(remaining, logits, strict=True):
             sequence = state.request.sequence
             with _fails_alone(state, states):
-                penalized = penalize_tree(rows, sequence.sampling, sequence.tokens, state.tree)
+                tree_logits = penalize_tree(rows, sequence.sampling, sequence.tokens, state.tree)
                 # The Target converts logits lazily: greedy verification never computes a softmax.
-                state.target = Target(penalized, sequence.sampling)
+                state.target = Target(tree_logits, sequence.sampling)
         remaining = [state for state in remaining if state.error is None]
         if self._fill_target_tokens is not None:
             self._fill_target_tokens(remaining, verify_input)
@@ -162,10 +162,10 @@ class RoundSteps:
             if state.target_tokens is None:
                 with _fails_alone(state, states):
                     _ = state.target.argmax  # waits for the device: the span covers the whole pass
-        forwarded = time.perf_counter()
+        end = time.perf_counter()
         for state in remaining:
             # Each state gets the whole pass: it had to wait for all of it.
-            state.timings.append(Timed("llm", "forward", start, forwarded))
+            state.timings.append(Timed("llm", "forward", start, end))
 
     def _forward_alone(self, states: Sequence[RoundState]) -> list[torch.Tensor]:
         """A pass for each request by itself, after one over all has failed: a request whose own

@@ -292,7 +292,7 @@ def round_outcome(state: RoundState, committed: tuple[int, ...], num_in_pass: in
     proposals, path = state.tree.proposals, state.verdict.path
     # A node's proposals are in the run's order of drafters: the first one gets the credit.
     credit = Counter(proposals[node][0].drafter for node in path if proposals[node])
-    verified = Counter(drafter for one in proposals for drafter in {p.drafter for p in one})
+    node_counts = Counter(drafter for one in proposals for drafter in {p.drafter for p in one})
     widths = Counter(state.tree.depths)
     return RoundOutcome(
         length=state.length,
@@ -305,7 +305,9 @@ def round_outcome(state: RoundState, committed: tuple[int, ...], num_in_pass: in
         - state.hidden_ms
         + state.between_ms,
         drafts={
-            state.request.drafters[i].name: _outcome(state, i, committed, (credit[i], verified[i]))
+            state.request.drafters[i].name: _outcome(
+                state, i, committed, (credit[i], node_counts[i])
+            )
             for i in state.drafts
         },
         context=state.root_position,

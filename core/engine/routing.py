@@ -28,9 +28,11 @@ def embedding_similarity(llm: LanguageModel) -> Similarity:
     @torch.inference_mode()
     def cosine(drafted: Sequence[int], committed: Sequence[int]) -> tuple[float, ...]:
         pairs = list(zip(drafted, committed, strict=False))
+        # By attribute: `embeddings` is no part of the LanguageModel protocol.
         table = getattr(llm, "embeddings", None)
         if not pairs or table is None:
             return tuple(float(a == b) for a, b in pairs)
+        # rows: (pairs, 2, hidden)
         rows = table[torch.tensor(pairs, device=table.device)].float()
         return tuple(torch.cosine_similarity(rows[:, 0], rows[:, 1], dim=-1).tolist())
 
@@ -48,13 +50,14 @@ def observe_route(
     if router.reads_drafts:
         drafters = state.request.drafters
         by_name = {drafters[i].name: draft for i, draft in state.drafts.items() if len(draft)}
-        routed = state.request.routed_ssms & by_name.keys()
-        drafts = {name: _evidence(by_name[name], committed, similarity) for name in routed}
+        names = state.request.routed_ssms & by_name.keys()
+        drafts = {name: _evidence(by_name[name], committed, similarity) for name in names}
     router.observe(
         RoundEvidence(
             num_accepted=len(state.verdict.path),
             num_tokens=len(committed),
             own_ms=own_ms,
+            # A round in which no routed SSM was asked for a draft is no evidence about them.
             routed=route if any(one.name in route for one in state.draft_requests) else (),
             drafts=drafts,
             log_probs=state.log_probs,
@@ -66,6 +69,7 @@ def _evidence(draft: Draft, committed: tuple[int, ...], similarity: Similarity) 
     """The evidence of the draft's best path: its first child at every depth."""
     path: list[int] = []
     for node, parent in enumerate(draft.parents):
+        # Parents come before their children, so one walk finds the whole path.
         if draft.ranks[node] == 0 and parent == (path[-1] if path else -1):
             path.append(node)
     tokens = [draft.token_ids[node] for node in path]

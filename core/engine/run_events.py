@@ -39,6 +39,8 @@ def run_started(
         prompt_token_ids=sequence.prompt_ids,
         prompt_texts=prompt_texts,
         config=run.to_plain(),
+        # `config` is the run as it is decoded, `asked` what was sent: the page fills its form from
+        # it.
         asked=sequence.request.to_plain(),
         models=models.infos,
         drafters=sequence.speculation.drafters,
@@ -76,6 +78,7 @@ def run_cancelled(sequence: TokenSequence) -> RunCancelled:
 
 def run_failed(sequence: TokenSequence, error: BaseException) -> RunFailed:
     """Ends a run by an error and returns its event. Raises nothing itself."""
+    # First: a sequence without a reason is one that goes on.
     sequence.finish_reason = "failed"
     now = sequence.ms()
     try:
@@ -96,6 +99,7 @@ def run_failed(sequence: TokenSequence, error: BaseException) -> RunFailed:
 def _warnings(sequence: TokenSequence, dtype: str) -> tuple[str, ...]:
     speculation = sequence.speculation
     warnings = [*sequence.warnings]
+    # A product over more rows is added up in another order, which changes its last bits.
     if dtype != "float32":
         warnings.append(
             f"{dtype}: a pass over a tree rounds differently from a pass over one token, so where "

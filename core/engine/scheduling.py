@@ -62,12 +62,12 @@ class BatchSchedule:
         requests: Sequence[ActiveRequest],
         modes: Mapping[str, str],
         num_queued: int,
-        drafted: Mapping[str, RoundState] = NO_DRAFTS,
+        pool_states: Mapping[str, RoundState] = NO_DRAFTS,
     ) -> tuple[list[ActiveRequest], list[ActiveRequest] | None]:
         """The requests that the next round verifies, and those for which it drafts meanwhile (None:
         not decided here), see Plan. Sets the grant and the load of every request.
 
-        `modes`: the pipeline mode by run; `num_queued`: requests in the queue; `drafted`: the
+        `modes`: the pipeline mode by run; `num_queued`: requests in the queue; `pool_states`: the
         states that wait to be verified, by run.
         """
         if self._scheduler is None:
@@ -79,7 +79,7 @@ class BatchSchedule:
         self._began = time.perf_counter()
         self._num_queued, self._num_live = num_queued, len(requests)
         self._plan = self._scheduler.plan(
-            [_live_request(one, modes, drafted.get(one.run_id)) for one in requests],
+            [_live_request(one, modes, pool_states.get(one.run_id)) for one in requests],
             num_queued,
         )
         self._num_passes += 1
@@ -112,22 +112,23 @@ class BatchSchedule:
     def _divide_nodes(self, states: Sequence[RoundState]) -> None:
         """Fills in `combined` of each state."""
         assert self._scheduler is not None
-        merged = [
+        merges = [
             merge_and_select(one.speculation.combine, one.drafts, one.vote_weights)
             for one in states
         ]
-        chances = [node_chances(trie, selection.nodes) for trie, selection in merged]
+        chances = [node_chances(trie, selection.nodes) for trie, selection in merges]
         self._num_drafted = {
             state.request.run_id: len(selection.nodes)
-            for state, (_, selection) in zip(states, merged, strict=True)
+            for state, (_, selection) in zip(states, merges, strict=True)
         }
         # Rules that read q need every drawn node: dropping unlikely ones would bias the text.
         may_cut = [not verify_rule(state.speculation.verify).reads_q for state in states]
+        # chances[i][j]: P(node j of request i is accepted), as its drafters see it.
         droppable = [each if cut else [] for each, cut in zip(chances, may_cut, strict=True)]
         context = sum(state.root_position for state in states) // max(1, len(states))
         budget = self._scheduler.budget(droppable, context)
         likeliest = _likeliest(droppable, budget) if budget is not None else None
-        for index, (state, (trie, selection)) in enumerate(zip(states, merged, strict=True)):
+        for index, (state, (trie, selection)) in enumerate(zip(states, merges, strict=True)):
             if likeliest is not None and may_cut[index]:
                 nodes = tuple(selection.nodes[i] for i in likeliest[index])
                 state.combined = select(trie, replace(selection, nodes=nodes))
@@ -138,15 +139,16 @@ class BatchSchedule:
         """Fills in `scheduled` of each state, and updates what the next plan reads of its request:
         rounds waited, mean tree width."""
         plan, load = self._plan, self._plan.load
-        drafted = sum(self._num_drafted.values())
-        granted = sum(len(state.tree) for state in states)
+        num_drafted = sum(self._num_drafted.values())
+        num_granted = sum(len(state.tree) for state in states)
         for state in states:
             request, tree = state.request, state.tree
             request.waited = 0
             if tree.depth:
                 request.width += WIDTH_SHARE * (len(tree) / tree.depth - request.width)
             # A decision is recorded where the first draft under it is verified.
-            grant, decided = state.grant, state.decision
+            # As planned for this draft, perhaps a round ago: the request's own may be newer by now.
+            grant, decision = state.grant, state.decision
             state.scheduled = Scheduled(
                 schedule=self.name,
                 num_live=self._num_live,
@@ -156,11 +158,11 @@ class BatchSchedule:
                 drafter_limit=grant.drafters,
                 num_drafted=self._num_drafted.get(state.request.run_id, 0),
                 num_granted=len(state.tree),
-                batch_drafted=drafted,
-                batch_granted=granted,
+                batch_drafted=num_drafted,
+                batch_granted=num_granted,
                 tokens_per_ms=load.price if load else 0.0,
-                decision=decided.decision if decided else "",
-                reason=(decided or plan).reason,
+                decision=decision.decision if decision else "",
+                reason=(decision or plan).reason,
             )
 
     def end_round(self, states: Sequence[RoundState]) -> None:
@@ -170,7 +172,8 @@ class BatchSchedule:
         spans = [t for state in states for t in state.timings if t.start >= self._began]
         models = [t for t in spans if t.lane not in NOT_DRAFTING]
         llm = [t for t in spans if (t.lane, t.name) == (LLM_LANE, "forward")]
-        opened = [t for t in models if t.name in OPENING]
+        # Once a request, so a prediction of the next round must not contain them.
+        opening = [t for t in models if t.name in OPENING]
         wall_ms = (time.perf_counter() - self._began) * 1000
         all_drafts = [draft for state in states for draft in state.drafts.values()]
         drafts = [one for draft in all_drafts for one in draft.timings]
@@ -183,8 +186,8 @@ class BatchSchedule:
                 llm_ms=_covered_ms(llm),
                 draft_ms=_covered_ms(drafts),
                 wall_ms=wall_ms,
-                open_ms=_covered_ms(opened),
-                num_opened=sum(any(t in opened for t in state.timings) for state in states),
+                open_ms=_covered_ms(opening),
+                num_opened=sum(any(t in opening for t in state.timings) for state in states),
                 between_ms=wall_ms - _covered_ms([*llm, *models]),
                 steps=max((max(draft.depths, default=0) for draft in all_drafts), default=0),
                 num_queued=self._num_queued,
@@ -199,21 +202,21 @@ def _apply_grant(request: ActiveRequest, grant: Grant, load: BatchLoad | None) -
 
 
 def _live_request(
-    request: ActiveRequest, modes: Mapping[str, str], drafted: RoundState | None
+    request: ActiveRequest, modes: Mapping[str, str], state: RoundState | None
 ) -> LiveRequest:
     speculation = request.sequence.speculation
     ssms = [drafter.name for drafter in request.drafters if not is_model_free(drafter.name)]
-    routed = speculation.routed_drafters if request.router is not None else len(ssms)
+    num_routed = speculation.routed_drafters if request.router is not None else len(ssms)
     # A policy that predicts a round's time compares it with plain decoding, with probes of its own.
     guards_itself = speculation.never_drafts or length_policy(speculation.length).predicts
     return LiveRequest(
         context=request.sequence.root_position,
-        length=drafted.length if drafted else request.policy.choose().length,
-        drafters=max(1, min(routed, len(ssms))),
+        length=state.length if state else request.policy.choose().length,
+        drafters=max(1, min(num_routed, len(ssms))),
         waited=request.waited,
         overlapped=modes[request.run_id] == "across",
         tokens=request.sequence.sampling.max_new_tokens,
-        ready=drafted is not None,
+        ready=state is not None,
         width=request.width,
         kind=None if guards_itself else (speculation, request.sequence.sampling.temperature),
     )

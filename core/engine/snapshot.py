@@ -45,15 +45,15 @@ class RoundFacts:
 
     @staticmethod
     def of(
-        start: float, end: float, events: Sequence[Event], started: dict[str, float]
+        start: float, end: float, events: Sequence[Event], start_times: dict[str, float]
     ) -> RoundFacts:
-        """A round from `start` to `end` and its events. `started`: when each run started. All in
+        """A round from `start` to `end` and its events. `start_times`: of each run. All in
         seconds of time.perf_counter."""
         nodes = {e.run_id: len(e.token_ids) for e in events if isinstance(e, Combined)}
         runs = {
-            e.run_id: RunRound(e, nodes.get(e.run_id, 0), started[e.run_id] * 1000)
+            e.run_id: RunRound(e, nodes.get(e.run_id, 0), start_times[e.run_id] * 1000)
             for e in events
-            if isinstance(e, RoundCompleted) and e.run_id in started
+            if isinstance(e, RoundCompleted) and e.run_id in start_times
         }
         return RoundFacts(start * 1000, end * 1000, runs)
 
@@ -120,20 +120,21 @@ def live_run(
     max_tree_nodes: int | None = None,
 ) -> LiveRun:
     """A run with the figures of its last round among the worker's last `rounds`."""
+    # From the latest round back: a request waits while others are verified.
     for num_waited, facts in enumerate(reversed(rounds)):
         if (part := facts.runs.get(run_id)) is not None:
-            completed, by_model = part.completed, _by_model(part.completed.spans)
+            event, by_model = part.completed, _by_model(part.completed.spans)
             return LiveRun(
                 run_id=run_id,
                 num_tokens=num_tokens,
                 max_tokens=max_tokens,
-                round=completed.round,
+                round=event.round,
                 num_verified=part.num_nodes,
-                num_accepted=completed.num_accepted,
+                num_accepted=event.num_accepted,
                 llm_ms=_covered_ms(by_model.pop(LLM_LANE, ())),
                 draft_ms=_covered_ms(span for spans in by_model.values() for span in spans),
                 num_waited=num_waited,
-                scheduled=completed.scheduled,
+                scheduled=event.scheduled,
                 max_tree_nodes=max_tree_nodes,
             )
     return LiveRun(run_id, num_tokens, max_tokens, max_tree_nodes=max_tree_nodes)
@@ -145,6 +146,7 @@ def lanes_of(rounds: Sequence[RoundFacts]) -> tuple[Lane, ...]:
     if not rounds:
         return ()
     start, end = rounds[0].start_ms, rounds[-1].end_ms
+    # With the LLM's lane, even if it did nothing.
     busy: defaultdict[str, list[tuple[float, float]]] = defaultdict(list, {LLM_LANE: []})
     for part in (part for facts in rounds for part in facts.runs.values()):
         for lane, spans in _by_model(part.completed.spans).items():
@@ -154,6 +156,7 @@ def lanes_of(rounds: Sequence[RoundFacts]) -> tuple[Lane, ...]:
                 if part.started_ms + span.end_ms > start
             ]
     whole = max(end - start, 1e-9)
+    # The union, not the sum: each request of a batch has a span over the whole pass.
     return tuple(Lane(name, min(1.0, union_ms(times) / whole)) for name, times in busy.items())
 
 

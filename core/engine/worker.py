@@ -32,8 +32,8 @@ from core.sequence import TokenSequence
 __all__ = ["Run", "Tap", "Worker"]
 
 IDLE_S = 10.0
-"""Time between two looks at the connections to nodes while there is no request: a node that came
-back is ready for the next one, and the events of one that refuses connections do not pile up."""
+"""Interval of polls of the connections to nodes while there is no request: a node that came back
+is ready for the next one, and the events of one that refuses connections do not pile up."""
 Tap = Callable[[Event], None]
 """Called in the worker's thread with each event of a run, before the event can be read. A tap that
 raises is not called again; the run goes on, with the error in `Run.tap_error`."""
@@ -54,7 +54,7 @@ class Run:
         # Guarded by `_new_event`, a lock per run: readers never wait for the worker's lock.
         self._unread: deque[Event] = deque()
         self._new_event = threading.Condition()
-        self._ended = False
+        self._has_ended = False
 
     @property
     def place(self) -> int:
@@ -64,12 +64,12 @@ class Run:
     @property
     def done(self) -> bool:
         """Whether the last event has been read."""
-        return self._ended and not self._unread
+        return self._has_ended and not self._unread
 
     def poll(self, timeout: float) -> list[Event]:
         """All unread events; waits up to `timeout` seconds for the first of them."""
         with self._new_event:
-            self._new_event.wait_for(lambda: self._unread or self._ended, timeout)
+            self._new_event.wait_for(lambda: self._unread or self._has_ended, timeout)
             events = list(self._unread)
             self._unread.clear()
         return events
@@ -96,7 +96,7 @@ class Run:
                 self.tap_error = error
         with self._new_event:
             self._unread.append(event)
-            self._ended = isinstance(event, EndEvent)
+            self._has_ended = isinstance(event, EndEvent)
             self._new_event.notify_all()
 
 
@@ -116,12 +116,12 @@ class Worker:
             raise EngineBusyError("engine is busy: a worker needs it for itself")
         self.engine = engine
         self._max_live = max_live
-        # `_changed` guards the queue, the flags and `_joining`; only the worker's thread changes
+        # `_change` guards the queue, the flags and `_joining`; only the worker's thread changes
         # `_active`.
         self._waiting: deque[Run] = deque()
         self._active: dict[str, tuple[Run, ActiveRequest]] = {}
-        self._changed = threading.Condition()
-        self._closed = False
+        self._change = threading.Condition()
+        self._is_closed = False
         self._thread: threading.Thread | None = None
         self._serving = False
         # Out of the queue but not active yet: if the thread fails now, this run must fail too.
@@ -135,11 +135,12 @@ class Worker:
     def submit(self, request: Request, tap: Tap | None = None) -> Run:
         """Queues a request. Raises ConfigError or ContextLengthError at once, EngineClosedError
         after `close`."""
+        # Before the prompt is tokenized, which takes long.
         self._refuse_if_closed()
         refuse_oversized(self.engine.models, request)  # tokenizing it would delay other callers
         sequence = self.engine.prepare(request)
         run = Run(self, sequence, tap)
-        with self._changed:
+        with self._change:
             self._refuse_if_closed()  # `close` may have run while the prompt was tokenized
             self._waiting.append(run)
             if not self._serving:
@@ -147,7 +148,7 @@ class Worker:
                 # Started by the first request, and anew by the next one after an unforeseen error.
                 self._thread = threading.Thread(target=self._serve, name="engine", daemon=True)
                 self._thread.start()
-            self._changed.notify_all()
+            self._change.notify_all()
         return run
 
     def check(self, request: Request) -> None:
@@ -165,7 +166,7 @@ class Worker:
         return chat_tokens(self.engine.models, messages)
 
     def _refuse_if_closed(self) -> None:
-        if self._closed:
+        if self._is_closed:
             raise EngineClosedError("worker is closed: no more requests are accepted")
 
     def waiting(self) -> int:
@@ -199,19 +200,19 @@ class Worker:
 
     def place(self, run: Run) -> int:
         """See `Run.place`."""
-        with self._changed:
+        with self._change:
             return self._waiting.index(run) + 1 if run in self._waiting else 0
 
     def wake(self) -> None:
         """Wakes the worker's thread, which checks for cancelled runs."""
-        with self._changed:
-            self._changed.notify_all()
+        with self._change:
+            self._change.notify_all()
 
     def close(self) -> None:
         """Cancels every run, ends the thread, and closes and releases the engine. Idempotent."""
-        with self._changed:
-            already, self._closed = self._closed, True
-            self._changed.notify_all()
+        with self._change:
+            already, self._is_closed = self._is_closed, True
+            self._change.notify_all()
         if self._thread is not None:
             self._thread.join()
         if not already:
@@ -240,7 +241,7 @@ class Worker:
     def _fail_remaining(self, error: BaseException) -> None:
         """Fails every remaining run, so that its reader does not wait for ever; the next request
         starts a new thread."""
-        with self._changed:
+        with self._change:
             joining = [] if self._joining is None else [self._joining]
             left = [*(run for run, _ in self._active.values()), *joining, *self._waiting]
             self._active.clear()
@@ -251,13 +252,13 @@ class Worker:
 
     def _admit_or_wait(self) -> bool:
         """Waits for a request and admits as many as fit; False once closed with none left."""
-        with self._changed:
-            while not self._changed.wait_for(
-                lambda: self._closed or self._waiting or self._active, IDLE_S
+        with self._change:
+            while not self._change.wait_for(
+                lambda: self._is_closed or self._waiting or self._active, IDLE_S
             ):
                 if self.engine.nodes is not None:
                     self.engine.nodes.poll()
-            if self._closed and not self._waiting and not self._active:
+            if self._is_closed and not self._waiting and not self._active:
                 return False
         while (run := self._next_waiting()) is not None:
             self._admit(run)
@@ -266,13 +267,13 @@ class Worker:
 
     def _next_waiting(self) -> Run | None:
         """Takes the first run off the queue, if fewer than `max_live` requests are active."""
-        with self._changed:
+        with self._change:
             if self._waiting and len(self._active) < self._max_live:
                 self._joining = self._waiting.popleft()
             return self._joining
 
     def _should_stop(self, run: Run) -> bool:
-        return run.cancel_requested or self._closed
+        return run.cancel_requested or self._is_closed
 
     def _admit(self, run: Run) -> None:
         if self._should_stop(run):
@@ -291,7 +292,7 @@ class Worker:
             self._end(run, run_failed(run.sequence, error))
 
     def _end_cancelled(self) -> None:
-        with self._changed:
+        with self._change:
             left = [run for run in self._waiting if self._should_stop(run)]
             self._waiting = deque(run for run in self._waiting if not self._should_stop(run))
         for run in left:
@@ -302,7 +303,7 @@ class Worker:
 
     def _round(self) -> None:
         start, events = time.perf_counter(), list[Event]()
-        started = {run_id: run.sequence.started for run_id, (run, _) in self._active.items()}
+        start_times = {run_id: run.sequence.started for run_id, (run, _) in self._active.items()}
         try:
             # A request that fails alone yields its RunFailed; an exception is a failure of all.
             active = [active for _, active in self._active.values()]
@@ -317,7 +318,7 @@ class Worker:
             for run, _ in list(self._active.values()):
                 self._end(run, run_failed(run.sequence, error))
         # References to events that exist anyway: `snapshot` computes sums when it is called.
-        facts = RoundFacts.of(start, time.perf_counter(), events, started)
+        facts = RoundFacts.of(start, time.perf_counter(), events, start_times)
         self._rounds = (*self._rounds[1 - RECENT_ROUNDS :], facts) if self._active else ()
 
     def _end(self, run: Run, event: Event) -> None:

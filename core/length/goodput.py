@@ -68,8 +68,8 @@ class Goodput:
         # All drafters of a vote or a pool make one draft.
         as_one = combine_rule(config.combine).one_draft or draft_kind(config.draft).fused
         ssms = tuple(name for name in config.drafters if as_one or not is_model_free(name))
-        routed = bool(routing_rule(config.routing).implementation)
-        is_one_group = as_one or routed
+        has_router = bool(routing_rule(config.routing).implementation)
+        is_one_group = as_one or has_router
         self._groups = [_DrafterGroup(ssms if is_one_group else ssms[:1])] if ssms else []
         # A lookup costs no pass: a group of its own, so that it may stay on without the SSM.
         if not as_one:
@@ -80,7 +80,7 @@ class Goodput:
         # The plan's length; the depth of recently verified trees; the rounds that used the plan.
         self._length = self._deepest = self._age = 0
         self._choice: Choice | None = None
-        self._probed: _DrafterGroup | None = None
+        self._probe: _DrafterGroup | None = None
         self._notice = ""
 
     # -- the audition --
@@ -94,8 +94,10 @@ class Goodput:
     def use_drafters(self, names: Sequence[str]) -> None:
         """See Routed. The group's rate and balance stay: a router switches to draft better."""
         for group in self._groups[:1]:
-            routed = tuple(name for name in group.members if name in names or is_model_free(name))
-            group.names = routed or group.names
+            own_names = tuple(
+                name for name in group.members if name in names or is_model_free(name)
+            )
+            group.names = own_names or group.names
 
     # -- the batch --
 
@@ -119,8 +121,8 @@ class Goodput:
             return Choice(0, "plain decoding: there is no drafter")
         on = [group for group in self._groups if group.label not in self._backoffs]
         # One probe at a time, so that its time is not mixed with another's.
-        self._probed = next((g for g in self._groups if g not in on and self._due(g)), None)
-        drafting = on if self._probed is None else [*on, self._probed]
+        self._probe = next((g for g in self._groups if g not in on and self._due(g)), None)
+        drafting = on if self._probe is None else [*on, self._probe]
         if not on:
             self._round_costs.restart_price()
         before, most = self._length, self._longest(on)
@@ -128,8 +130,8 @@ class Goodput:
         self._length = length = min(most, self._deepest + DEEPER)
         # Decays by one level a plan; each round with drafts raises it to its tree's depth.
         self._deepest = max(0, self._deepest - 1)
-        if self._probed is not None:
-            length = max(length, min(PROBE_LENGTH, self._longest([self._probed])))
+        if self._probe is not None:
+            length = max(length, min(PROBE_LENGTH, self._longest([self._probe])))
         names = [name for group in on for name in group.names]
         rate = on[0].rate.get() if on else 0.0
         estimates = self._round_costs.estimates(names, rate, most)
@@ -152,9 +154,9 @@ class Goodput:
             for group in on
             for name in group.members
         }
-        if self._probed is not None:
+        if self._probe is not None:
             # A probe runs to its full length: to stop it by old scores would measure nothing.
-            limits |= dict.fromkeys(self._probed.members, StopLimits(longest=PROBE_LENGTH))
+            limits |= dict.fromkeys(self._probe.members, StopLimits(longest=PROBE_LENGTH))
         return StopRule(limits, price * self._round_costs.node_ms)
 
     def _longest(self, groups: Sequence[_DrafterGroup]) -> int:
@@ -186,7 +188,7 @@ class Goodput:
         else:
             text += "the node budget allows one step"
         text, self._notice = text + self._notice, ""
-        return text if self._probed is None else f"{text}; {self._probed.label} is tried again"
+        return text if self._probe is None else f"{text}; {self._probe.label} is tried again"
 
     # -- after a round --
 
@@ -204,26 +206,26 @@ class Goodput:
             self._backoffs.record_round(outcome.round_ms, labels)
             over = self._age >= ROUNDS_PER_PLAN
             if over:  # in plain decoding one measurement per plan is enough
-                self._round_costs.measure(outcome, {}, self._probed_names)
+                self._round_costs.measure(outcome, {}, self._probe_names)
         # Also at once where a group was switched off, and after a probe, which must not be
         # repeated.
-        if over or self._notice or self._probed is not None:
+        if over or self._notice or self._probe is not None:
             self._choice = None
 
     def _observe_drafts(self, outcome: RoundOutcome) -> None:
         # Without an SSM whose draft was not worth starting: it neither gains nor costs anything.
         drafts = {n: d for n, d in outcome.drafts.items() if d.ms > 0 or d.depths}
         costs = self._round_costs
-        costs.measure(outcome, drafts, self._probed_names)
+        costs.measure(outcome, drafts, self._probe_names)
         # Time of this round in plain rounds.
         plain_rounds = 1.0
         first = next((one for one in self._groups if one.drafts_of(drafts)), None)
         for group in self._groups:
             added_ms = costs.added_ms(group.members, outcome, drafts, first=group is first)
             # In tokens: plain decoding commits one per round.
-            added = added_ms / costs.plain_ms
-            self._judge(group, group.drafts_of(drafts), added)
-            plain_rounds += added
+            rounds = added_ms / costs.plain_ms
+            self._judge(group, group.drafts_of(drafts), rounds)
+            plain_rounds += rounds
         idle = tuple(group.label for group in self._groups if not group.drafts_of(drafts))
         self._backoffs.record_round(outcome.round_ms, idle)
         costs.record(outcome, drafts, plain_rounds)
@@ -231,17 +233,17 @@ class Goodput:
             self._deepest = max(self._deepest, len(outcome.widths))
 
     @property
-    def _probed_names(self) -> tuple[str, ...]:
-        return self._probed.members if self._probed is not None else ()
+    def _probe_names(self) -> tuple[str, ...]:
+        return self._probe.members if self._probe is not None else ()
 
-    def _judge(self, group: _DrafterGroup, own: Sequence[DraftOutcome], added: float) -> None:
-        """Updates the group's balance by its accepted tokens minus `added`, the plain rounds (one
+    def _judge(self, group: _DrafterGroup, own: Sequence[DraftOutcome], rounds: float) -> None:
+        """Updates the group's balance by its accepted tokens minus `rounds`, the plain rounds (one
         token each) that would have fitted in the time it added; switches it off at -LOSS."""
-        if group is self._probed:
+        if group is self._probe:
             depth = max((max(draft.depths, default=0) for draft in own), default=0)
             # A probe succeeds if all of its draft was accepted.
             success = 0 < depth <= max((draft.accepted_depth for draft in own), default=0)
-            probe_ms = added * self._round_costs.plain_ms
+            probe_ms = rounds * self._round_costs.plain_ms
             self._backoffs.record_probe(group.label, probe_ms, success=success)
             return
         for draft in own:
@@ -250,7 +252,7 @@ class Goodput:
                 group.rate.add(float(depth < draft.accepted_depth))
         # `credit`: tokens that no drafter before it proposed, so the groups' gains add up to the
         # round's.
-        gain = sum(draft.credit for draft in own) - added
+        gain = sum(draft.credit for draft in own) - rounds
         group.balance = min(SAVED, group.balance + max(WORST, gain))
         if group.balance >= SAVED:
             self._backoffs.record_success(group.label)

@@ -35,7 +35,7 @@ class RoundCosts:
         # model passes, and the share of a further step that would lengthen the round.
         self._tokens, self._rounds = Average(), Average()
         self._nodes, self._passes = Average(), Average()
-        self._exposed = Average()
+        self._exposed_share = Average()
         self._context = 0  # cached tokens of the last round
 
     # -- before a round --
@@ -57,16 +57,16 @@ class RoundCosts:
         rounds with drafts; else all of that would be charged to the drafts."""
         if self.load is not None:
             return max(TINY_MS, self.load.plain_ms)
-        drafted = self._costs.overhead[True].get()
-        return max(TINY_MS, self.verify_ms(0) + self._costs.overhead[False].get(drafted))
+        with_ms = self._costs.overhead[True].get()
+        return max(TINY_MS, self.verify_ms(0) + self._costs.overhead[False].get(with_ms))
 
     @property
     def overhead_ms(self) -> float:
         """Extra time outside the models of a round with drafts."""
         if self.load is not None:
             return self.load.overhead_ms
-        plain, drafted = (self._costs.overhead[drafts].value for drafts in (False, True))
-        return max(0.0, drafted - plain) if plain is not None and drafted is not None else 0.0
+        plain_ms, with_ms = (self._costs.overhead[drafts].value for drafts in (False, True))
+        return max(0.0, with_ms - plain_ms) if plain_ms is not None and with_ms is not None else 0.0
 
     @property
     def node_ms(self) -> float:
@@ -99,8 +99,8 @@ class RoundCosts:
         by_length = [Estimate(0, 0, 1.0, self.plain_ms)]
         costs = [self._costs.draft_costs(name) for name in names]
         # Only what is not hidden behind the LLM's pass makes a round longer.
-        start_ms = self._exposed.get(1.0) * sum(one.start.get() for one in costs)
-        step_ms = self._exposed.get(1.0) * sum(map(_step_ms, costs))
+        start_ms = self._exposed_share.get(1.0) * sum(one.start.get() for one in costs)
+        step_ms = self._exposed_share.get(1.0) * sum(map(_step_ms, costs))
         fixed_ms = self.plain_ms + self.overhead_ms + start_ms - self.verify_ms(0)
         tokens = reach = 1.0
         # `fixed_ms` has the first step: the catch-up pass gives its logits.
@@ -121,10 +121,10 @@ class RoundCosts:
     # -- after a round --
 
     def measure(
-        self, outcome: RoundOutcome, drafts: DraftOutcomes, probed: Collection[str]
+        self, outcome: RoundOutcome, drafts: DraftOutcomes, probe_names: Collection[str]
     ) -> None:
         """Records the times of the LLM's pass, of each draft, and of the overhead between them.
-        `probed`: drafters that were tried again after a wait."""
+        `probe_names`: drafters tried again after a wait."""
         costs, self._context = self._costs, outcome.context
         # The time of a shared pass is not that of a pass over this request's nodes alone.
         if outcome.num_in_pass == 1:
@@ -136,16 +136,16 @@ class RoundCosts:
         # During another request's pass a further step is free as long as that pass lasts; of a
         # draft begun ahead the part done early is free.
         if 0 < HIDDEN * drafted_ms <= outcome.hidden_ms:
-            self._exposed.add(0.0)
+            self._exposed_share.add(0.0)
         elif drafts and math.isfinite(drafted_ms):
             saved_ms = sum(self._saved_ms(name, draft) for name, draft in drafts.items())
-            self._exposed.add(drafted_ms / max(TINY_MS, drafted_ms + saved_ms))
+            self._exposed_share.add(drafted_ms / max(TINY_MS, drafted_ms + saved_ms))
         for name, draft in outcome.drafts.items():
-            measured = costs.draft_costs(name)
+            draft_costs = costs.draft_costs(name)
             # The time of a draft begun ahead lacks the part done early.
             if draft.ms > 0 and not draft.ahead:
                 rest_ms = draft.ms - draft.start_ms
-                measured.add(draft.start_ms, rest_ms, draft.steps, late=name in probed)
+                draft_costs.add(draft.start_ms, rest_ms, draft.steps, late=name in probe_names)
 
     def record(self, outcome: RoundOutcome, drafts: DraftOutcomes, rounds: float) -> None:
         """Records the tokens of a round that took as long as `rounds` plain ones, and the size of

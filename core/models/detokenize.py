@@ -111,9 +111,9 @@ def longest_token(tokenizer: Any) -> int:
 def special_texts(tokenizer: Any) -> dict[int, str]:
     """The texts of the tokens that decoding skips, by id: special added tokens and those with a
     role."""
-    added = getattr(tokenizer, "added_tokens_decoder", {}).items()
+    tokens = getattr(tokenizer, "added_tokens_decoder", {}).items()
     # Some tokens with a role are ordinary ones, which decoding shows: excluded below.
-    texts = {token_id: str(token) for token_id, token in added if token.special}
+    texts = {token_id: str(token) for token_id, token in tokens if token.special}
     ids = getattr(tokenizer, "all_special_ids", ())
     texts |= zip(ids, getattr(tokenizer, "all_special_tokens", ()), strict=True)
     return {
@@ -125,8 +125,8 @@ def special_texts(tokenizer: Any) -> dict[int, str]:
 
 def control_tokens_in(tokenizer: Any, text: str) -> list[str]:
     """The control tokens that occur in a text: special added tokens and those with a role."""
-    added = getattr(tokenizer, "added_tokens_decoder", {}).values()
-    special = {str(token) for token in added if token.special} | {*tokenizer.all_special_tokens}
+    tokens = getattr(tokenizer, "added_tokens_decoder", {}).values()
+    special = {str(token) for token in tokens if token.special} | {*tokenizer.all_special_tokens}
     return sorted(token for token in special if token and token in text)
 
 

@@ -39,8 +39,8 @@ def fastest(weights: LeanWeights, masks: MaskKind) -> Forward:
 
 def torch_forward(weights: LeanWeights, masks: MaskKind) -> TensorForward:
     """The pass in torch calls."""
-    stacked = weights.embedding.dim() == 3
-    return StackedForward(weights) if stacked else LeanForward(weights, masks)
+    is_stack = weights.embedding.dim() == 3
+    return StackedForward(weights) if is_stack else LeanForward(weights, masks)
 
 
 def compile_forward(weights: LeanWeights, masks: MaskKind) -> CompiledForward | None:

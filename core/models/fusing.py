@@ -139,20 +139,20 @@ def _divide(matrix: torch.Tensor, linears: Sequence[Any]) -> None:
 def _fuse(linears: Sequence[Any], wide: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
     """One matrix (inputs, all outputs) for several linears of the same inputs, and their biases;
     each linear's weight becomes a view of it. `wide`: row-major as (inputs, outputs)."""
-    stacked = torch.cat([linear.weight for linear in linears])
+    whole = torch.cat([linear.weight for linear in linears])
     # (inputs, outputs) in either case; only the order in memory differs.
-    matrix = stacked.t().contiguous() if wide else stacked.t()
+    matrix = whole.t().contiguous() if wide else whole.t()
     # Frees the originals layer by layer: loading needs memory for one more layer, not for a second
     # model.
     _divide(matrix, linears)
     biases = [linear.bias for linear in linears]
     if all(bias is None for bias in biases):
         return matrix, None
-    padded = [
+    parts = [
         # 0 for linears without one.
         torch.zeros(len(linear.weight), dtype=matrix.dtype, device=matrix.device)
         if bias is None
         else bias.detach()
         for linear, bias in zip(linears, biases, strict=True)
     ]
-    return matrix, torch.cat(padded)
+    return matrix, torch.cat(parts)

@@ -161,12 +161,12 @@ class _Pass:
 
 def _inputs(rows: int, width: int, extent: int, device: torch.device) -> _Inputs:
     # Pinned: a copy from pageable memory would block the host.
-    pinned = device.type == "cpu" and torch.cuda.is_available()
+    pin = device.type == "cpu" and torch.cuda.is_available()
     shape = (rows, 1, width, extent)
     return _Inputs(
-        torch.zeros((3, rows, width), dtype=torch.long, device=device, pin_memory=pinned),
-        torch.ones(shape, dtype=torch.bool, device=device, pin_memory=pinned),
-        torch.ones(shape, dtype=torch.bool, device=device, pin_memory=pinned),
+        torch.zeros((3, rows, width), dtype=torch.long, device=device, pin_memory=pin),
+        torch.ones(shape, dtype=torch.bool, device=device, pin_memory=pin),
+        torch.ones(shape, dtype=torch.bool, device=device, pin_memory=pin),
     )
 
 

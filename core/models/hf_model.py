@@ -171,10 +171,10 @@ class HfModel:
     def commit(self, row: int, nodes: Sequence[int], keep: Sequence[int] = ()) -> None:
         state = self._row(row)
         # The path first: its slots become those right after the committed tokens, then `keep`.
-        moved = [*nodes, *keep]
-        if any(not 0 <= node < state.pending for node in moved):
-            raise EngineError(f"commit nodes are {moved}: 0 to {state.pending - 1} are pending")
-        self.arena.compact(self.place(row), state.length, [state.length + node for node in moved])
+        order = [*nodes, *keep]
+        if any(not 0 <= node < state.pending for node in order):
+            raise EngineError(f"commit nodes are {order}: 0 to {state.pending - 1} are pending")
+        self.arena.compact(self.place(row), state.length, [state.length + node for node in order])
         state.keep(len(nodes), keep)
 
     # -- for passes that run outside `forward`: native drafting and CUDA graphs --

@@ -116,11 +116,11 @@ class KVArena:
             len(members) * shape.heads * (shape.key_size + shape.value_size)
             for shape, members in self._groups.items()
         )
-        needed = cells * size * self._dtype.itemsize
-        free = available_bytes(self._device) if needed > UNCHECKED_BYTES else None
-        if free is not None and needed > free:
+        num_bytes = cells * size * self._dtype.itemsize
+        free = available_bytes(self._device) if num_bytes > UNCHECKED_BYTES else None
+        if free is not None and num_bytes > free:
             raise OutOfMemoryError(
-                f"cache of {cells} slots needs {format_bytes(needed)}: {format_bytes(free)} are "
+                f"cache of {cells} slots needs {format_bytes(num_bytes)}: {format_bytes(free)} are "
                 f"free on {self._device.type}; choose a shorter prompt or fewer requests at once"
             )
 

@@ -121,10 +121,10 @@ def attend(
 ) -> torch.Tensor:
     """Attention of q (rows, heads, width, head size) over keys and values (rows, KV heads, extent,
     head size), in the shape of q; `mask` (rows, 1, width, extent) is added to the scores."""
-    grouped = q.shape[1] != keys.shape[1]
-    if grouped and q.device.type == "cuda":
+    is_grouped = q.shape[1] != keys.shape[1]
+    if is_grouped and q.device.type == "cuda":
         return grouped_attention(q, keys, values, mask)
-    return F.scaled_dot_product_attention(q, keys, values, mask, enable_gqa=grouped)
+    return F.scaled_dot_product_attention(q, keys, values, mask, enable_gqa=is_grouped)
 
 
 def grouped_attention(
@@ -135,7 +135,7 @@ def grouped_attention(
     rows, heads, width, size = q.shape
     kv_heads = keys.shape[1]
     # Heads of one KV head are adjacent: (rows, KV heads, heads / KV heads x width, size).
-    folded = q.reshape(rows, kv_heads, -1, size)
+    by_kv_head = q.reshape(rows, kv_heads, -1, size)
     if mask is not None:
         mask = mask.repeat(1, 1, heads // kv_heads, 1)
-    return F.scaled_dot_product_attention(folded, keys, values, mask).reshape(q.shape)
+    return F.scaled_dot_product_attention(by_kv_head, keys, values, mask).reshape(q.shape)

@@ -155,11 +155,11 @@ class LayerStream:
             if (layer + 1) * num_resident // count > layer * num_resident // count
         }
         self._count, self._bytes = count, count * size
-        streamed = [layer for layer in range(count) if layer not in self._resident]
-        self._reader = _LayerReader(source, streamed, 1e6 * mbps, device)
+        layers = [layer for layer in range(count) if layer not in self._resident]
+        self._reader = _LayerReader(source, layers, 1e6 * mbps, device)
         self._end = weakref.finalize(self, self._reader.end)
         self.info = OffloadInfo(
-            mode, count, len(streamed), num_resident * size, len(streamed) * size, float(mbps)
+            mode, count, len(layers), num_resident * size, len(layers) * size, float(mbps)
         )
 
     def __iter__(self) -> Iterator[tuple[int, torch.Tensor]]:

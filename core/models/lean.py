@@ -94,15 +94,15 @@ def map_tensors(
     embedding = how([one.embedding for one in every])
     # A tied head stays a view of the embedding, in a stack too.
     outputs = first.head.shape[-1]
-    tied = embedding.transpose(-2, -1)[..., :outputs]
-    head = tied if first.is_tied else how([one.head for one in every])
+    tied_head = embedding.transpose(-2, -1)[..., :outputs]
+    head = tied_head if first.is_tied else how([one.head for one in every])
     layers = []
     for same in zip(*(one.layers for one in every), strict=True):
         parts = {f.name: [getattr(layer, f.name) for layer in same] for f in fields(LeanLayer)}
-        mapped: dict[str, Any] = {
+        by_field: dict[str, Any] = {
             n: how(p) if isinstance(p[0], torch.Tensor) else p[0] for n, p in parts.items()
         }
-        layers.append(LeanLayer(**mapped))
+        layers.append(LeanLayer(**by_field))
     norm = how([one.norm for one in every])
     return replace(first, embedding=embedding, head=head, layers=tuple(layers), norm=norm)
 
@@ -191,8 +191,8 @@ class LeanForward:
             )
             keys, values = write(i, k, v)
             mask = near if layer.windowed else full
-            attended = attend(q, keys, values, mask)
-            x = layer.out.residual(x, attended.transpose(1, 2).reshape(len(x), -1))
+            attention = attend(q, keys, values, mask)
+            x = layer.out.residual(x, attention.transpose(1, 2).reshape(len(x), -1))
             # SwiGLU: down(silu(gate) up).
             gate, up = layer.gate_up.times(layer.post_norm(x)).chunk(2, -1)
             x = layer.down.residual(x, F.silu(gate).mul_(up))
@@ -251,8 +251,8 @@ def layer_bytes(layer: LeanLayer) -> torch.Tensor:
     """The matrices' memory (uint8), concatenated, for `with_matrices`."""
     matrices = (getattr(layer, name) for name in MATRICES)
     # Those stored as (outputs, inputs) are transposed views of contiguous matrices.
-    stored = [m.flatten() if m.is_contiguous() else m.t().flatten() for m in matrices]
-    return torch.cat(stored).view(torch.uint8)
+    flat = [m.flatten() if m.is_contiguous() else m.t().flatten() for m in matrices]
+    return torch.cat(flat).view(torch.uint8)
 
 
 def with_matrices(layer: LeanLayer, data: torch.Tensor) -> LeanLayer:

@@ -91,9 +91,9 @@ class StackedForward:
             q, k, v = (self._by_row(p, rows) for p in self._heads(layer, norms, x, (cos, sin)))
             keys, values = write(i, k, v)
             # Models with a sliding window are not stacked (`stacking.are_stackable`).
-            attended = attend(q, keys, values, masks[0])
-            attended = self._by_member(attended.transpose(1, 2)).reshape(members, x.shape[1], -1)
-            x = _residual(x, attended, layer.out, layer.out_bias)
+            attention = attend(q, keys, values, masks[0])
+            attention = self._by_member(attention.transpose(1, 2)).reshape(members, x.shape[1], -1)
+            x = _residual(x, attention, layer.out, layer.out_bias)
             h = _matmul(norms.after(x), layer.gate_up, layer.gate_up_bias)
             gate, up = h.chunk(2, -1)
             x = _residual(x, F.silu(gate).mul_(up), layer.down, layer.down_bias)

@@ -185,9 +185,9 @@ def _stored_parameters(file: Path) -> int:
     """From the header; without one estimated from the file's size in 16-bit numbers."""
     if file.suffix == ".safetensors":
         try:
-            with safe_open(file, framework="numpy") as stored:
-                names = stored.keys()
-                return sum(math.prod(stored.get_slice(name).get_shape()) for name in names)
+            with safe_open(file, framework="numpy") as tensors:
+                names = tensors.keys()
+                return sum(math.prod(tensors.get_slice(name).get_shape()) for name in names)
         except (OSError, SafetensorError):
             pass  # an unreadable header is reported by the loader
     elif (count := _pickled_parameters(file)) is not None:
@@ -199,8 +199,8 @@ def _pickled_parameters(file: Path) -> int | None:
     """From a pickle of tensors, read without their data; tied weights count once. None for other
     contents."""
     try:
-        stored = torch.load(file, map_location="meta", weights_only=True)
-        sizes: dict[int, int] = {t.untyped_storage()._cdata: t.numel() for t in stored.values()}
+        tensors = torch.load(file, map_location="meta", weights_only=True)
+        sizes: dict[int, int] = {t.untyped_storage()._cdata: t.numel() for t in tensors.values()}
         return sum(sizes.values())
     except MODEL_FAULTS:  # reported by the loader
         return None

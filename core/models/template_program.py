@@ -30,13 +30,13 @@ def main() -> None:
         question = json.loads(line)
         try:
             with _time_limit(question["seconds"]):
-                rendered: Any = render_jinja_template(
+                result: Any = render_jinja_template(
                     [question["messages"]],
                     chat_template=question["template"],
                     add_generation_prompt=True,
                     **question["special_tokens"],
                 )
-            text = rendered[0][0]  # of the only conversation, without the positions of answers
+            text = result[0][0]  # of the only conversation, without the positions of answers
             fits = len(text) <= question["longest"]
             _answer({"text": text} if fits else {"length": len(text)})
         except TEMPLATE_FAULTS as error:

@@ -57,8 +57,8 @@ def run(args: argparse.Namespace) -> None:
     host, _ = address_of("listen", args.listen)
     check_encrypted("listen", host, args.key_file)
     keys = read_keys(args.key_file, "key_file")
-    ended = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
 
     from core.models.loading.stages import StageLines
     from core.models.machine import use_threads
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> None:
         lines.end()
         # One line, for which a program that started this one can wait.
         print(f"node on {node.address} with {', '.join(node.names)}", flush=True)
-        node.serve(ended.is_set)
+        node.serve(stop.is_set)
 
 
 def main(argv: list[str] | None = None) -> int:

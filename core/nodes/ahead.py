@@ -75,13 +75,13 @@ class AheadExchange:
 
     def __init__(self, vocab_size: int) -> None:
         self._vocab_size = vocab_size
-        self._sent: dict[int, _SentMessage] = {}
-        self._stored: dict[tuple[int, str], _StoredDrafts] = {}
+        self._pending: dict[int, _SentMessage] = {}
+        self._drafts: dict[tuple[int, str], _StoredDrafts] = {}
 
     def record_sent(self, node: int, number: int, now: float, runs: Sequence[AheadRun]) -> None:
         """Records a message that is about to be sent."""
         texts = {one.sequence.run_id: (one, len(one.sequence.tokens)) for one in runs}
-        self._sent[node] = _SentMessage(number, now, DraftClock(), texts)
+        self._pending[node] = _SentMessage(number, now, DraftClock(), texts)
 
     def accept(
         self,
@@ -96,79 +96,87 @@ class AheadExchange:
         """Stores the drafts of an answer; returns its replies, none if it does not answer the last
         message. `wire_s`: the last measured time on the wire, since the answer may have waited to
         be read. `in_round`: a round is pending."""
-        sent = self._sent.get(node)
-        if sent is None or sent.number != message.number:
+        pending = self._pending.get(node)
+        if pending is None or pending.number != message.number:
             return []
-        del self._sent[node]
-        if sent.is_overtaken and not in_round:
+        del self._pending[node]
+        if pending.is_overtaken and not in_round:
             # The round's own report, which continues this one, may have come too late: a gap would
             # put all likelihoods before it at wrong positions.
             return []
         busy_s = message.busy_ms / 1000
-        sent.clock.stop(busy_s, min(now - sent.sent_at, busy_s + wire_s))
+        pending.clock.stop(busy_s, min(now - pending.sent_at, busy_s + wire_s))
         for reply in message.runs:
-            if reply.run in sent.runs and reply.need < 0 and not sent.is_overtaken:
-                run, length = sent.runs[reply.run]
-                self._stored[node, reply.run] = _StoredDrafts(run, length, reply, sent.clock, names)
-        return [reply for reply in message.runs if reply.run in sent.runs]
+            if reply.run in pending.runs and reply.need < 0 and not pending.is_overtaken:
+                run, length = pending.runs[reply.run]
+                self._drafts[node, reply.run] = _StoredDrafts(
+                    run, length, reply, pending.clock, names
+                )
+        return [reply for reply in message.runs if reply.run in pending.runs]
 
     def overtake(self, node: int) -> None:
         """A round is sent to the node: of an ahead answer only the SSMs' reports still count."""
-        if node in self._sent:
-            self._sent[node].is_overtaken = True
+        if node in self._pending:
+            self._pending[node].is_overtaken = True
         self._drop_stored(node)
 
     def forget(self, node: int) -> None:
         """The connection has ended: nothing that was sent before counts."""
-        self._sent.pop(node, None)
+        self._pending.pop(node, None)
         self._drop_stored(node)
 
     def _drop_stored(self, node: int) -> None:
-        for key in [key for key in self._stored if key[0] == node]:
-            del self._stored[key]
+        for key in [key for key in self._drafts if key[0] == node]:
+            del self._drafts[key]
 
     def free(self, run_id: str) -> None:
         """The run has ended; a pending answer may still name it."""
-        for sent in self._sent.values():
-            sent.runs.pop(run_id, None)
-        for key in [key for key in self._stored if key[1] == run_id]:
-            del self._stored[key]
+        for pending in self._pending.values():
+            pending.runs.pop(run_id, None)
+        for key in [key for key in self._drafts if key[1] == run_id]:
+            del self._drafts[key]
 
     def ahead_drafts(self, run_id: str) -> AheadDraftsByName:
         """The passes and outcomes of a run's stored drafts, by SSM."""
         drafts: AheadDraftsByName = {}
-        for (_, name), stored in self._stored.items():
+        for (_, name), run_drafts in self._drafts.items():
             if name == run_id:
-                drafts |= _as_ahead_drafts(stored)
+                drafts |= _as_ahead_drafts(run_drafts)
         return drafts
 
     def ready_drafts(
         self, node: int, sequence: TokenSequence, requests: Sequence[DraftRequest]
     ) -> ReadyDrafts | None:
         """A node's drafts that serve all of a round's requests to it; None if one is missing."""
-        stored = self._stored.pop((node, sequence.run_id), None)
-        if stored is None or not requests:
+        run_drafts = self._drafts.pop((node, sequence.run_id), None)
+        if run_drafts is None or not requests:
             return None
-        committed = sequence.tokens[stored.length :]
-        outcomes = (one for one in stored.reply.outcomes if one.token_ids == committed)
+        # The outcome that occurred: what was committed after the text that the node drafted from.
+        committed = sequence.tokens[run_drafts.length :]
+        outcomes = (one for one in run_drafts.reply.outcomes if one.token_ids == committed)
         outcome = next(outcomes, None)
         if outcome is None:
             return None
-        ready = ReadyDrafts(stored.clock)
-        made_for = {one.index: one for one in stored.run.requests}
+        ready = ReadyDrafts(run_drafts.clock)
+        made_for = {one.index: one for one in run_drafts.run.requests}
         for reply in outcome.drafts:
             original = made_for.get(reply.index)
             request = next((one for one in requests if one.index == reply.index), None)
-            if original is None or request is None or stored.names.get(reply.ssm) != request.name:
+            if (
+                original is None
+                or request is None
+                or run_drafts.names.get(reply.ssm) != request.name
+            ):
                 continue
-            draft = draft_of(reply, request.name, stored.clock, 1)
+            draft = draft_of(reply, request.name, run_drafts.clock, 1)
             if fault_of(original, draft, (), made_for, self._vocab_size):
                 continue
-            fitted = fitted_draft(draft, original, request)
+            cut = fitted_draft(draft, original, request)
             # Checked again: this round's budget may be smaller.
-            if fitted and not fault_of(request, fitted[0], (), made_for, self._vocab_size):
-                ready.drafts[reply.index] = fitted[0]
-                ready.requests.append(fitted[1])
+            if cut and not fault_of(request, cut[0], (), made_for, self._vocab_size):
+                ready.drafts[reply.index] = cut[0]
+                ready.requests.append(cut[1])
+        # All or none: a request for the rest would cost the whole round trip.
         return ready if len(ready.drafts) == len(requests) else None
 
 

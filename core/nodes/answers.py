@@ -49,6 +49,7 @@ class DraftClock:
 
     def local_time(self, ms: float) -> float:
         """From the node's milliseconds since it received the message to time.perf_counter."""
+        # One way, half of the time that was not the node's.
         wire_s = max(0.0, self.received - self.sent - self.busy_s) / 2
         return min(self.received, max(self.sent, self.sent + wire_s + ms / 1000))
 
@@ -64,6 +65,7 @@ def draft_of(reply: DraftReply, name: str, clock: DraftClock, count: int) -> Dra
         reply.token_ids,
         reply.parents,
         reply.scores,
+        # No rule reads q: kinds that draw tokens are not drafted on nodes.
         [1.0] * len(reply.token_ids),
         reply.ranks,
         timings=(outward, *stages, return_),

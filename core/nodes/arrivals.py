@@ -77,6 +77,8 @@ class NodeArrivals:
         try:
             message = from_node(frame)
         except MessageError as error:
+            # A faulty node does not end the runs: rounds go on without it until it answers a new
+            # hello.
             link.mark_lost(str(error))
             return
         if isinstance(message, WelcomeMessage):
@@ -89,10 +91,12 @@ class NodeArrivals:
             self._handle_drafts(node, link, message, awaited)
 
     def _handle_welcome(self, link: NodeLink, message: WelcomeMessage) -> None:
+        # By the identity of its process: two addresses may lead to one node.
         for other in self._links:
             if other is not link and other.started == message.started:
                 link.mark_lost(f"the same node as {other.address}, name each node once")
                 return
+        # A welcome takes the node hardly any time, so this trip is the first measure of the wire.
         link.wire_s = self._transport.now() - link.hello_at
         link.on_welcome(message)
 
@@ -111,6 +115,8 @@ class NodeArrivals:
         self, node: int, link: NodeLink, message: DraftsMessage, awaited: bool
     ) -> None:
         pending, now = self.round, self._transport.now()
+        # A late answer has no use for a round; the link still learns from it what the node has
+        # read.
         late = pending is None or message.number != pending.number
         busy_s = message.busy_ms / 1000
         awaited = awaited and not late
@@ -129,6 +135,7 @@ class NodeArrivals:
         replies = self.ahead.accept(node, message, now, link.wire_s, link.ssms, in_round=in_round)
         for reply in replies:
             link.update_held(reply, is_open=reply.run in self.open_runs)
+            # Reports on drafts that a round used without asking: no round message requested them.
             for one in reply.verified:
                 if one.ssm in link.ssms and not one.error and are_probabilities(one.likelihoods):
                     drafter = self._drafters[link.ssms[one.ssm]]

@@ -94,10 +94,10 @@ class RemotePool:
     # -- connections --
 
     def connect(
-        self, taken: Collection[str], wait_s: float = CONNECT_S, say: Say | None = None
+        self, other_names: Collection[str], wait_s: float = CONNECT_S, say: Say | None = None
     ) -> RemotePool:
-        """Waits for the welcome of every node, and names its SSMs; returns itself. `taken`: names
-        of other drafters. Raises NodeError naming the node."""
+        """Waits for the welcome of every node, and names its SSMs; returns itself. `other_names`:
+        those of other drafters. Raises NodeError naming the node."""
         until = self._transport.now() + wait_s
         silent: NodeLink | None = None  # connected, and without a welcome since the last report
         while waiting := [link for link in self.links if not link.ready]:
@@ -116,18 +116,19 @@ class RemotePool:
                 say(f"Waiting for node {first.address}{perhaps}")
             silent = first if first.is_connected else None
             self._arrivals.poll(min(until, now + PROGRESS_S))
-        self._name_drafters(taken)
+        self._name_drafters(other_names)
         return self
 
-    def _name_drafters(self, taken: Collection[str]) -> None:
-        used = {*taken}
+    def _name_drafters(self, other_names: Collection[str]) -> None:
+        names = {*other_names}
         for link in self.links:
             for one in link.served:
+                # As `load_models` names SSMs here.
                 base = one.name.replace(":", "-")
                 name, number = base, 2
-                while name in used:
+                while name in names:
                     name, number = f"{base}-{number}", number + 1
-                used.add(name)
+                names.add(name)
                 link.ssms[one.name] = name
                 info = ModelInfo(
                     name, "ssm", one.parameters, one.architecture, one.vocab_size,
@@ -166,10 +167,11 @@ class RemotePool:
             pending.parts.append(part)
             ready_ids = {run.sequence.run_id for run, _ in part.ready}
             others = [run for run in runs if run.sequence.run_id not in ready_ids]
-            included, requests = requests_of(link, others, run_request)
+            own_runs, requests = requests_of(link, others, run_request)
             if not requests:
                 continue
-            part.runs = tuple(included)
+            # Also of a node that is not free: the runs' events report it as absent.
+            part.runs = tuple(own_runs)
             if link.free:
                 arrivals.ahead.overtake(node)
                 link.begin_round(self._number, self._transport.now())
@@ -183,16 +185,17 @@ class RemotePool:
         assert pending is not None, "begin comes first"
         # Without `awaited`: these arrived while local SSMs drafted, so their trips are not exact.
         self._arrivals.poll()
-        awaited = [link for link in self.links if link.pending_number == pending.number]
-        while awaited:
-            self._arrivals.poll(min(link.round_ends_at for link in awaited), awaited=True)
+        waiting = [link for link in self.links if link.pending_number == pending.number]
+        while waiting:
+            self._arrivals.poll(min(link.round_ends_at for link in waiting), awaited=True)
             now = self._transport.now()
             # A late link keeps its `pending_number`: no other round is sent before it answers.
-            awaited = [
+            waiting = [
                 link
-                for link in awaited
+                for link in waiting
                 if link.pending_number == pending.number and now < link.round_ends_at
             ]
+        # An answer that comes after this is a late one.
         self._arrivals.round = None
         answers = pending.answers(self.drafters, self._vocab_size, self._transport.now())
         for run in pending.runs:
@@ -206,10 +209,10 @@ class RemotePool:
         """Sends each free node the trees that the LLM is about to verify."""
         self._number += 1
         for node, link in enumerate(self.links):
-            included, requests = requests_of(link, runs, ahead_request) if link.free else ([], [])
+            own_runs, requests = requests_of(link, runs, ahead_request) if link.free else ([], [])
             if requests:
                 now = self._transport.now()
-                self._arrivals.ahead.record_sent(node, self._number, now, included)
+                self._arrivals.ahead.record_sent(node, self._number, now, own_runs)
                 self._transport.send(node, encode(AheadMessage(self._number, requests)))
 
     def end_ahead(self, sequences: Sequence[TokenSequence]) -> list[AheadDraftsByName]:
@@ -227,6 +230,7 @@ class RemotePool:
         for node, link in enumerate(self.links):
             link.held_tokens.pop(sequence.run_id, None)
             link.notified_runs.discard(sequence.run_id)
+            # Else nothing to free there: it has ended, or frees unused runs itself.
             if link.ready:
                 self._transport.send(node, encode(FreeMessage([sequence.run_id])))
 

@@ -38,7 +38,9 @@ def connect_nodes(
     and ConfigError."""
     if settings is None:
         return None
+    # First: it names a missing package, where the imports below would only fail.
     check_nodes(settings)
+    # Imported here, since msgspec and pyzmq are needed with nodes only.
     from core.nodes.client import RemotePool
     from core.nodes.keys import read_keys
     from core.nodes.zmq_transport import ZmqTransport
@@ -55,6 +57,7 @@ def connect_nodes(
     vocabulary = vocabulary_hash(models.tokenizer)
     transport = ZmqTransport(addresses, keys)
     pool = RemotePool(transport, addresses, vocabulary, models.llm.vocab_size)
+    # If a node does not answer or is refused, no connection stays open.
     with ExitStack() as on_error:
         on_error.callback(pool.close)
         pool.connect({*models.ssms, *RESERVED_NAMES}, say=say)

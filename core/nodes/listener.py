@@ -101,9 +101,9 @@ class NodeListener:
         """The names of its SSMs."""
         return self._server.names
 
-    def serve(self, ended: Callable[[], bool]) -> None:
-        """Serves until `ended`."""
-        while not ended():
+    def serve(self, is_over: Callable[[], bool]) -> None:
+        """Serves until `is_over`."""
+        while not is_over():
             if self._router.poll(POLL_MS):
                 self._answer()
             else:

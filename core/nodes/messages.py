@@ -57,6 +57,7 @@ __all__ = [
 ]
 
 M = TypeVar("M")
+# Goes up with any change of a struct: fields have no names, so an old one would be misread.
 VERSION = 2
 LARGEST_FRAME = 8 << 20
 """Bytes; a longer message is refused before it is read."""
@@ -335,6 +336,7 @@ class RefusedMessage(_Message, tag="refused"):
 ToNode = HelloMessage | RoundMessage | AheadMessage | FreeMessage
 FromNode = WelcomeMessage | DraftsMessage | AheadDraftsMessage | RefusedMessage
 
+# Built once: a Decoder compiles the checks of its types.
 _ENCODER = Encoder()
 _TO_NODE: Decoder[ToNode] = Decoder(ToNode)
 _FROM_NODE: Decoder[FromNode] = Decoder(FromNode)

@@ -81,6 +81,7 @@ class NodeLink:
         deadline, the least one: waiting would rarely help."""
         if self.median_s > self.longest_deadline_s:
             return self.least_deadline_s
+        # The median, not the mean: one slow answer does not lengthen every later wait.
         deadline_s = max(self.least_deadline_s, DEADLINE_TRIPS * self.median_s)
         return min(deadline_s, self.longest_deadline_s)
 
@@ -96,6 +97,7 @@ class NodeLink:
 
     def on_welcome(self, message: WelcomeMessage) -> None:
         """Its answer to the hello. A node that comes back with other SSMs is refused."""
+        # Drafters are named once, when the engine connects: none can be added or taken away later.
         before = {one.name: one for one in self.served}
         if before and before != {one.name: one for one in message.ssms}:
             self.refusal = (
@@ -125,6 +127,7 @@ class NodeLink:
 
     def mark_lost(self, reason: str = "") -> None:
         """No rounds until its next welcome, and no answer is expected; `reason`: of a refusal."""
+        # An answer that may never come must not keep `free` False for ever.
         self.ready, self.pending_number = False, 0
         self.refusal = reason or self.refusal
 
@@ -150,6 +153,7 @@ class NodeLink:
         if not number or number != self.pending_number:
             return False
         trip = now - self.sent_at
+        # trip = busy + wire, both ways.
         if awaited:
             self.wire_s = max(0.0, trip - busy_s)
         elif not late:
@@ -161,6 +165,7 @@ class NodeLink:
     def update_held(self, reply: RunReply | AheadReply, *, is_open: bool) -> None:
         """Records how much of a run's text the node has. `is_open`: the run has not ended; a late
         answer may name one that has."""
+        # Text before the sent tokens is missing there: the next round sends it from the beginning.
         if reply.need >= 0:
             self.held_tokens.pop(reply.run, None)
         elif is_open:
@@ -191,6 +196,7 @@ class NodeLink:
     def notes_for(self, run_id: str, missing: str) -> list[str]:
         """The notes for a run with requests to this node: one when it goes missing, and one when it
         is back. `missing`: why it did not answer, empty if it did."""
+        # One note for each absence, not one in every round.
         if missing and run_id not in self.notified_runs:
             self.notified_runs.add(run_id)
             rest = "rounds go on without its drafts until it answers"

@@ -54,6 +54,7 @@ class NodeRound:
         if self.message is not None:
             link.end_absence(now)
             return "in_time", ""
+        # `late`: it was sent this round. `absent`: it was not, or the connection ended since.
         state = "late" if link.pending_number == number else "absent"
         link.begin_absence(now)
         return state, link.missing_reason(late=state == "late", why=self.refusal)
@@ -124,17 +125,18 @@ class NodeRound:
             if request is None or request.name != name:
                 continue
             draft = draft_of(one, name, self.clock, len(reply.drafts))
+            # From another process: a malformed tree would fail the LLM's pass of all runs.
             fault = one.error or fault_of(request, draft, one.likelihoods, requests, vocab_size)
             if fault:
                 answer.errors[one.index] = NodeError(f"node {link.address}: {fault}")
                 continue
             answer.drafts[one.index] = draft
             drafters[name].observe(run.sequence.run_id, one.temperature, one.likelihoods)
-        scored = min(run.window, len(run.sequence.tokens)) - 1
+        num_scores = min(run.window, len(run.sequence.tokens)) - 1
         for audition in reply.auditions:
             name = link.ssms.get(audition.ssm, "")
             # Routers compare scores of the same tokens.
-            if name in run.to_score and len(audition.log_probs) == scored:
+            if name in run.to_score and len(audition.log_probs) == num_scores:
                 answer.auditions[name] = audition.log_probs
                 answer.audition_ms += audition.ms
 
@@ -157,6 +159,7 @@ class PendingRound:
         for part in self.parts:
             part.add_ready(answers)
         for part in self.parts:
+            # Without a request in this round it is neither late nor absent.
             if not part.runs:
                 continue
             state, missing = part.record_outcome(self.number, now)

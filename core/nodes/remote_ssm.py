@@ -56,9 +56,10 @@ class RemoteSsm:
 
     def observe(self, run: str, temperature: float, likelihoods: list[float]) -> None:
         """Records the node's report with a draft that came in time, or was made ahead."""
+        # A late report may be of a run that has ended.
         if run in self._temperatures:
             self._temperatures[run] = temperature
-            reported = self._likelihoods.setdefault(run, [])
-            reported += likelihoods
+            so_far = self._likelihoods.setdefault(run, [])
+            so_far += likelihoods
             # Bounded, as no rule may read the likelihoods.
-            del reported[:-MOST_TOKENS]
+            del so_far[:-MOST_TOKENS]

@@ -43,6 +43,7 @@ def draft_reply(request: DraftRequest, draft: Draft, began: float, top_k: int) -
         scores=draft.scores,
         ranks=draft.ranks,
         origins=list(draft.origins),
+        # A draft that was made ahead counts its passes in `ahead`.
         passes=draft.passes or draft.ahead,
         stages=_stages(draft.timings, began),
         temperature=1.0,
@@ -79,6 +80,7 @@ def ahead_reply(
             probabilities[outcome] = min(1.0, ahead.outcomes.get(outcome, 0.0))
             reply = draft_reply(requests[name], draft, began, request.text.top_k)
             drafts.setdefault(outcome, []).append(reply)
+    # Each outcome has a draft of every SSM, so the frame grows with their number.
     likeliest = sorted(drafts, key=lambda outcome: -probabilities[outcome])[:MOST_OUTCOMES]
     return AheadReply(
         run=request.text.run,
@@ -140,6 +142,7 @@ def _top_rows(draft: Draft, count: int) -> list[TopRow]:
     """The likeliest tokens after each node that was fed, before sampling's processors."""
     if not count or draft.logits is None or not draft.rows:
         return []
+    # probs: (nodes, V), row i after nodes[i].
     nodes = list(draft.rows)
     probs = unprocessed_probabilities(draft.logits[[draft.rows[node] for node in nodes]])
     values, ids = probs.topk(min(count, probs.shape[-1]), dim=-1)

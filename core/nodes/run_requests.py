@@ -47,7 +47,7 @@ def requests_of(
     """The runs with requests to a node, and their parts of its message: at most MOST_RUNS, and at
     most MOST_MESSAGE_TOKENS of new text unless the first run alone has more. The other runs follow
     in later rounds, when the node has these texts."""
-    included: list[Run] = []
+    own_runs: list[Run] = []
     parts: list[Part] = []
     tokens = 0
     for run in runs:
@@ -57,10 +57,12 @@ def requests_of(
         text = part.text if isinstance(part, AheadRequest) else part
         tokens += len(text.tokens)
         if len(parts) == MOST_RUNS or (parts and tokens > MOST_MESSAGE_TOKENS):
+            # In order: this run fits into the next message, when the node has the texts before
+            # it.
             break
-        included.append(run)
+        own_runs.append(run)
         parts.append(part)
-    return included, parts
+    return own_runs, parts
 
 
 def is_too_long(sequence: TokenSequence) -> bool:
@@ -75,6 +77,7 @@ def run_request(link: NodeLink, run: RemoteRun) -> RunRequest | None:
     if not (drafts or to_score) or is_too_long(run.sequence):
         return None
     request = _text_request(link, run.sequence, drafts, run.top_k)
+    # A window of 0 is no audition.
     request.audition, request.to_score = (run.window if to_score else 0), to_score
     return request
 
@@ -94,6 +97,7 @@ def _text_request(
 ) -> RunRequest:
     """The part of a run's text that the node may not have, and its draft requests."""
     start = link.held_tokens.get(sequence.run_id, 0)
+    # They do not change within a run: a node with some of its text has them.
     settings = None if start else run_settings(sequence)
     tokens = sequence.tokens[start:]
     return RunRequest(sequence.run_id, start, tokens, settings, drafts, 0, [], top_k)

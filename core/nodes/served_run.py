@@ -44,8 +44,8 @@ class ServedRun:
         """Whether these tokens, from position `start` on, continue the text."""
         text = self.sequence.tokens
         # They may overlap the text: an engine repeats tokens that no answer has confirmed.
-        shared = text[start:]
-        return start <= len(text) <= start + len(tokens) and shared == [*tokens[: len(shared)]]
+        overlap = text[start:]
+        return start <= len(text) <= start + len(tokens) and overlap == [*tokens[: len(overlap)]]
 
 
 def run_settings(sequence: TokenSequence) -> RunSettings:
@@ -126,6 +126,8 @@ def ahead_plan(request: AheadRequest, run: ServedRun, vocab_size: int) -> AheadP
         if not can_begin_ahead(draft.kind, run.sequence.speculation.combine):
             raise ConfigError.of("draft", draft.kind, "a kind that can be begun ahead")
     draft_requests = [draft_request(draft, run.sequence) for draft in request.drafts]
+    # The requests by number of committed tokens, from 1: a draft after more tokens is less deep, as
+    # it has to fit into the text.
     return AheadPlan(
         run.sequence,
         tree,
@@ -144,6 +146,7 @@ def ahead_plan(request: AheadRequest, run: ServedRun, vocab_size: int) -> AheadP
 def _tree_of(request: AheadRequest, vocab_size: int) -> TokenTree:
     token_ids, parents = request.token_ids, request.parents
     count = len(token_ids)
+    # A message bounds sizes only; the passes index arrays by these ids and parents.
     if max(token_ids, default=0) >= vocab_size:
         raise ConfigError.of("token_ids", max(token_ids), f"ids from 0 to {vocab_size - 1}")
     if len(parents) != count or any(

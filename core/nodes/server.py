@@ -156,8 +156,8 @@ class NodeServer:
         if hello.vocab_size not in self._pools:
             if not hello.vocab_size:
                 return RefusedMessage(0, "vocab_size is 0: at least 1")
-            used = {*self._clients.values()}
-            self._pools = {size: pool for size, pool in self._pools.items() if size in used}
+            sizes = {*self._clients.values()}
+            self._pools = {size: pool for size, pool in self._pools.items() if size in sizes}
             if len(self._pools) >= MOST_VOCABULARIES:
                 return RefusedMessage(
                     0, f"vocab_size is {hello.vocab_size}: one of {sorted(self._pools)}"
@@ -166,9 +166,9 @@ class NodeServer:
         if self._clients.get(client, hello.vocab_size) != hello.vocab_size:
             return RefusedMessage(0, f"vocab_size is {hello.vocab_size}: that of your first hello")
         while len(self._clients) >= MOST_CLIENTS and client not in self._clients:
-            unused = next(iter(self._clients))
-            self._free_all(unused)
-            del self._clients[unused]
+            oldest = next(iter(self._clients))
+            self._free_all(oldest)
+            del self._clients[oldest]
         self._clients[client] = hello.vocab_size
         return WelcomeMessage(
             VERSION,
@@ -187,9 +187,9 @@ class NodeServer:
     def _round(self, client: bytes, message: RoundMessage) -> DraftsMessage:
         began = time.perf_counter()
         pool = self._pools[self._clients[client]]
-        served, replies = self._updated_runs(client, message.runs, pool)
-        drafts = _RoundDrafting(pool, began).draft(served)
-        for run in served:
+        runs, replies = self._updated_runs(client, message.runs, pool)
+        drafts = _RoundDrafting(pool, began).draft(runs)
+        for run in runs:
             name, length = run.request.run, len(run.sequence.tokens)
             auditions = self._audition(run, pool)
             replies.append(RunReply(name, length, -1, drafts.get(name, []), auditions))
@@ -204,10 +204,10 @@ class NodeServer:
         began = time.perf_counter()
         pool = self._pools[self._clients[client]]
         texts = [request.text for request in message.runs]
-        served, refused = self._updated_runs(client, texts, pool, keep_drafts=True)
-        verified = _RoundDrafting(pool, began, reporting=False).draft(served)
-        replies = [AheadReply(one.run, one.length, one.need, [], [], []) for one in refused]
-        run_by_name = {run.request.run: run for run in served}
+        runs, not_ready = self._updated_runs(client, texts, pool, keep_drafts=True)
+        verified = _RoundDrafting(pool, began, reporting=False).draft(runs)
+        replies = [AheadReply(one.run, one.length, one.need, [], [], []) for one in not_ready]
+        run_by_name = {run.request.run: run for run in runs}
         requests = [
             (request, run_by_name[request.text.run])
             for request in message.runs
@@ -220,8 +220,8 @@ class NodeServer:
                 plans.append((run, ahead_plan(request, run, self._clients[client])))
             except ConfigError:
                 continue  # proposals: nothing depends on them
-        results, failed = pool.draft_ahead([plan for _, plan in plans], interrupted)
-        for name in failed:
+        results, errors = pool.draft_ahead([plan for _, plan in plans], interrupted)
+        for name in errors:
             for run, _ in plans:
                 _close_ssm(run, pool, name)  # opened again by its next draft
         if interrupted.is_set():
@@ -257,7 +257,7 @@ class NodeServer:
         else they are dropped."""
         self.forget_unused()
         in_message = {(client, request.run) for request in requests}
-        served: list[ServedRun] = []
+        runs: list[ServedRun] = []
         replies = []
         for request in requests:
             try:
@@ -271,8 +271,8 @@ class NodeServer:
             if run is None:
                 replies.append(RunReply(request.run, 0, 0, [], []))
             else:
-                served.append(run)
-        return served, replies
+                runs.append(run)
+        return runs, replies
 
     def _updated_run(
         self,
@@ -336,11 +336,11 @@ class _RoundDrafting:
         self._reporting = reporting
         self._replies: dict[str, list[DraftReply]] = {}
 
-    def draft(self, served: Sequence[ServedRun]) -> dict[str, list[DraftReply]]:
+    def draft(self, runs: Sequence[ServedRun]) -> dict[str, list[DraftReply]]:
         """The drafts of each run, by its name. Requests of several runs share an SSM's passes."""
         by_ssm: dict[str, list[tuple[ServedRun, DraftRequest]]] = {}
         pools: list[tuple[ServedRun, PooledRequest]] = []
-        for run in served:
+        for run in runs:
             messages = [one for one in run.request.drafts if self._ensure_open(run, one)]
             requests = [draft_request(one, run.sequence) for one in messages]
             if requests and drafts_together(requests[0].kind, run.sequence.speculation.combine):
@@ -362,13 +362,13 @@ class _RoundDrafting:
 
     def _draft_together(self, pools: Sequence[tuple[ServedRun, PooledRequest]]) -> None:
         """One tree of all SSMs of this node for each run."""
-        results = self._pool.draft_together([pooled for _, pooled in pools])
-        for (run, pooled), drafts in zip(pools, results, strict=True):
+        results = self._pool.draft_together([pool_request for _, pool_request in pools])
+        for (run, pool_request), drafts in zip(pools, results, strict=True):
             if isinstance(drafts, BaseException):
-                for request in pooled.failed_requests(drafts):
+                for request in pool_request.failed_requests(drafts):
                     self._fail(run, request, drafts)
                 continue
-            for request, draft in zip(pooled.requests, drafts, strict=True):
+            for request, draft in zip(pool_request.requests, drafts, strict=True):
                 self._add(run, request, draft)
 
     def _ensure_open(self, run: ServedRun, message: DraftRequestMessage) -> bool:

@@ -77,8 +77,8 @@ class CosineRouter:
         least_routed = sorted(names, key=lambda name: self._num_routed[name])[:num_explored]
         rest = [name for name in names if name not in least_routed]
         best = sorted(rest, key=lambda name: -self._scores[name])[: count - num_explored]
-        routed = {*least_routed, *best}
-        drafters = tuple(name for name in names if name in routed)
+        members = {*least_routed, *best}
+        drafters = tuple(name for name in names if name in members)
         if self._accepted is None:
             why = "nothing drafted yet: the first in order"
         elif exploring:

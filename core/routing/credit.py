@@ -186,8 +186,8 @@ class CreditRouter:
     def _choose(self, first: bool) -> None:
         # After a change of domain the tokens before it say nothing.
         first_token = -2 * RECENT_TOKENS if self._changed else 0
-        scored = {name: log_probs[first_token:] for name, log_probs in self._log_probs.items()}
-        credits = {name: credit_of(scored[name]) for name in self._names if name in scored}
+        recent = {name: log_probs[first_token:] for name, log_probs in self._log_probs.items()}
+        credits = {name: credit_of(recent[name]) for name in self._names if name in recent}
         values = {name: self._value(name, credit) for name, credit in credits.items()}
         best = sorted(credits, key=lambda name: -values[name])
         if first:
@@ -195,24 +195,24 @@ class CreditRouter:
             self._reason = f"{', '.join(self._routed)} predicted the prompt's end best"
             return
         may_switch = self._changed or self._rounds - self._last_switch >= STEADY_ROUNDS
-        replaced = []
+        changes = []
         for challenger in [name for name in best if name not in self._routed]:
             scored_routed = [name for name in self._routed if name in credits]
             weakest = min(scored_routed, key=lambda name: values[name], default=None)
             if weakest is None or not may_switch:
                 break
-            noise = 0.0 if self._changed else NOISE * noise_of(scored[challenger], scored[weakest])
+            noise = 0.0 if self._changed else NOISE * noise_of(recent[challenger], recent[weakest])
             # By value, not by credit: a slower SSM must predict better by more.
             if self._value(challenger, credits[challenger] - noise) <= values[weakest]:
                 break
             self._routed[self._routed.index(weakest)] = challenger
-            replaced.append(f"{challenger} for {weakest}")
+            changes.append(f"{challenger} for {weakest}")
             if not self._changed:
                 break  # one switch at a time, unless the domain has changed
-        if replaced:
+        if changes:
             self._last_switch = self._rounds
             why = "the text changed" if self._changed else "it predicts the text better by now"
-            self._reason = f"{', '.join(replaced)}: {why}"
+            self._reason = f"{', '.join(changes)}: {why}"
             for name in self._routed:
                 self._recent.pop(name, None)  # a new baseline
         self._changed = False

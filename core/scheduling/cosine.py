@@ -1,10 +1,10 @@
 """`cosine`: CoSine's batch scheduler (arXiv 2503.10325) with its adaptive speculation control.
 
-It minimises the paper's objective for one group of requests after another; parameters that the
-paper leaves open are the constants below. The paper's gamma, a request's verified tokens, is here
-the length of its draft (its length policy's choice or less) times the nodes of its trees per token
-of depth. There is no memory limit, since KV rows are reserved at admission. A batch may be slower
-than plain decoding; `shared` prevents that.
+It minimises the paper's objective for each LLM pass by itself. The constants below are parameters
+to which the paper gives no value. The paper's gamma, a request's verified tokens, is the length of
+its draft (its length policy's choice or less) times the mean nodes of its trees per token of depth.
+There is no memory limit, since KV rows are reserved at admission. A batch may be slower than plain
+decoding; `shared` prevents that.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ def trim_lengths(
 ) -> tuple[int, ...]:
     """Lengths whose drafts have at most `most` nodes together: the largest draft is shortened
     first, the last among equals. Drafts that are ready are not shortened."""
-    trimmed = list(lengths)
-    undrafted = [i for i, one in enumerate(group) if not one.ready]
-    while _nodes(group, trimmed) > most and any(trimmed[i] for i in undrafted):
-        largest = max(undrafted, key=lambda i: (trimmed[i] * group[i].width, i))
-        trimmed[largest] -= 1
-    return tuple(trimmed)
+    shorter = list(lengths)
+    to_draft = [i for i, one in enumerate(group) if not one.ready]
+    while _nodes(group, shorter) > most and any(shorter[i] for i in to_draft):
+        deepest = max(to_draft, key=lambda i: (shorter[i] * group[i].width, i))
+        shorter[deepest] -= 1
+    return tuple(shorter)
 
 
 def _nodes(group: Sequence[LiveRequest], lengths: Sequence[int]) -> int:
@@ -83,17 +83,17 @@ def best_group(
             if first not in members:
                 continue
             group = [live[i] for i in members]
-            trimmed = trim_lengths(group, [lengths[i] for i in members], MOST_NODES)
-            nodes = _nodes(group, trimmed)
-            draft_ms = costs.draft_ms(size, max(trimmed))
+            shorter = trim_lengths(group, [lengths[i] for i in members], MOST_NODES)
+            nodes = _nodes(group, shorter)
+            draft_ms = costs.draft_ms(size, max(shorter))
             verify_ms = costs.verify_ms(size, nodes, max(one.context for one in group))
-            overlapped = all(one.overlapped for one in group)
-            ms = max(draft_ms, verify_ms) if overlapped else draft_ms + verify_ms
+            all_overlapped = all(one.overlapped for one in group)
+            ms = max(draft_ms, verify_ms) if all_overlapped else draft_ms + verify_ms
             if ms > most_ms and size > 1:
                 continue
             cost = ms / size + NODE_WEIGHT * plain_ms * nodes
             if best is None or cost < best.cost:
-                best = PassGroup(tuple(members), trimmed, nodes, cost)
+                best = PassGroup(tuple(members), shorter, nodes, cost)
     assert best is not None, "a group of the longest waiting request alone is always allowed"
     return best
 
@@ -104,13 +104,13 @@ class Cosine:
     def __init__(self, times: BatchTimes) -> None:
         self._times = times
         self._control = SpeculationControl()
-        self._requested = SpeculationLimit(0, 1)  # the most that a live request requests
+        self._most = SpeculationLimit(0, 1)  # the most that a live request requests
         self._decision = ""
 
     def plan(self, live: Sequence[LiveRequest], num_queued: int) -> Plan:
         """See Scheduler."""
         length, drafters = max(one.length for one in live), max(one.drafters for one in live)
-        self._requested = SpeculationLimit(length, drafters)
+        self._most = SpeculationLimit(length, drafters)
         limit = self._control.limit_within(length, drafters)
         lengths = [one.length if one.ready else min(one.length, limit.length) for one in live]
         # Drafts are made for one half while the LLM verifies the other.
@@ -123,20 +123,20 @@ class Cosine:
         if ready:
             candidates = [i for i in indices if live[i].ready or not live[i].overlapped]
         group = best_group(live, lengths, largest, self._times, candidates)
-        granted = dict(zip(group.members, group.lengths, strict=True))
-        undrafted = [i for i in indices if live[i].overlapped and i not in {*ready, *group.members}]
+        by_index = dict(zip(group.members, group.lengths, strict=True))
+        to_draft = [i for i in indices if live[i].overlapped and i not in {*ready, *group.members}]
         # At most half of the pipelined requests have drafts that wait: those ready ones that are
         # not in this pass, then the drafts made during it.
         room = (num_overlapped + 1) // 2 - len({*ready} - {*group.members})
         next_members: tuple[int, ...] = ()
-        if num_overlapped > 1 and undrafted and room > 0:
-            next_group = best_group(live, lengths, room, self._times, undrafted)
+        if num_overlapped > 1 and to_draft and room > 0:
+            next_group = best_group(live, lengths, room, self._times, to_draft)
             next_members = next_group.members
-            granted |= dict(zip(next_group.members, next_group.lengths, strict=True))
+            by_index |= dict(zip(next_group.members, next_group.lengths, strict=True))
         decision, self._decision = self._decision, ""
         return Plan(
             group.members,
-            tuple(Grant(granted.get(i, lengths[i]), limit.drafters) for i in indices),
+            tuple(Grant(by_index.get(i, lengths[i]), limit.drafters) for i in indices),
             reason=self._control.reason if decision else _reason(live, group, len(candidates)),
             decision=decision,
             next_group=next_members,
@@ -150,7 +150,7 @@ class Cosine:
         """See Scheduler."""
         self._times.observe(outcome)
         busy = outcome.llm_ms / outcome.wall_ms if outcome.wall_ms > 0 else 1.0
-        self._decision = self._control.observe(busy, outcome.num_queued, self._requested)
+        self._decision = self._control.observe(busy, outcome.num_queued, self._most)
 
 
 def _reason(live: Sequence[LiveRequest], group: PassGroup, num_candidates: int) -> str:

@@ -33,12 +33,12 @@ class PlainGuard:
     def __init__(self) -> None:
         self.allows_drafts = True
         self._begin_trial()
-        self._drafted = self._plain = 0
+        self._num_drafts = self._plain = 0
         self._wait = FIRST_WAIT
 
     @property
     def drafts(self) -> bool:
-        return self.allows_drafts and (self._drafted - FIRST_PROBE) % PROBE_EVERY != 0
+        return self.allows_drafts and (self._num_drafts - FIRST_PROBE) % PROBE_EVERY != 0
 
     @property
     def relative(self) -> float:
@@ -48,7 +48,7 @@ class PlainGuard:
     def observe_drafted(self, cost: float, tokens: float = 1.0) -> bool:
         """Adds a round with drafts that committed `tokens`; returns whether it switched drafting
         off. `cost`: its time, in tokens that plain rounds commit in it."""
-        self._drafted += 1
+        self._num_drafts += 1
         if not (math.isfinite(cost) and cost > 0):
             return False
         cost = min(cost, OUTLIER * self._cost.get(tokens))
@@ -73,7 +73,7 @@ class PlainGuard:
     def observe_plain(self) -> bool:
         """Adds a round without drafts; returns whether drafting is tried again from now on."""
         if self.allows_drafts:
-            self._drafted += 1  # a probe
+            self._num_drafts += 1  # a probe
             return False
         self._plain += 1
         if self._plain < self._wait:

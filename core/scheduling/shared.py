@@ -84,14 +84,14 @@ class Shared:
         self._price = 0.0
         # Of the planned round: the number of live requests, their record, and whether it is plain.
         self._num_live, self._plain = 0, False
-        self._planned: _SizeRecord | None = None
+        self._plan_record: _SizeRecord | None = None
 
     def plan(self, live: Sequence[LiveRequest], num_queued: int) -> Plan:
         """See Scheduler."""
         count = self._num_live = len(live)
         group, unlimited = tuple(range(count)), (FREE,) * count
         self._price, self._plain = 0.0, False
-        record = self._planned = self._record_of(live)
+        record = self._plan_record = self._record_of(live)
         if record is None:
             return Plan(group, unlimited, reason=ALONE)
         self._run_tokens = sum(one.tokens for one in live) / count
@@ -103,8 +103,8 @@ class Shared:
         if not record.guard.drafts:
             self._plain = True
             probe = "one plain round, to measure what drafts are compared with"
-            lost = "no request drafts: plain rounds are measured to be faster"
-            reason = notice or (probe if probes else lost)
+            decision = "no request drafts: plain rounds are measured to be faster"
+            reason = notice or (probe if probes else decision)
             plain = (Grant(length=0),) * count
             # All in one pass: turns pay only if drafts are made meanwhile.
             return Plan(group, plain, None, reason, "plain" if notice else "", next_group=())
@@ -161,8 +161,8 @@ class Shared:
         low = max(0, round(record.nodes.get(count)) - SLOPE // 2)
         node_ms = (verify(count, low + SLOPE, context) - verify(count, low, context)) / SLOPE
         rate = record.tokens.get() / record.ms.get() if record.ms.weight else 0.0
-        plain, drafted = (self._overhead[drafts].value for drafts in (False, True))
-        more_ms = 0.0 if plain is None or drafted is None else max(0.0, drafted - plain)
+        plain, with_drafts = (self._overhead[drafts].value for drafts in (False, True))
+        more_ms = 0.0 if plain is None or with_drafts is None else max(0.0, with_drafts - plain)
         # The price is at least the rate of plain rounds: a token for each request's `plain_ms`.
         return BatchLoad(count, plain_ms, max(0.0, node_ms), more_ms, max(rate, 1 / plain_ms))
 
@@ -185,20 +185,20 @@ class Shared:
 
     def observe(self, outcome: BatchOutcome) -> None:
         """See Scheduler."""
-        count, drafted = outcome.requests, outcome.steps > 0
+        count, has_drafts = outcome.requests, outcome.steps > 0
         self._times.observe(outcome)
-        self._overhead[drafted].add(max(0.0, outcome.between_ms) / count)
+        self._overhead[has_drafts].add(max(0.0, outcome.between_ms) / count)
         if outcome.num_opened:
             self._open_ms.add(outcome.open_ms / outcome.num_opened)
         # A plain round that verified drafts made before is of neither kind.
-        record = self._planned
-        if record is None or not outcome.tokens or (drafted and self._plain):
+        record = self._plan_record
+        if record is None or not outcome.tokens or (has_drafts and self._plain):
             return
         requests = count_noun(self._num_live, "request")
         ms = outcome.wall_ms - outcome.open_ms
         record.tokens.add(outcome.tokens)
         record.ms.add(ms)
-        if drafted:
+        if has_drafts:
             record.nodes.add(outcome.nodes)
             # The SSMs' prefill serves all tokens of its run, so it is spread over them.
             ms += outcome.tokens * self._open_ms.get() / self._run_tokens

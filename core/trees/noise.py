@@ -130,10 +130,10 @@ def gumbel_rows(
     # in place (4,096 tokens: 127 us, and 23 as one of four rows).
     x = np.arange(1, size + 1, dtype=np.uint64) * np.uint64(GOLDEN)
     x = x + np.array(bases, np.uint64)[:, None]
-    shifted = np.empty_like(x)
+    scratch = np.empty_like(x)
     # Overflow is intended: arithmetic modulo 2^64.
     for bits, factor in ((30, MIX_1), (27, MIX_2), (31, 1)):
-        x ^= np.right_shift(x, np.uint64(bits), out=shifted)
+        x ^= np.right_shift(x, np.uint64(bits), out=scratch)
         x *= np.uint64(factor)
     x >>= np.uint64(64 - BITS)
     uniform = torch.from_numpy(np.maximum(x, 1, out=x).astype(np.float64)).mul_(2.0**-BITS)

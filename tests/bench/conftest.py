@@ -44,7 +44,7 @@ def family(_timed_once: None) -> LoadedModels:
 
 @pytest.fixture(autouse=True)
 def _without_llama(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who competes is the same wherever tests run: llama.cpp where a test asks for it."""
+    """The same contestants wherever tests run: llama.cpp only where a test sets it."""
     monkeypatch.setattr(peer, "PACKAGES", ("no_such_package",))
 
 

@@ -43,7 +43,7 @@ class FakeWriter:
 
 
 class FakeLlama:
-    """Says the ids after the last one it was given, one more each, until nobody asks."""
+    """Yields the ids after the last one it was given, one by one, for as long as it is read."""
 
     opened: list[FakeLlama] = []
 

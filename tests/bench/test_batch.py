@@ -20,10 +20,10 @@ def test_other_ids_than_alone_are_a_failure(
     make_context: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def wrong(engine: Any, cases: Any, speculation: Any, together: int = 1) -> list[Any]:
-        found = decode(engine, cases, speculation, together)
+        result = decode(engine, cases, speculation, together)
         if together > 1:
-            found[1]["token_ids"][-1] += 1
-        return list(found)
+            result[1]["token_ids"][-1] += 1
+        return list(result)
 
     monkeypatch.setattr("bench.suites.batch.decode", wrong)
     context = make_context()
@@ -39,9 +39,9 @@ def test_a_table_says_medians_and_growth(make_context: Any) -> None:
     context = make_context()
     for repeat, (one, four) in enumerate([(1.0, 3.0), (2.0, 4.0), (9.0, 5.0)]):
         for tokens, ms in ((1, one), (4, four)):
-            found: dict[str, Any] = {"ms": {"reading": 0.5 + repeat, "LLM": ms}}
+            results: dict[str, Any] = {"ms": {"reading": 0.5 + repeat, "LLM": ms}}
             key = {"dtype": "float32", "tokens": tokens, "repeat": repeat}
-            context.results.add({**key, **found})
+            context.results.add({**key, **results})
     (shown,) = Passes().report(context).tables
     assert "| LLM | 2.00 | 4.00 (2.00x) |" in shown
     assert "| reading | 1.50 |  |" in shown

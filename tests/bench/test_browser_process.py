@@ -46,7 +46,7 @@ def test_what_fails_there_is_raised_here(monkeypatch: pytest.MonkeyPatch) -> Non
         browser.call("prepare", "best", 8)
 
 
-def test_an_end_without_a_word_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_end_without_a_word_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench.page.browser_process, "_serve_calls", leaving)
     with (
         browser_client("watching", "http://here") as browser,

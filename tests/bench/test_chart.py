@@ -12,7 +12,7 @@ FAST, SLOW = Estimate(2.0, 1.5, 2.5, 4), Estimate(0.5, 0.5, 0.5, 4)
 
 
 @pytest.mark.parametrize(
-    ("cell", "found"),
+    ("cell", "result"),
     [
         ("1.52x (1.47 to 1.60)", Figure(1.52, 1.47, 1.60, True)),
         ("877.3 (739.0 to 1095.7)", Figure(877.3, 739.0, 1095.7, False)),
@@ -28,8 +28,8 @@ FAST, SLOW = Estimate(2.0, 1.5, 2.5, 4), Estimate(0.5, 0.5, 0.5, 4)
         ("4th", None),
     ],
 )
-def test_what_a_cell_says(cell: str, found: Figure | None) -> None:
-    assert figure_of(cell) == found
+def test_what_a_cell_says(cell: str, result: Figure | None) -> None:
+    assert figure_of(cell) == result
 
 
 def test_a_page_says_what_the_tables_say() -> None:
@@ -39,8 +39,8 @@ def test_a_page_says_what_the_tables_say() -> None:
         "\n".join(["## cpu", "", "- machine: A & B", "", table("Speed", heads, rows, "Note.")])
     )
     words = page.split("<script")[0]
-    for said in ("<h2>cpu</h2>", "A &amp; B", "<h3>Speed</h3>", "<p>Note.</p>", "<b>theirs"):
-        assert (said in words) == (said != "<b>theirs")
+    for message in ("<h2>cpu</h2>", "A &amp; B", "<h3>Speed</h3>", "<p>Note.</p>", "<b>theirs"):
+        assert (message in words) == (message != "<b>theirs")
     assert "&lt;b&gt;theirs" in words and "<code>generate</code>" in words
     assert "2.00 (1.50 to 2.50)" in words and "0.50x (0.50 to 0.50)" in words
     assert page.count("<table>") == 1 and page.count('class="plotly-graph-div"') == 1

@@ -87,17 +87,17 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:
     first = json.loads(out.read_text())["samples"]
     assert len(first) == 1
 
-    asked: list[int] = []
-    again = CountingSuite(trouble=lambda context: asked.append(1))
+    calls: list[int] = []
+    again = CountingSuite(trouble=lambda context: calls.append(1))
     assert main(argv, {"counting": again}) == 0
-    assert len(asked) == 2
+    assert len(calls) == 2
     assert json.loads(out.read_text())["samples"][:1] == first
     assert main([*argv, "--fresh"], {"counting": again}) == 0
-    assert len(asked) == 5
+    assert len(calls) == 5
 
 
 @pytest.mark.parametrize(
-    ("argv", "said"),
+    ("argv", "message"),
     [
         (["--suite", "nope"], "suite is 'nope': one of counting"),
         (["--prompts", "61"], "prompts is 61: a whole number from 1 to 60"),
@@ -113,14 +113,14 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:
     ],
 )
 def test_bad_arguments_are_one_line_and_status_two(
-    argv: list[str], said: str, tmp_path: Path, capsys: Capsys
+    argv: list[str], message: str, tmp_path: Path, capsys: Capsys
 ) -> None:
     suite = [] if "--suite" in argv else ["--suite", "counting"]
     out = tmp_path / "out.json"
     assert main([*suite, "--out", str(out), *argv], {"counting": CountingSuite()}) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ") and error.count("\n") == 1
-    assert said in error
+    assert message in error
     assert not out.exists()
 
 
@@ -129,7 +129,7 @@ TWO_DTYPES = ["--dtype", "bfloat16", "float32"]
 
 
 @pytest.mark.parametrize(
-    ("suite", "option", "said"),
+    ("suite", "option", "message"),
     [
         *((suite, TWO_DTYPES, "is 'bfloat16 float32'") for suite in ONE_DTYPE),
         *(
@@ -142,10 +142,10 @@ TWO_DTYPES = ["--dtype", "bfloat16", "float32"]
     ],
 )
 def test_an_option_that_a_suite_would_not_use_is_refused(
-    suite: str, option: list[str], said: str, capsys: Capsys
+    suite: str, option: list[str], message: str, capsys: Capsys
 ) -> None:
     assert main(["--suite", suite, *option]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_options_name_suites_that_there_are() -> None:

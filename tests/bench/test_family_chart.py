@@ -17,9 +17,9 @@ SSMS = ("ssm-code", "ssm-stories")
 def results(path: Path, accepted: int, tokens: int = 8) -> Results:
     """Of every row the same, but that an SSM alone accepts half of it in another's domain."""
     settings = {"prompts": 2, "tokens": tokens}
-    found = Results.open(path, {"suite": "acceptance", "settings": settings}, fresh=True)
+    result = Results.open(path, {"suite": "acceptance", "settings": settings}, fresh=True)
     for row in acceptance_rows(SSMS):
-        if found.has(**row.key):
+        if result.has(**row.key):
             continue
         drafters = row.speculation.drafters
         alike = {"seed": 1, "rounds": 10, "nodes": 80, "distinct_4_grams": 0.9}
@@ -28,8 +28,8 @@ def results(path: Path, accepted: int, tokens: int = 8) -> Results:
             for i, domain in enumerate(("stories", "code"))
             for parts in [1 if f"ssm-{domain}" in drafters else 2]
         ]
-        found.add({**row.key, "prompts": prompts})
-    return found
+        result.add({**row.key, "prompts": prompts})
+    return result
 
 
 def test_before_is_pale_and_after_is_full(tmp_path: Path) -> None:
@@ -46,8 +46,8 @@ def test_before_is_pale_and_after_is_full(tmp_path: Path) -> None:
 
 def test_the_best_ssm_alone_is_the_domains(tmp_path: Path) -> None:
     """In both domains three tokens a pass; over all each has one of them, and comes to 2.5."""
-    found = results(tmp_path / "a.json", 2)
-    picture = family_figure(found, found, ("stories", "code"))
+    result = results(tmp_path / "a.json", 2)
+    picture = family_figure(result, result, ("stories", "code"))
     alone = [bar for bar in picture.data if bar.name.startswith(ALONE)]
     assert len(alone) == 4 and {bar.y for bar in alone} == {(3.0, 3.0, 2.5)}
 

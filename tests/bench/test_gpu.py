@@ -24,8 +24,8 @@ def test_it_is_refused_in_one_line_without_a_gpu(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert main(["--suite", "gpu-bundled", "--out", str(tmp_path / "none.json")]) == 2
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1 and "gpu-bundled" in said and "no CUDA device" in said
+    stderr = capsys.readouterr().err
+    assert stderr.count("\n") == 1 and "gpu-bundled" in stderr and "no CUDA device" in stderr
     assert not list(tmp_path.iterdir())
     with pytest.raises(ConfigError, match="processes"):
         GpuContest().check(Settings(1, 1, 1, ("float32",), processes=2))
@@ -56,9 +56,9 @@ def test_the_share_in_which_no_kernel_runs() -> None:
     assert idle_share([(3, 3)]) == 0.0
 
 
-def test_a_trace_is_told_by_round(make_context: Any) -> None:
+def test_a_trace_is_reported_by_round(make_context: Any) -> None:
     context = make_context(tokens=8)
-    found = {PLAIN: {"rounds": 24, "kernels": 240, "idle": 0.043}}
+    results = {PLAIN: {"rounds": 24, "kernels": 240, "idle": 0.043}}
     figures = {
         name: {"tokens": 64, "seconds": seconds, "steady": 80.0}
         for name, seconds in ((PLAIN, 0.8), ("transformers generate", 2.4))
@@ -67,7 +67,7 @@ def test_a_trace_is_told_by_round(make_context: Any) -> None:
     for prompt in ("a", "b"):
         sample = {"kind": "block", **key, "prompt": prompt, "repeat": 0, "load": 0.0}
         context.results.add({**sample, "copied": 4e9, "weights": 30_000_000, "figures": figures})
-    context.results.add({"kind": "gaps", **key, "gaps": found})
+    context.results.add({"kind": "gaps", **key, "gaps": results})
     (table,) = GpuContest(temperatures=(0.0,)).report(context).tables
     assert "4.3% of a round (10 kernels)" in table and "3.00x" in table
     assert "reads 2.4 GB of weights a second" in table and "60% of the 4.0 GB/s" in table
@@ -82,15 +82,15 @@ def test_grown_models_say_what_the_small_ones_say(ssm_params: int) -> None:
     assert {"grown" in name for name in engine.models.ssms} == {ssm_params > 0}
     prompt = load_prompts()[0]
     case = DecodeCase(prompt, 1, 12, 0.0, ignore_eos=True)
-    found = new_ids(engine, case, SpeculationConfig.preset("specinfer"))
-    assert found == transformers.generate(transformers.tokenize(prompt.text), 12)
-    assert found == TransformersLlm("float32").generate(transformers.tokenize(prompt.text), 12)
+    result = new_ids(engine, case, SpeculationConfig.preset("specinfer"))
+    assert result == transformers.generate(transformers.tokenize(prompt.text), 12)
+    assert result == TransformersLlm("float32").generate(transformers.tokenize(prompt.text), 12)
 
 
 @pytest.mark.gpu
 def test_a_gpu_is_traced() -> None:
     engine, transformers = load_bundled("bfloat16", "cuda")
     case = DecodeCase(load_prompts()[0], 1, 64, 0.0, ignore_eos=True)
-    found = gaps(engine, case, SpeculationConfig.preset("autoregressive"))
-    assert found is not None and found["rounds"] == 24 and 0 <= found["idle"] < 1
+    result = gaps(engine, case, SpeculationConfig.preset("autoregressive"))
+    assert result is not None and result["rounds"] == 24 and 0 <= result["idle"] < 1
     assert len(transformers.generate(transformers.tokenize(case.prompt.text), 4)) <= 4

@@ -112,8 +112,8 @@ def test_the_same_again_is_said_and_nothing_is_done(
     assert capsys.readouterr().err.count("holds the same grown model already") == 2
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")} == before
     assert grow(seed=1) == 2
-    said = capsys.readouterr().err
-    assert "error: --out is" in said and "it holds a model grown otherwise" in said
+    stderr = capsys.readouterr().err
+    assert "error: --out is" in stderr and "it holds a model grown otherwise" in stderr
 
 
 def test_a_folder_of_something_else_is_left_alone(
@@ -121,7 +121,7 @@ def test_a_folder_of_something_else_is_left_alone(
 ) -> None:
     mine = tmp_path / "out" / "llm-grown-0.5M"
     mine.mkdir(parents=True)
-    assert grow(ssm_params="0") == 0  # an empty one is nobody's
+    assert grow(ssm_params="0") == 0  # an empty one belongs to no model
     shutil.rmtree(mine)
     mine.mkdir()
     (mine / "notes.txt").write_text("mine")
@@ -174,8 +174,8 @@ def test_too_little_room_is_said_before_anything_is_done(
 ) -> None:
     monkeypatch.setattr(writing, "available_bytes", lambda device: 1 << 20)
     assert grow() == 2
-    said = capsys.readouterr().err
-    assert "of memory: 1 MiB are free; choose fewer params or dtype bfloat16" in said
+    stderr = capsys.readouterr().err
+    assert "of memory: 1 MiB are free; choose fewer params or dtype bfloat16" in stderr
     monkeypatch.undo()
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
     assert grow() == 2
@@ -184,7 +184,7 @@ def test_too_little_room_is_said_before_anything_is_done(
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"params": None}, "--params"),
         ({"params": "many"}, "params is 'many': a number such as 0.5e9"),
@@ -200,12 +200,12 @@ def test_too_little_room_is_said_before_anything_is_done(
     ],
 )
 def test_bad_arguments_are_one_line_and_status_two(
-    grow: Grow, options: dict[str, Any], said: str, tmp_path: Path, capsys: Capsys
+    grow: Grow, options: dict[str, Any], message: str, tmp_path: Path, capsys: Capsys
 ) -> None:
     assert grow(**options) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ") and error.count("\n") == 1
-    assert said in error
+    assert message in error
     assert not (tmp_path / "out").exists()
 
 

@@ -60,14 +60,14 @@ def test_another_factor_is_taken_where_no_power_of_four_fits() -> None:
 
 
 @pytest.mark.parametrize(
-    ("small", "params", "said"),
+    ("small", "params", "message"),
     [
         (LLM, LLM.parameters, f"ssm-params is {LLM.parameters}: more than the {LLM.parameters}"),
         (SSM, 10**15, "params is .*: a size within 10% of what"),
     ],
 )
-def test_what_cannot_be_grown_is_refused(small: ModelShape, params: int, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_what_cannot_be_grown_is_refused(small: ModelShape, params: int, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         plan_growth(small, params, "ssm-params")
 
 

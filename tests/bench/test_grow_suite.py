@@ -47,29 +47,29 @@ def test_ours_stand_with_ssms_as_they_are_and_grown(make_context: Any) -> None:
 
 @pytest.mark.nightly
 def test_models_kept_in_a_folder_are_grown_once(make_context: Any, tmp_path: Path) -> None:
-    said: list[str] = []
-    context = replace(make_context(said.append, prompts=1, tokens=4), grown=tmp_path / "kept")
+    messages: list[str] = []
+    context = replace(make_context(messages.append, prompts=1, tokens=4), grown=tmp_path / "kept")
     made = SMALL.load_contestants(context, "float32")
-    assert sum(line.startswith("growing") for line in said) == 1 + len(SSMS)
-    said.clear()
+    assert sum(line.startswith("growing") for line in messages) == 1 + len(SSMS)
+    messages.clear()
     again = SMALL.load_contestants(context, "float32")
-    assert sum("already" in line for line in said) == len(said) == 1 + len(SSMS)
-    for found in (made, again):
-        assert len(found.engines) == 2
-        assert set(found.assistants) >= {"ssm-code", "ssm-code-grown-1.1M"}
-        assert sum(p.numel() for p in found.transformers.module.parameters()) > 8_000_000
+    assert sum("already" in line for line in messages) == len(messages) == 1 + len(SSMS)
+    for result in (made, again):
+        assert len(result.engines) == 2
+        assert set(result.assistants) >= {"ssm-code", "ssm-code-grown-1.1M"}
+        assert sum(p.numel() for p in result.transformers.module.parameters()) > 8_000_000
 
 
 def test_what_a_pass_takes_is_measured_once_for_both_engines(
     make_context: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[object] = []
+    calls: list[object] = []
 
     def measured(llm: object) -> VerifyCosts:
-        asked.append(llm)
+        calls.append(llm)
         return VerifyCosts({0: 1.0, 8: 2.0}, 64)
 
     monkeypatch.setattr(ledger, "measure_verify_costs", measured)
     small, large = SMALL.load_contestants(make_context(), "float32").engines.values()
     assert small.costs is not large.costs and small.costs.verify is large.costs.verify
-    assert asked == [small.models.llm] == [large.models.llm]
+    assert calls == [small.models.llm] == [large.models.llm]

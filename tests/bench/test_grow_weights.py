@@ -71,10 +71,10 @@ def test_it_says_what_the_small_model_says(
 ) -> None:
     small = small_module(family, **changes)
     large = grow_module(small, plan_of(small, factor, layers=2, ffn=32), seed=7)
-    found = likeness(small, large, texts_of(small))
-    assert found.difference < 1e-3
-    assert found.same == found.tokens == 80
-    assert found.largest > 1.0  # the small model does say something
+    result = likeness(small, large, texts_of(small))
+    assert result.difference < 1e-3
+    assert result.same == result.tokens == 80
+    assert result.largest > 1.0  # the small model does say something
 
 
 @pytest.mark.parametrize(("family", "changes"), KINDS)
@@ -83,9 +83,9 @@ def test_in_half_precision_powers_of_four_are_exact(family: str, changes: dict[s
     small = small_module(family, torch.bfloat16, **changes)
     large = grow_module(small, plan_of(small, 4, layers=1))
     assert all(p.dtype == torch.bfloat16 for p in large.parameters())
-    found = likeness(small, large, texts_of(small))
-    assert found.difference <= 0.02 * found.largest
-    assert found.same >= 0.95 * found.tokens
+    result = likeness(small, large, texts_of(small))
+    assert result.difference <= 0.02 * result.largest
+    assert result.same >= 0.95 * result.tokens
 
 
 @pytest.mark.parametrize(("family", "changes"), KINDS)
@@ -157,9 +157,9 @@ def test_parts_of_its_own_are_refused() -> None:
 
 
 def differs(small: Any, large: Any, how: str = "") -> None:
-    found = likeness(small, large, texts_of(small))
+    result = likeness(small, large, texts_of(small))
     with pytest.raises(UnsupportedModelError, match=f"grown differs from the small model by {how}"):
-        check_likeness(found, torch.float32, "tiny")
+        check_likeness(result, torch.float32, "tiny")
 
 
 def test_control_a_wrong_correction_of_the_norms_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,19 +49,19 @@ def values_of(row: LawRow, fields: tuple[str, ...]) -> Values:
 @pytest.mark.parametrize("name", PRESETS)
 @pytest.mark.parametrize("temperature", [0.0, TEMPERATURE])
 def test_every_preset_meets_every_way_to_pipeline(name: str, temperature: float) -> None:
-    found = {
+    results = {
         (row.speculation.pipeline, row.together)
         for row in every()
         if (row.name, row.temperature) == (name, temperature) and row.is_compared
     }
-    wanted = {*product(PIPELINES, (1, 6))} - {("across", 1)}
+    expected = {*product(PIPELINES, (1, 6))} - {("across", 1)}
     if name in ("minions", "cosine"):
-        wanted.add(("across", 1))  # its own
+        expected.add(("across", 1))  # its own
     if temperature > 0 and name == "autoregressive":
-        wanted.remove(("off", 1))  # the reference
+        expected.remove(("off", 1))  # the reference
     if temperature > 0 and name == "specinfer-paper":
-        wanted = set()  # it keeps the distribution, not the tokens
-    assert found == wanted
+        expected = set()  # it keeps the distribution, not the tokens
+    assert results == expected
 
 
 def open_and_crossed(name: str, temperature: float) -> Values:
@@ -118,7 +118,7 @@ def test_every_two_values_meet_under_routing(temperature: float) -> None:
 
 def test_the_suite_stays_affordable() -> None:
     """So many rows of one rule, whatever else there is."""
-    found: Counter[tuple[object, ...]] = Counter()
+    results: Counter[tuple[object, ...]] = Counter()
     for row in every():
         of = row.speculation
         own: dict[str, tuple[object, ...]] = {
@@ -128,7 +128,7 @@ def test_the_suite_stays_affordable() -> None:
             "scheduled": (row.schedule, row.temperature),
             "routed": (of.routing, of.draft),
         }
-        found[row.name, *own.get(row.name, ())] += 1
+        results[row.name, *own.get(row.name, ())] += 1
     most = {
         "mechanisms": 8,
         "pipelined": 10,
@@ -136,7 +136,7 @@ def test_the_suite_stays_affordable() -> None:
         "scheduled": 2 * len(PRESETS),
         "routed": 4,
     }
-    assert not {key: n for key, n in found.items() if n > most.get(str(key[0]), 16)}
+    assert not {key: n for key, n in results.items() if n > most.get(str(key[0]), 16)}
     assert all(row.is_compared for row in every() if row.name in CROSSED)
 
 

@@ -46,7 +46,7 @@ def test_the_engine_obeys(make_context: Any) -> None:
     assert report.failures == ()
     assert report.tables[1].count("| exact |\n") == len(suite.rows) == 3
     plain = next(context.results.where(reference="plain decoding"))
-    assert all(len(found["token_ids"]) == 8 for found in plain["found"])
+    assert all(len(result["token_ids"]) == 8 for result in plain["found"])
 
 
 def test_a_run_that_was_interrupted_continues_with_the_next_row(
@@ -81,7 +81,7 @@ def first_child(rule: str, case: Verification) -> Verdict:
     return Verdict(tuple(path), own, "bonus" if path else "plain")
 
 
-def shifted(rule: str, case: Verification) -> Verdict:
+def one_position_late(rule: str, case: Verification) -> Verdict:
     """A verifier that reads the target's noise one position too far, where there is a tree."""
     wrong = dataclasses.replace(case, root_position=case.root_position + 1)
     return whole_verify(rule, wrong if len(case.tree) else case)
@@ -90,7 +90,9 @@ def shifted(rule: str, case: Verification) -> Verdict:
 whole_verify = round_module.verify
 
 
-@pytest.mark.parametrize(("broken", "draft"), [(first_child, "topk"), (shifted, "coupled")])
+@pytest.mark.parametrize(
+    ("broken", "draft"), [(first_child, "topk"), (one_position_late, "coupled")]
+)
 def test_a_broken_verifier_fails(
     broken: Callable[[str, Verification], Verdict],
     draft: str,
@@ -115,7 +117,7 @@ def test_a_broken_verifier_fails(
 
 
 @pytest.mark.parametrize(
-    ("parted", "said"),
+    ("parted", "message"),
     [
         ([], "exact"),
         ([("a", 1e-5)], "near tie"),
@@ -125,10 +127,10 @@ def test_a_broken_verifier_fails(
         ([("a", None)], "FAIL"),  # one text ended before the other
     ],
 )
-def test_what_law_1_allows(parted: list[tuple[str, float | None]], said: str) -> None:
+def test_what_law_1_allows(parted: list[tuple[str, float | None]], message: str) -> None:
     fine = {"id": "z", "diverged_at": None, "margin": None}
     prompts = [{"id": name, "diverged_at": 3, "margin": far} for name, far in parted]
-    assert verdict([fine, *prompts]) == said
+    assert verdict([fine, *prompts]) == message
 
 
 def test_first_difference() -> None:

@@ -1,4 +1,4 @@
-"""The `length` suite: who competes, how the best fixed length is chosen, what is drawn."""
+"""The `length` suite: its contestants, the choice of the best fixed length, its charts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def figures(seconds: float, length: int = 2) -> dict[str, Any]:
 
 
 def block(prompt: str, **seconds: float) -> dict[str, Any]:
-    """A sample in which everybody took a second, but for those given."""
+    """A sample in which each contestant took a second, but for those given."""
     every = {name: figures(1.0) for name in (*FIXED, *POLICIES)}
     given = {name.replace("_", " "): figures(time) for name, time in seconds.items()}
     key = {"part": "contest", "dtype": "float32", "temperature": 0.0, "repeat": 0}
@@ -75,8 +75,11 @@ def test_half_chooses_for_the_other_half() -> None:
         samples.append(block(prompt.id, **fast))
     contest = LengthContest(samples, PROMPTS)
     assert [contest.best_fixed(half) for half in (0, 1)] == ["fixed 2", "fixed 5"]
-    found = contest.against(GOODPUT, BEST)
-    assert found is not None and (found.value, found.groups) == (1.0, 8)  # neither helped at home
+    result = contest.against(GOODPUT, BEST)
+    assert result is not None and (result.value, result.groups) == (
+        1.0,
+        8,
+    )  # neither helped by its own half
     assert contest.against("fixed 5", PLAIN, "stories").value == pytest.approx(2.5)  # type: ignore[union-attr]
 
 

@@ -131,15 +131,15 @@ def test_a_table_says_that_it_is_not_installed(make_context: Any) -> None:
 
 @pytest.mark.usefixtures("packages")
 @pytest.mark.parametrize("module", [tiny_module("gpt2", dtype=torch.float32), None])
-def test_what_goes_wrong_is_said_and_costs_nobody_else(
+def test_what_goes_wrong_is_reported_and_costs_no_other_contestant(
     module: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if module is None:
         full = OSError("No space left on device")
         monkeypatch.setattr(FakeWriter, "write_tensors_to_file", Mock(side_effect=full))
         module = llama()
-    found, told = load_llama_cpp(module, {})
-    assert found is None and told.startswith("llama.cpp did not compete: ")
+    result, told = load_llama_cpp(module, {})
+    assert result is None and told.startswith("llama.cpp did not compete: ")
     assert "GPT2LMHeadModel" in told or "No space left" in told
 
 
@@ -183,8 +183,8 @@ def test_its_logits_are_those_of_transformers(tied: bool) -> None:
     llm.eval(ids.tolist())
     with torch.inference_mode():
         expected = module(input_ids=ids[None]).logits[0]
-    found = torch.from_numpy(llm.scores[: len(ids)].copy())
-    torch.testing.assert_close(found, expected, atol=2e-3, rtol=0)
+    result = torch.from_numpy(llm.scores[: len(ids)].copy())
+    torch.testing.assert_close(result, expected, atol=2e-3, rtol=0)
 
 
 @installed

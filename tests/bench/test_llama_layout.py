@@ -54,21 +54,21 @@ def test_rows_are_where_the_other_rotation_finds_them() -> None:
 def test_every_weight_has_its_name_there(tied: bool) -> None:
     module = llama(tie_word_embeddings=tied).to(torch.bfloat16)
     header = header_of(module)
-    found = dict(tensors_of(module, header))
-    for name, weight in found.items():
+    results = dict(tensors_of(module, header))
+    for name, weight in results.items():
         assert weight.dtype == (torch.float32 if "norm" in name else torch.bfloat16), name
     of_layer = [f"attn_{name}" for name in ("norm", "q", "k", "v", "output")]
     of_layer += [f"ffn_{name}" for name in ("norm", "gate", "up", "down")]
     layers = {f"blk.{i}.{each}.weight" for i in range(header["block_count"]) for each in of_layer}
     ends = {"token_embd.weight", "output_norm.weight"} | (set() if tied else {"output.weight"})
-    assert set(found) == layers | ends
-    assert sum(map(torch.numel, found.values())) == sum(map(torch.numel, module.parameters()))
+    assert set(results) == layers | ends
+    assert sum(map(torch.numel, results.values())) == sum(map(torch.numel, module.parameters()))
     attention = module.model.layers[1].self_attn
     q, k = attention.q_proj.weight, attention.k_proj.weight
     assert header["head_count"] != header["head_count_kv"]
-    assert torch.equal(found["blk.1.attn_q.weight"], interleaved_rows(q, header["head_count"]))
-    assert torch.equal(found["blk.1.attn_k.weight"], interleaved_rows(k, header["head_count_kv"]))
-    assert torch.equal(found["blk.1.attn_v.weight"], attention.v_proj.weight)
+    assert torch.equal(results["blk.1.attn_q.weight"], interleaved_rows(q, header["head_count"]))
+    assert torch.equal(results["blk.1.attn_k.weight"], interleaved_rows(k, header["head_count_kv"]))
+    assert torch.equal(results["blk.1.attn_v.weight"], attention.v_proj.weight)
 
 
 def test_the_header_is_the_models() -> None:
@@ -86,7 +86,7 @@ def test_the_header_is_the_models() -> None:
 
 
 @pytest.mark.parametrize(
-    ("family", "changes", "said"),
+    ("family", "changes", "message"),
     [
         ("gpt2", {}, "architecture GPT2LMHeadModel: one of LlamaForCausalLM"),
         ("qwen2", {}, "architecture Qwen2ForCausalLM"),
@@ -100,7 +100,7 @@ def test_the_header_is_the_models() -> None:
         ("llama", {"attention_bias": True}, "the weight model.layers.0.self_attn.q_proj.bias"),
     ],
 )
-def test_another_model_is_refused(family: str, changes: dict[str, Any], said: str) -> None:
+def test_another_model_is_refused(family: str, changes: dict[str, Any], message: str) -> None:
     module = tiny_module(family, dtype=torch.float32, **changes)
-    with pytest.raises(UnsupportedModelError, match=said):
+    with pytest.raises(UnsupportedModelError, match=message):
         dict(tensors_of(module, header_of(module)))

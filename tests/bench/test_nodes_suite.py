@@ -36,18 +36,18 @@ def text(speed: float, round_ms: float, ids: list[int], trip: float = 0.0) -> di
 
 
 def results(last: list[int]) -> Results:
-    found = Results(Path("unused"), {}, [])
+    result = Results(Path("unused"), {}, [])
     figures = {
         PLAIN: text(250.0, 4.0, [1, 2]),
         LOCAL: text(320.0, 6.2, [1, 2]),
         LOOPBACK: text(312.5, 6.4, [1, 2], 1.5),
         relay_name(5): text(170.0, 11.6, last, 6.5),
     }
-    found.samples.append({"dtype": "float32", "prompt": "p", "repeat": 0, "figures": figures})
-    return found
+    result.samples.append({"dtype": "float32", "prompt": "p", "repeat": 0, "figures": figures})
+    return result
 
 
-def test_wires_are_compared_with_home_and_prediction() -> None:
+def test_wires_are_compared_with_local_and_prediction() -> None:
     wires, clients = tables(results([1, 2]))
     lines = {line.split(" | ")[0].strip("| "): line for line in wires.splitlines()}
     # Two tokens in 6.4 ms over loopback, in 11.4 ms over the relay: 175.4 a second.
@@ -57,12 +57,12 @@ def test_wires_are_compared_with_home_and_prediction() -> None:
 
 
 def test_intervals_of_clients_are_over_repeats() -> None:
-    found = results([1, 2])
+    result = results([1, 2])
     for repeat, speed in enumerate((100.0, 120.0, 110.0)):
         figures = {name: {"speed": speed, "verify_ms": 4.0, "draft_ms": 2.0} for name in SERVED}
         sample = {"dtype": "float32", "clients": 4, "repeat": repeat, "figures": figures}
-        found.samples.append(sample)
-    assert "| 4 | local | 110.0 (100.0 to 120.0) | 1.00x (1.00 to 1.00) |" in tables(found)[-1]
+        result.samples.append(sample)
+    assert "| 4 | local | 110.0 (100.0 to 120.0) | 1.00x (1.00 to 1.00) |" in tables(result)[-1]
 
 
 def test_another_text_fails_the_suite() -> None:
@@ -132,19 +132,21 @@ def test_a_relay_without_an_address_says_what_it_takes(capsys: pytest.CaptureFix
 @pytest.mark.nightly
 def test_the_suite_measures_over_processes_and_a_relay(monkeypatch: pytest.MonkeyPatch) -> None:
     prompts = load_prompts()[:1]
-    found = Results(Path("unused"), {}, [])
-    monkeypatch.setattr(found, "add", found.samples.append)
+    result = Results(Path("unused"), {}, [])
+    monkeypatch.setattr(result, "add", result.samples.append)
     settings = Settings(1, 12, 1, ("float32",))
     context = Context(
-        settings, prompts, prompts, found, lambda dtype: load_models(dtype=dtype), print
+        settings, prompts, prompts, result, lambda dtype: load_models(dtype=dtype), print
     )
     suite = NodesSuite(relays=(5,), clients=(2,))
     suite.measure(context)
     report = suite.report(context)
     assert report.failures == () and "Clients served, float32" in report.tables[-1]
-    assert {*found.samples[1]["figures"]} == {*SERVED}
-    ahead = [found.samples[0]["figures"][name + AHEAD] for name in (LOCAL, LOOPBACK, relay_name(5))]
+    assert {*result.samples[1]["figures"]} == {*SERVED}
+    ahead = [
+        result.samples[0]["figures"][name + AHEAD] for name in (LOCAL, LOOPBACK, relay_name(5))
+    ]
     assert ahead[0]["ahead"] == 0 < ahead[1]["trips"]
-    figures = found.samples[0]["figures"]
+    figures = result.samples[0]["figures"]
     assert min(figures[relay_name(5)]["trip_ms"]) >= 5, "the relay delays"
     assert min(figures[LOOPBACK]["trip_ms"]) < 5

@@ -38,9 +38,9 @@ def texts(ids: list[int]) -> dict[str, Any]:
 
 
 def results(*samples: dict[str, Any]) -> Results:
-    found = Results(Path("unused"), {}, [])
-    found.samples.extend(samples)
-    return found
+    result = Results(Path("unused"), {}, [])
+    result.samples.extend(samples)
+    return result
 
 
 def test_a_pass_is_compared_with_reading_and_computing() -> None:

@@ -49,7 +49,7 @@ def test_every_fact_has_its_line_and_all_hold(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fact", "figures", "told"),
+    ("fact", "figures", "message"),
     [
         ("frames", {**FRAMES, "under_50": 0.9}, "at most 50 ms"),
         ("60 rounds a second", {**DELAYS, "late_ms": [150.0] * 5}, "median"),
@@ -58,14 +58,14 @@ def test_every_fact_has_its_line_and_all_hold(tmp_path: Path) -> None:
         ("stop", {"ms": 30.0, "ms_in_the_engine": 8.0, "rounds": 2, "of": 40}, "Stop: rounds"),
     ],
 )
-def test_what_does_not_hold_is_told_and_fails(
-    tmp_path: Path, fact: str, figures: Any, told: str
+def test_what_does_not_hold_is_reported_and_fails(
+    tmp_path: Path, fact: str, figures: Any, message: str
 ) -> None:
     report = report_of(tmp_path, {fact: figures})
-    assert len(report.failures) >= 1 and any(told in failure for failure in report.failures)
+    assert len(report.failures) >= 1 and any(message in failure for failure in report.failures)
 
 
-def test_a_request_elsewhere_and_an_error_are_told_apart(tmp_path: Path) -> None:
+def test_a_request_elsewhere_and_an_error_are_distinguished(tmp_path: Path) -> None:
     told = ["request to another host: http://x", "console: bad"]
     report = report_of(tmp_path, {}, *told)
     assert [failure.split(",")[0] for failure in report.failures] == [

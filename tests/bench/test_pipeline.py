@@ -1,4 +1,4 @@
-"""The `pipeline` suite: who competes, and figures whose answer is known."""
+"""The `pipeline` suite: its contestants, and figures whose answer is known."""
 
 from __future__ import annotations
 
@@ -58,22 +58,22 @@ def test_another_text_than_serial_decoding_s_is_a_failure(make_context: Any) -> 
         context.results.add({**key, "figures": figures})
     report = suite.report(context)
     assert "1 of 2" in report.tables[0]
-    (said,) = report.failures
-    assert said.endswith(", across: other text than serial for p")
+    (message,) = report.failures
+    assert message.endswith(", across: other text than serial for p")
 
 
 def test_groups_are_of_all_domains_and_as_large_as_asked() -> None:
     prompts = take_round_robin(PROMPTS, 16)
-    found = groups(prompts, 8)
-    assert [len(group) for group in found.values()] == [8, 8]
-    assert {p.id for group in found.values() for p in group} == {p.id for p in prompts}
-    assert all(len({p.domain for p in group}) == 4 for group in found.values())
+    result = groups(prompts, 8)
+    assert [len(group) for group in result.values()] == [8, 8]
+    assert {p.id for group in result.values() for p in group} == {p.id for p in prompts}
+    assert all(len({p.domain for p in group}) == 4 for group in result.values())
     (few,) = groups(take_round_robin(PROMPTS, 3), 8).values()
     assert len(few) == 8 and len(set(few)) == 3
     assert len(groups(prompts, 1)) == 16
 
 
-def completed(number: int, at_ms: float, *ahead: Ahead, notes: tuple[str, ...] = ()) -> Any:
+def round_event(number: int, at_ms: float, *ahead: Ahead, notes: tuple[str, ...] = ()) -> Any:
     """A round of 3 ms of drafting, 1 ms of prefill and 4 ms of the LLM."""
     spans = (
         Span("ssm", "prefill", 0.0, 1.0),
@@ -81,20 +81,20 @@ def completed(number: int, at_ms: float, *ahead: Ahead, notes: tuple[str, ...] =
         Span("ssm", "draft", 2.0, 4.0),
         Span("llm", "forward", 4.0, 8.0),
     )
-    done = next(event for event in synthetic_run(1) if isinstance(event, RoundCompleted))
+    completed_round = next(event for event in synthetic_run(1) if isinstance(event, RoundCompleted))
     given = {"round": number, "at_ms": at_ms, "token_ids": (7,), "spans": spans}
-    return replace(done, ahead=ahead, notes=notes, **given)
+    return replace(completed_round, ahead=ahead, notes=notes, **given)
 
 
 def test_rounds_are_summed_but_for_the_first() -> None:
     watch = _RoundSums(drafts=2)
     hit = Ahead("a", 2, 0.7, hit=True, saved_ms=2.0, wasted_ms=0.5)
     miss = Ahead("b", 2, 0.7, hit=False, saved_ms=0.0, wasted_ms=1.5)
-    watch.add_round(completed(0, 20.0))
-    watch.add_round(completed(1, 30.0, hit, miss))
+    watch.add_round(round_event(0, 20.0))
+    watch.add_round(round_event(1, 30.0, hit, miss))
     # What was made for a round that never came is wasted, and was wanted by none.
     last = Ahead("a", 2, 0.7, hit=False, saved_ms=0.0, wasted_ms=4.0, reason="ended")
-    watch.add_round(completed(2, 45.0, last, notes=("off: it did not pay",)))
+    watch.add_round(round_event(2, 45.0, last, notes=("off: it did not pay",)))
     sums = {"rounds": 2, "round_ms": 25.0, "draft_ms": 6.0, "drafts": 4, "hits": 1}
     assert watch.sums == {**sums, "saved_ms": 2.0, "wasted_ms": 6.0, "on_ms": 10.0}
     assert watch.notes == [(2, "off: it did not pay")]
@@ -120,8 +120,8 @@ def test_share_hits_and_bound() -> None:
 def test_a_serial_round_s_drafting_is_a_part_of_it(family: LoadedModels) -> None:
     case = DecodeCase(PROMPTS[0], 1, 9, 0.0)  # its last round has room for a draft
     config = SpeculationConfig(expansion=(1,), speculation_length=3, max_tree_nodes=9)
-    found = run_together(Engine(family), [case, case], config)
-    assert 0 < found["draft_ms"] < found["round_ms"]
-    assert found["drafts"] == len(family.ssms) * found["rounds"]
-    assert found["on_ms"] == found["hits"] == 0
-    assert found["round_ms"] <= 2 * 1000 * found["seconds"]
+    result = run_together(Engine(family), [case, case], config)
+    assert 0 < result["draft_ms"] < result["round_ms"]
+    assert result["drafts"] == len(family.ssms) * result["rounds"]
+    assert result["on_ms"] == result["hits"] == 0
+    assert result["round_ms"] <= 2 * 1000 * result["seconds"]

@@ -95,7 +95,7 @@ def sample(prompt: str, ours: int, searches: list[Search]) -> dict[str, Any]:
 
 
 class TestClaims:
-    def test_a_router_that_stands_still_follows_nothing(self, tmp_path: Path) -> None:
+    def test_a_router_that_never_changes_follows_nothing(self, tmp_path: Path) -> None:
         """The measure before counted two of its three changes as followed at once."""
         own = claims(tmp_path, "spliced", [sample("one", 16, searches_of("bc"))])
         target, measured, verdict = own[f"`{CREDIT}` follows a change within 24 tokens"]

@@ -25,9 +25,9 @@ def passes(model: str, tokens: int, repeat: int, one: float, two: float) -> dict
 
 
 def results(*samples: dict[str, Any]) -> Results:
-    found = Results(Path("unused"), {}, [])
-    found.samples.extend(samples)
-    return found
+    result = Results(Path("unused"), {}, [])
+    result.samples.extend(samples)
+    return result
 
 
 def test_speeds_are_compared_within_a_repeat_and_with_the_target() -> None:

@@ -22,8 +22,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.mark.nightly
 def test_the_application_opens_runs_and_ends(make_context: Any) -> None:
-    said: list[str] = []
-    context = make_context(said.append)
+    messages: list[str] = []
+    context = make_context(messages.append)
     Start(runs=2, processes=1).measure(context)
     sample, *further = [one for one in context.results.samples if "process" not in one]
     assert sample["opened_s"] > 0
@@ -31,15 +31,15 @@ def test_the_application_opens_runs_and_ends(make_context: Any) -> None:
     if sys.platform.startswith("linux"):  # it may take pages back between two looks
         memory = [sample["opened_mb"], *(one["runs_mb"] for one in further)]
         assert all(200 < mb < 4000 for mb in memory)
-    assert said[0].startswith("opening 1") and said[-1] == "first runs: 1 of 1 processes"
+    assert messages[0].startswith("opening 1") and messages[-1] == "first runs: 1 of 1 processes"
     assert [len(one["runs"]) for one in context.results.samples if "process" in one] == [10, 10]
-    Start(runs=2, processes=1).measure(make_context(said.append))
+    Start(runs=2, processes=1).measure(make_context(messages.append))
     assert len(context.results.samples) == 5, "what is there is not measured again"
     assert "seconds until the page is open" in Start().report(context).tables[0]
 
 
 def test_the_last_run_has_a_sample(make_context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By it a resumed suite knows that all were measured."""
+    """A resumed suite finds by it that all were measured."""
     client = SimpleNamespace(predict=lambda **_: None)
     monkeypatch.setattr("gradio_client.Client", lambda *_, **__: client)
     context, app = make_context(), Application("", os.getpid(), 0.0)
@@ -48,7 +48,7 @@ def test_the_last_run_has_a_sample(make_context: Any, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.nightly
-def test_visitors_are_told_what_a_lone_one_is(make_context: Any) -> None:
+def test_visitors_are_reported_what_a_lone_one_is(make_context: Any) -> None:
     context = make_context()
     suite = Visitors(counts=(1, 3), presets=("best",))
     suite.measure(context)
@@ -101,7 +101,9 @@ h.HTTPServer(("127.0.0.1", int(sys.argv[2])), h.SimpleHTTPRequestHandler).serve_
 """
 
 
-def opened(seconds: float, mb: float, runs: list[tuple[int, float]]) -> list[dict[str, Any]]:
+def opening_samples(
+    seconds: float, mb: float, runs: list[tuple[int, float]]
+) -> list[dict[str, Any]]:
     """An opening, and what an application took, behind one that was interrupted."""
     interrupted = {"pid": 1, "runs": 450, "runs_mb": 4000.0}
     looks = [{"pid": 2, "runs": number, "runs_mb": mb} for number, mb in runs]
@@ -111,10 +113,16 @@ def opened(seconds: float, mb: float, runs: list[tuple[int, float]]) -> list[dic
 @pytest.mark.parametrize(
     ("samples", "said"),
     [
-        (opened(9.9, 1100.0, [(100, 1150.0), (500, 1190.0)]), []),
-        (opened(10.0, 1100.0, [(100, 1100.0)]), ["open: 10.0 (10.0 to 10.0), target"]),
-        (opened(5.0, 1100.0, [(100, 1150.0), (500, 1200.0)]), ["MB: 1200", "MB: 50, target"]),
-        (opened(5.0, 1000.0, [(50, 900.0), (100, 1000.0), (500, 1041.0)]), ["runs on, MB: 41"]),
+        (opening_samples(9.9, 1100.0, [(100, 1150.0), (500, 1190.0)]), []),
+        (opening_samples(10.0, 1100.0, [(100, 1100.0)]), ["open: 10.0 (10.0 to 10.0), target"]),
+        (
+            opening_samples(5.0, 1100.0, [(100, 1150.0), (500, 1200.0)]),
+            ["MB: 1200", "MB: 50, target"],
+        ),
+        (
+            opening_samples(5.0, 1000.0, [(50, 900.0), (100, 1000.0), (500, 1041.0)]),
+            ["runs on, MB: 41"],
+        ),
     ],
 )
 def test_what_misses_its_bound_is_said(
@@ -123,9 +131,9 @@ def test_what_misses_its_bound_is_said(
     context = make_context()
     for sample in samples:
         context.results.add(sample)
-    found = Start().report(context).failures
-    assert len(found) == len(said)
-    assert all(words in sentence for words, sentence in zip(said, found, strict=True))
+    result = Start().report(context).failures
+    assert len(result) == len(said)
+    assert all(words in sentence for words, sentence in zip(said, result, strict=True))
 
 
 def fresh(number: int, busy: bool, first: tuple[float, float]) -> dict[str, Any]:
@@ -170,7 +178,7 @@ def test_another_text_is_a_failure(make_context: Any) -> None:
     assert "| best | 8 (8 to 8) | 16 (16 to 16), 2.00x (2.00 to 2.00) |" in shown
 
 
-def told(seconds: float) -> None:
+def work(seconds: float) -> None:
     """Says which process works, and works."""
     print(os.getpid(), flush=True)
     time.sleep(seconds)
@@ -181,7 +189,7 @@ def told(seconds: float) -> None:
 def test_workers_end_with_a_suite_that_was_killed() -> None:
     began = """
 from bench.suites.process_pool import map_processes
-from tests.bench.test_start import told
-list(map_processes(1, told, [60.0]))
+from tests.bench.test_start import work
+list(map_processes(1, work, [60.0]))
 """
     assert has_ended(int(first_line(began)))

@@ -91,7 +91,7 @@ def hits_of(samples: Samples) -> None:
     assert serial["hits"] == 0 < across["hits"]
 
 
-def served(samples: Samples) -> None:
+def check_loops(samples: Samples) -> None:
     """Closed loops, then arrivals; every text is plain decoding's."""
     assert [sample["loop"] for sample in samples] == ["closed", "closed", "open"]
     for figures in (one for sample in samples for one in sample["figures"].values()):
@@ -198,7 +198,7 @@ CASES = (
         Load(clients=(1, 3), rates=(1.0,), contestants=LOADS),
         *(
             3,
-            served,
+            check_loops,
             "| cosine, cosine |",
             "Latency, open loop",
             "`cosine, shared` against plain, the worst load",
@@ -387,8 +387,8 @@ class TestAcceptance:
             accepted = more if row.kind.verify == "traversal" else 20
             return [sample(accepted, 80, f"p{i}") for i in range(3)]
 
-        found = acceptance_lines(make_context(), "same", of, -1)
-        lines = [line for line in found if "traversal / mss" in line]
+        result = acceptance_lines(make_context(), "same", of, -1)
+        lines = [line for line in result if "traversal / mss" in line]
         assert sum("1.33x (1.33 to 1.33) | reached" in line for line in lines) == len(SSMS)
         assert sum("0.67x (0.67 to 0.67) | not reached, by 0.33" in line for line in lines) == 1
         # 1 + (5 x 30 + 10) / 60 over 1 + 20 / 10: rows are pooled, not merged.
@@ -434,9 +434,9 @@ class TestCpuBundled:
         results = make_context().results
         key = {"kind": "sweep", "dtype": "float32", "temperature": 0.0}
         for seconds in sweeps:
-            found = {f"{LOOKUP} {n}": {"tokens": 4, "seconds": s} for n, s in seconds.items()}
+            entries = {f"{LOOKUP} {n}": {"tokens": 4, "seconds": s} for n, s in seconds.items()}
             other = {f"{ASSISTED} x": {"tokens": 4, "seconds": 0.1}}
-            results.add({**key, "figures": {**found, **other}})
+            results.add({**key, "figures": {**entries, **other}})
         assert best_variant(results, "float32", 0.0, LOOKUP) == (best and f"{LOOKUP} {best}")
         assert best_variant(results, "float32", 0.0, ASSISTED) == f"{ASSISTED} x"
         assert best_variant(results, "float32", 0.8, LOOKUP) == ""
@@ -481,9 +481,9 @@ class TestOverhead:
 
     def test_passes_made_together_are_taken_off_once(self) -> None:
         """A round of 20 ms, in it passes of 9 ms for three SSMs at once, and 1 ms of drafting."""
-        done = [event for event in synthetic_run(2) if isinstance(event, RoundCompleted)][-1]
+        rounds = [event for event in synthetic_run(2) if isinstance(event, RoundCompleted)][-1]
         drafting = tuple(Span(name, "draft", 0.0, 10.0, 1 / 3) for name in DRAFTERS)
-        event = replace(done, spans=(*drafting, Span("llm", "forward", 10.0, 15.0)))
+        event = replace(rounds, spans=(*drafting, Span("llm", "forward", 10.0, 15.0)))
         outside, *stages, whole = _outside(event, 20.0, {"ssm": 9.0, "llm": 5.0})
         assert (outside, whole) == (pytest.approx(20 - 9 - 5), 20.0)
         expected = {"draft": 1.0, "events": 5.0}

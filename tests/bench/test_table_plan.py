@@ -26,7 +26,7 @@ TIMES = AccessTimes(
 )
 
 
-def named(shapes: Sequence[tuple[int, int]]) -> list[FeatureTable]:
+def tables_of(shapes: Sequence[tuple[int, int]]) -> list[FeatureTable]:
     return [FeatureTable((str(i),), *shape) for i, shape in enumerate(shapes)]
 
 
@@ -60,7 +60,7 @@ shapes = st.tuples(st.integers(1, 60_000), st.sampled_from([4, 8, 16, 32, 64]))
 def test_a_plan_is_between_the_optimum_and_separate_tables(
     given_shapes: list[tuple[int, int]], most_bytes: int
 ) -> None:
-    tables = named(given_shapes)
+    tables = tables_of(given_shapes)
     plan, apart = plan_tables(tables, TIMES, most_bytes), plan_of(tables, TIMES)
     assert optimum(tables, most_bytes).ns <= plan.ns + 1e-9 <= apart.ns + 2e-9
     assert plan.bytes <= max(most_bytes, apart.bytes)
@@ -82,7 +82,7 @@ def test_how_far_it_is_from_the_optimum(
     for _ in range(150):
         count = drawn.randint(2, 8)
         sizes = [(round(2 ** drawn.uniform(1, 12)), drawn.choice(row_bytes)) for _ in range(count)]
-        tables, most_bytes = named(sizes), drawn.choice([1, 16, 64, 256]) * MB
+        tables, most_bytes = tables_of(sizes), drawn.choice([1, 16, 64, 256]) * MB
         plan = plan_tables(tables, TIMES, most_bytes)
         ratios.append(plan.ns / optimum(tables, most_bytes).ns)
     assert sum(ratio < 1 + 1e-9 for ratio in ratios) >= least_optimal * len(ratios)
@@ -95,7 +95,7 @@ def flat(ns: float) -> AccessTimes:
 
 
 def test_small_tables_are_joined_smallest_with_largest() -> None:
-    tables = named([(4, 16), (5, 16), (6, 16), (7, 16), (4_000_000, 64)])
+    tables = tables_of([(4, 16), (5, 16), (6, 16), (7, 16), (4_000_000, 64)])
     plan = plan_tables(tables, TIMES, 1 << 30)
     assert {frozenset(table.names) for table in plan.tables} == {
         frozenset("03"), frozenset("12"), frozenset("4")
@@ -105,26 +105,26 @@ def test_small_tables_are_joined_smallest_with_largest() -> None:
 
 
 def test_what_would_be_slower_is_not_joined() -> None:
-    assert len(plan_tables(named([(1000, 32)] * 2), TIMES, 64_000_000).tables) == 2
+    assert len(plan_tables(tables_of([(1000, 32)] * 2), TIMES, 64_000_000).tables) == 2
 
 
 def test_a_memory_bound_keeps_tables_apart() -> None:
-    tables = named([(1000, 32), (1000, 32)])
+    tables = tables_of([(1000, 32), (1000, 32)])
     assert len(plan_tables(tables, flat(10.0), 64_000_000).tables) == 1
     assert len(plan_tables(tables, flat(10.0), 63_999_999).tables) == 2
 
 
 def test_of_equal_times_the_least_storage() -> None:
     """All plans take no time: the separate tables have the least."""
-    assert len(plan_tables(named([(10, 8)] * 4), flat(0.0), MB).tables) == 4
+    assert len(plan_tables(tables_of([(10, 8)] * 4), flat(0.0), MB).tables) == 4
 
 
 @pytest.mark.parametrize(("size", "ns"), [(1, 6.0), (MB, 13.0), (1 << 40, 98.0)])
 def test_times_of_measured_sizes_and_beyond(size: int, ns: float) -> None:
-    assert TIMES.token_ns(named([(1, size)])) == pytest.approx(ns)
+    assert TIMES.token_ns(tables_of([(1, size)])) == pytest.approx(ns)
 
 
 def test_times_between_sizes_rise_with_the_logarithm() -> None:
     times = AccessTimes({MB: 10.0, 4 * MB: 20.0}, {MB: 0.0})
-    assert times.token_ns(named([(2, MB)])) == pytest.approx(15.0)
+    assert times.token_ns(tables_of([(2, MB)])) == pytest.approx(15.0)
     assert times.token_ns([]) == 0

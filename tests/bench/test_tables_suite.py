@@ -47,20 +47,20 @@ def test_contexts_of_a_chain_of_nodes() -> None:
 
 def test_drafts_of_a_family(family: LoadedModels) -> None:
     """The texts repeat one: each context is found at once, and all lengths are three reads."""
-    found = draft_figures(family, [TEXT] * 4)
-    assert found["looked"] == found["contexts"] > 0
-    assert 2.5 < found["in_turn"] / found["contexts"] <= 3
-    assert found["draft_nodes"] == NODES and found["timed"] > 0
+    result = draft_figures(family, [TEXT] * 4)
+    assert result["looked"] == result["contexts"] > 0
+    assert 2.5 < result["in_turn"] / result["contexts"] <= 3
+    assert result["draft_nodes"] == NODES and result["timed"] > 0
     # After 3, 4, 5 come 6 and 7: a context of three tokens does not tell which.
-    assert found["covered"] == found["drafts"] > found["agreed"] >= found["drafts"] / 2
+    assert result["covered"] == result["drafts"] > result["agreed"] >= result["drafts"] / 2
 
 
 def test_the_table_that_drafts_is_the_one_that_serves(family: LoadedModels) -> None:
-    found = draft_figures(replace(family, counts=None), [TEXT] * 4)
-    assert found["table_bytes"] == 64 * NUM_CONTEXTS
+    result = draft_figures(replace(family, counts=None), [TEXT] * 4)
+    assert result["table_bytes"] == 64 * NUM_CONTEXTS
     # Contexts of one, two and three tokens that something follows.
     contexts = {tuple(TEXT[at - n : at]) for n in (1, 2, 3) for at in range(n, len(TEXT))}
-    assert found["rows"] == len(contexts)
+    assert result["rows"] == len(contexts)
 
 
 def test_drafts_begin_with_the_counts_that_came_along(family: LoadedModels) -> None:
@@ -112,9 +112,9 @@ def test_what_back_off_in_turn_costs(make_context: Any) -> None:
 
 def test_without_smollm2_it_is_left_out(make_context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "local_smollm2", lambda: None)
-    said: list[str] = []
-    assert tables._family(make_context(said.append), "smollm2") is None
-    assert said == ["smollm2 is not on this machine and left out: `--llm smollm2` downloads it"]
+    messages: list[str] = []
+    assert tables._family(make_context(messages.append), "smollm2") is None
+    assert messages == ["smollm2 is not on this machine and left out: `--llm smollm2` downloads it"]
 
 
 def test_chat_prompts_are_those_of_smollm2(
@@ -123,9 +123,9 @@ def test_chat_prompts_are_those_of_smollm2(
     monkeypatch.setattr(tables, "local_smollm2", lambda: "here")
     monkeypatch.setattr(tables, "load_models", lambda *_: family)
     context = make_context(prompts=5)
-    found = tables._family(context, "smollm2")
-    assert found is not None and found[0] is family
-    chats = found[1]
+    result = tables._family(context, "smollm2")
+    assert result is not None and result[0] is family
+    chats = result[1]
     assert len(chats) == 5 and all(prompt.chat for prompt in chats)
     assert len({prompt.domain for prompt in chats}) == 5
     assert all(prompt.id.startswith("chat-") for prompt in chats)

@@ -35,7 +35,7 @@ def worker(engine: Engine, llm: GatedModel) -> Iterator[Worker]:
 
 
 @pytest.fixture
-def called(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def native_calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many drafts each call of machine code made."""
     from core.drafters.native_drafting import native_drafts
 

@@ -18,7 +18,7 @@ SOON = 60.0
 
 
 class GatedModel(TableModel):
-    """A table whose passes wait at a gate, counted; it can be told to fail."""
+    """A table whose passes wait at a gate, and are counted; it can be set to fail."""
 
     def __init__(self) -> None:
         super().__init__("llm", VOCAB, random_table(VOCAB, 1, sharpness=2.5), CONTEXT)

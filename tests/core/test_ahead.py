@@ -1,4 +1,4 @@
-"""Drafting ahead within one request: the text stays, guesses come true, what is made is told."""
+"""Drafting ahead within one request: the text stays, guesses come true, events report them."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -66,7 +66,7 @@ def test_wherever_the_clock_stops_it_the_drafts_are_those_made_on_time(sampling,
         assert any(one.hit for event in rounds_of(ahead) for one in event.ahead) or looks < 4
 
 
-def test_guesses_come_true_and_are_told() -> None:
+def test_guesses_come_true_and_are_reported() -> None:
     events = run(engine_ahead())
     told = [(event.round, one) for event in rounds_of(events) for one in event.ahead]
     assert any(one.hit for _, one in told) and not rounds_of(events)[0].ahead
@@ -90,7 +90,7 @@ def test_a_draft_that_was_ready_took_no_pass() -> None:
 
 
 def test_the_same_drafter_guesses_right_always() -> None:
-    """An SSM that is the LLM itself at temperature 0 knows every outcome."""
+    """An SSM that is the LLM itself at temperature 0 predicts every outcome."""
     events = run(engine_ahead(count=1))
     hits = [one.hit for event in rounds_of(events) for one in event.ahead]
     # Behind the last outcomes but one there is no room for a draft.
@@ -142,15 +142,15 @@ def test_a_small_context_ends_quietly() -> None:
 
 def test_requests_of_a_batch_share_the_passes() -> None:
     config = SpeculationConfig(**TREE, pipeline="ahead")
-    asked = [Request(text, GREEDY, config) for text in ("w1 w2", "w4", "w6 w6 w1")]
+    requests = [Request(text, GREEDY, config) for text in ("w1 w2", "w4", "w6 w6 w1")]
     engine = engine_ahead()
-    events = list(engine.generate_many(asked))
-    assert texts_of(events) == [ids_of_events(engine_ahead().generate(one)) for one in asked]
+    events = list(engine.generate_many(requests))
+    assert texts_of(events) == [ids_of_events(engine_ahead().generate(one)) for one in requests]
     assert all(any(a.hit for e in rounds_of(run) for a in e.ahead) for run in by_run(events))
 
 
 class FailsAhead(TableModel):
-    """Fails in a pass that it is asked for beside the LLM's."""
+    """Fails in a pass beside the LLM's."""
 
     def __init__(self, at: int) -> None:
         super().__init__("mortal", 8, random_table(8, 5), 64)

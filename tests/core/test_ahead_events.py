@@ -1,4 +1,4 @@
-"""What is told of drafting ahead: a hit is a draft that was used, and every millisecond of work
+"""Events of drafting ahead: a hit is a draft that was used, and every millisecond of work
 made ahead is saved, waited for or wasted.
 """
 
@@ -70,22 +70,22 @@ def run(engine: Engine, sampling: SamplingParams = LONG, **fields: Any) -> list[
     return list(engine.generate(Request("w1 w2 w3", sampling, config)))
 
 
-def told(events: Sequence[Event]) -> list[Ahead]:
+def ahead_of(events: Sequence[Event]) -> list[Ahead]:
     return [one for event in rounds_of(events) for one in event.ahead]
 
 
-def worked(events: Sequence[Event]) -> dict[tuple[int, str], float]:
+def work_ms(events: Sequence[Event]) -> dict[tuple[int, str], float]:
     """Milliseconds of work made ahead, by the round it was made in and drafter."""
-    found: dict[tuple[int, str], float] = defaultdict(float)
+    results: dict[tuple[int, str], float] = defaultdict(float)
     for event in rounds_of(events):
         for span in event.spans:
             if span.name == "ahead":
-                found[event.round, span.lane] += span.ms
-    return found
+                results[event.round, span.lane] += span.ms
+    return results
 
 
-def accounted(events: Sequence[Event]) -> dict[tuple[int, str], float]:
-    """What is told of it; only in the last round of what was made in that round."""
+def reported_ms(events: Sequence[Event]) -> dict[tuple[int, str], float]:
+    """The milliseconds that events report; in the last round for drafts of that round only."""
     return {
         (e.round - (one.reason != "ended"), one.drafter): one.saved_ms + one.wasted_ms
         for e in rounds_of(events)
@@ -95,7 +95,7 @@ def accounted(events: Sequence[Event]) -> dict[tuple[int, str], float]:
 
 
 def changing(monkeypatch: pytest.MonkeyPatch, *choices: Choice) -> None:
-    """`fixed` takes these in turn. It is asked twice a round: for the event and by the round."""
+    """`fixed` takes these in turn. `choose` is called twice a round: for the event, and to plan."""
     turns = itertools.cycle([one for one in choices for _ in range(2)])
     monkeypatch.setattr(Fixed, "choose", lambda _: next(turns))
 
@@ -119,8 +119,8 @@ def test_saved_and_wasted_are_all_that_was_made_ahead(sampling, fields):
     if fields.get("draft") == "best_first" and not sampling.greedy:
         fields = {**fields, "verify": "match"}
     events = run(engine_hiding(), sampling, **fields)
-    assert accounted(events) == pytest.approx(worked(events))
-    assert any(one.hit and one.wasted_ms for one in told(events))
+    assert reported_ms(events) == pytest.approx(work_ms(events))
+    assert any(one.hit and one.wasted_ms for one in ahead_of(events))
 
 
 @pytest.mark.parametrize(
@@ -146,9 +146,9 @@ def test_a_hit_is_a_draft_that_was_used(choices: tuple[Choice, ...], monkeypatch
         for one in event.ahead:
             assert one.saved_ms == 0 or one.hit
             assert one.hit == (one.reason == "")
-    assert accounted(events) == pytest.approx(worked(events))
-    assert any(one.hit for one in told(events)) or Choice(0) in choices
-    unused = [one for one in told(events) if one.reason == "unused"]
+    assert reported_ms(events) == pytest.approx(work_ms(events))
+    assert any(one.hit for one in ahead_of(events)) or Choice(0) in choices
+    unused = [one for one in ahead_of(events) if one.reason == "unused"]
     assert unused or Choice(1) in choices
 
 
@@ -166,7 +166,7 @@ def test_of_a_draft_cut_shorter_only_what_is_left_is_saved(monkeypatch: pytest.M
         assert event.ahead[0].saved_ms == pytest.approx(first.ms)
 
 
-def test_what_was_made_ahead_is_told_when_requests_begin_to_take_turns(monkeypatch):
+def test_what_was_made_ahead_is_reported_when_requests_begin_to_take_turns(monkeypatch):
     """`auto` may change from the one to the other as soon as another request joins."""
     modes = itertools.chain(["ahead"] * 4, itertools.repeat("across"))
 
@@ -175,33 +175,33 @@ def test_what_was_made_ahead_is_told_when_requests_begin_to_take_turns(monkeypat
 
     monkeypatch.setattr("core.engine.engine.pipeline_modes", modes_of)
     config = SpeculationConfig(**{**TREE, "pipeline": "auto"})
-    asked = [Request(text, LONG, config) for text in ("w1 w2", "w4")]
-    events = list(engine_hiding().generate_many(asked))
+    requests = [Request(text, LONG, config) for text in ("w1 w2", "w4")]
+    events = list(engine_hiding().generate_many(requests))
     for own in by_run(events):
-        assert len(worked(own)) > 4
-        assert accounted(own) == pytest.approx(worked(own))
+        assert len(work_ms(own)) > 4
+        assert reported_ms(own) == pytest.approx(work_ms(own))
     both = [e.ahead for e in rounds_of(events) if len({o.is_certain for o in e.ahead}) == 2]
     assert len(both) == 1, "one of them was drafted beside the other's pass"
 
 
 def test_a_neighbours_longer_draft_is_not_ones_own_work() -> None:
     configs = [SpeculationConfig(**{**TREE, "speculation_length": length}) for length in (1, 4)]
-    asked = [Request("w1 w2", LONG, config) for config in configs]
-    events = list(engine_hiding(count=1).generate_many(asked))
+    requests = [Request("w1 w2", LONG, config) for config in configs]
+    events = list(engine_hiding(count=1).generate_many(requests))
     runs = dict.fromkeys(event.run_id for event in events)
     short, long = [[e for e in rounds_of(events) if e.run_id == run] for run in runs]
     passes = [[sum(s.name == "ahead" for s in e.spans) for e in run] for run in (short, long)]
     assert max(passes[0]) == 2 < 5 == max(passes[1])  # a look, and a pass for each step
-    assert accounted(short) == pytest.approx(worked(short))
-    assert accounted(long) == pytest.approx(worked(long))
+    assert reported_ms(short) == pytest.approx(work_ms(short))
+    assert reported_ms(long) == pytest.approx(work_ms(long))
 
 
 def test_what_is_made_in_the_last_round_is_wasted() -> None:
     events = run(engine_hiding(count=1), SamplingParams(30, seed=1, stop=("w",)))
     assert len(rounds_of(events)) == 1
-    (one,) = told(events)
+    (one,) = ahead_of(events)
     assert (one.hit, one.saved_ms, one.reason) == (False, 0.0, "ended")
-    assert {(0, one.drafter): one.wasted_ms} == pytest.approx(worked(events))
+    assert {(0, one.drafter): one.wasted_ms} == pytest.approx(work_ms(events))
     assert one.outcomes > 0
 
 
@@ -236,7 +236,7 @@ def test_a_round_judges_what_was_made_for_it(committed, drafts, saved, wasted, r
     assert one == Ahead("same", 2, 0.75, not reason, saved, wasted, reason)
 
 
-def test_where_nothing_was_made_nothing_is_told() -> None:
+def test_where_nothing_was_made_nothing_is_reported() -> None:
     state = state_of((4,), {})
     assert ahead_drafts(state, (4,)) is None
     assert unused_at_end(state, None) == ()

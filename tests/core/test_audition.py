@@ -1,4 +1,4 @@
-"""Before the first round `goodput` hears which SSM foresees the prompt: that one drafts first."""
+"""Before the first round `goodput` observes which SSM predicts the prompt: that one drafts."""
 
 import dataclasses
 import math
@@ -30,7 +30,7 @@ SHORT = (("short", 16), ("long", 64))
 NAMES = ("same", "ssm-2", "ssm-3")
 
 
-def written(model: TableModel, count: int) -> list[int]:
+def greedy_text(model: TableModel, count: int) -> list[int]:
     """What a model is surest of, token for token."""
     ids = [1]
     while len(ids) < count:
@@ -53,20 +53,20 @@ def first_to_draft(events: Sequence[Event]) -> set[str]:
 
 
 @pytest.mark.parametrize("index", [0, 1, 2])
-def test_who_foresees_the_prompt_drafts_first(index: int) -> None:
+def test_the_ssm_that_predicts_the_prompt_drafts_first(index: int) -> None:
     llm, ssms = tables(3)
-    events = run(engine_of(llm, ssms), prompt(written(ssms[index], 30)))
+    events = run(engine_of(llm, ssms), prompt(greedy_text(ssms[index], 30)))
     assert first_to_draft(events) == {NAMES[index]}
 
 
-def test_too_short_a_prompt_tells_nothing() -> None:
+def test_too_short_a_prompt_is_no_evidence() -> None:
     llm, ssms = tables(3)
-    text = written(ssms[1], MIN_TOKENS)
+    text = greedy_text(ssms[1], MIN_TOKENS)
     assert first_to_draft(run(engine_of(llm, ssms), prompt(text[:-1]))) == {NAMES[0]}
     assert first_to_draft(run(engine_of(llm, ssms), prompt(text))) == {NAMES[1]}
 
 
-def test_a_short_prompt_is_asked_about_as_soon_as_it_is_longer() -> None:
+def test_a_short_prompt_is_scored_as_soon_as_it_is_longer() -> None:
     llm, ssms = tables(3, context=128)
     warm = SamplingParams(60, temperature=1.0, seed=5)
     # The LLM's own table is the last one.
@@ -77,25 +77,25 @@ def test_a_short_prompt_is_asked_about_as_soon_as_it_is_longer() -> None:
 
 
 @pytest.mark.parametrize("fields", [{"length": "fixed"}, {"combine": "vote"}])
-def test_where_nobody_is_chosen_all_draft(fields: dict[str, str]) -> None:
+def test_without_a_choice_all_draft(fields: dict[str, str]) -> None:
     llm, ssms = tables(3)
     config = dataclasses.replace(GOODPUT, **fields)
-    events = run(engine_of(llm, ssms), prompt(written(ssms[1], 30)), config)
+    events = run(engine_of(llm, ssms), prompt(greedy_text(ssms[1], 30)), config)
     assert first_to_draft(events) == set(NAMES)
 
 
 def test_the_text_is_the_same_and_no_row_is_left() -> None:
     llm, ssms = tables(3)
     engine = engine_of(llm, ssms)
-    text = prompt(written(ssms[1], 30))
+    text = prompt(greedy_text(ssms[1], 30))
     plain = ids_of_events(run(engine, text, SpeculationConfig.preset("autoregressive")))
     assert ids_of_events(run(engine, text)) == plain
     assert not any(open_rows(engine))
 
 
-def test_reading_the_prompts_end_is_told_before_the_first_round() -> None:
+def test_reading_the_prompts_end_is_reported_before_the_first_round() -> None:
     llm, ssms = tables(3)
-    events = run(engine_of(llm, ssms), prompt(written(ssms[1], 30)))
+    events = run(engine_of(llm, ssms), prompt(greedy_text(ssms[1], 30)))
     first = next(event for event in events if isinstance(event, RoundCompleted))
     read = {span.lane for span in first.spans if span.name == "prefill"}
     assert read == {"llm", *NAMES}
@@ -105,7 +105,7 @@ def test_reading_the_prompts_end_is_told_before_the_first_round() -> None:
 def test_an_audition_gives_the_log_probabilities_of_the_last_tokens() -> None:
     llm, ssms = tables(3)
     pool = engine_of(llm, ssms)._drafting.ssm_pool
-    ids = written(ssms[0], 40)
+    ids = greedy_text(ssms[0], 40)
     window = ids[-AUDITION:]
     fits, timings = pool.audition(NAMES, ids)
     for ssm in ssms:
@@ -117,25 +117,25 @@ def test_an_audition_gives_the_log_probabilities_of_the_last_tokens() -> None:
 def test_all_read_the_same_tokens_where_a_context_is_short() -> None:
     models = [TableModel(name, 8, random_table(8, i), n) for i, (name, n) in enumerate(SHORT)]
     pool = SsmPool({model.info.name: model for model in models}, 8)
-    found, _ = pool.audition([name for name, _ in SHORT], [i % 8 for i in range(60)], window=48)
-    assert {len(log_probs) for log_probs in found.values()} == {15} and len(found) == 2
+    result, _ = pool.audition([name for name, _ in SHORT], [i % 8 for i in range(60)], window=48)
+    assert {len(log_probs) for log_probs in result.values()} == {15} and len(result) == 2
 
 
-def stacked() -> SsmPool:
+def stack_pool() -> SsmPool:
     ssms = [small("llama", seed) for seed in range(3)]
     stack_alike(ssms)
     return SsmPool(dict(zip(NAMES, ssms, strict=True)), VOCAB)
 
 
-def test_those_that_lie_on_one_another_are_heard_in_one_pass(monkeypatch: pytest.MonkeyPatch):
-    pool, ids = stacked(), [3 + i % 7 for i in range(40)]
+def test_stacked_ssms_are_auditioned_in_one_pass(monkeypatch: pytest.MonkeyPatch):
+    pool, ids = stack_pool(), [3 + i % 7 for i in range(40)]
     passes = note_results(monkeypatch, Stack, "forward", len)
     fits, timings = pool.audition(NAMES, ids)
     assert passes == [3]
     for name in NAMES:
         assert pool.audition([name], ids)[0][name] == pytest.approx(fits[name], abs=1e-5)
     assert passes == [3], "who is heard alone makes a pass of its own"
-    assert len({tuple(found) for found in fits.values()}) == 3
+    assert len({tuple(result) for result in fits.values()}) == 3
     begun, ended = min(one.start for one in timings), max(one.end for one in timings)
     assert 0 < sum(one.seconds for one in timings) <= ended - begun
 
@@ -145,7 +145,7 @@ def test_whatever_a_pass_fails_with_rows_are_given_back(error: type[BaseExceptio
     def broken(self: Stack, asked: object) -> object:
         raise error("out of order")
 
-    pool = stacked()
+    pool = stack_pool()
     monkeypatch.setattr(Stack, "forward", broken)
     kept: BaseException | None = None  # with it all that it came through is kept
     try:
@@ -157,9 +157,9 @@ def test_whatever_a_pass_fails_with_rows_are_given_back(error: type[BaseExceptio
 
 
 @pytest.mark.loses_drafters
-def test_of_an_ssm_that_fails_nothing_is_told() -> None:
+def test_an_ssm_that_fails_has_no_score() -> None:
     llm, ssms = tables(3)
-    engine, text = engine_of(llm, ssms), prompt(written(ssms[1], 30))
+    engine, text = engine_of(llm, ssms), prompt(greedy_text(ssms[1], 30))
     plain = ids_of_events(run(engine, text, SpeculationConfig.preset("autoregressive")))
 
     def broken(feeds: object) -> object:
@@ -167,7 +167,7 @@ def test_of_an_ssm_that_fails_nothing_is_told() -> None:
 
     ssms[1].forward = broken  # type: ignore[method-assign, assignment]
     events = run(engine, text)
-    assert "ssm-2" not in engine._drafting.ssm_pool.audition(NAMES, written(ssms[1], 30))[0]
+    assert "ssm-2" not in engine._drafting.ssm_pool.audition(NAMES, greedy_text(ssms[1], 30))[0]
     assert ids_of_events(events) == plain
     assert not any(open_rows(engine))
 

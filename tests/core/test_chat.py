@@ -122,7 +122,7 @@ def test_without_a_template_there_is_no_conversation(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ([], "one of the arguments --prompt --prompt-file --chat is required"),
         (["--chat", "--json"], "--json and --events need one"),
@@ -131,10 +131,10 @@ def test_without_a_template_there_is_no_conversation(engine: Engine) -> None:
 )
 def test_what_the_command_refuses(
     arguments: list[str],
-    said: str,
+    message: str,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
     assert main([*arguments, "--ssm", "ssm-code", "--preset", "autoregressive"]) == 2
-    assert capsys.readouterr().err.rstrip().endswith(said)
+    assert capsys.readouterr().err.rstrip().endswith(message)

@@ -108,7 +108,7 @@ BAD_PROMPTS: list[tuple[Any, str]] = [
 ]
 
 
-def refused(kind: type[Any], field: str, value: Any, allowed: str) -> None:
+def check_refusal(kind: type[Any], field: str, value: Any, allowed: str) -> None:
     with pytest.raises(ConfigError) as caught:
         kind(**{field: value})
     message = str(caught.value)
@@ -119,20 +119,20 @@ def refused(kind: type[Any], field: str, value: Any, allowed: str) -> None:
 
 @pytest.mark.parametrize(("field", "value", "allowed"), BAD_SAMPLING)
 def test_sampling_refuses(field: str, value: Any, allowed: str) -> None:
-    refused(SamplingParams, field, value, allowed)
+    check_refusal(SamplingParams, field, value, allowed)
 
 
 @pytest.mark.parametrize(("field", "value", "allowed"), BAD_SPECULATION)
 def test_speculation_refuses(field: str, value: Any, allowed: str) -> None:
-    refused(SpeculationConfig, field, value, allowed)
+    check_refusal(SpeculationConfig, field, value, allowed)
 
 
 @pytest.mark.parametrize(("value", "allowed"), BAD_PROMPTS)
 def test_a_prompt_must_be_text(value: Any, allowed: str) -> None:
-    refused(Request, "prompt", value, allowed)
+    check_refusal(Request, "prompt", value, allowed)
 
 
-def test_the_value_stands_in_the_message() -> None:
+def test_the_value_is_in_the_message() -> None:
     with pytest.raises(ConfigError, match=r"^temperature is -2\.5: "):
         SamplingParams(temperature=-2.5)
     with pytest.raises(ConfigError, match=r"^chat is 'yes': true or false$"):

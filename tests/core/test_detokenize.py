@@ -107,7 +107,7 @@ def test_random_ids_of_the_bundled_tokenizer(prompt: str, new: list[int]) -> Non
     assert "".join(deltas(tokenizer, ids, new)) == continuation(tokenizer, ids, new)
 
 
-def spelled(characters: str) -> list[int]:
+def byte_tokens(characters: str) -> list[int]:
     """The metaspace tokenizer's tokens of single bytes."""
     return [3 + byte for byte in characters.encode()]
 
@@ -133,18 +133,18 @@ def as_it_comes(tokenizer: Any, prompt: list[int], new: list[int]) -> tuple[str,
 
 WORDS, SPECIAL = (st.sampled_from(ids).map(lambda i: [i]) for ids in (range(259, 271), range(3)))
 STRAY = st.integers(0x80, 0xBF).map(lambda byte: [3 + byte])
-LETTERS = st.sampled_from(list("🙂é東A")).map(spelled)
+LETTERS = st.sampled_from(list("🙂é東A")).map(byte_tokens)
 BYTES = st.integers(0x80, 0xFF).map(lambda byte: [3 + byte])
 
 
 def runs(*chunks: st.SearchStrategy[list[int]]) -> st.SearchStrategy[list[int]]:
-    return st.lists(st.one_of(chunks), max_size=20).map(lambda found: sum(found, []))
+    return st.lists(st.one_of(chunks), max_size=20).map(lambda result: sum(result, []))
 
 
 @settings(derandomize=True, max_examples=300)
 @given(
     prompt=runs(WORDS, SPECIAL, STRAY, LETTERS),
-    new=runs(WORDS, SPECIAL, STRAY, LETTERS, BYTES, st.just(spelled("é") * 5)),
+    new=runs(WORDS, SPECIAL, STRAY, LETTERS, BYTES, st.just(byte_tokens("é") * 5)),
 )
 def test_random_ids_of_a_metaspace_tokenizer(prompt: list[int], new: list[int]) -> None:
     tokenizer = metaspace()
@@ -158,7 +158,7 @@ def test_a_character_that_was_shown_stays_shown() -> None:
     """`decode` spoils a whole run of byte tokens for one byte that does not fit: the one exception
     from the law, for a text already on the screen is not taken back."""
     tokenizer = metaspace()
-    new = [*spelled("🙂"), 3 + 0x80]
+    new = [*byte_tokens("🙂"), 3 + 0x80]
     assert continuation(tokenizer, [260], new) == REPLACEMENT * 5
     assert "".join(deltas(tokenizer, [260], new)) == "🙂" + REPLACEMENT
 

@@ -1,4 +1,4 @@
-"""A drafter that dies in mid-run costs no text: the run goes on without it, and says so."""
+"""A drafter that fails within a run costs no text: the run goes on without it, with a note."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -58,8 +58,8 @@ def test_the_text_is_the_same(combine: str, temperature: float, last: int) -> No
     events = list(engine.generate(request(temperature, combine=combine)))
     assert ids_of_events(events) == plain(temperature)
     assert isinstance(events[-1], RunCompleted)
-    ((_, said),) = notes(events)
-    assert said == (
+    ((_, message),) = notes(events)
+    assert message == (
         "drafter ssm-3 failed (RuntimeError: the device went away); the run goes on without it"
     )
     later = [e for e in events if isinstance(e, RoundCompleted)][-1]

@@ -30,30 +30,32 @@ def test_events_come_in_their_order_and_are_numbered() -> None:
 def test_events_of_a_round_agree_with_each_other(sampling: SamplingParams) -> None:
     events = list(engine_of(*tables()).generate(request(sampling=sampling)))
     tokens = list(events[0].prompt_token_ids)
-    for drafted, combined, verified, done in zip(
+    for drafted, combined, verified, round_event in zip(
         *(events[1 + i : -1 : 4] for i in range(4)), strict=True
     ):
         assert combined.root_token_id == tokens[-1]
-        assert done.position == len(tokens)
+        assert round_event.position == len(tokens)
         proposed = sum(len(draft.token_ids) for draft in drafted.drafts)
         assert proposed == sum(map(len, combined.proposals)) + len(combined.dropped)
         path = [combined.token_ids[node] for node in verified.path]
         own = [] if verified.own_token_id is None else [verified.own_token_id]
-        assert list(done.token_ids) == [*path, *own][: len(done.token_ids)]
-        assert done.num_accepted == len(path) - done.num_cut
+        assert list(round_event.token_ids) == [*path, *own][: len(round_event.token_ids)]
+        assert round_event.num_accepted == len(path) - round_event.num_cut
         assert len(verified.outcomes) == len(verified.llm_probabilities) == len(combined.token_ids)
         accepted = [i for i, o in enumerate(verified.outcomes) if o == "accepted"]
         assert accepted == sorted(verified.path)
         assert all(0.0 <= p <= 1.0 for p in (*verified.llm_probabilities, verified.own_probability))
-        tokens += done.token_ids
-        assert done.kv_used == len(tokens) - 1
+        tokens += round_event.token_ids
+        assert round_event.kv_used == len(tokens) - 1
 
 
 def test_llm_probabilities_are_the_models() -> None:
     llm, ssms = tables()
     events = list(engine_of(llm, ssms).generate(request(sampling=WARM)))
     context = list(events[0].prompt_token_ids)
-    for combined, verified, done in zip(*(events[2 + i : -1 : 4] for i in range(3)), strict=True):
+    for combined, verified, round_event in zip(
+        *(events[2 + i : -1 : 4] for i in range(3)), strict=True
+    ):
         for node, parent in enumerate(combined.parents):
             above: list[int] = []
             while parent != -1:
@@ -62,7 +64,7 @@ def test_llm_probabilities_are_the_models() -> None:
             p = (llm.logits((*context, *reversed(above))) / 0.8).softmax(-1)
             token_id = combined.token_ids[node]
             assert verified.llm_probabilities[node] == pytest.approx(float(p[token_id]), rel=1e-5)
-        context += done.token_ids
+        context += round_event.token_ids
 
 
 def test_the_last_event_counts_what_the_events_say() -> None:
@@ -81,23 +83,23 @@ def test_the_last_event_counts_what_the_events_say() -> None:
 def test_spans_lie_within_their_round_and_name_every_stage() -> None:
     events = list(engine_of(*tables()).generate(request()))
     ends = [event.at_ms for event in events if isinstance(event, RoundCompleted)]
-    for done, begin in zip(
+    for round_event, begin in zip(
         (e for e in events if isinstance(e, RoundCompleted)), [0.0, *ends], strict=False
     ):
-        first = done.round == 0
-        for span in done.spans:
-            assert begin - 1e-6 <= span.start_ms <= span.end_ms <= done.at_ms
-        names = {(span.lane, span.name) for span in done.spans}
+        first = round_event.round == 0
+        for span in round_event.spans:
+            assert begin - 1e-6 <= span.start_ms <= span.end_ms <= round_event.at_ms
+        names = {(span.lane, span.name) for span in round_event.spans}
         assert {("llm", "forward"), *((s, s) for s in ("combine", "verify", "commit"))} <= names
         assert (("llm", "prefill") in names) == first
         assert (("same", "prefill") in names) == first
 
 
-def test_the_start_tells_the_whole_request_resolved() -> None:
+def test_the_start_reports_the_whole_request_resolved() -> None:
     engine = engine_of(*tables())
-    asked = Request("w1 w2", SamplingParams(4, temperature=0.7))
-    started = next(iter(engine.generate(asked)))
-    assert started.asked == asked.to_plain()
+    run_request = Request("w1 w2", SamplingParams(4, temperature=0.7))
+    started = next(iter(engine.generate(run_request)))
+    assert started.asked == run_request.to_plain()
     assert started.drafters == ("same", "ssm-2")
     config = started.config
     assert config["sampling"]["seed"] == started.seed
@@ -113,8 +115,8 @@ def test_a_run_can_be_repeated_from_what_it_recorded() -> None:
     engine = engine_of(*tables())
     for draft in ("coupled", "sampled", "sampled_iid"):
         config = SpeculationConfig(draft=draft, expansion=(2, 1), max_tree_nodes=9)
-        asked = Request("w1 w2", SamplingParams(20, temperature=1.0), config)
-        first = outcome_of(engine, asked)
+        run_request = Request("w1 w2", SamplingParams(20, temperature=1.0), config)
+        first = outcome_of(engine, run_request)
         again = outcome_of(engine, Request.from_plain(first.to_plain()["config"]))
         assert first.token_ids == again.token_ids
         assert len(first.token_ids) == 20
@@ -138,9 +140,9 @@ def test_top_k_lists_are_recorded_on_request() -> None:
     assert of_llm[0].token_ids == tuple(p.indices.tolist())
     assert of_llm[0].probabilities == pytest.approx(p.values.tolist(), rel=1e-5)
     of_ssm = [top for top in verified.top_k if top.source == "ssm-2"]
-    wanted = ssms[1].logits((1, 2, 3)).softmax(-1).topk(3)
+    expected = ssms[1].logits((1, 2, 3)).softmax(-1).topk(3)
     assert of_ssm[0].node == -1
-    assert of_ssm[0].probabilities == pytest.approx(wanted.values.tolist(), rel=1e-5)
+    assert of_ssm[0].probabilities == pytest.approx(expected.values.tolist(), rel=1e-5)
     plain = list(engine_of(llm, ssms).generate(request()))[3]
     assert isinstance(plain, Verified) and plain.top_k == ()
 
@@ -153,7 +155,7 @@ def test_texts_joined_are_the_decoded_continuation() -> None:
     assert plain["error"] == ""
 
 
-def test_many_runs_are_told_apart_and_do_not_disturb_each_other() -> None:
+def test_many_runs_are_distinguished_and_do_not_disturb_each_other() -> None:
     engine = engine_of(*tables(count=3))
     requests = [
         request("w1 w2 w3"),
@@ -174,7 +176,7 @@ def test_many_runs_are_told_apart_and_do_not_disturb_each_other() -> None:
 
 
 def content(event: Event) -> dict[str, object]:
-    """What does not depend on the clock, nor on who asked."""
+    """What depends neither on the clock nor on the run's id."""
     plain = dataclasses.asdict(event)
     clocked = ("at_ms", "created_utc", "spans", "stats", "between_ms")
     for name in ("run_id", "kv_capacity", "asked", *clocked):

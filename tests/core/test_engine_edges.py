@@ -51,7 +51,7 @@ def test_a_request_that_is_not_admitted_leaves_nothing() -> None:
     config = SpeculationConfig(length="goodput", max_tree_nodes=16)
     with pytest.raises(RuntimeError, match="out of memory"):
         list(engine.generate(request(config=config)))
-    assert open_rows(engine) == [(), (), ()] and not engine._admitted
+    assert open_rows(engine) == [(), (), ()] and not engine._live_ids
     llm.forward = forward  # type: ignore[method-assign]
     ahead = SpeculationConfig(pipeline="ahead", max_tree_nodes=16)
     assert isinstance(list(engine.generate(request(config=ahead)))[-1], RunCompleted)
@@ -143,8 +143,8 @@ def test_stages_read_a_prompt_in_small_pieces() -> None:
 
 def test_given_prompt_tokens_take_the_place_of_the_prompts() -> None:
     engine = engine_of(*tables())
-    asked = dataclasses.replace(request("w1"), prompt_token_ids=(3, 2, 5))
-    events = list(engine.generate(asked))
+    run_request = dataclasses.replace(request("w1"), prompt_token_ids=(3, 2, 5))
+    events = list(engine.generate(run_request))
     assert events[0].prompt_token_ids == (3, 2, 5)  # type: ignore[union-attr]
     assert ids_of_events(events) == ids_of_events(engine.generate(request("w3 w2 w5")))
     for wrong in ((3, 8), (-1,), (True,)):
@@ -206,7 +206,7 @@ def test_a_long_prompt_of_few_tokens_fits() -> None:
     assert engine_of(*tables()).prepare(prompt).prompt_ids == (1, 2)
 
 
-def test_a_huge_prompt_waits_for_nobody() -> None:
+def test_a_huge_prompt_is_refused_at_once() -> None:
     loaded = engine_of(*tables()).models
     with (
         closing(
@@ -267,7 +267,7 @@ def test_a_chat_template_that_renders_nothing_is_named(template: str) -> None:
         ("w1 w6", False, ()),
     ],
 )
-def test_control_tokens_in_a_chat_message_are_told(
+def test_control_tokens_in_a_chat_message_are_reported(
     message: str, chat: bool, told: tuple[str, ...]
 ) -> None:
     """They are read as the template's own; in a text without a template they are meant."""
@@ -303,8 +303,8 @@ class Guarded(OneToken):
 def test_a_prompt_that_the_pass_cannot_read_ends_its_request_alone() -> None:
     engine = engine_of(Guarded(1), [])
     config = SpeculationConfig(drafters=())
-    asked = [Request(text, SamplingParams(4), config) for text in ("w1 w2", "w7 w1", "w1 w7")]
-    events = list(engine.generate_many(asked))
+    requests = [Request(text, SamplingParams(4), config) for text in ("w1 w2", "w7 w1", "w1 w7")]
+    events = list(engine.generate_many(requests))
     failed = [event for event in events if isinstance(event, RunFailed)]
     assert [event.message for event in failed] == ["no such token"] * 2
     assert texts_of(events) == [[1] * 4, [], []]
@@ -400,7 +400,7 @@ def test_torch_is_alone_while_costs_are_measured(monkeypatch: pytest.MonkeyPatch
         torch.set_num_threads(before)
 
 
-def test_a_slow_model_is_asked_for_less(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_model_drafts_less(monkeypatch: pytest.MonkeyPatch) -> None:
     """Past two seconds nothing is measured more than once, nor sizes that cost many passes."""
     llm, _ = tables(context=100)
     now, forward, calls = [0.0], llm.forward, Counter[int]()

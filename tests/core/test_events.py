@@ -96,7 +96,7 @@ def test_unknown_events_and_fields_are_refused_by_name() -> None:
         event_from_plain({**plain, "mood": 1})
 
 
-def observed(end: str) -> tuple[Outcome, list[str]]:
+def observe(end: str) -> tuple[Outcome, list[str]]:
     outcome = Outcome()
     deltas = [outcome.observe(event) for event in synthetic_run(rounds=5, end=end)]
     return outcome, deltas
@@ -105,7 +105,7 @@ def observed(end: str) -> tuple[Outcome, list[str]]:
 @pytest.mark.parametrize("end", ENDINGS)
 def test_an_outcome_is_what_the_events_hold(end: str) -> None:
     events = synthetic_run(rounds=5, end=end)
-    outcome, deltas = observed(end)
+    outcome, deltas = observe(end)
     rounds = rounds_of(events)
     started = next(event for event in events if isinstance(event, RunStarted))
     plain = json.loads(json.dumps(outcome.to_plain()))
@@ -121,8 +121,8 @@ def test_an_outcome_is_what_the_events_hold(end: str) -> None:
 @pytest.mark.parametrize(
     ("end", "reason"), [("completed", None), ("cancelled", "cancelled"), ("failed", "failed")]
 )
-def test_the_summary_tells_how_it_ended(end: str, reason: str | None) -> None:
-    outcome, _ = observed(end)
+def test_the_summary_reports_how_it_ended(end: str, reason: str | None) -> None:
+    outcome, _ = observe(end)
     last = synthetic_run(rounds=5, end=end)[-1]
     summary = outcome.summary
     assert summary["finish_reason"] == (reason or last.finish_reason)
@@ -133,5 +133,5 @@ def test_the_summary_tells_how_it_ended(end: str, reason: str | None) -> None:
 
 
 def test_a_run_without_an_end_has_no_summary_yet() -> None:
-    assert observed("cut")[0].summary == {}
+    assert observe("cut")[0].summary == {}
     assert Outcome().to_plain()["text"] == ""

@@ -1,4 +1,4 @@
-"""What of a round lies between its stages, on a made-up clock and as a length policy is told it."""
+"""Idle time between a round's stages, on a made-up clock and as a length policy observes it."""
 
 import time
 from dataclasses import replace
@@ -67,7 +67,7 @@ def test_what_follows_a_commit_counts_in_the_next_round_of_the_same_run(clock, r
     measure(gaps, before, 10.0)
     clock.s = 11.25
     gaps.end()
-    clock.s = 14.6  # between 11.25 and 14 somebody else was let in
+    clock.s = 14.6  # between 11.25 and 14 another request was prefilled
     measure(gaps, after, 14.0)
     assert after.between_ms == pytest.approx(1000 * (0.1 + behind))
     gaps.begin((), (), 14.0)
@@ -76,7 +76,7 @@ def test_what_follows_a_commit_counts_in_the_next_round_of_the_same_run(clock, r
     assert after.between_ms == pytest.approx(100.0)
 
 
-def test_a_length_policy_is_told_what_a_slow_reader_takes() -> None:
+def test_a_length_policy_observes_the_time_of_a_slow_reader() -> None:
     """Between a round's events; a quick reader takes less."""
 
     class NotedPolicy:
@@ -103,14 +103,14 @@ def test_a_length_policy_is_told_what_a_slow_reader_takes() -> None:
                 assert event.run_id == live.sequence.run_id
                 time.sleep(pause)
         engine.release(live)
-        found = sorted(one.round_ms for one in told.outcomes)
-        return found[len(found) // 2]
+        results = sorted(one.round_ms for one in told.outcomes)
+        return results[len(results) // 2]
 
     assert typical(SLOW_READER) > typical(0.0) + 3 * 1000 * SLOW_READER * 0.9
 
 
 @pytest.mark.parametrize("pipeline", ["off", "across", "ahead"])
-def test_of_several_requests_nobody_has_a_gap(pipeline: str) -> None:
+def test_of_several_requests_none_has_a_gap(pipeline: str) -> None:
     config = replace(TREE, pipeline=pipeline)
     events = list(engine_of(*tables(1)).generate_many([request(config=config) for _ in range(2)]))
     done = next(i for i, one in enumerate(events) if isinstance(one, RunCompleted))
@@ -120,14 +120,14 @@ def test_of_several_requests_nobody_has_a_gap(pipeline: str) -> None:
     assert all(one.between_ms > 0 for one in alone if isinstance(one, RoundCompleted))
 
 
-def test_a_neighbour_that_fails_takes_nothing_from_who_has_finished() -> None:
+def test_a_failing_request_takes_nothing_from_one_that_has_finished() -> None:
     """A request's last events come before the next one's commit."""
     engine = engine_of(*tables(1))
     commit, commits = engine.models.llm.commit, [0]
-    found: list[Event] = []
+    results: list[Event] = []
 
     def failing(row: int, path: Any) -> None:
-        commits[0] += any(isinstance(one, Verified) for one in found)
+        commits[0] += any(isinstance(one, Verified) for one in results)
         if commits[0] == 2:
             raise RuntimeError("no")
         commit(row, path)
@@ -135,7 +135,7 @@ def test_a_neighbour_that_fails_takes_nothing_from_who_has_finished() -> None:
     short = replace(GREEDY, max_new_tokens=1)
     engine.models.llm.commit = failing  # type: ignore[method-assign]
     for event in engine.generate_many([request(sampling=short), request()]):
-        found.append(event)
-    done, failed = found[-2:]
+        results.append(event)
+    done, failed = results[-2:]
     assert isinstance(done, RunCompleted)
     assert isinstance(failed, RunFailed) and failed.message == "no"

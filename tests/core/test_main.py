@@ -153,16 +153,16 @@ def test_fields_can_be_set(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_prompts_come_from_files_and_standard_input(capsys, tmp_path, monkeypatch):
-    wanted = result(capsys, *SHORT)["token_ids"]
+    expected = result(capsys, *SHORT)["token_ids"]
     file = tmp_path / "prompt.txt"
     file.write_text(PROMPT, encoding="utf-8")
     rest = ["--max-new-tokens", "12"]
-    assert result(capsys, "--prompt-file", str(file), *rest)["token_ids"] == wanted
+    assert result(capsys, "--prompt-file", str(file), *rest)["token_ids"] == expected
     for mark in ("", "\ufeff"):
         file.write_text(mark + PROMPT, encoding="utf-8")
-        assert result(capsys, "--prompt-file", str(file), *rest)["token_ids"] == wanted
+        assert result(capsys, "--prompt-file", str(file), *rest)["token_ids"] == expected
         monkeypatch.setattr(sys, "stdin", io.StringIO(mark + PROMPT))
-        assert result(capsys, "--prompt-file", "-", *rest)["token_ids"] == wanted
+        assert result(capsys, "--prompt-file", "-", *rest)["token_ids"] == expected
 
 
 def test_a_model_without_ssms_decodes_plainly(capsys: pytest.CaptureFixture[str], alone: str):
@@ -283,7 +283,7 @@ def test_a_reader_who_leaves_is_no_error() -> None:
 
 
 @pytest.mark.nightly
-def test_a_mistake_is_told_before_anything_is_loaded() -> None:
+def test_a_mistake_is_reported_before_anything_is_loaded() -> None:
     running = process("--prompt", "x", "--temperature", "-1")
     out, err = running.communicate(timeout=60)
     assert (running.returncode, out) == (2, "")

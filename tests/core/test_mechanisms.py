@@ -62,7 +62,7 @@ class Two:
 
 
 @pytest.fixture
-def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+def new_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mechanisms, "COMBINE_RULES", {**COMBINE_RULES, "deepest": DEEPEST})
     monkeypatch.setattr(mechanisms, "LENGTH_POLICIES", {**LENGTH_POLICIES, "two": TWO})
 
@@ -78,7 +78,7 @@ def test_the_registries_cannot_be_changed() -> None:
         COMBINE_RULES["deepest"] = DEEPEST  # type: ignore[index]
 
 
-@pytest.mark.usefixtures("registered")
+@pytest.mark.usefixtures("new_rules")
 def test_a_new_rule_and_a_new_policy_run_by_their_records() -> None:
     assert choices_of("combine")[: len(COMBINES)] == COMBINES
     with pytest.raises(ConfigError, match=f"one of {', '.join(choices_of('combine'))}"):
@@ -93,7 +93,7 @@ def test_a_new_rule_and_a_new_policy_run_by_their_records() -> None:
     assert any(tree.dropped for tree in trees)
 
 
-@pytest.mark.usefixtures("registered")
+@pytest.mark.usefixtures("new_rules")
 def test_budget_and_validity_follow_the_record() -> None:
     assert node_shares("deepest", 6, ("a", "b")) == [6, 6]
     lossless = lossless_rules("sampled", 0.8, "deepest")

@@ -9,7 +9,7 @@ from core.metrics import StatsFold, union_ms
 from tests.synthetic import synthetic_run
 
 
-def combined(depths: tuple[int, ...]) -> Combined:
+def combined_event(depths: tuple[int, ...]) -> Combined:
     count = len(depths)
     return Combined(
         "r", 0, 0.0, 0, (1,) * count, ("x",) * count, (-1,) * count, depths, ((),) * count, (), 0,
@@ -17,7 +17,7 @@ def combined(depths: tuple[int, ...]) -> Combined:
     )  # fmt: skip
 
 
-def completed(
+def completed_event(
     tokens: int,
     accepted: int,
     cut: int = 0,
@@ -31,7 +31,7 @@ def completed(
     )  # fmt: skip
 
 
-def folded(*events: Event) -> StatsFold:
+def fold_all(*events: Event) -> StatsFold:
     fold = StatsFold()
     for event in events:
         fold.observe(event)
@@ -47,11 +47,11 @@ def test_nothing_yet() -> None:
 
 
 def test_counts_of_four_rounds() -> None:
-    stats = folded(
-        combined((1, 1, 2, 3)), completed(tokens=4, accepted=3),
-        combined((1, 2, 2)), completed(tokens=1, accepted=0),
-        combined(()), completed(tokens=1, accepted=0),
-        combined((1, 2, 3, 4, 1)), completed(tokens=2, accepted=2, cut=1),
+    stats = fold_all(
+        combined_event((1, 1, 2, 3)), completed_event(tokens=4, accepted=3),
+        combined_event((1, 2, 2)), completed_event(tokens=1, accepted=0),
+        combined_event(()), completed_event(tokens=1, accepted=0),
+        combined_event((1, 2, 3, 4, 1)), completed_event(tokens=2, accepted=2, cut=1),
     ).stats(1000.0)  # fmt: skip
     assert stats.num_rounds == 4
     assert stats.num_new_tokens == 8
@@ -73,8 +73,9 @@ def test_times_of_serial_stages() -> None:
         Span("commit", "commit", 42.0, 43.0),
     )  # fmt: skip
     second = (Span("ssm", "draft", 43.0, 48.0), Span("llm", "forward", 48.0, 60.0))
-    stats = folded(
-        completed(2, 1, at_ms=44.0, spans=first), completed(3, 2, at_ms=62.0, spans=second)
+    stats = fold_all(
+        completed_event(2, 1, at_ms=44.0, spans=first),
+        completed_event(3, 2, at_ms=62.0, spans=second),
     ).stats(75.0)
     assert stats.prefill_ms == pytest.approx(24.0)
     assert stats.draft_ms == pytest.approx(1 + 4 + 5)
@@ -87,10 +88,10 @@ def test_times_of_serial_stages() -> None:
 
 def test_a_prompt_read_late_is_time_in_which_tokens_were_made() -> None:
     late = (Span("ssm", "prefill", 40.0, 48.0), Span("llm", "forward", 48.0, 60.0))
-    stats = folded(
-        completed(1, 0, spans=(Span("llm", "prefill", 0.0, 20.0),)),
-        completed(1, 0, spans=(Span("llm", "forward", 20.0, 40.0),)),
-        completed(2, 1, spans=late),
+    stats = fold_all(
+        completed_event(1, 0, spans=(Span("llm", "prefill", 0.0, 20.0),)),
+        completed_event(1, 0, spans=(Span("llm", "forward", 20.0, 40.0),)),
+        completed_event(2, 1, spans=late),
     ).stats(60.0)
     assert stats.tokens_per_second == pytest.approx(4 / ((60 - 20) / 1000))
     assert stats.prefill_ms == pytest.approx(20 + 8)
@@ -102,7 +103,7 @@ def test_overlap_is_the_share_of_the_llms_time() -> None:
         Span("a", "draft", 4.0, 8.0),
         Span("b", "draft", 6.0, 12.0),
     )
-    stats = folded(completed(1, 0, spans=spans)).stats(12.0)
+    stats = fold_all(completed_event(1, 0, spans=spans)).stats(12.0)
     assert stats.overlap_ratio == pytest.approx(6 / 10)
     assert stats.draft_ms == pytest.approx(4 + 6)
 
@@ -112,7 +113,7 @@ def beside(name: str, saved_ms: float) -> Ahead:
 
 
 def overlap(spans: tuple[Span, ...], *ahead: Ahead) -> float:
-    return folded(completed(1, 0, spans=spans, ahead=ahead)).stats(99.0).overlap_ratio
+    return fold_all(completed_event(1, 0, spans=spans, ahead=ahead)).stats(99.0).overlap_ratio
 
 
 OWN = Span("llm", "forward", 20.0, 30.0)
@@ -146,13 +147,13 @@ def test_the_overlap_is_at_most_all_of_the_llms_time() -> None:
 
 
 def test_the_first_token_counts_when_there_is_one() -> None:
-    stats = folded(completed(0, 0, at_ms=5.0), completed(1, 0, at_ms=9.0)).stats(10.0)
+    stats = fold_all(completed_event(0, 0, at_ms=5.0), completed_event(1, 0, at_ms=9.0)).stats(10.0)
     assert stats.ttft_ms == 9.0
 
 
 def test_the_queue_comes_from_the_start() -> None:
     started = next(e for e in synthetic_run(rounds=1) if isinstance(e, RunStarted))
-    assert folded(started).stats(0.0).queue_ms == started.queue_ms
+    assert fold_all(started).stats(0.0).queue_ms == started.queue_ms
 
 
 spans = st.lists(

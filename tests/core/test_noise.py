@@ -1,4 +1,4 @@
-"""Noise: a pure function of seed and key, uniform, and never asked twice by mistake."""
+"""Noise: a pure function of seed and key, uniform, and no key read twice by mistake."""
 
 import hashlib
 import math
@@ -35,9 +35,9 @@ def by_hand(seed: int, position: int, token_id: int) -> float:
 def test_the_target_noise_is_the_documented_hash() -> None:
     for seed, position in ((0, 0), (7, 3), (2**63 - 1, 1023)):
         got = SeededNoise(seed, 50).gumbel(position)
-        wanted = [by_hand(seed, position, token_id) for token_id in range(50)]
+        expected = [by_hand(seed, position, token_id) for token_id in range(50)]
         assert got.dtype == torch.float64
-        assert got.tolist() == pytest.approx(wanted, rel=1e-13)
+        assert got.tolist() == pytest.approx(expected, rel=1e-13)
 
 
 def test_a_smaller_vocabulary_sees_a_prefix() -> None:

@@ -43,12 +43,12 @@ def drafting_threads() -> list[str]:
 
 
 def test_sampled_drafts_draw_the_same_tokens_made_ahead_or_on_time() -> None:
-    found = []
+    results = []
     for pipeline in PIPELINES:
         own = {"draft": "sampled", "verify": "mss", "max_tree_nodes": "uncut"}
-        asked = requests(3, WARM, pipeline=pipeline, **own)
-        found.append(texts_of(list(engine_of(*tables()).generate_many(asked))))
-    assert all(one == found[0] for one in found)
+        request_list = requests(3, WARM, pipeline=pipeline, **own)
+        results.append(texts_of(list(engine_of(*tables()).generate_many(request_list))))
+    assert all(one == results[0] for one in results)
 
 
 def test_groups_take_turns() -> None:
@@ -63,7 +63,7 @@ def test_groups_take_turns() -> None:
 
 
 def test_drafting_pauses_while_the_pool_holds_as_many_as_a_pass_takes() -> None:
-    """Also where many join at once: nobody is drafted for whom the next pass has no place."""
+    """Also where many join at once: drafts are made only for requests that fit the next pass."""
     engine = engine_of(*tables())
     long = SamplingParams(30, seed=1)
 
@@ -93,7 +93,7 @@ def test_a_single_request_is_decoded_as_in_the_plain_loop() -> None:
 
 
 class Meeting(TableModel):
-    """An LLM whose pass waits until the drafters work for somebody else."""
+    """An LLM whose pass waits until the drafters work for another request."""
 
     def __init__(self) -> None:
         super().__init__("llm", 8, random_table(8, 1), 64)
@@ -191,7 +191,7 @@ def test_the_llms_failure_ends_everything() -> None:
 def test_a_lane_raises_what_its_job_raised() -> None:
     lane = DraftThread()
 
-    def job(done: PassEnded) -> None:
+    def job(pass_ended: PassEnded) -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError), lane.beside([job]):
@@ -202,7 +202,7 @@ def test_a_lane_raises_what_its_job_raised() -> None:
     lane.close()
 
 
-def test_pools_forget_who_is_gone() -> None:
+def test_pools_forget_requests_that_have_ended() -> None:
     engine = engine_of(*tables())
     live = [engine.admit(engine.prepare(each)) for each in requests(3, pipeline="across")]
     pools = DraftPool()

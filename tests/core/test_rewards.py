@@ -106,8 +106,10 @@ def test_weights_are_carried_over_to_runs_of_the_same_rule_only(other: dict[str,
     changed = SpeculationConfig(**{**kept.to_plain(), **other})
 
     def last(made: Engine, config: SpeculationConfig, text: str) -> dict[str, float]:
-        asked = request(text, SamplingParams(40, temperature=0.8, seed=3), config)
-        return [done for _, _, done in rounds(list(made.generate(asked)))][-1].weights
+        run_request = request(text, SamplingParams(40, temperature=0.8, seed=3), config)
+        return [round_event for _, _, round_event in rounds(list(made.generate(run_request)))][
+            -1
+        ].weights
 
     one = engine()
     first = last(one, kept, "w1 w2")

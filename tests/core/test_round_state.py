@@ -1,4 +1,4 @@
-"""What is told of a round, on made-up times: to a length policy, without what the LLM's pass for
+"""Outcomes of a round, on made-up times: for a length policy, without what the LLM's pass for
 another request hid; to a combine rule; and to the switch of `pipeline=auto`."""
 
 from collections.abc import Iterator, Mapping
@@ -38,12 +38,12 @@ def test_drafting_that_a_pass_hid_is_no_part_of_the_round(drafting, round_ms):
     second.timings = list(timings)
     pools = DraftPool()
     pools.keep(RoundBatch((), (first,), (second,)))
-    (found,) = pools.take(live[1:], {second.request.sequence.run_id: "across"}).states
-    assert found is second
-    found.timings += [Timed("combine", "combine", 2.0, 2.03), Timed("llm", "forward", 2.1, 2.6)]
-    found.timings.append(Timed("same", "ahead", 2.1, 2.5))  # the next round's matter
-    found.verdict = Verdict((), 3, "recovered", ())
-    outcome = round_outcome(found, (3,), 1)
+    (result,) = pools.take(live[1:], {second.request.sequence.run_id: "across"}).states
+    assert result is second
+    result.timings += [Timed("combine", "combine", 2.0, 2.03), Timed("llm", "forward", 2.1, 2.6)]
+    result.timings.append(Timed("same", "ahead", 2.1, 2.5))  # the next round's matter
+    result.verdict = Verdict((), 3, "recovered", ())
+    outcome = round_outcome(result, (3,), 1)
     assert outcome.round_ms == pytest.approx(round_ms)
     assert outcome.verify_ms == pytest.approx(500.0)
     for one in live:
@@ -90,15 +90,15 @@ def state_of(live: ActiveRequest, *timings: Timed, depth: int = 2) -> RoundState
     return state
 
 
-def drafted(start: float, end: float) -> Timed:
+def draft_span(start: float, end: float) -> Timed:
     return Timed("same", "draft", BEGAN + start, BEGAN + end)
 
 
-def verified(start: float, end: float) -> Timed:
+def llm_span(start: float, end: float) -> Timed:
     return Timed("llm", "forward", BEGAN + start, BEGAN + end)
 
 
-def shown(
+def observations(
     monkeypatch: pytest.MonkeyPatch, engine: Engine, up: RoundBatch, live: list[ActiveRequest]
 ) -> Mapping[str, Shown]:
     """By kind: milliseconds and steps of what its switch observed."""
@@ -114,33 +114,33 @@ def shown(
 
 def test_a_round_counts_by_request(monkeypatch, engine, live):
     """A pass serves as many as are verified in it, so its time is theirs together."""
-    both = verified(0.04, 0.1)
-    first = state_of(live[0], drafted(0.0, 0.03), both, depth=1)
-    second = state_of(live[1], drafted(0.0, 0.04), both, depth=4)
-    groups = shown(monkeypatch, engine, RoundBatch((), (first, second)), live[:2])
+    both = llm_span(0.04, 0.1)
+    first = state_of(live[0], draft_span(0.0, 0.03), both, depth=1)
+    second = state_of(live[1], draft_span(0.0, 0.04), both, depth=4)
+    groups = observations(monkeypatch, engine, RoundBatch((), (first, second)), live[:2])
     assert groups == {"across": [pytest.approx((50.0, 2.5))], "ahead": []}
 
 
 def test_what_an_earlier_round_did_is_not_counted_again(monkeypatch, engine, live):
     """A turn from the pool was drafted beside an earlier pass; the one that is drafted meanwhile
     lengthens the round by what it lasts longer than the pass."""
-    up = state_of(live[0], drafted(-0.5, -0.4), verified(0.0, 0.1))
-    meanwhile = state_of(live[1], drafted(0.01, 0.12), depth=6)
-    groups = shown(monkeypatch, engine, RoundBatch((up,), (), (meanwhile,)), live[:2])
+    up = state_of(live[0], draft_span(-0.5, -0.4), llm_span(0.0, 0.1))
+    meanwhile = state_of(live[1], draft_span(0.01, 0.12), depth=6)
+    groups = observations(monkeypatch, engine, RoundBatch((up,), (), (meanwhile,)), live[:2])
     assert groups["across"] == [pytest.approx((120.0, 2.0))]
 
 
 def test_reading_a_prompt_is_no_round(monkeypatch, engine, live):
     prefill = Timed("same", "prefill", BEGAN, BEGAN + 3.0)
-    one = state_of(live[0], prefill, verified(3.0, 3.1))
-    groups = shown(monkeypatch, engine, RoundBatch((), (one,)), live[:1])
+    one = state_of(live[0], prefill, llm_span(3.0, 3.1))
+    groups = observations(monkeypatch, engine, RoundBatch((), (one,)), live[:1])
     assert groups == {"across": [], "ahead": [pytest.approx((100.0, 2.0))]}
 
 
-def test_a_round_without_drafts_tells_nothing(monkeypatch, engine, live):
-    one = state_of(live[0], verified(0.0, 0.1))
+def test_a_round_without_drafts_reports_nothing(monkeypatch, engine, live):
+    one = state_of(live[0], llm_span(0.0, 0.1))
     one.drafts = {}
-    assert not any(shown(monkeypatch, engine, RoundBatch((), (one,)), live[:1]).values())
+    assert not any(observations(monkeypatch, engine, RoundBatch((), (one,)), live[:1]).values())
 
 
 @pytest.mark.loses_drafters
@@ -148,7 +148,7 @@ def test_a_round_that_lost_a_drafter_is_shown_to_the_switch_it_ran_under(monkeyp
     groups: list[Shown] = []
     auto = pipeline_switch(live[:1], engine.costs)
     monkeypatch.setattr(auto.switch, "observe", lambda ms, steps: groups.append((ms, steps)))
-    one = state_of(live[0], verified(0.0, 0.1))
+    one = state_of(live[0], llm_span(0.0, 0.1))
     live[0].drop_drafter(0, RuntimeError("once"))
     observe_switch(RoundBatch((), (one,)), auto, BEGAN)
     assert groups == [pytest.approx((100.0, 2.0))]

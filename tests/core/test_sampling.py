@@ -35,13 +35,13 @@ def logits_of(seed: int, rows: int = 3, vocab: int = 11) -> torch.Tensor:
     return 2 * torch.randn(rows, vocab, generator=torch.Generator().manual_seed(seed))
 
 
-def tied(seed: int) -> torch.Tensor:
+def logits_with_ties(seed: int) -> torch.Tensor:
     """Logits from three values: ties everywhere, also at the edges of top-k and top-p."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(0, 3, (3, 11), generator=generator).float()
 
 
-def warped(
+def warp(
     logits: torch.Tensor, temperature: float, top_k: int, top_p: float, min_p: float
 ) -> torch.Tensor:
     """transformers' own warpers, one after another."""
@@ -58,13 +58,13 @@ def test_processing_is_transformers(
     temperature: float, top_k: int, top_p: float, min_p: float
 ) -> None:
     sampling = SamplingParams(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
-    for logits in (logits_of(1), tied(2), tied(3)):
-        wanted = warped(logits, temperature, top_k, top_p, min_p)
-        assert torch.equal(process_logits(logits, sampling), wanted)
+    for logits in (logits_of(1), logits_with_ties(2), logits_with_ties(3)):
+        expected = warp(logits, temperature, top_k, top_p, min_p)
+        assert torch.equal(process_logits(logits, sampling), expected)
 
 
 def test_the_order_is_temperature_top_k_top_p() -> None:
-    """Top-p looks at what top-k left: alone it would keep three of these, after top-k two."""
+    """Top-p applies to what top-k left: alone it would keep three of these, after top-k two."""
     logits = torch.tensor([[4.0, 3.9, 3.8, 0.0]])
 
     def kept(**settings: float) -> int:

@@ -112,7 +112,7 @@ def test_room_leaves_a_place_for_the_llms_own_token(limit: int, context: int, ro
     assert sequence(max_new_tokens=limit, context=context).room == room
 
 
-def test_spans_are_told_in_milliseconds_of_the_run() -> None:
+def test_spans_are_reported_in_milliseconds_of_the_run() -> None:
     run = sequence()
     (span,) = run.spans([Timed("llm", "forward", run.started + 0.25, run.started + 0.5)])
     assert (span.lane, span.name) == ("llm", "forward")

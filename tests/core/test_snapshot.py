@@ -33,13 +33,15 @@ def test_it_says_what_the_events_say(worker: Worker, engine: Engine, llm: GatedM
     events = [event for run in runs for event in all_of(run)]
     nodes = {(e.run_id, e.round): len(e.token_ids) for e in events if isinstance(e, Combined)}
     paths = {(e.run_id, e.round): len(e.path) for e in events if isinstance(e, Verified)}
-    done = {(e.run_id, e.round): e for e in events if isinstance(e, RoundCompleted)}
+    round_event = {(e.run_id, e.round): e for e in events if isinstance(e, RoundCompleted)}
     told = {key: run for key, run in seen.items() if run.round >= 0}
     assert {run_id for run_id, _ in told} == {run.run_id for run in runs} and len(told) > 6
     for key, run in told.items():
         assert (run.num_verified, run.num_accepted) == (nodes[key], paths[key])
-        assert run.scheduled is not None and run.scheduled == done[key].scheduled
-        assert run.llm_ms == pytest.approx(sum(s.ms for s in done[key].spans if s.lane == "llm"))
+        assert run.scheduled is not None and run.scheduled == round_event[key].scheduled
+        assert run.llm_ms == pytest.approx(
+            sum(s.ms for s in round_event[key].spans if s.lane == "llm")
+        )
     assert replace(worker.snapshot(), decision=None) == Snapshot("cosine", 0, 2)
 
 
@@ -62,7 +64,7 @@ class InTurns:
         return None
 
 
-def test_the_last_decision_stays_and_every_live_request_is_told_of_it(
+def test_the_last_decision_stays_and_every_live_request_records_it(
     worker: Worker, engine: Engine, llm: GatedModel
 ) -> None:
     engine.schedule = "cosine"
@@ -85,9 +87,9 @@ def test_the_last_decision_stays_and_every_live_request_is_told_of_it(
 
 def rounds_of(*spans: tuple[Span, ...]) -> list[RoundFacts]:
     """Rounds of 10 ms each, of a run that began 5 ms before the first of them."""
-    done = next(e for e in synthetic_run(1) if isinstance(e, RoundCompleted))
-    events = [replace(done, round=i, spans=found) for i, found in enumerate(spans)]
-    began = {done.run_id: -0.005}
+    round_event = next(e for e in synthetic_run(1) if isinstance(e, RoundCompleted))
+    events = [replace(round_event, round=i, spans=result) for i, result in enumerate(spans)]
+    began = {round_event.run_id: -0.005}
     return [RoundFacts.of(i / 100, (i + 1) / 100, [event], began) for i, event in enumerate(events)]
 
 

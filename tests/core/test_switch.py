@@ -17,8 +17,8 @@ World = Callable[[random.Random, bool], tuple[float, float]]
 """By whether it is on: a round's milliseconds without noise, and its drafted steps."""
 
 
-def fed(switch: Switch, on_ms: float, off_ms: float, count: int, noise: float = 0.0) -> list:
-    """Feeds rounds; how the switch stood in each."""
+def feed(switch: Switch, on_ms: float, off_ms: float, count: int, noise: float = 0.0) -> list:
+    """Feeds rounds; returns whether the switch was on in each."""
     random.seed(7)
     stood = []
     for _ in range(count):
@@ -29,13 +29,13 @@ def fed(switch: Switch, on_ms: float, off_ms: float, count: int, noise: float = 
 
 
 def test_what_pays_is_left_on() -> None:
-    stood = fed(Switch(), on_ms=8.0, off_ms=10.0, count=400, noise=0.2)
+    stood = feed(Switch(), on_ms=8.0, off_ms=10.0, count=400, noise=0.2)
     assert not any(stood[:6]) and all(stood[7:20])
     assert sum(stood) > 0.8 * len(stood)
 
 
 def test_what_does_not_pay_is_tried_ever_more_seldom() -> None:
-    stood = fed(Switch(), on_ms=13.0, off_ms=10.0, count=1000, noise=0.2)
+    stood = feed(Switch(), on_ms=13.0, off_ms=10.0, count=1000, noise=0.2)
     starts = [i for i in range(1, 1000) if stood[i] and not stood[i - 1]]
     gaps = [b - a for a, b in zip(starts, starts[1:], strict=False)]
     assert gaps == sorted(gaps) and gaps[-1] > 128
@@ -45,11 +45,11 @@ def test_what_does_not_pay_is_tried_ever_more_seldom() -> None:
 
 def test_it_follows_a_change() -> None:
     switch = Switch()
-    fed(switch, on_ms=13.0, off_ms=10.0, count=300)
+    feed(switch, on_ms=13.0, off_ms=10.0, count=300)
     assert not switch.on
-    after = fed(switch, on_ms=7.0, off_ms=10.0, count=300)
+    after = feed(switch, on_ms=7.0, off_ms=10.0, count=300)
     assert all(after[-100:-40]) or sum(after[-150:]) > 120
-    back = fed(switch, on_ms=13.0, off_ms=10.0, count=300)
+    back = feed(switch, on_ms=13.0, off_ms=10.0, count=300)
     assert sum(back[-150:]) < 30
 
 
@@ -76,14 +76,14 @@ def test_where_a_round_seems_to_be_all_drafting_one_without_still_takes_somethin
 def test_no_times_break_it(seen: list[tuple[float, float]]) -> None:
     switch = Switch()
     for ms, steps in seen:
-        found = switch.observe(ms, steps)
-        assert found is None or min(found) >= 0
+        result = switch.observe(ms, steps)
+        assert result is None or min(result) >= 0
 
 
 def test_what_holds_for_some_drafters_does_not_for_others() -> None:
     costs = engine_of(*tables()).costs
-    fed(costs.pipeline_switch("across", ["a", "b"]), on_ms=8.0, off_ms=10.0, count=40)
-    fed(costs.pipeline_switch("across", ["a"]), on_ms=13.0, off_ms=10.0, count=40)
+    feed(costs.pipeline_switch("across", ["a", "b"]), on_ms=8.0, off_ms=10.0, count=40)
+    feed(costs.pipeline_switch("across", ["a"]), on_ms=13.0, off_ms=10.0, count=40)
     assert costs.pipeline_switch("across", ("b", "a")).on
     assert not costs.pipeline_switch("across", ["a"]).on
     assert not costs.pipeline_switch("ahead", ["a", "b"]).on
@@ -99,8 +99,8 @@ class Found:
     lost: float
 
 
-def served(world: World, factor: float, noise: float, *, told: bool = True) -> Found:
-    """Rounds take `factor` as long with it on. `told`: whether the switch is told the steps."""
+def serve(world: World, factor: float, noise: float, *, told: bool = True) -> Found:
+    """Rounds take `factor` as long with it on. `told`: whether the switch observes the steps."""
     on = flips = 0
     spent = always_off = 0.0
     for seed in range(SEEDS):
@@ -136,25 +136,25 @@ def further(chance: random.Random, on: bool) -> tuple[float, float]:
 
 @pytest.mark.parametrize("told", [True, False])
 def test_rounds_that_vary_are_no_reason_to_leave_on_what_does_not_pay(told: bool) -> None:
-    found = served(short_or_long, 1.15, 0.1, told=told)
-    assert found.on < 0.15 and found.lost < 0.025 and found.flips < 1
+    result = serve(short_or_long, 1.15, 0.1, told=told)
+    assert result.on < 0.15 and result.lost < 0.025 and result.flips < 1
 
 
 @pytest.mark.parametrize("noise", [0.05, 0.25])
-def test_without_a_difference_the_verdict_stands(noise: float) -> None:
-    assert served(steady, 1.0, noise).flips < 2
-    assert sum(fed(Switch(), on_ms=10.0, off_ms=10.0, count=500)) < 50, "that is no reason"
+def test_without_a_difference_the_verdict_stays(noise: float) -> None:
+    assert serve(steady, 1.0, noise).flips < 2
+    assert sum(feed(Switch(), on_ms=10.0, off_ms=10.0, count=500)) < 50, "that is no reason"
 
 
 def test_without_a_difference_short_and_long_rounds_do_not_flip_it() -> None:
-    assert served(short_or_long, 1.0, 0.1).flips < 2
-    assert served(short_or_long, 1.0, 0.1, told=False).flips < 2.5
+    assert serve(short_or_long, 1.0, 0.1).flips < 2
+    assert serve(short_or_long, 1.0, 0.1, told=False).flips < 2.5
 
 
 @pytest.mark.parametrize(("factor", "noise", "on"), [(0.9, 0.05, 0.93), (0.8, 0.25, 0.9)])
 def test_what_pays_is_found_in_noise(factor: float, noise: float, on: float) -> None:
-    assert served(steady, factor, noise).on > on
-    assert served(short_or_long, factor, 0.1).on > 0.85
+    assert serve(steady, factor, noise).on > on
+    assert serve(short_or_long, factor, 0.1).on > 0.85
 
 
 def test_what_was_left_on_and_loses_is_turned_off() -> None:
@@ -170,14 +170,14 @@ def test_what_was_left_on_and_loses_is_turned_off() -> None:
 
 
 def test_a_trial_in_vain_costs_little() -> None:
-    assert served(steady, 1.15, 0.05).lost < 0.008
-    assert served(steady, 1.15, 0.25).lost < 0.015
+    assert serve(steady, 1.15, 0.05).lost < 0.008
+    assert serve(steady, 1.15, 0.25).lost < 0.015
 
 
 def test_drafting_further_where_it_is_hidden_is_not_held_against_it() -> None:
-    found = served(further, 0.8, 0.1)
-    assert found.on > 0.9 and found.flips < 2
-    assert served(further, 1.15, 0.1).on < 0.1
+    result = serve(further, 0.8, 0.1)
+    assert result.on > 0.9 and result.flips < 2
+    assert serve(further, 1.15, 0.1).on < 0.1
 
 
 def test_the_round_behind_a_change_counts_for_neither() -> None:
@@ -186,7 +186,7 @@ def test_the_round_behind_a_change_counts_for_neither() -> None:
         changed, stood = switch.on != stood, switch.on
         ms = 8.0 if switch.on else 10.0
         told.append(switch.observe(ms * 2 if changed else ms))
-    assert [found for found in told if found] == [(8.0, 10.0)] * 2, "what it compared"
+    assert [result for result in told if result] == [(8.0, 10.0)] * 2, "what it compared"
     assert switch.on
 
 

@@ -1,4 +1,4 @@
-"""Threads of a CPU pass: one core is left to everybody else, unless a number is asked for. Memory
+"""Threads of a CPU pass: one core is left free, unless a number is given. Memory
 that a thread freed goes back to the system."""
 
 import os
@@ -17,7 +17,7 @@ from tests.core.engines import engine_of, tables
 
 
 @pytest.fixture(autouse=True)
-def _restored() -> Iterator[None]:
+def _restore() -> Iterator[None]:
     before, turn = torch.get_num_threads(), sys.getswitchinterval()
     yield
     torch.set_num_threads(before)
@@ -113,20 +113,20 @@ print(peaks[0] - before, resident() - before)
 """
 
 
-def freed(arenas: str) -> tuple[int, int]:
+def free_memory(arenas: str) -> tuple[int, int]:
     """How much more memory there was while a thread held 30 MB, and after; kB."""
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", FREED, arenas], cwd=Path(__file__).parents[2], capture_output=True,
         text=True, check=True,
     )  # fmt: skip
-    held, left = map(int, done.stdout.split())
+    held, left = map(int, process.stdout.split())
     return held, left
 
 
 @pytest.mark.nightly
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's arenas")
 def test_what_a_thread_freed_is_given_back() -> None:
-    held, left = freed("one")
+    held, left = free_memory("one")
     assert held > 25_000 and left < 5_000
-    held, left = freed("many")
+    held, left = free_memory("many")
     assert held > 25_000 and left > 20_000, "the control: there is nothing to be mended"

@@ -27,13 +27,13 @@ def full() -> FullInformation:
 
 def observe(weights: FullInformation, likelihoods: dict[str, list[float]]) -> None:
     """The likelihoods of a text's first tokens, by drafters that have read all of it."""
-    history = LikelihoodHistory({name: len(found) for name, found in likelihoods.items()})
+    history = LikelihoodHistory({name: len(result) for name, result in likelihoods.items()})
     weights.observe_likelihoods(likelihoods, history)
 
 
 def test_a_winner_above_the_mean_gains_and_below_it_loses_by_one_tenth() -> None:
     weights = paper()
-    weights.observe_wins([("a", 0.5)])  # the first sets the mean: nobody is judged by itself
+    weights.observe_wins([("a", 0.5)])  # the first sets the mean: none is compared with itself
     assert weights.values() == dict.fromkeys(NAMES, 1.0)
     weights.observe_wins([("b", 0.8)])
     raised = (1.1, 1.0, 1.0)
@@ -57,7 +57,7 @@ def test_only_winners_are_judged_and_their_requests_are_averaged() -> None:
 
 
 @pytest.mark.parametrize(("share", "gains"), [(0.143, False), (0.149, True)])
-def test_the_mean_forgets_what_lies_far_back(share: float, gains: bool) -> None:
+def test_the_mean_forgets_old_rounds(share: float, gains: bool) -> None:
     """Ten wins of 1 after many of 0: over the last 64, 1 - (63 / 64)^10 = 0.146; over all, 0.05;
     over the last 16, 0.48."""
     weights = paper()
@@ -124,12 +124,12 @@ Told = tuple[dict[str, list[float]], int]
 
 
 def after(*told: Told) -> dict[str, float]:
-    """The weights once these were told, each time by drafters that go on from where they were in a
-    text that has the given length; who is first heard has read all of it."""
+    """The weights after these reports, each by drafters that continue from where they were in a
+    text of the given length; a drafter that reports for the first time has read all of it."""
     weights, history = full(), LikelihoodHistory()
     for probabilities, length in told:
-        for name, found in probabilities.items():
-            history.advance(name, len(found), length, whole=False)
+        for name, result in probabilities.items():
+            history.advance(name, len(result), length, whole=False)
         weights.observe_likelihoods(probabilities, history)
     return weights.values()
 
@@ -137,7 +137,7 @@ def after(*told: Told) -> dict[str, float]:
 A, B = [0.9, 0.5, 0.2, 0.6, 0.8, 0.4], [0.3, 0.7, 0.1, 0.9, 0.2, 0.5]
 
 
-def test_who_has_not_told_yet_gets_what_the_others_get_on_average() -> None:
+def test_a_drafter_without_a_report_gets_the_others_mean() -> None:
     alone = after(({"a": A}, 7))
     assert alone == pytest.approx(dict.fromkeys(NAMES, 1.0)), "nothing to compare it with"
     silent = after(({"a": A, "b": B}, 7))
@@ -162,17 +162,17 @@ def test_who_has_not_told_yet_gets_what_the_others_get_on_average() -> None:
     ],
     ids=["both lag", "one lags", "one opens late", "one opens later", "the first word is none"],
 )
-def test_what_is_told_late_counts_as_if_it_had_been_told_in_time(told: tuple[Told, ...]) -> None:
+def test_a_late_report_counts_as_one_in_time(told: tuple[Told, ...]) -> None:
     assert after(*told) == pytest.approx(after(({"a": A, "b": B}, 7)))
 
 
-def test_what_lies_far_back_is_not_corrected() -> None:
+def test_old_tokens_are_not_corrected() -> None:
     long, less = [0.5] * (CORRECTED + 30), [0.1] * 30 + [0.5] * CORRECTED
     report = ({"a": long, "b": long}, len(long) + 1)
     assert after(report, ({"c": less}, len(long) + 1)) == pytest.approx(after(report))
     corrected = after(report, ({"c": [0.1] + less[-CORRECTED + 1 :]}, len(long) + 1))
     assert corrected["c"] / corrected["a"] == pytest.approx(0.2 ** (0.95 ** (CORRECTED - 1)))
-    # A gap of which nobody told is not walked through.
+    # A gap that no drafter reported is skipped.
     weights, history = full(), LikelihoodHistory({"a": 3})
     weights.observe_likelihoods({"a": [0.5] * 2}, history)
     history.reached["b"] = 10**12
@@ -207,7 +207,7 @@ def test_a_very_long_text_neither_overflows_nor_vanishes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("combine", "rule", "wanted"),
+    ("combine", "rule", "expected"),
     [
         ("union", "full_information", False),
         ("vote", "paper", False),
@@ -216,8 +216,8 @@ def test_a_very_long_text_neither_overflows_nor_vanishes() -> None:
         ("log_pool", "full_information", True),
     ],
 )
-def test_likelihoods_are_kept_only_where_they_are_read(combine: str, rule: str, wanted: bool):
-    assert needs_likelihoods(SpeculationConfig(combine=combine, weights=rule)) == wanted
+def test_likelihoods_are_kept_only_where_they_are_read(combine: str, rule: str, expected: bool):
+    assert needs_likelihoods(SpeculationConfig(combine=combine, weights=rule)) == expected
 
 
 def test_each_rule_has_its_weights() -> None:

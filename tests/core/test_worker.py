@@ -95,7 +95,7 @@ def test_a_tap_that_fails_leaves_its_run_and_its_neighbours_alone(worker: Worker
     assert str(broken.tap_error) == "the log is full" and sound.tap_error is None
 
 
-def test_poll_waits_no_longer_than_told(worker: Worker, llm: GatedModel) -> None:
+def test_poll_waits_no_longer_than_its_timeout(worker: Worker, llm: GatedModel) -> None:
     llm.open.clear()
     run = worker.submit(request())
     until(lambda: worker.running() == 1)
@@ -120,7 +120,7 @@ def test_places_in_the_queue(worker: Worker, llm: GatedModel) -> None:
     assert [run.place for run in runs] == [0] * 5
 
 
-def test_the_queues_time_is_told(worker: Worker, llm: GatedModel) -> None:
+def test_the_queues_time_is_reported(worker: Worker, llm: GatedModel) -> None:
     llm.open.clear()
     first, second = worker.submit(request(tokens=2)), worker.submit(request(tokens=2))
     third = worker.submit(request(tokens=2))
@@ -133,7 +133,9 @@ def test_the_queues_time_is_told(worker: Worker, llm: GatedModel) -> None:
     assert waits[0] < waits[2] and waits[2] >= 100.0
 
 
-def test_texts_do_not_depend_on_who_joins_and_leaves(worker: Worker, llm: GatedModel) -> None:
+def test_texts_do_not_depend_on_requests_that_join_and_leave(
+    worker: Worker, llm: GatedModel
+) -> None:
     requests = [request(f"w{i} w2", tokens=5 + 9 * (i % 3), seed=i) for i in range(8)]
     alone = [ids(all_of(worker.submit(one))) for one in requests]
     assert [len(text) for text in alone] == [5 + 9 * (i % 3) for i in range(8)]

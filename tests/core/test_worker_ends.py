@@ -1,4 +1,4 @@
-"""Worker: stops, failures, and the end; whoever waits is told, and nothing is left behind."""
+"""Worker: stops, failures, and the end; every waiting reader gets its last event."""
 
 import threading
 
@@ -28,7 +28,7 @@ def test_a_stop_frees_the_engine_within_a_round(worker: Worker, llm: GatedModel)
     run.cancel()
     before = llm.passes
     llm.gate.release(2)
-    until(lambda: worker.running() <= 1 or run.done or bool(run._ended))
+    until(lambda: worker.running() <= 1 or run.done or bool(run._has_ended))
     assert llm.passes - before <= 2
     events = all_of(run)
     assert isinstance(events[-1], RunCancelled)
@@ -37,7 +37,7 @@ def test_a_stop_frees_the_engine_within_a_round(worker: Worker, llm: GatedModel)
     assert len(llm.open_rows) == 0
 
 
-def test_a_stopped_run_tells_what_it_had(worker: Worker, llm: GatedModel) -> None:
+def test_a_stopped_run_reports_what_it_had(worker: Worker, llm: GatedModel) -> None:
     run = worker.submit(request(tokens=3000))
     events: list[Event] = []
     while len(ids(events)) < 10:
@@ -138,10 +138,10 @@ def test_what_the_pass_of_one_request_raises_ends_that_request_alone(worker, llm
 def test_what_else_fails_for_one_request_ends_it_alone(worker, llm, place, temperature):
     """Logits of another size than the vocabulary; a tokenizer that cannot spell a token."""
     sampling = SamplingParams(30, temperature=temperature, seed=3)
-    asked = [Request(text, sampling, CONFIG) for text in ("w1", "w7")]
-    alone = ids(all_of(worker.submit(asked[0])))
+    requests = [Request(text, sampling, CONFIG) for text in ("w1", "w7")]
+    alone = ids(all_of(worker.submit(requests[0])))
     llm.open.clear()
-    innocent, guilty = (worker.submit(one) for one in asked)
+    innocent, guilty = (worker.submit(one) for one in requests)
     until(lambda: both_running(worker, llm))
     if place == "logits":
         llm.narrow_at = 7
@@ -155,7 +155,7 @@ def test_what_else_fails_for_one_request_ends_it_alone(worker, llm, place, tempe
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_an_unforeseen_error_is_heard_by_everyone_who_waits(worker: Worker, llm: GatedModel):
+def test_an_unforeseen_error_ends_every_waiting_run(worker: Worker, llm: GatedModel):
     llm.open.clear()
     runs = [worker.submit(request(tokens=100, seed=i)) for i in range(4)]
     until(lambda: both_running(worker, llm))

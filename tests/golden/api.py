@@ -154,7 +154,7 @@ def _text(text: str, names: dict[str, str]) -> str:
     if text.startswith("round,"):  # a table: its columns, its values are those of the events
         text = text.splitlines()[0]
     text = MOMENT.sub("TIME", text)
-    return IDENTIFIER.sub(lambda found: names.setdefault(found[0], f"id-{len(names)}"), text)
+    return IDENTIFIER.sub(lambda result: names.setdefault(result[0], f"id-{len(names)}"), text)
 
 
 def write() -> None:

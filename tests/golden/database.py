@@ -50,9 +50,9 @@ def rows_of(path: Path) -> dict[str, list[Any]]:
     """Every table's columns, then its rows in order, as JSON has them."""
     with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as connection:
         tables = sorted(name for (name,) in connection.execute(TABLES))
-        found = {name: _rows(connection, name) for name in tables}
+        results = {name: _rows(connection, name) for name in tables}
     connection.close()
-    return json.loads(json.dumps(found))
+    return json.loads(json.dumps(results))
 
 
 def _rows(connection: sqlite3.Connection, table: str) -> list[Any]:

@@ -23,8 +23,8 @@ from tests.golden.record import FOLDER, golden_lines, recorded_lines
 def test_events_of_a_run(name: str) -> None:
     golden, now = golden_lines(name), recorded_lines(CASES[name])
     parsed = [[json.loads(line) for line in lines] for lines in (golden, now)]
-    found = list(differences(*parsed))
-    assert not found, "\n".join(found[:5])
+    results = list(differences(*parsed))
+    assert not results, "\n".join(results[:5])
 
 
 def test_every_recorded_run_has_a_case() -> None:
@@ -34,8 +34,8 @@ def test_every_recorded_run_has_a_case() -> None:
 def test_rows_of_the_log(tmp_path: Path) -> None:
     write_log(tmp_path / "runs.db")
     golden = json.loads(gzip.decompress(ROWS.read_bytes()))
-    found = list(differences(golden, rows_of(tmp_path / "runs.db")))
-    assert not found, "\n".join(found[:5])
+    results = list(differences(golden, rows_of(tmp_path / "runs.db")))
+    assert not results, "\n".join(results[:5])
 
 
 def test_a_log_written_before_reads_back(tmp_path: Path) -> None:

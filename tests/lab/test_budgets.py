@@ -25,7 +25,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
     made.close()
 
 
-def timed(lab: Lab, nodes: int) -> None:
+def set_costs(lab: Lab, nodes: int) -> None:
     """From now on this machine says that so many nodes are affordable."""
     script = script_of(4)
 
@@ -39,44 +39,44 @@ def timed(lab: Lab, nodes: int) -> None:
     lab.worker.script = play
 
 
-def asked(lab: Lab) -> list[object]:
-    """What every run but those of plain decoding was asked for, in order."""
+def requested_budgets(lab: Lab) -> list[object]:
+    """The budget that each run requested, in order, without those of plain decoding."""
     specs = [request.speculation for request in lab.worker.requests]
     return [one.max_tree_nodes for one in specs if not one.never_drafts]
 
 
 def test_all_cells_run_with_what_the_first_run_came_to(lab: Lab) -> None:
-    timed(lab, 12)
+    set_costs(lab, 12)
     lab.conductor.begin(study())
     assert lab.conductor.wait(20)
-    first, *rest = asked(lab)
+    first, *rest = requested_budgets(lab)
     assert first == "auto" and rest == [12] * 4
-    found = {cell.contestant: one.auto_nodes for cell, one in lab.results().items()}
-    assert found == {"plain decoding": None, "specinfer": 12}
+    results = {cell.contestant: one.auto_nodes for cell, one in lab.results().items()}
+    assert results == {"plain decoding": None, "specinfer": 12}
 
 
 def test_a_resumed_study_keeps_its_number_on_a_machine_that_says_another(lab: Lab) -> None:
-    timed(lab, 12)
+    set_costs(lab, 12)
     lab.conductor.begin(study())
     until(lab, 3)
     lab.conductor.stop()
     assert lab.conductor.wait(20)
-    timed(lab, 2)
-    before = len(asked(lab))
+    set_costs(lab, 2)
+    before = len(requested_budgets(lab))
     again = Conductor(StudyRuns(lab.hub), lab.store.studies)  # as after a restart
     again.resume(Study.from_plain(lab.store.studies.study("s1")[1]))
     assert again.wait(20)
-    assert set(asked(lab)[before:]) == {12}
+    assert set(requested_budgets(lab)[before:]) == {12}
     assert {one.auto_nodes for one in lab.results().values()} == {None, 12}
 
 
-def test_a_point_that_tells_is_warmed_wherever_it_stands(lab: Lab) -> None:
-    timed(lab, 6)
+def test_a_point_that_reports_is_warmed_wherever_it_stands(lab: Lab) -> None:
+    set_costs(lab, 6)
     fixed = [Configuration(f"of {n}", replace(AUTO, max_tree_nodes=n)) for n in range(1, 9)]
     many = (study().configurations[0], *fixed, Configuration("auto", AUTO))
     lab.conductor.begin(replace(study(), configurations=many, repeats=1))
     assert lab.conductor.wait(60)
-    assert asked(lab).count("auto") == 1
+    assert requested_budgets(lab).count("auto") == 1
     assert {c.contestant for c, one in lab.results().items() if one.auto_nodes == 6} == {"auto"}
 
 

@@ -19,33 +19,33 @@ from tests.ui.fakes import plain_twin
 def test_figures_are_those_of_the_events(seed: int, rules: object) -> None:
     options = {} if rules is None else {"mechanisms": rules}
     events = synthetic_run(12, seed=seed, run_id="r", **options)  # type: ignore[arg-type]
-    found = measure_run(events)
+    result = measure_run(events)
     rounds = rounds_of(events)
     trees = [e for e in events if isinstance(e, Combined)]
     verdicts = [e for e in events if isinstance(e, Verified)]
     end = events[-1]
-    assert found.run_id == "r" and found.stats == end.stats
-    assert found.token_ids == tuple(t for e in rounds for t in e.token_ids)
-    assert found.accepted_per_round == tuple(e.num_accepted for e in rounds)
-    assert found.drafted_per_round == tuple(max(e.depths, default=0) for e in trees)
-    for name, count in found.accepted_by:
+    assert result.run_id == "r" and result.stats == end.stats
+    assert result.token_ids == tuple(t for e in rounds for t in e.token_ids)
+    assert result.accepted_per_round == tuple(e.num_accepted for e in rounds)
+    assert result.drafted_per_round == tuple(max(e.depths, default=0) for e in trees)
+    for name, count in result.accepted_by:
         by_hand = 0
-        for tree, verdict, done in zip(trees, verdicts, rounds, strict=True):
-            emitted = verdict.path[: done.num_accepted]
+        for tree, verdict, round_event in zip(trees, verdicts, rounds, strict=True):
+            emitted = verdict.path[: round_event.num_accepted]
             if tree.origins:
                 by_hand += sum(tree.origins[n] == name for n in emitted)
                 continue
             by_hand += sum(name in [p.drafter for p in tree.proposals[n]] for n in emitted)
         assert count == by_hand
     recovered = [
-        len(done.token_ids) > len(verdict.path)
-        for verdict, done in zip(verdicts, rounds, strict=True)
+        len(round_event.token_ids) > len(verdict.path)
+        for verdict, round_event in zip(verdicts, rounds, strict=True)
         if verdict.own_kind == "recovered"
     ]
-    assert sum(found.rejected_at) == sum(recovered)
+    assert sum(result.rejected_at) == sum(recovered)
 
 
-def undrafted(lengths: list[int], reason: str) -> list[Event]:
+def run_without_drafts(lengths: list[int], reason: str) -> list[Event]:
     """A run with drafters that drafted nothing, its rounds of these lengths in turn."""
     events = plain_twin(synthetic_run(2, run_id="r"))
     asked = cycle(lengths)
@@ -61,7 +61,7 @@ def undrafted(lengths: list[int], reason: str) -> list[Event]:
 
 
 @pytest.mark.parametrize(
-    ("lengths", "reason", "told"),
+    ("lengths", "reason", "message"),
     [
         (
             [0, 0],
@@ -77,9 +77,11 @@ def undrafted(lengths: list[int], reason: str) -> list[Event]:
         ),
     ],
 )
-def test_of_a_run_without_drafts_it_is_kept_why(lengths: list[int], reason: str, told: str) -> None:
-    found = measure_run(undrafted(lengths, reason))
-    assert found.idle == told.format(found.stats.num_rounds)
+def test_of_a_run_without_drafts_it_is_kept_why(
+    lengths: list[int], reason: str, message: str
+) -> None:
+    result = measure_run(run_without_drafts(lengths, reason))
+    assert result.idle == message.format(result.stats.num_rounds)
     assert measure_run(synthetic_run(6, run_id="r")).idle == ""
     alone = measure_run(plain_twin(synthetic_run(6, run_id="r")))
     assert alone.idle == "", "it has nobody to draft"
@@ -104,8 +106,8 @@ def test_how_it_was_scheduled_is_kept() -> None:
 
 
 def test_it_survives_json() -> None:
-    found = measure_run(synthetic_run(6, run_id="r"))
-    assert Measured.from_plain(json.loads(json.dumps(found.to_plain()))) == found
+    result = measure_run(synthetic_run(6, run_id="r"))
+    assert Measured.from_plain(json.loads(json.dumps(result.to_plain()))) == result
 
 
 def test_a_run_without_its_end_is_measured_again_and_a_failed_one_is_not() -> None:

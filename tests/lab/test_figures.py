@@ -32,15 +32,15 @@ def test_an_estimate_of_nothing_is_none() -> None:
 
 
 def test_equal_values_have_no_width() -> None:
-    found = estimate([[2.5]] * 7, middle)
-    assert (found.value, found.low, found.high, found.half_width) == (2.5, 2.5, 2.5, 0.0)
-    assert found.groups == 7
+    result = estimate([[2.5]] * 7, middle)
+    assert (result.value, result.low, result.high, result.half_width) == (2.5, 2.5, 2.5, 0.0)
+    assert result.groups == 7
 
 
 def test_the_interval_of_two_values_reaches_both() -> None:
     """Resampled means of {0, 1} are 0, 1/2, 1 with chances 1/4, 1/2, 1/4."""
-    found = estimate([[0.0], [1.0]], mean)
-    assert (found.value, found.low, found.high) == (0.5, 0.0, 1.0)
+    result = estimate([[0.0], [1.0]], mean)
+    assert (result.value, result.low, result.high) == (0.5, 0.0, 1.0)
 
 
 def test_the_seed_is_fixed() -> None:
@@ -52,10 +52,10 @@ def test_the_seed_is_fixed() -> None:
 @pytest.mark.parametrize("count", range(2, 9))
 def test_of_few_values_the_interval_is_from_the_lowest_to_the_highest(count: int) -> None:
     values = [float(i * i) for i in range(count)]
-    found = estimate([[value] for value in values], middle)
-    assert found is not None and found.ends == (count < 6)
-    if found.ends:
-        assert (found.low, found.high) == (values[0], values[-1])
+    result = estimate([[value] for value in values], middle)
+    assert result is not None and result.ends == (count < 6)
+    if result.ends:
+        assert (result.low, result.high) == (values[0], values[-1])
     pooled = estimate([[(value, 1.0)] for value in values], pooled_length)
     assert pooled is not None and pooled.ends == (count < 4), "a mean of four is none of them"
 
@@ -66,8 +66,8 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
     covered = 0
     for _ in range(200):
         groups = [[float(x)] for x in random.normal(10.0, 2.0, size=30)]
-        found = estimate(groups, mean, resamples=300)
-        covered += found.low <= 10.0 <= found.high
+        result = estimate(groups, mean, resamples=300)
+        covered += result.low <= 10.0 <= result.high
     assert 0.87 <= covered / 200 <= 0.99
 
 
@@ -110,9 +110,9 @@ def test_groups_of_several_sizes_are_drawn_as_if_one_by_one(statistic: Statistic
     random = np.random.default_rng(11)
     columns = 1 if statistic is middle else 4
     groups = [random.integers(1, 9, size=(size, columns)).tolist() for size in (1, 4, 2, 3, 2)]
-    found = estimate(groups, statistic, resamples=300, seed=2)
+    result = estimate(groups, statistic, resamples=300, seed=2)
     arrays = [np.asarray(group, dtype=float) for group in groups]
     picks = np.random.default_rng(2).integers(5, size=(300, 5))
     drawn = [float(statistic(np.concatenate([arrays[i] for i in pick]))) for pick in picks]
-    assert found.value == float(statistic(np.concatenate(arrays)))
-    assert (found.low, found.high) == tuple(np.percentile(drawn, [2.5, 97.5]))
+    assert result.value == float(statistic(np.concatenate(arrays)))
+    assert (result.low, result.high) == tuple(np.percentile(drawn, [2.5, 97.5]))

@@ -33,14 +33,14 @@ def reasons(made: Grid) -> dict[str, str]:
     return {one.name: one.reason for one in made.refused}
 
 
-def logged(study: Study) -> Study:
+def through_log(study: Study) -> Study:
     """After its way through the log."""
     return Study.from_plain(json.loads(json.dumps(study.to_plain())))
 
 
 def study_of(tuned: Grid, sampling: SamplingParams | None = None) -> Study:
     configurations = (plain_configuration(), *tuned.configurations)
-    return logged(grids.study_of(configurations, sampling=sampling or SamplingParams()))
+    return through_log(grids.study_of(configurations, sampling=sampling or SamplingParams()))
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_the_grid_of_a_study_comes_back_with_what_was_refused() -> None:
         assert {name: getattr(one.speculation, name) for name in point} == point
 
 
-def test_a_point_that_was_left_out_is_told() -> None:
+def test_a_point_that_was_left_out_is_reported() -> None:
     verify, draft = axis_of("verify", ["match", "mss"]), axis_of("draft", ["coupled", "sampled"])
     warm = SamplingParams(temperature=1.0)
     tuned = grid(BASE, [draft, verify], warm)
@@ -191,7 +191,7 @@ def test_a_value_that_no_point_can_have_keeps_its_place_and_reason() -> None:
     tuned = grid(BASE, axes, drafters=loaded)
     axes_given = tuple((axis.field, axis.values) for axis in tuned.axes)
     models = ("llm (float32, cpu)", "a (float32, cpu)", "b (float32, cpu)")
-    study = logged(replace(study_of(tuned), axes=axes_given, models=models))
+    study = through_log(replace(study_of(tuned), axes=axes_given, models=models))
     assert study.axes == axes_given
     back = grid_of(study)
     assert back.axes[0].values == (4, 99) and back.axes[1].values == (("all",), ("nobody",))
@@ -224,7 +224,7 @@ def test_values_that_differ_have_names_that_differ(values: list[float]) -> None:
 def test_each_temperature_runs_at_it_and_has_its_own_plain_decoding() -> None:
     axes = [axis_from_text("speculation_length", "2, 4"), axis_from_text("temperature", "0, 0.8")]
     tuned = grid(BASE, axes)
-    study = logged(
+    study = through_log(
         grids.study_of((*baselines(axes), *tuned.configurations), sampling=SamplingParams())
     )
     assert len(tuned.configurations) == 4 and grid_of(study).points == tuned.points

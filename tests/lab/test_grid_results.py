@@ -28,20 +28,20 @@ def noisy(name: str, prompt: int, repeat: int) -> float:
 
 def test_the_best_is_the_fastest_against_plain_decoding() -> None:
     study = grid_study()
-    found = tuning_result(study, grid_results(study, steady))
-    assert found.best == 2 and found.rows[2].name == "speculation_length=4, expansion=1"
-    assert [round(row.ratio.value, 3) for row in found.rows if row.ratio] == [1.5, 1.9, 2.0, 0.5]
-    assert found.as_good == (), "ratios that never move have no overlap"
-    assert found.plain.speed == 11.0 and found.plain.ratio is None
+    result = tuning_result(study, grid_results(study, steady))
+    assert result.best == 2 and result.rows[2].name == "speculation_length=4, expansion=1"
+    assert [round(row.ratio.value, 3) for row in result.rows if row.ratio] == [1.5, 1.9, 2.0, 0.5]
+    assert result.as_good == (), "ratios that never move have no overlap"
+    assert result.plain.speed == 11.0 and result.plain.ratio is None
 
 
 def test_points_whose_intervals_overlap_are_as_good() -> None:
     study = grid_study()
-    found = tuning_result(study, grid_results(study, noisy))
-    assert found.best == 2
-    top = found.rows[2].ratio
+    result = tuning_result(study, grid_results(study, noisy))
+    assert result.best == 2
+    top = result.rows[2].ratio
     assert top is not None and top.low < 2.0 < top.high
-    assert found.as_good == (1,), "1.9 of 2.0 is within a tenth, 1.5 is not"
+    assert result.as_good == (1,), "1.9 of 2.0 is within a tenth, 1.5 is not"
 
 
 def test_tokens_per_pass_have_their_spread_over_prompts() -> None:
@@ -51,11 +51,11 @@ def test_tokens_per_pass_have_their_spread_over_prompts() -> None:
         cell: replace(one, stats=replace(one.stats, num_accepted_tokens=2 * int(cell.item[1:])))
         for cell, one in results.items()
     }
-    for found, widths in (
+    for result, widths in (
         (tuning_result(study, results), False),
         (tuning_result(study, uneven), True),
     ):
-        for row, length in zip(found.rows, found.lengths, strict=True):
+        for row, length in zip(result.rows, result.lengths, strict=True):
             assert length is not None and length.groups == 3
             assert length.value == pytest.approx(row.mean_acceptance_length)
             assert (length.high > length.low) == widths
@@ -63,27 +63,27 @@ def test_tokens_per_pass_have_their_spread_over_prompts() -> None:
 
 def test_of_one_prompt_the_repeats_are_the_groups() -> None:
     study = grid_study(prompts=1, repeats=4)
-    found = tuning_result(study, grid_results(study, steady))
-    assert {row.ratio.groups for row in found.rows if row.ratio} == {4}
-    assert {length.groups for length in found.lengths if length} == {4}
+    result = tuning_result(study, grid_results(study, steady))
+    assert {row.ratio.groups for row in result.rows if row.ratio} == {4}
+    assert {length.groups for length in result.lengths if length} == {4}
 
 
-def test_measured_once_nobody_is_called_as_good() -> None:
+def test_measured_once_no_point_is_called_as_good() -> None:
     study = grid_study(prompts=1)
-    found = tuning_result(study, grid_results(study, lambda *_: 10.0))
-    assert found.best == 0 and found.as_good == ()
+    result = tuning_result(study, grid_results(study, lambda *_: 10.0))
+    assert result.best == 0 and result.as_good == ()
 
 
 def test_before_everything_is_measured() -> None:
     study = grid_study()
-    found = tuning_result(study, {})
-    assert found.best is None and found.as_good == () and found.alike == ()
-    assert [row.cells for row in found.rows] == [0, 0, 0, 0] and found.lengths == (None,) * 4
-    found = tuning_result(study, grid_results(study, steady, done=3))
-    assert found.best == 1 and [row.cells for row in found.rows] == [1, 1, 0, 0]
+    result = tuning_result(study, {})
+    assert result.best is None and result.as_good == () and result.alike == ()
+    assert [row.cells for row in result.rows] == [0, 0, 0, 0] and result.lengths == (None,) * 4
+    result = tuning_result(study, grid_results(study, steady, done=3))
+    assert result.best == 1 and [row.cells for row in result.rows] == [1, 1, 0, 0]
 
 
-def test_points_that_drafted_the_same_are_told_alike() -> None:
+def test_points_that_drafted_the_same_are_reported_alike() -> None:
     study = grid_study()
     results = grid_results(study, steady)
     assert tuning_result(study, results).alike == ()
@@ -96,19 +96,19 @@ def test_points_that_drafted_the_same_are_told_alike() -> None:
         cell: drafted[cell.item] if cell.contestant in found_names else one
         for cell, one in results.items()
     }
-    found = tuning_result(study, same)
-    assert found.alike == ((0, 2),)
-    assert (found.best, found.as_good) == (1, ()), "alike with the best is nobody"
+    result = tuning_result(study, same)
+    assert result.alike == ((0, 2),)
+    assert (result.best, result.as_good) == (1, ()), "alike with the best is nobody"
     quick = {
         cell: replace(one, stats=replace(one.stats, tokens_per_second=40.0 + int(cell.item[1:])))
         if cell.contestant == third
         else one
         for cell, one in same.items()
     }
-    found = tuning_result(study, quick)
-    assert found.best == 2 and found.as_good == (0,), "its twin is as good, however slow it was"
-    ratio = found.rows[0].ratio
-    assert ratio is not None and ratio.high < 2 < 3 < found.rows[2].ratio.low  # type: ignore[union-attr]
+    result = tuning_result(study, quick)
+    assert result.best == 2 and result.as_good == (0,), "its twin is as good, however slow it was"
+    ratio = result.rows[0].ratio
+    assert ratio is not None and ratio.high < 2 < 3 < result.rows[2].ratio.low  # type: ignore[union-attr]
     last = next(cell for cell in reversed(list(same)) if cell.contestant == third)
     same[last] = replace(same[last], accepted_per_round=(1,))
     assert tuning_result(study, same).alike == (), "in one run they differ"
@@ -117,6 +117,6 @@ def test_points_that_drafted_the_same_are_told_alike() -> None:
 def test_a_point_that_is_plain_decoding_itself_is_a_point() -> None:
     study = grid_study([axis_from_text("speculation_length", "0, 4")])
     speeds = {"plain decoding": 10.0, "speculation_length=0": 10.0, "speculation_length=4": 8.0}
-    found = tuning_result(study, grid_results(study, lambda name, prompt, repeat: speeds[name]))
-    assert study.base == "plain decoding" and found.best == 0
-    assert found.rows[0].ratio is not None and found.rows[0].ratio.value == 1.0
+    result = tuning_result(study, grid_results(study, lambda name, prompt, repeat: speeds[name]))
+    assert study.base == "plain decoding" and result.best == 0
+    assert result.rows[0].ratio is not None and result.rows[0].ratio.value == 1.0

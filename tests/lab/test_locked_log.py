@@ -18,7 +18,7 @@ from tests.lab.test_study_runs import Lab, study, until
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
+def lock(path: Path) -> Iterator[None]:
     """Another program writes, and does not end."""
     with closing(sqlite3.connect(path, isolation_level=None)) as raw:
         raw.execute("BEGIN IMMEDIATE")
@@ -45,7 +45,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
 def test_a_cell_waits_for_a_log_that_is_locked_and_says_so(lab: Lab) -> None:
     lab.conductor.begin(study())
     until(lab, 1)
-    with locked(lab.store.path):
+    with lock(lab.store.path):
         soon(lambda: lab.conductor.progress().log.startswith("The log is busy: trying again"))
         assert lab.conductor.progress().live
     assert lab.conductor.wait(30)
@@ -58,7 +58,7 @@ def test_a_study_whose_end_cannot_be_written_is_at_rest_and_can_be_gone_on_with(
     monkeypatch.setattr("lab.log_retries.RETRY_TIMEOUT_S", 0.2)
     lab.conductor.begin(study())
     until(lab, 1)
-    with locked(lab.store.path):
+    with lock(lab.store.path):
         assert lab.conductor.wait(30)
         end = lab.conductor.progress()
         assert end.state == "failed" and not end.live
@@ -76,7 +76,7 @@ def test_a_study_whose_end_cannot_be_written_is_at_rest_and_can_be_gone_on_with(
 def test_stop_ends_the_waiting_for_the_log(lab: Lab) -> None:
     lab.conductor.begin(study())
     until(lab, 1)
-    with locked(lab.store.path):
+    with lock(lab.store.path):
         soon(lambda: bool(lab.conductor.progress().log))
         lab.conductor.stop()
         assert lab.conductor.wait(10)

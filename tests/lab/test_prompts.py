@@ -20,11 +20,11 @@ from lab.prompts import (
 
 
 def test_a_line_is_a_prompt_and_a_line_of_dashes_separates_longer_ones() -> None:
-    found = prompts_from_text("Once\n\n  \r\nTwice  \n")
-    assert [one.text for one in found] == ["Once", "Twice  "]
-    assert [one.id for one in found] == ["1", "2"]
-    found = prompts_from_text("def f():\n    x\n\n---\nQ: 1+1\nA:\n --- \n\n")
-    assert [one.text for one in found] == ["def f():\n    x", "Q: 1+1\nA:"]
+    result = prompts_from_text("Once\n\n  \r\nTwice  \n")
+    assert [one.text for one in result] == ["Once", "Twice  "]
+    assert [one.id for one in result] == ["1", "2"]
+    result = prompts_from_text("def f():\n    x\n\n---\nQ: 1+1\nA:\n --- \n\n")
+    assert [one.text for one in result] == ["def f():\n    x", "Q: 1+1\nA:"]
 
 
 @pytest.mark.parametrize("typed", ["", "\n \n", "---\n---"])
@@ -50,8 +50,8 @@ def test_a_jsonl_has_an_object_a_line() -> None:
         {"prompt": "Six", "id": ""},
     ]
     content = "\ufeff" + "\n\n".join(json.dumps(line) for line in lines) + "\n"
-    found = prompts_from_file("My.JSONL", content.encode())
-    assert found == (
+    result = prompts_from_file("My.JSONL", content.encode())
+    assert result == (
         StudyPrompt("a", "Once", "stories"), StudyPrompt("a-2", "Twice"),
         StudyPrompt("7", "Thrice"), StudyPrompt("0", "Four"), StudyPrompt("9", "Five"),
         StudyPrompt("11", "Six"),
@@ -90,9 +90,9 @@ def test_what_is_no_file_of_prompts_is_refused_by_its_line(name: str, content: b
 
 @given(st.lists(st.sampled_from(["x", "x-2", "x-3", "y", "x-2-2"]), min_size=1, max_size=12))
 def test_ids_are_made_unique_and_the_first_keeps_its_own(ids: list[str]) -> None:
-    found = unique_prompts(StudyPrompt(one, "text") for one in ids)
-    assert len({one.id for one in found}) == len(ids)
-    assert found[0].id == ids[0]
+    result = unique_prompts(StudyPrompt(one, "text") for one in ids)
+    assert len({one.id for one in result}) == len(ids)
+    assert result[0].id == ids[0]
 
 
 def test_the_examples_are_the_prompts_of_the_benchmarks() -> None:
@@ -104,9 +104,9 @@ def test_the_examples_are_the_prompts_of_the_benchmarks() -> None:
 
 def test_some_of_each_chosen_domain() -> None:
     every = example_prompts()
-    found = of_domains(every, ["code", "stories"], 2)
-    assert [one.domain for one in found] == ["stories", "stories", "code", "code"]
-    assert found[0] == every[0]
+    result = of_domains(every, ["code", "stories"], 2)
+    assert [one.domain for one in result] == ["stories", "stories", "code", "code"]
+    assert result[0] == every[0]
     for chosen, count in ((["cooking"], 2), ([], 2), (["code"], 0), (["code"], 2.5)):
         with pytest.raises(ConfigError):
             of_domains(every, chosen, count)  # type: ignore[arg-type]

@@ -43,8 +43,8 @@ class Lab:
         self.conductor = Conductor(self.runs, self.store.studies)
 
     def results(self) -> dict[Cell, Measured]:
-        found = self.store.studies.results("s1")
-        return {Cell(*key): Measured.from_plain(value) for key, value in found.items()}
+        result = self.store.studies.results("s1")
+        return {Cell(*key): Measured.from_plain(value) for key, value in result.items()}
 
     def close(self) -> None:
         self.conductor.close()
@@ -123,7 +123,7 @@ def test_a_stopped_study_goes_on_where_it_was(tmp_path: Path) -> None:
     again.close()
 
 
-def test_what_goes_on_tells_at_once_how_much_is_kept(tmp_path: Path) -> None:
+def test_what_goes_on_reports_at_once_how_much_is_kept(tmp_path: Path) -> None:
     """And that short runs come before the next cell: they take seconds with a large LLM."""
     lab = Lab(tmp_path / "log.db", speed=0.3)
     lab.conductor.begin(study())
@@ -268,7 +268,7 @@ def test_a_short_run_beside_a_cell_spoils_it_too(tmp_path: Path) -> None:
     lab.close()
 
 
-def test_other_servers_are_told_while_it_is_measured_and_while_it_waits(tmp_path, monkeypatch):
+def test_other_servers_are_reported_while_it_is_measured_and_while_it_waits(tmp_path, monkeypatch):
     monkeypatch.setattr("lab.conductor.HEARTBEAT_S", 0.0)
     lab = Lab(tmp_path / "log.db", speed=0.5)
     heard: list[tuple[str, str]] = []

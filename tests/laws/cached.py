@@ -35,7 +35,7 @@ class CachedModel(TableModel):
     def _logarithms(self, context: tuple[int, ...]) -> torch.Tensor:
         size = len(self._prefix)
         if len(context) < size:
-            return self._logits[self._prefix]  # the prefill's, which nobody reads
+            return self._logits[self._prefix]  # the prefill's, which is not read
         near = context[: size + 1]
         if near not in self._logits:
             self._add([near[-1]])

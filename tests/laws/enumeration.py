@@ -37,7 +37,7 @@ class WalkNoise:
         raise AssertionError(f"the target's noise at {position} is for `match` alone")
 
     def fork(self, script: Sequence[int] = ()) -> Self:
-        """One that goes on from here by a script of its own: what was asked stays asked."""
+        """One that continues from here by a script of its own, with the same keys read."""
         other = copy.copy(self)
         other.script, other.branches, other.probability = tuple(script), [], 1.0
         other.asked = set(self.asked)

@@ -50,15 +50,15 @@ def test_several_at_once_with_a_node_that_is_killed_and_comes_back(
     models, parts = bundled.models, parts_of(bundled)
     engine, transport = engine_over(models, parts, schedule=schedule)
     config = SpeculationConfig.preset("cosine")
-    asked = [Request(text, sampling, config) for text in prompts(3)]
-    done, events = 0, []
-    for event in engine.generate_many(asked):
+    requests = [Request(text, sampling, config) for text in prompts(3)]
+    count, events = 0, []
+    for event in engine.generate_many(requests):
         events.append(event)
         if isinstance(event, RoundCompleted):
-            done += 1
-            if done == 4:
+            count += 1
+            if count == 4:
                 transport.kill(0)
-            elif done == 10:
+            elif count == 10:
                 transport.start(0, server_of(models, parts[0]))
     texts = [ids_of_events(run) for run in by_run(events)]
     assert texts == [plain(bundled, text, sampling) for text in prompts(3)]

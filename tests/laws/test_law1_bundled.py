@@ -44,16 +44,16 @@ FIELDS = {
 }
 
 
-def allowed(row: Row) -> bool:
+def is_allowed(row: Row) -> bool:
     return affordable(row) and of_effect(row)
 
 
-PAIRS = pairwise(FIELDS, allowed)
+PAIRS = pairwise(FIELDS, is_allowed)
 ROWS = [*PAIRS, *({**PAIRS[0], **row} for row in NEVER)]
 
 
 @cache
-def expected(prompt: str) -> list[int]:
+def expected_ids(prompt: str) -> list[int]:
     models = bundled_engine().models
     ids = models.tokenizer(prompt)["input_ids"]
     return transformers_ids(module_of(models), ids, SAMPLING, models.eos_ids)
@@ -62,7 +62,7 @@ def expected(prompt: str) -> list[int]:
 def check(divergences: Divergences, texts: list[list[int]], of: tuple[str, ...] = PROMPTS) -> None:
     tokenizer = bundled_engine().models.tokenizer
     for prompt, got in zip(of, texts, strict=True):
-        divergences.check(tokenizer(prompt)["input_ids"], got, expected(prompt), SAMPLING)
+        divergences.check(tokenizer(prompt)["input_ids"], got, expected_ids(prompt), SAMPLING)
 
 
 def texts_of(
@@ -113,11 +113,11 @@ def test_stop_strings_end_the_text_where_transformers_does() -> None:
     for prompt in PROMPTS:
         ids = models.tokenizer(prompt)["input_ids"]
         sampling = SamplingParams(max_new_tokens=32, stop=stop)
-        wanted = transformers_ids(
+        expected = transformers_ids(
             module, ids, sampling, models.eos_ids, stop_strings=list(stop),
             tokenizer=models.tokenizer,
         )  # fmt: skip
-        assert ids_of(bundled_engine(), Request(prompt, sampling)) == wanted
+        assert ids_of(bundled_engine(), Request(prompt, sampling)) == expected
 
 
 def test_the_cases_are_not_trivial() -> None:

@@ -65,7 +65,7 @@ def engine_of(family: str) -> Engine:
 
 
 @cache
-def expected(family: str, eos_ids: tuple[int, ...] = ()) -> list[list[int]]:
+def expected_ids(family: str, eos_ids: tuple[int, ...] = ()) -> list[list[int]]:
     models = engine_of(family).models
     return [
         transformers_ids(module_of(models), models.tokenizer(text)["input_ids"], SAMPLING, eos_ids)
@@ -81,21 +81,21 @@ def test_greedy_is_transformers_greedy(index: int) -> None:
     if mode == "alone":
         one = index % len(TEXTS)
         request = Request(TEXTS[one], SAMPLING, config)
-        assert ids_of(engine_of(family), request) == expected(family)[one]
+        assert ids_of(engine_of(family), request) == expected_ids(family)[one]
         return
     # In a mixed batch the middle one has other settings: requests must not disturb each other.
     other = SpeculationConfig.preset("sequence") if mode == "mixed" else config
     configs = (config, other, config)
     requests = [Request(text, SAMPLING, of) for text, of in zip(TEXTS, configs, strict=True)]
-    assert ids_of_many(engine_of(family), requests) == expected(family)
+    assert ids_of_many(engine_of(family), requests) == expected_ids(family)
 
 
 @pytest.mark.parametrize(("family", "name"), PAIRED)
 def test_presets(family: str, name: str) -> None:
     config = SpeculationConfig.preset(name)
     requests = [Request(text, SAMPLING, config) for text in TEXTS]
-    assert ids_of_many(engine_of(family), requests) == expected(family)
-    assert ids_of(engine_of(family), requests[1]) == expected(family)[1]
+    assert ids_of_many(engine_of(family), requests) == expected_ids(family)
+    assert ids_of(engine_of(family), requests[1]) == expected_ids(family)[1]
 
 
 def test_every_pair_of_values_occurs() -> None:
@@ -113,7 +113,7 @@ def test_the_cases_are_not_trivial(family: str) -> None:
     drafted = sum(run.summary["num_draft_tokens"] for run in runs)
     assert 0 < accepted < drafted
     assert max(len(words) for words in WORDS) > 2 * WINDOW
-    assert len({token for ids in expected(family) for token in ids}) > 5
+    assert len({token for ids in expected_ids(family) for token in ids}) > 5
 
 
 @pytest.mark.parametrize(
@@ -122,14 +122,14 @@ def test_the_cases_are_not_trivial(family: str) -> None:
 )
 def test_an_end_of_text_token_ends_the_same_text(family: str, name: str) -> None:
     # A token that the model writes anyway plays the end of text.
-    eos_ids = (expected(family)[1][9],)
+    eos_ids = (expected_ids(family)[1][9],)
     models = engine_of(family).models
     mortal = type(models)(models.llm, models.ssms, models.tokenizer, eos_ids)
     engine = Engine(mortal)
     config = SpeculationConfig.preset(name)
     requests = [Request(text, SAMPLING, config) for text in TEXTS]
-    assert ids_of_many(engine, requests) == expected(family, eos_ids)
-    assert len(expected(family, eos_ids)[1]) < SAMPLING.max_new_tokens
+    assert ids_of_many(engine, requests) == expected_ids(family, eos_ids)
+    assert len(expected_ids(family, eos_ids)[1]) < SAMPLING.max_new_tokens
 
 
 @pytest.mark.parametrize("family", ["mistral", "gemma2", "phi3-sliding", "qwen2-sliding"])
@@ -142,7 +142,7 @@ def test_control_a_mask_without_the_window_writes_another_text(family: str) -> N
         got = ids_of_many(engine_of(family), [Request(t, SAMPLING, sequence) for t in TEXTS])
     finally:
         models.llm.masks = kind
-    assert got != expected(family)
+    assert got != expected_ids(family)
 
 
 def test_the_arithmetic_is_float64() -> None:

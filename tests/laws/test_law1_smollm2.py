@@ -52,7 +52,7 @@ def engine(random_ssm: Path) -> Engine:
 
 
 @pytest.fixture(scope="module")
-def shipped() -> Engine:
+def smollm2_engine() -> Engine:
     """With the SSMs and the counts that come along."""
     smollm2()
     engine = Engine(load_models(SMOLLM2, [*map(str, bundled_ssms(SMOLLM2))], "float32"))
@@ -88,7 +88,7 @@ def prompt_ids(engine: Engine, prompt: str) -> list[int]:
 
 
 @cache
-def expected(engine: Engine, theirs: Any, prompt: str) -> list[int]:
+def expected_ids(engine: Engine, theirs: Any, prompt: str) -> list[int]:
     ids = prompt_ids(engine, prompt)
     return transformers_ids(theirs, ids, SAMPLING, engine.models.eos_ids)
 
@@ -97,7 +97,7 @@ def check(engine: Engine, theirs: Any, config: SpeculationConfig, prompts: Any) 
     divergences = Divergences(theirs)
     for prompt in prompts:
         ours = ids_of(engine, request(prompt, config))
-        should = expected(engine, theirs, prompt)
+        should = expected_ids(engine, theirs, prompt)
         divergences.check(prompt_ids(engine, prompt), ours, should, SAMPLING)
 
 
@@ -144,25 +144,27 @@ def test_match_at_a_temperature_is_plain(engine: Engine, preset: str) -> None:
 
 @nightly
 @pytest.mark.parametrize("preset", DRAFTING)
-def test_every_preset_with_the_shipped_ssms(shipped: Engine, theirs: Any, preset: str) -> None:
+def test_every_preset_with_the_shipped_ssms(
+    smollm2_engine: Engine, theirs: Any, preset: str
+) -> None:
     part = DRAFTING.index(preset)
-    check(shipped, theirs, config_of(preset), PROMPTS[part :: len(DRAFTING)])
+    check(smollm2_engine, theirs, config_of(preset), PROMPTS[part :: len(DRAFTING)])
 
 
 @nightly
-def test_lookups_alone_with_the_shipped_counts(shipped: Engine, theirs: Any) -> None:
+def test_lookups_alone_with_the_shipped_counts(smollm2_engine: Engine, theirs: Any) -> None:
     config = replace(config_of("best"), drafters=("suffix", "table"))
-    check(shipped, theirs, config, PROMPTS[:6])
+    check(smollm2_engine, theirs, config, PROMPTS[:6])
 
 
 @nightly
 @pytest.mark.parametrize("preset", [name for name in DRAFTING if name != "specinfer-paper"])
-def test_match_with_the_shipped_ssms_is_plain(shipped: Engine, preset: str) -> None:
+def test_match_with_the_shipped_ssms_is_plain(smollm2_engine: Engine, preset: str) -> None:
     config, part = config_of(preset, DRAWN.temperature), DRAFTING.index(preset)
     assert config.resolved(DRAWN.temperature).verify == "match"
     for prompt in PROMPTS[part :: 2 * len(DRAFTING)]:
-        drafted = ids_of(shipped, request(prompt, config, DRAWN))
-        assert drafted == ids_of(shipped, request(prompt, PLAIN, DRAWN)), prompt
+        drafted = ids_of(smollm2_engine, request(prompt, config, DRAWN))
+        assert drafted == ids_of(smollm2_engine, request(prompt, PLAIN, DRAWN)), prompt
 
 
 @nightly

@@ -52,13 +52,13 @@ FIELDS = {
 }
 
 
-def allowed(row: Row) -> bool:
+def is_allowed(row: Row) -> bool:
     """`auto` chooses `mss` for drawn trees: another law."""
     drawn = row.get("verify") == "auto" and "sampled" in row.get("draft", "")
     return affordable(row) and of_effect(row) and not drawn
 
 
-PAIRS = pairwise(FIELDS, allowed)
+PAIRS = pairwise(FIELDS, is_allowed)
 ROWS = [*PAIRS, *({**PAIRS[0], **row} for row in NEVER)]
 
 

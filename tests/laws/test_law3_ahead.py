@@ -98,6 +98,6 @@ def test_control_a_guess_changed_for_what_it_drew_is_noticed(monkeypatch: pytest
         return grown
 
     monkeypatch.setattr(SsmDrafter, "_growth_ahead", picky)
-    found = deviation(ahead("a chain, mss"))
-    print(round(found, 4))
-    assert found > NOTICED
+    result = deviation(ahead("a chain, mss"))
+    print(round(result, 4))
+    assert result > NOTICED

@@ -1,7 +1,7 @@
 """Fused drafts under `match`, on every outcome of a noise with few values: the LLM's text, exactly.
 
-No single SSM's q stands behind a fused token: drawn, and verified with the winner's q, it does not
-keep the distribution. The trap `fused_with_the_winners_q` is the same without fused drafts.
+No single SSM's q is a fused token's distribution: drawn, and verified with the winner's q, it does
+not keep the LLM's. The trap `fused_with_the_winners_q` is the same without fused drafts.
 """
 
 from collections import defaultdict
@@ -49,13 +49,13 @@ class FewGumbels(WalkNoise):
 
 def joint(of: EnumeratedCase) -> tuple[dict[tuple[int, ...], float], set[int]]:
     """The probability of each text, and the numbers of tokens that a round committed."""
-    found: dict[tuple[int, ...], float] = defaultdict(float)
+    results: dict[tuple[int, ...], float] = defaultdict(float)
     lengths: set[int] = set()
     for noise, end in every_walk(lambda walk: of.rounds(walk, TOKENS), kind=FewGumbels):
-        found[end.tokens] += noise.probability
+        results[end.tokens] += noise.probability
         lengths |= {*end.lengths}
-    assert sum(found.values()) == pytest.approx(1.0, abs=EXACT)
-    return found, lengths
+    assert sum(results.values()) == pytest.approx(1.0, abs=EXACT)
+    return results, lengths
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -101,11 +101,11 @@ def test_control_drawn_fused_tokens_verified_with_the_winners_q(
     draft_of, trunks = FusedSsm.draft, []
 
     def with_q(member: FusedSsm, kept: list[int]) -> Draft:
-        found = draft_of(member, kept)
-        assert found.logits is not None
-        q = to_probabilities(process_logits(found.logits, member.request.sequence.sampling))
-        rows = [found.rows[parent] for parent in found.parents]
-        return replace(found, q=q, qs=q[rows, found.token_ids].tolist())
+        results = draft_of(member, kept)
+        assert results.logits is not None
+        q = to_probabilities(process_logits(results.logits, member.request.sequence.sampling))
+        rows = [results.rows[parent] for parent in results.parents]
+        return replace(results, q=q, qs=q[rows, results.token_ids].tolist())
 
     def noted(*args: object) -> list[list[Draft]]:
         drafts = draft_fused(*args)  # type: ignore[arg-type]
@@ -128,9 +128,9 @@ def test_control_drawn_fused_tokens_verified_with_the_winners_q(
     with pytest.raises(ConfigError, match=f"verify is '{rule}': with draft=fused"):
         config.resolved(1.0)
     monkeypatch.setattr(config_module, "lossless_rules", lambda *_: (rule,))
-    found = {}
+    results = {}
     for count in (1, 2):
         llm, *ssms = tables(count)
-        found[count] = deviation(EnumeratedCase(llm, ssms, config), rounds=1, count=2)
+        results[count] = deviation(EnumeratedCase(llm, ssms, config), rounds=1, count=2)
     assert {winner_of(drafts) for drafts in trunks if len(drafts) == 2} == {0, 1}
-    assert found[1] <= EXACT and found[2] > NOTICED
+    assert results[1] <= EXACT and results[2] > NOTICED

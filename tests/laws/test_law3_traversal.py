@@ -1,4 +1,4 @@
-"""Law 3, what is `traversal`'s own: chances below 1 that meet several proposals, noise keys over
+"""Law 3, what only `traversal` has: acceptances below 1 before several proposals, noise keys of
 two rounds, and no fewer accepted tokens than `mss` on average. Every figure is by enumeration.
 """
 
@@ -73,7 +73,7 @@ def chance_kept(chance: float, left: torch.Tensor, offer: ChildProposal) -> Left
 
 
 def not_renormalised(chance: float, left: torch.Tensor, offer: ChildProposal) -> Left:
-    """pa <- S: what is left, but not given that the branch was rejected."""
+    """pa <- S: the remaining mass, without conditioning on the branch's rejection."""
     if chance == 1.0:
         return rest(chance, left, offer)
     now, weights = rest(chance, left, offer)
@@ -95,19 +95,19 @@ def unweighted(chance: float, left: torch.Tensor, offer: ChildProposal) -> Left:
 def test_control_a_wrong_rest_is_noticed(wrong, monkeypatch):
     monkeypatch.setattr(MODULE, "_rest", wrong)
     names = ("three draws below a draw", "an end of text below")
-    found = [deviation(DEEP[name](verify="traversal"), rounds=1, count=4) for name in names]
-    print(wrong.__name__, [round(tv, 4) for tv in found])
-    assert max(found) > NOTICED
+    results = [deviation(DEEP[name](verify="traversal"), rounds=1, count=4) for name in names]
+    print(wrong.__name__, [round(tv, 4) for tv in results])
+    assert max(results) > NOTICED
 
 
 def test_control_keys_by_position_alone_are_noticed() -> None:
-    """A branch that fails leaves its positions to the next round, where `mss` never is twice."""
-    found = {}
+    """After a rejected branch the next round draws at the same positions; not so with `mss`."""
+    results = {}
     for rule in ("traversal", "mss"):
         of = case(1, "sampled_iid", (1, 1), 1, vocab=2, prompt_ids=(0, 1, 0), verify=rule)
         plain = plain_joint(of, 4)
         assert distance(joint_of_walks(of, 2, 4, WalkNoise), plain) <= EXACT
-        found[rule] = distance(joint_of_walks(of, 2, 4, SharedNoise), plain)
-    print({rule: round(tv, 4) for rule, tv in found.items()})
-    assert found["traversal"] > NOTICED
-    assert found["mss"] <= EXACT
+        results[rule] = distance(joint_of_walks(of, 2, 4, SharedNoise), plain)
+    print({rule: round(tv, 4) for rule, tv in results.items()})
+    assert results["traversal"] > NOTICED
+    assert results["mss"] <= EXACT

@@ -44,7 +44,7 @@ def tree_logits(
         of.close_row(row)
 
 
-def changed(token_ids: list[int], node: int) -> list[int]:
+def with_other_token(token_ids: list[int], node: int) -> list[int]:
     return [(t + 31) % 64 if i == node else t for i, t in enumerate(token_ids)]
 
 
@@ -60,7 +60,7 @@ def test_a_change_moves_the_nodes_below_it_alone(
 ) -> None:
     node = data.draw(st.integers(0, len(tree) - 1))
     before = tree_logits(family, PREFIX, tokens(len(tree)), tree)
-    after = tree_logits(family, PREFIX, changed(tokens(len(tree)), node), tree)
+    after = tree_logits(family, PREFIX, with_other_token(tokens(len(tree)), node), tree)
     moved = (after - before).abs().amax(dim=-1)
     depths = depths_of(tree)
     for other in range(len(tree)):
@@ -76,7 +76,7 @@ def test_a_change_moves_the_nodes_below_it_alone(
 def test_every_node_sees_the_prefix_as_far_as_its_window(
     family: str, tree: list[int], place: int
 ) -> None:
-    other = tuple(changed(list(PREFIX), place))
+    other = tuple(with_other_token(list(PREFIX), place))
     moved = tree_logits(family, PREFIX, tokens(len(tree)), tree) - tree_logits(
         family, other, tokens(len(tree)), tree
     )

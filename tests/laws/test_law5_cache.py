@@ -54,7 +54,7 @@ def tiny_engine(family: str) -> Engine:
     return Engine(loaded_modules(llm, [close, other]))
 
 
-def cached(model: HfModel, row: int) -> torch.Tensor:
+def kv_of(model: HfModel, row: int) -> torch.Tensor:
     """Keys and values of a row's committed slots, all layers, flat."""
     length = model.length(row)
     place = model.place(row)
@@ -69,9 +69,9 @@ def deviation(model: HfModel, row: int, tokens: list[int]) -> float:
     try:
         model.forward([chain(fresh, tokens[:length], last_only=True)])
         model.commit(fresh, range(length))
-        wanted = cached(model, fresh)
-        got = cached(model, row)
-        return float((got - wanted).abs().max() / wanted.abs().max())
+        expected = kv_of(model, fresh)
+        got = kv_of(model, row)
+        return float((got - expected).abs().max() / expected.abs().max())
     finally:
         model.close_row(fresh)
 

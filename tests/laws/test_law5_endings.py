@@ -22,18 +22,18 @@ SHAPES = ((1,), (2, 2), (3, 1, 1), (1, 1, 3, 1, 1))
 
 
 def telling(sure: float = 0.97, confused_at: int = -1) -> TableModel:
-    """A table that tells STORY over and over; at one place of it it is wrong."""
+    """A table that repeats STORY; at position `confused_at` it gives another token."""
 
     def table(context: tuple[int, ...]) -> list[float]:
         place = len(context) % len(STORY)
-        wanted = (STORY[place] + (place == confused_at)) % VOCAB
+        expected = (STORY[place] + (place == confused_at)) % VOCAB
         rest = (1.0 - sure) / (VOCAB - 1)
-        return [sure if token == wanted else rest for token in range(VOCAB)]
+        return [sure if token == expected else rest for token in range(VOCAB)]
 
     return TableModel("teller", VOCAB, table)
 
 
-def named(model: TableModel, name: str) -> TableModel:
+def copy_of(model: TableModel, name: str) -> TableModel:
     table = TableModel(name, model.vocab_size, model._table, model.context_length)
     return table
 
@@ -55,7 +55,7 @@ def test_a_round_gives_one_to_depth_plus_one_tokens(
     seed: int, length: int, shape: tuple[int, ...], draft: str, nodes: int | str
 ) -> None:
     llm = TableModel("llm", 6, random_table(6, seed))
-    ssms = [named(llm, "same"), TableModel("other", 6, random_table(6, seed + 1))]
+    ssms = [copy_of(llm, "same"), TableModel("other", 6, random_table(6, seed + 1))]
     config = speculation(shape, speculation_length=length, draft=draft, max_tree_nodes=nodes)
     request = Request("w0 w1 w2", SamplingParams(20, temperature=0.9, seed=seed), config)
     depth = 0
@@ -88,7 +88,7 @@ def test_an_end_of_text_at_every_depth(place: int, shape: tuple[int, ...], rule:
     if eos in expected[:-1]:
         expected = expected[: expected.index(eos) + 1]
     llm = telling(sure=1 - 1e-9)
-    engine = engine_of(llm, [named(llm, "right"), telling(1 - 1e-9, confused_at=6)], (eos,))
+    engine = engine_of(llm, [copy_of(llm, "right"), telling(1 - 1e-9, confused_at=6)], (eos,))
     draft = {"greedy": "topk", "match": "coupled"}.get(rule, "sampled")
     sampling = SamplingParams(40, temperature=0.0 if rule == "greedy" else 1.0, seed=1)
     config = speculation(shape, draft=draft, verify=rule)
@@ -116,7 +116,7 @@ def test_the_end_of_text_is_met_both_ways() -> None:
     kinds = set()
     for place in range(8):
         llm = telling(sure=1 - 1e-9)
-        engine = engine_of(llm, [named(llm, "right")], (STORY[2 + place],))
+        engine = engine_of(llm, [copy_of(llm, "right")], (STORY[2 + place],))
         events = engine.generate(Request("w3 w7", SamplingParams(40), speculation((1,))))
         kinds.add([event for event in events if isinstance(event, Verified)][-1].own_kind)
     assert {"none", "bonus"} <= kinds
@@ -124,7 +124,7 @@ def test_the_end_of_text_is_met_both_ways() -> None:
 
 def test_ignored_ends_go_on() -> None:
     llm = telling(sure=1 - 1e-9)
-    engine = engine_of(llm, [named(llm, "right")], (STORY[4],))
+    engine = engine_of(llm, [copy_of(llm, "right")], (STORY[4],))
     sampling = SamplingParams(20, ignore_eos=True)
     assert ids_of(engine, Request("w3 w7", sampling, speculation((2, 2)))) == expected_story(2, 20)
 
@@ -138,7 +138,7 @@ def test_a_stop_string_ends_the_text_across_rounds(
     first: int, size: int, cut_left: int, length: int, shape: tuple[int, ...]
 ) -> None:
     llm = telling(sure=1 - 1e-9)
-    engine = engine_of(llm, [named(llm, "right"), telling(1 - 1e-9, confused_at=6)])
+    engine = engine_of(llm, [copy_of(llm, "right"), telling(1 - 1e-9, confused_at=6)])
     words = [f"w{t}" for t in expected_story(2, 24)]
     stop = "".join(words[first : first + size])[cut_left:]
     needed = next(n for n in range(1, 25) if stop in "".join(words[:n]))
@@ -150,9 +150,9 @@ def test_a_stop_string_ends_the_text_across_rounds(
     assert "".join(d for r in rounds for d in r.text_deltas) == "".join(words[:needed])
 
 
-def test_what_lies_behind_a_stop_string_is_not_counted() -> None:
+def test_tokens_after_a_stop_string_are_not_counted() -> None:
     llm = telling(sure=1 - 1e-9)
-    engine = engine_of(llm, [named(llm, "right")])
+    engine = engine_of(llm, [copy_of(llm, "right")])
     stop = f"w{STORY[4]}"  # the third token of a draft of five
     request = Request("w3 w7", SamplingParams(30, stop=(stop,)), speculation((1,)))
     (only,), last = rounds_and_end(engine.generate(request))
@@ -164,7 +164,7 @@ def test_what_lies_behind_a_stop_string_is_not_counted() -> None:
 @pytest.mark.parametrize("limit", range(1, 9))
 def test_the_limit_is_met_exactly(limit: int, shape: tuple[int, ...]) -> None:
     llm = telling(sure=1 - 1e-9)
-    engine = engine_of(llm, [named(llm, "right")])
+    engine = engine_of(llm, [copy_of(llm, "right")])
     events = list(engine.generate(Request("w3 w7", SamplingParams(limit), speculation(shape))))
     rounds, last = rounds_and_end(events)
     assert sum(len(r.token_ids) for r in rounds) == limit
@@ -184,7 +184,7 @@ def test_the_context_is_filled_and_not_overrun(prompt: int, shape: tuple[int, ..
     llm = telling(sure=1 - 1e-9)
     llm.context_length = 16
     short = TableModel("short", VOCAB, llm._table, context=9)
-    engine = engine_of(llm, [short, named(llm, "right")])
+    engine = engine_of(llm, [short, copy_of(llm, "right")])
     text = " ".join(["w1"] * prompt)
     request = Request(text, SamplingParams(100), speculation(shape))
     events = list(engine.generate(request))

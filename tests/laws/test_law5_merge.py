@@ -102,7 +102,7 @@ def test_a_tree_is_parents_first_with_true_depths(draft: Draft) -> None:
     assert union({0: draft}).dropped == ()
 
 
-def grown(seed: int, shape: tuple[int, ...], budget: int) -> tuple[Draft, BestFirst]:
+def grow(seed: int, shape: tuple[int, ...], budget: int) -> tuple[Draft, BestFirst]:
     """A best-first growth over a random table of five tokens."""
     model = TableModel("table", 5, random_table(5, seed))
     sequence = sequence_of((0, 1, 2), SpeculationConfig(draft="best_first"))
@@ -126,7 +126,7 @@ def path_to(draft: Draft, node: int) -> Path:
 def test_best_first_keeps_a_closed_set_of_the_best(
     seed: int, shape: tuple[int, ...], budget: int
 ) -> None:
-    draft, growth = grown(seed, shape, budget)
+    draft, growth = grow(seed, shape, budget)
     everything = growth.whole_draft()
     kept = set(paths(draft.token_ids, draft.parents))
     assert len(draft) == min(budget, len(everything))

@@ -99,9 +99,9 @@ def events_of(name: str) -> tuple[Event, ...]:
         # Hits, misses and switches on demand: which a real run has depends on its times.
         return tuple(synthetic_run(8, seed=5, mechanisms=Mechanisms(pipeline="auto")))
     if name == "scheduled":
-        return scheduled()
+        return schedule_run()
     if name == "offloaded":
-        return offloaded()
+        return offload_run()
     if name == "nodes":
         return over_nodes()
     if name == "ranks":
@@ -114,7 +114,7 @@ def events_of(name: str) -> tuple[Event, ...]:
     return (*events, replace(last, text_tail="\ufffd") if name == "plain" else last)
 
 
-def offloaded() -> tuple[Event, ...]:
+def offload_run() -> tuple[Event, ...]:
     """A run as if its LLM's layers had been streamed."""
     info = OffloadInfo("disk", 2, 1_000_000, 3_000_000, 12_000_000, 200.0)
     loads = (Span("layers", "load", 1.0, 2.5), Span("layers", "load", 2.5, 4.0))
@@ -156,7 +156,7 @@ def over_ranks() -> tuple[Event, ...]:
     )
 
 
-def scheduled() -> tuple[Event, ...]:
+def schedule_run() -> tuple[Event, ...]:
     """One of two requests that share a node budget."""
     engine = bundled_engine()
     requests = [Request(p, SamplingParams(24), SpeculationConfig(**NODES)) for p in prompts(2)]
@@ -184,7 +184,7 @@ def cut_off(end: Callable[[TokenSequence], Event]) -> list[Event]:
     return [*events, end(sequence)]
 
 
-def recorded(path: Path, events: tuple[Event, ...]) -> list[Event]:
+def record(path: Path, events: tuple[Event, ...]) -> list[Event]:
     """The events after a way through a database of their own."""
     with RunStore(log_at(path)) as store:
         for event in events:
@@ -202,7 +202,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def database(folder: Path, name: str) -> Path:
     path = folder / f"{name}.db"
     if not path.exists():
-        assert recorded(path, events_of(name))
+        assert record(path, events_of(name))
     return path
 
 
@@ -228,7 +228,7 @@ def test_a_replay_of_real_runs_gives_the_live_view(name: str, folder: Path) -> N
     assert reduce_all(read(database(folder, name), events[0].run_id)) == live
 
 
-def changed(value: Any, column: str) -> Any:
+def other_value(value: Any, column: str) -> Any:
     """Another value of the same kind, that its column may hold."""
     if column.endswith("_json"):
         return json.dumps(other(json.loads(value)))
@@ -256,16 +256,16 @@ def columns(path: Path, table: str) -> list[str]:
 def change_one(path: Path, table: str, column: str) -> bool:
     """Changes the column in one row where it holds something; False where no row does."""
     with closing(sqlite3.connect(path)) as connection, connection:
-        found = connection.execute(
+        result = connection.execute(
             f"SELECT * FROM {table} WHERE {column} != '' ORDER BY {column} DESC LIMIT 1"
         )
-        names = [entry[0] for entry in found.description]
-        row = found.fetchone()
+        names = [entry[0] for entry in result.description]
+        row = result.fetchone()
         if row is None:
             return False
         old = dict(zip(names, row, strict=True))
         where = " AND ".join(f"{name} IS ?" for name in names)
-        new = changed(old[column], column)
+        new = other_value(old[column], column)
         connection.execute(f"UPDATE {table} SET {column} = ? WHERE {where}", [new, *row])
     return True
 
@@ -279,14 +279,14 @@ def reads_back(path: Path, events: tuple[Event, ...]) -> bool:
 
 
 @pytest.fixture(scope="module")
-def kept(folder: Path) -> dict[Path, tuple[Event, ...]]:
+def databases(folder: Path) -> dict[Path, tuple[Event, ...]]:
     """Databases of one run each, with its events; the last has a note, a
     measured speed-up and a regret, and its trees are thin."""
     paths = {database(folder, name): events_of(name) for name in NAMES}
     thin = folder / "thin.db"
     newest, events = events_of("coupled"), events_of("union")
-    recorded(thin, events)
-    recorded(thin, newest)
+    record(thin, events)
+    record(thin, newest)
     with RunStore(thin) as store:
         assert store.thin(1) == 1
         store.delete(newest[0].run_id)
@@ -297,10 +297,10 @@ def kept(folder: Path) -> dict[Path, tuple[Event, ...]]:
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_control_every_changed_column_is_noticed(table, kept, tmp_path):
+def test_control_every_changed_column_is_noticed(table, databases, tmp_path):
     unnoticed, never_held = set(), set()
-    for column in columns(next(iter(kept)), table):
-        for path, events in kept.items():
+    for column in columns(next(iter(databases)), table):
+        for path, events in databases.items():
             copy = tmp_path / "copy.db"
             copy.write_bytes(path.read_bytes())
             if change_one(copy, table, column):
@@ -313,8 +313,8 @@ def test_control_every_changed_column_is_noticed(table, kept, tmp_path):
     assert not never_held
 
 
-def test_control_a_thinned_round_that_is_said_to_be_whole_is_noticed(kept, tmp_path):
-    path, events = list(kept.items())[-1]
+def test_control_a_thinned_round_that_is_said_to_be_whole_is_noticed(databases, tmp_path):
+    path, events = list(databases.items())[-1]
     path = Path(shutil.copy(path, tmp_path))
     assert reads_back(path, events)
     assert change_one(path, "rounds", "thinned")
@@ -324,14 +324,14 @@ def test_control_a_thinned_round_that_is_said_to_be_whole_is_noticed(kept, tmp_p
 @pytest.mark.parametrize("part", [field.name for field in fields(Ahead)])
 def test_control_every_part_of_what_came_of_a_draft_made_ahead_is_noticed(part: str, tmp_path):
     events = events_of("ahead")
-    recorded(tmp_path / "runs.db", events)
+    record(tmp_path / "runs.db", events)
     place = [field.name for field in fields(Ahead)].index(part)
     with closing(sqlite3.connect(tmp_path / "runs.db")) as connection, connection:
         query = "SELECT rowid, ahead_json FROM rounds WHERE ahead_json != '[]' LIMIT 1"
         row, text = connection.execute(query).fetchone()
         plain = json.loads(text)
         old = plain[0][place]
-        plain[0][place] = not old if part == "hit" else changed(old, part)
+        plain[0][place] = not old if part == "hit" else other_value(old, part)
         connection.execute(
             "UPDATE rounds SET ahead_json = ? WHERE rowid = ?", [json.dumps(plain), row]
         )

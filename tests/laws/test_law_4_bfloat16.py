@@ -64,20 +64,22 @@ def engine_on(device: str) -> Engine:
 
 
 @pytest.fixture(params=DEVICES)
-def uncompiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Engine:
+def torch_engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Engine:
     """Its passes are torch's own calls."""
     monkeypatch.setattr(fastest, "find_spec", lambda _: None)
     return engine_on(request.param)
 
 
 @pytest.fixture
-def compiled() -> Engine:
+def native_engine() -> Engine:
     return engine_on("cpu")
 
 
-def test_every_bfloat16_token_is_within_the_rounding_gap_of_the_argmax(uncompiled: Engine) -> None:
-    gap, margin, last = measured(uncompiled)
-    if uncompiled.models.llm.device.type == "cpu":  # an H200's kernels rounded both alike
+def test_every_bfloat16_token_is_within_the_rounding_gap_of_the_argmax(
+    torch_engine: Engine,
+) -> None:
+    gap, margin, last = measure(torch_engine)
+    if torch_engine.models.llm.device.type == "cpu":  # an H200's kernels rounded both alike
         assert gap > 0, "a pass of 12 tokens should round differently from 12 passes"
     assert float(margin.max()) <= gap
     assert float((margin > 0).float().mean()) <= 0.01
@@ -87,15 +89,15 @@ def test_every_bfloat16_token_is_within_the_rounding_gap_of_the_argmax(uncompile
 
 @pytest.mark.parametrize("drafters", [("all",), ("suffix", "table", "all")])
 def test_compiled_every_bfloat16_token_is_the_argmax(
-    compiled: Engine, drafters: tuple[str, ...]
+    native_engine: Engine, drafters: tuple[str, ...]
 ) -> None:
-    """The compiled pass rounds a token alike, whatever else a pass looks at: there is no gap."""
-    gap, margin, _ = measured(compiled, least=1.0, drafters=drafters)
+    """The compiled pass rounds a token alike, whatever else is in the pass: there is no gap."""
+    gap, margin, _ = measure(native_engine, least=1.0, drafters=drafters)
     assert gap == 0, "not one logit differs"
     assert float(margin.max()) == 0
 
 
-def measured(
+def measure(
     engine: Engine, least: float = 0.999, drafters: tuple[str, ...] = ("all",)
 ) -> tuple[float, torch.Tensor, torch.Tensor]:
     """The rounding gap (twice this quantile of the differences), how far below the arg max each

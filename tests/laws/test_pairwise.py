@@ -50,7 +50,7 @@ IDLE: tuple[Row, ...] = (
 
 @pytest.mark.parametrize("law", [law1, law2], ids=["law 1", "law 2"])
 def test_pairs_are_covered_where_they_are_of_effect(law: Any) -> None:
-    """A row in which nobody drafts, or a value is idle, covers no pair of it."""
+    """A row without drafters, or with a value that has no effect, covers no pair of it."""
     assert missing_pairs(law.PAIRS, law.FIELDS, law.allowed) == set()
     assert not any(map(of_effect, IDLE))
     rows = law.ROWS
@@ -81,8 +81,8 @@ def test_the_walks_of_a_noise_have_all_the_probability(kind: Callable[[Sequence[
         coins = ((0.25, ()), (1.0, ((0, 0),)), (0.5, ((0, 0), (0, 0))))
         return all(noise.coin(prob, ("accept", 4, path, 0)) for prob, path in coins)
 
-    found = [(noise.probability, answer) for noise, answer in every_walk(run, kind=kind)]
-    assert found == [(0.125, True), (0.125, False), (0.75, False)]
+    results = [(noise.probability, answer) for noise, answer in every_walk(run, kind=kind)]
+    assert results == [(0.125, True), (0.125, False), (0.75, False)]
 
 
 def test_the_position_of_a_key_is_where_its_token_will_stand() -> None:
@@ -99,5 +99,5 @@ def test_shared_noise_remembers_what_its_answers_tell() -> None:
         weights = torch.tensor([1.0, 1.0, 2.0])
         return here, noise.coin(0.5, later), noise.choose(weights, ("accept", 5, (), 1))
 
-    found = {answer: noise.probability for noise, answer in every_walk(run, kind=SharedNoise)}
-    assert found == {(True, True, 0): 0.25, (False, True, 1): 0.25, (False, False, 2): 0.5}
+    results = {answer: noise.probability for noise, answer in every_walk(run, kind=SharedNoise)}
+    assert results == {(True, True, 0): 0.25, (False, True, 1): 0.25, (False, False, 2): 0.5}

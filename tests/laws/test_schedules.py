@@ -28,13 +28,13 @@ def engine(bundled: Engine) -> Iterator[Engine]:
 
 def requests(temperature: float, tokens: int = 12) -> list[Request]:
     """One of each preset that keeps the tokens, pipelined as it is; of unequal lengths."""
-    found = []
+    results = []
     for place, (name, prompt) in enumerate(zip(PRESETS, PROMPTS, strict=True)):
         config = SpeculationConfig.preset(name, temperature)
         if config.resolved(temperature).verify in token_exact_rules():
             sampling = SamplingParams(tokens + 3 * place, temperature, seed=place)
-            found.append(Request(prompt, sampling, config))
-    return found
+            results.append(Request(prompt, sampling, config))
+    return results
 
 
 @cache
@@ -43,29 +43,29 @@ def alone(engine: Engine, request: Request) -> list[int]:
     return ids_of(engine, Request(request.prompt, request.sampling, PLAIN))
 
 
-def scheduled(engine: Engine, asked: list[Request]) -> list[Scheduled]:
+def grants_of(engine: Engine, asked: list[Request]) -> list[Scheduled]:
     events = engine.generate_many(asked)
     return [e.scheduled for e in events if isinstance(e, RoundCompleted) and e.scheduled]
 
 
 @pytest.mark.parametrize(("schedule", "temperature"), list(product(PLANNED, (0.0, 0.8))))
 def test_texts_are_plain_decoding_s(engine: Engine, schedule: str, temperature: float) -> None:
-    asked = requests(temperature)
-    wanted = [alone(engine, request) for request in asked]
+    request_list = requests(temperature)
+    expected = [alone(engine, request) for request in request_list]
     engine.schedule = schedule
-    assert ids_of_many(engine, asked) == wanted
+    assert ids_of_many(engine, request_list) == expected
 
 
 @pytest.mark.parametrize("schedule", PLANNED)
 def test_requests_join_and_leave(engine: Engine, schedule: str) -> None:
     """More requests than places, so each that ends lets another in; one is cancelled in its third
     round, another one before it joins."""
-    asked = requests(0.0) + requests(0.8)
-    wanted = [alone(engine, request) for request in asked]
+    request_list = requests(0.0) + requests(0.8)
+    expected = [alone(engine, request) for request in request_list]
     engine.schedule = schedule
     with closing(Worker(engine, max_live=3)) as worker:
         joined = worker.submit(Request(PROMPTS[0], SamplingParams(300, ignore_eos=True)))
-        runs = [worker.submit(request) for request in asked]
+        runs = [worker.submit(request) for request in request_list]
         dropped = worker.submit(Request(PROMPTS[0], SamplingParams(300)))
         dropped.cancel()
         cut = []
@@ -74,7 +74,7 @@ def test_requests_join_and_leave(engine: Engine, schedule: str) -> None:
             if isinstance(event, RoundCompleted) and event.round == 2:
                 joined.cancel()
         events = [event for run in runs for event in run.events()]
-    assert [run.token_ids for run in outcomes(events).values()] == wanted
+    assert [run.token_ids for run in outcomes(events).values()] == expected
     assert isinstance(cut[-1], RunCancelled)
     assert 3 <= sum(isinstance(event, RoundCompleted) for event in cut) < 100
 
@@ -85,14 +85,14 @@ def test_credit_and_fused_drafts_keep_plain_decoding_s_text(
 ) -> None:
     configs = (SpeculationConfig(routing="credit"), SpeculationConfig(draft="fused_credit"))
     sampling = SamplingParams(16, temperature, seed=3)
-    asked = [Request(p, sampling, c) for p, c in zip(PROMPTS[:4], configs * 2, strict=True)]
-    wanted = [alone(engine, request) for request in asked]
+    request_list = [Request(p, sampling, c) for p, c in zip(PROMPTS[:4], configs * 2, strict=True)]
+    expected = [alone(engine, request) for request in request_list]
     engine.schedule = schedule
-    assert ids_of_many(engine, asked) == wanted
+    assert ids_of_many(engine, request_list) == expected
 
 
 @pytest.fixture
-def unmeasured(bundled: Engine) -> Engine:
+def new_engine(bundled: Engine) -> Engine:
     """An engine that has not measured yet that drafts do not pay here."""
     return Engine(bundled.models)
 
@@ -103,23 +103,23 @@ def not_trivial() -> list[Request]:
     return [Request(p, sampling, c) for p, c in zip(PROMPTS, configs, strict=False)]
 
 
-def test_each_records_nothing(unmeasured: Engine) -> None:
-    assert not scheduled(unmeasured, not_trivial())
+def test_each_records_nothing(new_engine: Engine) -> None:
+    assert not grants_of(new_engine, not_trivial())
 
 
-def test_shared_leaves_nodes_out(unmeasured: Engine) -> None:
-    unmeasured.schedule = "shared"
+def test_shared_leaves_nodes_out(new_engine: Engine) -> None:
+    new_engine.schedule = "shared"
     asked = not_trivial()
-    shared = scheduled(unmeasured, asked)
+    shared = grants_of(new_engine, asked)
     assert any(one.num_granted < one.num_drafted for one in shared)
     for one in shared:
         assert one.num_granted <= one.batch_granted <= one.batch_drafted
         assert one.reason and one.num_batch <= one.num_live <= len(asked)
 
 
-def test_cosine_lets_requests_wait(unmeasured: Engine) -> None:
-    unmeasured.schedule = "cosine"
-    assert any(one.num_batch < one.num_live for one in scheduled(unmeasured, not_trivial()))
+def test_cosine_lets_requests_wait(new_engine: Engine) -> None:
+    new_engine.schedule = "cosine"
+    assert any(one.num_batch < one.num_live for one in grants_of(new_engine, not_trivial()))
 
 
 LOAD = BatchLoad(4, 1.0, 0.1, 0.1, 2.0)
@@ -140,9 +140,9 @@ class PricedSchedule:
 
 def test_each_forgets_the_price_of_the_batch(engine: Engine) -> None:
     config = SpeculationConfig.preset("best")
-    wanted = [Request(prompt, SamplingParams(40, 0.0), config) for prompt in PROMPTS[:4]]
+    expected = [Request(prompt, SamplingParams(40, 0.0), config) for prompt in PROMPTS[:4]]
     engine.schedule = "shared"
-    live = [engine.admit(engine.prepare(request)) for request in wanted]
+    live = [engine.admit(engine.prepare(request)) for request in expected]
     for one in live:
         list(engine.prefill(one))
     # A price needs measured rounds first; where drafts do not pay there is none.

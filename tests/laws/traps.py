@@ -162,12 +162,12 @@ def confident_drafter_first(patch: Patch) -> None:
     ordered = offers._order_proposals
 
     def by_surest(case: VerifyInput, children: Sequence[int]) -> Order:
-        found = ordered(case, children)
+        result = ordered(case, children)
         surest = {
-            p.drafter: max(other.score for other, _ in found if other.drafter == p.drafter)
-            for p, _ in found
+            p.drafter: max(other.score for other, _ in result if other.drafter == p.drafter)
+            for p, _ in result
         }
-        return sorted(found, key=lambda offer: -surest[offer[0].drafter])
+        return sorted(result, key=lambda offer: -surest[offer[0].drafter])
 
     patch.setattr(offers, "_order_proposals", by_surest)
 
@@ -177,12 +177,12 @@ def uniform_over_nodes(patch: Patch) -> None:
     ordered = offers._order_proposals
 
     def drawn(case: VerifyInput, children: Sequence[int]) -> Order:
-        found = ordered(case, children)
+        result = ordered(case, children)
         order: Order = []
-        while left := sorted({offer[1] for offer in found if offer not in order}):
+        while left := sorted({offer[1] for offer in result if offer not in order}):
             key = ("order", case.root_position, tuple(children), len(order))
             child = left[case.noise.choose(torch.ones(len(left)), key)]
-            order.append(next(o for o in found if o[1] == child and o not in order))
+            order.append(next(o for o in result if o[1] == child and o not in order))
         return order
 
     patch.setattr(offers, "_order_proposals", drawn)

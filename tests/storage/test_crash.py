@@ -71,7 +71,7 @@ store.close()
 """
 
 
-def written(path: Path, events: Sequence[Event]) -> str:
+def write_events(path: Path, events: Sequence[Event]) -> str:
     """A file of events beside the database."""
     file = path.with_name("events.jsonl")
     lines = (json.dumps(event_to_plain(event)) + "\n" for event in events)
@@ -83,7 +83,7 @@ def written(path: Path, events: Sequence[Event]) -> str:
 def recorder(path: Path, run_id: str) -> Iterator[subprocess.Popen[str]]:
     """A process that records a run, and is gone at the end in any case."""
     events = synthetic_run(ROUNDS, end="cut", run_id=run_id)
-    command = [sys.executable, "-c", RECORDER, str(path), written(path, events)]
+    command = [sys.executable, "-c", RECORDER, str(path), write_events(path, events)]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     with process:
         try:
@@ -115,22 +115,22 @@ def test_after_kill_9_every_round_older_than_250_ms_is_there(path: Path, rounds:
     with RunStore(path) as store:
         if not safe and not store.runs(RunQuery()).total:
             return  # it died before its first transaction, as it may
-        found = store.events("killed")
+        result = store.events("killed")
         expected = synthetic_run(ROUNDS, end="cut", run_id="killed")
-        assert list(found) == expected[: len(found)]
-        assert (len(found) - 1) % 4 == 0, "whole rounds only"
-        kept = [event.round for event in found if isinstance(event, RoundCompleted)]
+        assert list(result) == expected[: len(result)]
+        assert (len(result) - 1) % 4 == 0, "whole rounds only"
+        kept = [event.round for event in result if isinstance(event, RoundCompleted)]
         assert set(safe) <= set(kept)
         assert len(kept) <= len(stamped) + 1
 
         run = store.run("killed")
         fold = StatsFold()
-        for event in found:
+        for event in result:
             fold.observe(event)
         assert run.status == "interrupted"
-        assert run.stats == fold.stats(found[-1].at_ms)
+        assert run.stats == fold.stats(result[-1].at_ms)
         assert run.output == "".join(
-            delta for e in found if isinstance(e, RoundCompleted) for delta in e.text_deltas
+            delta for e in result if isinstance(e, RoundCompleted) for delta in e.text_deltas
         )
         assert run.num_rounds == len(kept)
         last_words = run.output.split()[-1]
@@ -178,7 +178,7 @@ def test_a_run_of_another_host_is_interrupted_when_nothing_came_of_it_for_long(p
 
 
 @pytest.mark.nightly
-def test_a_killed_process_nobody_waited_for_counts_as_gone(path: Path) -> None:
+def test_a_killed_process_that_was_not_waited_for_counts_as_gone(path: Path) -> None:
     with recorder(path, "zombie") as process:
         lines_until(process, 30)
         process.kill()
@@ -238,6 +238,6 @@ def test_a_run_deleted_by_another_store_while_it_goes_on_is_gone(path: Path, kee
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limit on a file's size")
 def test_a_disk_that_is_really_full(path: Path) -> None:
     """Writes beyond a file size limit fail as on a full disk, and no root is needed."""
-    command = [sys.executable, "-c", FULL_DISK, str(path), written(path, synthetic_run(60))]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
+    command = [sys.executable, "-c", FULL_DISK, str(path), write_events(path, synthetic_run(60))]
+    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert process.returncode == 0, process.stderr

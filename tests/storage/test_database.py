@@ -129,7 +129,7 @@ def test_any_file_name_will_do(tmp_path: Path, keep: Any, name: str) -> None:
     assert (tmp_path / name).exists()
 
 
-def refused(path: Path) -> str:
+def refusal(path: Path) -> str:
     with pytest.raises(StoreError) as caught:
         RunStore(path)
     message = str(caught.value)
@@ -145,27 +145,27 @@ def test_a_newer_schema_is_refused(path: Path, sql: Any) -> None:
         "INSERT INTO _sqlite_migrations (migration_set, name, applied_at)"
         " VALUES ('specscope', 'm999_later', '')"
     )
-    assert "newer SpecScope (its schema has m999_later)" in refused(path)
+    assert "newer SpecScope (its schema has m999_later)" in refusal(path)
 
 
 def test_a_file_that_is_no_database_is_refused_and_left_alone(path: Path) -> None:
     content = b"This is a letter, not a database. " * 100
     path.write_bytes(content)
-    assert "not a database" in refused(path)
+    assert "not a database" in refusal(path)
     assert path.read_bytes() == content
 
 
 def test_another_programs_database_is_refused_and_left_alone(path: Path, sql: Any) -> None:
     sql("CREATE TABLE conversations (id INTEGER)")
     content = path.read_bytes()
-    assert "another program" in refused(path)
+    assert "another program" in refusal(path)
     assert path.read_bytes() == content
 
 
 def test_a_folder_and_a_place_below_a_file_are_refused(tmp_path: Path) -> None:
-    assert "a folder" in refused(tmp_path)
+    assert "a folder" in refusal(tmp_path)
     (tmp_path / "file").touch()
-    assert "cannot be made" in refused(tmp_path / "file" / "log.db")
+    assert "cannot be made" in refusal(tmp_path / "file" / "log.db")
 
 
 def test_an_unwritable_default_place_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -200,7 +200,7 @@ def test_a_locked_new_file_is_refused(path: Path, sql: Any, monkeypatch: pytest.
     monkeypatch.setattr("storage.database.OPEN_TIMEOUT_S", 0.05)
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
-        assert "locked by another program" in refused(path)
+        assert "locked by another program" in refusal(path)
 
 
 def test_fed_tokens_of_older_fused_runs_are_not_drafted_ones(
@@ -221,10 +221,10 @@ def test_fed_tokens_of_older_fused_runs_are_not_drafted_ones(
 
 
 def test_how_runs_were_scheduled_is_read_from_the_index(path: Path, sql: Any, keep: Any) -> None:
-    def scheduled(events: Iterable[Event], **told: Any) -> list[Event]:
+    def scheduled(events: Iterable[Event], **fields: Any) -> list[Event]:
         part = Scheduled("shared", 1, 1, 0, None, None, 3, 2, 3, 2, 0.5, "", "it pays")
         return [
-            replace(event, scheduled=replace(part, **told))
+            replace(event, scheduled=replace(part, **fields))
             if isinstance(event, RoundCompleted) and event.round > 1
             else event
             for event in events
@@ -235,10 +235,10 @@ def test_how_runs_were_scheduled_is_read_from_the_index(path: Path, sql: Any, ke
         keep(store, scheduled(synthetic_run(4, seed=2), num_live=3))
         keep(store, scheduled(synthetic_run(4, seed=3), schedule="cosine", tokens_per_ms=math.nan))
         store.thin(0)
-        found = {
+        results = {
             row.run_id[-1]: (row.schedules, row.num_others) for row in store.runs(RunQuery()).rows
         }
-        assert found == {"1": ((), 0), "2": (("shared",), 2), "3": ((), 0)}, "NaN is no JSON"
+        assert results == {"1": ((), 0), "2": (("shared",), 2), "3": ((), 0)}, "NaN is no JSON"
         assert store.run("synthetic-2").schedules == ("shared",)
     plan = sql(f"EXPLAIN QUERY PLAN {SCHEDULES.replace('?', '1')}")
     assert any("rounds_scheduled" in str(tuple(line)) for line in plan), plan

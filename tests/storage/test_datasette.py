@@ -1,4 +1,4 @@
-"""metadata.yaml: what Datasette is told of a log is true, and every query of it runs."""
+"""metadata.yaml: what it says of a log is true, and every query of it runs."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ OF_A_RUN = [name for name in TOLD["queries"] if name.endswith("_of_a_run")]
 
 
 @pytest.fixture(scope="module")
-def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunStore]:
+def full_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunStore]:
     with RunStore(tmp_path_factory.mktemp("filled") / "log.db") as store:
         for seed in range(4):
             record(store, synthetic_run(12, seed=seed, hostile=seed == 1))
@@ -43,50 +43,50 @@ def ask(store: RunStore, name: str, **values: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", TOLD["queries"])
-def test_every_query_finds_something(filled: RunStore, name: str) -> None:
-    rows = ask(filled, name)
+def test_every_query_finds_something(full_store: RunStore, name: str) -> None:
+    rows = ask(full_store, name)
     assert rows
     assert TOLD["queries"][name]["title"]
 
 
-def test_the_figures_of_a_study_are_those_of_its_runs(filled: RunStore) -> None:
-    (row,) = ask(filled, "cells_of_a_study")
+def test_the_figures_of_a_study_are_those_of_its_runs(full_store: RunStore) -> None:
+    (row,) = ask(full_store, "cells_of_a_study")
     assert row["configuration"] == "length 4" and row["tokens_per_second"] == 70.0
     assert row["run_id"] == "synthetic-2"
 
 
 @pytest.mark.parametrize("name", OF_A_RUN)
-def test_what_is_asked_of_a_run_is_that_runs_alone(filled: RunStore, name: str) -> None:
-    assert ask(filled, name, run_id="nobody") == []
-    assert ask(filled, name, run_id="' OR 1=1 --") == []
+def test_what_is_asked_of_a_run_is_that_runs_alone(full_store: RunStore, name: str) -> None:
+    assert ask(full_store, name, run_id="nobody") == []
+    assert ask(full_store, name, run_id="' OR 1=1 --") == []
 
 
 @pytest.mark.parametrize("run_id", ["synthetic-0", "synthetic-3"], ids=["thinned", "whole"])
-def test_the_queries_of_a_run_tell_what_the_views_tell(filled: RunStore, run_id: str) -> None:
-    found = ask(filled, "acceptance_of_a_run", run_id=run_id)
-    views = view(filled.path, "acceptance_by_position", run_id)
-    assert [r["num_accepted"] for r in found] == [r["num_accepted"] for r in views]
-    board = {r["drafter"]: r for r in view(filled.path, "ssm_scoreboard", run_id)}
-    rows = ask(filled, "drafters_of_a_run", run_id=run_id)
+def test_the_queries_of_a_run_tell_what_the_views_tell(full_store: RunStore, run_id: str) -> None:
+    result = ask(full_store, "acceptance_of_a_run", run_id=run_id)
+    views = view(full_store.path, "acceptance_by_position", run_id)
+    assert [r["num_accepted"] for r in result] == [r["num_accepted"] for r in views]
+    board = {r["drafter"]: r for r in view(full_store.path, "ssm_scoreboard", run_id)}
+    rows = ask(full_store, "drafters_of_a_run", run_id=run_id)
     assert {row["drafter"] for row in rows} == set(DRAFTERS)
     for row in rows:
         for name in ("num_drafted_tokens", "num_nodes", "num_accepted"):
             assert row[name] == board[row["drafter"]][name]
 
 
-def test_rounds_are_told_as_people_count_them(filled: RunStore) -> None:
-    assert [row["round"] for row in ask(filled, "rounds_of_a_run")] == list(range(1, 13))
+def test_rounds_are_reported_as_people_count_them(full_store: RunStore) -> None:
+    assert [row["round"] for row in ask(full_store, "rounds_of_a_run")] == list(range(1, 13))
 
 
-def test_orders_and_names(filled: RunStore) -> None:
-    speeds = [row["tokens_per_second"] for row in ask(filled, "fastest_runs")]
+def test_orders_and_names(full_store: RunStore) -> None:
+    speeds = [row["tokens_per_second"] for row in ask(full_store, "fastest_runs")]
     assert speeds == sorted(speeds, reverse=True)
-    assert [row["run_id"] for row in ask(filled, "runs_of_a_prompt")] == ["synthetic-3"]
-    assert [row["note"] for row in ask(filled, "noted_runs")] == ["a note"]
+    assert [row["run_id"] for row in ask(full_store, "runs_of_a_prompt")] == ["synthetic-3"]
+    assert [row["note"] for row in ask(full_store, "noted_runs")] == ["a note"]
 
 
-def test_all_it_names_is_there(filled: RunStore) -> None:
-    with closing(sqlite3.connect(filled.path)) as connection:
+def test_all_it_names_is_there(full_store: RunStore) -> None:
+    with closing(sqlite3.connect(full_store.path)) as connection:
         for table, told in TOLD["tables"].items():
             columns = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
             assert columns, f"there is no {table}"
@@ -106,9 +106,9 @@ def test_a_log_of_another_name_gets_a_description_of_its_own(tmp_path: Path) -> 
     command = datasette_command(path)
     described = tmp_path / "my log.metadata.yaml"
     assert command == f"uvx datasette '{path}' -m '{described}'"
-    found = yaml.safe_load(described.read_text(encoding="utf-8"))
-    assert list(found["databases"]) == ["my log"]
-    assert found["databases"]["my log"] == TOLD
+    result = yaml.safe_load(described.read_text(encoding="utf-8"))
+    assert list(result["databases"]) == ["my log"]
+    assert result["databases"]["my log"] == TOLD
     before = described.stat().st_mtime_ns
     datasette_command(path)
     assert described.stat().st_mtime_ns == before

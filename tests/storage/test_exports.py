@@ -44,7 +44,7 @@ def trace_of(events: list[Event] | tuple[Event, ...]) -> dict[str, Any]:
 
 
 @pytest.fixture
-def thinned(store: RunStore, keep: Any) -> tuple[Event, ...]:
+def thin_run(store: RunStore, keep: Any) -> tuple[Event, ...]:
     keep(store, synthetic_run(12, seed=3))
     store.thin(0)
     return store.events("synthetic-3")
@@ -90,10 +90,10 @@ def test_exports_are_pure() -> None:
 @pytest.mark.parametrize("end", ENDINGS)
 def test_the_events_come_back_from_json(end: str) -> None:
     events = synthetic_run(8, seed=2, end=end, hostile=True, mechanisms=MINIONS)
-    found = json.loads(events_json(events))
-    assert [event_from_plain(values) for values in found["events"]] == events
-    assert (found["run_id"], found["thinned"]) == ("synthetic-2", False)
-    summary = found["summary"]
+    document = json.loads(events_json(events))
+    assert [event_from_plain(values) for values in document["events"]] == events
+    assert (document["run_id"], document["thinned"]) == ("synthetic-2", False)
+    summary = document["summary"]
     assert summary["status"] == ("interrupted" if end == "cut" else end)
     texts = [d for e in rounds_of(events) for d in e.text_deltas]
     assert summary["text"] == "".join([*texts, getattr(events[-1], "text_tail", "")])
@@ -103,13 +103,13 @@ def test_the_events_come_back_from_json(end: str) -> None:
     assert summary["stats"]["num_rounds"] == 8
 
 
-def test_a_run_that_is_under_way_is_told_by_the_status_it_has() -> None:
+def test_a_run_that_is_under_way_is_reported_by_the_status_it_has() -> None:
     cut, whole = synthetic_run(3, end="cut"), synthetic_run(3)
     for name, where in (("events", "summary"), ("trace", "otherData")):
         write = EXPORTS[name].write
-        found = [json.loads(write(cut)), json.loads(write(cut, "running"))]
-        found.append(json.loads(write(whole, "running")))
-        told = [one[where]["status"] for one in found]
+        document = [json.loads(write(cut)), json.loads(write(cut, "running"))]
+        document.append(json.loads(write(whole, "running")))
+        told = [one[where]["status"] for one in document]
         assert told == ["interrupted", "running", "completed"]
     assert EXPORTS["rounds"].write(cut, "running") == rounds_csv(cut)
 
@@ -128,9 +128,9 @@ def test_numbers_that_are_none_are_null() -> None:
     events[4] = dataclasses.replace(
         events[4], predicted_ms=math.inf, spans=(Span("llm", "forward", math.nan, math.inf),)
     )
-    found = json.loads(events_json(events), parse_constant=lambda c: pytest.fail(c))
-    assert found["events"][3]["own_probability"] is None
-    assert found["events"][4]["predicted_ms"] is None
+    document = json.loads(events_json(events), parse_constant=lambda c: pytest.fail(c))
+    assert document["events"][3]["own_probability"] is None
+    assert document["events"][4]["predicted_ms"] is None
     check_lanes(trace_of(events))
     assert len(rows_of(events)) == 2
 
@@ -142,25 +142,27 @@ def test_the_table_tells_what_the_events_told() -> None:
     verdicts = [e for e in events if isinstance(e, Verified)]
     assert len(rows) == 20
     begin = 0.0
-    for row, done, tree, verdict in zip(rows, rounds_of(events), trees, verdicts, strict=True):
-        assert int(row["round"]) == done.round + 1, "as people count"
-        assert (float(row["start_ms"]), float(row["end_ms"])) == (begin, done.at_ms)
-        begin = done.at_ms
-        assert row["token_ids"] == " ".join(map(str, done.token_ids))
-        assert int(row["num_accepted"]) == done.num_accepted
+    for row, round_event, tree, verdict in zip(
+        rows, rounds_of(events), trees, verdicts, strict=True
+    ):
+        assert int(row["round"]) == round_event.round + 1, "as people count"
+        assert (float(row["start_ms"]), float(row["end_ms"])) == (begin, round_event.at_ms)
+        begin = round_event.at_ms
+        assert row["token_ids"] == " ".join(map(str, round_event.token_ids))
+        assert int(row["num_accepted"]) == round_event.num_accepted
         assert int(row["num_nodes"]) == len(tree.token_ids)
         assert int(row["drafted_depth"]) == max(tree.depths, default=0)
-        assert row["length_reason"] == done.length_reason
+        assert row["length_reason"] == round_event.length_reason
         assert row["tree"] == "whole"
-        assert int(row["ahead_hits"]) == sum(a.hit for a in done.ahead)
+        assert int(row["ahead_hits"]) == sum(a.hit for a in round_event.ahead)
         stages = sum(float(row[f"{s}_ms"]) for s in ("draft", *OWN, "prefill"))
-        assert stages == pytest.approx(sum(s.ms for s in done.spans))
+        assert stages == pytest.approx(sum(s.ms for s in round_event.spans))
         for name in DRAFTERS:
             mine = [n for n, ps in enumerate(tree.proposals) if any(p.drafter == name for p in ps)]
             assert int(row[f"proposed: {name}"]) == len(mine)
-            emitted = set(verdict.path[: done.num_accepted])
+            emitted = set(verdict.path[: round_event.num_accepted])
             assert int(row[f"accepted: {name}"]) == len(emitted & set(mine))
-            assert float(row[f"weight after: {name}"]) == done.weights[name]
+            assert float(row[f"weight after: {name}"]) == round_event.weights[name]
 
 
 def test_the_table_says_whose_each_fused_token_was_and_who_was_routed() -> None:
@@ -168,18 +170,18 @@ def test_the_table_says_whose_each_fused_token_was_and_who_was_routed() -> None:
     events = synthetic_run(20, seed=5, mechanisms=uses)
     trees = [e for e in events if isinstance(e, Combined)]
     verdicts = [e for e in events if isinstance(e, Verified)]
-    found = set()
-    for row, done, tree, verdict in zip(
+    results = set()
+    for row, round_event, tree, verdict in zip(
         rows_of(events), rounds_of(events), trees, verdicts, strict=True
     ):
-        emitted = verdict.path[: done.num_accepted]
+        emitted = verdict.path[: round_event.num_accepted]
         assert row["fused_from"].split() == [tree.origins[node] for node in emitted]
-        drafting = [one.drafter for one in done.routing if one.role != "waiting"]
+        drafting = [one.drafter for one in round_event.routing if one.role != "waiting"]
         assert row["routed"].split() == drafting
-        explored = [one.drafter for one in done.routing if one.role == "explored"]
+        explored = [one.drafter for one in round_event.routing if one.role == "explored"]
         assert row["explored"].split() == explored
-        scores = {one.drafter: one.score for one in done.routing}
-        found |= {*row["fused_from"].split()}
+        scores = {one.drafter: one.score for one in round_event.routing}
+        results |= {*row["fused_from"].split()}
         for name in DRAFTERS:
             own = [
                 node
@@ -189,7 +191,7 @@ def test_the_table_says_whose_each_fused_token_was_and_who_was_routed() -> None:
             assert int(row[f"proposed: {name}"]) == len(own), "not what it was only fed"
             assert int(row[f"accepted: {name}"]) == len({*own} & {*emitted})
             assert float(row[f"routing score after: {name}"]) == scores[name]
-    assert len(found) > 1
+    assert len(results) > 1
 
 
 def test_the_trace_says_who_drafted_why_and_whose_each_fused_token_is() -> None:
@@ -197,17 +199,19 @@ def test_the_trace_says_who_drafted_why_and_whose_each_fused_token_is() -> None:
     trees = [e for e in events if isinstance(e, Combined)]
     verdicts = [e for e in events if isinstance(e, Verified)]
     shown = check_lanes(trace_of(events))["rounds"]
-    found = set()
-    for one, done, tree, verdict in zip(shown, rounds_of(events), trees, verdicts, strict=True):
+    results = set()
+    for one, round_event, tree, verdict in zip(
+        shown, rounds_of(events), trees, verdicts, strict=True
+    ):
         args = one["args"]
         roles = {name: told.partition(",")[0] for name, told in args["SSMs"].items()}
-        assert roles == {routed.drafter: routed.role for routed in done.routing}
-        assert args["why these SSMs"] == done.routing_reason
-        emitted = verdict.path[: done.num_accepted]
+        assert roles == {routed.drafter: routed.role for routed in round_event.routing}
+        assert args["why these SSMs"] == round_event.routing_reason
+        emitted = verdict.path[: round_event.num_accepted]
         whose = args.get("fused from", [])
         assert whose == [tree.origins[node] for node in emitted]
-        found |= {*whose}
-    assert len(found) > 1
+        results |= {*whose}
+    assert len(results) > 1
     plain = check_lanes(trace_of(synthetic_run(3)))["rounds"][0]["args"]
     assert not {"SSMs", "fused from", "scheduled"} & {*plain}
 
@@ -237,12 +241,12 @@ def test_the_table_holds_no_control_character_and_no_half_one() -> None:
     assert any("\\u202e" in row["text"] for row in rows_of(events))
 
 
-def test_a_thinned_run_says_so_in_every_export(thinned: tuple[Event, ...]) -> None:
-    found = json.loads(events_json(thinned))
-    assert found["thinned"] is True
-    assert THINNED in found["summary"]["warnings"]
-    assert trace_of(thinned)["otherData"]["note"] == THINNED
-    rows, whole = rows_of(thinned), rows_of(synthetic_run(12, seed=3))
+def test_a_thinned_run_says_so_in_every_export(thin_run: tuple[Event, ...]) -> None:
+    document = json.loads(events_json(thin_run))
+    assert document["thinned"] is True
+    assert THINNED in document["summary"]["warnings"]
+    assert trace_of(thin_run)["otherData"]["note"] == THINNED
+    rows, whole = rows_of(thin_run), rows_of(synthetic_run(12, seed=3))
     assert {row["tree"] for row in rows} == {"accepted paths only"}
     for row, old in zip(rows, whole, strict=True):
         gone = {head for head in row if row[head] != old[head]} - {"tree"}
@@ -309,8 +313,8 @@ def test_the_trace_has_a_lane_a_stage_and_every_span(pipeline: str) -> None:
         if name != "rounds"
     )
     assert [s[:2] for s in shown] == [s[:2] for s in spans]
-    for found, span in zip(shown, spans, strict=True):
-        assert found[2:] == pytest.approx(span[2:], abs=1e-5)
+    for result, span in zip(shown, spans, strict=True):
+        assert result[2:] == pytest.approx(span[2:], abs=1e-5)
     ahead = [one for name in DRAFTERS for one in lanes[name] if one["name"] == "ahead"]
     assert bool(ahead) == (pipeline in ("ahead", "auto"))
     rounds = lanes["rounds"]
@@ -370,8 +374,8 @@ def test_a_scheduled_rounds_grants_are_in_table_and_trace() -> None:
     # The names of the event's fields, but for two that would not be understood beside others.
     renamed = {"decision": "schedule_decision", "reason": "schedule_reason"}
     heads = {field: renamed.get(field, field) for field in dataclasses.asdict(part)}
-    found = {field: shared[head] for field, head in heads.items()}
-    assert found == {f: "" if v is None else str(v) for f, v in dataclasses.asdict(part).items()}
+    results = {field: shared[head] for field, head in heads.items()}
+    assert results == {f: "" if v is None else str(v) for f, v in dataclasses.asdict(part).items()}
     assert {own[head] for head in heads.values()} == {""}
     first, second = (one["args"] for one in check_lanes(trace_of(events))["rounds"])
     assert second["scheduled"] == dataclasses.asdict(part) and "scheduled" not in first

@@ -88,7 +88,7 @@ def test_the_index_is_touched_by_texts_alone(store: RunStore, keep: Any, sql: An
     assert sql("SELECT * FROM runs_fts_data") != before
 
 
-def made(seed: int, created: str, drafters: tuple[str, ...], llm: str) -> list[Event]:
+def run_of(seed: int, created: str, drafters: tuple[str, ...], llm: str) -> list[Event]:
     first, *rest = synthetic_run(2 + seed, seed=seed, drafters=drafters)
     models = (dataclasses.replace(first.models[0], name=llm), *first.models[1:])
     return [dataclasses.replace(first, created_utc=created, models=models), *rest]
@@ -103,14 +103,14 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunStore]:
             (2, "2026-01-02T12:00:01+00:00", (), "small \udce9"),
             (3, "2026-01-03T23:59:59.999+00:00", ("ngram", "ssm-code"), "small \udce9"),
         ):
-            for event in made(seed, created, drafters, llm):
+            for event in run_of(seed, created, drafters, llm):
                 store.record(event, owner=f"visitor-{seed % 2}")
         assert store.flush()
         yield store
 
 
 @pytest.mark.parametrize(
-    ("asked", "found"),
+    ("asked", "results"),
     [
         ({"llm": "big"}, [1, 0]),
         ({"llm": "small \udce9"}, [3, 2]),
@@ -132,9 +132,9 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunStore]:
         ({"order": "passes", "drafter": "ngram"}, [1, 3]),
     ],
 )
-def test_filters(several: RunStore, asked: dict[str, Any], found: list[int]) -> None:
-    assert ids(several, **asked) == [f"synthetic-{seed}" for seed in found]
-    assert several.runs(RunQuery(**asked)).total == len(found)
+def test_filters(several: RunStore, asked: dict[str, Any], results: list[int]) -> None:
+    assert ids(several, **asked) == [f"synthetic-{seed}" for seed in results]
+    assert several.runs(RunQuery(**asked)).total == len(results)
 
 
 def test_the_choices_are_the_names_that_runs_have(several: RunStore, store: RunStore) -> None:
@@ -181,8 +181,8 @@ def test_a_list_reads_its_order_from_an_index(store: RunStore, order: str) -> No
         query = f"EXPLAIN QUERY PLAN SELECT id FROM runs ORDER BY {ORDERS[order]} LIMIT 9, 9"
         plan = [row[3] for row in connection.execute(query)]
     assert "COVERING INDEX" in plan[0]
-    wanted = ["USE TEMP B-TREE FOR RIGHT PART OF ORDER BY"] if order == "passes" else []
-    assert plan[1:] == wanted
+    expected = ["USE TEMP B-TREE FOR RIGHT PART OF ORDER BY"] if order == "passes" else []
+    assert plan[1:] == expected
 
 
 @pytest.mark.parametrize("order", [name for name in ORDERS if name != "passes"])
@@ -201,8 +201,8 @@ def test_no_run_is_read_to_be_skipped_or_sorted(several: RunStore, order: str) -
         with read_connection(several.path) as connection:
             where, values = _where(connection, RunQuery(**asked, order=order))
             select = f"SELECT id FROM runs WHERE {where} ORDER BY {ORDERS[order]} LIMIT 9"
-            found = connection.execute(f"EXPLAIN QUERY PLAN {select}", values)
-            plan = [row["detail"] for row in found]
+            result = connection.execute(f"EXPLAIN QUERY PLAN {select}", values)
+            plan = [row["detail"] for row in result]
             assert "runs USING COVERING INDEX" in plan[0], (asked, plan)
             assert not [step for step in plan if "TEMP B-TREE" in step], (asked, plan)
 
@@ -277,7 +277,7 @@ def test_a_regret_reads_back_and_goes_with_its_run(path: Path, keep: Any) -> Non
 
 
 @pytest.mark.parametrize("note", [*HOSTILE_TEXTS, "\udce9"], ids=range(15))
-def test_any_text_is_told_of_it(store: RunStore, keep: Any, note: str) -> None:
+def test_any_text_is_reported_it(store: RunStore, keep: Any, note: str) -> None:
     keep(store, synthetic_run(1, seed=1))
     store.keep_baseline("synthetic-1", 1.0, note, note)
     assert store.run("synthetic-1").baseline == PlainSpeed(1.0, note, note)

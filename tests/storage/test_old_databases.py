@@ -26,7 +26,7 @@ def old(path: Path, version: str) -> Path:
     return path
 
 
-def recorded(version: str) -> list[list[Any]]:
+def events_of_version(version: str) -> list[list[Any]]:
     """The events that were recorded then, as they are now: new fields have their defaults."""
     runs = json.loads(gzip.decompress((OLDER / f"{version}.json.gz").read_bytes()))
     return [[event_from_plain(values) for values in run] for run in runs]
@@ -34,10 +34,10 @@ def recorded(version: str) -> list[list[Any]]:
 
 def test_its_runs_read_back(old: Path, version: str) -> None:
     with RunStore(old) as store:
-        for run in recorded(version):
+        for run in events_of_version(version):
             assert list(store.events(run[0].run_id)) == run
             assert store.run(run[0].run_id).prompt == run[0].prompt
-        assert store.runs(RunQuery()).total == len(recorded(version))
+        assert store.runs(RunQuery()).total == len(events_of_version(version))
 
 
 def test_new_runs_join_it(old: Path, keep: Any) -> None:
@@ -49,5 +49,5 @@ def test_new_runs_join_it(old: Path, keep: Any) -> None:
 
 def test_the_fixture_is_older_than_the_events_of_today(version: str) -> None:
     written = json.loads(gzip.decompress((OLDER / f"{version}.json.gz").read_bytes()))
-    now = json.loads(json.dumps([event_to_plain(e) for e in recorded(version)[0]]))
+    now = json.loads(json.dumps([event_to_plain(e) for e in events_of_version(version)[0]]))
     assert written[0] != now

@@ -51,7 +51,9 @@ def test_two_processes_have_different_marks() -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no ps")
 @pytest.mark.skipif(shutil.which("ps") is None, reason="no ps")
-def test_where_there_is_no_proc_ps_tells_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_where_there_is_no_proc_ps_reports_the_same(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
     monkeypatch.setattr(module, "PROC", tmp_path)
     me = Process.current()
     assert me.start

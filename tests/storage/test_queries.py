@@ -35,7 +35,7 @@ def ids(store: RunStore, **query: Any) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunStore]:
+def full_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunStore]:
     with RunStore(log_at(tmp_path_factory.mktemp("filled") / "log.db")) as store:
         for seed, end in enumerate(("completed", "cancelled", "failed", "cut", "completed")):
             for event in synthetic_run(3 + seed, seed=seed, end=end, hostile=seed == 2):
@@ -44,38 +44,38 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunStore]:
         yield store
 
 
-def test_pages_cover_all_runs_once(filled: RunStore) -> None:
-    pages = [filled.runs(RunQuery(limit=2, offset=offset)) for offset in (0, 2, 4, 6)]
+def test_pages_cover_all_runs_once(full_store: RunStore) -> None:
+    pages = [full_store.runs(RunQuery(limit=2, offset=offset)) for offset in (0, 2, 4, 6)]
     assert [len(page.rows) for page in pages] == [2, 2, 1, 0]
     assert {page.total for page in pages} == {5}
     shown = [run.run_id for page in pages for run in page.rows]
     assert shown == [f"synthetic-{seed}" for seed in (4, 3, 2, 1, 0)]
 
 
-def test_orders(filled: RunStore) -> None:
-    assert ids(filled, order="oldest") == ids(filled, order="newest")[::-1]
-    assert all(len(set(ids(filled, order=order))) == 5 for order in ORDERS)
+def test_orders(full_store: RunStore) -> None:
+    assert ids(full_store, order="oldest") == ids(full_store, order="newest")[::-1]
+    assert all(len(set(ids(full_store, order=order))) == 5 for order in ORDERS)
     for order, figure in (
         ("fastest", "tokens_per_second"),
         ("longest", "num_new_tokens"),
         ("acceptance", "mean_acceptance_length"),
     ):
-        runs = filled.runs(RunQuery(order=order)).rows
+        runs = full_store.runs(RunQuery(order=order)).rows
         values = [getattr(run.stats, figure) for run in runs if run.stats is not None]
         assert values == sorted(values, reverse=True)
         assert len(values) == 4
         assert runs[-1].stats is None, "a run without figures comes last"
 
 
-def test_filters(filled: RunStore) -> None:
-    assert ids(filled, status="cancelled") == ["synthetic-1"]
-    assert ids(filled, status="running") == ["synthetic-3"]
-    assert ids(filled, status="interrupted") == []
-    assert ids(filled, owner="visitor-1") == ["synthetic-3", "synthetic-1"]
-    assert ids(filled, owner="visitor-1", status="cancelled") == ["synthetic-1"]
-    assert ids(filled, owner="") == []
-    assert ids(filled, owner="' OR 1=1 --") == []
-    assert filled.runs(RunQuery(owner="visitor-1", limit=1)).total == 2
+def test_filters(full_store: RunStore) -> None:
+    assert ids(full_store, status="cancelled") == ["synthetic-1"]
+    assert ids(full_store, status="running") == ["synthetic-3"]
+    assert ids(full_store, status="interrupted") == []
+    assert ids(full_store, owner="visitor-1") == ["synthetic-3", "synthetic-1"]
+    assert ids(full_store, owner="visitor-1", status="cancelled") == ["synthetic-1"]
+    assert ids(full_store, owner="") == []
+    assert ids(full_store, owner="' OR 1=1 --") == []
+    assert full_store.runs(RunQuery(owner="visitor-1", limit=1)).total == 2
 
 
 @pytest.mark.parametrize(
@@ -106,8 +106,13 @@ def test_the_statuses_are_those_of_the_design() -> None:
     assert STATUSES == ("running", "completed", "cancelled", "failed", "interrupted")
 
 
-def test_an_unknown_run_is_an_error(filled: RunStore) -> None:
-    asks = (filled.run, filled.events, filled.delete, lambda run_id: filled.annotate(run_id, "hi"))
+def test_an_unknown_run_is_an_error(full_store: RunStore) -> None:
+    asks = (
+        full_store.run,
+        full_store.events,
+        full_store.delete,
+        lambda run_id: full_store.annotate(run_id, "hi"),
+    )
     for ask in asks:
         with pytest.raises(UnknownRunError, match="run_id is 'nobody': no such run"):
             ask("nobody")
@@ -129,7 +134,7 @@ def test_search_finds_words_of_prompt_and_output(store: RunStore, keep: Any) -> 
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "results"),
     [
         ("C++", [1]),
         ("c++", [1]),
@@ -145,25 +150,25 @@ def test_search_finds_words_of_prompt_and_output(store: RunStore, keep: Any) -> 
     ],
 )
 def test_a_word_is_found_as_it_is_spelled(
-    store: RunStore, keep: Any, text: str, found: list[int]
+    store: RunStore, keep: Any, text: str, results: list[int]
 ) -> None:
-    """The index alone would find C for C++: it knows letters and digits only."""
+    """The index alone would find C for C++: it has letters and digits only."""
     prompts = ("I learn C++ and foo_bar", "C# 3.5, foo bar über-all", "C: Don't. 3 or 5")
     for number, prompt in enumerate(prompts, 1):
         keep(store, with_prompt(number, prompt))
-    assert ids(store, text=text) == [f"synthetic-{number}" for number in found]
+    assert ids(store, text=text) == [f"synthetic-{number}" for number in results]
 
 
-def test_search_and_filters_go_together(filled: RunStore) -> None:
-    assert ids(filled, text="synthetic", status="failed") == ["synthetic-2"]
-    assert ids(filled, text="SYNTHETIC", status="running") == ["synthetic-3"]
-    assert filled.runs(RunQuery(text="SYNTHETIC prompt", limit=1)).total == 5
+def test_search_and_filters_go_together(full_store: RunStore) -> None:
+    assert ids(full_store, text="synthetic", status="failed") == ["synthetic-2"]
+    assert ids(full_store, text="SYNTHETIC", status="running") == ["synthetic-3"]
+    assert full_store.runs(RunQuery(text="SYNTHETIC prompt", limit=1)).total == 5
 
 
-def test_hostile_queries_are_data(filled: RunStore) -> None:
+def test_hostile_queries_are_data(full_store: RunStore) -> None:
     for text in HOSTILE_QUERIES:
-        assert 0 <= filled.runs(RunQuery(text=text)).total <= 5, ascii(text)[:30]
-        assert filled.runs(RunQuery()).total == 5, ascii(text)[:30]
+        assert 0 <= full_store.runs(RunQuery(text=text)).total <= 5, ascii(text)[:30]
+        assert full_store.runs(RunQuery()).total == 5, ascii(text)[:30]
 
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=40)
@@ -172,8 +177,8 @@ SIGNS = st.text(st.sampled_from("\"'*()^:+-{}ANDORNTE fox\0"), max_size=20)  # o
 
 @settings(max_examples=250)
 @given(ANY_TEXT | SIGNS)
-def test_any_text_may_be_searched_for(filled: RunStore, text: str) -> None:
-    assert filled.runs(RunQuery(text=text)).total <= 5
+def test_any_text_may_be_searched_for(full_store: RunStore, text: str) -> None:
+    assert full_store.runs(RunQuery(text=text)).total <= 5
 
 
 def test_deletion_removes_everything_of_the_run_and_nothing_else(store, keep, sql):
@@ -253,7 +258,7 @@ def test_any_thread_may_record_and_read(store: RunStore) -> None:
     assert store.status().dropped == 0
 
 
-def test_a_summary_tells_what_was_asked_and_which_ssms_were_loaded(store: RunStore) -> None:
+def test_a_summary_reports_what_was_asked_and_which_ssms_were_loaded(store: RunStore) -> None:
     for seed, drafters in ((1, ("ssm-b", "ssm-a")), (2, ())):
         started, *rest = synthetic_run(2, seed=seed, drafters=drafters)
         record(store, (started, *rest))

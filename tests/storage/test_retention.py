@@ -14,7 +14,7 @@ from storage import RunStore
 from storage.database import connect
 from storage.thinned import THINNED
 from storage.thinning import thin_some
-from tests.storage.test_thinning import thinned, told
+from tests.storage.test_thinning import page_values, thin_ids
 from tests.storage.trouble import hold_write_lock, record
 from tests.synthetic import synthetic_run
 from ui.run.view import reduce_all
@@ -27,12 +27,12 @@ def test_a_run_is_thinned_in_portions_and_reads_well_at_each(store, keep, monkey
     keep(store, run)
     seen = []
     with closing(connect(store.path, timeout=1)) as connection:
-        while (found := thin_some(connection, 0)) is not None:
+        while (result := thin_some(connection, 0)) is not None:
             events = store.events("synthetic-1")
-            assert told(reduce_all(events)) == told(reduce_all(run))
+            assert page_values(reduce_all(events)) == page_values(reduce_all(run))
             assert events[0].warnings[-1] == THINNED  # type: ignore[union-attr]
-            seen.append((found, sum(e in events for e in run if isinstance(e, Combined))))
-    assert [found for found, _ in seen] == [0, 0, 1]
+            seen.append((result, sum(e in events for e in run if isinstance(e, Combined))))
+    assert [result for result, _ in seen] == [0, 0, 1]
     whole = [number for _, number in seen]
     assert whole == sorted(whole, reverse=True)
     assert whole[0] > whole[-1]
@@ -81,9 +81,9 @@ def test_it_happens_by_itself_when_set_and_when_a_run_ends(store, keep, wait_for
     for seed in range(4):
         keep(store, synthetic_run(3, seed=seed))
     store.set_retention(2)
-    wait_for(lambda: thinned(store) == ["synthetic-0", "synthetic-1"])
+    wait_for(lambda: thin_ids(store) == ["synthetic-0", "synthetic-1"])
     keep(store, synthetic_run(3, seed=4))
-    wait_for(lambda: thinned(store) == ["synthetic-0", "synthetic-1", "synthetic-2"])
+    wait_for(lambda: thin_ids(store) == ["synthetic-0", "synthetic-1", "synthetic-2"])
     assert store.status().dropped == 0
 
 
@@ -94,7 +94,7 @@ def test_a_store_opened_later_goes_on_with_it(path: Path, keep: Any, sql: Any) -
     sql("INSERT INTO settings VALUES ('retention', '1')")
     with RunStore(path) as store:
         end = time.monotonic() + 10
-        while len(thinned(store)) < 2:
+        while len(thin_ids(store)) < 2:
             assert time.monotonic() < end
             time.sleep(0.01)
 
@@ -108,7 +108,7 @@ def test_a_locked_file_stops_neither_the_log_nor_the_thinning(store, keep, wait_
         run = synthetic_run(3, seed=2)
         record(store, run)
         wait_for(lambda: store.status().paused)
-    wait_for(lambda: thinned(store) == ["synthetic-1", "synthetic-2"])
+    wait_for(lambda: thin_ids(store) == ["synthetic-1", "synthetic-2"])
     assert store.status().dropped == 0
 
 
@@ -119,14 +119,14 @@ def test_what_another_program_broke_does_not_stop_the_log(store, keep, sql, monk
     store.set_retention(0)
     time.sleep(0.3)
     keep(store, synthetic_run(3, seed=2))
-    assert list(store.events("synthetic-2")) == synthetic_run(3, seed=2) or thinned(store)
+    assert list(store.events("synthetic-2")) == synthetic_run(3, seed=2) or thin_ids(store)
     assert not store.status().paused
 
 
 def test_the_file_shrinks_by_itself(store, keep, wait_for, monkeypatch):
     pages = twelve_runs(store, keep, monkeypatch)
     store.set_retention(0)
-    wait_for(lambda: len(thinned(store)) == 12)
+    wait_for(lambda: len(thin_ids(store)) == 12)
     wait_for(lambda: pages_of(store.path) < 0.6 * pages)
 
 

@@ -28,12 +28,12 @@ def text_of(events: list[Event]) -> str:
     return "".join([*pieces, getattr(events[-1], "text_tail", "")])
 
 
-def shown(event: Event) -> tuple[str, ...]:
+def texts_of(event: Event) -> tuple[str, ...]:
     return event.texts if isinstance(event, RoundCompleted) else ()
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunStore]:
+def one_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunStore]:
     """One store for many examples; each has a run id of its own."""
     with RunStore(log_at(tmp_path_factory.mktemp("shared") / "log.db")) as opened:
         yield opened
@@ -63,20 +63,20 @@ def test_the_synthetic_runs_hold_every_kind_of_event_and_value() -> None:
         assert f"'{kind}'" in together
     assert any(getattr(event, "dropped", ()) for event in events)
     assert any("" in getattr(event, "text_deltas", ()) for event in events)
-    assert any(text in texts for e in events for text in HOSTILE_TEXTS if (texts := shown(e)))
+    assert any(text in texts for e in events for text in HOSTILE_TEXTS if (texts := texts_of(e)))
 
 
 @settings(max_examples=40)
 @given(data=st.data())
-def test_any_run_comes_back_equal(shared: RunStore, data: st.DataObject) -> None:
+def test_any_run_comes_back_equal(one_store: RunStore, data: st.DataObject) -> None:
     run_id = f"any-{next(NUMBERS)}"
     events = data.draw(runs(run_id))
-    dropped = shared.status().dropped
+    dropped = one_store.status().dropped
     for event in events:
-        shared.record(event, "\udce9\0")
-    assert list(shared.events(run_id)) == events
-    assert shared.run(run_id).owner == "\udce9\0"
-    assert shared.status().dropped == dropped
+        one_store.record(event, "\udce9\0")
+    assert list(one_store.events(run_id)) == events
+    assert one_store.run(run_id).owner == "\udce9\0"
+    assert one_store.status().dropped == dropped
 
 
 @pytest.mark.parametrize("extra", [0, 1, 2, 3])
@@ -112,14 +112,14 @@ def test_what_came_of_drafting_ahead_reads_back_from_before_it_had_reasons(path,
     for number, text in sql("SELECT rowid, ahead_json FROM rounds"):
         older = json.dumps([entry[:6] for entry in json.loads(text)])
         sql("UPDATE rounds SET ahead_json = ? WHERE rowid = ?", older, number)
-    wanted = [
+    expected = [
         replace(e, ahead=tuple(replace(one, reason="") for one in e.ahead))
         if isinstance(e, RoundCompleted)
         else e
         for e in events
     ]
     with RunStore(path) as store:
-        assert list(store.events("synthetic-5")) == wanted != events
+        assert list(store.events("synthetic-5")) == expected != events
 
 
 def test_closing_writes_what_waits_and_a_store_opened_later_reads_it(path: Path) -> None:

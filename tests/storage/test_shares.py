@@ -23,7 +23,7 @@ from storage.export_trace import chrome_trace
 from tests.core.engines import rounds_of
 from tests.storage.test_datasette import TOLD
 from tests.storage.test_old_databases import OLDER
-from tests.storage.test_views import check, folded, overlapping, view
+from tests.storage.test_views import check, fold_all, overlapping, view
 from tests.synthetic import DRAFTERS, synthetic_run
 from tests.together import share_passes
 
@@ -36,7 +36,7 @@ def apart() -> list[Event]:
 
 
 @cache
-def shared() -> list[Event]:
+def shared_run() -> list[Event]:
     return share_passes(apart())
 
 
@@ -47,19 +47,19 @@ def drafting(events: list[Event]) -> list[Span]:
 
 
 def test_the_made_up_run_shares_its_time() -> None:
-    assert {span.share for span in drafting(shared())} == {THIRD}
+    assert {span.share for span in drafting(shared_run())} == {THIRD}
     true = sum(span.end_ms - span.start_ms for span in drafting(apart()))
-    assert sum(span.end_ms - span.start_ms for span in drafting(shared())) == pytest.approx(
+    assert sum(span.end_ms - span.start_ms for span in drafting(shared_run())) == pytest.approx(
         3 * true
     )
-    assert sum(span.ms for span in drafting(shared())) == pytest.approx(true)
+    assert sum(span.ms for span in drafting(shared_run())) == pytest.approx(true)
 
 
 def test_shares_are_read_back(store: RunStore, keep: Any, sql: Any) -> None:
-    keep(store, shared())
-    assert list(store.events("synthetic-4")) == shared()
-    found = sql("SELECT DISTINCT share FROM spans WHERE lane = ? AND name = 'draft'", DRAFTERS[0])
-    assert found == [(THIRD,)]
+    keep(store, shared_run())
+    assert list(store.events("synthetic-4")) == shared_run()
+    result = sql("SELECT DISTINCT share FROM spans WHERE lane = ? AND name = 'draft'", DRAFTERS[0])
+    assert result == [(THIRD,)]
     assert sql("SELECT DISTINCT share FROM spans WHERE lane = 'llm'") == [(1.0,)]
 
 
@@ -80,32 +80,32 @@ def test_older_spans_have_all_of_their_time(path: Path, sql: Any) -> None:
         (run_id,) = sql("SELECT run_id FROM runs WHERE status = 'completed'")[0]
         events = list(store.events(run_id))
         assert {span.share for event in rounds_of(events) for span in event.spans} == {1.0}
-        check(path, run_id, folded(events))
+        check(path, run_id, fold_all(events))
 
 
 def test_no_span_is_without_a_share(store: RunStore, keep: Any, sql: Any) -> None:
-    keep(store, shared())
+    keep(store, shared_run())
     with pytest.raises(sqlite3.IntegrityError, match=r"spans\.share"):
         sql("UPDATE spans SET share = NULL")
 
 
 def test_the_views_count_the_time_once(store: RunStore, keep: Any) -> None:
-    keep(store, shared())
-    stats = folded(shared())
-    assert stats.draft_ms == pytest.approx(folded(apart()).draft_ms)
+    keep(store, shared_run())
+    stats = fold_all(shared_run())
+    assert stats.draft_ms == pytest.approx(fold_all(apart()).draft_ms)
     check(store.path, "synthetic-4", stats)
     board = view(store.path, "ssm_scoreboard", "synthetic-4")
     # There a drafter's reading of the prompt is its time too.
-    lanes = sum(s.ms for e in rounds_of(shared()) for s in e.spans if s.lane in DRAFTERS)
+    lanes = sum(s.ms for e in rounds_of(shared_run()) for s in e.spans if s.lane in DRAFTERS)
     assert sum(row["draft_ms"] for row in board) == pytest.approx(lanes)
-    prompts = lanes - sum(span.ms for span in drafting(shared()))
+    prompts = lanes - sum(span.ms for span in drafting(shared_run()))
     assert prompts > 0 and stats.draft_ms == pytest.approx(lanes - prompts)
 
 
 def test_what_is_covered_stays_what_it_was(store: RunStore, keep: Any, sql: Any) -> None:
-    keep(store, shared())
+    keep(store, shared_run())
     ((spent, covered),) = sql("SELECT sum_ms, busy_ms FROM span_times WHERE kind = 'draft'")
-    true = pytest.approx(folded(apart()).draft_ms)
+    true = pytest.approx(fold_all(apart()).draft_ms)
     assert spent == true and covered == true
 
 
@@ -113,27 +113,27 @@ def test_what_is_covered_stays_what_it_was(store: RunStore, keep: Any, sql: Any)
 def test_any_shares_and_overlaps_equal_the_fold(store: RunStore, keep: Any, seed: int) -> None:
     rng = random.Random(seed)
     events = [
-        replace(event, spans=tuple(parted(span, rng) for span in event.spans))
+        replace(event, spans=tuple(with_share(span, rng) for span in event.spans))
         if isinstance(event, RoundCompleted)
         else event
         for event in overlapping(synthetic_run(15, seed=seed), seed)
     ]
     keep(store, events)
-    assert 0 < folded(events).overlap_ratio < 1
-    check(store.path, f"synthetic-{seed}", folded(events))
+    assert 0 < fold_all(events).overlap_ratio < 1
+    check(store.path, f"synthetic-{seed}", fold_all(events))
 
 
-def parted(span: Span, rng: random.Random) -> Span:
+def with_share(span: Span, rng: random.Random) -> Span:
     return replace(span, share=rng.choice((1.0, 0.5, 1 / 3))) if span.lane in DRAFTERS else span
 
 
-def test_datasette_is_told_of_the_time_once(store: RunStore, keep: Any) -> None:
-    keep(store, shared())
+def test_datasette_is_reported_the_time_once(store: RunStore, keep: Any) -> None:
+    keep(store, shared_run())
     with closing(sqlite3.connect(store.path)) as connection:
         query = TOLD["queries"]["stages_of_a_run"]["sql"]
         rows = connection.execute(query, {"run_id": "synthetic-4"}).fetchall()
     drafted = sum(ms for lane, name, _, ms in rows if lane in DRAFTERS and name != "prefill")
-    assert drafted == pytest.approx(folded(apart()).draft_ms, abs=0.01 * len(rows))
+    assert drafted == pytest.approx(fold_all(apart()).draft_ms, abs=0.01 * len(rows))
 
 
 def table(events: list[Event]) -> list[dict[str, str]]:
@@ -141,10 +141,12 @@ def table(events: list[Event]) -> list[dict[str, str]]:
 
 
 def test_the_table_counts_the_time_once() -> None:
-    for row, other, done in zip(table(shared()), table(apart()), rounds_of(shared()), strict=True):
+    for row, other, round_event in zip(
+        table(shared_run()), table(apart()), rounds_of(shared_run()), strict=True
+    ):
         assert float(row["draft_ms"]) == pytest.approx(float(other["draft_ms"]))
         spent = Counter[str]()
-        for span in done.spans:
+        for span in round_event.spans:
             spent[span.lane] += span.ms  # type: ignore[assignment]
         for name in DRAFTERS:
             assert float(row[f"ms: {name}"]) == pytest.approx(spent[name])
@@ -152,12 +154,12 @@ def test_the_table_counts_the_time_once() -> None:
         assert each == pytest.approx(sum(float(other[f"ms: {name}"]) for name in DRAFTERS))
 
 
-def test_the_trace_keeps_the_true_time_and_tells_the_share() -> None:
-    entries = json.loads(chrome_trace(shared()))["traceEvents"]
+def test_the_trace_keeps_the_true_time_and_reports_the_share() -> None:
+    entries = json.loads(chrome_trace(shared_run()))["traceEvents"]
     slices = [entry for entry in entries if entry["ph"] == "X" and entry["cat"] != "rounds"]
-    spans = sorted((s.lane, s.start_ms, s) for e in rounds_of(shared()) for s in e.spans)
-    found = sorted(slices, key=lambda one: (one["cat"], one["ts"]))
-    for one, (_, _, span) in zip(found, spans, strict=True):
+    spans = sorted((s.lane, s.start_ms, s) for e in rounds_of(shared_run()) for s in e.spans)
+    results = sorted(slices, key=lambda one: (one["cat"], one["ts"]))
+    for one, (_, _, span) in zip(results, spans, strict=True):
         assert one["dur"] / 1000 == pytest.approx(span.end_ms - span.start_ms, abs=1e-5)
         assert one["args"].get("share", 1.0) == span.share
         assert ("share" in one["args"]) == (span.share < 1)
@@ -166,8 +168,8 @@ def test_the_trace_keeps_the_true_time_and_tells_the_share() -> None:
 
 
 def test_the_events_tell_it() -> None:
-    found = json.loads(events_json(shared()))
-    told = [span for event in found["events"] for span in event.get("spans", ())]
+    document = json.loads(events_json(shared_run()))
+    told = [span for event in document["events"] for span in event.get("spans", ())]
     drafted = [s for s in told if s["lane"] in DRAFTERS and s["name"] != "prefill"]
     assert {span["share"] for span in drafted} == {THIRD}
-    assert found["summary"]["stats"]["draft_ms"] == pytest.approx(folded(apart()).draft_ms)
+    assert document["summary"]["stats"]["draft_ms"] == pytest.approx(fold_all(apart()).draft_ms)

@@ -1,4 +1,4 @@
-"""Thinning: what remains of an old run, and that it tells what the whole one told."""
+"""Thinning: what remains of an old run shows what the whole one showed."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ SHAPES = {
 NUMBERS = count()
 
 
-def told(view: View) -> dict[str, Any]:
+def page_values(view: View) -> dict[str, Any]:
     """What the page shows of a finished run beside its trees."""
     return {
         "tokens": view.tokens,
@@ -104,7 +104,7 @@ def test_a_thinned_run_tells_what_the_whole_one_told(store, keep, shape, end, dr
     events = store.events("synthetic-3")
     assert len(events) == len(run)
     check_coherent(events)
-    assert told(reduce_all(events)) == told(reduce_all(run))
+    assert page_values(reduce_all(events)) == page_values(reduce_all(run))
     assert store.run("synthetic-3") == dataclasses.replace(before, thinned=True)
     assert view(store.path, "run_summary", "synthetic-3") == figures
     for row, old in zip(view(store.path, "ssm_scoreboard", "synthetic-3"), scores, strict=True):
@@ -142,13 +142,13 @@ def test_only_old_runs_are_thinned(store: RunStore, keep: Any) -> None:
         keep(store, synthetic_run(3, seed=seed))
     assert store.thin(5) == store.thin(9) == 0
     assert store.thin(3) == 2
-    assert thinned(store) == ["synthetic-0", "synthetic-1"]
+    assert thin_ids(store) == ["synthetic-0", "synthetic-1"]
     assert list(store.events("synthetic-2")) == synthetic_run(3, seed=2)
     assert store.thin(3) == 0
     assert store.thin(0) == 3
 
 
-def thinned(store: RunStore) -> list[str]:
+def thin_ids(store: RunStore) -> list[str]:
     return [r.run_id for r in store.runs(RunQuery(order="oldest")).rows if r.thinned]
 
 
@@ -182,11 +182,11 @@ def test_a_round_that_the_end_cut_off(store: RunStore, keep: Any, kept: int) -> 
     events = store.events("synthetic-1")
     assert len(events) == seq + 1
     assert [type(e) for e in events] == [type(e) for e in (*run[:seq], last)]
-    assert told(reduce_all(events)) == told(reduce_all([*run[:seq], last]))
+    assert page_values(reduce_all(events)) == page_values(reduce_all([*run[:seq], last]))
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunStore]:
+def one_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunStore]:
     with RunStore(log_at(tmp_path_factory.mktemp("shared") / "log.db")) as opened:
         yield opened
 
@@ -194,17 +194,17 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunStore]:
 @pytest.mark.nightly
 @settings(max_examples=60)
 @given(data=st.data())
-def test_whatever_was_recorded_can_be_thinned(shared: RunStore, data: st.DataObject) -> None:
+def test_whatever_was_recorded_can_be_thinned(one_store: RunStore, data: st.DataObject) -> None:
     run_id = f"any-{next(NUMBERS)}"
     run = data.draw(runs(run_id))
     for event in run:
-        shared.record(event)
-    before = shared.run(run_id)
-    shared.thin(0)
-    events = shared.events(run_id)
+        one_store.record(event)
+    before = one_store.run(run_id)
+    one_store.thin(0)
+    events = one_store.events(run_id)
     assert [type(e) for e in events] == [type(e) for e in run]
     ended = before.status in ("completed", "cancelled", "failed")
-    assert shared.run(run_id) == dataclasses.replace(before, thinned=ended)
+    assert one_store.run(run_id) == dataclasses.replace(before, thinned=ended)
     commits = [e for e in run if isinstance(e, RoundCompleted)]
     assert [e for e in events if isinstance(e, RoundCompleted)] == commits
-    shared.delete(run_id)
+    one_store.delete(run_id)

@@ -26,7 +26,7 @@ def view(path: Path, name: str, run_id: str) -> list[dict[str, Any]]:
         return [dict(row) for row in connection.execute(query, (run_id,))]
 
 
-def folded(events: list[Event]) -> RunStats:
+def fold_all(events: list[Event]) -> RunStats:
     fold = StatsFold()
     for event in events:
         fold.observe(event)
@@ -75,16 +75,16 @@ def test_the_summary_equals_the_fold(store, keep, end: str, drafters: tuple[str,
     for seed in (0, 1, 5):
         events = synthetic_run(20, seed=seed, end=end, drafters=drafters)
         keep(store, events)
-        check(store.path, f"synthetic-{seed}", folded(events))
+        check(store.path, f"synthetic-{seed}", fold_all(events))
     if end != "cut":
-        assert folded(events) == events[-1].stats  # type: ignore[union-attr]
+        assert fold_all(events) == events[-1].stats  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_overlap_equals_the_fold(store: RunStore, keep: Any, seed: int) -> None:
     events = overlapping(synthetic_run(15, seed=seed), seed)
     keep(store, events)
-    stats = folded(events)
+    stats = fold_all(events)
     assert 0 < stats.overlap_ratio < 1
     check(store.path, f"synthetic-{seed}", stats)
 
@@ -94,7 +94,7 @@ def test_overlap_equals_the_fold(store: RunStore, keep: Any, seed: int) -> None:
 def test_pipelined_overlap_equals_the_fold(store: RunStore, keep: Any, pipeline: str, end: str):
     events = synthetic_run(12, seed=3, end=end, mechanisms=Mechanisms(pipeline=pipeline))
     keep(store, events)
-    stats = folded(events)
+    stats = fold_all(events)
     assert 0 < stats.overlap_ratio < 1
     check(store.path, "synthetic-3", stats)
 
@@ -113,14 +113,14 @@ def test_any_overlap_and_saving_equal_the_fold(store: RunStore, keep: Any, seed:
         for event in events
     ]
     keep(store, more)
-    assert 0 < folded(more).overlap_ratio <= 1
-    check(store.path, f"synthetic-{seed}", folded(more))
+    assert 0 < fold_all(more).overlap_ratio <= 1
+    check(store.path, f"synthetic-{seed}", fold_all(more))
 
 
 def test_a_run_without_a_round_has_a_summary_of_zeros(store: RunStore, keep: Any) -> None:
     events = synthetic_run(0, end="cancelled")
     keep(store, events)
-    check(store.path, "synthetic-0", folded(events))
+    check(store.path, "synthetic-0", fold_all(events))
 
 
 def test_the_summary_names_the_run(store: RunStore, keep: Any) -> None:

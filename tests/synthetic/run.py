@@ -134,7 +134,7 @@ def plain_twin(
 
 
 class Tape:
-    """What the engine emits of one request, as far as it was asked for. `policy` takes the place of
+    """What the engine emits of one request, as far as it is read. `policy` takes the place of
     the request's own; `loses`: the round in which the last SSM fails, and with what."""
 
     def __init__(
@@ -147,19 +147,19 @@ class Tape:
         self._models, self._request = models, request
         self._policy, self._loses = policy, loses
         self._events: list[Event] = []
-        self._source = self._decoded()
+        self._source = self._decode()
         self._lock = threading.Lock()
 
     def events(self, rounds: int) -> list[Event]:
         """RunStarted and so many whole rounds, fewer where the text ends."""
-        wanted = 1 + 4 * rounds
+        expected = 1 + 4 * rounds
         with self._lock:
-            missing = max(0, wanted - len(self._events))
+            missing = max(0, expected - len(self._events))
             self._events += itertools.islice(self._source, missing)
-        found = self._events[:wanted]
-        return found[:-1] if isinstance(found[-1], RunCompleted) else found
+        result = self._events[:expected]
+        return result[:-1] if isinstance(result[-1], RunCompleted) else result
 
-    def _decoded(self) -> Iterator[Event]:
+    def _decode(self) -> Iterator[Event]:
         engine = Engine(self._models)
         sequence = engine.prepare(self._request)
         live = engine.admit(sequence)

@@ -54,22 +54,22 @@ def on_a_clock(events: Sequence[Event], uses: Mechanisms, seed: int) -> list[Eve
     round that did not come."""
     clock = _Clock(uses, random.Random(seed))
     rounds = [events[i : i + 4] for i in range(1, len(events), 4)]
-    found: list[Event] = []
+    results: list[Event] = []
     for event in events[:1]:
-        found.append(replace(event, at_ms=0.0, queue_ms=0.25))
+        results.append(replace(event, at_ms=0.0, queue_ms=0.25))
     for number, (drafted, combined, verified, completed) in enumerate(rounds):
         reading = [span.lane for span in completed.spans if span.name == "prefill"]
         spans = [clock.span(x, "prefill", "" if x == LLM_LANE else "read") for x in reading]
         drafts = clock.drafted(drafted.drafts, spans)
-        found.append(replace(drafted, at_ms=clock.now, drafts=drafts))
+        results.append(replace(drafted, at_ms=clock.now, drafts=drafts))
         spans.append(clock.span("combine", "combine"))
-        found.append(replace(combined, at_ms=clock.now))
+        results.append(replace(combined, at_ms=clock.now))
         spans += clock.passed()
         spans.append(clock.span("verify", "verify"))
-        found.append(replace(verified, at_ms=clock.now))
+        results.append(replace(verified, at_ms=clock.now))
         spans.append(clock.span("commit", "commit"))
-        found.append(clock.completed(completed, spans, last=number == len(rounds) - 1))
-    return found
+        results.append(clock.completed(completed, spans, last=number == len(rounds) - 1))
+    return results
 
 
 class _Clock:
@@ -93,14 +93,14 @@ class _Clock:
 
     def drafted(self, drafts: Sequence[DraftRecord], spans: list[Span]) -> tuple[DraftRecord, ...]:
         """A round's drafts with their stages, which join the round's `spans`."""
-        found = []
+        results = []
         for draft in drafts:
             own, ready = self._stages(draft.drafter)
             spans += own
-            found.append(replace(draft, spans=own, drafted_ahead=ready))
+            results.append(replace(draft, spans=own, drafted_ahead=ready))
         self.unused()  # in a plain round, or of a drafter that has failed
         self._drafters = [draft.drafter for draft in drafts] or self._drafters
-        return tuple(found)
+        return tuple(results)
 
     def _stages(self, name: str) -> tuple[tuple[Span, ...], bool]:
         """A drafter's stages, and whether its draft was made ahead."""
@@ -145,7 +145,7 @@ class _Clock:
     def completed(
         self, event: RoundCompleted, spans: Sequence[Span], *, last: bool
     ) -> RoundCompleted:
-        """The round's end, which tells what came of drafting ahead."""
+        """The round's end, which reports the results of drafting ahead."""
         if last:
             self.unused("ended")
         notes = event.notes

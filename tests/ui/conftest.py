@@ -106,10 +106,10 @@ def chromium() -> Iterator[Any]:
         from playwright.sync_api import Error, sync_playwright
     except ImportError:
         _missing("playwright is not installed (requirements-dev.txt)")
-    found = next(filter(None, map(shutil.which, CHROMIUM_NAMES)), None)
+    result = next(filter(None, map(shutil.which, CHROMIUM_NAMES)), None)
     with sync_playwright() as playwright:
         try:
-            browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+            browser = playwright.chromium.launch(executable_path=result, args=["--no-sandbox"])
         except Error as error:
             _missing(f"no Chromium starts here: {str(error).splitlines()[0]}")
         yield browser
@@ -181,8 +181,8 @@ def axe() -> Callable[..., list[str]]:
     def check(page: Any, *selectors: str) -> list[str]:
         if not page.evaluate("() => 'axe' in window"):
             page.evaluate(source)
-        found = page.evaluate(AXE_RUN, selectors)
-        return [text for impact, text in found if impact in ("serious", "critical")]
+        result = page.evaluate(AXE_RUN, selectors)
+        return [text for impact, text in result if impact in ("serious", "critical")]
 
     return check
 

@@ -74,7 +74,7 @@ def recorded(context: Context, run_id: str) -> Recorded:
 def prepare(
     page: Any, preset: str, tokens: int = TOKENS, example: str = "story", **fields: str
 ) -> None:
-    """Ask for an example under a preset and some fields of its own, up to the last click."""
+    """Fill in an example prompt, a preset and further fields; Run is not pressed."""
     text = next(text for name, text in EXAMPLES if name.lower() == example)
     page.fill("#prompt textarea", text)
     open_drawer(all_panes(page))
@@ -91,7 +91,7 @@ def prepare(
 
 
 def decode(page: Any, preset: str, **fields: str) -> None:
-    """The same to the run's end, with every picture drawn."""
+    """`prepare`, Run, and the run to its end, with every picture drawn."""
     prepare(page, preset, **fields)
     page.click("#live-run")
     wait_finished(page)
@@ -128,9 +128,9 @@ def select_round(page: Any, number: int) -> None:
 
 def number_in(text: str) -> float:
     """The number that a short label holds; what is written as <0.01 counts as 0."""
-    found = re.search(r"(<?)([\d.]+)", text)
-    assert found, text
-    return 0.0 if found[1] else float(found[2])
+    match = re.search(r"(<?)([\d.]+)", text)
+    assert match, text
+    return 0.0 if match[1] else float(match[2])
 
 
 def close(text: str, value: float) -> bool:
@@ -138,9 +138,9 @@ def close(text: str, value: float) -> bool:
 
 
 def with_draft(run: Recorded, dropping: bool = False) -> list[int]:
-    """Rounds that drafted, some of which dropped something."""
-    found = [r for r, tree in enumerate(run.combined) if tree.token_ids]
-    return [r for r in found if run.combined[r].dropped] if dropping else found
+    """Rounds with drafted tokens; with `dropping` only those that dropped some."""
+    results = [r for r, tree in enumerate(run.combined) if tree.token_ids]
+    return [r for r in results if run.combined[r].dropped] if dropping else results
 
 
 PIXELS = 0.11  # coordinates are written with one digit
@@ -185,18 +185,18 @@ def check_curve(page: Any, chart: str, series: list[list[tuple[int, float]]]) ->
     """
     drawn, axis = mini(page, chart)
     assert len(drawn["lines"]) == len(series)
-    for path, wanted in zip(drawn["lines"], series, strict=True):
+    for path, expected in zip(drawn["lines"], series, strict=True):
         points = [tuple(map(float, part.split())) for part in re.split("[ML]", path)[1:]]
-        assert len(points) == len(wanted)
+        assert len(points) == len(expected)
         ends = [points[0][0], points[-1][0]]
-        per_round = (ends[1] - ends[0]) / max(1, wanted[-1][0] - wanted[0][0])
-        for (x, y), (number, value) in zip(points, wanted, strict=True):
-            assert x == pytest.approx(ends[0] + per_round * (number - wanted[0][0]), abs=0.2)
+        per_round = (ends[1] - ends[0]) / max(1, expected[-1][0] - expected[0][0])
+        for (x, y), (number, value) in zip(points, expected, strict=True):
+            assert x == pytest.approx(ends[0] + per_round * (number - expected[0][0]), abs=0.2)
             assert axis.value(y) == pytest.approx(min(value, axis.most), abs=axis.step)
 
 
 def check_columns(page: Any, chart: str, values: list[float]) -> None:
-    """The columns of a small chart are so high; the smallest are a pixel."""
+    """The columns of a small chart have these values as heights; the smallest are a pixel."""
     drawn, axis = mini(page, chart)
     for (y, height), value in zip(drawn["columns"], values, strict=True):
         assert axis.value(y) == pytest.approx(value, abs=axis.step)
@@ -209,14 +209,14 @@ LENGTHS = """() => Object.fromEntries(document.querySelector("#live-lengths .js-
 
 
 def check_lengths(page: Any, run: Recorded) -> None:
-    """The bars and the line of the lengths are what was accepted, and what was to be drafted."""
+    """The bars show the accepted tokens of each round, the line its speculation length."""
     drawn = read(page, LENGTHS)
     numbers = [completed.round + 1 for completed in run.completed]
-    for name, wanted in (
+    for name, expected in (
         ("accepted", [completed.num_accepted for completed in run.completed]),
         ("speculation length", [completed.speculation_length for completed in run.completed]),
     ):
-        assert (drawn[name]["x"], drawn[name]["y"]) == (numbers, wanted), name
+        assert (drawn[name]["x"], drawn[name]["y"]) == (numbers, expected), name
     rates = run.stats.acceptance_rate_per_position
     assert drawn["rate"]["y"] == pytest.approx(list(rates), abs=1e-4)
     assert drawn["histogram"]["y"] == list(run.stats.acceptance_histogram)
@@ -237,9 +237,9 @@ def check_lanes(page: Any, run: Recorded, number: int) -> None:
     """The bars of the selected round are its spans: lane, start and duration."""
     bars = sorted(bar for bar in read(page, BARS, number) if bar[3] != "prefill")
     spans = [s for s in run.completed[number].spans if s.name != "prefill"]
-    wanted = sorted((s.start_ms, s.end_ms - s.start_ms, lane(s)) for s in spans)
-    assert [bar[2] for bar in bars] == [span[2] for span in wanted]
-    for bar, span in zip(bars, wanted, strict=True):
+    expected = sorted((s.start_ms, s.end_ms - s.start_ms, lane(s)) for s in spans)
+    assert [bar[2] for bar in bars] == [span[2] for span in expected]
+    for bar, span in zip(bars, expected, strict=True):
         assert tuple(bar[:2]) == pytest.approx(span[:2], abs=2e-3)
 
 
@@ -254,7 +254,7 @@ def round_times(run: Recorded) -> list[tuple[int, float, float]]:
 
 
 def stages_ms(completed: RoundCompleted) -> float:
-    """What length rules are told that a round took: its own stages and what lies between them, less
+    """A round's time as length policies observe it: its own stages and the time between them, less
     what was hidden."""
     own = [s for s in completed.spans if s.name not in ("prefill", "ahead")]
     hidden = sum(entry.saved_ms for entry in completed.ahead if entry.is_certain)

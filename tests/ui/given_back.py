@@ -71,7 +71,7 @@ def main(folder: Path) -> None:
 
 
 def ran(model_host: ModelHost, preset: str) -> LiveSource:
-    """A run on what stands, to its end."""
+    """A run on the loaded models, to its end."""
     sampling = SamplingParams(max_new_tokens=12, ignore_eos=True)
     source = Hub(model_host, FakeStore()).start(
         Request("w1 w2 w3", sampling, SpeculationConfig.preset(preset))
@@ -82,7 +82,7 @@ def ran(model_host: ModelHost, preset: str) -> LiveSource:
 
 
 def weak_refs(model_host: ModelHost) -> dict[str, weakref.ref[Any]]:
-    """The engine that stands and its LLM's module, held by nobody here."""
+    """Weak references to the present engine and its LLM's module."""
     worker: Any = model_host.worker
     module = worker.engine.models.llm._module
     return {"engine": weakref.ref(worker.engine), "module": weakref.ref(module)}

@@ -1,4 +1,4 @@
-"""Rigs with fakes: a worker behind other models, and a loader that waits where it is told to."""
+"""Model hosts with fakes: a worker behind other models, and a loader that waits at a gate."""
 
 from __future__ import annotations
 

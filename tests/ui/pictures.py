@@ -107,7 +107,7 @@ def take_parts(browser: Any, address: str, preset: str, parts: dict[str, str], n
     all_panes(page).add_style_tag(content=AS_HIGH_AS_IT_IS)
     run_example(page, preset, "story")
     page.locator(f"#live-strip [data-r='{number}']").first.click()
-    page.mouse.move(0, 0)  # no tip lies on a picture
+    page.mouse.move(0, 0)  # no tooltip covers a picture
     page.wait_for_timeout(2500)
     for part, name in parts.items():
         page.locator(f"#live-{part}").screenshot(path=IMAGES / f"{name}.png")

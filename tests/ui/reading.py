@@ -37,17 +37,17 @@ def read(page: Any, script: str, arg: Any = None) -> Any:
         raise AssertionError(f"it gives {page.evaluate(script, arg)!r}") from None
 
 
-def becomes(page: Any, script: str, wanted: Any, arg: Any = None) -> None:
+def becomes(page: Any, script: str, expected: Any, arg: Any = None) -> None:
     """Wait until `script` gives `wanted`; a failure shows what it gives instead."""
     from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
     equals = f"([arg, wanted]) => JSON.stringify(({script})(arg)) === wanted"
-    text = json.dumps(wanted, ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(expected, ensure_ascii=False, separators=(",", ":"))
     try:
         page.wait_for_function(_patient(equals), arg=[arg, text])
     except PlaywrightTimeout:
-        found = page.evaluate(script, arg)
-        assert found == wanted, _differs(found, wanted)
+        result = page.evaluate(script, arg)
+        assert result == expected, _differs(result, expected)
 
 
 def _patient(script: str) -> str:
@@ -55,13 +55,13 @@ def _patient(script: str) -> str:
     return f"(arg) => {{ try {{ return ({script})(arg); }} catch {{ return null; }} }}"
 
 
-def _differs(found: Any, wanted: Any) -> str:
+def _differs(result: Any, expected: Any) -> str:
     """Where two values differ first, in lists within lists."""
-    if isinstance(found, list) and isinstance(wanted, list) and len(found) == len(wanted):
-        pairs = enumerate(zip(found, wanted, strict=True))
+    if isinstance(result, list) and isinstance(expected, list) and len(result) == len(expected):
+        pairs = enumerate(zip(result, expected, strict=True))
         place, pair = next((i, pair) for i, pair in pairs if pair[0] != pair[1])
         return f"[{place}]{_differs(*pair)}"
-    return f": {found!r} instead of {wanted!r}"
+    return f": {result!r} instead of {expected!r}"
 
 
 def steady(page: Any, script: str) -> Any:

@@ -45,7 +45,7 @@ class Report:
         base = self.bases[place.stop]
         current, stage = self.told["stops"][place.stop]
         number = current if place.round is None else place.round
-        chosen = self._chosen(number, stage if number == current else 99)
+        chosen = self._selection(number, stage if number == current else 99)
         inspector = self._inspector(number, stage if number == current else 99, place.node)
         rest = base["tree"]["rest"] or not place.moving
         pinned = {"pinned": place.round is not None and not place.opening}
@@ -57,7 +57,7 @@ class Report:
         }
         return {name: base[name] | chosen.get(name, {}) for name in base if name != "notice"}
 
-    def _chosen(self, number: int, far: int) -> Value:
+    def _selection(self, number: int, far: int) -> Value:
         chain = self.told["rounds"].get(str(number))
         if number < 0:
             return dict(self.told["blank"])
@@ -74,7 +74,7 @@ class Report:
     def _inspector(self, number: int, far: int, node: int | None) -> Value:
         own = self.told["nodes"].get(str(number), {}).get(str(node))
         if own is None:
-            return dict(self._chosen(number, far)["inspector"])
+            return dict(self._selection(number, far)["inspector"])
         return chain_at(self.told["rounds"][str(number)][0]["inspector"], own, far + 1)
 
 

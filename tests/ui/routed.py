@@ -1,4 +1,4 @@
-"""What a routed run has drawn beside its recorded events: who drafts in each round, where that
+"""The pictures of a routed run against its events: which SSMs draft in each round, where that
 changed and why, whose token each node of a fused tree is."""
 
 from __future__ import annotations
@@ -73,16 +73,16 @@ def check_round(page: Any, run: decoded.Recorded, number: int, where: str) -> No
     """The selected round's sentence, and each node's letter and place in the tree."""
     if where == "live":
         decoded.select_round(page, number)
-    names, done, tree = run.started.drafters, run.completed[number], run.combined[number]
+    names, round_event, tree = run.started.drafters, run.completed[number], run.combined[number]
     said = read(page, f"(where) => {{ const said = ({SAID})(where); return said.startsWith("
                 f"'Round {number + 1}:') && said; }}", where)  # fmt: skip
-    assert f"Why? {route_reason(done.routing_reason, number)}." in said
+    assert f"Why? {route_reason(round_event.routing_reason, number)}." in said
     clauses = said.partition(". Why?")[0].split("; ")
-    for one in done.routing:
+    for one in round_event.routing:
         letter = "ABCDE"[names.index(one.drafter)]
         clause = next(clause for clause in clauses if f"{letter} {one.drafter}" in clause)
         assert clause.endswith(CLAUSES[one.role]), said
     letters = ["ABCDE"[names.index(whose)] for whose in tree.origins]
     pairs = zip(letters, trunk_of(run, number), strict=True)
-    wanted = {str(node): list(pair) for node, pair in enumerate(pairs)}
-    becomes(page, NODES, wanted, where)
+    expected = {str(node): list(pair) for node, pair in enumerate(pairs)}
+    becomes(page, NODES, expected, where)

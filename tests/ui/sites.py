@@ -118,7 +118,7 @@ def wait_run(page: Any) -> None:
 
 def wait_ready(page: Any) -> Any:
     wait_notice(page, "Press Run")
-    # Gradio shows a page somewhat before it hears what is pressed there.
+    # Gradio shows a page somewhat before its buttons work.
     page.wait_for_function("() => window.specscopeStops")
     page.locator("#live-strip .ss-panel, #live-strip .ss-shell > *").first.wait_for()
     return page
@@ -148,7 +148,7 @@ def ran_again(page: Any, context: Context) -> Any:
 
 
 def desk_of(context: Context, board: str = "live") -> TabSession:
-    """What the server knows of the tab that looked at a run last."""
+    """The server's session of the tab that opened a run last."""
     desks = [desk for (_, name), desk in context.tab_sessions._sessions.items() if name == board]
     return [desk for desk in desks if desk.player][-1]
 
@@ -329,7 +329,7 @@ WITH = {
 
 def build_some_tabs(context: Context, *names: str) -> gr.Blocks:
     """Live and the tabs of these names, in the order of BUILD; without endpoints and links."""
-    wanted = {*names}.union(*(WITH.get(name, ()) for name in names))
+    expected = {*names}.union(*(WITH.get(name, ()) for name in names))
     with gr.Blocks(title=TITLE, analytics_enabled=False) as blocks:
         visitor = gr.BrowserState("", storage_key="specscope-visitor", secret=SECRET)
         own = gr.BrowserState({}, storage_key="specscope-presets", secret=SECRET)
@@ -339,7 +339,7 @@ def build_some_tabs(context: Context, *names: str) -> gr.Blocks:
         with gr.Tabs(elem_id="tabs") as tabs:
             with gr.Tab("Live", id="live") as tab["live"]:
                 live = build_live(context, chips)
-            for name in (name for name in BUILD if name in wanted):
+            for name in (name for name in BUILD if name in expected):
                 with gr.Tab(name.title(), id=name) as tab[name]:
                     built[name] = BUILD[name](context)
         sessions, learn = built.get("sessions"), built.get("learn")

@@ -26,7 +26,7 @@ from ui.run.view import reduce_all
 from ui.words.messages import run_lines
 
 
-def pipelined(pipeline: str, rounds: int = 20) -> list[Event]:
+def pipeline_run(pipeline: str, rounds: int = 20) -> list[Event]:
     return synthetic_run(rounds, seed=5, mechanisms=Mechanisms(pipeline=pipeline))
 
 
@@ -39,7 +39,7 @@ def with_rounds(
 
 @pytest.mark.parametrize("pipeline", ["ahead", "auto", "across"])
 def test_sums_of_drafting_ahead_are_those_of_the_events(pipeline: str) -> None:
-    events = pipelined(pipeline)
+    events = pipeline_run(pipeline)
     value = pictures_at(events, 3)["timeline"]
     by_round = {e.round: e.ahead for e in rounds_of(events) if e.ahead}
     assert value["hits"].keys() == {str(number) for number in by_round}
@@ -62,7 +62,7 @@ def test_a_draft_that_no_pass_hid_is_not_counted_as_run_beside_one() -> None:
     def change(e: RoundCompleted) -> dict[str, Any]:
         return {"ahead": tuple(replace(a, saved_ms=0.004) if e.round % 4 else a for a in e.ahead)}
 
-    events = with_rounds(pipelined("across"), change)
+    events = with_rounds(pipeline_run("across"), change)
     sums = pictures_at(events, 3)["timeline"]["ahead"]
     entries = [one for event in rounds_of(events) for one in event.ahead]
     assert sums["beside"] == sum(one.saved_ms > 0.004 for one in entries)
@@ -70,7 +70,7 @@ def test_a_draft_that_no_pass_hid_is_not_counted_as_run_beside_one() -> None:
 
 
 def test_a_round_says_why_a_guess_missed() -> None:
-    events, reasons = pipelined("ahead"), set()
+    events, reasons = pipeline_run("ahead"), set()
     for event in rounds_of(events):
         own = pictures_at(events, event.round)["timeline"]["round"]
         assert [(one["d"], one["why"], one["hit"]) for one in own.values()] == [
@@ -82,7 +82,7 @@ def test_a_round_says_why_a_guess_missed() -> None:
 
 def test_overlap_and_time_are_those_of_the_runs_figures_though_stages_add_up_to_more() -> None:
     for pipeline in ("off", "across", "ahead"):
-        events = pipelined(pipeline)
+        events = pipeline_run(pipeline)
         stats, value = events[-1].stats, pictures_at(events, 3)["timeline"]
         assert value["overlap"] == pytest.approx(stats.overlap_ratio, abs=1e-4)
         assert (value["overlap"] > 0) == (pipeline != "off")
@@ -91,20 +91,20 @@ def test_overlap_and_time_are_those_of_the_runs_figures_though_stages_add_up_to_
         assert pipeline == "across" or more == (pipeline == "ahead")
 
 
-def test_without_drafting_ahead_nothing_is_told_of_it() -> None:
+def test_without_drafting_ahead_nothing_is_reported_it() -> None:
     value = picture_values(Frame(view=reduce_all(synthetic_run(3))))["timeline"]
     assert value["ahead"] == value["hits"] == {} and value["pipeline"] == "off"
     assert (
         value["share"]["ahead"]
         == 0
-        < pictures_at(pipelined("ahead"), 3)["timeline"]["share"]["ahead"]
+        < pictures_at(pipeline_run("ahead"), 3)["timeline"]["share"]["ahead"]
     )
 
 
 def test_drafting_ahead_is_a_hit_or_a_miss_as_the_next_round_tells() -> None:
     seen_fates = set()
     for pipeline in ("ahead", "auto"):
-        events = pipelined(pipeline)
+        events = pipeline_run(pipeline)
         bars = pictures_at(events, 3)["timeline"]["bars"]
         settings = {
             (e.round, a.drafter): a.hit
@@ -116,14 +116,14 @@ def test_drafting_ahead_is_a_hit_or_a_miss_as_the_next_round_tells() -> None:
             for k, span in enumerate(event.spans):
                 fate = bars[str(event.round)][str(k)]["a"]
                 hit = settings.get((event.round + 1, span.lane))
-                wanted = "open" if hit is None else "hit" if hit else "miss"
-                assert fate == (wanted if span.name == "ahead" else "")
+                expected = "open" if hit is None else "hit" if hit else "miss"
+                assert fate == (expected if span.name == "ahead" else "")
                 seen_fates.add(fate)
     assert seen_fates == {"", "hit", "miss", "open"}
 
 
 def test_a_draft_made_beside_another_request_is_a_hit_in_its_own_round() -> None:
-    events = pipelined("across")
+    events = pipeline_run("across")
     bars = pictures_at(events, 3)["timeline"]["bars"]
     for event in rounds_of(events):
         early = {entry.drafter for entry in event.ahead}
@@ -132,7 +132,7 @@ def test_a_draft_made_beside_another_request_is_a_hit_in_its_own_round() -> None
             assert bars[str(event.round)][str(k)]["a"] == ("hit" if drafted else "")
 
 
-def test_notes_are_told_with_their_round_as_far_as_one_has_come() -> None:
+def test_notes_are_reported_with_their_round_as_far_as_one_has_come() -> None:
     events = synthetic_run(9, seed=5, mechanisms=MINIONS)
     end = next(i for i, e in enumerate(events) if isinstance(e, RoundCompleted) and e.round == 5)
     failed = "drafter ssm-stories failed (SyntheticFailure: SYNTHETIC failure)"
@@ -152,7 +152,7 @@ def test_many_notes_do_not_flood_the_notice() -> None:
     assert notes == ["6 earlier notes not shown here.", *rounds]
 
 
-def test_what_auto_found_is_told_in_order_and_as_what_the_run_goes_on_with() -> None:
+def test_what_auto_found_is_reported_in_order_and_as_what_the_run_goes_on_with() -> None:
     notes = {
         3: "drafting ahead takes 21.6 ms a round, 10.6 without: off",
         7: "drafting ahead takes 7.0 ms a round, 10.2 without: on",
@@ -170,12 +170,12 @@ def test_what_auto_found_is_told_in_order_and_as_what_the_run_goes_on_with() -> 
         f"Round 8: {words}: 7.0 ms a round with it, 10.2 without; the run goes on with it.",
     ]
     assert picture_values(frame)["timeline"]["trials"] == {
-        "3": {"kind": "ahead", "ms": 21.6, "without": 10.6, "on": False} | guessed(events, 3),
-        "7": {"kind": "ahead", "ms": 7.0, "without": 10.2, "on": True} | guessed(events, 7),
+        "3": {"kind": "ahead", "ms": 21.6, "without": 10.6, "on": False} | guesses_of(events, 3),
+        "7": {"kind": "ahead", "ms": 7.0, "without": 10.2, "on": True} | guesses_of(events, 7),
     }
 
 
-def guessed(events: list[Event], until: int) -> dict[str, int]:
+def guesses_of(events: list[Event], until: int) -> dict[str, int]:
     """Rounds for which guesses were made, and the drafts used of them."""
     by_event = [event.ahead for event in rounds_of(events) if event.round <= until]
     uncertain = [[entry for entry in entries if not entry.is_certain] for entries in by_event]
@@ -193,7 +193,7 @@ def test_what_can_never_be_drafted_ahead_is_known(combine: str) -> None:
 
 @pytest.mark.parametrize("pipeline", ["off", "ahead", "across"])
 def test_the_measured_time_is_the_one_that_length_rules_learn_from(pipeline: str) -> None:
-    """Stages and its part of what lies between, added up, less what was hidden: `round_ms` of
+    """Stages and idle time between them, added up, less what was hidden: `round_ms` of
     core.engine.round_state.round_outcome."""
     made = synthetic_run(20, seed=5, mechanisms=Mechanisms("union", "goodput", pipeline))
     events = [replace(e, between_ms=1.5) if isinstance(e, RoundCompleted) else e for e in made]
@@ -226,7 +226,7 @@ def committed_late(span: Span) -> Span:
 
 
 def test_playback_of_a_run_has_not_ended_before_its_end() -> None:
-    events = pipelined("across")
+    events = pipeline_run("across")
     early = Frame(view=reduce_all(events[:9]), known=len(events), ended=True)
     late = Frame(view=reduce_all(events), known=len(events), ended=True, at_end=True)
     assert [picture_values(f)["timeline"]["ended"] for f in (early, late)] == [False, True]
@@ -238,22 +238,24 @@ def apart() -> list[Event]:
 
 
 @cache
-def shared() -> list[Event]:
+def shared_run() -> list[Event]:
     return share_passes(apart())
 
 
 def test_every_sum_over_work_done_at_once_is_that_of_one_after_another() -> None:
-    for event, other in zip(rounds_of(shared()), rounds_of(apart()), strict=True):
+    for event, other in zip(rounds_of(shared_run()), rounds_of(apart()), strict=True):
         assert time_of(event).ms == pytest.approx(time_of(other).ms)
         assert time_of(event).whole_ms == pytest.approx(time_of(other).whole_ms)
-    found, true = (pictures_at(events, 3)["timeline"] for events in (shared(), apart()))
-    assert found["share"] == pytest.approx(true["share"], abs=2e-3)
-    assert sum(found["share"].values()) == pytest.approx(found["total"], rel=1e-3)
-    found, true = (pictures_at(events, 12)["lengths"]["lately"] for events in (shared(), apart()))
-    assert found == pytest.approx(true, rel=1e-3)
-    true, found = (reduce_all(events).stats for events in (apart()[:-1], shared()[:-1]))
-    assert found.draft_ms == pytest.approx(true.draft_ms)
-    assert why_slower(found) == why_slower(true)
+    result, true = (pictures_at(events, 3)["timeline"] for events in (shared_run(), apart()))
+    assert result["share"] == pytest.approx(true["share"], abs=2e-3)
+    assert sum(result["share"].values()) == pytest.approx(result["total"], rel=1e-3)
+    result, true = (
+        pictures_at(events, 12)["lengths"]["lately"] for events in (shared_run(), apart())
+    )
+    assert result == pytest.approx(true, rel=1e-3)
+    true, result = (reduce_all(events).stats for events in (apart()[:-1], shared_run()[:-1]))
+    assert result.draft_ms == pytest.approx(true.draft_ms)
+    assert why_slower(result) == why_slower(true)
     spans = tuple(Span(name, "draft", 5.0, 15.0, 1 / 3) for name in DRAFTERS)
     event = replace(rounds_of(apart())[1], spans=(*spans, Span("llm", "forward", 15.0, 21.0)))
     assert time_of(event).ms == pytest.approx(10 + 6)
@@ -261,8 +263,8 @@ def test_every_sum_over_work_done_at_once_is_that_of_one_after_another() -> None
 
 
 def test_a_bar_is_as_long_as_it_took_and_says_what_is_counted() -> None:
-    value = pictures_at(shared(), 3)["timeline"]
-    for event in rounds_of(shared()):
+    value = pictures_at(shared_run(), 3)["timeline"]
+    for event in rounds_of(shared_run()):
         bars = value["bars"][str(event.round)]
         assert len(bars) == len(event.spans)
         for bar, span in zip(bars.values(), event.spans, strict=True):

@@ -1,4 +1,4 @@
-"""The panel "All requests now": whose a request is, grants and lanes, who may choose a schedule."""
+"""The panel "All requests now": owners, grants and lanes, and who may choose a schedule."""
 
 from dataclasses import dataclass, replace
 from types import SimpleNamespace

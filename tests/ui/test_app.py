@@ -114,11 +114,11 @@ def test_it_says_where_it_is_how_long_it_took_and_who_else_can_reach_it(
     running: tuple[Any, int, str],
 ) -> None:
     _, port, lines = running
-    found = re.search(
+    match = re.search(
         r"is open at (http\S+) \(first request answered ([\d.]+) s after the start\)", lines
     )
-    assert found and str(port) in found[1]
-    assert float(found[2]) < OPEN_TIMEOUT_S
+    assert match and str(port) in match[1]
+    assert float(match[2]) < OPEN_TIMEOUT_S
     first, second = lines.splitlines()
     assert re.search(rf"Others reach it at http://\S+:{port}/: anyone on the network may", second)
     assert "their own browser, nobody else's" in second and "--auth" in second

@@ -35,14 +35,14 @@ PLACES = [*(f"live-{name}" for name in PICTURES), "preset", "prompt"]
 
 
 def places(page: Any) -> list[dict[str, int]]:
-    """Where everything stands, on a notebook and on a projector."""
-    found = []
+    """The layout, on a notebook and on a projector."""
+    results = []
     for width, height in ((1920, 1080), (1280, 800)):
         page.set_viewport_size({"width": width, "height": height})
         at_rest(page)
-        found.append(page.evaluate(TOPS, PLACES))
+        results.append(page.evaluate(TOPS, PLACES))
     page.set_viewport_size({"width": 1280, "height": 900})
-    return found
+    return results
 
 
 def test_a_run_is_shown_replayed_deleted_measured_and_proved_and_nothing_moves(
@@ -117,7 +117,7 @@ def replay_and_delete(page: Any, context: Context, board: list[str]) -> None:
     assert context.store.runs(RunQuery()).total == 0
 
 
-def stopped(worker: Any) -> int:
+def num_stopped(worker: Any) -> int:
     """How many runs there were, each of them stopped; -1 if one goes on."""
     return len(worker.runs) if all(run.is_cancelled for run in worker.runs) else -1
 
@@ -138,7 +138,7 @@ def test_stop_keeps_what_was_written_and_is_never_lost(
     worker: Any = long[1].hub.worker
     for times in range(1, 4):
         pressed_at_once(page, "run")
-        sites.until(page, lambda times=times: stopped(worker) == times)
+        sites.until(page, lambda times=times: num_stopped(worker) == times)
         sites.wait_notice(page, "Stopped: ")
     page.click("#live-run")
     sites.wait_notice(
@@ -149,28 +149,28 @@ def test_stop_keeps_what_was_written_and_is_never_lost(
     sites.wait_drawn(page)
     page.locator("#live-figures .ss-state").get_by_text("cancelled", exact=True).wait_for()
     assert page.locator("#live-strip .ss-tok").count()
-    assert stopped(worker) == 4
+    assert num_stopped(worker) == 4
     desk = sites.desk_of(long[1])
     page.evaluate("() => document.querySelector('#live-race').click()")
     sites.until(page, lambda: desk.side is not None)
-    before = stopped(worker)
+    before = num_stopped(worker)
     sites.wait_notice(page, "Plain decoding of the same request")
     page.evaluate("() => document.querySelector('#live-stop').click()")
-    sites.until(page, lambda: stopped(worker) > before and desk.side is None)
+    sites.until(page, lambda: num_stopped(worker) > before and desk.side is None)
     sites.wait_notice(page, "Plain decoding did not finish")
     runs = len(worker.runs)
     for key in ("r", "s"):  # before Stop has taken the place of Run
         page.keyboard.press(key)
-    sites.until(page, lambda: stopped(worker) == runs + 1)
+    sites.until(page, lambda: num_stopped(worker) == runs + 1)
 
 
-# The event that tells an opened page where its run went, by what it does in the browser.
+# The event by which a page that was opened again gets the state of its run.
 LEFT = """() => window.gradio_config.dependencies
   .find(({ js }) => String(js).includes("specscope-left")).id"""
 
 
-def reloaded(page: Any) -> None:
-    """Loaded anew, and told where its run went if one was under way."""
+def reload(page: Any) -> None:
+    """Reloads the page; waits for the notice about its run if one was under way."""
     left = page.evaluate(LEFT)
 
     def tells(response: Any) -> bool:
@@ -196,9 +196,9 @@ def test_a_page_that_is_left_while_it_writes_says_so_once_and_breaks_nothing(
     page.locator("#live-stop").press("Enter")
     sites.wait_notice(page, "Stopped: ")
     words = "Your run was stopped when this page was left or loaded anew; it is in Sessions."
-    reloaded(page)
+    reload(page)
     sites.wait_notice(page, words)
-    reloaded(page)
+    reload(page)
     frames(page)
     sites.wait_notice(page, "Press Run")
     assert not page.locator("#live-notice").get_by_text("left or loaded anew").count()
@@ -207,7 +207,7 @@ def test_a_page_that_is_left_while_it_writes_says_so_once_and_breaks_nothing(
     sites.wait_notice(page, "Writing: ")
     page.reload()
     sites.wait_ready(page)
-    sites.until(page, lambda: stopped(worker) == 2)
+    sites.until(page, lambda: num_stopped(worker) == 2)
     sites.sessions(page)
     page.click("#sessions-refresh")
     becomes(
@@ -349,14 +349,14 @@ def test_steps_answers_that_were_overtaken_and_slow_motion(
 def an_older_answer_is_not_shown(page: Any) -> None:
     """The first of two steps is answered after the second."""
     step = page.evaluate(COMPONENT, "live-scrubber")
-    asked: list[Any] = []
+    calls: list[Any] = []
     answers: dict[int, Any] = {}
 
     def hold_the_first(route: Any) -> None:
         if (route.request.post_data_json or {}).get("trigger_id") != step:
             return route.continue_()
-        place = len(asked)
-        asked.append(route)
+        place = len(calls)
+        calls.append(route)
         answers[place] = route.fetch()
         if place:
             route.fulfill(response=answers[place])
@@ -369,7 +369,7 @@ def an_older_answer_is_not_shown(page: Any) -> None:
     sites.wait_notice(page, "you are at round 1 of 40, combined.")
     sites.until(page, lambda: len(answers) == 2)
     with page.expect_response("**/run/predict**"):
-        asked[0].fulfill(response=answers[0])
+        calls[0].fulfill(response=answers[0])
     for _ in range(3):  # it would be drawn by then
         frames(page)
     at_rest(page)

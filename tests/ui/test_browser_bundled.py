@@ -32,8 +32,8 @@ GLYPHS = str.maketrans({" ": "␣", "\n": "↵", "\t": "⇥"})
 def real(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[Any]:
     """The bundled models behind the tabs of this file: the page's address and its context."""
     worker = Worker(Engine(load_models(llm="bundled", ssms=["bundled"])))
-    with sites.serve_page(tmp_path_factory.mktemp("real"), worker, ("sessions", "learn")) as made:
-        yield made
+    with sites.serve_page(tmp_path_factory.mktemp("real"), worker, ("sessions", "learn")) as site:
+        yield site
 
 
 FIGURES = """(keys) => keys.map((key) =>
@@ -84,15 +84,15 @@ def decode(page: Any, context: Context, preset: str, **fields: str) -> decoded.R
 
 
 def run_form(page: Any, context: Context) -> decoded.Recorded:
-    """What stands in the form, run to the end; its figures name it on the page."""
+    """Runs the form to the end; the figures on the page are that run's."""
     before = count_completed(context)
     page.click("#live-run")
     sites.until(page, lambda: count_completed(context) > before)
     events = decoded.latest_run(context)
     stats = events.stats
     keys = ("tokens_per_second", "num_rounds", "num_new_tokens")
-    wanted = [f"{stats.tokens_per_second:.1f}", str(stats.num_rounds), str(stats.num_new_tokens)]
-    becomes(page, FIGURES, wanted, keys)
+    expected = [f"{stats.tokens_per_second:.1f}", str(stats.num_rounds), str(stats.num_new_tokens)]
+    becomes(page, FIGURES, expected, keys)
     decoded.wait_finished(page)
     return events
 
@@ -248,9 +248,9 @@ def check_sums(page: Any, run: decoded.Recorded) -> None:
 
 def time_in(words: str, before: str) -> float:
     """The milliseconds that stand before a word."""
-    found = re.search(rf"([\d.]+) (ms|s) {before}", words)
-    assert found, words
-    return float(found[1]) * (1000 if found[2] == "s" else 1)
+    match = re.search(rf"([\d.]+) (ms|s) {before}", words)
+    assert match, words
+    return float(match[1]) * (1000 if match[2] == "s" else 1)
 
 
 def check_ahead(shown: dict[str, Any], run: decoded.Recorded, number: int) -> None:

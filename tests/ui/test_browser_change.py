@@ -141,11 +141,11 @@ def fields_that_come_one_by_one(page: Any, context: Context) -> None:
         if data[:1] != ["sequence"]:
             return route.continue_()
         answer = route.fetch()
-        told = answer.json()
+        document = answer.json()
         # What was chosen and the drafters; the other fields are as good as still on their way.
-        told["data"] = [*told["data"][:2], *(NOTHING for _ in told["data"][2:])]
-        answers.append(len(told["data"]))
-        route.fulfill(response=answer, json=told)
+        document["data"] = [*document["data"][:2], *(NOTHING for _ in document["data"][2:])]
+        answers.append(len(document["data"]))
+        route.fulfill(response=answer, json=document)
 
     page.route("**/run/predict**", only_the_first_fields)
     choose(page, "preset", "sequence")
@@ -159,8 +159,8 @@ def fields_that_come_one_by_one(page: Any, context: Context) -> None:
     choose(page, "preset", "sequence")  # now the others come
     still(page, 3)
     until(page, lambda: len(requests(context)) == 4)
-    asked = requests(context)[3].speculation
-    assert asked.expansion == (1,) and asked.routing == "audition"
+    request_list = requests(context)[3].speculation
+    assert request_list.expansion == (1,) and request_list.routing == "audition"
 
 
 def test_a_change_stops_the_run_at_hand_and_a_wrong_one_does_not(

@@ -183,7 +183,7 @@ def test_on_a_narrow_page_hostile_texts_differ_and_past_comparisons_go(
 
     becomes(page, SHOWN, {**WHOLE, "rows": differing, "marks": 2})
     at_rest(page)
-    # The table lies thousands of pixels down.
+    # The table is thousands of pixels down.
     take = page.get_by_role("button", name="Open specinfer in Live")
     take.scroll_into_view_if_needed()
     assert read(page, "() => scrollY > 300")
@@ -215,7 +215,7 @@ def test_tabs_follow_a_comparison_a_live_run_goes_first(lab: Stage, browser_page
     lab.worker.set_script(script, speed=2.0)
     press(one, "Go on")
     bar_says(one, "Complete")
-    bar_says(two, "Complete")  # at rest it asks seldom, but it asks
+    bar_says(two, "Complete")  # at rest it polls seldom, but it polls
     two.locator("#compare-compared tbody tr").nth(3).wait_for()
     becomes(two, "() => document.querySelectorAll('#compare-compared tbody tr').length", 4)
 

@@ -37,8 +37,8 @@ GRANTED = "(where) => document.querySelector(`#${where}-lengths .ss-choice-grant
 def real(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[sites.Served]:
     """The bundled models behind Live and Sessions: the page's address and its context."""
     worker = Worker(Engine(load_models(llm="bundled", ssms=["bundled"])))
-    with sites.serve_page(tmp_path_factory.mktemp("cosine"), worker, ("sessions",)) as made:
-        yield made
+    with sites.serve_page(tmp_path_factory.mktemp("cosine"), worker, ("sessions",)) as site:
+        yield site
 
 
 def test_two_requests_are_drawn_as_they_were_recorded(
@@ -66,7 +66,9 @@ def test_two_requests_are_drawn_as_they_were_recorded(
     assert runs[0].started.run_id != runs[1].started.run_id
     for own, other, seen in zip(runs, reversed(runs), states, strict=True):
         assert speculation_of(own) == ("cosine", "fused", "across")
-        assert sum(granted(done).num_live == 2 for done in own.completed) > 10, "not at once"
+        assert sum(grant_of(round_event).num_live == 2 for round_event in own.completed) > 10, (
+            "not at once"
+        )
         check_panel(seen, own, other)
     for page, run in zip(pages, runs, strict=True):
         check_pictures(page, run)
@@ -75,9 +77,9 @@ def test_two_requests_are_drawn_as_they_were_recorded(
 
 
 def own_run(seen: Sequence[dict[str, Any]]) -> str:
-    found = {row["run"] for state in seen for row in state["rows"] if row["own"]}
-    assert len(found) == 1, found
-    return str(found.pop())
+    results = {row["run"] for state in seen for row in state["rows"] if row["own"]}
+    assert len(results) == 1, results
+    return str(results.pop())
 
 
 def speculation_of(run: decoded.Recorded) -> tuple[str, str, str]:
@@ -85,9 +87,9 @@ def speculation_of(run: decoded.Recorded) -> tuple[str, str, str]:
     return asked["routing"], asked["draft"], asked["pipeline"]
 
 
-def granted(done: RoundCompleted) -> Any:
-    assert done.scheduled is not None and done.scheduled.schedule == "cosine"
-    return done.scheduled
+def grant_of(round_event: RoundCompleted) -> Any:
+    assert round_event.scheduled is not None and round_event.scheduled.schedule == "cosine"
+    return round_event.scheduled
 
 
 def check_panel(
@@ -102,20 +104,20 @@ def check_panel(
         last = [
             (own if row["own"] else other).completed[int(row["round"]) - 1] for row in state["rows"]
         ]
-        for row, done in zip(state["rows"], last, strict=True):
-            part = granted(done)
-            nodes = (part.num_drafted, part.num_granted, done.num_accepted)
+        for row, round_event in zip(state["rows"], last, strict=True):
+            part = grant_of(round_event)
+            nodes = (part.num_drafted, part.num_granted, round_event.num_accepted)
             assert (int(row["drafted"]), int(row["granted"]), int(row["accepted"])) == nodes
             words = f"{part.length_limit} tokens, {part.drafter_limit} SSMs"
             assert row["cells"][2] == (words if part.length_limit else "nothing")
             assert f"{part.num_granted} of {part.num_drafted}" in row["cells"][3]
         group = [
-            done
-            for row, done in zip(state["rows"], last, strict=True)
+            round_event
+            for row, round_event in zip(state["rows"], last, strict=True)
             if row["cells"][5] == "in the pass"
         ]
-        assert {granted(done).num_batch for done in group} == {len(group)}
-        assert state["why"] in {granted(done).reason for done in group}
+        assert {grant_of(round_event).num_batch for round_event in group} == {len(group)}
+        assert state["why"] in {grant_of(round_event).reason for round_event in group}
         compared += 1
     assert compared, "never were both requests in the panel"
 
@@ -154,12 +156,12 @@ def check_pictures(page: Any, run: decoded.Recorded, where: str = "live") -> Non
     sites.wait_notice(page, "Which drafter served which part of the text: ", where)
     meant = page.locator(f"#{where}-routing .ss-parts-meant")
     meant.get_by_text("In each round the SSMs with the highest scores draft").wait_for()
-    found = {
+    results = {
         name: [number for number in decoded.with_draft(run) if is_of_kind(run, number)]
         for name, is_of_kind in KINDS.items()
     }
-    assert all(found.values()), found
-    for number in sorted({numbers[len(numbers) // 2] for numbers in found.values()}):
+    assert all(results.values()), results
+    for number in sorted({numbers[len(numbers) // 2] for numbers in results.values()}):
         if where != "live":
             page.locator(f"#{where}-strip .ss-round[data-r='{number}']").first.click()
         routed.check_round(page, run, number, where)
@@ -179,18 +181,18 @@ KINDS: dict[str, Callable[[decoded.Recorded, int], bool]] = {
     "tokens of two SSMs on the trunk": lambda run, n: num_trunk_owners(run, n) == 2,
     "side leaves": lambda run, n: not all(routed.trunk_of(run, n)),
     "an SSM that is tried": tries_an_ssm,
-    "another request beside it": lambda run, n: granted(run.completed[n]).num_live == 2,
+    "another request beside it": lambda run, n: grant_of(run.completed[n]).num_live == 2,
 }
 
 
-def check_grant(page: Any, done: RoundCompleted, where: str) -> None:
+def check_grant(page: Any, event: RoundCompleted, where: str) -> None:
     """Below the accepted tokens: schedule, group, nodes and the scheduler's sentence."""
-    part = granted(done)
+    part = grant_of(event)
     are = "request was" if part.num_live == 1 else "requests were"
     nodes = "node that it" if part.num_drafted == 1 else "nodes that it"
     assert part.num_granted == part.num_drafted > 0, "cosine cuts lengths, not trees"
     words = (
-        f"Round {done.round + 1}, schedule cosine: {part.num_batch} of {part.num_live} {are} "
+        f"Round {event.round + 1}, schedule cosine: {part.num_batch} of {part.num_live} {are} "
         f"verified in this pass of the LLM; this one had all {part.num_drafted} {nodes} drafted "
         f"verified. Why? {part.reason}."
     )

@@ -26,12 +26,12 @@ CAN_RUN = "() => !document.querySelector('#live-run').disabled"
 REASON = "() => document.querySelector('#live-validity').innerText.trim()"
 
 
-def asked(context: Context) -> Any:
+def last_request(context: Context) -> Any:
     worker: Any = context.hub.worker
     return worker.requests[-1]
 
 
-def refused(page: Any, words: str) -> None:
+def wait_refusal(page: Any, words: str) -> None:
     """Wait until it is said why this cannot run, and Run cannot be pressed."""
     page.locator("#live-validity").get_by_text(words).wait_for()
     page.locator("#live-run[disabled]").wait_for()
@@ -95,13 +95,13 @@ def rounds_of_numbers() -> list[list[tuple[str, str, str | None, str]]]:
 
 def test_a_number_is_run_as_typed_or_refused_by_name(short: Served, browser_page: OpenPage) -> None:
     page = sites.unfold_settings(browser_page(short[0]))
-    wanted: dict[str, str] = {}
+    expected: dict[str, str] = {}
     for numbers in rounds_of_numbers():
         for name, typed, reason, good in numbers:
             if reason:
                 sites.number_box(page, name).fill(typed)
                 sites.number_box(page, name).blur()
-                refused(page, reason)
+                wait_refusal(page, reason)
                 assert sites.number_box(page, name).input_value() == typed, (
                     f"{name} shows another number"
                 )
@@ -109,21 +109,21 @@ def test_a_number_is_run_as_typed_or_refused_by_name(short: Served, browser_page
             sites.number_box(page, name).blur()
             page.wait_for_function(CAN_RUN)
             becomes(page, REASON, "")
-            wanted[name] = good
-        assert sites.wait_form_settled(page).evaluate(BOXES, list(wanted)) == wanted
+            expected[name] = good
+        assert sites.wait_form_settled(page).evaluate(BOXES, list(expected)) == expected
         page.click("#live-run")
-        sites.until(page, lambda: asked_as(short[1], wanted))
+        sites.until(page, lambda: asked_as(short[1], expected))
 
 
-def asked_as(context: Context, wanted: dict[str, str]) -> bool:
+def asked_as(context: Context, expected: dict[str, str]) -> bool:
     """Whether the last request has these numbers: it is what runs."""
     worker: Any = context.hub.worker
     if not worker.requests:
         return False
     request = worker.requests[-1]
     parts = {"sampling": request.sampling, "field": request.speculation}
-    given = {name: getattr(parts[(at := name.split("-"))[0]], at[1]) for name in wanted}
-    return given == {name: float(number) for name, number in wanted.items()}
+    given = {name: getattr(parts[(at := name.split("-"))[0]], at[1]) for name in expected}
+    return given == {name: float(number) for name, number in expected.items()}
 
 
 def test_a_preset_keeps_its_name_until_it_changes(short: Served, browser_page: OpenPage) -> None:
@@ -138,7 +138,7 @@ def test_a_preset_keeps_its_name_until_it_changes(short: Served, browser_page: O
         sites.shows(page, "verify", verify)
         sites.shows(page, "draft", draft)  # fields come one by one
         sites.ran_again(sites.wait_form_settled(page), context)
-        request = asked(context)
+        request = last_request(context)
         assert request.sampling.temperature == float(temperature)
         assert (request.speculation.draft, request.speculation.verify) == (draft, verify)
     becomes(page, PRESET, "specinfer-paper")
@@ -184,8 +184,8 @@ def test_with_the_settings_folded_a_preset_keeps_its_name_and_runs_at_any_temper
             assert [name.split(" (")[0] for name in page.evaluate("() => window.said")] == [preset]
     sites.ran(page)
     meant = SpeculationConfig.preset("minions", 0.8)
-    assert asked(short[1]).speculation.combine == meant.combine
-    assert asked(short[1]).speculation.length == meant.length
+    assert last_request(short[1]).speculation.combine == meant.combine
+    assert last_request(short[1]).speculation.length == meant.length
 
 
 EXPANSION = """() => document.querySelector("#field-expansion :is(input, textarea)")
@@ -221,7 +221,7 @@ def test_own_presets_stay_in_the_browser_and_what_saving_says_outlasts_a_check(
     open_fields(page)
     becomes(page, EXPANSION, "2,2")  # by the server
     sites.ran(page)
-    assert asked(context).speculation.expansion == (2, 2)
+    assert last_request(context).speculation.expansion == (2, 2)
     page.get_by_text("A preset of your own").click()
     name.wait_for()
     sites.wait_form_settled(page).click("#own-delete")
@@ -258,7 +258,7 @@ GREYED = """(fields) => fields.map((name) =>
 
 
 def are_greyed(page: Any, *fields: str, but: tuple[str, ...]) -> None:
-    """Wait until these are and those are not: each field is told by itself."""
+    """Wait until these are greyed and those are not, each field by itself."""
     becomes(page, GREYED, [True] * len(fields) + [False] * len(but), [*fields, *but])
 
 
@@ -286,8 +286,8 @@ def test_fields_that_are_wrong_idle_or_of_ones_own(short: Served, browser_page: 
     becomes(sites.wait_form_settled(page), PRESET, OPENED)
     expansion = sites.text_box(page, "field-expansion")
     expansion.fill("1,zwei")
-    refused(page, "expansion is '1,zwei'")
-    expansion.fill("2,1")  # as pasted: Gradio tells of a change, not of an input
+    wait_refusal(page, "expansion is '1,zwei'")
+    expansion.fill("2,1")  # as pasted: Gradio's event is a change, not an input
     page.wait_for_function(CAN_RUN)
     becomes(page, PRESET, OWN)
     sites.number_box(page, "sampling-temperature").fill("0.7")
@@ -297,8 +297,8 @@ def test_fields_that_are_wrong_idle_or_of_ones_own(short: Served, browser_page: 
     page.fill("#prompt textarea", "\u200b")
     sites.ran(sites.wait_form_settled(page))
     page.locator("#live-strip .ss-prompt").get_by_text("⟨ZWSP⟩", exact=True).wait_for()
-    assert asked(context).speculation.expansion == (2, 1, 1)
-    assert asked(context).sampling.temperature == 0.8
+    assert last_request(context).speculation.expansion == (2, 1, 1)
+    assert last_request(context).sampling.temperature == 0.8
 
 
 PREDICT = "**/run/predict**"
@@ -327,7 +327,7 @@ def test_a_lost_answer_is_asked_for_again_and_an_older_one_never_comes_after_a_n
 
     page.route(PREDICT, lose_one)
     expansion.fill("zwei")
-    refused(page, "expansion is 'zwei'")
+    wait_refusal(page, "expansion is 'zwei'")
     assert lost
     page.unroute(PREDICT)
 
@@ -349,8 +349,8 @@ def test_a_lost_answer_is_asked_for_again_and_an_older_one_never_comes_after_a_n
     page.wait_for_function("() => window.specscopeSettled.again")
     assert not newer, "the second question waits for the first one's answer"
     held[0][0].fulfill(response=held[0][1])
-    refused(page, "top_p is 6.5")
-    refused(sites.wait_form_settled(page), "top_p is 6.5")
+    wait_refusal(page, "top_p is 6.5")
+    wait_refusal(sites.wait_form_settled(page), "top_p is 6.5")
     page.unroute(PREDICT)
 
 

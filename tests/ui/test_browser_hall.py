@@ -134,7 +134,7 @@ def test_tabs_fit_at_every_width_theme_and_type_size(whole: Stage, browser_page:
 
 
 def large_and_back(page: Any, name: str) -> None:
-    """Large type reaches every text, and none is cut or lies on another."""
+    """Large type reaches every text, and none is cut or overlaps another."""
     assert looks.keep_sizes(page) > 20
     looks.large_type(page, True)
     shot(page, f"hall-{name}")
@@ -339,7 +339,7 @@ def test_whoever_scrolls_the_text_up_stays_as_it_grows(live: Stage, browser_page
         chips_stay(page)
 
 
-def moved(before: list[list[int]], after: list[list[int]]) -> int:
+def largest_move(before: list[list[int]], after: list[list[int]]) -> int:
     """The largest difference of two PLACES, in pixels: edges between two are rounded."""
     pairs = zip(before, after, strict=True)
     return max(abs(a - b) for one, other in pairs for a, b in zip(one, other, strict=True))
@@ -356,12 +356,12 @@ def chips_stay(page: Any) -> None:
     button.focus()
     page.keyboard.press("r")
     page.locator(".sp-state-running").wait_for()
-    assert moved(before, page.evaluate(PLACES)) <= 1, "pixels"
+    assert largest_move(before, page.evaluate(PLACES)) <= 1, "pixels"
     assert button.evaluate("(one) => one === document.activeElement"), "no focus is lost"
     # By key: a click waits for two frames alike, which a busy machine may not draw for a minute.
     page.locator("#live-stop").press("Enter")
     page.locator(".sp-state-ready").wait_for()
-    assert moved(before, page.evaluate(PLACES)) <= 1, "pixels"
+    assert largest_move(before, page.evaluate(PLACES)) <= 1, "pixels"
     chip = page.locator(".sp-chip").nth(1)
     chip.focus()
     page.keyboard.press("Shift+Tab")

@@ -150,9 +150,9 @@ def test_a_lesson_is_read_run_tried_answered_and_goes_into_live(
     page.locator("#learn-number input").press("Enter")
     verdict(page, "Right. ")
     only_tick(page)
-    wanted = [name for name in ALL_PICTURES if name in LESSONS[2].pictures]
+    expected = [name for name in ALL_PICTURES if name in LESSONS[2].pictures]
     for look in in_looks(page):
-        becomes(page, PICTURES, wanted, ALL_PICTURES)
+        becomes(page, PICTURES, expected, ALL_PICTURES)
         assert page.evaluate(STICKS_OUT) == [], look
         assert not sites.overflows(page), look
         assert not axe(page, *OURS), look
@@ -171,8 +171,8 @@ def test_every_lesson_is_one_screen_with_its_picture_and_its_question(
     for number in range(1, len(LESSONS) + 1):
         step_to(page, number)
         page.locator("#learn-strip .ss-panel").wait_for()
-        wanted = [name for name in LESSONS[number - 1].pictures if name != "requests"]
-        becomes(page, MISSING, [], wanted)
+        expected = [name for name in LESSONS[number - 1].pictures if name != "requests"]
+        becomes(page, MISSING, [], expected)
         becomes(page, CUT, [], list(WHOLE))
         assert page.evaluate(STILL), number
         assert not sites.overflows(page), number

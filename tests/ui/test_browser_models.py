@@ -51,7 +51,7 @@ def site(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[Se
 
 
 @pytest.fixture
-def bundled(site: Served) -> Served:
+def bundled_site(site: Served) -> Served:
     """With all bundled models loaded."""
     model_host = site[1].model_host
     if model_host.names() != ("llm", *SSMS):
@@ -115,9 +115,9 @@ def offers(page: Any, *drafters: str) -> None:
 
 
 def test_other_models_take_over_and_every_page_follows(
-    bundled: Served, browser_page: OpenPage, axe: Callable[..., Any]
+    bundled_site: Served, browser_page: OpenPage, axe: Callable[..., Any]
 ) -> None:
-    url, context = bundled
+    url, context = bundled_site
     model_host = context.model_host
     page = ran(wait_ready(browser_page(url)))
     becomes(page, CHIPS, ["llm", *SSMS])
@@ -183,9 +183,9 @@ def table_at_every_width(page: Any, axe: Callable[..., Any]) -> None:
 
 
 def test_what_cannot_be_loaded_is_refused_and_names_are_text(
-    bundled: Served, browser_page: OpenPage, tmp_path: Path
+    bundled_site: Served, browser_page: OpenPage, tmp_path: Path
 ) -> None:
-    url, context = bundled
+    url, context = bundled_site
     before = context.model_host.version
     other, hostile = (
         save_tiny_model(tmp_path / "another-tokenizer"),
@@ -225,9 +225,9 @@ def test_what_cannot_be_loaded_is_refused_and_names_are_text(
 
 
 def test_an_llm_alone_opens_the_plain_preset_and_ssms_bring_the_other_back(
-    bundled: Served, browser_page: OpenPage
+    bundled_site: Served, browser_page: OpenPage
 ) -> None:
-    page = models(wait_ready(browser_page(bundled[0])))
+    page = models(wait_ready(browser_page(bundled_site[0])))
     ask(page, "bundled", "")
     load(page, "llm")
     live(page)
@@ -240,5 +240,5 @@ def test_an_llm_alone_opens_the_plain_preset_and_ssms_bring_the_other_back(
     )
     load(page, "llm", *SSMS)
     live(page)
-    offers(page, *bundled[1].drafter_names)
+    offers(page, *bundled_site[1].drafter_names)
     becomes(page, PRESET, "specinfer")

@@ -99,7 +99,7 @@ def test_of_many_models_those_are_shown_that_stand_whole(browser_page: OpenPage)
 
 
 def names_of_the_others(page: Any) -> None:
-    """Told to who asks, under the whole line."""
+    """The left-out chips are listed on keyboard focus, under the whole line."""
     rest = page.locator(".sp-rest")
     page.locator(".sp-rest", has_text=re.compile(r"\+[45]")).wait_for()  # for another width
     rest.focus()

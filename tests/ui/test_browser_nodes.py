@@ -86,7 +86,7 @@ def test_a_node_that_is_killed_is_seen_to_be_missing(
         ).wait_for()
         sites.wait_run(page)
         sites.wait_notice(page, f"node {far}")
-        run = finished(context)
+        run = last_run(context)
         assert [i for one in run.completed for i in one.token_ids] == alone(bundled, run)
         states = [[trip.state for trip in one.nodes] for one in run.completed]
         assert ["in_time", "in_time"] in states and ["absent", "in_time"] in states
@@ -100,7 +100,7 @@ def test_a_node_that_is_killed_is_seen_to_be_missing(
             sites.until(page, lambda: nodes.links[0].starts == 2)
 
 
-def finished(context: Context) -> decoded.Recorded:
+def last_run(context: Context) -> decoded.Recorded:
     """The run that has just ended."""
     context.store.flush()
     player = sites.desk_of(context).player

@@ -122,9 +122,9 @@ def test_prompts_are_measured_sorted_saved_and_open_their_runs(
         shot(one, f"prompts-{name}")
 
     sort = page.locator("#prompts-table thead button").first
-    for way, wanted in (("ascending", "Once Thrice Twice"), ("descending", "Twice Thrice Once")):
+    for way, expected in (("ascending", "Once Thrice Twice"), ("descending", "Twice Thrice Once")):
         sort.click()
-        assert [row[0] for (row,) in zip(*read(page, SORTED, way), strict=True)] == wanted.split()
+        assert [row[0] for (row,) in zip(*read(page, SORTED, way), strict=True)] == expected.split()
 
     table = page.locator("#prompts-table")
     name, drawing = saved_file(page, table.get_by_role("button", name=re.compile("as SVG$")).click)

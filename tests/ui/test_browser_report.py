@@ -151,10 +151,10 @@ def alike(board: Any, report: Any) -> list[list[str]]:
     for chart in ("lengths", "timeline"):
         report.locator(f"#report-{chart} .js-plotly-plot").wait_for()
     at_rest(report)
-    wanted = report.evaluate(SAID, ["report", PICTURES])
-    assert all(len(one) > 20 for one in wanted), dict(zip(PICTURES, wanted, strict=True))
-    becomes(board, SAID, wanted, ["sessions", PICTURES])
-    return list(wanted)
+    expected = report.evaluate(SAID, ["report", PICTURES])
+    assert all(len(one) > 20 for one in expected), dict(zip(PICTURES, expected, strict=True))
+    becomes(board, SAID, expected, ["sessions", PICTURES])
+    return list(expected)
 
 
 def test_the_browser_reads_the_values_that_python_reads(open_report: OpenReport) -> None:

@@ -43,7 +43,7 @@ PASS_S = 0.04
 
 
 @pytest.fixture
-def scheduled(tmp_path: Any, chromium: Any) -> Iterator[Served]:
+def scheduled_site(tmp_path: Any, chromium: Any) -> Iterator[Served]:
     from core import Engine, load_models
     from core.engine.worker import Worker
 
@@ -56,11 +56,11 @@ def scheduled(tmp_path: Any, chromium: Any) -> Iterator[Served]:
 
     models.llm.forward = slow  # type: ignore[method-assign]
     worker = Worker(Engine(models))
-    with sites.serve_page(tmp_path, worker) as made:
-        yield made
+    with sites.serve_page(tmp_path, worker) as site:
+        yield site
 
 
-def opened(page: Any) -> Any:
+def open_panel(page: Any) -> Any:
     """The page with the panel in sight."""
     sites.wait_ready(page)
     sites.dock(page, "requests")
@@ -68,50 +68,54 @@ def opened(page: Any) -> Any:
     return page
 
 
-def asked(number: int, tokens: int = 300) -> Request:
+def request_of(number: int, tokens: int = 300) -> Request:
     config = replace(SpeculationConfig.preset("cosine"), record_top_k=0)
     sampling = SamplingParams(tokens, ignore_eos=True)
     return Request(PROMPTS[number % len(PROMPTS)], sampling, config)
 
 
-def test_grants_are_the_events(scheduled: Served, browser_page: OpenPage, axe: Axe) -> None:
-    url, context = scheduled
-    page = opened(browser_page(url, width=1920, height=1080))
+def test_grants_are_the_events(scheduled_site: Served, browser_page: OpenPage, axe: Axe) -> None:
+    url, context = scheduled_site
+    page = open_panel(browser_page(url, width=1920, height=1080))
     page.locator("#requests-schedule").get_by_text("cosine: like lengths together").click()
     sites.until(page, lambda: context.model_host.schedule == "cosine")
     page.evaluate(WATCH)
     sites.choose(page, "preset", "cosine")
     sites.wait_form_settled(page)
-    others = [context.hub.start(asked(i), "another") for i in (1,)]
+    others = [context.hub.start(request_of(i), "another") for i in (1,)]
     page.click("#live-run")
     page.locator("#requests tr.sp-own").wait_for()
     own = sites.desk_of(context).player.source
-    mine = context.hub.start(asked(2), own.owner)
+    mine = context.hub.start(request_of(2), own.owner)
     sources = [own, mine, *others]
     page.locator("#requests .sp-lane").first.wait_for()
-    shot(page, "requests-light-1920")
+    screenshot(page, "requests-light-1920")
     assert not axe(page, "#requests-box")
     sites.until(page, lambda: all(source.done for source in sources))
     page.locator("#requests .sp-all-pool").get_by_text("No request is decoded now").wait_for()
     seen = rows_of(page)
-    wanted = {source.run_id: by_round(source) for source in (own, mine)}
-    compared = dict.fromkeys(wanted, 0)
+    expected = {source.run_id: by_round(source) for source in (own, mine)}
+    compared = dict.fromkeys(expected, 0)
     for row, text in seen.items():
-        told = json.loads(row)
-        if not told["run"]:
+        document = json.loads(row)
+        if not document["run"]:
             assert "another visitor's request" in text and PROMPTS[1][:9] not in text
-        elif told["round"] != "0":
-            done = wanted[told["run"]][int(told["round"]) - 1]
+        elif document["round"] != "0":
+            done = expected[document["run"]][int(document["round"]) - 1]
             assert done.scheduled is not None and done.scheduled.schedule == "cosine"
             grants = (done.scheduled.num_drafted, done.scheduled.num_granted, done.num_accepted)
-            assert (int(told["drafted"]), int(told["granted"]), int(told["accepted"])) == grants
-            compared[told["run"]] += 1
+            assert (
+                int(document["drafted"]),
+                int(document["granted"]),
+                int(document["accepted"]),
+            ) == grants
+            compared[document["run"]] += 1
     assert all(compared.values()), compared
     assert any("another visitor's request" in text for text in seen.values())
 
 
-def test_the_lesson_shows_the_pool(scheduled: Served, browser_page: OpenPage) -> None:
-    url, context = scheduled
+def test_the_lesson_shows_the_pool(scheduled_site: Served, browser_page: OpenPage) -> None:
+    url, context = scheduled_site
     page = browser_page(url, forgiven=sites.LEAVING, width=1280, height=900)
     page.goto(f"{url}?__theme=light&lesson=10")
     page.locator("#learn-lesson").get_by_text("10. Sharing one LLM").wait_for()
@@ -120,14 +124,14 @@ def test_the_lesson_shows_the_pool(scheduled: Served, browser_page: OpenPage) ->
     sites.until(page, lambda: context.model_host.schedule == "shared")
     page.locator("#learn-requests tr.sp-own").nth(1).wait_for()
     page.wait_for_function("() => window.seenInPass")
-    shot(page, "requests-lesson-1280")
+    screenshot(page, "requests-lesson-1280")
     scrolls = "(one) => one.scrollWidth > one.clientWidth"
     assert not page.locator("#learn-requests .sp-scroll").evaluate(scrolls)
     page.locator("#learn-rows").get_by_text("one budget").wait_for()
     sites.until(page, lambda: context.model_host.schedule == "each")
 
 
-def shot(page: Any, name: str) -> None:
+def screenshot(page: Any, name: str) -> None:
     """A picture of what is in sight, while requests run."""
     sites.ARTIFACTS.mkdir(exist_ok=True)
     page.screenshot(path=sites.ARTIFACTS / f"{name}.png")
@@ -143,14 +147,14 @@ def by_round(source: Any) -> dict[int, RoundCompleted]:
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (390, False)])
-def test_it_fits(scheduled: Served, browser_page: OpenPage, width: int, dark: bool) -> None:
-    url, context = scheduled
+def test_it_fits(scheduled_site: Served, browser_page: OpenPage, width: int, dark: bool) -> None:
+    url, context = scheduled_site
     context.model_host.schedule = "shared"
-    page = opened(browser_page(url, width=width, height=900, dark=dark))
-    sources = [context.hub.start(asked(i, 400), f"visitor-{i}") for i in range(6)]
+    page = open_panel(browser_page(url, width=width, height=900, dark=dark))
+    sources = [context.hub.start(request_of(i, 400), f"visitor-{i}") for i in range(6)]
     page.locator("#requests .sp-all-pool").get_by_text("requests wait in the queue").wait_for()
     page.locator("#requests .sp-lane").first.wait_for()
-    shot(page, f"requests-{'dark' if dark else 'light'}-{width}")
+    screenshot(page, f"requests-{'dark' if dark else 'light'}-{width}")
     assert not sites.overflows(page)
     if width > 1000:
         scrolls = "(one) => one.scrollWidth > one.clientWidth"

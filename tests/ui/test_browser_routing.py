@@ -25,8 +25,8 @@ REGRET = """() => [...document.querySelectorAll("#live-routing .ss-regret-rows t
 def real(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[Any]:
     """The bundled models behind Live, Sessions and Learn: the page's address and its context."""
     worker = Worker(Engine(load_models(llm="bundled", ssms=["bundled"])))
-    with sites.serve_page(tmp_path_factory.mktemp("routed"), worker, ("sessions", "learn")) as made:
-        yield made
+    with sites.serve_page(tmp_path_factory.mktemp("routed"), worker, ("sessions", "learn")) as site:
+        yield site
 
 
 def test_strip_and_provenance_are_the_recorded_ones_live_and_in_sessions(

@@ -49,7 +49,7 @@ def live(stages: Any) -> Stage:
     return stage
 
 
-def raced(page: Any) -> Any:
+def race(page: Any) -> Any:
     """A run and the race after it, to their ends."""
     sites.open_drawer(page).get_by_label("Race plain decoding").check()
     sites.ran(sites.close_drawer(page))
@@ -60,24 +60,24 @@ def raced(page: Any) -> Any:
 
 def test_live_is_one_screen_before_and_after_a_run(live: Stage, browser_page: OpenPage) -> None:
     page = sites.wait_ready(browser_page(live.url))
-    wanted = [*PARTS, "still"]
+    expected = [*PARTS, "still"]
     for after in (False, True):
         if after:
-            raced(page)
+            race(page)
         for width, height in SIZES:
             page.set_viewport_size({"width": width, "height": height})
             looks.at_rest(page)
-            becomes(page, SEEN, wanted, list(PARTS))
+            becomes(page, SEEN, expected, list(PARTS))
             for large in (True, False):
                 looks.large_type(page, large)
-                becomes(page, SEEN, wanted, list(PARTS))
+                becomes(page, SEEN, expected, list(PARTS))
             sites.shot(page, f"screen-{width}-{'after' if after else 'before'}")
     for width, height in reversed(SIZES):
         page.set_viewport_size({"width": width, "height": height})
         for name in ("who", "when", "length", "inside", "whatif", "requests", "why"):
             sites.dock(page, name)
             looks.at_rest(page)
-            becomes(page, SEEN, wanted, list(PARTS))
+            becomes(page, SEEN, expected, list(PARTS))
             for faults in (looks.overlaps, looks.tiny_texts, looks.covered):
                 assert faults(page) == [], (width, name)
 
@@ -121,7 +121,7 @@ def test_every_pane_answers_in_sight_at_the_smaller_size(
     live: Stage, browser_page: OpenPage
 ) -> None:
     live.play(recorded(ROUNDS, mechanisms=MINIONS))
-    page = raced(sites.wait_ready(browser_page(live.url)))
+    page = race(sites.wait_ready(browser_page(live.url)))
     for width, height in SIZES:
         page.set_viewport_size({"width": width, "height": height})
         for name, parts in ANSWERS.items():
@@ -257,7 +257,7 @@ TIMES = """(wanted) => wanted.every((_, i) => {
 
 
 def test_the_race_says_what_the_events_say(live: Stage, browser_page: OpenPage) -> None:
-    page = raced(sites.wait_ready(browser_page(live.url, still=True)))
+    page = race(sites.wait_ready(browser_page(live.url, still=True)))
     desk = sites.desk_of(live.context)
     events = desk.player.source.events(0, desk.player.source.count)
     tokens = [len(one.token_ids) for one in events if isinstance(one, RoundCompleted)]
@@ -313,8 +313,8 @@ PLACE = """() => {
 
 def at(page: Any, round_number: int, stage: str) -> None:
     """Wait until every picture says this place."""
-    said = f"Round {round_number} of {ROUNDS}"
-    becomes(page, PLACE, [round_number, stage, round_number, round_number, said])
+    message = f"Round {round_number} of {ROUNDS}"
+    becomes(page, PLACE, [round_number, stage, round_number, round_number, message])
 
 
 def test_one_place_for_tokens_stages_keys_columns_and_the_link(
@@ -443,8 +443,8 @@ def test_a_link_of_live_opens_what_is_seen_and_history_goes_through_runs(
     page.locator("#live-strip [data-r='4'] .ss-tok").last.click()  # the LLM's own: no node
     page.locator("#live-tree [data-stage=verify]").click()
     at(page, 5, "verify")
-    wanted = {"__theme": "light", "tab": "live", "run": first, "round": "5", "stage": "verify"}
-    becomes(page, ADDRESS, wanted)
+    expected = {"__theme": "light", "tab": "live", "run": first, "round": "5", "stage": "verify"}
+    becomes(page, ADDRESS, expected)
     link = page.evaluate("() => location.href")
     page.locator("#prompt textarea").fill("A third prompt")
     sites.choose(page, "preset", "sequence")
@@ -560,7 +560,7 @@ BARS_BELOW = """() => {
 def test_why_and_the_temperature_are_read_at_the_smaller_size(
     live: Stage, browser_page: OpenPage
 ) -> None:
-    page = raced(sites.wait_ready(browser_page(live.url)))
+    page = race(sites.wait_ready(browser_page(live.url)))
     page.set_viewport_size({"width": 1280, "height": 800})
     page.locator("#live-tree .ss-node[data-key='0']").click()
     page.locator("#live-inspector .ss-bar").first.wait_for()
@@ -582,7 +582,7 @@ SLIDE = """([key, value]) => {
 
 
 def test_what_if_draws_the_formula_and_says_predicted(live: Stage, browser_page: OpenPage) -> None:
-    page = raced(sites.wait_ready(browser_page(live.url, still=True)))
+    page = race(sites.wait_ready(browser_page(live.url, still=True)))
     sites.dock(page, "whatif")
     page.locator("#live-what_if .ss-what-if-said").get_by_text("Predicted: ").wait_for()
     page.locator("#live-what_if").get_by_text("measured", exact=True).wait_for()
@@ -596,8 +596,8 @@ def test_what_if_draws_the_formula_and_says_predicted(live: Stage, browser_page:
         cost = RoundCost(
             0.25 * told["pass_ms"], told["pass_ms"], told["plain_ms"], told["other_ms"], trip
         )
-        wanted = [predicted_speedup(cost, acceptance, k, size) for k in range(17)]
-        assert page.evaluate(DOTS) == pytest.approx(wanted, abs=2e-3)
+        expected = [predicted_speedup(cost, acceptance, k, size) for k in range(17)]
+        assert page.evaluate(DOTS) == pytest.approx(expected, abs=2e-3)
     # The sentence is about the slider's own LLM, with the draft depths that the budget allows.
     said = page.locator("#live-what_if .ss-what-if-said")
     page.evaluate(SLIDE, ["trip_ms", 0])

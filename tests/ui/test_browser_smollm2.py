@@ -34,8 +34,8 @@ def real(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[si
     smollm2()
     worker = Worker(Engine(load_models(SMOLLM2, (BUNDLED,), "float32")))
     host = ModelHost(worker, pair=ModelPair(SMOLLM2))
-    with sites.serve_page(tmp_path_factory.mktemp("smollm2"), host, ("sessions",)) as made:
-        yield made
+    with sites.serve_page(tmp_path_factory.mktemp("smollm2"), host, ("sessions",)) as site:
+        yield site
 
 
 def test_a_question_is_answered_drawn_and_kept(

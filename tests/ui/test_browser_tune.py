@@ -417,8 +417,8 @@ def test_a_grid_from_a_file_is_stopped_gone_on_with_and_deleted(
     other = browser_page(tuning.url)
     turn_to(other, "Tune")
     grid_shows(other, 20, measured=9, rows=10)
-    found = "() => document.querySelector('#tune-found').innerText"
-    becomes(other, found, page.evaluate(found))
+    result = "() => document.querySelector('#tune-found').innerText"
+    becomes(other, result, page.evaluate(result))
     other.locator("#tune-use:not([disabled])").wait_for()
     tuning.context.store.studies.delete(study.study_id)
     for tab in (other, page):  # nothing is pressed: a tab notices by itself

@@ -35,7 +35,7 @@ from ui.shared.study_words import limit_words, machine_words
 
 
 def values(own: Any = None, live: dict[str, Any] | None = None, **changes: Any) -> list[Any]:
-    """What the tab's form hands over."""
+    """The values of the tab's form."""
     usual = {"prompt": "Once", "chosen": ("specinfer",), "repeats": 2, "max_new_tokens": 8.0}
     usual |= {"temperature": 0.0, "top_k": 0.0, "top_p": 1.0, "min_p": 0.0}
     usual |= {"repetition_penalty": 1.0, "seed": 1000.0}
@@ -44,7 +44,7 @@ def values(own: Any = None, live: dict[str, Any] | None = None, **changes: Any) 
     return [prompt, list(contestants), *others, own, *fields]
 
 
-def measured(context: Context, script: Any = None, **asked: Any) -> OpenedStudy:
+def measure(context: Context, script: Any = None, **asked: Any) -> OpenedStudy:
     if script is not None:
         context.hub.worker.script = script
     mine, study = Studies(context, None, "me"), study_of(context, values(**asked))
@@ -110,7 +110,7 @@ def test_the_choices_are_what_drafts_and_opening_the_tab_undoes_no_tick(context:
 
 
 def test_a_configuration_goes_into_live_with_its_seed(context: Context) -> None:
-    opened, mine = measured(context), Studies(context, None, "me")
+    opened, mine = measure(context), Studies(context, None, "me")
     own_request = request_of(mine, opened.row.study_id, "specinfer")
     assert own_request.prompt == "Once" and own_request.sampling.seed == 1000
     with pytest.raises(ConfigError, match="configuration is 'other': one of plain decoding"):
@@ -118,7 +118,7 @@ def test_a_configuration_goes_into_live_with_its_seed(context: Context) -> None:
 
 
 def test_equal_texts_are_identical_and_read_once(context: Context) -> None:
-    opened = measured(context)
+    opened = measure(context)
 
     def unread(run_id: str) -> tuple[Event, ...]:
         raise AssertionError(run_id)
@@ -130,7 +130,7 @@ def test_equal_texts_are_identical_and_read_once(context: Context) -> None:
 
 @pytest.mark.parametrize(("margin", "kind"), [(1e-5, "tie"), (0.5, "bug")])
 def test_a_difference_is_weighed_by_the_record(context: Context, margin: float, kind: str) -> None:
-    shown = pictures(context, measured(context, differing(margin)))
+    shown = pictures(context, measure(context, differing(margin)))
     row = shown["compared"]["rows"]["1"]
     assert row["same_text"] == kind and "Differs at token 4" in row["same_text_words"]
     text = shown["texts"]["texts"]["1"]
@@ -140,7 +140,7 @@ def test_a_difference_is_weighed_by_the_record(context: Context, margin: float, 
 
 
 def test_what_was_not_recorded_is_no_bug(context: Context) -> None:
-    opened = measured(context, differing(0.5))
+    opened = measure(context, differing(0.5))
 
     def bare(run_id: str) -> tuple[Event, ...]:
         events = context.store.events(run_id)
@@ -162,7 +162,7 @@ def delete(context: Context, opened: OpenedStudy, name: str, *repeats: int) -> N
 
 
 def test_of_deleted_runs_another_repeat_is_shown(context: Context) -> None:
-    opened = measured(context, chosen=("specinfer", "sequence"), repeats=3)
+    opened = measure(context, chosen=("specinfer", "sequence"), repeats=3)
     delete(context, opened, "specinfer", 0)
     shown = pictures(context, opened)
     assert {value["repeat"] for value in list(shown.values())[2:]} == {1}
@@ -170,8 +170,8 @@ def test_of_deleted_runs_another_repeat_is_shown(context: Context) -> None:
     assert shown["rounds"]["note"] == "" and len(shown["rounds"]["rounds"]["1"]) == 8
 
 
-def test_where_no_repeat_is_whole_what_is_left_is_shown_and_told(context: Context) -> None:
-    opened = measured(context, differing(1e-5), repeats=2, chosen=("specinfer", "sequence"))
+def test_where_no_repeat_is_whole_what_is_left_is_shown_and_reported(context: Context) -> None:
+    opened = measure(context, differing(1e-5), repeats=2, chosen=("specinfer", "sequence"))
     delete(context, opened, opened.study.base, 0)
     delete(context, opened, "specinfer", 1)
     delete(context, opened, "sequence", 0, 1)
@@ -187,7 +187,7 @@ def test_where_no_repeat_is_whole_what_is_left_is_shown_and_told(context: Contex
 
 
 def test_texts_that_are_missing_are_not_said_to_be_the_same(context: Context) -> None:
-    opened = measured(context, repeats=1, chosen=("specinfer", "sequence"))
+    opened = measure(context, repeats=1, chosen=("specinfer", "sequence"))
     delete(context, opened, "sequence", 0)
     words = pictures(context, opened)["texts"]["words"]
     assert words.startswith("Repeat 1 of 1: the texts that are here are plain decoding's. Deleted,")
@@ -201,14 +201,14 @@ def test_texts_that_are_missing_are_not_said_to_be_the_same(context: Context) ->
 
 def test_a_rule_with_coins_of_its_own_keeps_the_distribution(context: Context) -> None:
     live = {"draft": "sampled", "verify": "mss", "temperature": 1.0}
-    opened = measured(context, chosen=(LIVE,), live=live, temperature=1.0)
-    found = {cell: replace(result, verify="mss") for cell, result in opened.results.items()}
-    answer = same_answer(opened.study, found, LIVE, context.store.events)
+    opened = measure(context, chosen=(LIVE,), live=live, temperature=1.0)
+    results = {cell: replace(result, verify="mss") for cell, result in opened.results.items()}
+    answer = same_answer(opened.study, results, LIVE, context.store.events)
     assert answer.kind == "distribution" and "Law 3" in answer.sentence
 
 
 def test_pictures_have_a_value_each_and_are_plain(context: Context) -> None:
-    opened = measured(context, chosen=("specinfer", "sequence"))
+    opened = measure(context, chosen=("specinfer", "sequence"))
     shown = pictures(context, opened)
     assert list(shown) == ["compared", "ratios", "rounds", "rates", "portions", "texts"]
     assert set(shown) == {picture.name for picture in COMPARE_PICTURES}
@@ -221,7 +221,7 @@ def test_pictures_have_a_value_each_and_are_plain(context: Context) -> None:
 
 
 def test_the_time_is_that_of_the_run_with_the_median_speed(context: Context) -> None:
-    """Else a repeat of a busy moment stands beside medians that say the opposite."""
+    """Else a repeat of a busy moment is shown beside medians that say the opposite."""
     took_ms = {}
 
     def script(request: Request, run_id: str) -> list[Event]:
@@ -233,7 +233,7 @@ def test_the_time_is_that_of_the_run_with_the_median_speed(context: Context) -> 
         stats = replace(last.stats, total_ms=total_ms, tokens_per_second=speed)
         return [*events, replace(last, stats=stats)]
 
-    opened = measured(context, script, repeats=3)
+    opened = measure(context, script, repeats=3)
     shown = pictures(context, opened)
     walls = [shown["portions"]["stages"][key]["wall"] for key in ("0", "1")]
     speeds = [row["tokens_per_second"] for row in shown["compared"]["rows"].values()]
@@ -243,7 +243,7 @@ def test_the_time_is_that_of_the_run_with_the_median_speed(context: Context) -> 
 
 def test_the_time_per_token_divides_into_the_speed_beside_it(context: Context) -> None:
     """The prefill is in neither: it is the first token's wait, which has a column of its own."""
-    opened = measured(context, script_of(8), repeats=3)
+    opened = measure(context, script_of(8), repeats=3)
     rows = pictures(context, opened)["compared"]["rows"]
     for key, stages in pictures(context, opened)["portions"]["stages"].items():
         run = reduce_all(context.store.events(rows[key]["run_id"]))
@@ -253,8 +253,8 @@ def test_the_time_per_token_divides_into_the_speed_beside_it(context: Context) -
         assert decoded_ms == pytest.approx(run.stats.total_ms - run.stats.prefill_ms, rel=0.02)
 
 
-def test_a_limit_that_is_not_lives_is_told_beside_the_figures(context: Context) -> None:
-    opened = measured(context)
+def test_a_limit_that_is_not_lives_is_reported_beside_the_figures(context: Context) -> None:
+    opened = measure(context)
     words = "Runs of at most 8 tokens, in Live 128 unless changed."
     assert words in pictures(context, opened)["compared"]["words"]
     assert words in study_updates(context, opened)[0]["words"]
@@ -263,7 +263,7 @@ def test_a_limit_that_is_not_lives_is_told_beside_the_figures(context: Context) 
 
 
 def test_partial_results_are_shown_and_what_auto_came_to(context: Context) -> None:
-    opened = measured(context)
+    opened = measure(context)
     some = dict(list(opened.results.items())[:1])
     shown = comparison_values(opened.study, some, context.store.events)
     rows = shown["compared"]["rows"]
@@ -288,19 +288,19 @@ def test_partial_results_are_shown_and_what_auto_came_to(context: Context) -> No
 
 def with_speeds(opened: OpenedStudy, plain: float, tree: float) -> dict[Any, Any]:
     """The results as if plain decoding had had one speed and all others another."""
-    found = dict(opened.results)
-    for cell in found:
+    results = dict(opened.results)
+    for cell in results:
         speed = plain if cell.contestant == opened.study.base else tree
-        change_stats(found, cell, tokens_per_second=speed)
-    return found
+        change_stats(results, cell, tokens_per_second=speed)
+    return results
 
 
-def change_stats(found: dict[Any, Any], cell: Cell, **stats: Any) -> None:
-    found[cell] = replace(found[cell], stats=replace(found[cell].stats, **stats))
+def change_stats(results: dict[Any, Any], cell: Cell, **stats: Any) -> None:
+    results[cell] = replace(results[cell], stats=replace(results[cell].stats, **stats))
 
 
 def test_the_verdict_says_plainly_what_is_faster(context: Context) -> None:
-    opened = measured(context)
+    opened = measure(context)
     faster = verdict(opened.study, with_speeds(opened, 10, 15))
     assert faster.startswith("The fastest is specinfer at 1.50x the speed of plain")
     slower = with_speeds(opened, 10, 5)
@@ -322,7 +322,7 @@ def test_the_verdict_says_plainly_what_is_faster(context: Context) -> None:
 
 
 def test_what_exceeds_the_tokens_per_pass_is_noise(context: Context) -> None:
-    opened = measured(context, repeats=3)
+    opened = measure(context, repeats=3)
     speeds = with_speeds(opened, 10, 15)
     change_stats(speeds, Cell("specinfer", "1", 1), tokens_per_second=1000.0)
     row = comparison_values(opened.study, speeds, context.store.events)["compared"]["rows"]["1"]
@@ -335,7 +335,7 @@ def test_what_exceeds_the_tokens_per_pass_is_noise(context: Context) -> None:
 
 
 def test_the_fastest_is_not_told_apart_from_one_whose_repeats_reach_it(context: Context) -> None:
-    opened = measured(context, chosen=("specinfer", "sequence"))
+    opened = measure(context, chosen=("specinfer", "sequence"))
     speeds = with_speeds(opened, 10, 15)
     for repeat, speed in ((0, 15.5), (1, 14.0)):
         change_stats(speeds, Cell("sequence", "1", repeat), tokens_per_second=speed)
@@ -344,8 +344,8 @@ def test_the_fastest_is_not_told_apart_from_one_whose_repeats_reach_it(context: 
     assert sentence.endswith("Not told apart from it: sequence.")
 
 
-def test_of_many_repeats_resamples_are_told_and_more_is_claimed(context: Context) -> None:
-    opened = measured(context, repeats=6)
+def test_of_many_repeats_resamples_are_reported_and_more_is_claimed(context: Context) -> None:
+    opened = measure(context, repeats=6)
     speeds = with_speeds(opened, 10, 5)
     for cell in [cell for cell in speeds if cell.contestant == "specinfer"]:
         change_stats(speeds, cell, tokens_per_second=5.0 + 0.1 * cell.repeat)
@@ -355,8 +355,8 @@ def test_of_many_repeats_resamples_are_told_and_more_is_claimed(context: Context
 
 
 def test_one_repeat_of_another_that_was_faster_leaves_it_open(context: Context) -> None:
-    """Though it is not the best one: nobody was slower in every repeat."""
-    opened = measured(context, chosen=("specinfer", "sequence"))
+    """Though it is not the best one: no other was slower in every repeat."""
+    opened = measure(context, chosen=("specinfer", "sequence"))
     speeds = with_speeds(opened, 10, 9)
     for repeat, speed in ((0, 10.5), (1, 4.0)):
         change_stats(speeds, Cell("sequence", "1", repeat), tokens_per_second=speed)
@@ -366,9 +366,9 @@ def test_one_repeat_of_another_that_was_faster_leaves_it_open(context: Context) 
     )
 
 
-def test_why_it_was_slower_is_told_of_all_its_runs_and_rates_of_how_many(context: Context) -> None:
+def test_why_it_was_slower_is_reported_all_its_runs_and_rates_of_how_many(context: Context) -> None:
     """As the row is: the middle run alone may have had other rounds."""
-    opened = measured(context, repeats=3)
+    opened = measure(context, repeats=3)
     slower = with_speeds(opened, 10, 5)
     for repeat, rounds in enumerate((40, 10, 40)):
         counts = {"num_new_tokens": 60, "num_rounds": rounds, "num_draft_tokens": 80}
@@ -382,7 +382,7 @@ def test_why_it_was_slower_is_told_of_all_its_runs_and_rates_of_how_many(context
 
 
 def test_a_study_of_one_repeat_has_no_interval(context: Context) -> None:
-    opened = measured(context, repeats=1)
+    opened = measure(context, repeats=1)
     assert "plain decoding, one sample" in verdict(opened.study, opened.results)
     shown = pictures(context, opened)
     row = shown["compared"]["rows"]["1"]

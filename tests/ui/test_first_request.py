@@ -52,7 +52,7 @@ SETTINGS: tuple[dict[str, Any], ...] = (
 
 
 @contextmanager
-def served(llm: str, database: Path) -> Iterator[tuple[str, Any]]:
+def serve(llm: str, database: Path) -> Iterator[tuple[str, Any]]:
     """The address of the application, and its process."""
     port = free_port()
     arguments = ["app.py", "--llm", llm, "--port", str(port), "--db", str(database)]
@@ -76,7 +76,7 @@ def served(llm: str, database: Path) -> Iterator[tuple[str, Any]]:
 def test_nothing_is_compiled_or_timed_in_the_first_requests(llm: str, tmp_path: Path) -> None:
     if llm == SMOLLM2:
         smollm2()
-    with served(llm, tmp_path / "runs.db") as (url, process):
+    with serve(llm, tmp_path / "runs.db") as (url, process):
         before = []
         for line in process.stdout:
             if "is open at" in line:
@@ -92,13 +92,13 @@ def test_nothing_is_compiled_or_timed_in_the_first_requests(llm: str, tmp_path: 
 
 
 def answer(url: str, llm: str, settings: dict[str, Any]) -> str:
-    """What the LLM writes, as a client of OpenAI's API asks for it."""
+    """The LLM's text, as a client of OpenAI's API gets it."""
     path, body = "/v1/completions", {"prompt": "Once there was", "max_tokens": 12, **settings}
     if llm == SMOLLM2:
         del body["prompt"]
         question = {"role": "user", "content": "What is the capital of France?"}
         path, body = "/v1/chat/completions", {"messages": [question], **body}
-    asked = Request(url + path, json.dumps(body).encode(), {"Content-Type": "application/json"})
-    with urlopen(asked, timeout=120) as response:
+    request = Request(url + path, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    with urlopen(request, timeout=120) as response:
         (choice,) = json.load(response)["choices"]
     return str(choice["message"]["content"] if llm == SMOLLM2 else choice["text"])

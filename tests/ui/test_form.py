@@ -1,4 +1,4 @@
-"""The request form: what it asks for, and what it refuses before anything runs."""
+"""The request form: its request, and what it refuses before anything runs."""
 
 from __future__ import annotations
 
@@ -201,9 +201,9 @@ def test_the_first_example_is_written_to_its_end_without_going_in_circles(bundle
 
 
 def test_examples_are_texts_of_four_domains() -> None:
-    for found in (EXAMPLES, CHAT_EXAMPLES):
-        assert [name for name, _ in found] == ["Dialogue", "Story", "Code", "Math"]
-        for _, text in found:
+    for result in (EXAMPLES, CHAT_EXAMPLES):
+        assert [name for name, _ in result] == ["Dialogue", "Story", "Code", "Math"]
+        for _, text in result:
             request_of(form_values(prompt=text))
     chat = False
     fill = fill_prompt(1, lambda: chat)

@@ -29,8 +29,8 @@ def run(draft: str = "fused", seed: int = 5, drafters: tuple[str, ...] = FOUR) -
 def details(events: list[Event]) -> list[Detail]:
     """The rounds that drafted anything."""
     numbers = (event.round for event in events if isinstance(event, RoundCompleted))
-    found = [detail_of(events, number) for number in numbers]
-    return [one for one in found if one and one.combined and one.combined.origins]
+    results = [detail_of(events, number) for number in numbers]
+    return [one for one in results if one and one.combined and one.combined.origins]
 
 
 def test_the_trunk_is_the_one_that_the_engine_drafted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,13 +59,13 @@ def test_every_node_and_every_token_is_the_recorded_drafters(draft: str) -> None
     events = run(draft)
     view = reduce_all(events)
     for detail in details(events):
-        tree, verdict, done = detail.combined, detail.verified, detail.completed
-        assert tree and verdict and done
+        tree, verdict, round_event = detail.combined, detail.verified, detail.completed
+        assert tree and verdict and round_event
         nodes = values_at(events, detail.round)["tree"]["nodes"]
         assert [FOUR[int(nodes[str(n)]["origin"])] for n in range(len(nodes))] == [*tree.origins]
         assert {int(n) for n, one in nodes.items() if one["trunk"]} == trunk_of(detail)
         tokens = [token for token in view.tokens if token.round == detail.round]
-        for token, node in zip(tokens, verdict.path[: done.num_accepted], strict=False):
+        for token, node in zip(tokens, verdict.path[: round_event.num_accepted], strict=False):
             score = next(p.score for p in tree.proposals[node] if p.drafter == tree.origins[node])
             assert token.scores == ((FOUR.index(tree.origins[node]), score),)
 
@@ -102,7 +102,7 @@ def test_the_scoreboard_is_the_log_s(store: RunStore) -> None:
     assert reduce_all(events).scoreboard == logged and logged
 
 
-def told(detail: Detail, node: int) -> str:
+def sentence_of(detail: Detail, node: int) -> str:
     return explain(detail, node, dict(zip(FOUR, "ABCD", strict=True)), {}).sentence
 
 
@@ -113,7 +113,7 @@ def test_the_inspector_says_whose_token_it_is_and_why_it_stands_there() -> None:
         assert tree is not None
         trunk = trunk_of(detail)
         for node, whose in enumerate(tree.origins):
-            sentence, name = told(detail, node), f"{'ABCD'[FOUR.index(whose)]} ({whose})"
+            sentence, name = sentence_of(detail, node), f"{'ABCD'[FOUR.index(whose)]} ({whose})"
             if node not in trunk:
                 part = "leaf" if tree.parents[node] in (-1, *trunk) else "chain"
                 assert f"A side leaf: {name}'s own" in sentence
@@ -143,5 +143,5 @@ def test_a_token_that_won_by_credit_is_not_called_the_surest() -> None:
     )
     surer = tuple(replace(p, score=0.97) for p in tree.proposals[leaf])
     proposals = tuple(surer if n == leaf else p for n, p in enumerate(tree.proposals))
-    sentence = told(replace(detail, combined=replace(tree, proposals=proposals)), node)
+    sentence = sentence_of(replace(detail, combined=replace(tree, proposals=proposals)), node)
     assert "counted for most by its credit" in sentence and "another 0.97" in sentence

@@ -14,7 +14,7 @@ from ui.words.settings import settings_line
 PART = Scheduled("shared", 4, 2, 1, None, None, 13, 4, 49, 15, 0.6, "", "0.31 is the least")
 
 
-def scheduled(rounds: dict[int, Scheduled]) -> list[Event]:
+def with_grants(rounds: dict[int, Scheduled]) -> list[Event]:
     return [
         replace(event, scheduled=rounds.get(event.round))
         if isinstance(event, RoundCompleted)
@@ -24,7 +24,7 @@ def scheduled(rounds: dict[int, Scheduled]) -> list[Event]:
 
 
 def words(part: Scheduled | None) -> str:
-    return granted_words(detail_of(scheduled({3: part} if part else {}), 3))
+    return granted_words(detail_of(with_grants({3: part} if part else {}), 3))
 
 
 def test_the_selected_round_says_what_was_granted_and_why() -> None:
@@ -49,7 +49,7 @@ def test_decisions_are_marked_in_the_run_s_own_history() -> None:
         number: replace(PART, decision=decision, reason=reason)
         for number, decision, reason in ((1, "", "a"), (2, "fewer", "b"), (6, "drafts", "c"))
     }
-    events = scheduled(parts)
+    events = with_grants(parts)
     frame = Frame(view=reduce_all(events), detail=detail_of(events, 6), run_id="x", ended=True)
     value = picture_values(frame)["lengths"]
     assert value["decisions"] == {
@@ -64,12 +64,12 @@ def test_decisions_are_marked_in_the_run_s_own_history() -> None:
 
 def test_a_whole_run_says_how_it_shared_the_llm() -> None:
     parts = {number: replace(PART, num_live=1, num_batch=1) for number in range(8)}
-    assert schedule_words(reduce_all(scheduled(parts)).rounds) == (
+    assert schedule_words(reduce_all(with_grants(parts)).rounds) == (
         "schedule shared, alone: 0 of 8 passes of the LLM were shared, 32 of 104 drafted nodes "
         "verified"
     )
     parts = {1: PART, 2: replace(PART, schedule="cosine", num_live=2, num_batch=1)}
-    view = reduce_all(scheduled(parts))
+    view = reduce_all(with_grants(parts))
     told = (
         "schedule shared and cosine in 2 of 8 rounds, beside up to 3 other requests: 1 of 2 passes "
         "of the LLM were shared, 8 of 26 drafted nodes verified"

@@ -64,7 +64,7 @@ def run_of(name: str) -> tuple[Event, ...]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _loaded(bundled: Engine) -> None:
+def _engine(bundled: Engine) -> None:
     """The engine is loaded before the first test; each run is made in the test that needs it."""
 
 
@@ -163,32 +163,32 @@ def board_and_report(
     store: RunStore, events: tuple[Event, ...]
 ) -> tuple[Board, TabSession, Report]:
     sessions, report = sessions_and_report(store, events)
-    return sessions.board, opened(sessions, events), report
+    return sessions.board, open_run(sessions, events), report
 
 
-def opened(made: Sessions, events: tuple[Event, ...]) -> TabSession:
+def open_run(sessions: Sessions, events: tuple[Event, ...]) -> TabSession:
     desk = TabSession()
-    opened_run(made, desk, ALL, events[0].run_id)
+    opened_run(sessions, desk, ALL, events[0].run_id)
     return desk
 
 
 @pytest.fixture(scope="module")
 def long_run(
-    _loaded: None, tmp_path_factory: pytest.TempPathFactory
+    _engine: None, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Sessions, Report]]:
     """The long run's sessions and report, which take longer to make than a part takes."""
     with RunStore(log_at(tmp_path_factory.mktemp("long") / "runs.db")) as store:
         yield sessions_and_report(store, run_of("long"), baseline_of_run("long"))
 
 
-def shown(board: Board, desk: TabSession) -> dict[str, Any]:
+def values_of(board: Board, desk: TabSession) -> dict[str, Any]:
     _, *values = board.values(desk)
     unpacked = (unpack_value(value) for value in values)
     return {n: v for n, v in zip(board.pictures, unpacked, strict=True) if n in PICTURES}
 
 
 def stops(desk: TabSession) -> Iterator[int]:
-    """Every place at which who steps comes to stand, numbered."""
+    """Every selection that steps go through, numbered."""
     player = desk.player
     player.set_pace(Pace("step"))
     player.rewind()
@@ -209,28 +209,30 @@ def test_the_report_shows_what_the_page_shows(
     events, (sessions, report) = run_of(name), long_run
     if part is None:
         sessions, report = sessions_and_report(store, events, baseline_of_run(name))
-    board, desk = sessions.board, opened(sessions, events)
+    board, desk = sessions.board, open_run(sessions, events)
     player = desk.player
     last, opening = report.stops - 1, report.told["opening"]["round"]
     place = Place(last, opening if opening >= 0 else None, opening=True)
-    assert shown(board, desk) == report.pictures(place)
+    assert values_of(board, desk) == report.pictures(place)
     chance, count = random.Random(name), 0
     for stop in stops(desk):
         count += 1
         some = 60 < stop < last - 60 and stop % 11  # of a long run
         if some or (part is not None and stop % PARTS != part):
             continue
-        assert shown(board, desk) == report.pictures(Place(stop)), stop
-        said = board.current_notice(desk)["lines"].values()
-        assert all(line in said for line in report.notice(stop)["lines"].values())
+        assert values_of(board, desk) == report.pictures(Place(stop)), stop
+        message = board.current_notice(desk)["lines"].values()
+        assert all(line in message for line in report.notice(stop)["lines"].values())
         for number, node in clicks(report, stop, chance):
             player.select(number, node)
-            assert shown(board, desk) == report.pictures(Place(stop, number, node))
+            assert values_of(board, desk) == report.pictures(Place(stop, number, node))
     assert count == report.stops
 
 
 @pytest.mark.parametrize("name", MEASURED)
-def test_what_was_measured_beside_a_run_is_replayed_and_told(name: str, store: RunStore) -> None:
+def test_what_was_measured_beside_a_run_is_replayed_and_reported(
+    name: str, store: RunStore
+) -> None:
     events, baseline = run_of(name), baseline_of_run(name)
     watching = TabSession()
     live = LiveSource(store, "visitor", lambda run_id: None)
@@ -240,18 +242,18 @@ def test_what_was_measured_beside_a_run_is_replayed_and_told(name: str, store: R
     watching.player.advance(0.0)
     watching.baseline = baseline
     sessions = sessions_of(context(store))
-    lived = shown(sessions.board, watching)
+    lived = values_of(sessions.board, watching)
     keep_baseline(store, events[0].run_id, baseline)
     desk = TabSession()
     opened_run(sessions, desk, ALL, events[0].run_id)
     ended = watching.player.source.done
     if ended:  # one that was cut short is under way live, interrupted in its record
-        assert shown(sessions.board, desk) == lived
+        assert values_of(sessions.board, desk) == lived
         notices = [sessions.board.current_notice(one)["lines"].keys() for one in (desk, watching)]
         assert notices[0] >= notices[1]
     rounds = watching.frame().view.stats.num_rounds
     assert desk.baseline == baseline
-    figures = shown(sessions.board, desk)["figures"]
+    figures = values_of(sessions.board, desk)["figures"]
     drafted = bool(watching.frame().view.drafters)  # plain decoding has none over itself
     # Of a run that failed only where blocks were measured: a part of a run is no sample.
     whole = watching.frame().view.state == "completed" or bool(baseline.blocks)
@@ -264,7 +266,7 @@ def test_a_baseline_of_another_run_is_not_shown(store: RunStore) -> None:
     events = run_of("specinfer-0.0")
     keep_baseline(store, "another", Baseline(1.0, "plain", "told"))
     board, desk, report = board_and_report(store, events)
-    assert shown(board, desk)["figures"]["speedup"] is None
+    assert values_of(board, desk)["figures"]["speedup"] is None
     assert report.pictures(Place(report.stops - 1))["figures"]["speedup"] is None
 
 
@@ -282,11 +284,11 @@ def test_the_report_plays_as_the_page_plays(store: RunStore) -> None:
     player = desk.player
     for stop in stops(desk):
         player.set_pace(Pace("slow"))
-        assert shown(board, desk) == report.pictures(Place(stop, moving=True))
+        assert values_of(board, desk) == report.pictures(Place(stop, moving=True))
         player.set_pace(Pace("step"))
 
 
-def test_events_that_end_within_a_round_are_told_as_far_as_they_go() -> None:
+def test_events_that_end_within_a_round_are_reported_as_far_as_they_go() -> None:
     events = synthetic_run(4, 7)[:11]
     report = Report(report_html(events))
     player = Player(MemorySource(events, events[0].run_id))
@@ -303,7 +305,7 @@ def test_the_report_goes_to_the_end_of_every_round(store: RunStore) -> None:
     player = desk.player
     for rounds, stop in enumerate(report.told["ends"]):
         player.seek(rounds)
-        assert shown(board, desk) == report.pictures(Place(stop))
+        assert values_of(board, desk) == report.pictures(Place(stop))
     assert rounds == report.told["rounds_known"]
 
 
@@ -352,7 +354,7 @@ def test_control_a_changed_event_is_seen(what: str, store: RunStore) -> None:
     differs = {
         name
         for stop in stops(desk)
-        for name, value in shown(board, desk).items()
+        for name, value in values_of(board, desk).items()
         if value != report.pictures(Place(stop))[name]
     }
     if what == "top":  # told where a node is asked for, and of the LLM's own token

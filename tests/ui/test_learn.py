@@ -69,7 +69,7 @@ def worker_of(learn: Learn) -> Any:
     return learn.board.context.hub.worker
 
 
-def ended(frames: Iterator[list[Any]]) -> list[Any]:
+def last_frame(frames: Iterator[list[Any]]) -> list[Any]:
     return list(frames)[-1]
 
 
@@ -91,18 +91,18 @@ def test_an_example_runs_in_order_its_runs_are_in_the_table(learn: Learn, store:
 
 def test_the_thing_to_try_adds_its_run(learn: Learn) -> None:
     desk = TabSession()
-    ended(run_example(learn, desk, 3, "me", FULL))
-    values = ended(try_lesson(learn, desk, 3, "me", FULL))
+    last_frame(run_example(learn, desk, 3, "me", FULL))
+    values = last_frame(try_lesson(learn, desk, 3, "me", FULL))
     assert rows_of(values) == ["width 3", "width 1"]
     assert [row["latest"] for row in values[-2]["rows"].values()] == [False, True]
-    again = ended(run_example(learn, desk, 3, "me", FULL))
+    again = last_frame(run_example(learn, desk, 3, "me", FULL))
     assert rows_of(again) == ["width 3", "width 1"], "a second time takes the place of the first"
 
 
 def test_a_run_of_the_table_can_be_looked_at_and_asked_about(learn: Learn, store: RunStore) -> None:
     desk = TabSession()
-    first, shown = ended(run_example(learn, desk, 3, "me", FULL)), desk.frame().run_id
-    ended(try_lesson(learn, desk, 3, "me", FULL))
+    first, shown = last_frame(run_example(learn, desk, 3, "me", FULL)), desk.frame().run_id
+    last_frame(try_lesson(learn, desk, 3, "me", FULL))
     assert desk.frame().run_id != shown
     values = show_run(learn, desk, 3, "width 3")
     assert len(values) == len(learn.run_outputs) and "Finished: " in notice_of(values, 0)
@@ -119,7 +119,7 @@ def test_a_run_of_the_table_can_be_looked_at_and_asked_about(learn: Learn, store
 
 def test_a_run_that_goes_on_keeps_the_board(learn: Learn) -> None:
     desk = TabSession()
-    ended(run_example(learn, desk, 3, "me", FULL))
+    last_frame(run_example(learn, desk, 3, "me", FULL))
     worker_of(learn).speed = 5.0
     frames = try_lesson(learn, desk, 3, "me", FULL)
     next(frames)
@@ -132,16 +132,16 @@ def test_a_run_that_goes_on_keeps_the_board(learn: Learn) -> None:
 
 def test_prove_it_is_something_to_try(learn: Learn) -> None:
     desk = TabSession()
-    assert "there is no run yet" in notice_of(ended(try_lesson(learn, desk, 5, "me", FULL)), 0)
-    ended(run_example(learn, desk, 5, "me", FULL))
-    assert "Identical: " in notice_of(ended(try_lesson(learn, desk, 5, "me", FULL)), 0)
+    assert "there is no run yet" in notice_of(last_frame(try_lesson(learn, desk, 5, "me", FULL)), 0)
+    last_frame(run_example(learn, desk, 5, "me", FULL))
+    assert "Identical: " in notice_of(last_frame(try_lesson(learn, desk, 5, "me", FULL)), 0)
 
 
 def test_the_llm_alone_is_what_speed_is_compared_with(learn: Learn) -> None:
     desk = TabSession()
-    ended(run_example(learn, desk, 8, "me", FULL))
+    last_frame(run_example(learn, desk, 8, "me", FULL))
     assert desk.baseline is not None and "LLM alone" in desk.baseline.note
-    ended(run_example(learn, desk, 2, "me", FULL))
+    last_frame(run_example(learn, desk, 2, "me", FULL))
     assert desk.baseline is None, "another prompt"
 
 
@@ -175,7 +175,7 @@ def test_a_finished_run_is_in_the_table_though_its_pictures_are_far_behind(learn
     assert desk.player is not player
     list(frames)
     stop_runs(learn, desk)
-    assert rows_of(ended(trying))[0] == "always 8", "what is tried next loses nothing"
+    assert rows_of(last_frame(trying))[0] == "always 8", "what is tried next loses nothing"
 
 
 def test_the_row_comes_when_the_engine_has_finished(learn: Learn) -> None:
@@ -227,7 +227,7 @@ def test_run_pressed_right_after_a_lesson_runs_that_lesson(learn: Learn) -> None
     request = cast(gr.Request, SimpleNamespace(session_hash="x", client=None, headers={}))
     open_lesson(learn, learn.board.session(request), 3, {})
     # The page still has the number of the lesson before.
-    assert rows_of(ended(press(request, "me", 1))) == ["width 3"]
+    assert rows_of(last_frame(press(request, "me", 1))) == ["width 3"]
 
 
 def test_a_lesson_that_cannot_run_is_greyed_and_says_why(store: RunStore) -> None:
@@ -235,10 +235,12 @@ def test_a_lesson_that_cannot_run_is_greyed_and_says_why(store: RunStore) -> Non
     values = dict(zip(learn.lesson_outputs, open_lesson(learn, desk, 4, {}), strict=True))
     assert values[learn.run].interactive is False and values[learn.check].interactive is False
     assert "needs 2 small models" in str(values[learn.verdict])
-    # Below the buttons too, and no line asks for what is off.
+    # Below the buttons too, and no line names what is off.
     assert "needs 2 small models" in values[learn.attempt]
     assert "Press" not in str(values[learn.board.notice]) and OFF in str(values[learn.board.notice])
-    assert "needs 2 small models" in notice_of(ended(run_example(learn, desk, 4, "me", FULL)), 0)
+    assert "needs 2 small models" in notice_of(
+        last_frame(run_example(learn, desk, 4, "me", FULL)), 0
+    )
     assert worker_of(learn).requests == []
     values = dict(zip(learn.lesson_outputs, open_lesson(learn, desk, 3, {}), strict=True))
     assert values[learn.run].interactive is True
@@ -280,15 +282,15 @@ def test_an_open_lesson_follows_the_models(store: RunStore) -> None:
 
 def test_runs_of_other_models_leave_the_table_and_come_back_with_them(store: RunStore) -> None:
     learn, desk, small = exchangeable(store), TabSession(), ModelPair("other", ("small",))
-    assert rows_of(ended(run_example(learn, desk, 3, "me", FULL))) == ["width 3"]
-    ended(run_example(learn, desk, 8, "me", FULL))
+    assert rows_of(last_frame(run_example(learn, desk, 3, "me", FULL))) == ["width 3"]
+    last_frame(run_example(learn, desk, 8, "me", FULL))
     assert desk.baseline is not None
     open_lesson(learn, desk, 3, {})
     swap_models(learn, ModelPair())
     values = lesson_values(learn, desk, 3)
     assert rows_of(values) == [] and desk.player is None and desk.baseline is None
     assert "A run with other models left the table" in notice_of(values, -1)
-    values = ended(try_lesson(learn, desk, 3, "me", FULL))
+    values = last_frame(try_lesson(learn, desk, 3, "me", FULL))
     assert rows_of(values) == ["width 1"] and "left the table" in notice_of(values, -1)
     said, *_ = judge_answer(desk, 3, (0, None), {})
     assert LESSONS[2].question.needs in notice_of([said], 0), "one pair of two is not judged"
@@ -310,7 +312,7 @@ def test_a_run_that_goes_on_keeps_the_board_and_is_of_its_own_models(store: RunS
     lesson_values(learn, desk, 2)
     assert desk.player is player and player is not None and not player.source.done
     worker.speed = 0.0
-    last = ended(frames)
+    last = last_frame(frames)
     assert rows_of(last) == [] and "left the table" in notice_of(last, -1)
     wait_settled(model_host)
 
@@ -351,7 +353,7 @@ def test_every_lesson_opens_with_its_own_words_and_controls_and_earlier_words(le
 
 def test_a_lesson_that_is_opened_again_shows_its_last_run(learn: Learn, store: RunStore) -> None:
     desk = TabSession()
-    ended(run_example(learn, desk, 2, "me", FULL))
+    last_frame(run_example(learn, desk, 2, "me", FULL))
     text = desk.frame().view.text
     store.flush()
     assert rows_of(open_lesson(learn, desk, 3, {})) == [] and desk.player is None
@@ -366,7 +368,7 @@ def test_a_right_answer_finishes_the_lesson_and_the_last_one_says_so(learn: Lear
     desk = TabSession()
     first = judge_answer(desk, 2, (3, None), {})
     assert "Run the example first" in notice_of(first, 0) and first[1] == gr.skip()
-    ended(run_example(learn, desk, 2, "me", FULL))
+    last_frame(run_example(learn, desk, 2, "me", FULL))
     most = desk.lecture.evidence("ssm").last
     wrong = judge_answer(desk, 2, (most.most + 1, None), {})
     assert "Not in this run. Where to look: " in notice_of(wrong, 0) and wrong[1] == gr.skip()
@@ -392,8 +394,8 @@ def test_whatever_a_browser_kept_is_no_trouble(learn: Learn, kept: Any) -> None:
 def test_open_in_live_takes_the_run_that_is_on_the_board(learn: Learn, store: RunStore) -> None:
     desk = TabSession()
     assert request_on_board(learn, desk, 3).speculation.expansion[0] == 3
-    ended(run_example(learn, desk, 3, "me", FULL))
-    ended(try_lesson(learn, desk, 3, "me", FULL))
+    last_frame(run_example(learn, desk, 3, "me", FULL))
+    last_frame(try_lesson(learn, desk, 3, "me", FULL))
     assert request_on_board(learn, desk, 3).speculation.expansion[0] == 1
     few = with_drafters(store, ())
     with pytest.raises(ConfigError, match="needs a small model"):
@@ -441,7 +443,7 @@ def test_the_lesson_of_a_link_goes_before_the_one_a_visitor_was_at() -> None:
 def recorded_run(store: RunStore, owner: str) -> tuple[Context, str]:
     ctx = context(store, host="0.0.0.0", rounds=9)
     learn, desk = learn_of(ctx), TabSession()
-    ended(run_example(learn, desk, 2, owner, FULL))
+    last_frame(run_example(learn, desk, 2, owner, FULL))
     store.flush()
     return ctx, desk.frame().run_id
 

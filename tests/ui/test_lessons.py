@@ -159,7 +159,7 @@ def test_every_run_is_valid_whatever_is_loaded(loaded: tuple[str, ...]) -> None:
             assert request.sampling.seed is not None, "the same text for everybody"
 
 
-def test_the_ssm_of_the_text_drafts_where_there_is_one_and_too_few_are_told() -> None:
+def test_the_ssm_of_the_text_drafts_where_there_is_one_and_too_few_are_reported() -> None:
     (setup,) = LESSONS[1].example
     assert request_of(setup, SSMS).speculation.drafters == ("ssm-dialogue",)
     assert request_of(setup, ("x", "y")).speculation.drafters == ("x",)
@@ -180,7 +180,7 @@ Runs = dict[str, list[Event]]
 
 
 @pytest.fixture(scope="module")
-def played(bundled: Engine) -> dict[str, Runs]:
+def runs_of_lessons(bundled: Engine) -> dict[str, Runs]:
     """The events of every lesson's runs, on the bundled models."""
     return {
         lesson.key: {
@@ -262,8 +262,10 @@ AGAIN: dict[str, Callable[[list[list[Event]]], Any]] = {
 
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=KEYS)
-def test_the_question_is_answered_by_the_runs(lesson: Lesson, played: dict[str, Runs]) -> None:
-    runs = played[lesson.key]
+def test_the_question_is_answered_by_the_runs(
+    lesson: Lesson, runs_of_lessons: dict[str, Runs]
+) -> None:
+    runs = runs_of_lessons[lesson.key]
     assert all(isinstance(events[-1], RunCompleted) for events in runs.values())
     evidence = evidence_of(runs, lesson.example[-1].label)
     given = AGAIN[lesson.key]([runs[setup.label] for setup in setups(lesson)])
@@ -281,24 +283,28 @@ def test_without_its_run_a_question_says_what_to_do_first(lesson: Lesson) -> Non
     assert not right and line.text == lesson.question.needs
 
 
-def test_runs_hold_what_their_lessons_say_and_are_over_soon(played: dict[str, Runs]) -> None:
-    rows = evidence_of(played["memory"]).rows
+def test_runs_hold_what_their_lessons_say_and_are_over_soon(
+    runs_of_lessons: dict[str, Runs],
+) -> None:
+    rows = evidence_of(runs_of_lessons["memory"]).rows
     assert [row.fed for row in rows.values()] == [1, 8, 16]
     assert list(rows) == ["1 token in a pass", "8 tokens in a pass", "16 tokens in a pass"]
-    texts = [reduce_all(events).token_ids for events in played["tree"].values()]
+    texts = [reduce_all(events).token_ids for events in runs_of_lessons["tree"].values()]
     assert texts[0] == texts[1]
     plain, tree = (len(rounds_of(runs)) for runs in list(played["fitting"].values())[1:])
     assert plain > 3 * tree, "each pass saved is a transfer of the LLM"
     for lesson in LESSONS:
-        runs = played[lesson.key]
+        runs = runs_of_lessons[lesson.key]
         took = sum(len(rounds_of(runs[setup.label])) for setup in lesson.example)
         # Two seconds of the engine where a round takes 20 ms; it takes less.
         assert took <= 100, (lesson.key, took)
 
 
-def test_the_task_of_the_tree_can_be_done(played: dict[str, Runs]) -> None:
+def test_the_task_of_the_tree_can_be_done(runs_of_lessons: dict[str, Runs]) -> None:
     """A round in which the accepted branch is not the first one, with siblings as drafted."""
-    events = [one for one in played["tree"]["width 3"] if isinstance(one, (Combined, Verified))]
+    events = [
+        one for one in runs_of_lessons["tree"]["width 3"] if isinstance(one, (Combined, Verified))
+    ]
     rounds_ = list(zip(events[::2], events[1::2], strict=True))
     firsts = [
         min(node for node, parent in enumerate(tree.parents) if parent == -1) for tree, _ in rounds_
@@ -311,11 +317,11 @@ def test_the_task_of_the_tree_can_be_done(played: dict[str, Runs]) -> None:
 
 def test_one_budget_without_a_draft_is_said_and_not_praised() -> None:
     run = measured_row(SHARED, reduce_all(synthetic_run(4)))
-    for drafted, said in ((0.0, True), (6.0, False)):
+    for drafted, message in ((0.0, True), (6.0, False)):
         row = replace(run, drafted=drafted, granted=0.0)
         evidence = Evidence(MappingProxyType({SHARED: row}))
-        assert ("nothing was drafted" in nothing_drafted(evidence)) == said
-        assert ("Nothing was drafted" in explain_left_out(evidence)) == said
+        assert ("nothing was drafted" in nothing_drafted(evidence)) == message
+        assert ("Nothing was drafted" in explain_left_out(evidence)) == message
     assert SHARING.outcome is nothing_drafted
 
 
@@ -371,7 +377,7 @@ def test_numbers_are_right_as_near_as_they_can_be_read() -> None:
     ("eight", "words"),
     [(0.8, "That cannot be"), (1.3, "One run is never exact"), (9.0, "guessing has no room")],
 )
-def test_a_time_that_cannot_be_is_told_to_be_noise(eight: float, words: str) -> None:
+def test_a_time_that_cannot_be_is_reported_to_be_noise(eight: float, words: str) -> None:
     right, line = judge(LESSONS[0].question, evidence_of_passes(1.0, eight), eight)
     assert right and words in line.text
 
@@ -430,7 +436,7 @@ def test_routing_lets_the_ssm_draft_that_knows_the_text(bundled: Engine) -> None
 def test_the_choice_changes_with_three_ssms_as_well(
     bundled: Engine, without: tuple[str, ...]
 ) -> None:
-    """As few as the lesson asks for, be the dialogue's among them or not."""
+    """As few as the lesson requires, with or without the dialogue's."""
     lesson = next(one for one in LESSONS if one.key == "routing")
     left = {n: ssm for n, ssm in bundled.models.ssms.items() if n[len("ssm-") :] not in without}
     assert len(left) == lesson.ssms == 3 and lesson.attempt.setup is not None

@@ -58,7 +58,7 @@ from ui.shared.steering import move, set_pace
 ME = Press("me")
 
 
-def unpacked(packed: dict[str, str]) -> dict[str, Any]:
+def unpack(packed: dict[str, str]) -> dict[str, Any]:
     return {key: value for text in packed.values() for key, value in json.loads(text).items()}
 
 
@@ -89,7 +89,7 @@ def test_a_bad_request_is_refused(store: RunStore, changes: dict[str, Any], word
     assert words not in notice_of(run(live, desk))
 
 
-def test_a_bug_is_told_in_a_line(store: RunStore, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_bug_is_reported_in_a_line(store: RunStore, caplog: pytest.LogCaptureFixture) -> None:
     ctx = context(store)
     ctx.hub.worker.script = None
     ctx.hub.worker.submit = lambda *_: 1 / 0
@@ -301,9 +301,9 @@ def test_a_changed_control_runs_anew_and_the_run_before_stays_to_compare(store: 
     assert "Finished" in notice_of(first) and first[figures]["before"] == pack({"x": {}})["x"]
     ran = desk.frame().view
     again = list(run_on_change(live, desk, press(True, top_k=3)))[-1]
-    before = unpacked(again[figures]["before"])
+    before = unpack(again[figures]["before"])
     assert before["mean_acceptance_length"] == round(ran.stats.mean_acceptance_length, 4)
-    line = unpacked(again[lengths]["before"])
+    line = unpack(again[lengths]["before"])
     assert line == {str(i): row.accepted for i, row in enumerate(ran.rounds)}
     assert len(ctx.hub.worker.requests) == 2
     assert "before" not in str(run(live, desk)[figures]["before"]), "off: nothing is compared"
@@ -364,7 +364,7 @@ def test_a_run_cut_short_by_a_change_is_stopped_and_is_no_measure(store: RunStor
     assert list(cut) == [], "the run that was cut short is no longer shown"
 
 
-def test_a_tab_that_is_loaded_anew_in_mid_run_is_told_where_its_run_is(store: RunStore) -> None:
+def test_a_tab_that_is_loaded_anew_in_mid_run_is_reported_where_its_run_is(store: RunStore) -> None:
     live, desk = live_of(context(store)), TabSession()
     for was_running in (0, None):
         assert left_notice(live, desk, was_running) == gr.skip()
@@ -412,13 +412,13 @@ def test_the_page_opens_with_a_run_that_plays_until_one_of_ones_own(store: RunSt
     assert "This is a recorded run" in notice_of(next(frames))
     assert desk.opening and desk.frame().view.stats.num_rounds == 0
     refused = list(start_run(live, desk, press(prompt="")))[-1]
-    said = notice_of(refused)
-    assert "The prompt is empty." in said and "This is a recorded run" in said
+    message = notice_of(refused)
+    assert "The prompt is empty." in message and "This is a recorded run" in message
     assert refused[2]["state"] == "recording"
     assert desk.player is not None
     desk.player.seek(10_000)
-    said = notice_of(live_values(live, desk, live.board.values(desk)))
-    assert "A recording, no run of yours. Finished: " in said
+    message = notice_of(live_values(live, desk, live.board.values(desk)))
+    assert "A recording, no run of yours. Finished: " in message
     last = run(live, desk)
     assert "Finished" in notice_of(last) and "record" not in notice_of(last)
     assert last[2]["state"] == "completed"

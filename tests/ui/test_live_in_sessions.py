@@ -38,9 +38,9 @@ ROUNDS = 40
 
 @pytest.fixture
 def ctx(store: RunStore) -> Iterator[Context]:
-    found = context(store, rounds=ROUNDS)
-    yield found
-    found.hub.worker.clear()
+    result = context(store, rounds=ROUNDS)
+    yield result
+    result.hub.worker.clear()
 
 
 def start_run(ctx: Context, speed: float = 1.0) -> LiveSource:
@@ -61,9 +61,9 @@ def test_it_is_followed_to_its_end(ctx: Context) -> None:
     opened = opened_run(sessions, desk, ALL, source.run_id)
     assert "under way" in notice_texts(about_run(ctx, ALL, source.run_id))
     frames = list(follow_run(sessions, desk, ALL, source.run_id))
-    said = [notice_of(one, 0) for one in (opened, *frames[:-1])]
-    assert "Finished: " in said[-1] and any("Writing: " in one for one in said)
-    assert not any("Interrupted" in one for one in said)
+    message = [notice_of(one, 0) for one in (opened, *frames[:-1])]
+    assert "Finished: " in message[-1] and any("Writing: " in one for one in message)
+    assert not any("Interrupted" in one for one in message)
     board = len(sessions.board.outputs)
     stops = [one[board]["interactive"] for one in frames[:-1]]
     assert stops[0] and opened[-2]["interactive"] and not stops[-1], "until nothing is left to stop"
@@ -80,8 +80,8 @@ def test_a_link_follows_it_on_live_to_its_end_and_stop_ends_it(ctx: Context) -> 
     live, desk = live_of(ctx), TabSession()
     source = start_run(ctx, 3.0)
     opened_run(live, desk, ALL, source.run_id)
-    said = [notice_of(one) for one in follow_linked(live, desk, source.run_id)]
-    assert "Finished: " in said[-1] and any("Writing: " in one for one in said)
+    message = [notice_of(one) for one in follow_linked(live, desk, source.run_id)]
+    assert "Finished: " in message[-1] and any("Writing: " in one for one in message)
     (only,) = follow_linked(live, desk, source.run_id)
     assert all(value == only[0] for value in only), "one that has ended sends nothing"
     source = start_run(ctx, 20.0)
@@ -169,7 +169,7 @@ def test_a_run_that_nobody_makes_is_interrupted_and_can_go(ctx: Context) -> None
 
 @pytest.fixture
 def other() -> Iterator[subprocess.Popen[bytes]]:
-    """A process that is there until it is told to end."""
+    """A process that runs until the test is done with it."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         yield process
         process.kill()

@@ -38,9 +38,9 @@ def drafts(events: list[Event], name: str) -> list[tuple[int, DraftRecord]]:
 
 @pytest.mark.parametrize("name", LOOKUPS)
 def test_a_node_says_what_it_was_found_behind(events: list[Event], name: str) -> None:
-    found = drafts(events, name)
-    assert found
-    for _, draft in found:
+    result = drafts(events, name)
+    assert result
+    for _, draft in result:
         assert len(draft.contexts) == len(draft.shares) == len(draft.token_ids)
         for node, parent in enumerate(draft.parents):
             # The score is the share times a rate of acceptance.
@@ -59,8 +59,8 @@ def test_the_matched_tokens_are_in_the_text(events: list[Event]) -> None:
     number, draft = drafts(events, "ngram")[0]
     assert number == 0
     count = draft.contexts[0]
-    found = [at for at in range(len(ids) - count) if ids[at : at + count] == ids[-count:]]
-    assert any(ids[at + count] == draft.token_ids[0] for at in found)
+    results = [at for at in range(len(ids) - count) if ids[at : at + count] == ids[-count:]]
+    assert any(ids[at + count] == draft.token_ids[0] for at in results)
     longer = ids[-count - 1 :]
     assert not any(ids[at : at + count + 1] == longer for at in range(len(ids) - count - 1))
 

@@ -19,15 +19,15 @@ def test_slots_follow_the_committed_text_and_a_path_moves_next_to_the_root() -> 
     cached, moved = len(started.prompt_token_ids) - 1, 0
     for number in range(12):
         view, detail = view_at(run_events(), number)
-        tree, verdict, done = detail.combined, detail.verified, detail.completed
+        tree, verdict, round_event = detail.combined, detail.verified, detail.completed
         assert isinstance(tree, Combined) and isinstance(verdict, Verified)
-        assert isinstance(done, RoundCompleted)
+        assert isinstance(round_event, RoundCompleted)
         value = mask_value(Frame(view=view, detail=detail, ended=True, at_end=True))
         assert value["cached"] == cached and value["round"] == number
         nodes = [value["nodes"][str(i)] for i in range(len(tree.token_ids))]
         assert [node["slot"] for node in nodes] == [cached + 1 + i for i in range(len(nodes))]
         after = {i: node["after"] for i, node in enumerate(nodes) if node["after"] is not None}
-        path = verdict.path[: done.num_accepted]
+        path = verdict.path[: round_event.num_accepted]
         assert after == {node: cached + 1 + i for i, node in enumerate(path)}
         moved += any(nodes[node]["slot"] != place for node, place in after.items())
         for i, node in enumerate(nodes):
@@ -35,7 +35,7 @@ def test_slots_follow_the_committed_text_and_a_path_moves_next_to_the_root() -> 
             assert len(above) == tree.depths[i] - 1
             assert all(tree.parents[b] == a for a, b in zip(above, above[1:], strict=False))
         # The accepted tokens are cached now, the root too; the last new token is the next root.
-        cached += len(done.token_ids)
+        cached += len(round_event.token_ids)
     assert moved, "control: some path had siblings before it"
 
 

@@ -33,7 +33,7 @@ def whole(source: LiveSource) -> list[Any]:
     return list(source.events(0, source.count))
 
 
-def test_what_stands_is_read_from_the_worker_and_the_first_pair_loaded_at_once() -> None:
+def test_the_loaded_pair_is_read_from_the_worker_and_the_first_pair_loaded_at_once() -> None:
     model_host = ModelHost(FakeWorker())
     assert model_host.names() == ("synthetic-llm", *DRAFTERS)
     assert model_host.drafter_names == DRAFTERS
@@ -91,7 +91,7 @@ def test_who_watches_a_past_run_does_not_hold_its_models() -> None:
         (RuntimeError("the device is gone"), "the device is gone"),
     ],
 )
-def test_a_pair_that_cannot_be_loaded_leaves_what_stands(error: Exception, words: str) -> None:
+def test_a_pair_that_cannot_be_loaded_leaves_the_loaded_one(error: Exception, words: str) -> None:
     old = FakeWorker(script_of(4), speed=0.0)
     model_host = ModelHost(old, Loader(failing_loader(error)))
     model_host.begin(OTHER)
@@ -218,21 +218,21 @@ def test_a_request_that_is_refused_is_no_run() -> None:
     assert old.closed
 
 
-def test_a_page_that_knows_the_drafters_of_before_is_told_to_reload() -> None:
+def test_a_page_that_knows_the_drafters_of_before_is_reported_to_reload() -> None:
     model_host = ModelHost(FakeWorker(), Loader(lambda: other_worker("small", DRAFTERS[0])))
     model_host.begin(OTHER)
     wait_settled(model_host)
-    hub, asked = Hub(model_host, FakeStore()), request()
+    hub, run_request = Hub(model_host, FakeStore()), request()
 
     def wanting(*names: str) -> Any:
-        return replace(asked, speculation=replace(asked.speculation, drafters=names))
+        return replace(run_request, speculation=replace(run_request.speculation, drafters=names))
 
     with pytest.raises(ConfigError) as caught:
         hub.start(wanting(*DRAFTERS))
     assert "the models were exchanged since this page was opened: reload it" in str(caught.value)
     assert "all, first, ngram, suffix, table, small" in str(caught.value)
     for names in (("small",), ("all",), ("ngram",), (), (DRAFTERS[0],), ("nobody",)):
-        whole(hub.start(wanting(*names)))  # what nobody ever had is the engine's to refuse
+        whole(hub.start(wanting(*names)))  # a name that was never loaded is refused by the engine
     assert not model_host._served.runs
 
 

@@ -29,12 +29,12 @@ pytestmark = pytest.mark.nightly
 
 @pytest.fixture
 def model_host() -> Iterator[ModelHost]:
-    made = ModelHost.open(load, ModelPair("bundled", ("bundled",), "float32", "cpu"))
-    yield made
-    made.close()
+    host = ModelHost.open(load, ModelPair("bundled", ("bundled",), "float32", "cpu"))
+    yield host
+    host.close()
 
 
-def asked(tokens: int, prompt: str = "Once upon a time", preset: str = "specinfer") -> Request:
+def request_of(tokens: int, prompt: str = "Once upon a time", preset: str = "specinfer") -> Request:
     sampling = SamplingParams(max_new_tokens=tokens, ignore_eos=True)
     return Request(prompt, sampling, SpeculationConfig.preset(preset))
 
@@ -48,37 +48,37 @@ def tokens_of(source: LiveSource) -> list[int]:
 
 def test_a_bundled_llm_with_one_ssm_writes_the_same_text(model_host: ModelHost) -> None:
     hub = Hub(model_host, FakeStore())
-    before = tokens_of(hub.start(asked(40)))
+    before = tokens_of(hub.start(request_of(40)))
     model_host.begin(ModelPair("bundled", ("ssm-stories",), "float32", "cpu"))
     wait_settled(model_host)
     assert model_host.swap.state == "done" and model_host.names() == ("llm", "ssm-stories")
-    assert tokens_of(hub.start(asked(40))) == before
+    assert tokens_of(hub.start(request_of(40))) == before
 
 
 def test_a_run_is_not_touched_by_what_is_loaded_beside_it(model_host: ModelHost) -> None:
     hub = Hub(model_host, FakeStore())
-    expected = tokens_of(hub.start(asked(120)))
+    expected = tokens_of(hub.start(request_of(120)))
     # A loader that makes bfloat16 models changes torch's default dtype while it does.
     for ssms in (("bundled",), ()):
-        going = hub.start(asked(120))
+        going = hub.start(request_of(120))
         model_host.begin(ModelPair("bundled", ssms, "bfloat16", "cpu"))
         wait_settled(model_host)
         assert model_host.swap.state == "done", model_host.swap.reason
         assert tokens_of(going) == expected
         model_host.begin(ModelPair("bundled", ("bundled",), "float32", "cpu"))
         wait_settled(model_host)
-    assert tokens_of(hub.start(asked(120))) == expected
+    assert tokens_of(hub.start(request_of(120))) == expected
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="a system without /proc")
 def test_models_that_went_free_their_memory_though_their_runs_are_seen(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.ui.given_back", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert told["left"] == []
-    assert told["events"] > 12, "the run is still there to be looked at"
-    assert told["size"] > 60_000_000 and told["less"] > 0.7 * told["size"]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert process.returncode == 0, process.stderr
+    document = json.loads(process.stdout.splitlines()[-1])
+    assert document["left"] == []
+    assert document["events"] > 12, "the run is still there to be looked at"
+    assert document["size"] > 60_000_000 and document["less"] > 0.7 * document["size"]
 
 
 def test_a_tiny_pair_takes_over_others_are_refused(model_host: ModelHost, tmp_path: Path) -> None:
@@ -98,10 +98,12 @@ def test_a_tiny_pair_takes_over_others_are_refused(model_host: ModelHost, tmp_pa
         wait_settled(model_host)
         assert model_host.swap.state == "failed" and words in model_host.swap.reason
         assert model_host.worker is standing
-    assert tokens_of(Hub(model_host, FakeStore()).start(asked(12, "w1 w2 w3")))
+    assert tokens_of(Hub(model_host, FakeStore()).start(request_of(12, "w1 w2 w3")))
 
 
-def test_an_unreachable_hub_is_told(model_host: ModelHost, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_hub_is_reported(
+    model_host: ModelHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from huggingface_hub import HfApi
 
     def nobody(*_: Any, **__: Any) -> None:

@@ -1,4 +1,4 @@
-"""The Models tab's handlers: what is offered, what is needed, what is told, who may."""
+"""The Models tab's handlers: offers, memory, messages, permissions."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ from ui.server.visitors import Access
 
 @pytest.fixture(autouse=True)
 def no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever lies in this machine's cache."""
+    """Whatever is in this machine's cache."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
 
@@ -64,7 +64,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_tiny_model(tmp_path_factory.mktemp("models") / "tiny")
 
 
-def made(store: RunStore, load: Load | None = None) -> Context:
+def context_of(store: RunStore, load: Load | None = None) -> Context:
     model_host = ModelHost(FakeWorker(), load)
     return make_context(model_host, store, Access("127.0.0.1"), "specinfer", RunQuery)
 
@@ -159,21 +159,21 @@ def test_others_are_not_shown_paths_and_the_cache(tmp_path: Path) -> None:
 
 def test_the_table_says_whether_it_fits(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placing, "available_bytes", lambda device: 8 * 2**30)
-    value, free = table(made(store), True, "bfloat16", "cpu")
+    value, free = table(context_of(store), True, "bfloat16", "cpu")
     verdicts = {offer["parts"]["0"]["name"]: offer["verdict"] for offer in value["offers"].values()}
     assert verdicts["synthetic-llm"] == "loaded" and verdicts["llm"] == "fits"
     assert verdicts["facebook/opt-1.3b"] == "fits" and verdicts["facebook/opt-13b"] == "tight"
     assert "8.0 GiB is free on the CPU now" in free["lines"]["0"]["text"]
     monkeypatch.setattr(placing, "available_bytes", lambda device: None)
-    value, free = table(made(store), True, "bfloat16", "cpu")
+    value, free = table(context_of(store), True, "bfloat16", "cpu")
     assert value["offers"]["1"]["verdict"] == "unknown"
     assert "an unknown amount is free" in free["lines"]["0"]["text"]
 
 
-def test_a_device_that_is_not_there_is_told(store: RunStore) -> None:
+def test_a_device_that_is_not_there_is_reported(store: RunStore) -> None:
     if torch.cuda.is_available():
         pytest.skip("a CUDA device is at hand")
-    value, said = table(made(store), True, "auto", "cuda")
+    value, said = table(context_of(store), True, "auto", "cuda")
     assert value == {} and "device is 'cuda': no CUDA device" in said["lines"]["0"]["text"]
 
 
@@ -254,7 +254,7 @@ def _told_unknown(ssms: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> str
     return need_lines(memory_need(ModelPair("bundled", ssms)))[0].text
 
 
-def test_what_is_not_on_this_machine_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_on_this_machine_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placing, "available_bytes", lambda device: 2**40)
     need = memory_need(ModelPair("facebook/opt-125m", ("no/body-knows",), "bfloat16", "cpu"))
     assert need.fits is None
@@ -277,7 +277,7 @@ def test_a_gguf_file_needs_what_its_header_says(tmp_path: Path) -> None:
 
 def test_an_offer_fills_the_form_or_is_loaded_at_once(store: RunStore) -> None:
     loader = Loader(lambda: other_worker())
-    context = made(store, loader)
+    context = context_of(store, loader)
     (filled,) = pick_values(context, True, {"llm": "a", "ssms": {"0": "b"}}, ("x", "y", *FORM[2:]))
     assert filled[:2] == ["a", "b"] and not loader.asked
     offer = {"llm": SMOLLM2, "ssms": {"0": "ssm-chat"}, "load": True}
@@ -291,7 +291,7 @@ def test_an_offer_fills_the_form_or_is_loaded_at_once(store: RunStore) -> None:
 def test_smollm2_is_loaded_with_the_ssms_that_the_command_line_loads(store: RunStore) -> None:
     """By the header's offer and by the table's, whose choice is sent as it was shown."""
     loader = Loader(lambda: other_worker())
-    context = made(store, loader)
+    context = context_of(store, loader)
     list(quick_values(context, True, *FORM))
     shown = offers_value(*offers(context.model_host, "auto", "cpu", True))["offers"].values()
     (offer,) = (one for one in shown if one["group"] == SMOLLM2)
@@ -304,7 +304,7 @@ def test_smollm2_is_loaded_with_the_ssms_that_the_command_line_loads(store: RunS
 
 
 def test_what_the_header_offers(store: RunStore) -> None:
-    assert made(store).offer == "", "models that cannot be exchanged"
+    assert context_of(store).offer == "", "models that cannot be exchanged"
     host = ModelHost(FakeWorker(), Loader(lambda: other_worker()))
     for access, offered in (
         (Access("127.0.0.1"), "SmolLM2"),
@@ -323,9 +323,9 @@ def test_what_the_header_offers(store: RunStore) -> None:
 FORM = ("other", "small", "auto", "auto")
 
 
-def test_a_loading_is_told_stage_by_stage(store: RunStore) -> None:
+def test_a_loading_is_reported_stage_by_stage(store: RunStore) -> None:
     loader = Loader(lambda: other_worker("small"), held=True)
-    context = made(store, loader)
+    context = context_of(store, loader)
     frames = load_values(context, True, *FORM)
     seen = [next(frames)]
     while "Looking" not in words(seen[-1]):
@@ -348,8 +348,8 @@ def test_a_loading_is_told_stage_by_stage(store: RunStore) -> None:
     wait_settled(context.model_host)
 
 
-def test_runs_on_the_models_of_before_are_told_of(store: RunStore) -> None:
-    context = made(store, Loader(lambda: other_worker("small")))
+def test_runs_on_the_models_of_before_are_reported(store: RunStore) -> None:
+    context = context_of(store, Loader(lambda: other_worker("small")))
     context.model_host.worker.set_script(script_of(400), speed=5.0)
     source, last = context.hub.start(request()), list(load_values(context, True, *FORM))[-1]
     assert "1 run still ends on the models of before" in words(last) and last[0]["again"]
@@ -359,9 +359,9 @@ def test_runs_on_the_models_of_before_are_told_of(store: RunStore) -> None:
     assert "again" not in state_values(context, True)[0]
 
 
-def test_a_refusal_is_told_with_its_reason_to_those_who_may_know(store: RunStore) -> None:
+def test_a_refusal_is_reported_with_its_reason_to_those_who_may_know(store: RunStore) -> None:
     secret = "ssm is '/home/x/secret': token id 17 is 'a' there"
-    context = made(store, Loader(failing_loader(OutOfMemoryError(secret))))
+    context = context_of(store, Loader(failing_loader(OutOfMemoryError(secret))))
     last = list(load_values(context, True, *FORM))[-1]
     assert secret in words(last) and last[0]["lines"]["0"]["kind"] == "error"
     assert "What was loaded stays: synthetic-llm" in words(last)
@@ -371,7 +371,7 @@ def test_a_refusal_is_told_with_its_reason_to_those_who_may_know(store: RunStore
 
 
 def test_a_refusal_of_the_form_stands_without_how_the_last_loading_ended(store: RunStore) -> None:
-    context = made(store, Loader(lambda: other_worker("small")))
+    context = context_of(store, Loader(lambda: other_worker("small")))
     assert "Loaded in" in words(list(load_values(context, True, *FORM))[-1])
     wrong = ("other", "\n".join("s" * 17), "auto", "auto")
     for told_of in (
@@ -384,7 +384,7 @@ def test_a_refusal_of_the_form_stands_without_how_the_last_loading_ended(store: 
 
 def test_given_up(store: RunStore) -> None:
     loader = Loader(lambda: other_worker("small"), held=True)
-    context = made(store, loader)
+    context = context_of(store, loader)
     frames = load_values(context, True, *FORM)
     next(frames)
     assert "Giving other with small up" in words(cancel_loading(context, True))
@@ -395,7 +395,7 @@ def test_given_up(store: RunStore) -> None:
 
 def test_who_may_not_load_may_not_ask_either(store: RunStore) -> None:
     loader = Loader(lambda: other_worker("small"), held=True)
-    context = made(store, loader)
+    context = context_of(store, loader)
     for values in (
         next(iter(load_values(context, False, *FORM))),
         need_values(context, False, *FORM),
@@ -405,9 +405,9 @@ def test_who_may_not_load_may_not_ask_either(store: RunStore) -> None:
     assert not loader.asked and context.model_host.swap.state == "none"
 
 
-def test_what_it_needs_is_told_while_something_is_loaded(store: RunStore, folder: Path) -> None:
+def test_what_it_needs_is_reported_while_something_is_loaded(store: RunStore, folder: Path) -> None:
     loader = Loader(lambda: other_worker("small"), held=True)
-    context = made(store, loader)
+    context = context_of(store, loader)
     asked = (str(folder), str(folder), "auto", "auto")
     assert words(need_values(context, True, *asked)).startswith("It fits: ")
     assert "no such folder" in words(need_values(context, True, "./nowhere", "", "auto", "auto"))

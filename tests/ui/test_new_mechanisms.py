@@ -1,4 +1,4 @@
-"""The page knows a combine rule and a length policy that were registered at run time: menus, greyed
+"""The page shows a combine rule and a length policy that were registered at run time: menus, greyed
 fields, marks of what is not lossless, words in the pictures. tests/core/test_mechanisms.py has the
 rules, and what core derives from their records."""
 
@@ -13,7 +13,7 @@ from core.config import Request, SpeculationConfig
 from core.config.mechanisms import length_policy
 from core.events import Combined
 from tests.core.engines import WARM, engine_of, tables
-from tests.core.test_mechanisms import registered
+from tests.core.test_mechanisms import new_rules
 from tests.ui.fakes import pictures_at, view_at
 from ui.form.fields import FIELD_NAMES, field_controls, values_of
 from ui.form.menus import (
@@ -26,9 +26,9 @@ from ui.form.menus import (
 from ui.run.votes import vote_sentence
 from ui.tune.form import axis_shown
 
-__all__ = ["registered"]
+__all__ = ["new_rules"]
 
-pytestmark = pytest.mark.usefixtures("registered")
+pytestmark = pytest.mark.usefixtures("new_rules")
 
 
 def config_of_new() -> SpeculationConfig:

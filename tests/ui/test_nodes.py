@@ -44,12 +44,12 @@ def events() -> list[Event]:
         6: lambda: transport.pass_time(0.02),
     }
     sampling = SamplingParams(55, temperature=0.8, seed=4)
-    found: list[Event] = []
+    results: list[Event] = []
     for event in engine.generate(request(sampling=sampling)):
-        found.append(event)
+        results.append(event)
         if isinstance(event, RoundCompleted):
-            changes.get(len(rounds_of(found)), lambda: None)()
-    return found
+            changes.get(len(rounds_of(results)), lambda: None)()
+    return results
 
 
 def frame_of(view: View) -> Frame:

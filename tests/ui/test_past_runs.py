@@ -44,7 +44,7 @@ from ui.shared.steering import move, play_on
 MINE = Asker("a", False)
 
 
-def recorded(store: RunStore, *owners: str) -> list[str]:
+def record_runs(store: RunStore, *owners: str) -> list[str]:
     """A SYNTHETIC run of each owner; their ids."""
     for seed, owner in enumerate(owners):
         for event in synthetic_run(4, seed=seed):
@@ -65,7 +65,7 @@ def text(said: dict[str, Any]) -> str:
 
 def test_filters_restrict_the_list(store: RunStore) -> None:
     ctx = context(store)
-    one, two = recorded(store, "a", "b")
+    one, two = record_runs(store, "a", "b")
     store.annotate(two, "for the lecture")
 
     def ids(**changes: Any) -> list[str]:
@@ -93,9 +93,9 @@ def test_filters_restrict_the_list(store: RunStore) -> None:
     assert row["note"] == "for the lecture" and row["thinned"] is False
 
 
-def test_only_who_sees_all_runs_is_told_all_names(store: RunStore) -> None:
+def test_only_who_sees_all_runs_is_reported_all_names(store: RunStore) -> None:
     ctx = context(store)
-    recorded(store, "a")
+    record_runs(store, "a")
     assert ("ssm-code", "ssm-code") in drafter_choices(ctx, ALL)
     assert ("synthetic-llm", "synthetic-llm") in llm_choices(ctx, ALL)
     assert [value for _, value in llm_choices(ctx, MINE)] == ["", ctx.models[0].name]
@@ -104,7 +104,7 @@ def test_only_who_sees_all_runs_is_told_all_names(store: RunStore) -> None:
 
 def test_a_note_is_kept_and_shown_again(store: RunStore) -> None:
     ctx = context(store)
-    (run_id,) = recorded(store, "a")
+    (run_id,) = record_runs(store, "a")
     note = "".join(HOSTILE_TEXTS[:3])
     assert "kept" in text(keep_note(ctx, ALL, run_id, note))
     section, said, shown, _, way = about_run(ctx, ALL, run_id)
@@ -142,7 +142,7 @@ def test_a_regret_that_was_counted_is_shown_again_and_exported(store: RunStore) 
 
 def test_a_run_is_written_in_every_format_under_a_name_for_any_system(store: RunStore) -> None:
     ctx = context(store)
-    (run_id,) = recorded(store, "a")
+    (run_id,) = record_runs(store, "a")
     files = {name: write_export(ctx, ALL, run_id, name) for name in FORMATS}
     assert all(file["name"].startswith(f"{run_id}.") and file["text"] for file in files.values())
     assert len({file["name"] for file in files.values()}) == len(FORMATS)
@@ -159,7 +159,9 @@ def test_a_run_is_written_in_every_format_under_a_name_for_any_system(store: Run
     assert write_export(context(store), ALL, "../a b:c", "html")["name"] == "___a_b_c.html"
 
 
-def test_how_far_a_long_export_is_is_told(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_how_far_a_long_export_is_is_reported(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("ui.sessions.exporting.PROGRESS_INTERVAL_S", 0.01)
     for event in synthetic_run(40, seed=1):
         store.record(event, "a")
@@ -167,7 +169,7 @@ def test_how_far_a_long_export_is_is_told(store: RunStore, monkeypatch: pytest.M
     assert file == write_export(context(store), ALL, "synthetic-1", "html")
     assert line.text == "Saved as synthetic-1.html."
     assert all(none is None and "Writing HTML report" in one.text for none, one in before)
-    shares = [int(found[1]) for _, one in before if (found := re.search(r": (\d+) %", one.text))]
+    shares = [int(match[1]) for _, one in before if (match := re.search(r": (\d+) %", one.text))]
     assert shares == sorted(shares) and len(set(shares)) > 3 and shares[-1] <= 100
     with pytest.raises(UnknownRunError):
         list(export_progress(context(store), ALL, "gone", "json"))
@@ -218,7 +220,7 @@ def test_stop_ends_the_run_that_is_made_again(store: RunStore) -> None:
 
 def test_a_second_run_of_the_list_stands_beside_the_first(store: RunStore) -> None:
     ctx = context(store)
-    one, two = recorded(store, "a", "b")
+    one, two = record_runs(store, "a", "b")
     sessions, desks = sessions_of(ctx), (TabSession(), TabSession(), TabSession())
     first, opened = choose_run(sessions, desks, ALL, one, ""), len(sessions.opened_outputs)
     before = opened + len(sessions.controls.about_outputs)
@@ -247,8 +249,10 @@ def test_a_second_run_of_the_list_stands_beside_the_first(store: RunStore) -> No
         (MINE, "synthetic-1", "no such run of yours"),
     ],
 )
-def test_a_wrong_second_run_is_told(store: RunStore, asker: Asker, second: str, words: str) -> None:
-    recorded(store, "a", "b")
+def test_a_wrong_second_run_is_reported(
+    store: RunStore, asker: Asker, second: str, words: str
+) -> None:
+    record_runs(store, "a", "b")
     sessions = sessions_of(context(store))
     desks = (TabSession(), TabSession(), TabSession())
     values = choose_run(sessions, desks, asker, second, "synthetic-0")
@@ -280,7 +284,7 @@ def test_a_past_run_plays_pauses_and_goes_on(store: RunStore) -> None:
 
 def test_how_many_runs_stay_whole_is_for_the_owner_to_say(store: RunStore) -> None:
     ctx = context(store)
-    recorded(store, "a", "b", "c")
+    record_runs(store, "a", "b", "c")
     section, shown, message = retention_view(ctx, ALL, "5", "5")
     assert section.visible and shown == message == ""
     assert retention_view(ctx, ALL, "", "")[1] == gr.skip(), "somebody may be typing by now"
@@ -306,7 +310,7 @@ def test_how_many_runs_stay_whole_is_for_the_owner_to_say(store: RunStore) -> No
 
 def test_a_thinned_run_says_so(store: RunStore) -> None:
     ctx = context(store)
-    old, new = recorded(store, "a", "b")
+    old, new = record_runs(store, "a", "b")
     store.thin(1)
     runs = {run.run_id: run.thinned for run in store.runs(RunQuery()).rows}
     assert sorted(runs.values()) == [False, True]
@@ -315,7 +319,7 @@ def test_a_thinned_run_says_so(store: RunStore) -> None:
     assert "Finished" in notice_of(opened_run(sessions_of(ctx), TabSession(), ALL, thinned), 0)
 
 
-def test_a_run_deleted_elsewhere_is_told_by_every_action(store: RunStore) -> None:
+def test_a_run_deleted_elsewhere_is_reported_by_every_action(store: RunStore) -> None:
     ctx = context(store)
     run_id = ran(ctx)
     sessions, desk = sessions_of(ctx), TabSession()
@@ -436,8 +440,8 @@ def test_a_link_fills_the_form_so_that_run_repeats_the_run(store: RunStore) -> N
             live, desk, ALL, source.run_id, on_change
         )
         seed = store.run(source.run_id).seed if temperature else None
-        wanted = Request("Once", replace(sampling, seed=seed), config)
-        assert request_of(values) == with_names(wanted) and not refused
+        expected = Request("Once", replace(sampling, seed=seed), config)
+        assert request_of(values) == with_names(expected) and not refused
         assert preset == menu == "minions" and (switch is False) == on_change
         assert desk.asked == request_of(values) and not desk.changed
         assert ("switched off" in desk.doing) == on_change

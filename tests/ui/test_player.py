@@ -16,7 +16,7 @@ from ui.run.view import STAGES, RoundView, _is_split, detail_of, reduce_all
 from ui.words.messages import run_lines
 
 
-def stored(events: list[Event]) -> StoredSource:
+def store_source(events: list[Event]) -> StoredSource:
     store = FakeStore()
     for event in events:
         store.record(event)
@@ -38,7 +38,7 @@ def player_of(source: LiveSource | StoredSource, pace: Pace | None = None) -> Pl
 
 @pytest.mark.parametrize("rate", [0.5, 2.0, 8.0])
 def test_slow_motion_plays_rounds_per_second(rate: float) -> None:
-    player = Player(stored(synthetic_run(40, seed=1)), Pace("slow", rate))
+    player = Player(store_source(synthetic_run(40, seed=1)), Pace("slow", rate))
     for tick in range(31):
         player.advance(tick / 10)
     assert (player._at - 1) == pytest.approx(3.0 * rate * 4, abs=1)
@@ -55,7 +55,7 @@ def test_slow_motion_does_not_jump_after_waiting_and_ends_with_the_whole_run() -
     player.advance(10.1)
     assert player._at <= 5
     events = synthetic_run(3, seed=1)
-    player = Player(stored(events), Pace("slow", 50.0))
+    player = Player(store_source(events), Pace("slow", 50.0))
     for tick in range(40):
         player.advance(tick / 10)
     assert player.frame().view == reduce_all(events) and player.paused
@@ -63,7 +63,7 @@ def test_slow_motion_does_not_jump_after_waiting_and_ends_with_the_whole_run() -
 
 def test_step_goes_one_stage_forward_and_back() -> None:
     events = synthetic_run(4, seed=2)
-    player = player_of(stored(events), Pace("step"))
+    player = player_of(store_source(events), Pace("step"))
     assert player.frame().view == reduce_all(events[:1])
     seen = []
     for _ in range(6):
@@ -81,7 +81,7 @@ def test_step_goes_one_stage_forward_and_back() -> None:
 
 def test_stepping_all_the_way_and_back_meets_the_same_stages() -> None:
     events = synthetic_run(70, seed=3)  # past a kept view
-    player = player_of(stored(events), Pace("step"))
+    player = player_of(store_source(events), Pace("step"))
     for at in range(2, len(events)):
         player.step(1)
         assert player._at == at + (at == len(events) - 1)
@@ -100,7 +100,7 @@ def test_stepping_all_the_way_and_back_meets_the_same_stages() -> None:
 
 
 def test_play_goes_on_from_the_visitors_place_and_at_the_end_from_the_start() -> None:
-    player = player_of(stored(synthetic_run(9, seed=3)))
+    player = player_of(store_source(synthetic_run(9, seed=3)))
     player.play_from_here(Pace("slow"))
     assert player.stage == 0
     player.to_end()
@@ -125,13 +125,13 @@ def test_step_waits_for_the_engine_without_losing_its_place() -> None:
 @pytest.mark.parametrize("lost", [1, 2, 3, 4, 5])
 def test_an_interrupted_run_has_all_its_whole_rounds(lost: int) -> None:
     events = synthetic_run(9, seed=2)[:-lost]  # no event closes it; its last round may be torn
-    player = player_of(stored(events))
+    player = player_of(store_source(events))
     frame = player.frame()
     assert frame.known_rounds == len(frame.view.rounds) == (9 if lost == 1 else 8)
     player.seek(frame.known_rounds)
     assert player.frame().view.rounds == frame.view.rounds
     failed = [*events, synthetic_run(9, seed=2, end="failed")[-1]]
-    assert Player(stored(failed)).frame().known_rounds == frame.known_rounds
+    assert Player(store_source(failed)).frame().known_rounds == frame.known_rounds
 
 
 def test_a_selected_round_and_node_survive_updates_and_come_from_the_events() -> None:
@@ -151,7 +151,7 @@ def test_a_selected_round_and_node_survive_updates_and_come_from_the_events() ->
 
 def test_a_completed_run_ends_with_the_round_that_has_most_to_tell() -> None:
     for seed in range(4):
-        player = player_of(stored(synthetic_run(12, seed=seed)))
+        player = player_of(store_source(synthetic_run(12, seed=seed)))
         lines = [line for line in player.frame().view.rounds if line.nodes]
         frame = player.frame()
         shown = frame.view.rounds[frame.selected_round]
@@ -215,7 +215,7 @@ def test_the_latest_round_is_the_last_though_a_stopped_run_ends_with_the_last_tr
             events[i] = replace(event, **dict.fromkeys(nothing, ()))
         elif isinstance(event, RoundCompleted) and event.round == 5:
             events[i] = replace(event, num_accepted=0)
-    player = player_of(stored(events))
+    player = player_of(store_source(events))
     assert player.frame().selected_round == 4 and not player.frame().pinned
     player.follow()
     assert player.frame().selected_round == 5
@@ -224,7 +224,7 @@ def test_the_latest_round_is_the_last_though_a_stopped_run_ends_with_the_last_tr
 
 
 def test_the_latest_round_leaves_the_place_that_was_stepped_back_to() -> None:
-    player = player_of(stored(synthetic_run(6, seed=2)))
+    player = player_of(store_source(synthetic_run(6, seed=2)))
     for _ in range(9):
         player.step(-1)
     assert player.frame().pinned
@@ -233,7 +233,7 @@ def test_the_latest_round_leaves_the_place_that_was_stepped_back_to() -> None:
 
 
 def test_no_round_past_the_ends_can_be_selected() -> None:
-    player = player_of(stored(synthetic_run(3, seed=2)))
+    player = player_of(store_source(synthetic_run(3, seed=2)))
     for number in (-1, 3, 10**9):
         player.select(number)
         assert not player.frame().pinned
@@ -245,7 +245,7 @@ def test_no_round_past_the_ends_can_be_selected() -> None:
 
 @pytest.mark.parametrize("mode", ["slow", "step"])
 def test_the_next_round_past_the_last_one_shown_is_the_next_one_recorded(mode: str) -> None:
-    player = Player(stored(synthetic_run(3, seed=2)), Pace(mode))
+    player = Player(store_source(synthetic_run(3, seed=2)), Pace(mode))
     player.rewind()
     seen = []
     for by in (1, 1, -1, 1, 1, 1, -1):
@@ -260,7 +260,9 @@ def test_the_next_round_past_the_last_one_shown_is_the_next_one_recorded(mode: s
 
 
 def test_the_next_round_of_a_torn_one_is_its_end_and_full_speed_is_left_alone() -> None:
-    player = Player(stored(synthetic_run(3, seed=2)[:-4]))  # of its third round the draft alone
+    player = Player(
+        store_source(synthetic_run(3, seed=2)[:-4])
+    )  # of its third round the draft alone
     player.seek(2)
     player.select_next(1)
     assert player.frame().selected_round == 2 and player.at_end
@@ -288,7 +290,7 @@ def test_at_full_speed_the_followed_round_changes_a_few_times_a_second() -> None
 
 
 @pytest.fixture
-def forgotten(monkeypatch: pytest.MonkeyPatch) -> list[Event]:
+def half_forgotten_run(monkeypatch: pytest.MonkeyPatch) -> list[Event]:
     """A run of which memory keeps the second half."""
     events = synthetic_run(80, seed=1)
     monkeypatch.setattr("ui.run.source.KEPT_EVENTS", len(events) // 2)
@@ -296,21 +298,21 @@ def forgotten(monkeypatch: pytest.MonkeyPatch) -> list[Event]:
 
 
 def test_old_rounds_are_read_back_from_the_store_when_memory_has_let_them_go(
-    forgotten: list[Event],
+    half_forgotten_run: list[Event],
 ) -> None:
-    source = live(forgotten)
-    assert len(source._buffer) == len(forgotten) // 2
+    source = live(half_forgotten_run)
+    assert len(source._buffer) == len(half_forgotten_run) // 2
     player = player_of(source)
     player.select(2)
     detail = player.frame().detail
-    assert detail is not None and detail.round == 2 and detail.combined == forgotten[10]
+    assert detail is not None and detail.round == 2 and detail.combined == half_forgotten_run[10]
     player.step(-1)
     player.seek(3)
-    assert player.frame().view.tokens == reduce_all(forgotten[:13]).tokens
+    assert player.frame().view.tokens == reduce_all(half_forgotten_run[:13]).tokens
 
 
-def test_events_that_are_lost_do_not_break_the_page(forgotten: list[Event]) -> None:
-    source = live(forgotten)
+def test_events_that_are_lost_do_not_break_the_page(half_forgotten_run: list[Event]) -> None:
+    source = live(half_forgotten_run)
     source._store.recorded.clear()
     player = player_of(source)
     player.select(1)
@@ -321,7 +323,7 @@ def test_pace_is_checked_and_changing_it_does_not_spend_the_time_before() -> Non
     for bad in ({"mode": "warp"}, {"rounds_per_second": 0}, {"rounds_per_second": float("nan")}):
         with pytest.raises(ConfigError):
             Pace(**bad)
-    player = player_of(stored(synthetic_run(30, seed=1)), Pace("step"))
+    player = player_of(store_source(synthetic_run(30, seed=1)), Pace("step"))
     player.set_pace(Pace("slow", 10.0))
     player.advance(100.0)
     assert player._at == 1

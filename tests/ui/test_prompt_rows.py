@@ -51,12 +51,12 @@ def study() -> Study:
 
 
 def results() -> dict[Cell, Measured]:
-    found = {}
+    entries = {}
     for i, prompt in enumerate(PROMPTS):
         events = synthetic_run(6, seed=i, run_id=f"tree-{i}")
-        found[Cell("tree", prompt.id, 0)] = measure_run(events)
-        found[Cell(PLAIN, prompt.id, 0)] = measure_run(plain_twin(events))
-    return found
+        entries[Cell("tree", prompt.id, 0)] = measure_run(events)
+        entries[Cell(PLAIN, prompt.id, 0)] = measure_run(plain_twin(events))
+    return entries
 
 
 def past(
@@ -105,19 +105,19 @@ def test_a_row_a_prompt_with_its_speed_up_and_plain_rows_last() -> None:
     assert told == [("tree", "1"), ("tree", "2"), (PLAIN, "1"), (PLAIN, "2")]
 
 
-def test_texts_are_told_in_the_words_of_a_comparison_with_the_place_of_a_difference() -> None:
+def test_texts_are_reported_in_the_words_of_a_comparison_with_the_place_of_a_difference() -> None:
     kinds = [row["same_text"] for row in rows_plain(of_study(study(), results()))]
     rows = comparison_rows(study(), results(), lambda run_id: ())
     compared = {row["name"]: row["same_text"] for row in rows}
     grid = configuration_row(study(), results(), "tree").same.kind
     assert kinds == ["identical", "identical", "base", "base"]
     assert compared == {"tree": grid, PLAIN: "base"} and grid == "identical"
-    found, cell = results(), Cell("tree", "1", 0)
-    ids = list(found[cell].token_ids)
+    result, cell = results(), Cell("tree", "1", 0)
+    ids = list(result[cell].token_ids)
     ids[3] += 1
 
-    found[cell] = replace(found[cell], token_ids=tuple(ids))
-    same = same_text(study(), found, [cell])
+    result[cell] = replace(result[cell], token_ids=tuple(ids))
+    same = same_text(study(), result, [cell])
     assert (same.kind, same.first) == ("differs", (cell, 3))
 
 
@@ -197,11 +197,11 @@ def test_a_row_has_the_speed_up_of_each_repeat() -> None:
 
 
 def test_a_row_without_drafts_says_why() -> None:
-    found = results()
+    result = results()
     for prompt, idle in (("1", "no draft beats plain decoding"), ("2", "")):
-        cell, base = Cell("tree", prompt, 0), found[Cell(PLAIN, prompt, 0)]
-        found[cell] = replace(base, run_id="r", accepted_by=found[cell].accepted_by, idle=idle)
-    lines = of_study(study(), found)
+        cell, base = Cell("tree", prompt, 0), result[Cell(PLAIN, prompt, 0)]
+        result[cell] = replace(base, run_id="r", accepted_by=result[cell].accepted_by, idle=idle)
+    lines = of_study(study(), result)
     notes = [row["idle"] for row in prompts_table_value("s", lines, DRAFTERS)["rows"].values()]
     assert notes == ["did not draft: no draft beats plain decoding", "did not draft", "", ""]
     plain = [row["idle"] for row in rows_plain(lines)]
@@ -247,7 +247,7 @@ def test_a_speed_up_is_beside_plain_runs_of_the_same_question() -> None:
     assert [line.row.ratio for line in (b, c, d)] == [None, None, None]
 
 
-def test_a_domain_is_told_of_the_prompt_by_any_of_its_runs() -> None:
+def test_a_domain_is_reported_the_prompt_by_any_of_its_runs() -> None:
     domains = {"22": "code"}
     runs = [past("1", "a"), past("22", "a", "minions"), past("333", "b")]
     lines = of_runs(runs, lambda run: domains.get(run.figures.run_id, ""))
@@ -322,8 +322,8 @@ def run(context: Context, prompt: str, preset: str = "specinfer", owner: str = "
 
 def look(context: Context, **asked: Any) -> FoundPrompts:
     asking = PastSearch(**{"owner": None, **asked})
-    *_, found = read_past_runs(context, RunFigures(context.store), known_domains(), asking)
-    return found
+    *_, result = read_past_runs(context, RunFigures(context.store), known_domains(), asking)
+    return result
 
 
 def study_of_prompts(context: Context, *prompts: StudyPrompt) -> Study:
@@ -331,7 +331,7 @@ def study_of_prompts(context: Context, *prompts: StudyPrompt) -> Study:
     return new_study(context, "prompts", SamplingParams(max_new_tokens=8), both, prompts)
 
 
-def measured(context: Context, *prompts: StudyPrompt) -> Studies:
+def measure(context: Context, *prompts: StudyPrompt) -> Studies:
     mine = Studies(context, None, "me")
     mine.begin(study_of_prompts(context, *prompts))
     assert context.conductor.wait(20)
@@ -344,10 +344,10 @@ def test_plain_runs_are_a_baseline_though_the_search_leaves_them_out(context: Co
     run_id = run(context, "Once")
     run(context, "Twice")
     context.store.annotate(run_id, "marked")
-    found = look(context, search="marked")
-    assert [line.text for line in found.lines] == ["Once"]
-    assert found.lines[0].against == "1 plain run of the same prompt, sampling and LLM"
-    assert (found.drafted, found.looked, found.total) == (1, 1, 1)
+    result = look(context, search="marked")
+    assert [line.text for line in result.lines] == ["Once"]
+    assert result.lines[0].against == "1 plain run of the same prompt, sampling and LLM"
+    assert (result.drafted, result.looked, result.total) == (1, 1, 1)
 
 
 def test_older_runs_are_taken_in_when_asked(context: Context) -> None:
@@ -367,7 +367,7 @@ def test_older_runs_are_taken_in_when_asked(context: Context) -> None:
 
 
 def test_domains_come_from_the_study_or_from_the_examples(context: Context) -> None:
-    measured(context, StudyPrompt("1", "x = 1", "python"), StudyPrompt("2", "nothing told"))
+    measure(context, StudyPrompt("1", "x = 1", "python"), StudyPrompt("2", "nothing told"))
     known = next(text for text, domain in known_domains().items() if domain == "math")
     run(context, known)
     domains = {line.text: line.row.domain for line in look(context).lines}
@@ -381,13 +381,13 @@ def test_a_look_sees_only_whose_runs_they_are(context: Context) -> None:
     assert [(line.text, line.against) for line in look(context, owner="me").lines] == [("mine", "")]
 
 
-def drawn(context: Context, desk: TabSession, **asked: Any) -> Iterator[list[Any]]:
+def updates_of(context: Context, desk: TabSession, **asked: Any) -> Iterator[list[Any]]:
     asking = PastSearch(**{"owner": None, **asked})
     return past_updates(context, desk, RunFigures(context.store), asking, ())
 
 
 def board_and_pictures(context: Context) -> tuple[StudyBoard, StudyPictures, TabSession]:
-    """A board of prompts, its pictures, and the tab that looks at them."""
+    """A board of prompts, its pictures, and the tab session that shows them."""
     board = StudyBoard(context, "prompts", "prompts", None, None)
     return (
         board,
@@ -397,10 +397,10 @@ def board_and_pictures(context: Context) -> tuple[StudyBoard, StudyPictures, Tab
 
 
 def test_opening_a_study_takes_the_notice_away_and_ends_the_look(context: Context) -> None:
-    mine = measured(context, StudyPrompt("1", "Once"))
+    mine = measure(context, StudyPrompt("1", "Once"))
     board, pictures, desk = board_and_pictures(context)
     look_at_study(board, desk, mine, pictures, opening=True)
-    (last,) = drawn(context, desk)
+    (last,) = updates_of(context, desk)
     assert last[1]["lines"]["0"]["text"].startswith("1 prompt of 1 completed run")
     # While it is looked at, nothing that the board draws takes its place.
     quiet = look_at_study(board, desk, mine, pictures, opening=True)
@@ -416,22 +416,22 @@ def test_a_look_that_is_overtaken_ends(context: Context) -> None:
         context.store.flush()
         run(context, f"number {i}")
     desk = TabSession()
-    first = drawn(context, desk)
+    first = updates_of(context, desk)
     next(first)
-    list(drawn(context, desk, search="number"))
+    list(updates_of(context, desk, search="number"))
     assert list(first) == []
 
 
 def test_beginning_a_study_ends_the_look(context: Context) -> None:
     board, pictures, desk = board_and_pictures(context)
     run(context, "Once")
-    list(drawn(context, desk))
+    list(updates_of(context, desk))
     make = lambda: study_of_prompts(context, StudyPrompt("1", "Once"))  # noqa: E731
     shown = begin_study(board, desk, Studies(context, None, "me"), pictures, make)
     assert desk.study.past is None and shown[3]["lines"] == {}
 
 
-def saved(context: Context, mine: Studies, desk: TabSession) -> tuple[str, list[dict[str, str]]]:
+def save(context: Context, mine: Studies, desk: TabSession) -> tuple[str, list[dict[str, str]]]:
     csv_text = rows_csv(context, RunFigures(context.store), mine, desk)
     assert csv_text["media_type"] == "text/csv"
     return csv_text["name"], list(DictReader(csv_text["text"].splitlines()))
@@ -439,18 +439,18 @@ def saved(context: Context, mine: Studies, desk: TabSession) -> tuple[str, list[
 
 def test_the_file_has_every_row_of_the_study_or_of_the_look(context: Context) -> None:
     run(context, "=SUM(A1)")
-    mine, desk = measured(context, StudyPrompt("1", "Once", "stories")), TabSession()
+    mine, desk = measure(context, StudyPrompt("1", "Once", "stories")), TabSession()
     with pytest.raises(ConfigError, match=NOTHING.split(":")[0]):
-        saved(context, mine, desk)
+        save(context, mine, desk)
     desk.study.study_id = mine.latest("prompts")
-    name, rows = saved(context, mine, desk)
+    name, rows = save(context, mine, desk)
     assert name == f"specscope-{desk.study.study_id}-prompts.csv"
     assert {(row["prompt"], row["domain"]) for row in rows} == {("Once", "stories")}
     assert [row["settings"] for row in rows] == ["tree", "plain decoding"]
     assert float(rows[0]["speed_up"]) > 0
     assert len(rows[0]["acceptance_rate_per_position"].split(" ")) > 1
-    list(drawn(context, desk))
-    name, rows = saved(context, mine, desk)
+    list(updates_of(context, desk))
+    name, rows = save(context, mine, desk)
     assert name == "specscope-past-runs-prompts.csv"
     assert [row["prompt"] for row in rows] == ["Once", "'=SUM(A1)"]
 

@@ -21,7 +21,7 @@ from tests.ui.boards import ALL, live_of, run, sessions_of
 from tests.ui.fakes import as_asked, plain_twin, request
 from tests.ui.reports import Place, Report, unpack_value
 from tests.ui.test_live import ME
-from tests.ui.test_studies import ended, mine, study
+from tests.ui.test_studies import mine, study, wait_for_end
 from tests.ui.test_words import run_events, run_view
 from ui.live.handlers import run_question
 from ui.run.baselines import baseline_of, speed_key
@@ -42,9 +42,9 @@ def answer(
     view = view or run_view()
     view = replace(view, started=replace(view.started, dtype=dtype))
     theirs = plain_twin(run_events(), margin, change)
-    found = compare(view, reduce_all(theirs), with_both(change, margin), theirs)
-    assert found.at == change
-    return f"{found.kind}: {found.sentence}"
+    result = compare(view, reduce_all(theirs), with_both(change, margin), theirs)
+    assert result.at == change
+    return f"{result.kind}: {result.sentence}"
 
 
 def with_both(change: int | None, margin: float) -> list[Event]:
@@ -59,7 +59,7 @@ def with_both(change: int | None, margin: float) -> list[Event]:
     return moved
 
 
-def test_identical_texts_ties_and_bugs_are_told_apart() -> None:
+def test_identical_texts_ties_and_bugs_are_distinguished() -> None:
     assert answer(3.0, None).startswith("identical: Identical: plain decoding with the same seed")
     assert answer(3.0, None).endswith("only where the LLM itself writes that very token.")
     tie = answer(0.00001, 7)
@@ -71,12 +71,12 @@ def test_identical_texts_ties_and_bugs_are_told_apart() -> None:
 def test_a_difference_that_cannot_be_weighed_and_an_early_end_are_bugs() -> None:
     theirs = plain_twin(run_events(), 3.0, 4)
     bare = [replace(e, top_k=()) if isinstance(e, Verified) else e for e in theirs]
-    found = compare(run_view(), reduce_all(bare), run_events(), bare)
-    assert found.kind == "bug" and "Here “" in found.sentence
+    result = compare(run_view(), reduce_all(bare), run_events(), bare)
+    assert result.kind == "bug" and "Here “" in result.sentence
     theirs = plain_twin(run_events())
     short = [e for e in theirs if not (isinstance(e, RoundCompleted) and e.round == 20)]
-    found = compare(replace(reduce_all(short), state="completed"), run_view(), short, theirs)
-    assert found.kind == "bug"
+    result = compare(replace(reduce_all(short), state="completed"), run_view(), short, theirs)
+    assert result.kind == "bug"
 
 
 @pytest.mark.parametrize(("margin", "kind"), [(0.06, "tie"), (0.4, "bug")])
@@ -89,8 +89,8 @@ def test_bfloat16_is_measured_by_the_two_runs_themselves(margin: float, kind: st
         ours.append(event)
     theirs = plain_twin(run_events(), margin, 7)
     half = replace(run_view(), started=replace(run_view().started, dtype="bfloat16"))
-    found = compare(half, reduce_all(theirs), ours, theirs)
-    assert found.kind == kind and "bfloat16 moved these runs' log prob" in found.sentence
+    result = compare(half, reduce_all(theirs), ours, theirs)
+    assert result.kind == kind and "bfloat16 moved these runs' log prob" in result.sentence
 
 
 def test_above_temperature_0_the_shared_noise_counts() -> None:
@@ -98,17 +98,17 @@ def test_above_temperature_0_the_shared_noise_counts() -> None:
     warm = replace(base, sampling=replace(base.sampling, temperature=0.8, seed=5))
     events = [as_asked(run_events()[0], warm), *run_events()[1:]]
     theirs = plain_twin(events, 0.00001, 7)
-    found = compare(reduce_all(events), reduce_all(theirs), events, theirs)
+    result = compare(reduce_all(events), reduce_all(theirs), events, theirs)
     # Their probabilities are all but equal; the noise that both runs share sets them apart.
-    assert found.kind == "bug" and "apart" in found.sentence
+    assert result.kind == "bug" and "apart" in result.sentence
 
 
 def test_mss_has_the_same_distribution_not_the_same_tokens() -> None:
     started = run_view().started
     config = {**started.config, "speculation": {**started.config["speculation"], "verify": "mss"}}
-    found = same_distribution(replace(run_view(), started=replace(started, config=config)))
-    assert found is not None and "Law 3" in found.sentence
-    assert "not the same tokens" in found.sentence
+    result = same_distribution(replace(run_view(), started=replace(started, config=config)))
+    assert result is not None and "Law 3" in result.sentence
+    assert "not the same tokens" in result.sentence
     assert same_distribution(run_view()) is None
 
 
@@ -157,7 +157,7 @@ def caption(temperature: float, **fields: Any) -> str:
     return probability_words({"sampling": plain, "speculation": config})
 
 
-def test_each_rule_is_told_what_its_numbers_are() -> None:
+def test_each_rule_is_reported_what_its_numbers_are() -> None:
     greedy = caption(0.0)
     assert greedy.startswith("Bars: every model at temperature 1; at 0 the LLM takes its longest")
     assert greedy.endswith("is its bar, calibrated on committed tokens.")
@@ -195,11 +195,11 @@ def test_q_is_at_the_request_s_temperature_and_the_bars_are_not(events: list[Eve
     """A first draw's q is its SSM's bar sharpened to T, its score the calibrated bar; a first
     trial's p is the LLM's bar."""
     sampling = SamplingParams(1, temperature=TEMPERATURE)
-    found, fitted = 0, dict[str, float]()
-    ended = [event for event in events if isinstance(event, RoundCompleted)]
+    result, fitted = 0, dict[str, float]()
+    ends = [event for event in events if isinstance(event, RoundCompleted)]
     trees = [event for event in events if isinstance(event, Combined)]
     verdicts = [event for event in events if isinstance(event, Verified)]
-    for tree, verdict, after in zip(trees, verdicts, ended, strict=True):
+    for tree, verdict, after in zip(trees, verdicts, ends, strict=True):
         bars = {(top.node, top.source): top for top in verdict.top_k}
         for trial in verdict.trials[:1]:
             node = trial.node
@@ -214,9 +214,9 @@ def test_q_is_at_the_request_s_temperature_and_the_bars_are_not(events: list[Eve
             score = unprocessed_probabilities(logits / fitted.get(trial.drafter, 1.0))
             recorded = next(o.score for o in tree.proposals[node] if o.drafter == trial.drafter)
             assert recorded == pytest.approx(float(score[own.token_ids.index(token_id)]), rel=1e-3)
-            found += 1
+            result += 1
         fitted = after.temperatures
-    assert found > 3
+    assert result > 3
 
 
 FIGURES = 1
@@ -228,7 +228,7 @@ def kept_of(figures: dict[str, Any]) -> dict[str, Any]:
     return {name: figures[name] for name in KEPT}
 
 
-def replayed(context: Context, run_id: str) -> dict[str, Any]:
+def replay(context: Context, run_id: str) -> dict[str, Any]:
     """The figures in Sessions; the report's must be the same."""
     figures = unpack_value(opened_run(sessions_of(context), TabSession(), ALL, run_id)[FIGURES])
     html = write_export(context, ALL, run_id, "html")["text"]
@@ -242,19 +242,18 @@ def test_what_was_measured_live_is_replayed(context: Context) -> None:
     live, desk = live_of(context), TabSession()
     run(live, desk)
     first = desk.frame().run_id
-    assert replayed(context, first)["speedup"] is None
+    assert replay(context, first)["speedup"] is None
     lived = unpack_value(list(run_question(live, desk, ME, race_plain))[-1][FIGURES + 1])
     assert lived["speedup"] > 0
-    assert kept_of(replayed(context, first)) == kept_of(lived)
+    assert kept_of(replay(context, first)) == kept_of(lived)
     again = unpack_value(run(live, desk)[FIGURES + 1])
     assert again["speedup"] is not None and "same request" in again["speed"]
-    assert kept_of(replayed(context, desk.frame().run_id)) == kept_of(again), (
+    assert kept_of(replay(context, desk.frame().run_id)) == kept_of(again), (
         "with the baseline of the run before"
     )
     other = unpack_value(run(live, desk, prompt="Another")[FIGURES + 1])
     assert (
-        kept_of(replayed(context, desk.frame().run_id)) == kept_of(other)
-        and other["speedup"] is None
+        kept_of(replay(context, desk.frame().run_id)) == kept_of(other) and other["speedup"] is None
     )
 
 
@@ -263,7 +262,7 @@ def test_a_baseline_is_that_of_its_llm_and_outlives_the_plain_run(context: Conte
     run(live, desk)
     lived = unpack_value(list(run_question(live, desk, ME, race_plain))[-1][FIGURES + 1])
     context.store.delete(desk.baseline.run_id)
-    assert kept_of(replayed(context, desk.frame().run_id)) == kept_of(lived)
+    assert kept_of(replay(context, desk.frame().run_id)) == kept_of(lived)
     baseline_request = desk.baseline.request
     desk.baseline = type(desk.baseline)(
         1.0, "plain", "", (("another", "", ""), *baseline_request[1:])
@@ -274,10 +273,10 @@ def test_a_baseline_is_that_of_its_llm_and_outlives_the_plain_run(context: Conte
 def test_a_studys_run_is_compared_with_its_own_plain_cell(context: Context) -> None:
     asked_for = study(context, prompts=2, repeats=2)
     mine(context).begin(asked_for)
-    ended(context)
+    wait_for_end(context)
     cells = mine(context).open(asked_for.study_id).results
     for cell, kept in cells.items():
-        figures = replayed(context, kept.run_id)
+        figures = replay(context, kept.run_id)
         if cell.contestant == PLAIN:
             assert figures["speedup"] is None
             continue
@@ -285,10 +284,10 @@ def test_a_studys_run_is_compared_with_its_own_plain_cell(context: Context) -> N
         rate = plain.stats.tokens_per_second
         assert figures["speedup"] == kept.stats.tokens_per_second / rate
         assert "in the same study, same prompt and repeat, one sample" in figures["speed"]
-        found = baseline_of(context.store, context.store.run(kept.run_id))
-        assert found is not None and found.run_id == plain.run_id
+        result = baseline_of(context.store, context.store.run(kept.run_id))
+        assert result is not None and result.run_id == plain.run_id
     mine(context).delete(asked_for.study_id)
-    assert replayed(context, kept.run_id)["speedup"] is None
+    assert replay(context, kept.run_id)["speedup"] is None
 
 
 def test_only_what_is_0_or_1_is_shown_as_that() -> None:

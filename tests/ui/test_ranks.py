@@ -61,16 +61,16 @@ def test_the_pipeline_picture_has_it_and_the_log_keeps_it(tmp_path: Path) -> Non
         for event in events:
             store.record(event)
         assert store.flush(60)
-        found = list(store.events(events[0].run_id))
-    assert found == events
-    view = reduce_all(found)
+        results = list(store.events(events[0].run_id))
+    assert results == events
+    view = reduce_all(results)
     value = timeline_value(Frame(view=view, detail=view.last, ended=True, at_end=True))
     assert "2 ranks (tp)" in value["moves"] and "33 times" in value["moves"]
     plain = reduce_all(synthetic_run(6))
     assert timeline_value(Frame(view=plain, detail=plain.last, ended=True))["moves"] == ""
 
 
-def served(ranks: RanksInfo | None) -> ServedModels:
+def models_over(ranks: RanksInfo | None) -> ServedModels:
     llm, ssms = tables()
     if ranks is not None:
         llm.ranks = ranks  # type: ignore[attr-defined]
@@ -79,7 +79,7 @@ def served(ranks: RanksInfo | None) -> ServedModels:
 
 
 def test_the_header_says_it_of_the_llm_alone() -> None:
-    ours, one = served(INFO), served(None)
+    ours, one = models_over(INFO), models_over(None)
     assert ours.ranks == INFO and one.ranks is None
     llm, *ssms = ours.infos
     infos = (llm, *(replace(one, role="ssm") for one in ssms))
@@ -98,16 +98,16 @@ def test_a_round_on_the_device_is_refused_by_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--llm-ranks", "tp=x"], "llm_ranks is 'tp=x': tp=N or pp=N"),
         (["--llm-ranks", "tp=2", "--offload", "disk"], "only without --offload"),
     ],
 )
 def test_both_command_lines_refuse_alike(
-    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=message):
         parse(words)
     assert main([*words, "--prompt", "x"]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err

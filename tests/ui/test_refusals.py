@@ -13,7 +13,7 @@ from ui.server.session import guard_once
 from ui.words.refusals import refusal_words
 
 
-def refused(**values: object) -> str:
+def refusal(**values: object) -> str:
     """What the page says of a form with these values."""
 
     def ask() -> str:
@@ -26,14 +26,14 @@ def refused(**values: object) -> str:
 @pytest.mark.parametrize("prompt", ["", "   ", "\n\t", "'", '"'])
 def test_an_empty_prompt_is_called_empty(prompt: str) -> None:
     visible = prompt.strip()
-    assert refused(prompt=prompt) == ("" if visible else "The prompt is empty.")
+    assert refusal(prompt=prompt) == ("" if visible else "The prompt is empty.")
 
 
 def test_limits_are_readable_and_numbers_are_not_quoted() -> None:
     allowed = "a whole number from 1 to 1,000,000"
-    assert refused(max_new_tokens=0) == f"max_new_tokens is 0: {allowed}"
-    assert refused(seed="-1").startswith("seed is -1: a whole number from 0 to 9,223,372,")
-    assert refused(top_k=-1).startswith("top_k is -1: a whole number from 0 to 10,000,000")
+    assert refusal(max_new_tokens=0) == f"max_new_tokens is 0: {allowed}"
+    assert refusal(seed="-1").startswith("seed is -1: a whole number from 0 to 9,223,372,")
+    assert refusal(top_k=-1).startswith("top_k is -1: a whole number from 0 to 10,000,000")
     lines = check_form(form_values(max_new_tokens=0))[0]["lines"]
     assert lines["0"]["text"] == f"max_new_tokens is 0: {allowed}"
 

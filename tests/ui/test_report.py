@@ -178,11 +178,11 @@ DEEP = "[" * 100_000
 @pytest.mark.parametrize(
     "text", ["{", "[]", '{"event": "Nothing"}', "", '{"event": "RunStarted"}', DEEP]
 )
-def test_a_file_of_something_else_is_told(text: str, tmp_path: Path, capsys: Any) -> None:
+def test_a_file_of_something_else_is_reported(text: str, tmp_path: Path, capsys: Any) -> None:
     (tmp_path / "events.jsonl").write_text(text)
     assert main([str(tmp_path / "events.jsonl"), str(tmp_path / "out.html")]) == 2
-    said = capsys.readouterr().err
-    assert "line 1 is no event" in said or "events is 'empty'" in said
+    stderr = capsys.readouterr().err
+    assert "line 1 is no event" in stderr or "events is 'empty'" in stderr
     assert main([str(tmp_path / "missing"), str(tmp_path / "out.html")]) == 2
     assert not (tmp_path / "out.html").exists()
 

@@ -23,7 +23,7 @@ def run(uses: Mechanisms = COSINE) -> list[Event]:
     return synthetic_run(30, seed=5, drafters=FIVE, mechanisms=uses)
 
 
-def shown(events: list[Event], number: int = 0) -> dict[str, Any]:
+def routing_of(events: list[Event], number: int = 0) -> dict[str, Any]:
     return dict(values_at(events, number)["routing"])
 
 
@@ -53,7 +53,7 @@ def with_routing(
 
 def test_every_part_and_score_is_the_recorded_one() -> None:
     events = run()
-    value = shown(events)
+    value = routing_of(events)
     assert list(value["ssms"].values()) == list(FIVE)
     roles = set()
     for event in rounds_of(events):
@@ -62,11 +62,11 @@ def test_every_part_and_score_is_the_recorded_one() -> None:
         tree = detail_of(events, event.round).combined  # type: ignore[union-attr]
         plain = tree is not None and not tree.token_ids
         part = {"routed": "chosen", "explored": "chosen"} if plain else {}
-        wanted = {
+        expected = {
             (one.drafter, part.get(one.role, one.role), round(one.score, 4))
             for one in event.routing
         }
-        assert told == wanted
+        assert told == expected
         roles |= {role for _, role, _ in told}
     parts = {"routed", "explored", "waiting", "lost", "chosen"}
     assert roles == parts, "the run has every part"
@@ -80,22 +80,22 @@ def test_a_switch_is_a_round_in_which_other_ssms_draft() -> None:
         if event.routing
     }
     numbers = sorted(drafting)
-    wanted = {b for a, b in zip(numbers, numbers[1:], strict=False) if drafting[a] != drafting[b]}
-    assert {int(n) for n in shown(events)["switches"]} == wanted and len(wanted) > 5
+    expected = {b for a, b in zip(numbers, numbers[1:], strict=False) if drafting[a] != drafting[b]}
+    assert {int(n) for n in routing_of(events)["switches"]} == expected and len(expected) > 5
     steady = with_routing(events, {0: "AC", 12: "CD"}, {0: "one", 12: "other"}, {})
-    assert shown(steady)["switches"] == {"12": True}
-    assert shown(steady)["reasons"] == {"0": "one", "12": "other"}
+    assert routing_of(steady)["switches"] == {"12": True}
+    assert routing_of(steady)["reasons"] == {"0": "one", "12": "other"}
 
 
 def test_the_selected_round_in_a_sentence() -> None:
     events = with_routing(run(), {0: "AC", 12: "CD"}, {0: "why so", 12: "other"}, {})
-    value = shown(events, 3)
+    value = routing_of(events, 3)
     assert value["sel"] == 3
     assert value["sentence"] == (
         "Round 4: A ssm-code and C ssm-docs drafted; B ssm-dialogue, D ssm-math and E ssm-stories "
         "were left out. Why? why so."
     )
-    plain = shown(run(), 6)["sentence"]
+    plain = routing_of(run(), 6)["sentence"]
     assert plain.startswith("Round 7: nothing was drafted; ") and "would have been" in plain
     roles = {
         one.role: event.round
@@ -103,7 +103,7 @@ def test_the_selected_round_in_a_sentence() -> None:
         for one in event.routing
         if event.num_accepted
     }
-    explored, lost = (shown(run(), roles[role])["sentence"] for role in ("explored", "lost"))
+    explored, lost = (routing_of(run(), roles[role])["sentence"] for role in ("explored", "lost"))
     assert "drafted too, to be measured" in explored and "was lost" in lost
     view = reduce_all(events[:-1])
     drafting = replace(detail_of(events, 3), completed=None)  # type: ignore[type-var]
@@ -117,34 +117,34 @@ def test_the_cost_of_asking_is_the_auditions_share_of_the_decoding_time() -> Non
         stats = reduce_all(events).stats
         decode_ms = 1000 * stats.num_new_tokens / stats.tokens_per_second
         share = 100 * 2 * sum(asked.values()) / decode_ms
-        cost = shown(events)["cost"]
+        cost = routing_of(events)["cost"]
         assert f"{often} all SSMs were asked" in cost and f"{share:.3g} %" in cost
         assert (", first at the prompt's end" in cost) == (asked is first)
         assert cost.startswith("The choice stayed in 30 rounds.")
     never = with_routing(run(Mechanisms(routing="credit")), {0: "AC", 9: "AB"}, {0: "why"}, {})
-    assert "changed once" in shown(never)["cost"] and "cost 0 %" in shown(never)["cost"]
+    assert "changed once" in routing_of(never)["cost"] and "cost 0 %" in routing_of(never)["cost"]
     assert (
-        "This rule judges drafts; it needs no auditions." in shown(run())["cost"]
-        and "to be measured" not in shown(never)["cost"]
+        "This rule judges drafts; it needs no auditions." in routing_of(run())["cost"]
+        and "to be measured" not in routing_of(never)["cost"]
     )
     tried = sum(any(o.role == "explored" for o in event.routing) for event in rounds_of(run()))
-    assert f"; in {tried} of them an SSM drafted only to be measured" in shown(run())["cost"]
+    assert f"; in {tried} of them an SSM drafted only to be measured" in routing_of(run())["cost"]
 
 
 def test_it_is_said_of_when_the_scores_are() -> None:
     """Those of `credit` are of the last audition, however long ago."""
     asked = {0: 3.0, 12: 2.0}
     events = with_routing(run(Mechanisms(routing="credit")), {0: "AC"}, {0: "why"}, asked)
-    said = {number: shown(events, number)["scored"] for number in (1, 5, 12, 12 + 1, 25)}
+    said = {number: routing_of(events, number)["scored"] for number in (1, 5, 12, 12 + 1, 25)}
     assert said == {
         1: "as of the prompt's end",
         5: "as of the prompt's end",
         **dict.fromkeys((12, 13, 25), "as of the end of round 12"),
     }
     never = with_routing(run(Mechanisms(routing="credit")), {0: "AC"}, {0: "why"}, {})
-    assert shown(never, 5)["scored"] == "all equal because no SSM has been scored yet"
+    assert routing_of(never, 5)["scored"] == "all equal because no SSM has been scored yet"
     own = "after its own drafts: the next round's choice is made by them"
-    assert shown(run(), 5)["scored"] == own, "they change with every round"
+    assert routing_of(run(), 5)["scored"] == own, "they change with every round"
 
 
 def test_where_all_draft_none_is_asked() -> None:
@@ -152,19 +152,19 @@ def test_where_all_draft_none_is_asked() -> None:
     (started,) = [event for event in events if isinstance(event, RunStarted)]
     config: dict[str, Any] = dict(started.config)
     config["speculation"] = {**config["speculation"], "routed_drafters": 5}
-    value = shown([replace(started, config=config), *events[1:]], 5)
+    value = routing_of([replace(started, config=config), *events[1:]], 5)
     assert value["scored"].endswith("no SSM is scored while all of them draft")
     assert "No SSM was asked" in value["cost"]
 
 
 def test_a_rule_that_asks_once_is_not_said_to_judge_drafts() -> None:
     events = with_routing(run(Mechanisms(routing="audition")), {0: "A"}, {0: "why"}, {0: 3.0})
-    assert "Once all SSMs were asked" in shown(events, 5)["cost"]
-    assert shown(events, 5)["scored"] == "as of the prompt's end"
+    assert "Once all SSMs were asked" in routing_of(events, 5)["cost"]
+    assert routing_of(events, 5)["scored"] == "as of the prompt's end"
 
 
 @pytest.mark.parametrize("drafters", [FIVE[:1], (), FIVE], ids=["one", "none", "all-draft"])
 def test_a_run_without_a_choice_has_no_picture(drafters: tuple[str, ...]) -> None:
     uses = Mechanisms() if drafters == FIVE else Mechanisms(routing="cosine")
-    value = shown(synthetic_run(6, seed=5, drafters=drafters, mechanisms=uses))
+    value = routing_of(synthetic_run(6, seed=5, drafters=drafters, mechanisms=uses))
     assert value["rule"] == "" and not value["rounds"] and value["sentence"] == value["cost"] == ""

@@ -42,7 +42,7 @@ def rounds(pair: Pair) -> tuple[int, ...]:
     return tuple(len(desk.frame().view.rounds) for desk in pair[1])
 
 
-def shown(pair: Pair, values: list[Any]) -> list[dict[str, Any]]:
+def values_of(pair: Pair, values: list[Any]) -> list[dict[str, Any]]:
     """By half, what its pictures show."""
     names = list(pair[0].halves[0].pictures)
     pictures = [unpack_value(value) for value in values[1:]]
@@ -61,10 +61,10 @@ def test_both_open_in_the_round_that_the_slider_names(pair: Pair) -> None:
 
 def test_each_half_has_text_tree_votes_and_times(pair: Pair) -> None:
     for half in pair[0].halves:
-        wanted = {"figures", "strip", "tree", "routing", "proposals", "lengths", "timeline"}
-        assert set(half.pictures) == wanted
+        expected = {"figures", "strip", "tree", "routing", "proposals", "lengths", "timeline"}
+        assert set(half.pictures) == expected
         assert "submit" not in half.pictures["routing"].js_on_load, "nothing is asked here"
-    halves = shown(pair, both(*pair, lambda: scrub_both(pair[1], 3)))
+    halves = values_of(pair, both(*pair, lambda: scrub_both(pair[1], 3)))
     assert all(half["tree"]["nodes"] and half["tree"]["round"] == 2 for half in halves)
     assert [half["strip"]["run"] for half in halves] == ["synthetic-0", "synthetic-1"]
 
@@ -83,7 +83,7 @@ def test_one_slider_moves_both_and_the_shorter_stands_at_its_end(pair: Pair) -> 
 def test_steps_go_stage_by_stage_through_the_same_round(pair: Pair) -> None:
     press(pair, "rewind")
     for stage in ("draft", "combine", "verify", "commit"):
-        halves = shown(pair, press(pair, "step"))
+        halves = values_of(pair, press(pair, "step"))
         assert [half["tree"]["stage"] for half in halves] == [stage, stage]
     assert rounds(pair) == (1, 1)
     press(pair, "step-back")
@@ -149,7 +149,7 @@ def plain(request: Request = ASKED, **changes: Any) -> list[Event]:
     return plain_twin(events_of(request), **changes)
 
 
-def sampled(**changes: Any) -> Request:
+def random_request(**changes: Any) -> Request:
     return replace(ASKED, sampling=replace(ASKED.sampling, **changes))
 
 
@@ -199,9 +199,9 @@ def test_where_nothing_else_was_recorded_nobody_is_accused() -> None:
 @pytest.mark.parametrize(
     ("request_", "words"),
     [
-        (sampled(temperature=0.5), "temperature"),
+        (random_request(temperature=0.5), "temperature"),
         (replace(ASKED, prompt="Twice"), "nothing"),
-        (sampled(temperature=0.5, top_p=0.5), "temperature and top_p"),
+        (random_request(temperature=0.5, top_p=0.5), "temperature and top_p"),
     ],
 )
 def test_another_question_may_have_another_answer(request_: Request, words: str) -> None:
@@ -229,14 +229,14 @@ def test_seeds_count_only_where_tokens_are_drawn() -> None:
         return [replace(events[0], seed=seed), *events[1:]]
 
     assert "differ" not in same_text(with_seed(events_of(), 1), with_seed(plain(), 2)).sentence
-    warm = sampled(temperature=0.8)
+    warm = random_request(temperature=0.8)
     answer = same_text(with_seed(events_of(warm), 1), with_seed(plain(warm, change=2), 2))
     assert answer.kind == "other" and "seed" in answer.sentence
 
 
 def test_rules_with_coins_of_their_own_keep_the_distribution() -> None:
     coins = SpeculationConfig(draft="sampled", verify="mss")
-    drawn_request = replace(sampled(temperature=0.8), speculation=coins)
+    drawn_request = replace(random_request(temperature=0.8), speculation=coins)
     assert (
         same_text(events_of(drawn_request), plain(drawn_request, change=2)).kind == "distribution"
     )
@@ -246,7 +246,7 @@ def test_rules_with_coins_of_their_own_keep_the_distribution() -> None:
 def test_a_shorter_run_is_compared_as_far_as_it_went() -> None:
     for short in (
         events_of(end="cancelled", rounds=3),
-        events_of(sampled(max_new_tokens=5), rounds=3),
+        events_of(random_request(max_new_tokens=5), rounds=3),
     ):
         answer = same_text(events_of(), short)
         assert answer.kind == "identical" and "as far as both went" in answer.sentence

@@ -52,7 +52,7 @@ def desk_of(hub: Hub, config: SpeculationConfig, **sampling: Any) -> TabSession:
     return desk
 
 
-def asked(hub: Hub, desk: TabSession) -> dict[str, Any]:
+def ask(hub: Hub, desk: TabSession) -> dict[str, Any]:
     for _ in measure_regret(hub, desk, ""):
         pass
     assert desk.regret is not None
@@ -73,41 +73,41 @@ def test_each_ssm_alone_takes_the_passes_that_were_counted(
     hub: Hub, sampling: dict[str, Any]
 ) -> None:
     desk = desk_of(hub, ROUTED, **sampling)
-    found = asked(hub, desk)
+    result = ask(hub, desk)
     names = desk.frame().view.drafters
-    assert list(found["alone"]) == [*names] and found["depth"] == 3
+    assert list(result["alone"]) == [*names] and result["depth"] == 3
     taken = {}
     for name in names:
         alone = desk_of(hub, replace(CHAIN, drafters=(name,)), **sampling).frame().view
         assert alone.token_ids == desk.frame().view.token_ids, "the same text"
         taken[name] = alone.stats.num_rounds
-    assert {name: one["passes"] for name, one in found["alone"].items()} == taken
+    assert {name: one["passes"] for name, one in result["alone"].items()} == taken
     assert len(set(taken.values())) > 1
     together = desk_of(hub, CHAIN, **sampling).frame().view
-    assert found["oracle"]["passes"] == together.stats.num_rounds, "all of them draft"
-    best = found["best_fixed"]
+    assert result["oracle"]["passes"] == together.stats.num_rounds, "all of them draft"
+    best = result["best_fixed"]
     assert best["passes"] == min(taken.values())
-    routed = found["routed"]["passes"]
-    assert found["regret_to_fixed"] == pytest.approx(routed / best["passes"] - 1)
-    assert found["regret_to_oracle"] >= 0 and found["best_group"] is not None
+    routed = result["routed"]["passes"]
+    assert result["regret_to_fixed"] == pytest.approx(routed / best["passes"] - 1)
+    assert result["regret_to_oracle"] >= 0 and result["best_group"] is not None
 
 
 def test_what_was_routed_is_counted_by_the_recorded_rounds() -> None:
     events = synthetic_run(30, seed=5, mechanisms=Mechanisms(routing="cosine"))
     view = reduce_all(events)
     text = [*view.token_ids]
-    done = rounds_of(events)
+    rounds = rounds_of(events)
     names = view.drafters
-    # One SSM knows the text while it is routed, and nothing else; the others know nothing.
+    # One SSM predicts the text while it is routed, and nothing else; the others predict nothing.
     routed = [
         any(one.drafter == names[0] and one.role != "waiting" for one in event.routing)
-        for event in done
+        for event in rounds
         for _ in event.token_ids
     ]
     knows = [t if r else -1 for t, r in zip(text, routed, strict=True)]
     lazy = [-1] * len(text)
-    found = find_regret(view, {names[0]: knows, names[1]: lazy, names[2]: lazy[:3]})
-    assert found.against(found.oracle) == found.against(found.fixed) == 0
+    result = find_regret(view, {names[0]: knows, names[1]: lazy, names[2]: lazy[:3]})
+    assert result.against(result.oracle) == result.against(result.fixed) == 0
     never = [-1 if r else t for t, r in zip(text, routed, strict=True)]
     wrong = find_regret(view, {names[0]: never, names[1]: lazy, names[2]: lazy})
     assert wrong.routed.passes > wrong.oracle.passes
@@ -117,7 +117,7 @@ def test_it_is_in_no_log_waits_its_turn_and_belongs_to_its_run(hub: Hub) -> None
     desk = desk_of(hub, ROUTED)
     before = set(hub.store.recorded)  # type: ignore[attr-defined]
     other = hub.start(Request("w2 w1", SamplingParams(40, seed=1), CHAIN))
-    asked(hub, desk)
+    ask(hub, desk)
     other.wait_done(10.0)
     assert set(hub.store.recorded) - before == {other.run_id}  # type: ignore[attr-defined]
     (logged,) = hub.store.regrets.items()  # type: ignore[attr-defined]
@@ -131,23 +131,23 @@ def test_it_is_in_no_log_waits_its_turn_and_belongs_to_its_run(hub: Hub) -> None
     assert desk.regret is None and routing_value(desk.frame())["regret"] == {}
 
 
-def refused(hub: Hub, desk: TabSession) -> str:
+def refusal(hub: Hub, desk: TabSession) -> str:
     with pytest.raises(ConfigError) as error:
-        asked(hub, desk)
+        ask(hub, desk)
     return str(error.value)
 
 
 def test_what_cannot_be_counted_is_refused_with_its_reason(
     hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "every SSM drafted in every round" in refused(hub, desk_of(hub, CHAIN))
+    assert "every SSM drafted in every round" in refusal(hub, desk_of(hub, CHAIN))
     drawn = replace(ROUTED, verify="mss", draft="sampled", routing="credit")
-    assert "verify is 'mss'" in refused(hub, desk_of(hub, drawn, temperature=0.8))
+    assert "verify is 'mss'" in refusal(hub, desk_of(hub, drawn, temperature=0.8))
     desk = desk_of(hub, ROUTED)
     infos = hub.model_host.infos
     others = (*infos[:-1], replace(infos[-1], fingerprint="another", parameters=99))
     monkeypatch.setattr(hub.model_host._served, "infos", others)
-    assert f"drafters is '{infos[-1].name}'" in refused(hub, desk)
+    assert f"drafters is '{infos[-1].name}'" in refusal(hub, desk)
 
 
 def test_an_error_in_the_engines_thread_reaches_who_asked(hub: Hub) -> None:
@@ -158,4 +158,4 @@ def test_an_error_in_the_engines_thread_reaches_who_asked(hub: Hub) -> None:
     assert task.wait(10.0)
     with pytest.raises(ConfigError, match="so it is"):
         task.result  # noqa: B018
-    asked(hub, desk_of(hub, ROUTED))
+    ask(hub, desk_of(hub, ROUTED))

@@ -34,9 +34,9 @@ def test_the_cut_is_the_best_there_is() -> None:
         shares = [[draw.choice([0.0, 0.5, 4.0]) for _ in range(2)] for _ in range(9)]
         parts = _cut(shares, 2)
         assert [first for first, _, _ in parts[1:]] == [end for _, end, _ in parts[:-1]]
-        found = tuple(best for first, end, best in parts for _ in range(first, end))
+        results = tuple(best for first, end, best in parts for _ in range(first, end))
         best = max(worth(shares, one) for one in itertools.product(range(2), repeat=9))
-        assert worth(shares, found) == best
+        assert worth(shares, results) == best
 
 
 def test_rounds_that_accepted_nothing_stay_with_the_drafter_before() -> None:
@@ -101,14 +101,14 @@ def test_the_text_says_which_ssms_drafted_the_selected_round() -> None:
     events = run()
     view, detail = reduce_all(events), detail_of(events, 3)
     assert detail is not None and detail.completed is not None
-    done: RoundCompleted = detail.completed
+    round_event: RoundCompleted = detail.completed
     frame = Frame(view=view, detail=detail, run_id="x", ended=True, at_end=True)
     said = picture_values(frame)["strip"]["said"]
     assert said == route_in_short(frame)
     assert said.startswith("Round 4: drafted by ") and said.endswith(
-        f" Why? {route_reason(done.routing_reason, 3)}."
+        f" Why? {route_reason(round_event.routing_reason, 3)}."
     )
-    for one in done.routing:
+    for one in round_event.routing:
         assert (one.drafter in said.split(" Why?")[0]) == (one.role in ("routed", "explored"))
     events = synthetic_run(8)
     frame = Frame(view=reduce_all(events), detail=detail_of(events, 3), run_id="x")
@@ -150,11 +150,15 @@ def test_the_text_says_which_ssms_drafted_the_selected_round() -> None:
         ("of another version", 7, "of another version"),
     ],
 )
-def test_recorded_reasons_are_told_in_plain_words(recorded: str, number: int, words: str) -> None:
+def test_recorded_reasons_are_reported_in_plain_words(
+    recorded: str, number: int, words: str
+) -> None:
     assert route_reason(recorded, number) == words
 
 
 def test_the_words_know_every_reason_that_is_recorded() -> None:
-    done = [event for event in run() if isinstance(event, RoundCompleted) and event.routing_reason]
-    told = [route_reason(event.routing_reason, event.round) for event in done]
-    assert told and all(a != b.routing_reason for a, b in zip(told, done, strict=True))
+    rounds = [
+        event for event in run() if isinstance(event, RoundCompleted) and event.routing_reason
+    ]
+    told = [route_reason(event.routing_reason, event.round) for event in rounds]
+    assert told and all(a != b.routing_reason for a, b in zip(told, rounds, strict=True))

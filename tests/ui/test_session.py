@@ -15,7 +15,7 @@ from core.config import Request
 from core.errors import ConfigError
 from core.events import Event, RunCancelled, RunCompleted
 from tests.ui.fakes import FakeStore, FakeWorker, request, script_of
-from tests.ui.fakes import recorded as prepared
+from tests.ui.fakes import events_of as prepared
 from ui.run.frame import Frame
 from ui.run.player import Pace, Player
 from ui.server.session import Hub, TabSession, TabSessions, guard, guard_once, play, run_to_end
@@ -33,7 +33,7 @@ def desk_with(hub: Hub, pace: Pace | None = None, asked: Request | None = None) 
     return desk
 
 
-def recorded(hub: Hub, run_id: str) -> list[Event]:
+def events_of(hub: Hub, run_id: str) -> list[Event]:
     return hub.store.recorded[run_id]
 
 
@@ -50,7 +50,7 @@ def test_a_run_is_played_to_its_end_and_recorded() -> None:
     assert frames[-1].is_complete and frames[-1].view.state == "completed"
     stories = [line.story for line in frames[-1].view.rounds]
     assert stories[frames[-1].selected_round] == max(stories), "its tree has most to tell"
-    assert recorded(server_hub, frames[-1].run_id)[-1].seq == frames[-1].view.seq
+    assert events_of(server_hub, frames[-1].run_id)[-1].seq == frames[-1].view.seq
     lengths = [len(frame.view.tokens) for frame in frames]
     assert lengths == sorted(lengths)
 
@@ -94,7 +94,7 @@ def test_a_closed_tab_stops_the_engine_and_the_run_is_still_recorded() -> None:
     until(lambda: desk.player and desk.player.source.count > 10)
     frames.close()
     desk.player.source.wait_done(WAIT_S)
-    events = recorded(server_hub, desk.player.source.run_id)
+    events = events_of(server_hub, desk.player.source.run_id)
     assert isinstance(events[-1], RunCancelled)
     assert [event.seq for event in events] == list(range(len(events)))
 
@@ -106,7 +106,7 @@ def test_slow_motion_records_at_the_engines_pace_not_the_visitors() -> None:
     next(frames)
     desk.player.source.wait_done(WAIT_S)
     frame = next(frames)
-    assert isinstance(recorded(server_hub, frame.run_id)[-1], RunCompleted)
+    assert isinstance(events_of(server_hub, frame.run_id)[-1], RunCompleted)
     assert frame.ended and not frame.at_end and len(frame.view.rounds) < 3
     frames.close()
 
@@ -140,7 +140,7 @@ def test_another_run_ends_the_generator_of_the_first_and_stops_its_engine() -> N
     desk.look_at(Player(server_hub.start(request())))
     assert list(first) == []
     old.source.wait_done(WAIT_S)
-    assert isinstance(recorded(server_hub, frame.run_id)[-1], RunCancelled)
+    assert isinstance(events_of(server_hub, frame.run_id)[-1], RunCancelled)
     assert desk.player is not None and not desk.player.source.done
     desk.cancel()
 
@@ -217,7 +217,9 @@ def test_a_side_run_ends_with_its_desk() -> None:
     assert source.done and desk.side is None
 
 
-def test_errors_are_told_in_their_words_bugs_in_a_line(caplog: pytest.LogCaptureFixture) -> None:
+def test_errors_are_reported_in_their_words_bugs_in_a_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     def broken(error: Exception) -> Iterator[str]:
         yield "first"
         raise error

@@ -1,4 +1,4 @@
-"""Handlers of the Sessions tab, who may see what, which settings made a run."""
+"""Handlers of the Sessions tab, permissions, the settings of a run."""
 
 from __future__ import annotations
 
@@ -26,15 +26,17 @@ from ui.shared.steering import play_on, select_node
 from ui.words.settings import settings_line, settings_of
 
 
-def filled(store: RunStore, owners: tuple[str, ...] = ("a", "b")) -> None:
+def fill(store: RunStore, owners: tuple[str, ...] = ("a", "b")) -> None:
     for seed, owner in enumerate(owners):
         ends = ("completed", "cancelled", "failed")
         for event in synthetic_run(4, seed=seed, end=ends[seed % 3]):
             store.record(event, owner)
 
 
-def test_the_list_is_found_filtered_and_paged_and_a_wrong_filter_told(store: RunStore) -> None:
-    filled(store, tuple("abcdefghijklmnopqrstuvw"))
+def test_the_list_is_found_filtered_and_paged_and_a_wrong_filter_is_refused(
+    store: RunStore,
+) -> None:
+    fill(store, tuple("abcdefghijklmnopqrstuvw"))
     ctx = context(store)
     value, said, page = list_values(ctx, ALL, "", "", "all", "newest", 1)
     assert len(value["rows"]) == 20 and "23 runs, page 1 of 2" in said["lines"]["0"]["text"]
@@ -96,14 +98,16 @@ def test_every_round_of_an_interrupted_run_can_be_shown(store: RunStore) -> None
 
 
 @pytest.mark.parametrize("typed", [float("nan"), float("inf"), "x"])
-def test_what_is_no_number_is_told_by_the_name_of_its_field(store: RunStore, typed: Any) -> None:
-    filled(store, ("a",))
+def test_what_is_no_number_is_reported_by_the_name_of_its_field(
+    store: RunStore, typed: Any
+) -> None:
+    fill(store, ("a",))
     _, said, page = list_values(context(store), ALL, "", "", "all", "newest", typed)
     assert "page is" in said["lines"]["0"]["text"] and page == 1
 
 
-def test_a_deleted_run_is_gone_and_runs_that_are_not_there_are_told(store: RunStore) -> None:
-    filled(store)
+def test_a_deleted_run_is_gone_and_runs_that_are_not_there_are_reported(store: RunStore) -> None:
+    fill(store)
     sessions, desk = sessions_of(context(store)), TabSession()
     opened_run(sessions, desk, ALL, "synthetic-0")
     values = delete_run(sessions, desk, ALL, "synthetic-0")
@@ -116,7 +120,7 @@ def test_a_deleted_run_is_gone_and_runs_that_are_not_there_are_told(store: RunSt
 
 
 def test_a_name_that_no_run_has_any_more_is_not_chosen_any_more(store: RunStore) -> None:
-    filled(store, ("a",))
+    fill(store, ("a",))
     ctx = context(store)
     (name, *_) = ctx.store.choices().llms
     assert "value" not in menu(llm_choices(ctx, ALL), name)
@@ -126,7 +130,7 @@ def test_a_name_that_no_run_has_any_more_is_not_chosen_any_more(store: RunStore)
 
 
 def test_a_run_that_another_tab_deleted_is_said_to_be_gone_and_cleared(store: RunStore) -> None:
-    filled(store)
+    fill(store)
     sessions, desk = sessions_of(context(store)), TabSession()
     opened_run(sessions, desk, ALL, "synthetic-0")
     store.delete("synthetic-0")
@@ -137,7 +141,7 @@ def test_a_run_that_another_tab_deleted_is_said_to_be_gone_and_cleared(store: Ru
 
 
 def test_elsewhere_a_visitor_sees_and_deletes_only_its_own_runs(store: RunStore) -> None:
-    filled(store)
+    fill(store)
     ctx = context(store, host="0.0.0.0")
     request: Any = SimpleNamespace(session_hash="s", headers={}, username=None)
     owner = ctx.access.owner(request, "visitor-a")
@@ -192,7 +196,9 @@ def test_page_events_are_private_and_endpoints_public(store: RunStore) -> None:
             assert fn.api_visibility == "private", fn.api_name
 
 
-def asked(config: SpeculationConfig, temperature: float = 0.0, **sampling: Any) -> dict[str, Any]:
+def request_of(
+    config: SpeculationConfig, temperature: float = 0.0, **sampling: Any
+) -> dict[str, Any]:
     return Request("x", SamplingParams(8, temperature, **sampling), config).to_plain()
 
 
@@ -203,25 +209,25 @@ def test_a_preset_is_known_also_by_its_drafters_names(name: str, temperature: fl
     whole = {"all": DRAFTERS, "first": DRAFTERS[:1]}
     named = [n for drafter in config.drafters for n in whole.get(drafter, (drafter,))]
     for one in (config, replace(config, drafters=tuple(named))):
-        settings = settings_of(asked(one, temperature), DRAFTERS)
+        settings = settings_of(request_of(one, temperature), DRAFTERS)
         assert (settings.name, settings.differ) == (name, ())
         assert settings.sampling == (f"temperature {temperature:g}",)
 
 
 def test_what_differs_is_named() -> None:
     config = SpeculationConfig(combine="vote", length="trend", pipeline="ahead", carry_over=True)
-    settings = settings_of(asked(config, 0.5, top_k=3, top_p=0.9), DRAFTERS)
+    settings = settings_of(request_of(config, 0.5, top_k=3, top_p=0.9), DRAFTERS)
     assert settings.brief(9) == (
         "own settings: combine=vote, length=trend, pipeline=ahead, carry_over=true"
     )
     assert settings.brief(3) == "own settings: combine=vote, length=trend, pipeline=ahead, 1 more"
     assert settings.sampling == ("temperature 0.5", "top_k 3", "top_p 0.9")
-    wide = settings_of(asked(SpeculationConfig(expansion=(2, 1))), DRAFTERS)
+    wide = settings_of(request_of(SpeculationConfig(expansion=(2, 1))), DRAFTERS)
     assert wide.differ == ("expansion=2,1",)
-    two = asked(SpeculationConfig(drafters=DRAFTERS[:2]))
+    two = request_of(SpeculationConfig(drafters=DRAFTERS[:2]))
     assert settings_of(two, DRAFTERS).brief(3) == "own settings", "who drafts stands beside it"
     assert settings_of(two, DRAFTERS[:2]).name == "specinfer", "where no other is loaded"
-    plain = asked(SpeculationConfig())
+    plain = request_of(SpeculationConfig())
     plain["speculation"]["unheard_of"] = 1
     assert settings_of(plain, DRAFTERS).name == "settings of another version"
 
@@ -249,8 +255,8 @@ def test_the_list_and_the_opened_run_say_it(store: RunStore) -> None:
 def test_the_list_says_the_schedule(store: RunStore, num_live: int, words: str) -> None:
     part = Scheduled("cosine", num_live, 1, 0, 8, 2, 4, 4, 4, 4, 0.0, "", "why")
     for event in synthetic_run(4, seed=1):
-        done = isinstance(event, RoundCompleted)
-        store.record(replace(event, scheduled=part) if done else event)  # type: ignore[call-arg]
+        round_event = isinstance(event, RoundCompleted)
+        store.record(replace(event, scheduled=part) if round_event else event)  # type: ignore[call-arg]
     row = list_values(context(store), ALL, "", "", "all", "newest", 1)[0]["rows"]["0"]
     assert row["sampling"] == f"temperature 0, schedule cosine{words}"
 

@@ -62,8 +62,8 @@ def test_each_of_several_quick_steps_is_answered_with_its_own_stage(
     for thread in threads:
         thread.join()
     stages = [f"you are at round 2 of 8, {s}." for s in ("drafted", "combined", "verified")]
-    found = [[stage in answer for answer in answers].count(True) for stage in stages]
-    assert found == [1, 1, 1], answers
+    results = [[stage in answer for answer in answers].count(True) for stage in stages]
+    assert results == [1, 1, 1], answers
 
 
 def test_what_is_shown_is_numbered_and_what_stays_keeps_its_number(store: RunStore) -> None:
@@ -106,10 +106,10 @@ def test_a_place_is_one_for_every_picture(store: RunStore) -> None:
         sels = {by_name[name]["sel"] for name in ("strip", "figures", "lengths", "timeline")}
         more = {by_name["scrubber"]["sel"], by_name["tree"]["round"], by_name["inspector"]["round"]}
         stages = {by_name["scrubber"]["stage"], by_name["tree"]["stage"]}
-        said = re.search(r"round (\d+) of 8(?:, (\w+))?", notice_of(values, 0))
-        assert said is not None
+        message = re.search(r"round (\d+) of 8(?:, (\w+))?", notice_of(values, 0))
+        assert message is not None
         stage = {"drafted": "draft", "combined": "combine", "verified": "verify", None: "commit"}
-        return {*sels, *more, int(said[1]) - 1} | {*stages, stage[said[2]]}
+        return {*sels, *more, int(message[1]) - 1} | {*stages, stage[message[2]]}
 
     assert places(select_node(live.board, desk, {"round": 4, "stage": "verify"})) == {4, "verify"}
     assert places(move(live.board, desk, "step-back")) == {4, "combine"}
@@ -137,7 +137,7 @@ def test_from_the_start_plays_a_finished_run_slowly_or_waits_for_steps(store: Ru
     assert "Finished" in notice_of(live.board.values(desk), 0), "Play plays on"
 
 
-def test_a_bad_pace_is_told(store: RunStore) -> None:
+def test_a_bad_pace_is_reported(store: RunStore) -> None:
     live, desk = live_of(context(store)), TabSession()
     words = "rounds_per_second is 0: a number from 0.05 to 100"
     assert words in notice_of(list(set_pace(live.board, desk, "slow", 0))[-1], 0)
@@ -168,24 +168,24 @@ def answer(said: list[str], word: str) -> Callable[[], str]:
 
 
 def test_what_arrives_late_changes_nothing_of_its_own_kind() -> None:
-    presses, said = presses_of(), list[str]()
-    assert presses.last("run", {"press": 20.5}, answer(said, "second")) == "second"
-    assert presses.last("run", {"press": 10.5}, answer(said, "first")) == gr.skip()
-    assert presses.last("run", {"press": 30.5}, answer(said, "third")) == "third"
-    assert said == ["second", "third"]
-    presses, said = presses_of(), list[str]()
-    presses.last("run", {"press": 20}, answer(said, "run"))
+    presses, messages = presses_of(), list[str]()
+    assert presses.last("run", {"press": 20.5}, answer(messages, "second")) == "second"
+    assert presses.last("run", {"press": 10.5}, answer(messages, "first")) == gr.skip()
+    assert presses.last("run", {"press": 30.5}, answer(messages, "third")) == "third"
+    assert messages == ["second", "third"]
+    presses, messages = presses_of(), list[str]()
+    presses.last("run", {"press": 20}, answer(messages, "run"))
     for event in ({"press": 10}, {}, {"press": "soon"}, {"press": 10}):
-        assert presses.last("point", event, answer(said, "point")) == "point"
-    assert said == ["run", *["point"] * 4]
+        assert presses.last("point", event, answer(messages, "point")) == "point"
+    assert messages == ["run", *["point"] * 4]
 
 
 def test_of_those_that_wait_for_their_turn_only_the_last_is_worked_on() -> None:
-    presses, said = presses_of(), list[str]()
+    presses, messages = presses_of(), list[str]()
 
     def press(at: float) -> threading.Thread:
         def work() -> None:
-            presses.last("run", {"press": at}, answer(said, str(at)))
+            presses.last("run", {"press": at}, answer(messages, str(at)))
 
         thread = threading.Thread(target=work)
         thread.start()
@@ -197,7 +197,7 @@ def test_of_those_that_wait_for_their_turn_only_the_last_is_worked_on() -> None:
             time.sleep(0.001)
     for thread in threads:
         thread.join()
-    assert said == ["3.0"]
+    assert messages == ["3.0"]
 
 
 SENT = PendingFields.of("best", [["a", "b"], "1,1,3", 8.0], [["a"], "1", 8], at=100.0)

@@ -11,7 +11,7 @@ from core.events import RoundCompleted, RunStarted
 from storage import RunQuery, RunStore
 from tests.laws.runs import bundled_engine
 from tests.ui.boards import notice_of
-from tests.ui.test_learn import FULL, ended, learn_of, rows_of
+from tests.ui.test_learn import FULL, last_frame, learn_of, rows_of
 from ui.learn.handlers import past_requests, run_example, show_run
 from ui.learn.layout import Learn
 from ui.learn.lessons import LESSONS
@@ -27,9 +27,9 @@ NUMBER = LESSONS.index(SHARING) + 1
 @pytest.fixture
 def learn(store: RunStore) -> Iterator[Learn]:
     worker = Worker(Engine(bundled_engine().models))
-    made = make_context(worker, store, Access("127.0.0.1"), "specinfer", RunQuery)
-    yield learn_of(made)
-    made.conductor.close()
+    context = make_context(worker, store, Access("127.0.0.1"), "specinfer", RunQuery)
+    yield learn_of(context)
+    context.conductor.close()
     worker.close()
 
 
@@ -44,17 +44,17 @@ def test_requests_run_at_once_and_their_grants_are_counted(learn: Learn, store: 
             live.add(len(host.worker.snapshot().runs))
             yield frame
 
-    values = ended(watched())
+    values = last_frame(watched())
     assert rows_of(values) == [EACH, SHARED], notice_of(values, 0)
     assert chosen == {"each", "shared"} and host.schedule == "each", "and it is put back"
     assert max(live) == 4
     rows = desk.lecture.evidence("sharing").rows
     assert rows[EACH].drafted == rows[EACH].granted
-    done = [e for e in store.events(rows[SHARED].run_id) if isinstance(e, RoundCompleted)]
-    parts = [event.scheduled for event in done if event.scheduled is not None]
-    assert len(parts) == len(done) and {part.schedule for part in parts} == {"shared"}
-    assert rows[SHARED].drafted == sum(part.num_drafted for part in parts) / len(done)
-    assert rows[SHARED].granted == sum(part.num_granted for part in parts) / len(done)
+    rounds = [e for e in store.events(rows[SHARED].run_id) if isinstance(e, RoundCompleted)]
+    parts = [event.scheduled for event in rounds if event.scheduled is not None]
+    assert len(parts) == len(rounds) and {part.schedule for part in parts} == {"shared"}
+    assert rows[SHARED].drafted == sum(part.num_drafted for part in parts) / len(rounds)
+    assert rows[SHARED].granted == sum(part.num_granted for part in parts) / len(rounds)
     assert store.runs(RunQuery(owner="me")).total == 8
     for label, schedule in ((SHARED, "shared"), (EACH, "each")):
         show_run(learn, desk, NUMBER, label)
@@ -67,10 +67,10 @@ def test_requests_run_at_once_and_their_grants_are_counted(learn: Learn, store: 
         assert f"The run shown, as it was in its round {own[0]['round']}: 4 of" in shown["pool"]
 
 
-def test_who_may_not_choose_is_told(learn: Learn) -> None:
+def test_who_may_not_choose_is_reported(learn: Learn) -> None:
     desk, host = TabSession(), learn.board.context.model_host
     desk.lecture.may_schedule = False
-    values = ended(run_example(learn, desk, NUMBER, "me", FULL))
+    values = last_frame(run_example(learn, desk, NUMBER, "me", FULL))
     assert "You may look, not choose" in notice_of(values, 0)
     assert host.schedule == "each" and rows_of(values) == [EACH]
 
@@ -84,7 +84,7 @@ def test_layers_are_streamed_for_the_time_of_a_run(learn: Learn, store: RunStore
             chosen.add(host.stream_mbps)
             yield frame
 
-    assert rows_of(ended(watched())) == [IN_MEMORY, STREAMED]
+    assert rows_of(last_frame(watched())) == [IN_MEMORY, STREAMED]
     assert chosen == {0.0, MBPS} and host.stream_mbps == 0, "and it is put back"
     rows = desk.lecture.evidence("fitting").rows
     offloads = []
@@ -96,9 +96,9 @@ def test_layers_are_streamed_for_the_time_of_a_run(learn: Learn, store: RunStore
     assert rows[STREAMED].pass_ms > 0.9 * offloads[1].least_ms > rows[IN_MEMORY].pass_ms
 
 
-def test_who_may_not_slow_the_others_down_is_told(learn: Learn) -> None:
+def test_who_may_not_slow_the_others_down_is_reported(learn: Learn) -> None:
     desk, host = TabSession(), learn.board.context.model_host
     desk.lecture.may_schedule = False
-    values = ended(run_example(learn, desk, LESSONS.index(FITTING) + 1, "me", FULL))
+    values = last_frame(run_example(learn, desk, LESSONS.index(FITTING) + 1, "me", FULL))
     assert "would slow the engine down" in notice_of(values, 0)
     assert host.stream_mbps == 0 and rows_of(values) == [IN_MEMORY]

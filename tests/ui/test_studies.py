@@ -65,11 +65,11 @@ def mine(context: Context, owner: str | None = None, key: str = "me") -> Studies
     return Studies(context, owner, key)
 
 
-def ended(context: Context) -> None:
+def wait_for_end(context: Context) -> None:
     assert context.conductor.wait(30)
 
 
-def test_warming_up_another_study_and_a_busy_log_are_told_in_words() -> None:
+def test_warming_up_another_study_and_a_busy_log_are_reported_in_words() -> None:
     row = SimpleNamespace(study_id="s", title="T", state="running", done=3, total=8, reason="")
     warming = Progress("s", "compare", "me", "running", "", 3, 8, warming=True)
     told = progress_value(row, warming, "compare")
@@ -95,7 +95,7 @@ def test_warming_up_another_study_and_a_busy_log_are_told_in_words() -> None:
 def test_a_study_is_begun_listed_opened_and_deleted(context: Context) -> None:
     begun_now = study(context)
     mine(context).begin(begun_now)
-    ended(context)
+    wait_for_end(context)
     (row,) = mine(context).rows("compare")
     assert (row.state, row.done, row.owner) == ("completed", 4, "me")
     opened = mine(context).open(row.study_id)
@@ -110,7 +110,7 @@ def test_a_study_is_begun_listed_opened_and_deleted(context: Context) -> None:
 
 def test_a_run_leads_to_its_study_and_no_visitor_to_anothers(context: Context) -> None:
     mine(context, "eve", "eve").begin(one := study(context, repeats=1))
-    ended(context)
+    wait_for_end(context)
     (run_id, *_) = (row.run_id for row in context.store.runs(RunQuery()).rows)
     assert mine(context, "eve", "eve").of_run(run_id).study_id == one.study_id
     assert mine(context, "bob", "bob").of_run(run_id) is None
@@ -142,10 +142,10 @@ def test_what_is_measured_is_neither_deleted_nor_gone_on_with(context: Context) 
     with pytest.raises(StudyError, match="stop it first"):
         mine(context).delete(one.study_id)
     mine(context).stop(one.study_id)
-    ended(context)
+    wait_for_end(context)
     context.hub.worker.set_script(script_of(4), speed=0.0)
     mine(context).resume(one.study_id)
-    ended(context)
+    wait_for_end(context)
     assert mine(context).rows()[0].done == 4
     with pytest.raises(StudyError, match="is complete"):
         mine(context).resume(one.study_id)
@@ -168,7 +168,7 @@ def test_a_cell_that_was_broken_off_leaves_no_run(context: Context) -> None:
     while not context.conductor.progress().cell:
         context.conductor.wait(0.005)
     mine(context).stop(one.study_id)
-    ended(context)
+    wait_for_end(context)
     context.store.flush()
     assert context.store.runs(RunQuery()).total == 0
 
@@ -181,7 +181,7 @@ def test_a_title_says_what_is_measured_on_what() -> None:
     assert title_of(many, (*one, StudyPrompt("2", "b"))) == "9 configurations: 2 prompts"
 
 
-def test_time_left_is_told_in_round_words() -> None:
+def test_time_left_is_reported_in_round_words() -> None:
     assert left_words(None) == ""
     words_by_seconds = {0.2: "1 s", 40.4: "40 s", 89: "89 s", 90: "2 min", 5400: "2 h"}
     for seconds, words in words_by_seconds.items():
@@ -227,7 +227,7 @@ def test_a_board_begins_follows_and_shows_the_end(context: Context) -> None:
     one = study(context)
     bar = tab.begin(one)[0]
     assert bar["study"] == one.study_id and bar["total"] == 4
-    ended(context)
+    wait_for_end(context)
     bar, listed, picture = tab.look()
     assert (bar["state"], bar["words"]) == ("completed", "4 of 4")
     assert bar["stop"] is bar["go"] is False
@@ -244,19 +244,19 @@ def test_another_tab_reattaches_and_stops(context: Context) -> None:
     bar = other.look(opening=True)[0]
     assert bar["study"] == one.study_id and bar["stop"] and bar["ask_ms"] == 1000
     other.press("stop", one.study_id)
-    ended(context)
+    wait_for_end(context)
     bar = other.look()[0]
     assert bar["state"] == "stopped" and bar["go"] and not bar["stop"] and bar["ask_ms"] == 5000
     context.hub.worker.set_script(script_of(4), speed=0.0)
     other.press("go", one.study_id)
-    ended(context)
+    wait_for_end(context)
     assert other.look()[0]["state"] == "completed"
 
 
 def test_a_tab_that_reads_an_old_study_is_not_turned_away(context: Context) -> None:
     tab, old, new = Tab(context), study(context), study(context)
     tab.begin(old)
-    ended(context)
+    wait_for_end(context)
     slow(context)
     Tab(context).begin(new)
     bar = tab.look()[0]
@@ -272,7 +272,7 @@ def test_a_study_deleted_elsewhere_is_let_go_by_the_next_look(context: Context) 
     tab, other, deleted, one = Tab(context), Tab(context), study(context), study(context)
     for each in (deleted, one):
         tab.begin(each)
-        ended(context)
+        wait_for_end(context)
     assert [other.look(opening=True)[0]["state"], other.look()[0]["trouble"]] == ["completed", ""]
     tab.press("delete", deleted.study_id)
     bar, listed, _ = other.look()
@@ -344,7 +344,7 @@ def test_what_nobody_measures_is_interrupted_and_can_be_gone_on_with(context: Co
 def test_errors_stand_on_the_board_until_the_next_press(context: Context) -> None:
     tab, one = Tab(context), study(context)
     tab.begin(one)
-    ended(context)
+    wait_for_end(context)
     bar = tab.press("go", one.study_id)[0]
     assert "is complete" in bar["trouble"] and bar["study"] == one.study_id
     assert "is complete" in tab.look()[0]["trouble"]
@@ -357,7 +357,9 @@ def test_errors_stand_on_the_board_until_the_next_press(context: Context) -> Non
     assert bar["trouble"] == "repeats is 0: a whole number"
 
 
-def test_a_prompt_that_is_too_long_is_told_on_the_board_nothing_is_kept(context: Context) -> None:
+def test_a_prompt_that_is_too_long_is_reported_on_the_board_nothing_is_kept(
+    context: Context,
+) -> None:
     tab, one = Tab(context), study(context, prompts=2)
     long = replace(one.prompts[1], text="And so on " * 6000)
     bar = tab.begin(replace(one, prompts=(one.prompts[0], long)))[0]
@@ -365,10 +367,10 @@ def test_a_prompt_that_is_too_long_is_told_on_the_board_nothing_is_kept(context:
     assert bar["state"] == "none" and mine(context).rows() == ()
 
 
-def test_a_study_deleted_elsewhere_is_told(context: Context) -> None:
+def test_a_study_deleted_elsewhere_is_reported(context: Context) -> None:
     tab, one = Tab(context), study(context)
     tab.begin(one)
-    ended(context)
+    wait_for_end(context)
     Tab(context).press("delete", one.study_id)
     bar = tab.press("open", one.study_id)[0]
     assert "was deleted" in bar["trouble"] and bar["state"] == "none" and tab.draws[-1] == -1
@@ -443,4 +445,4 @@ def test_one_that_is_measured_says_so_and_is_not_deleted(context: Context) -> No
     refused = press_list(desk, mine(context), {"do": "delete", "study": tune_study.study_id})
     assert "stop it first" in refused[1]["lines"]["0"]["text"]
     mine(context).stop(tune_study.study_id)
-    ended(context)
+    wait_for_end(context)

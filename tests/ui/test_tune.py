@@ -62,7 +62,7 @@ def asked_of(context: Context, own: dict[str, Any] | None = None, **changes: Any
     return study_request(context, own, form_values(drafters=[*DRAFTERS]), values(**changes))
 
 
-def measured(context: Context, **changes: Any) -> tuple[Studies, str]:
+def measure(context: Context, **changes: Any) -> tuple[Studies, str]:
     mine, study = Studies(context, None, "me"), asked_of(context, **changes).study
     mine.begin(study)
     assert context.conductor.wait(30)
@@ -203,7 +203,9 @@ def test_what_can_be_started_is_counted(context: Context) -> None:
     assert "cannot run: drafters nobody" in notice_of([said], 0) and start.interactive is True
 
 
-def test_prompts_come_from_a_file_and_a_bad_line_is_told(context: Context, tmp_path: Path) -> None:
+def test_prompts_come_from_a_file_and_a_bad_line_is_reported(
+    context: Context, tmp_path: Path
+) -> None:
     path = tmp_path / "mine.jsonl"
     path.write_text(json.dumps({"prompt": "<img onerror=x>", "id": "a"}), encoding="utf-8")
     study = asked_of(context, prompts=["a file", "", str(path), [], 1]).study
@@ -218,7 +220,7 @@ def test_a_measured_grid_is_drawn_with_what_auto_came_to_and_nothing_of_none(
     context: Context,
 ) -> None:
     assert picture_values(None) == [{"lines": {}}, {}, {}, {}]
-    mine, study_id = measured(context)
+    mine, study_id = measure(context)
     said, speed, length, points = picture_values(mine.open(study_id))
     assert "Best: " in notice_of([said], 0)
     assert speed["unit"] == "x" and length["unit"] == "tokens"
@@ -246,7 +248,7 @@ def point_runs(value: dict[str, Any]) -> list[str]:
 
 def test_points_that_cannot_run_stay_when_a_grid_is_opened_again(context: Context) -> None:
     axes = [*("speculation_length", "2, 99", []), *("drafters", "all | nobody", []), "", "", []]
-    mine, study_id = measured(context, axes=axes)
+    mine, study_id = measure(context, axes=axes)
     said, speed, _, points = picture_values(mine.open(study_id))
     cells = json.loads(speed["cells"]["~"]).values()
     refused = [cell["refused"] for cell in cells if "refused" in cell]
@@ -256,7 +258,7 @@ def test_points_that_cannot_run_stay_when_a_grid_is_opened_again(context: Contex
 
 
 def test_a_point_goes_into_live_as_it_was_measured_and_no_other_does(context: Context) -> None:
-    mine, study_id = measured(context)
+    mine, study_id = measure(context)
     value, selected = point_shown(mine, {"study": study_id, "point": 2})
     assert value["name"] == "speculation length 4, expansion 1" and len(value["runs"]) == 4
     request = request_of_point(mine, selected)
@@ -284,7 +286,7 @@ def test_an_empty_seed_is_drawn_anew_and_recorded(context: Context) -> None:
 
 
 def test_files_have_every_point_and_every_run_and_are_their_owners_alone(context: Context) -> None:
-    mine, study_id = measured(context)
+    mine, study_id = measure(context)
     for what, count in (("points", 5), ("runs", 20)):
         file = study_csv(mine, study_id, what)
         assert file["name"] == f"specscope-{study_id}-{what}.csv"

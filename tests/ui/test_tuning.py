@@ -24,20 +24,20 @@ from ui.tune.words import found_lines, grid_title, plan_lines
 
 
 def words(study: Study, results: Results) -> str:
-    found = tuning_result(study, results)
-    return "\n".join(line.text for line in found_lines(study, found, len(results)))
+    result = tuning_result(study, results)
+    return "\n".join(line.text for line in found_lines(study, result, len(results)))
 
 
 def test_two_axes_make_a_map_and_that_of_acceptance_marks_nothing_as_fast() -> None:
     study = grid_study()
-    found = tuning_result(study, grid_results(study, noisy))
-    value = grid_value(study, found, "speed")
+    result = tuning_result(study, grid_results(study, noisy))
+    value = grid_value(study, result, "speed")
     assert value["row_field"] == "Speculation length" and value["column_field"] == "Expansion"
     assert value["rows"] == {"0": "2", "1": "4"} and value["columns"] == {"0": "1", "1": "2,1"}
     assert value["layers"] == {} and value["unit"] == "x" and value["base"] == 1.0
     cells = value["cells"]
     assert [cell["name"] for cell in cells.values()] == [
-        row.name.replace("_", " ").replace("=", " ") for row in found.rows
+        row.name.replace("_", " ").replace("=", " ") for row in result.rows
     ]
     assert cells["2"]["value"] == pytest.approx(2.0)
     assert cells["2"]["low"] < 2.0 < cells["2"]["high"]
@@ -45,7 +45,7 @@ def test_two_axes_make_a_map_and_that_of_acceptance_marks_nothing_as_fast() -> N
     ratios = [cell["value"] for cell in cells.values()]
     assert value["high"] == pytest.approx(max(ratios)) and value["low"] + value["high"] == 2.0
     json.dumps(value)
-    value = grid_value(study, found, "length")
+    value = grid_value(study, result, "length")
     assert value["unit"] == "tokens" and value["base"] == 1.0
     assert [cell["value"] for cell in value["cells"].values()] == [1.25, 1.5, 1.75, 2.0]
     assert not any(cell["mark"] for cell in value["cells"].values())
@@ -94,9 +94,9 @@ def test_what_cannot_run_has_its_place_and_reason_in_map_table_and_file() -> Non
     texts = [cell["t"] for cell in refused["cells"].values()]
     assert texts[:2] == ["coupled", "mss"] and "the lossless choices are" in texts[2]
     assert len(texts) == 3
-    found = tuning_result(study, grid_results(study, lambda *_: 10.0))
-    rows = summary_rows(found)
-    names = ["plain decoding", *(row.name for row in found.rows), "draft=coupled, verify=mss"]
+    result = tuning_result(study, grid_results(study, lambda *_: 10.0))
+    rows = summary_rows(result)
+    names = ["plain decoding", *(row.name for row in result.rows), "draft=coupled, verify=mss"]
     assert [row["configuration"] for row in rows] == names
     assert len({tuple(row) for row in rows}) == 1, "one shape"
     again = read(to_csv(rows))
@@ -107,11 +107,11 @@ def test_what_cannot_run_has_its_place_and_reason_in_map_table_and_file() -> Non
 
 def test_one_prompt_measured_once_has_no_spread_and_without_a_ratio_speeds_are_tokens() -> None:
     study = grid_study(prompts=1)
-    found = tuning_result(study, grid_results(study, steady))
+    result = tuning_result(study, grid_results(study, steady))
     for measure in ("speed", "length"):
-        assert {c["low"] for c in grid_value(study, found, measure)["cells"].values()} == {None}
+        assert {c["low"] for c in grid_value(study, result, measure)["cells"].values()} == {None}
     assert "no spread is known" in words(study, grid_results(study, steady))
-    assert {row["speed_up_low"] for row in summary_rows(found)} == {None}
+    assert {row["speed_up_low"] for row in summary_rows(result)} == {None}
     study = grid_study()
     results = {c: r for c, r in grid_results(study, steady).items() if c.contestant != study.base}
     value = grid_value(study, tuning_result(study, results), "speed")
@@ -131,14 +131,14 @@ def test_each_interval_says_what_it_is_of(prompts: int, repeats: int, spread: st
     study = grid_study(prompts=prompts, repeats=repeats)
     results = grid_results(study, lambda name, i, j: steady(name, i, j) * (1 + 0.01 * (i + j) ** 2))
     results |= {c: r for c, r in grid_results(study, steady).items() if c.contestant == study.base}
-    found = tuning_result(study, results)
-    cells = grid_value(study, found, "speed")["cells"].values()
+    result = tuning_result(study, results)
+    cells = grid_value(study, result, "speed")["cells"].values()
     assert {cell["spread"] for cell in cells} == {spread}
-    points = points_value(study, found)
+    points = points_value(study, result)
     assert points["spread"] == spread
     assert points["words"].endswith(f". Spread of the speed-up: {spread}."), "in a saved file"
-    assert summary_rows(found)[1]["speed_up_spread"] == spread
-    assert summary_rows(found)[0]["speed_up_spread"] is None
+    assert summary_rows(result)[1]["speed_up_spread"] == spread
+    assert summary_rows(result)[0]["speed_up_spread"] is None
     assert f"({spread}: " in words(study, results)
 
 
@@ -155,15 +155,15 @@ def test_the_table_has_plain_decoding_and_each_point() -> None:
     assert all(len(row["cells"]) == len(heads) for row in value["rows"].values())
 
 
-def test_texts_are_told_in_the_words_of_a_comparison_with_the_place_where_they_differ() -> None:
+def test_texts_are_reported_in_the_words_of_a_comparison_with_the_place_where_they_differ() -> None:
     study = grid_study()
     results = grid_results(study, steady)
     cell = Cell("speculation_length=2, expansion=1", "p1", 0)
     results[cell] = replace(results[cell], token_ids=(1, 9, 7))
-    found = tuning_result(study, results)
-    kinds = [row["same_text"] for row in summary_rows(found)]
+    result = tuning_result(study, results)
+    kinds = [row["same_text"] for row in summary_rows(result)]
     assert kinds == ["base", "differs", "identical", "identical", "identical"]
-    rows = points_value(study, found)["rows"].values()
+    rows = points_value(study, result)["rows"].values()
     assert [row["cells"]["7"]["t"] for row in rows] == ["–", "differs", *["identical"] * 3]
     assert set(kinds) <= set(ANSWERS)
     text = words(study, results)
@@ -177,28 +177,28 @@ def test_of_a_run_that_drafted_nothing_there_is_no_acceptance() -> None:
     none = {"num_draft_tokens": 0, "draft_acceptance_rate": 0.0}
     plain = [(c, one) for c, one in results.items() if c.contestant == study.base]
     bare = {cell: replace(one, stats=replace(one.stats, **none)) for cell, one in plain}
-    found = tuning_result(study, {**results, **bare})
-    rates = [row["draft_acceptance_rate"] for row in run_rows(study, {**results, **bare}, found)]
+    result = tuning_result(study, {**results, **bare})
+    rates = [row["draft_acceptance_rate"] for row in run_rows(study, {**results, **bare}, result)]
     assert rates.count(None) == len(bare) == 3
-    assert summary_rows(found)[0]["draft_acceptance_rate"] is None
-    assert points_value(study, found)["rows"]["0"]["cells"]["6"]["t"] == "–"
+    assert summary_rows(result)[0]["draft_acceptance_rate"] is None
+    assert points_value(study, result)["rows"]["0"]["cells"]["6"]["t"] == "–"
 
 
 def test_a_point_has_its_figures_and_runs() -> None:
     study = grid_study(repeats=2)
     results = grid_results(study, steady)
-    found = tuning_result(study, results)
-    value = point_value(study, results, found, 2)
+    result = tuning_result(study, results)
+    value = point_value(study, results, result, 2)
     assert value["name"] == "speculation length 4, expansion 1" and value["mark"] == "best"
     figures = {one["name"]: one["text"] for one in value["figures"].values()}
     assert figures["speed-up"] == "2.00x" and figures["time in drafting"] == "40 %"
     runs = list(value["runs"].values())
-    wanted = [(f"p{i}", repeat) for repeat in "12" for i in range(3)]
-    assert [(run["prompt"], run["repeat"]) for run in runs] == wanted
+    expected = [(f"p{i}", repeat) for repeat in "12" for i in range(3)]
+    assert [(run["prompt"], run["repeat"]) for run in runs] == expected
     # More than its tokens per pass.
     assert {(run["ratio"], run["mean"]) for run in runs} == {("2.00x (noise)", "1.75")}
     for nobody in (-1, 4, 10**9):
-        assert point_value(study, results, found, nobody) == {}
+        assert point_value(study, results, result, nobody) == {}
 
 
 def test_before_the_start_the_runs_are_counted_and_the_refused_named() -> None:
@@ -240,13 +240,13 @@ def test_a_point_that_drafted_as_the_best_did_counts_as_good() -> None:
         speed = results[cell].stats.tokens_per_second
         stats = replace(twin[cell.item].stats, tokens_per_second=speed)
         results[cell] = replace(twin[cell.item], stats=stats)
-    found = tuning_result(study, results)
-    assert found.rows[0].ratio and found.rows[0].ratio.high < 1.6, "its interval is far below"
-    cells = grid_value(study, found, "speed")["cells"].values()
+    result = tuning_result(study, results)
+    assert result.rows[0].ratio and result.rows[0].ratio.high < 1.6, "its interval is far below"
+    cells = grid_value(study, result, "speed")["cells"].values()
     assert [cell["mark"] for cell in cells] == ["near", "", "best", ""]
-    rows = points_value(study, found)["rows"]
+    rows = points_value(study, result)["rows"]
     assert [rows[str(i)]["mark"] for i in range(1, 5)] == ["near", "", "best", ""]
-    assert [row["found"] for row in summary_rows(found)][1:4] == ["within noise", "", "best"]
+    assert [row["found"] for row in summary_rows(result)][1:4] == ["within noise", "", "best"]
     text = words(study, results)
     assert "apart from it: speculation length 2, expansion 1. They drafted and accepted" in text
     assert "Every other point" not in text and "Alike: speculation length 2, expansion 1; " in text
@@ -283,8 +283,10 @@ def test_a_grid_that_only_loses_says_so_first_and_its_colours_are_not_stretched(
     text = slow_by({"speculation_length=0": 0.5, "speculation_length=4": 0.8}, LENGTHS)
     assert text.startswith("No point beats plain decoding. Best: speculation length 4.")
     study = grid_study()
-    found = tuning_result(study, grid_results(study, lambda name, *_: 9.0 if "=" in name else 10.0))
-    value = grid_value(study, found, "speed")
+    result = tuning_result(
+        study, grid_results(study, lambda name, *_: 9.0 if "=" in name else 10.0)
+    )
+    value = grid_value(study, result, "speed")
     assert (value["low"], value["high"]) == (0.5, 1.5), "0.9x is near the middle of the colours"
 
 
@@ -305,7 +307,7 @@ def test_points_that_draft_nothing_are_said_to_do_so_and_not_to_draft_too_much()
     assert "expansion 2,1 drafted nothing at all." in text and "cut their trees" not in text
 
 
-def test_where_intervals_reach_plain_decoding_nobody_is_said_to_be_slower() -> None:
+def test_where_intervals_reach_plain_decoding_no_point_is_called_slower() -> None:
     text = slow_by({"speculation_length=0": 0.5, "speculation_length=4": 0.98}, LENGTHS, wave=0.05)
     assert text.startswith("No difference from plain decoding is shown. Best: ")
     assert ". 0.98x the speed" in text
@@ -316,7 +318,7 @@ def test_where_intervals_reach_plain_decoding_nobody_is_said_to_be_slower() -> N
     assert "costs more than it saves" not in text
 
 
-def test_what_the_temperature_does_to_acceptance_is_told() -> None:
+def test_what_the_temperature_does_to_acceptance_is_reported() -> None:
     axes = [axis_from_text("speculation_length", "2, 4"), axis_from_text("temperature", "0, 0.8")]
     study = grid_study(axes)
     for hot, cold in ((0, 2), (2, 2)):

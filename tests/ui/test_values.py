@@ -64,7 +64,7 @@ def test_a_draft_grows_from_the_text_before_its_round_however_long_ago_that_was(
     assert (root["t"], root["id"]) == (last.token, last.token_id)
 
 
-def streamed(values: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def stream(values: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """What a browser holds after each diff."""
     held = copy.deepcopy(values[0])
     received = [copy.deepcopy(held)]
@@ -95,14 +95,14 @@ def test_every_diff_of_a_recorded_run_gives_the_value(run: str) -> None:
     every = [picture_values(frame) for frame in frames]
     for name in PICTURES:
         values = [value[name] for value in every]
-        assert streamed(values) == values, name
+        assert stream(values) == values, name
 
 
 def test_the_diff_of_two_runs_gives_the_value_and_would_not_with_lists() -> None:
     frames = frames_of(synthetic_run(9, seed=1)) + frames_of(synthetic_run(5, seed=2))
     for name in PICTURES:
         values = [picture_values(frame)[name] for frame in frames]
-        assert streamed(values) == values
+        assert stream(values) == values
     old, new = {"rows": [[1, 2], [3, 4]]}, {"rows": [[1], [3]]}
     assert apply_diff(copy.deepcopy(old), diff(old, new)) != new
 
@@ -115,7 +115,7 @@ def test_the_run_before_goes_along_in_every_diff_and_only_where_it_is_compared()
         values = [
             picture_values(f, before=before if i > 5 else None)[name] for i, f in enumerate(frames)
         ]
-        assert streamed(values) == values
+        assert stream(values) == values
         assert not values[0]["before"] and values[-1]["before"]
     assert picture_values(frames[-1], before=before)["lengths"]["before"] == {
         str(line.number): line.accepted for line in old.rounds
@@ -313,7 +313,7 @@ def test_a_rounds_time_is_that_of_its_own_work() -> None:
     for mechanisms in (Mechanisms(), MINIONS):
         events = synthetic_run(9, seed=4, mechanisms=mechanisms)
         for line in reduce_all(events).rounds:
-            # What is drafted ahead costs its round nothing: it lies within the LLM's pass.
+            # Drafting ahead costs its round nothing: it is within the LLM's pass.
             hidden = ("prefill", "ahead")
             own = [s for s in line.spans if s.name not in hidden and s.start_ms >= line.begin_ms]
             assert line.time.ms == pytest.approx(sum(s.ms for s in own))
@@ -354,7 +354,7 @@ def test_text_tokens_and_figures_are_those_of_the_run_also_while_it_runs() -> No
     assert view.stats.acceptance_histogram == end.acceptance_histogram
 
 
-def test_each_token_knows_how_it_came_to_be() -> None:
+def test_each_token_has_its_origin() -> None:
     events = synthetic_run(60, seed=5)
     view = reduce_all(events)
     for token in view.tokens:
@@ -363,8 +363,8 @@ def test_each_token_knows_how_it_came_to_be() -> None:
         if token.kind == "accepted":
             tree = detail.combined
             nodes = [n for n in detail.verified.path if tree.token_ids[n] == token.token_id]
-            wanted = {p.drafter for n in nodes for p in tree.proposals[n]}
-            assert {view.drafters[i] for i, _ in token.scores} <= wanted and token.scores
+            expected = {p.drafter for n in nodes for p in tree.proposals[n]}
+            assert {view.drafters[i] for i, _ in token.scores} <= expected and token.scores
         else:
             assert token.kind == detail.verified.own_kind
             assert not token.scores

@@ -68,7 +68,7 @@ def test_a_pool_s_number_is_the_weighted_geometric_mean_of_the_scores_beside_it(
             assert token["mass"] == pytest.approx(math.exp(sum(logs) / sum(own)), abs=2e-3)
 
 
-def test_nobody_is_weighed_in_a_union() -> None:
+def test_no_drafter_has_a_weight_in_a_union() -> None:
     proposals = pictures_at(run("union"), 3)["proposals"]
     assert not proposals["weights"] and not proposals["history"] and not proposals["sentence"]
     assert all(t["mass"] is None for row in proposals["rows"].values() for t in row.values())
@@ -81,11 +81,11 @@ def test_weights_over_time_are_those_each_round_used(combine: str) -> None:
     used = [event.weights for event in events if isinstance(event, Combined)]
     after = [event.weights for event in events if isinstance(event, RoundCompleted)]
     for number, weights in enumerate(used):
-        wanted = {str(DRAFTERS.index(name)): weight for name, weight in weights.items()}
-        assert history[str(number)] == pytest.approx(wanted, abs=6e-5)
+        expected = {str(DRAFTERS.index(name)): weight for name, weight in weights.items()}
+        assert history[str(number)] == pytest.approx(expected, abs=6e-5)
         proposals = pictures_at(events, number)["proposals"]
-        wanted = pytest.approx(list(after[number].values()), abs=6e-5)
-        assert list(proposals["after"].values()) == wanted
+        expected = pytest.approx(list(after[number].values()), abs=6e-5)
+        assert list(proposals["after"].values()) == expected
 
 
 @pytest.mark.parametrize("combine", RULES)
@@ -99,7 +99,7 @@ def test_what_was_kept_is_counted_by_different_nodes(combine: str) -> None:
         assert kept_nodes["all"] == kept_nodes["nodes"] + len(tree["dropped"])
 
 
-def test_a_vote_is_told_with_its_numbers() -> None:
+def test_a_vote_is_reported_with_its_numbers() -> None:
     events, count = run("vote", 30), 0
     for number in range(30):
         view, detail = view_at(events, number)
@@ -148,7 +148,7 @@ def test_a_carried_over_mean_is_not_told_as_if_it_were_known() -> None:
     assert "its weight" in vote_sentence(carried, detail)
 
 
-def test_the_dial_and_the_pool_are_told() -> None:
+def test_the_dial_and_the_pool_are_reported() -> None:
     sentence = vote_sentence(*view_at(run("vote_tree"), 2))
     assert re.match(r"The best 12 of \d+ drafted nodes were kept", sentence)
     assert "since the round before, the weight of ssm-" in sentence
@@ -157,7 +157,7 @@ def test_the_dial_and_the_pool_are_told() -> None:
     assert "drafted one tree of" in vote_sentence(*view_at(run("log_pool"), 2))
 
 
-def test_whose_weight_moved_is_told_as_two_digits_show_it() -> None:
+def test_whose_weight_moved_is_reported_as_two_digits_show_it() -> None:
     view, detail = view_at(run("vote_tree"), 4)
     a, b, c = DRAFTERS
 
@@ -183,7 +183,7 @@ def test_whose_weight_moved_is_told_as_two_digits_show_it() -> None:
     assert only == f"the weight of {a} rises from 1.00 to 1.01."
 
 
-def test_every_reason_of_trend_is_told_in_plain_words() -> None:
+def test_every_reason_of_trend_is_reported_in_plain_words() -> None:
     policy = Trend(SpeculationConfig(length="trend", max_tree_nodes=64, speculation_length=2))
     sentences = []
     for number in range(80):
@@ -210,8 +210,8 @@ def test_estimates_are_those_behind_the_selected_round() -> None:
     for number in (0, 4):
         lengths = pictures_at(events, number)["lengths"]
         _, detail = view_at(events, number)
-        done = detail.completed
-        said = length_reason(done.length_reason, done.speculation_length)
+        round_event = detail.completed
+        said = length_reason(round_event.length_reason, round_event.speculation_length)
         assert lengths["reason"] == said
         assert lengths["next"] == detail.completed.next_speculation_length
         speeds = [1000 * e.tokens / e.ms for e in detail.completed.estimates]
@@ -278,13 +278,13 @@ DECIDED = {
 
 
 @pytest.mark.parametrize("case", DECIDED, ids=lambda case: case[0])
-def test_what_decided_is_told(case: tuple[str, tuple[float, ...], str]) -> None:
+def test_what_decided_is_reported(case: tuple[str, tuple[float, ...], str]) -> None:
     texts, weights, winner = case
     drafted = dict(zip((A, B, C), texts.split(" "), strict=False))
     assert reasons(drafted, weights, winner) == DECIDED[case]
 
 
-def test_the_sentence_of_a_round_tells_what_decided_and_a_tie_once() -> None:
+def test_the_sentence_of_a_round_reports_what_decided_and_a_tie_once() -> None:
     events = synthetic_run(12, seed=5, mechanisms=Mechanisms("vote", "goodput", "ahead"))
     view, told = reduce_all(events), 0
     for number in range(12):
@@ -319,7 +319,7 @@ def test_the_drafter_that_helped_most_is_named_with_its_counts() -> None:
     assert helped_words(reduce_all(events[:1])) == ""
 
 
-def test_below_the_tree_it_is_told_who_won_a_vote_and_what_was_dropped() -> None:
+def test_below_the_tree_it_is_reported_who_won_a_vote_and_what_was_dropped() -> None:
     events = run("vote")
     splits = 0
     for number in range(12):
@@ -353,8 +353,8 @@ def test_a_vote_that_dropped_the_token_the_llm_wrote_says_so() -> None:
             now = replace(detail, verified=verdict)
             words = f"The LLM wrote {quote(draft.texts[j])}, a token of "
             for sentence in (vote_in_short(now), vote_sentence(view, now)):
-                _, found, rest = sentence.partition(words)
-                assert found and draft.drafter in rest
+                _, result, rest = sentence.partition(words)
+                assert result and draft.drafter in rest
             changed_verdict = replace(verdict, own_token_id=tree.token_ids[0])
             assert "The LLM wrote" not in vote_in_short(replace(detail, verified=changed_verdict))
             told += 1

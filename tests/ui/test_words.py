@@ -1,4 +1,4 @@
-"""What the page says: verdicts with numbers, where a run stands, why it was slow."""
+"""What the page says: verdicts with numbers, a run's state, why it was slow."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def node_with(outcome: str) -> tuple[Detail, int]:
     ("outcome", "begins"),
     [("accepted", "Accepted: after"), ("rejected", "Rejected: after"), ("not_reached", "Not reac")],
 )
-def test_each_outcome_is_told_with_its_numbers(outcome: str, begins: str) -> None:
+def test_each_outcome_is_reported_with_its_numbers(outcome: str, begins: str) -> None:
     detail, node = node_with(outcome)
     explanation = explain(detail, node, run_view().letters, {})
     assert explanation.outcome == outcome and explanation.sentence.startswith(begins)
@@ -85,7 +85,7 @@ def test_a_rejection_says_what_was_wanted_instead() -> None:
     raise AssertionError("no rejection at the end of a path")
 
 
-def test_the_own_token_is_told_by_its_kind() -> None:
+def test_the_own_token_is_reported_by_its_kind() -> None:
     words = {
         "recovered": "so the draft stops here",
         "bonus": "for free",
@@ -151,7 +151,7 @@ def test_a_path_that_ends_the_text_has_no_own_token() -> None:
     )
 
 
-def test_mss_is_told_trial_by_trial_and_traversal_by_whole_branches() -> None:
+def test_mss_is_reported_trial_by_trial_and_traversal_by_whole_branches() -> None:
     detail, node = node_with("accepted")
     trials = (Trial(node, "ssm-code", 0.1, 0.4, False), Trial(node, "ssm-stories", 0.3, 0.2, True))
     for rule, words in (
@@ -163,7 +163,7 @@ def test_mss_is_told_trial_by_trial_and_traversal_by_whole_branches() -> None:
         assert words in sentence and "for certain (p / q = 0.3 / 0.2 = 1.5" in sentence
 
 
-def test_match_is_told_by_its_seed() -> None:
+def test_match_is_reported_by_its_seed() -> None:
     for outcome, words in (("accepted", "was in the tree"), ("rejected", "not “")):
         detail, node = node_with(outcome)
         verdict = replace(detail.verified, rule="match")
@@ -236,10 +236,10 @@ def test_a_draw_is_no_preference_and_who_drafted_is_named() -> None:
     ):
         judged = replace(detail, verified=replace(verdict, rule=rule))
         sentence = explain(judged, None, run_view().letters, {"temperature": temperature}).sentence
-        said = f"The drafts said {quote(tree.texts[first])} (by {by})"
+        message = f"The drafts said {quote(tree.texts[first])} (by {by})"
         if "," not in by:
-            said = f"{by}'s draft said {quote(tree.texts[first])}"
-        assert sentence.startswith(said)
+            message = f"{by}'s draft said {quote(tree.texts[first])}"
+        assert sentence.startswith(message)
         assert f"; the LLM {verb} {quote(verdict.own_text)} (" in sentence
 
 
@@ -290,7 +290,7 @@ def test_standing_and_chip_say_where_the_visitor_is() -> None:
         assert run_lines(frame)[0].kind == ("error" if end == "failed" else "info")
 
 
-def test_a_run_is_told_what_to_do_where_it_is_alone_and_as_long_as_it_is() -> None:
+def test_a_run_is_reported_what_to_do_where_it_is_alone_and_as_long_as_it_is() -> None:
     first, *rest = run_view().rounds
     alone = replace(run_view(), rounds=(replace(first, notes=(ALONE_NOTE,)), *rest))
     frame = end_frame(alone)
@@ -317,7 +317,7 @@ def warnings_of(view: View, plain: float, **stats: float) -> list[str]:
     return [line.text for line in lines if line.kind == "warn"]
 
 
-def test_a_slower_run_is_told_with_reason_and_remedy_and_a_faster_one_is_not_excused() -> None:
+def test_a_slower_run_is_reported_with_reason_and_remedy_and_a_faster_one_is_not_excused() -> None:
     slow = replace(run_view(), stats=HALF_AS_FAST, rounds=())  # its rounds have other times
     for changes, words in (
         ({"draft_ms": 1500, "verify_ms": 400}, "fewer drafters"),
@@ -355,7 +355,7 @@ def test_the_largest_part_of_a_round_is_what_is_said_to_cost_most() -> None:
     assert "Drafting costs nearly as much as the LLM pass: try fewer drafters" in cheap
 
 
-def test_no_difference_is_told_where_the_range_of_the_blocks_holds_one() -> None:
+def test_no_difference_is_reported_where_the_range_of_the_blocks_holds_one() -> None:
     ended = end_frame(replace(run_view(), stats=HALF_AS_FAST, state="completed"))
     unsure = Baseline(60.0, "plain", "note", blocks=((60.0, 50.0), (60.0, 48.0), (50.0, 64.0)))
     figures = figures_value(ended, unsure)
@@ -509,7 +509,7 @@ def test_drafting_beside_the_llm_is_no_cost_of_the_round() -> None:
 def test_a_shared_llm_is_said_to_be_shared() -> None:
     reason = why("minions", 500.0, draft_ms=900.0, verify_ms=600.0)
     assert "drafting 8.0 ms and 10.0 ms more beside the LLM's passes" in reason
-    # What passed beside others' work is in the overlap too: it is told once.
+    # What passed beside others' work is in the overlap too: it is counted once.
     assert why("minions", 500.0, draft_ms=900.0, verify_ms=600.0, overlap_ratio=5 / 6) == reason
     more = why("minions", 500.0, draft_ms=900.0, verify_ms=600.0, overlap_ratio=1.0)
     assert "drafting 6.0 ms and 12.0 ms more beside" in more, "and some beside its own passes"
@@ -552,7 +552,7 @@ def view_of_eight() -> View:
     return reduce_all(synthetic_run(8, seed=5))
 
 
-def budgeted(asked: Any, nodes: Any, view: View | None = None, **fields: Any) -> View:
+def with_budget(asked: Any, nodes: Any, view: View | None = None, **fields: Any) -> View:
     """The run as if `max_tree_nodes` had been `asked` and had come to `nodes`."""
     view = view or view_of_eight()
     started, plans = view.started, []
@@ -563,12 +563,12 @@ def budgeted(asked: Any, nodes: Any, view: View | None = None, **fields: Any) ->
 
 
 def test_what_auto_came_to_is_said_to_be_measured_and_what_it_keeps_from() -> None:
-    said = budget_words(budgeted("auto", 2))
+    said = budget_words(with_budget("auto", 2))
     assert said.startswith("max_tree_nodes=auto came to 2 nodes in this run: larger trees took ")
     assert "more than 1.5 times a plain pass when this machine was timed." in said
     assert "2 nodes for 3 drafters let drafts be 1 deep: speculation_length 8 is not " in said
     assert said.endswith(f"{DRAFTERS[2]} gets no node and drafts nothing.")
-    one = budget_words(budgeted("auto", 1))
+    one = budget_words(with_budget("auto", 1))
     assert "came to 1 node in" in one
     assert one.endswith(f"{DRAFTERS[1]} and {DRAFTERS[2]} get no node and draft nothing.")
 
@@ -584,43 +584,43 @@ def test_what_auto_came_to_is_said_to_be_measured_and_what_it_keeps_from() -> No
     ],
 )
 def test_sixty_four_is_as_many_as_are_timed(fields: dict[str, Any], words: str) -> None:
-    view = budgeted("auto", 64, speculation_length=4, expansion=[1], **fields)
+    view = with_budget("auto", 64, speculation_length=4, expansion=[1], **fields)
     assert budget_words(view) == f"max_tree_nodes=auto came to 64 nodes in this run, {words}"
 
 
 def test_a_budget_that_keeps_from_nothing_is_not_talked_of_and_a_vote_shares_none() -> None:
-    assert budget_words(budgeted("uncut", "uncut")) == ""
-    assert budget_words(budgeted(64, 64, speculation_length=2)) == ""
-    assert budget_words(budgeted("auto", 1, length="fixed", speculation_length=0)) == ""
+    assert budget_words(with_budget("uncut", "uncut")) == ""
+    assert budget_words(with_budget(64, 64, speculation_length=2)) == ""
+    assert budget_words(with_budget("auto", 1, length="fixed", speculation_length=0)) == ""
     assert budget_words(View()) == "" and nodeless(View()) == ()
-    assert budget_words(budgeted("auto", 8, unheard_of=1)) == "", "of another version"
-    view = budgeted(2, 2, combine="vote")
+    assert budget_words(with_budget("auto", 8, unheard_of=1)) == "", "of another version"
+    view = with_budget(2, 2, combine="vote")
     assert nodeless(view) == ()
     words = budget_words(view)
     assert words == "2 nodes let drafts be 2 deep: speculation_length 8 is not reached."
-    assert nodeless(budgeted(2, 2, length="goodput")) == (), "there a rule chooses who drafts"
-    assert nodeless(budgeted(2, 2, length="trend")) == (DRAFTERS[2],)
+    assert nodeless(with_budget(2, 2, length="goodput")) == (), "there a rule chooses who drafts"
+    assert nodeless(with_budget(2, 2, length="trend")) == (DRAFTERS[2],)
 
 
 def test_the_line_of_the_lengths_is_what_the_budget_allows() -> None:
     lengths = {"rounds": {"0": {"a": 1, "d": 1, "s": 8}, "1": {"a": 2, "d": 2, "s": 8}}}
-    bounds = with_budget_bounds(lengths, budgeted("auto", 2))["rounds"]
+    bounds = with_budget_bounds(lengths, with_budget("auto", 2))["rounds"]
     assert bounds["0"]["m"] == 1 and bounds["1"]["m"] == 2, "what was drafted, was allowed"
-    assert with_budget_bounds(lengths, budgeted("uncut", "uncut"))["rounds"] == lengths["rounds"]
-    shown = picture_values(Frame(view=budgeted("auto", 2)))["lengths"]
-    assert shown["budget"] == budget_words(budgeted("auto", 2))
+    assert with_budget_bounds(lengths, with_budget("uncut", "uncut"))["rounds"] == lengths["rounds"]
+    shown = picture_values(Frame(view=with_budget("auto", 2)))["lengths"]
+    assert shown["budget"] == budget_words(with_budget("auto", 2))
     # The dots of the scrubber are the same line.
-    strip = scrubber_value(Frame(view=budgeted("auto", 2)), Pace(), False)["rounds"]
+    strip = scrubber_value(Frame(view=with_budget("auto", 2)), Pace(), False)["rounds"]
     assert {
         number: (one["a"], one.get("m", one["s"])) for number, one in shown["rounds"].items()
     } == {number: (one["a"], one["s"]) for number, one in strip.items()}
     assert all(one["s"] < 8 for one in strip.values())
-    found = with_budget_bounds(lengths, budgeted("auto", 2, length="trend"))["rounds"]
-    assert found == lengths["rounds"], "what a rule found is recorded as it was cut"
+    result = with_budget_bounds(lengths, with_budget("auto", 2, length="trend"))["rounds"]
+    assert result == lengths["rounds"], "what a rule found is recorded as it was cut"
 
 
 def test_an_empty_row_says_that_the_budget_has_no_node_for_it() -> None:
-    view, detail = budgeted("auto", 2), detail_of(synthetic_run(8, seed=5), 1)
+    view, detail = with_budget("auto", 2), detail_of(synthetic_run(8, seed=5), 1)
     proposals = picture_values(Frame(view=view, detail=detail))["proposals"]
     assert proposals["nodeless"] == {}, "here it drafted all the same"
     detail = replace(detail, drafted=replace(detail.drafted, drafts=detail.drafted.drafts[:2]))
@@ -629,7 +629,7 @@ def test_an_empty_row_says_that_the_budget_has_no_node_for_it() -> None:
 
 
 def test_an_empty_row_says_that_a_rule_did_not_choose_its_drafter() -> None:
-    view, detail = budgeted("auto", 2, length="goodput"), detail_of(synthetic_run(8, seed=5), 1)
+    view, detail = with_budget("auto", 2, length="goodput"), detail_of(synthetic_run(8, seed=5), 1)
     detail = replace(detail, drafted=replace(detail.drafted, drafts=detail.drafted.drafts[:2]))
     proposals = picture_values(Frame(view=view, detail=detail))["proposals"]
     assert proposals["nodeless"] == {"2": "not chosen to draft"}
@@ -660,13 +660,13 @@ def test_a_drafter_without_a_model_has_a_chip_in_a_run_that_it_drafts_in() -> No
 
 
 def test_where_routing_chooses_the_budget_is_that_of_as_many_ssms() -> None:
-    view = budgeted(2, 2, routing="credit", routed_drafters=1)
+    view = with_budget(2, 2, routing="credit", routed_drafters=1)
     assert nodeless(view) == ()
     words = "2 nodes let drafts be 2 deep: speculation_length 8 is not reached."
     assert budget_words(view) == words
-    two = budgeted(2, 2, routing="cosine", routed_drafters=2)
+    two = with_budget(2, 2, routing="cosine", routed_drafters=2)
     assert budget_words(two).startswith("2 nodes for 2 drafters let drafts be 1 deep")
-    assert nodeless(budgeted(2, 2, draft="fused")) == (), "the SSMs draft one trunk of them all"
+    assert nodeless(with_budget(2, 2, draft="fused")) == (), "the SSMs draft one trunk of them all"
     events = synthetic_run(9, seed=5, mechanisms=Mechanisms(routing="cosine"))
     detail = detail_of(events, 1)
     assert detail is not None and detail.completed is not None

@@ -26,23 +26,23 @@ runpy.run_module("zoo", run_name="__main__", alter_sys=True)
 """Kills itself when a file or folder is written but does not have its name yet."""
 
 
-def killed_before(name: str, *arguments: object) -> None:
-    """Runs a command up to where what it wrote beside is to become `name`, a pattern."""
+def kill_before(name: str, *arguments: object) -> None:
+    """Runs a command, killed before what it wrote is renamed to `name`, a pattern."""
     process = _start_process("-c", BEFORE, name, *arguments)
-    _, told = process.communicate(timeout=120)
-    assert process.returncode == -signal.SIGKILL, told.decode()
+    _, error_output = process.communicate(timeout=120)
+    assert process.returncode == -signal.SIGKILL, error_output.decode()
 
 
-def killed_when(ready: Callable[[], bool], *arguments: object) -> None:
+def kill_when(ready: Callable[[], bool], *arguments: object) -> None:
     """Runs a command until `ready`, which it must be before the command is done."""
     process = _start_process("-m", "zoo", *arguments)
     until = time.monotonic() + 120
     while not ready() and process.poll() is None and time.monotonic() < until:
         time.sleep(0.002)
     process.send_signal(signal.SIGKILL)
-    _, told = process.communicate()
-    assert process.returncode == -signal.SIGKILL, told.decode()
-    assert ready(), told.decode()
+    _, error_output = process.communicate()
+    assert process.returncode == -signal.SIGKILL, error_output.decode()
+    assert ready(), error_output.decode()
 
 
 def _start_process(*arguments: object) -> subprocess.Popen[bytes]:

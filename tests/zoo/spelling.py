@@ -13,41 +13,41 @@ END = "<|im_end|>"
 
 
 def byte_level(unused: int = 0) -> PreTrainedTokenizerBase:
-    """Nothing stands before a text; what ends one has the highest id but those `unused`."""
-    made = Tokenizer(models.BPE())
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
+    """No token before a text; the one that ends it has the highest id but those `unused`."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = BpeTrainer(vocab_size=300, initial_alphabet=alphabet, show_progress=False)
-    made.train_from_iterator(TEXTS * 3, trainer)
-    made.add_special_tokens([END])
-    made.add_tokens([f"unused{i}" for i in range(unused)])
-    return PreTrainedTokenizerFast(tokenizer_object=made, eos_token=END)
+    tokenizer.train_from_iterator(TEXTS * 3, trainer)
+    tokenizer.add_special_tokens([END])
+    tokenizer.add_tokens([f"unused{i}" for i in range(unused)])
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END)
 
 
 def byte_fallback() -> PreTrainedTokenizerBase:
-    """`<s>` before a text, `</s>` ends one, a space is U+2581, and one stands first."""
+    """`<s>` before a text, `</s>` after it; a space is U+2581, and a text begins with one."""
     merges = _merges(" ".join(TEXTS).replace(" ", "\u2581"))
     tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
     letters = sorted({one for pair in merges for one in "".join(pair)})
     tokens += [*letters, *("".join(pair) for pair in merges)]
     vocabulary = {token: i for i, token in enumerate(dict.fromkeys(tokens))}
-    made = Tokenizer(models.BPE(vocabulary, merges, unk_token="<unk>", byte_fallback=True))
-    made.normalizer = normalizers.Sequence(
+    tokenizer = Tokenizer(models.BPE(vocabulary, merges, unk_token="<unk>", byte_fallback=True))
+    tokenizer.normalizer = normalizers.Sequence(
         [normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")]
     )
-    made.decoder = decoders.Sequence(
+    tokenizer.decoder = decoders.Sequence(
         [
             decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(),
             decoders.Strip(" ", 1, 0),
         ]
     )  # fmt: skip
-    made.add_special_tokens(["<unk>", "<s>", "</s>"])
-    made.post_processor = processors.TemplateProcessing(
+    tokenizer.add_special_tokens(["<unk>", "<s>", "</s>"])
+    tokenizer.post_processor = processors.TemplateProcessing(
         single="<s> $A", pair="<s> $A <s> $B", special_tokens=[("<s>", 1)]
     )
     return PreTrainedTokenizerFast(
-        tokenizer_object=made, bos_token="<s>", eos_token="</s>", unk_token="<unk>"
+        tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", unk_token="<unk>"
     )
 
 

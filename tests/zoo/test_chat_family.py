@@ -81,7 +81,7 @@ def models(tmp_path: Path) -> LoadedModels:
     return load_models(str(llm_folder(tmp_path / "llm")), [], "float32", "cpu")
 
 
-def written(texts: Generated) -> list[list[int]]:
+def new_tokens(texts: Generated) -> list[list[int]]:
     return list(texts.new_tokens())
 
 
@@ -103,12 +103,12 @@ def test_a_batch_is_written_as_transformers_writes_each_text(
     module, expected = module_of(models, tmp_path), []
     for prompt in PROMPTS:
         ids = torch.tensor([prompt])
-        found = module.generate(
+        result = module.generate(
             ids, attention_mask=torch.ones_like(ids), max_new_tokens=80, do_sample=False,
             pad_token_id=0,
         )  # fmt: skip
-        expected.append(found[0, len(prompt) :].tolist())
-    assert written(texts) == expected
+        expected.append(result[0, len(prompt) :].tolist())
+    assert new_tokens(texts) == expected
     assert {len(tokens) for tokens in expected} != {80}, "one ends by itself"
 
 
@@ -122,7 +122,7 @@ def test_kept_probabilities_are_those_of_each_next_token(
     for number, prompt in enumerate(PROMPTS):
         at = slice(bounds[number], bounds[number + 1])
         ids = tokens.ids[at].long()
-        assert ids.tolist() == [*prompt, *written(texts)[number]]
+        assert ids.tolist() == [*prompt, *new_tokens(texts)[number]]
         assert tokens.kinds[at].tolist() == [number] * len(ids)
         p = module(ids[None]).logits[0].softmax(-1)
         p[: len(prompt) - 1] = 0  # nothing is learned of a prompt
@@ -139,7 +139,7 @@ def test_kept_probabilities_are_those_of_each_next_token(
 def test_temperatures_are_each_texts_own(models: LoadedModels) -> None:
     def texts(seed: int, temperatures: list[float]) -> list[list[int]]:
         generator = BatchGenerator(models, seed)
-        return written(generator.generate([PROMPTS[0]] * 4, temperatures, BatchLimits(12)))
+        return new_tokens(generator.generate([PROMPTS[0]] * 4, temperatures, BatchLimits(12)))
 
     mixed = texts(0, [0.0, 1.0, 1.0, 0.0])
     assert mixed[0] == mixed[3] and mixed[1] != mixed[2]
@@ -152,7 +152,9 @@ def test_a_batch_ends_with_most_of_its_texts_or_at_its_deadline(models: LoadedMo
     whole = generator.generate(PROMPTS, [0.0] * 3, BatchLimits(80))
     late = generator.generate(PROMPTS, [0.0] * 3, BatchLimits(80, deadline=clock.now))
     assert late.top_probs.shape[1] == batch_generation.CHECKED_EVERY
-    assert written(late) == [tokens[: batch_generation.CHECKED_EVERY] for tokens in written(whole)]
+    assert new_tokens(late) == [
+        tokens[: batch_generation.CHECKED_EVERY] for tokens in new_tokens(whole)
+    ]
     some = generator.generate(PROMPTS, [0.0] * 3, BatchLimits(80, ended_share=0.3))
     assert late.ids.shape[1] <= some.ids.shape[1] < whole.ids.shape[1]
 
@@ -178,11 +180,11 @@ def test_the_llm_writes_questions_of_its_own(models: LoadedModels) -> None:
     turns = BatchGenerator(models).generate(
         [[1]] * 40, [1.0] * 40, BatchLimits(12, ENDED_QUESTIONS)
     )
-    ended = [tokens[:-1] for tokens in written(turns) if tokens[-1] == END]
+    ended = [tokens[:-1] for tokens in new_tokens(turns) if tokens[-1] == END]
     texts = ["".join(f"w{i}" for i in tokens) for tokens in ended]
-    found = questions(models).own_questions(40)
-    assert found == [text for text in texts if len(text) >= 4]
-    assert 0 < len(found) < len(ended) < 40
+    result = questions(models).own_questions(40)
+    assert result == [text for text in texts if len(text) >= 4]
+    assert 0 < len(result) < len(ended) < 40
 
 
 def test_half_of_the_questions_are_its_own(
@@ -202,9 +204,9 @@ def test_half_of_the_questions_are_its_own(
 
 
 def test_development_prompts_are_no_own_questions(models: LoadedModels) -> None:
-    found = questions(models).own_questions(40)
-    left = questions(models, (found[0].upper(),)).own_questions(40)
-    assert left == [text for text in found if text != found[0]]
+    result = questions(models).own_questions(40)
+    left = questions(models, (result[0].upper(),)).own_questions(40)
+    assert left == [text for text in result if text != result[0]]
 
 
 def test_answers_are_written_until_the_deadline(models: LoadedModels) -> None:
@@ -212,9 +214,12 @@ def test_answers_are_written_until_the_deadline(models: LoadedModels) -> None:
     generator = BatchGenerator(models, clock=clock)
     lengths = Lengths(prompt=8, answer=20, question=12)
     asked = Questions(models, generator, QUESTIONS, (), lengths, 0)
-    said: list[str] = []
-    tokens = own_answers(generator, asked, lengths, 4.0, said.append)
-    assert len(said) > 1 and said[-1] == f"{len(tokens.starts)} answers, {len(tokens.ids):,} tokens"
+    messages: list[str] = []
+    tokens = own_answers(generator, asked, lengths, 4.0, messages.append)
+    assert (
+        len(messages) > 1
+        and messages[-1] == f"{len(tokens.starts)} answers, {len(tokens.ids):,} tokens"
+    )
     starts = tokens.starts.tolist()
     assert starts == sorted(starts) and tokens.ids[starts].eq(1).all(), "the template's first token"
     assert len(tokens.ids) == len(tokens.kinds) == len(tokens.top_ids) == len(tokens.top_probs)
@@ -353,9 +358,9 @@ def test_folders_open_with_the_students_logits(models: LoadedModels, tmp_path: P
         assert logits.shape == (len(ids), SHAPE.head)
         torch.testing.assert_close(torch.as_tensor(logits), expected[number], atol=1e-5, rtol=1e-4)
         whole = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-        found = whole(torch.tensor([ids])).logits[0]
-        assert found.shape == (len(ids), VOCAB)
-        torch.testing.assert_close(found[:, : SHAPE.head], expected[number], atol=1e-5, rtol=1e-4)
+        result = whole(torch.tensor([ids])).logits[0]
+        assert result.shape == (len(ids), VOCAB)
+        torch.testing.assert_close(result[:, : SHAPE.head], expected[number], atol=1e-5, rtol=1e-4)
         assert whole.generation_config.eos_token_id == END
     files = sorted(path.name for path in (tmp_path / "out").rglob("*.safetensors"))
     assert files == [EMBEDDING, LAYERS, LAYERS]
@@ -402,16 +407,16 @@ def test_accuracy_is_counted_on_the_llms_greedy_tokens() -> None:
     ids, starts = torch.tensor(rows), torch.tensor([0, 2])
     ends = torch.tensor([15, 6])
     empty = torch.zeros(2, 12, TOP)
-    found = accuracy(five, Generated(ids, starts, ends, 3, empty.int(), empty.half()))
-    own = found["students"]["ssm-chat"]
+    result = accuracy(five, Generated(ids, starts, ends, 3, empty.int(), empty.half()))
+    own = result["students"]["ssm-chat"]
     # 12 tokens in 3 passes (4 drafted and the LLM's own each), then 3 with a miss at their end.
     assert own["agreement"] == round(14 / 15, 3) <= own["in_three"]
     assert own["acceptance_length"] == round(15 / 4, 3)
-    others = list(found["students"].values())[1:]
+    others = list(result["students"].values())[1:]
     assert {(one["agreement"], one["in_three"], one["acceptance_length"]) for one in others} == {
         (0.0, 0.0, 1.0)
     }
-    assert found["union"] == own["agreement"]
+    assert result["union"] == own["agreement"]
 
 
 def small_plan(**changes: Any) -> FamilyPlan:
@@ -470,9 +475,9 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one(
         with pytest.raises(Killed):
             make_family(models, small_plan(**fields), parts)
     assert make_family(models, small_plan(**fields), parts) == figures
-    expected, found = weights_in(whole), weights_in(parts)
-    assert expected.keys() == found.keys()
-    assert all(torch.equal(one, found[name]) for name, one in expected.items())
+    expected, result = weights_in(whole), weights_in(parts)
+    assert expected.keys() == result.keys()
+    assert all(torch.equal(one, result[name]) for name, one in expected.items())
     assert [path.name for path in parts.iterdir()] == ["models"], "no checkpoint is left"
 
 
@@ -489,7 +494,6 @@ def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
 def test_development_prompts_are_what_it_is_measured_on(
     models: LoadedModels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And it asks none of them itself."""
     measured: list[list[int]] = []
 
     def noted(students: Any, texts: Generated) -> Any:
@@ -517,7 +521,7 @@ def test_by_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["--layers", "0"], "layers is 0"),
         (["--minutes", "0"], "minutes is 0.0: a number above 0"),
@@ -527,13 +531,13 @@ def test_by_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_bad_arguments_are_refused_in_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], told: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
     folder = save_tiny_model(tmp_path / "llm")
     common = ["chat-family", "--llm", str(folder), "--out", str(tmp_path / "out")]
     assert command.main([*common, *arguments]) == 2
-    said = capsys.readouterr().err
-    assert told in said and said.count("\n") == 1
+    stderr = capsys.readouterr().err
+    assert message in stderr and stderr.count("\n") == 1
 
 
 def test_a_folder_with_other_models_is_refused(tmp_path: Path) -> None:

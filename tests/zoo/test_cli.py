@@ -69,7 +69,7 @@ def test_evaluate_prints_a_table_and_writes_json(family: Path, capsys: pytest.Ca
         assert scores == trained[name]["held_out"]
 
 
-def test_evaluate_tells_models_of_one_name_apart(family: Path) -> None:
+def test_evaluate_reports_models_of_one_name_apart(family: Path) -> None:
     model = family / "models" / "ssm-code"
     assert zoo("evaluate", "--out", family, "--models", model, model / ".") == 0
     written = json.loads((family / "evaluation.json").read_text("utf-8"))

@@ -6,7 +6,7 @@ import pytest
 from core.errors import ConfigError
 from zoo.data_order import DataOrder
 
-# Token values are positions, so that a window tells where it came from.
+# Token values are positions, so that a window shows where it came from.
 TOKENS = {"a": np.arange(1003, dtype=np.uint16), "b": np.arange(2000, 2500, dtype=np.uint16)}
 
 

@@ -61,13 +61,13 @@ def teach(family: tuple[TokenStore, Path, list[Path]]) -> Callable[..., Any]:
 
     def make(num_steps: int, **changes: Any) -> tuple[list[Student], Teaching]:
         store, llm, ssms = family
-        found = students(ssms, SMALL, store, 1e-2)
-        found = [replace(one, recipe=replace(one.recipe, tokens_per_step=512)) for one in found]
-        preset = tuning_preset(SMALL, found)
-        minutes = (num_steps - 0.5) / 60.0 * len(found)
+        result = students(ssms, SMALL, store, 1e-2)
+        result = [replace(one, recipe=replace(one.recipe, tokens_per_step=512)) for one in result]
+        preset = tuning_preset(SMALL, result)
+        minutes = (num_steps - 0.5) / 60.0 * len(result)
         run = TrainingRun(preset, store, minutes, torch.device("cpu"), stream=io.StringIO())
         run = replace(run, clock=TickingClock(), **changes)
-        return found, Teaching(run, llm, own_batches=1)
+        return result, Teaching(run, llm, own_batches=1)
 
     return make
 
@@ -96,11 +96,11 @@ def test_what_is_kept_is_of_these_tokens_and_this_seed(teach: Callable[..., Any]
 
 def test_a_new_ssm_begins_with_embeddings_of_its_llm(teach: Callable[..., Any]) -> None:
     (one, _), teaching = teach(1)
-    minimised = Distillation(teaching.teacher)
+    loss_function = Distillation(teaching.teacher)
     still = replace(one.recipe, learning_rate=1e-12)
-    new = Tuning(still, None, minimised)
+    new = Tuning(still, None, loss_function)
     assert new.initial_weights(teaching) == InitialWeights(None, teaching.llm, "ssm")
-    given = Tuning(one.recipe, one.start, minimised)
+    given = Tuning(one.recipe, one.start, loss_function)
     assert given.initial_weights(teaching).identity() == {"start": weights_id(one.start)}
     assert new.identity(teaching)["embeddings"] == weights_id(teaching.llm)
     assert "embeddings" not in given.identity(teaching)
@@ -159,8 +159,8 @@ def test_own_texts_go_on_from_corpus_prefixes_and_are_kept(store: TokenStore) ->
     assert list(first[::2, 0]) == [0, 0], "every other one begins a document"
     row = store.train["code"]
     for text in first:
-        found = np.lib.stride_tricks.sliding_window_view(row, 6) == text[:6]
-        assert found.all(-1).any()
+        result = np.lib.stride_tricks.sliding_window_view(row, 6) == text[:6]
+        assert result.all(-1).any()
     greedy = model.generate(
         torch.from_numpy(first[:1, :6].astype(np.int64)), max_new_tokens=18, min_new_tokens=18,
         do_sample=False, eos_token_id=None,
@@ -193,9 +193,9 @@ def test_runs_are_agreements_behind_one_another() -> None:
 def test_the_llm_foresees_itself(store: TokenStore) -> None:
     llm = fresh(store, 0, 1)
     texts = [continue_prefixes(llm, np.zeros((2, 4), np.int64), 40, t, 1) for t in (0.0, 0.8)]
-    found = draft_accuracy(llm, llm, texts, 4)
-    assert found.agreement == 1.0 and found.overlap == pytest.approx(1.0, abs=1e-5)
-    assert found.tokens_per_pass == 1.0 + LONGEST
+    result = draft_accuracy(llm, llm, texts, 4)
+    assert result.agreement == 1.0 and result.overlap == pytest.approx(1.0, abs=1e-5)
+    assert result.tokens_per_pass == 1.0 + LONGEST
 
 
 def test_a_union_counts_each_first_proposal_and_one_alone_as_many(store: TokenStore) -> None:
@@ -203,28 +203,28 @@ def test_a_union_counts_each_first_proposal_and_one_alone_as_many(store: TokenSt
     texts = [continue_prefixes(llm, np.zeros((2, 4), np.int64), 40, 0.8, 1)]
     alone = coverage(llm, {"one": one}, texts, 4)
     assert alone["union"] == alone["one"]
-    found = coverage(llm, {"one": one, "other": other, "llm": llm}, texts, 4)
-    assert found["union"] == pytest.approx(1.0), "the LLM among them"
-    assert found["one"] >= alone["one"]
+    result = coverage(llm, {"one": one, "other": other, "llm": llm}, texts, 4)
+    assert result["union"] == pytest.approx(1.0), "the LLM among them"
+    assert result["one"] >= alone["one"]
     inputs = torch.from_numpy(texts[0][:, :-1].astype(np.int64))
     p, q = (log_probabilities(model, inputs)[:, 3:] for model in (llm, one))
     hits = (q.topk(3).indices == p.argmax(-1, keepdim=True)).any(-1).float().mean()
-    assert found["one"] == pytest.approx(float(hits))
+    assert result["one"] == pytest.approx(float(hits))
 
 
 def test_an_ssm_comes_nearer_to_its_llm(teach: Callable[..., Any]) -> None:
     (student, _), teaching = teach(60)
-    found: Distilled = distil(
+    result: Distilled = distil(
         Tuning(student.recipe, student.start, Distillation(teaching.teacher)), teaching
     )
-    assert found.trained.num_steps == 60
-    for domain, before in found.before.items():
-        assert found.after[domain].overlap > before.overlap + 0.02
-    assert [line["step"] for line in found.curve] == sorted(line["step"] for line in found.curve)
-    assert found.curve and set(found.curve[0]) == {"step", "docs", "code"}
+    assert result.trained.num_steps == 60
+    for domain, before in result.before.items():
+        assert result.after[domain].overlap > before.overlap + 0.02
+    assert [line["step"] for line in result.curve] == sorted(line["step"] for line in result.curve)
+    assert result.curve and set(result.curve[0]) == {"step", "docs", "code"}
     measured = [
-        found.measured,
-        *({d: line[d]["measured"] for d in ("docs", "code")} for line in found.curve),
+        result.measured,
+        *({d: line[d]["measured"] for d in ("docs", "code")} for line in result.curve),
     ]
     assert all(1 <= one[d] <= LONGEST + 1 for one in measured for d in ("docs", "code"))
     folder = teaching.run.store.folder
@@ -249,8 +249,8 @@ def test_what_a_kill_cut_short_of_its_curve_is_measured_again(teach: Callable[..
 
 def test_what_was_found_of_a_finished_ssm_is_not_asked_again(teach: Callable[..., Any]) -> None:
     """So that a kill in the midst of the last of many costs no more than of the first."""
-    found, teaching = teach(3)
-    pool = [(one.recipe, one.start) for one in found]
+    result, teaching = teach(3)
+    pool = [(one.recipe, one.start) for one in result]
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(boosting, "coverage", lambda *_: {"union": 0.5, "ssm-code": 0.5})
         first = boost(pool, teaching, "prompts", lambda _: None)
@@ -275,10 +275,10 @@ def test_it_comes_nearer_also_by_what_is_remembered(teach: Callable[..., Any]) -
     schedule, usual = teaching.of_one_length().preset.schedule, teaching.run.preset.schedule
     assert schedule.context == schedule.late_context == usual.late_context > usual.context
     tuned = Tuning(student.recipe, student.start, Distillation(teaching.teacher))
-    found = distil(tuned, teaching)
-    assert found.trained.num_steps == 60
-    for domain, before in found.before.items():
-        assert found.after[domain].overlap > before.overlap + 0.02
+    result = distil(tuned, teaching)
+    assert result.trained.num_steps == 60
+    for domain, before in result.before.items():
+        assert result.after[domain].overlap > before.overlap + 0.02
     with pytest.raises(ConfigError, match="a checkpoint of the same"):
         distil(tuned, replace(teaching, remembered=8))
 
@@ -302,7 +302,7 @@ def test_a_start_is_never_written_over(teach: Callable[..., Any]) -> None:
 
 
 def test_a_pool_is_tuned_until_the_union_falls(teach, monkeypatch):
-    found, teaching = teach(3)
+    result, teaching = teach(3)
     unions = iter((0.4, 0.5, 0.5, 0.3))
 
     def falling(*_: object) -> dict[str, float]:
@@ -316,13 +316,13 @@ def test_a_pool_is_tuned_until_the_union_falls(teach, monkeypatch):
         return distil(tuning, teaching)
 
     monkeypatch.setattr(boosting, "distil", noted)
-    said: list[str] = []
-    pool = [(one.recipe, one.start) for one in found]
-    pool.append((replace(found[0].recipe, name="never tuned"), teaching.llm))
-    done = boost(pool, teaching, "positions", said.append)
+    messages: list[str] = []
+    pool = [(one.recipe, one.start) for one in result]
+    pool.append((replace(result[0].recipe, name="never tuned"), teaching.llm))
+    done = boost(pool, teaching, "positions", messages.append)
     assert [one.kept for one in done] == [True, False]
-    assert "40.0% -> 50.0%" in said[0]
-    assert said[1].endswith("it and those behind it stay as they were")
+    assert "40.0% -> 50.0%" in messages[0]
+    assert messages[1].endswith("it and those behind it stay as they were")
     kept = teaching.run.store.folder / "boosted"
     saved = [weights_id(kept / recipe.name) for recipe, _ in pool]
     starts = [weights_id(folder) for _, folder in pool]
@@ -359,8 +359,8 @@ def test_distil_and_boost_by_command(family: Any, capsys: pytest.CaptureFixture[
     few = ["--own-batches", "1"]
     assert command.main([str(one) for one in ("distil", *common, *few)]) == 0
     assert " -> " in capsys.readouterr().out
-    told = json.loads((store.folder / "distilled.json").read_text("utf-8"))
-    assert set(told) == {"ssm-code", "ssm-docs"}
+    document = json.loads((store.folder / "distilled.json").read_text("utf-8"))
+    assert set(document) == {"ssm-code", "ssm-docs"}
     for way in boosting.WAYS:
         assert command.main([str(one) for one in ("boost", "--by", way, *common, *few)]) == 0
         assert "union " in capsys.readouterr().out
@@ -368,7 +368,7 @@ def test_distil_and_boost_by_command(family: Any, capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["boost", "--ssm", "A"], "ssm is 1: two model folders or more"),
         (["distil", "--ssm", "nowhere"], "ssm is 'nowhere'"),
@@ -380,13 +380,13 @@ def test_distil_and_boost_by_command(family: Any, capsys: pytest.CaptureFixture[
         (["distil", "--ssm", "A", "--corpus-tokens", "0"], "corpus_tokens is 0"),
     ],
 )
-def test_bad_arguments_are_refused_in_one_line(family, capsys, arguments: list[str], told: str):
+def test_bad_arguments_are_refused_in_one_line(family, capsys, arguments: list[str], message: str):
     store, llm, ssms = family
     given = [str(ssms[0]) if one == "A" else one for one in arguments]
     common = ["--out", str(store.folder), "--llm", str(llm)]
     assert command.main([given[0], *common, *given[1:]]) == 2
-    said = capsys.readouterr().err
-    assert told in said and said.count("\n") == 1
+    stderr = capsys.readouterr().err
+    assert message in stderr and stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(("way", "run"), [("distil", "distilled"), ("boost", "boosted")])

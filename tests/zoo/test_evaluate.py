@@ -23,7 +23,7 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture
-def trained(ticking_run: Callable[..., TrainingRun], store: TokenStore) -> Path:
+def trained_folder(ticking_run: Callable[..., TrainingRun], store: TokenStore) -> Path:
     """The folder of a model of three steps."""
     train_model(SMALL.models[1], ticking_run(replace(SMALL, models=SMALL.models[1:2]), 3))
     (folder,) = trained_models(store.folder)
@@ -72,30 +72,32 @@ def test_too_few_held_out_tokens_are_named(store: TokenStore) -> None:
     assert model.training
 
 
-def test_a_context_beyond_the_model_is_refused(trained: Path, store: TokenStore) -> None:
+def test_a_context_beyond_the_model_is_refused(trained_folder: Path, store: TokenStore) -> None:
     with pytest.raises(ConfigError, match="context is 257: 1 to 256"):
-        evaluate_folder(trained, store, 257, CPU)
+        evaluate_folder(trained_folder, store, 257, CPU)
     with pytest.raises(ConfigError, match="context is 0: 1 to 256"):
-        evaluate_folder(trained, store, 0, CPU)
+        evaluate_folder(trained_folder, store, 0, CPU)
 
 
-def test_another_tokenizer_is_refused_with_the_first_id_that_differs(trained, store, tmp_path):
-    other = shutil.copytree(trained, tmp_path / "other")
+def test_another_tokenizer_is_refused_with_the_first_id_that_differs(
+    trained_folder, store, tmp_path
+):
+    other = shutil.copytree(trained_folder, tmp_path / "other")
     train_tokenizer(["a quite different text"] * 9, 280, 64).save_pretrained(other)
-    first = tokenizer_difference(open_tokenizer(other), open_tokenizer(trained))
+    first = tokenizer_difference(open_tokenizer(other), open_tokenizer(trained_folder))
     assert first is not None and first > 256
-    said = f"token id {first} is .* there and .* in the corpora"
-    with pytest.raises(VocabMismatchError, match=said):
+    message = f"token id {first} is .* there and .* in the corpora"
+    with pytest.raises(VocabMismatchError, match=message):
         evaluate_folder(other, store, 64, CPU)
 
 
-def test_missing_and_half_written_folders_are_named(trained, store, tmp_path):
+def test_missing_and_half_written_folders_are_named(trained_folder, store, tmp_path):
     with pytest.raises(ConfigError, match=r"models is .*nothing.*config\.json"):
         evaluate_folder(tmp_path / "nothing", store, 64, CPU)
-    weights = trained / "model.safetensors"
+    weights = trained_folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:1000])
     with pytest.raises(ModelLoadError, match="models is .*a folder that opens"):
-        evaluate_folder(trained, store, 64, CPU)
+        evaluate_folder(trained_folder, store, 64, CPU)
 
 
 def test_scores_as_table_and_as_json() -> None:

@@ -45,8 +45,8 @@ def fresh() -> Any:
 
 @torch.no_grad()
 def logits(model: Any) -> torch.Tensor:
-    found: torch.Tensor = model.eval()(input_ids=IDS).logits
-    return found
+    result: torch.Tensor = model.eval()(input_ids=IDS).logits
+    return result
 
 
 @pytest.mark.parametrize("num_layers", [2, 3, 4, 5])
@@ -140,7 +140,7 @@ def test_a_folder_of_other_sizes_is_refused(ticking_run: MakeRun, other: ModelRe
         )
 
 
-def test_folders_are_told_by_their_names(store: TokenStore) -> None:
+def test_folders_are_reported_by_their_names(store: TokenStore) -> None:
     assert folders_by_name([Path("elsewhere/llm")], SMALL.models) == {"llm": Path("elsewhere/llm")}
     with pytest.raises(ConfigError, match="start is 'mine': folders of these names: llm, ssm-code"):
         folders_by_name([Path("mine")], SMALL.models)

@@ -62,7 +62,7 @@ def test_ids_above_two_bytes_are_kept_whole(tmp_path: Path) -> None:
 
 
 def test_what_a_large_llm_says_is_kept_whole(tmp_path: Path) -> None:
-    teacher = _made("llama", 70_000)
+    teacher = _make("llama", 70_000)
     with torch.no_grad():  # its likeliest tokens are the last ones
         teacher.lm_head.weight[:69_000] = 0.0
     row = np.arange(69_000, 69_700, dtype=np.uint32)
@@ -78,17 +78,17 @@ def test_what_a_large_llm_says_is_kept_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"decoder": decoders.WordPiece()}, "a byte-level tokenizer, or one with byte fallback"),
         ({}, "one with an end-of-text token, or that prepends a token to each text"),
     ],
 )
-def test_what_nobody_could_count_or_part_is_refused(change: dict[str, Any], told: str, tmp_path):
-    made = Tokenizer(models.BPE({"a": 0, "b": 1}, []))
-    made.decoder = change.get("decoder", decoders.ByteLevel())
-    folder = save_tokenizer(PreTrainedTokenizerFast(tokenizer_object=made), tmp_path / "t")
-    with pytest.raises(ConfigError, match=f"tokenizer is .*{told}"):
+def test_what_nobody_could_count_or_part_is_refused(change: dict[str, Any], message: str, tmp_path):
+    tokenizer = Tokenizer(models.BPE({"a": 0, "b": 1}, []))
+    tokenizer.decoder = change.get("decoder", decoders.ByteLevel())
+    folder = save_tokenizer(PreTrainedTokenizerFast(tokenizer_object=tokenizer), tmp_path / "t")
+    with pytest.raises(ConfigError, match=f"tokenizer is .*{message}"):
         open_tokenizer(folder)
 
 
@@ -97,7 +97,7 @@ def test_an_ssm_of_another_house_is_distilled_by_command(kind: str, ssm: str, tm
     tokenizer, out = KINDS[kind](), tmp_path / "out"
     size = vocabulary_size(tokenizer)
     # Embeddings are padded, each model's to another size.
-    big, small = _made("llama", size + 40), _made(ssm, size + 24)
+    big, small = _make("llama", size + 40), _make(ssm, size + 24)
     for name, model in (("llm", big), ("ssm-code", small)):
         model.save_pretrained(save_tokenizer(tokenizer, tmp_path / name))
     few = replace(SMALL, own_corpus_bytes=60_000)
@@ -116,7 +116,7 @@ def test_an_ssm_of_another_house_is_distilled_by_command(kind: str, ssm: str, tm
     assert command.main(["evaluate", "--out", str(out), "--models", str(tuned)]) == 0
 
 
-def _made(kind: str, vocab_size: int) -> Any:
+def _make(kind: str, vocab_size: int) -> Any:
     """A random model of one small layer."""
     torch.manual_seed(0)
     config = AutoConfig.for_model(kind, vocab_size=vocab_size, **SIZES, **OWN[kind])

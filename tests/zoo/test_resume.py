@@ -13,7 +13,7 @@ from core.engine.engine import Engine
 from core.errors import ConfigError
 from core.models.loading.gguf_cache import sha256_of
 from core.models.loading.load import load_models
-from tests.zoo.killing import ROOT, killed_before, killed_when
+from tests.zoo.killing import ROOT, kill_before, kill_when
 from tests.zoo.small import SMALL, Killed, saved_model
 from zoo import __main__ as command
 from zoo import round_times, samples, speedup
@@ -40,8 +40,8 @@ def zoo(*arguments: object) -> None:
 
 def files(folder: Path) -> dict[str, str]:
     """Every file under a folder by its path in it: a hash of what it holds."""
-    found = (path for path in folder.rglob("*") if path.is_file())
-    return {str(path.relative_to(folder)): sha256_of(path) for path in found}
+    results = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): sha256_of(path) for path in results}
 
 
 def stamps(folder: Path, pattern: str) -> dict[Path, int]:
@@ -73,7 +73,7 @@ def counting(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[ob
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def reference_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What prepare makes where it is left alone."""
     out = tmp_path_factory.mktemp("undisturbed")
     zoo("prepare", "--preset", "smoke", "--out", out)
@@ -81,29 +81,29 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("last", ["tokenizer", "code.npy", "manifest.json"])
-def test_a_killed_prepare_counts_as_none_and_begins_anew(last: str, undisturbed, tmp_path):
+def test_a_killed_prepare_counts_as_none_and_begins_anew(last: str, reference_folder, tmp_path):
     """Also in a folder that was prepared otherwise before."""
     zoo("prepare", "--preset", "smoke", "--out", tmp_path, "--seed", 1)
     again = ("prepare", "--preset", "smoke", "--out", tmp_path)
-    killed_before(last, *again)
+    kill_before(last, *again)
     with pytest.raises(ConfigError, match="python -m zoo prepare"):
         open_tokens(tmp_path)
     zoo(*again)
-    assert files(tmp_path) == files(undisturbed)
+    assert files(tmp_path) == files(reference_folder)
 
 
-def test_what_a_kill_cut_an_evaluation_short_of_is_on_the_curve(undisturbed: Path) -> None:
+def test_what_a_kill_cut_an_evaluation_short_of_is_on_the_curve(reference_folder: Path) -> None:
     recipe = PRESETS["smoke"].models[2]
-    run = undisturbed / "runs" / recipe.name
-    train = ("train", "--out", undisturbed, "--only", recipe.name, "--minutes", "0.05")
-    killed_before("curve.jsonl", *train)
+    run = reference_folder / "runs" / recipe.name
+    train = ("train", "--out", reference_folder, "--only", recipe.name, "--minutes", "0.05")
+    kill_before("curve.jsonl", *train)
     state = torch.load(run / "checkpoint.pt", weights_only=True)["trainer"]
     curve = LearningCurve(run / "curve.jsonl")
     assert curve.lines() == ()
     zoo(*train)
     first, *_ = curve.lines()
     assert first["step"] == state["num_steps"]
-    store, preset = open_tokens(undisturbed), PRESETS["smoke"]
+    store, preset = open_tokens(reference_folder), PRESETS["smoke"]
     then = new_model(recipe, preset, store.manifest.vocab_size, seed=0)
     then.load_state_dict(state["model"])
     for domain, score in measure(then, store, preset.schedule.context, 2048).items():
@@ -112,7 +112,7 @@ def test_what_a_kill_cut_an_evaluation_short_of_is_on_the_curve(undisturbed: Pat
 
 def test_a_killed_evaluation_measures_what_is_left(model: Path, store: TokenStore) -> None:
     arguments = ("evaluate", "--out", store.folder, "--models", model, "--context", "16")
-    killed_before("code/0001.json", *arguments, "--device", "cpu")
+    kill_before("code/0001.json", *arguments, "--device", "cpu")
     stamped = stamps(store.folder, "measured/llm-*/*/*.json")
     assert {path.parent.name for path in stamped} == {"docs", "code"}
     assert not (store.folder / "evaluation.json").exists()
@@ -128,8 +128,8 @@ def test_an_evaluation_is_kept_for_these_weights_alone(model: Path, store: Token
     evaluate_folder(model, store, 64, CPU)
     (measured,) = (store.folder / "measured").iterdir()
     new_model(SMALL.models[0], SMALL, store.manifest.vocab_size, seed=2).save_pretrained(model)
-    found = evaluate_folder(model, store, 64, CPU)
-    assert found == measure(open_model(model), store, 64)
+    result = evaluate_folder(model, store, 64, CPU)
+    assert result == measure(open_model(model), store, 64)
     assert len(list(measured.parent.iterdir())) == 2
 
 
@@ -166,7 +166,7 @@ def test_a_folder_leaves_its_place_at_once(tmp_path: Path, monkeypatch: pytest.M
 def test_what_is_judged_goes_on_from_the_runs_that_were_timed(tmp_path, monkeypatch):
     few = ("--llm", LLM, "--ssm", SSM, "--count", 2, "--tokens", 24, "--device", "cpu")
     arguments = ("evaluate", *few, "--repeats", 4, "--out", tmp_path)
-    killed_when(lambda: any(tmp_path.glob("worth-*/contest/0-0-1.json")), *arguments)
+    kill_when(lambda: any(tmp_path.glob("worth-*/contest/0-0-1.json")), *arguments)
     cached = list(tmp_path.glob("worth-*/*/*.json"))
     assert not (tmp_path / "worth.json").exists()
     calls, pieces = counting(monkeypatch, round_times, "_run"), 2 + 2 + 3 * 2 * 4
@@ -187,7 +187,7 @@ def test_what_is_judged_goes_on_from_the_runs_that_were_timed(tmp_path, monkeypa
 def test_samples_go_on_behind_those_that_were_written(tmp_path, monkeypatch, capsys):
     few = ("--domains", "code", "stories", "--count", 3, "--tokens", 100, "--device", "cpu")
     arguments = ("samples", *few, "--out", tmp_path / "killed")
-    killed_when(lambda: any(tmp_path.glob("killed/samples-*/0001.json")), *arguments)
+    kill_when(lambda: any(tmp_path.glob("killed/samples-*/0001.json")), *arguments)
     num_cached = len(list(tmp_path.glob("killed/samples-*/*.json")))
     calls = counting(monkeypatch, samples, "_generate_sample")
     zoo(*arguments)
@@ -200,20 +200,20 @@ def test_samples_go_on_behind_those_that_were_written(tmp_path, monkeypatch, cap
 
 
 def test_a_piece_is_found_once_and_of_its_own_work(tmp_path: Path) -> None:
-    found = iter(range(9))
+    result = iter(range(9))
     first = ResultCache.of(tmp_path / "work", {"of": 1})
-    assert [first.get_or_compute("a", lambda: next(found)) for _ in range(2)] == [0, 0]
+    assert [first.get_or_compute("a", lambda: next(result)) for _ in range(2)] == [0, 0]
     assert first.has("a") and not first.has("b") and not first.part("b").has("a")
     assert (
-        ResultCache.of(tmp_path / "work", {"of": 1}).get_or_compute("a", lambda: next(found)) == 0
+        ResultCache.of(tmp_path / "work", {"of": 1}).get_or_compute("a", lambda: next(result)) == 0
     )
     assert (
-        ResultCache.of(tmp_path / "work", {"of": 2}).get_or_compute("a", lambda: next(found)) == 1
+        ResultCache.of(tmp_path / "work", {"of": 2}).get_or_compute("a", lambda: next(result)) == 1
     )
-    assert first.part("b").get_or_compute("a", lambda: next(found)) == 2
+    assert first.part("b").get_or_compute("a", lambda: next(result)) == 2
     first.clear()
     assert not first.has("a") and not first.part("b").has("a")
-    assert [NO_CACHE.get_or_compute("a", lambda: next(found)) for _ in range(2)] == [3, 4]
+    assert [NO_CACHE.get_or_compute("a", lambda: next(result)) for _ in range(2)] == [3, 4]
     assert not NO_CACHE.part("b").has("a")
 
 

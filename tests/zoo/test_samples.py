@@ -1,4 +1,4 @@
-"""Samples are written behind prompts of each domain, and code is told from what is none."""
+"""Samples continue prompts of each domain, and code is distinguished from other text."""
 
 import json
 from pathlib import Path

@@ -36,9 +36,9 @@ def best_length(drafts: RoundTimes, t: float) -> tuple[int, float]:
 
 
 def test_a_shorter_chain_brings_what_the_long_one_would_have_by_then() -> None:
-    found = clock(0, 3, 8)
-    assert found.tokens_per_pass == pytest.approx(1 + 11 / 3)
-    assert [found.expected_tokens(n) for n in (1, 3, 5, 8)] == pytest.approx(
+    result = clock(0, 3, 8)
+    assert result.tokens_per_pass == pytest.approx(1 + 11 / 3)
+    assert [result.expected_tokens(n) for n in (1, 3, 5, 8)] == pytest.approx(
         [1 + 2 / 3, 1 + 6 / 3, 1 + 8 / 3, 1 + 11 / 3]
     )
 
@@ -75,8 +75,8 @@ def test_sentences_say_what_was_measured() -> None:
     ],
 )
 def test_a_verdict_needs_an_interval_that_allows_it(measured, low, high, said):
-    found = Speedup("ssm", 0.0, 1.0, 0.1, 3, 0.3, measured, low, high)
-    assert table([found])[-1].startswith(f"ssm: {said}: ")
+    result = Speedup("ssm", 0.0, 1.0, 0.1, 3, 0.3, measured, low, high)
+    assert table([result])[-1].startswith(f"ssm: {said}: ")
 
 
 def test_a_ratio_is_taken_within_a_prompt_and_its_interval_over_prompts() -> None:

@@ -31,14 +31,14 @@ def _float32(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def model(seed: int) -> Any:
     """Of large embeddings, so that no two tokens are as probable."""
-    found = new_model(PRESETS["smoke"].models[1], PRESETS["smoke"], VOCABULARY, seed).eval()
+    result = new_model(PRESETS["smoke"].models[1], PRESETS["smoke"], VOCABULARY, seed).eval()
     with torch.no_grad():
-        found.get_input_embeddings().weight.mul_(10)
-    return found
+        result.get_input_embeddings().weight.mul_(10)
+    return result
 
 
 class Counted(nn.Module):
-    """A teacher that counts the texts it was asked about."""
+    """A teacher that counts the texts it reads."""
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
@@ -82,16 +82,16 @@ def test_it_says_what_the_teacher_says(rows, remember):
     torch.testing.assert_close(said.log_p, values, rtol=1e-5, atol=1e-5)
 
 
-def test_the_teacher_is_asked_once_whoever_asks_and_whenever(rows, remember):
+def test_the_teacher_reads_each_window_once(rows, remember):
     teacher = Counted(model(0))
     memory, order = remember(teacher), DataOrder(rows, MIXTURE, 1, shifts=False)
     batches = [torch.from_numpy(order.next_batch(8, LENGTH))[:, :-1] for _ in range(40)]
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(memory.top_tokens, batches))
+        results = list(pool.map(memory.top_tokens, batches))
     every = sum((len(row) - 1) // LENGTH for row in rows.values())
     assert teacher.texts == every == 2 * BLOCK + 3 + 4, "all passes draw from the same windows"
     again = Counted(model(0))
-    for batch, before in zip(batches, found, strict=True):
+    for batch, before in zip(batches, results, strict=True):
         after = remember(again).top_tokens(batch)
         assert torch.equal(after.ids, before.ids) and torch.equal(after.log_p, before.log_p)
     assert again.texts == 0, "files tell"
@@ -135,7 +135,7 @@ def test_positions_weigh_the_same(
     assert kept.cost.item() == pytest.approx(exact.cost.item(), rel=1e-4)
 
 
-def test_other_windows_and_broken_files_are_told(rows, remember, tmp_path):
+def test_other_windows_and_broken_files_are_reported(rows, remember, tmp_path):
     memory, windows = remember(model(0)), windows_of(rows)
     memory.top_tokens(windows[:, :-1])
     with pytest.raises(KeyError):

@@ -28,10 +28,10 @@ def request_from(
     choice("preset", preset, PRESETS)
     if not isinstance(fields, dict):
         raise ConfigError.of("fields", fields, "an object with fields of SpeculationConfig")
-    checked = SamplingParams(**sampling)
-    base = SpeculationConfig.preset(preset, checked.temperature)
+    params = SamplingParams(**sampling)
+    base = SpeculationConfig.preset(preset, params.temperature)
     speculation = SpeculationConfig.from_plain({**base.to_plain(), **fields})
-    return Request(prompt, checked, speculation, chat)
+    return Request(prompt, params, speculation, chat)
 
 
 def _generate(context: Context) -> Callable[..., Any]:

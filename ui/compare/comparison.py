@@ -109,10 +109,10 @@ def _runs_of(results: Results, name: str) -> list[Measured]:
 
 def _by_middle(own_runs: Sequence[Measured]) -> list[Measured]:
     """The runs, those of the middle speeds first; a click on the row opens the first of them."""
-    ordered = sorted(own_runs, key=lambda result: result.stats.tokens_per_second)
-    middle = (len(ordered) - 1) // 2
-    places = sorted(range(len(ordered)), key=lambda place: abs(place - middle))
-    return [ordered[place] for place in places]
+    in_order = sorted(own_runs, key=lambda result: result.stats.tokens_per_second)
+    middle = (len(in_order) - 1) // 2
+    places = sorted(range(len(in_order)), key=lambda place: abs(place - middle))
+    return [in_order[place] for place in places]
 
 
 def _slower(study: Study, row: ConfigurationRow, own_runs: Sequence[Measured]) -> str:

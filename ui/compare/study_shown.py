@@ -126,15 +126,15 @@ def text_of(view: View, base_ids: tuple[int, ...] | None) -> Text:
 def texts_words(study: Study, shown: ShownRuns, texts: Mapping[str, Text]) -> str:
     """The sentence above the texts, by configuration; texts that are not there are left out."""
     others = [text for name, text in texts.items() if name != study.base]
-    compared = [text.at for text in others if text.at is not None]
+    differences = [text.at for text in others if text.at is not None]
     which = f"Repeat {shown.repeat + 1} of {study.repeats}"
     if not texts:
         return shown.note
-    if any(at >= 0 for at in compared):
+    if any(at >= 0 for at in differences):
         words = f"{which}: from the ▸ on, a text is another than plain decoding's."
-    elif not compared:
+    elif not differences:
         words = f"{which}."
-    elif len(compared) < len(others) or shown.gone:
+    elif len(differences) < len(others) or shown.gone:
         words = f"{which}: the texts that are here are plain decoding's."
     else:
         words = f"{which}: every text is the same."

@@ -101,11 +101,11 @@ def _control(name: str, values: Mapping[str, Any], drafters: Sequence[str], idle
         "record_top_k": whole_number,
     }
     kind, options = kinds.get(name, (gr.Textbox, {}))
-    shown = value if name in kinds else str(value)
+    text = value if name in kinds else str(value)
     if name in FOLLOWERS:
         options["interactive"] = not idle
     info = idle or MEANINGS.get(name, "")
-    return kind(value=shown, label=field_label(name), info=info, elem_id=f"field-{name}", **options)
+    return kind(value=text, label=field_label(name), info=info, elem_id=f"field-{name}", **options)
 
 
 def _text(value: Any) -> str:

@@ -44,8 +44,8 @@ def has_preset_values(
         return False
     try:
         now = config_of(shown)
-        meant = [preset_values(name, t, names, own) for t in (0.0, 1.0)]
-        return now in [config_of(values) for values in meant]
+        of_preset = [preset_values(name, t, names, own) for t in (0.0, 1.0)]
+        return now in [config_of(values) for values in of_preset]
     except ConfigError:
         return False
 

@@ -141,9 +141,9 @@ def _runs_and_question(session: TabSession, lesson: Lesson, cannot: str = "") ->
     first = lesson.question.needs if lesson.question.answer(evidence) is None else ""
     line = Line("warn", cannot) if cannot else Line("info", first)
     others = Line("info", _removed_words(session.lecture.others(lesson.key)))
-    planned = [setup.label for setup in lesson.setups]
+    labels = [setup.label for setup in lesson.setups]
     lines = [line, Line("info", lesson.outcome(evidence)), others]
-    return [runs_table_value(evidence, lesson.columns, planned), notice_value(lines)]
+    return [runs_table_value(evidence, lesson.columns, labels), notice_value(lines)]
 
 
 def show_run(learn: Learn, session: TabSession, number: float | None, label: str) -> Values:
@@ -165,11 +165,14 @@ def show_run(learn: Learn, session: TabSession, number: float | None, label: str
 def past_requests(session: TabSession) -> dict[str, Any] | None:
     """The view of all requests of the run shown, as it was kept, once that run has ended."""
     source = session.player.source if session.player else None
-    kept = session.lecture.requests.get(source.run_id) if source and source.done else None
-    if source is None or kept is None:
+    requests = session.lecture.requests.get(source.run_id) if source and source.done else None
+    if source is None or requests is None:
         return None
-    number = next(row["round"] for row in kept["rows"].values() if row["run"] == source.run_id)
-    return {**kept, "pool": f"The run shown, as it was in its round {number}: {kept['pool']}"}
+    number = next(row["round"] for row in requests["rows"].values() if row["run"] == source.run_id)
+    return {
+        **requests,
+        "pool": f"The run shown, as it was in its round {number}: {requests['pool']}",
+    }
 
 
 def _removed_words(rows: int) -> str:
@@ -211,8 +214,8 @@ def try_lesson(
 def _stream(
     learn: Learn, session: TabSession, lesson: Lesson, work: Iterator[object]
 ) -> Iterator[Values]:
-    for drawn in learn.board.stream(session, work):
-        yield [*drawn, *_runs_and_question(session, lesson)]
+    for frame in learn.board.stream(session, work):
+        yield [*frame, *_runs_and_question(session, lesson)]
 
 
 def stop_runs(learn: Learn, session: TabSession) -> list[dict[str, Any]]:

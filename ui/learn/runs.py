@@ -89,8 +89,8 @@ def runs(
         table = _Table(learn.board.context.store, session, lesson, follow(learn, session))
         with _environment(learn, session, setup, owner):
             player = _begin(learn, session, setup, owner, pace if last else Pace())
-            watched = _watched(learn, session, player, owner) if setup.beside else play(session)
-            any_stored = yield from _play(table, setup, player, watched)
+            frames = _watch(learn, session, player, owner) if setup.beside else play(session)
+            any_stored = yield from _play(table, setup, player, frames)
         if session.player is not player or not any_stored:
             return
         yield None  # with its row in the table
@@ -107,9 +107,9 @@ def _environment(learn: Learn, session: TabSession, setup: Setup, owner: str) ->
         raise ConfigError(NOT_YOURS_TO_SLOW)
     if setup.schedule and setup.schedule != host.schedule and not may_schedule:
         raise ConfigError(NOT_YOURS)
-    scheduled = setup.schedule and may_schedule
+    has_schedule = setup.schedule and may_schedule
     sources: list[LiveSource] = []
-    with host.temporary_schedule(setup.schedule) if scheduled else nullcontext():
+    with host.temporary_schedule(setup.schedule) if has_schedule else nullcontext():
         try:
             if setup.slows:
                 host.stream_mbps, host.wire_ms = setup.stream_mbps, setup.wire_ms
@@ -123,7 +123,7 @@ def _environment(learn: Learn, session: TabSession, setup: Setup, owner: str) ->
                 host.stream_mbps = host.wire_ms = 0.0
 
 
-def _watched(learn: Learn, session: TabSession, player: Player, owner: str) -> Iterator[Frame]:
+def _watch(learn: Learn, session: TabSession, player: Player, owner: str) -> Iterator[Frame]:
     """Plays a run, and keeps what its requests were granted, which ends with them."""
     for frame in play(session):
         if not player.source.done:
@@ -137,15 +137,15 @@ def _play(
 ) -> Generator[object, None, bool]:
     """Shows a run; returns whether it was completed. It is added to the table as soon as the engine
     has finished: the pictures may be far behind, and a visitor need not wait for them."""
-    session, stored = table.session, False
+    session, is_stored = table.session, False
     if length_policy(setup.speculation.length).predicts:
         session.doing = MEASURING
     for frame in frames:
         if session.player is player and player.source.count:
             session.doing = ""
-        stored = stored or (player.source.done and table.keep(setup, player))
+        is_stored = is_stored or (player.source.done and table.keep(setup, player))
         yield frame
-    return stored or (player.source.done and table.keep(setup, player))
+    return is_stored or (player.source.done and table.keep(setup, player))
 
 
 def _begin(learn: Learn, session: TabSession, setup: Setup, owner: str, pace: Pace) -> Player:

@@ -123,8 +123,8 @@ def play_opening(live: Live, session: TabSession) -> Iterator[Values]:
             assert isinstance(started, RunStarted)
             # As for a visitor's own run: choosing a preset beside it runs that preset.
             session.asked, session.doing = Request.from_plain(started.asked), OPENING_NOTICE
-        for drawn in live.board.stream(session, play(session)):
-            yield live_values(live, session, drawn)
+        for frame in live.board.stream(session, play(session)):
+            yield live_values(live, session, frame)
     finally:
         if plays:
             opening.players.release()
@@ -157,8 +157,8 @@ def start_run(live: Live, session: TabSession, press: Press) -> Iterator[Values]
             race = race_plain(context.hub, session, press.owner, BLOCKS, False)
             yield from _at_most_every(MEASURING_FRAME_S, race)
 
-    for drawn in live.board.stream(session, frames()):
-        yield live_values(live, session, drawn)
+    for frame in live.board.stream(session, frames()):
+        yield live_values(live, session, frame)
 
 
 def _is_finished(session: TabSession, player: Player) -> bool:

@@ -185,12 +185,12 @@ def _stop_handler(live: Live) -> Callable[..., Values]:
 def _opening_handler(live: Live) -> Callable[..., Iterator[Values]]:
     def alive(request: gr.Request) -> Iterator[Values]:
         # A link to a run opens that run.
-        drawn = False
+        has_begun = False
         if "run" not in dict(request.query_params):
             for values in play_opening(live, live.board.session(request)):
-                drawn = True
+                has_begun = True
                 yield values
-        if not drawn:  # a stream without a value would empty the pictures
+        if not has_begun:  # a stream without a value would empty the pictures
             yield [gr.skip() for _ in live.outputs]
 
     return alive

@@ -29,10 +29,10 @@ NOT_YOURS = (
 def offers_value(all_offers: Iterable[Offer], memory: MemoryNeed) -> dict[str, Any]:
     """The table, with dicts by number, so that names are text whatever they contain. An offer of
     just what is loaded is left out: its rows are there already."""
-    listed: dict[tuple[Part, ...], Offer] = {}
+    rows: dict[tuple[Part, ...], Offer] = {}
     for offer in all_offers:
-        listed.setdefault(tuple(replace(part, place="") for part in offer.parts), offer)
-    return {"offers": {str(i): _offer(one, memory.free) for i, one in enumerate(listed.values())}}
+        rows.setdefault(tuple(replace(part, place="") for part in offer.parts), offer)
+    return {"offers": {str(i): _offer(one, memory.free) for i, one in enumerate(rows.values())}}
 
 
 def _offer(offer: Offer, free: int | None) -> dict[str, Any]:
@@ -181,9 +181,9 @@ def stages_value(swap: ModelSwap, may_load: bool) -> dict[str, Any]:
         return {"lines": {}}
     now = swap.end or time.monotonic()
     ends = [*(stage.began for stage in swap.stages[1:]), now]
-    timed = list(zip(swap.stages, ends, strict=False))
+    with_ends = list(zip(swap.stages, ends, strict=False))
     lines: list[dict[str, str]] = []
-    for what, steps in groupby(timed, key=lambda one: _about(one[0])):
+    for what, steps in groupby(with_ends, key=lambda one: _about(one[0])):
         durations = [f"{_step(stage)} {end - stage.began:.1f} s" for stage, end in steps]
         lines.append({"what": what, "steps": ", ".join(durations), "state": "done"})
     if lines and swap.state != "done":

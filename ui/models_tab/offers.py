@@ -216,12 +216,12 @@ def _family_offer(llm: str, note: str, dtype: str, place: torch.device) -> Offer
 def _cached_offers(dtype: str, place: torch.device) -> list[Offer]:
     from core.models.loading.placing import need_of
 
-    cached = []
+    results = []
     for hub_id in cached_models():
         if writes_text(hub_id):
             part = _part("model", need_of(hub_id, dtype, place))
-            cached.append(Offer("cached", hub_id, (), (part,), "" if part.bytes else "no weights"))
-    return cached
+            results.append(Offer("cached", hub_id, (), (part,), "" if part.bytes else "no weights"))
+    return results
 
 
 def _known_offer(

@@ -66,25 +66,25 @@ class StopCut:
 
     def __init__(self, stops: tuple[str, ...]) -> None:
         self._stops = stops
-        self._held = ""
-        self._found = False
+        self._tail = ""
+        self._has_stopped = False
 
     def push(self, delta: str) -> str:
         """Takes text; returns the part that certainly comes before every stop string."""
-        if self._found:
+        if self._has_stopped:
             return ""
-        text = self._held + delta
+        text = self._tail + delta
         # (end, begin): the least is the first end, of equal ends that of the longest stop string.
-        found = [(at + len(stop), at) for stop in self._stops if (at := text.find(stop)) >= 0]
-        self._found = bool(found)
-        end = min(found)[1] if found else len(text) - self._unsure(text)
-        self._held = "" if found else text[end:]
+        places = [(at + len(stop), at) for stop in self._stops if (at := text.find(stop)) >= 0]
+        self._has_stopped = bool(places)
+        end = min(places)[1] if places else len(text) - self._unsure(text)
+        self._tail = "" if places else text[end:]
         return text[:end]
 
     def flush(self) -> str:
         """The end of a text without a stop string."""
-        held, self._held = self._held, ""
-        return held
+        rest, self._tail = self._tail, ""
+        return rest
 
     def _unsure(self, text: str) -> int:
         """The length of the longest end of the text with which a stop string begins."""

@@ -17,9 +17,9 @@ def user_of(request: HttpRequest, auth: tuple[str, str] | None) -> str:
     """The user that has logged in; empty on a page without a login. ApiError 401 for others."""
     if auth is None:
         return ""
-    sent = _sent_login(request.headers.get("authorization", ""))
+    login = _sent_login(request.headers.get("authorization", ""))
     # Its time tells nothing about the login. It refuses texts beyond ASCII, so bytes are compared.
-    if not secrets.compare_digest(sent.encode(), ":".join(auth).encode()):
+    if not secrets.compare_digest(login.encode(), ":".join(auth).encode()):
         message = "log in as on the page: Basic, or Bearer USER:PASSWORD (an OpenAI client's key)"
         raise ApiError(message, 401, "invalid_api_key")
     return auth[0]

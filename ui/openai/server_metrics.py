@@ -194,9 +194,9 @@ def _header(name: str, kind: str, about: str) -> tuple[str, str]:
 def _line(name: str, model: str, labels: dict[str, str], value: float) -> str:
     # vLLM numbers its engines; here is one.
     every = {"engine": "0", "model_name": model, **labels}
-    shown = ",".join(f'{label}="{_escaped(text)}"' for label, text in every.items())
-    return f"vllm:{name}{{{shown}}} {float(value)!r}\n"
+    labels_text = ",".join(f'{label}="{_escape(text)}"' for label, text in every.items())
+    return f"vllm:{name}{{{labels_text}}} {float(value)!r}\n"
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

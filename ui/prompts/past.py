@@ -60,12 +60,12 @@ def read_past_runs(
     """The results so far after every few runs; the last one is `done` and has the speed-ups.
     `domain_of`: domains of prompts, by their text."""
     page = _completed_runs(context, look, look.taken, text=look.search, drafter=look.drafter)
-    drafted = [summary for summary in page.rows if summary.drafters]
+    with_drafters = [summary for summary in page.rows if summary.drafters]
     domains = _Domains(context.store, domain_of)
     runs: list[PastRun] = []
-    for i, run in enumerate(figures.of(drafted), start=1):
+    for i, run in enumerate(figures.of(with_drafters), start=1):
         runs.append(run)
-        if i % SHOWN_EVERY == 0 and i < len(drafted):
+        if i % SHOWN_EVERY == 0 and i < len(with_drafters):
             yield FoundPrompts(of_runs(runs, domains.of), i, len(page.rows), page.total, done=False)
     count, texts = len(runs), {run.prompt for run in runs}
     # The filters may leave out a prompt's plain runs: these are looked for among all.

@@ -138,14 +138,14 @@ def _values(result: FoundPrompts, look: PastSearch, drafters: Sequence[str]) -> 
 def found_words(result: FoundPrompts) -> str:
     """How many prompts and runs were found, and which runs were read."""
     prompts = len({line.row.prompt for line in result.lines})
-    drafted = _count(result.drafted, "completed run")
-    sentence = f"{_count(prompts, 'prompt')} of {drafted} that drafted"
+    num_runs = _count(result.drafted, "completed run")
+    sentence = f"{_count(prompts, 'prompt')} of {num_runs} that drafted"
     if not result.done:
         return f"{sentence}, reading on."
     if not result.more:
         return f"{sentence}."
-    looked = f"the latest {result.looked} of {result.total} runs that match"
-    return f"{sentence}; {looked} were looked at."
+    range_words = f"the latest {result.looked} of {result.total} runs that match"
+    return f"{sentence}; {range_words} were looked at."
 
 
 def _count(number: int, noun: str) -> str:

@@ -86,14 +86,14 @@ def labels_of(settings: Iterable[RunSettings]) -> dict[RunSettings, str]:
     for one in dict.fromkeys(settings):
         alike.setdefault(one.short, []).append(one)
     labels: dict[RunSettings, str] = {}
-    used: set[str] = set()
+    taken_labels: set[str] = set()
     for short, group in alike.items():
         for one in group:
             plain = _label(short, one, group)
             label, number = plain, 2
-            while label in used:
+            while label in taken_labels:
                 label, number = f"{plain} ({number})", number + 1
-            used.add(label)
+            taken_labels.add(label)
             labels[one] = label
     return labels
 

@@ -104,30 +104,30 @@ def _line(
 
 def profit_words(lines: Sequence[PromptLine]) -> str:
     """Which prompt profits most from drafts, which least, and why; empty with fewer than two."""
-    drafted = [line for line in lines if line.drafters and line.row.mean_acceptance_length]
-    ranked = sorted(drafted, key=lambda line: -(line.row.mean_acceptance_length or 0.0))
-    if len({line.row.prompt for line in drafted}) < 2:
+    with_drafts = [line for line in lines if line.drafters and line.row.mean_acceptance_length]
+    in_order = sorted(with_drafts, key=lambda line: -(line.row.mean_acceptance_length or 0.0))
+    if len({line.row.prompt for line in with_drafts}) < 2:
         return ""
-    most, least = ranked[0], ranked[-1]
+    most, least = in_order[0], in_order[-1]
     if _gain_text(most) == _gain_text(least):
         alike = f"Drafts help every prompt alike: {_gain_text(most)}, which no machine changes."
-        return f"{alike} {_time_words(drafted)}".strip()
+        return f"{alike} {_time_words(with_drafts)}".strip()
     return (
-        f"Drafts help most in {_gain_words(most, drafted)}; least in "
-        f"{_gain_words(least, drafted)}. That is by tokens / pass, which no machine changes. "
-        f"{_time_words(drafted)}"
+        f"Drafts help most in {_gain_words(most, with_drafts)}; least in "
+        f"{_gain_words(least, with_drafts)}. That is by tokens / pass, which no machine changes. "
+        f"{_time_words(with_drafts)}"
     ).strip()
 
 
 def _time_words(lines: Sequence[PromptLine]) -> str:
     """Which prompt gains most in time, if the repeats show one; empty without speed-ups."""
-    timed = sorted(
+    by_time = sorted(
         (line for line in lines if line.row.ratios), key=lambda line: -(line.row.ratio or 0.0)
     )
-    if len(timed) < 2:
+    if len(by_time) < 2:
         return ""
-    first, *others = timed
-    if any(len(line.row.ratios) < 2 for line in timed):
+    first, *others = by_time
+    if any(len(line.row.ratios) < 2 for line in by_time):
         return "The speed-ups are one sample each, which rank no prompt: measure more repeats."
     low, high = min(first.row.ratios), max(first.row.ratios)
     if low <= max(max(line.row.ratios) for line in others):

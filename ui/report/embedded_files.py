@@ -72,9 +72,9 @@ def plotly_data() -> str:
 @cache
 def styles() -> str:
     """The pictures' styles, the page's, then the report's."""
-    shared = [asset_files()[name].read_text(encoding="utf-8") for name in STYLESHEETS]
+    texts = [asset_files()[name].read_text(encoding="utf-8") for name in STYLESHEETS]
     page = (SHARED_ASSETS / "page.css").read_text(encoding="utf-8")
-    return "\n".join([*shared, page, report_file("report.css")])
+    return "\n".join([*texts, page, report_file("report.css")])
 
 
 @cache
@@ -95,5 +95,5 @@ def seal(value: Mapping[str, Any] | str) -> str:
     """Text, or a value as JSON, compressed and in base64, so that it cannot contain markup."""
     text = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
     # No time stamp, so that the same run gives the same file.
-    packed = gzip.compress(text.encode("utf-8"), compresslevel=6, mtime=0)
-    return json.dumps({"gzip": base64.b64encode(packed).decode("ascii")})
+    data = gzip.compress(text.encode("utf-8"), compresslevel=6, mtime=0)
+    return json.dumps({"gzip": base64.b64encode(data).decode("ascii")})

@@ -58,8 +58,8 @@ def key_of_run(view: View) -> tuple[object, ...]:
 def round_ends_ms(view: View) -> tuple[float, ...]:
     """When each round of a run ended, in milliseconds from the end of the prefill."""
     first = view.rounds[0].spans if view.rounds else ()
-    prefilled = max((span.end_ms for span in first if span.name == "prefill"), default=0.0)
-    return tuple(line.at_ms - prefilled for line in view.rounds)
+    prefill_end = max((span.end_ms for span in first if span.name == "prefill"), default=0.0)
+    return tuple(line.at_ms - prefill_end for line in view.rounds)
 
 
 def still_valid(

@@ -30,6 +30,7 @@ def with_budget_bounds(lengths: dict[str, Any], view: View) -> dict[str, Any]:
     config = _config(view)
     if config is None or not length_policy(config.length).set_by_user:
         return {**lengths, "budget": budget_words(view)}
+    # What a drafter's share of the nodes reaches, however long its draft may be.
     most = max_draft_depth(config, _budget_drafters(view, config), config.speculation_length)
     rounds = {
         # The others get the nodes of a drafter that failed: a drafted depth was allowed.
@@ -81,8 +82,8 @@ def nodeless(view: View) -> tuple[str, ...]:
         return ()
     if not isinstance(config.max_tree_nodes, int):
         return ()
-    divided = node_shares(config.combine, config.max_tree_nodes, view.drafters, config.draft)
-    return tuple(name for name, share in zip(view.drafters, divided, strict=True) if not share)
+    shares = node_shares(config.combine, config.max_tree_nodes, view.drafters, config.draft)
+    return tuple(name for name, share in zip(view.drafters, shares, strict=True) if not share)
 
 
 def _budget_drafters(view: View, config: SpeculationConfig) -> tuple[str, ...]:
@@ -108,16 +109,16 @@ def _auto_words(view: View, config: SpeculationConfig) -> str:
     if view.started.asked.get("speculation", {}).get("max_tree_nodes") != "auto":
         return ""
     nodes = config.max_tree_nodes
-    resolved = f"max_tree_nodes=auto came to {number_of(nodes, 'node')} in this run"
+    sentence = f"max_tree_nodes=auto came to {number_of(nodes, 'node')} in this run"
     if not length_policy(config.length).set_by_user:
         chooses = f"within it {config.length} chooses the length"
-        return f"{resolved}, the largest tree that was timed: {chooses}."
+        return f"{sentence}, the largest tree that was timed: {chooses}."
     # `auto` takes the largest timed tree that cost at most 1.5 plain passes (`AFFORDABLE` of the
     # same file).
     if nodes >= LARGEST_MEASURED:
-        return f"{resolved}, the largest tree that was timed: it took at most 1.5 plain passes."
+        return f"{sentence}, the largest tree that was timed: it took at most 1.5 plain passes."
     return (
-        f"{resolved}: larger trees took the LLM more than 1.5 times a plain pass when this machine "
+        f"{sentence}: larger trees took the LLM more than 1.5 times a plain pass when this machine "
         "was timed."
     )
 

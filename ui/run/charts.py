@@ -58,12 +58,12 @@ def lengths_value(frame: Frame, before: Before | None = None) -> Value:
     the scheduler's, by round.
     """
     view = frame.view
-    shown = view.rounds if frame.is_complete else view.rounds[-LIVE_ROUNDS:]
+    rounds = view.rounds if frame.is_complete else view.rounds[-LIVE_ROUNDS:]
     return {
         "run": view.run_id,
         "rounds": {
             str(line.number): {"a": line.accepted, "d": line.depth, "s": line.length}
-            for line in shown
+            for line in rounds
         },
         "histogram": {str(j): n for j, n in enumerate(view.stats.acceptance_histogram)},
         "per_position": _rates(view.stats),
@@ -71,7 +71,7 @@ def lengths_value(frame: Frame, before: Before | None = None) -> Value:
         if before
         else {},
         "before_rates": _rates(before.stats) if before else {},
-        "decisions": decision_values(shown),
+        "decisions": decision_values(rounds),
         "sel": frame.selected_round,
         "heat": TEMPERATURE_MEANS if view.drafters else "",
         **choice_value(frame),
@@ -134,13 +134,13 @@ def timeline_value(frame: Frame) -> Value:
     """Every stage as a bar over the run's milliseconds, and the time spent in each; results of
     drafts made ahead; predicted and measured round times."""
     view = frame.view
-    shown = view.rounds if frame.is_complete else view.rounds[-LIVE_BARS:]
+    rounds = view.rounds if frame.is_complete else view.rounds[-LIVE_BARS:]
     combine, policy = view.speculation.get("combine", ""), view.speculation.get("length", "")
     return {
         "run": view.run_id,
         "drafters": drafters_value(view),
         "lanes": {str(i): name for i, name in enumerate(_lanes(view))} if view.started else {},
-        "bars": _bars(view, shown),
+        "bars": _bars(view, rounds),
         "moves": _pass_words(view),
         "nodes": nodes_value(view),
         "pipeline": view.speculation.get("pipeline", "") if view.drafters else "",
@@ -150,8 +150,8 @@ def timeline_value(frame: Frame) -> Value:
         "trials": _trials(view),
         "overlap": view.stats.overlap_ratio,
         "ahead": _ahead_sums(view.rounds),
-        "hits": {str(line.number): _ahead_sums((line,)) for line in shown if line.ahead},
-        "rounds": {str(line.number): _times(line) for line in shown if line.predicted_ms > 0},
+        "hits": {str(line.number): _ahead_sums((line,)) for line in rounds if line.ahead},
+        "rounds": {str(line.number): _times(line) for line in rounds if line.predicted_ms > 0},
         "policy": policy if view.drafters else "",
         "predicts": length_policy(policy).predicts,
         "predicting": " and ".join(n for n, one in LENGTH_POLICIES.items() if one.predicts),
@@ -295,8 +295,8 @@ def took_words(frame: Frame) -> str:
     parts = {"drafting": sums.get("draft", 0.0), "LLM pass": sums.get("llm", 0.0)}
     small = sum(sums.get(name, 0.0) for name in ("combine", "verify", "commit"))
     parts |= {"combine, verdict and commit": small, "between stages": between}
-    listed = ", ".join(f"{name} {ms:.1f} ms" for name, ms in parts.items() if ms >= SHOWN_MS)
-    return f"Round {completed.round + 1} took {whole:.1f} ms: {listed}."
+    parts_words = ", ".join(f"{name} {ms:.1f} ms" for name, ms in parts.items() if ms >= SHOWN_MS)
+    return f"Round {completed.round + 1} took {whole:.1f} ms: {parts_words}."
 
 
 def _share(view: View) -> Value:

@@ -52,10 +52,10 @@ class Explanation:
 def quote(text: str) -> str:
     """A token in quotation marks, shortened, with visible control characters and leading blanks:
     as the tree shows it."""
-    shown = shorten(text, MAX_QUOTED).replace("\n", "↵").replace("\t", "⇥").replace("\r", "␍")
-    words = shown.lstrip(" ")
-    shown = "␣" * (len(shown) - len(words)) + words
-    return "“" + "".join(c if c.isprintable() else "·" for c in shown) + "”"
+    text_line = shorten(text, MAX_QUOTED).replace("\n", "↵").replace("\t", "⇥").replace("\r", "␍")
+    words = text_line.lstrip(" ")
+    text_line = "␣" * (len(text_line) - len(words)) + words
+    return "“" + "".join(c if c.isprintable() else "·" for c in text_line) + "”"
 
 
 def explain(
@@ -69,7 +69,7 @@ def explain(
     if detail is None:
         return Explanation(sentence="Select a token or a node: its story is told here.")
     if detail.combined is None:
-        return _drafted(detail)
+        return _of_drafts(detail)
     tree, verdict = detail.combined, detail.verified
     if node == -1:
         return _root(tree)
@@ -105,13 +105,15 @@ def bars(
         return _drafted_bars(detail, explanation, drafters)
     index = {name: str(i) for i, name in enumerate(drafters)}
     rows = [top for top in detail.verified.top_k if top.node == explanation.parent]
-    found = {index.get(top.source, top.source): _bar(top, explanation.token_id) for top in rows}
-    if found.get("llm") and explanation.llm_probability is not None:
-        _add_explained(found["llm"], explanation, rounded_probability(explanation.llm_probability))
+    by_source = {index.get(top.source, top.source): _bar(top, explanation.token_id) for top in rows}
+    if by_source.get("llm") and explanation.llm_probability is not None:
+        _add_explained(
+            by_source["llm"], explanation, rounded_probability(explanation.llm_probability)
+        )
     for name in _proposers(detail.combined, explanation):
         if name in index:
-            _add_explained(found.setdefault(index[name], {}), explanation, None)
-    return found
+            _add_explained(by_source.setdefault(index[name], {}), explanation, None)
+    return by_source
 
 
 def _drafted_bars(
@@ -122,12 +124,12 @@ def _drafted_bars(
         for node in tree_nodes(detail, drafters).values()
         if node["parent"] == explanation.parent
     ]
-    found: dict[str, dict[str, Any]] = {}
+    by_source: dict[str, dict[str, Any]] = {}
     for key in map(str, range(len(drafters))):
         own = [node for node in children if key in node["by"]]
         own.sort(key=lambda node: -node["by"][key]["score"])
         if own:
-            found[key] = {
+            by_source[key] = {
                 str(i): {
                     "t": node["t"],
                     "id": node["id"],
@@ -136,7 +138,7 @@ def _drafted_bars(
                 }
                 for i, node in enumerate(own[:RECORD_TOP_K])
             }
-    return found
+    return by_source
 
 
 def _add_explained(
@@ -186,7 +188,7 @@ def _label(name: str, letters: Mapping[str, str]) -> str:
     return f"{letters[name]} ({name})" if name in letters else name
 
 
-def _drafted(detail: Detail) -> Explanation:
+def _of_drafts(detail: Detail) -> Explanation:
     if not detail.drafted or not any(draft.token_ids for draft in detail.drafted.drafts):
         return Explanation(sentence="Nothing was drafted in this round.")
     return Explanation(
@@ -269,24 +271,24 @@ def _stopped_here(
     """What was drafted after the node and by which drafters, what the LLM wrote instead, and how
     probable both were."""
     own, own_p = quote(verdict.own_text), probability(verdict.own_probability)
-    drafted = [node for node, parent in enumerate(tree.parents) if parent == after]
-    if not drafted:
+    children = [node for node, parent in enumerate(tree.parents) if parent == after]
+    if not children:
         return f"Nothing was drafted here; the LLM went on with {own} ({own_p})."
-    likeliest = max(drafted, key=lambda node: verdict.llm_probabilities[node])
+    likeliest = max(children, key=lambda node: verdict.llm_probabilities[node])
     other = probability(verdict.llm_probabilities[likeliest])
     by = [letters.get(name, name) for name in tree.drafters_of(likeliest)]
     draft = quote(tree.texts[likeliest])
     if len(by) == 1:
-        said = f"{by[0]}'s draft said {draft}"
+        words = f"{by[0]}'s draft said {draft}"
     else:
-        said = f"The drafts said {draft} (by {', '.join(by)})"
-    others = len(drafted) - 1
+        words = f"The drafts said {draft} (by {', '.join(by)})"
+    others = len(children) - 1
     were = "tokens were" if others > 1 else "token was"
     more = f" ({others} more {were} drafted)" if others else ""
     # A drawn token is no preference, even if it is the most probable one.
     chose = "drew" if _is_drawn(verdict, sampling) else "prefers"
     return (
-        f"{said}{more}; the LLM {chose} {own} ({own_p} against {other}), so the draft stops here."
+        f"{words}{more}; the LLM {chose} {own} ({own_p} against {other}), so the draft stops here."
     )
 
 
@@ -327,20 +329,20 @@ def _verdict(
     own_p = probability(verdict.llm_probabilities[node])
     own = quote(tree.texts[node])
     before = quote(tree.root_text if parent < 0 else tree.texts[parent])
-    wanted, wanted_p = _llm_choice(tree, verdict, parent)
+    choice, choice_p = _llm_choice(tree, verdict, parent)
     accepted = verdict.outcomes[node] == "accepted"
     if not _is_drawn(verdict, sampling):
         if accepted:
             return f"Accepted: after {before} the LLM's most probable token is {own} ({own_p})."
         return (
-            f"Rejected: after {before} the LLM's most probable token is {wanted} "
-            f"({wanted_p}); {own} has {own_p}."
+            f"Rejected: after {before} the LLM's most probable token is {choice} "
+            f"({choice_p}); {own} has {own_p}."
         )
     seed = sampling.get("seed")
-    drawn = f"with seed {seed} the LLM draws {own if accepted else wanted} at this place"
+    words_of_seed = f"with seed {seed} the LLM draws {own if accepted else choice} at this place"
     if accepted:
-        return f"Accepted: {drawn} (probability {own_p}), and that token was in the tree."
-    return f"Rejected: {drawn} (probability {wanted_p}), not {own} ({own_p})."
+        return f"Accepted: {words_of_seed} (probability {own_p}), and that token was in the tree."
+    return f"Rejected: {words_of_seed} (probability {choice_p}), not {own} ({own_p})."
 
 
 def _llm_choice(tree: Combined, verdict: Verified, parent: int) -> tuple[str, str]:

@@ -51,8 +51,8 @@ def measure_regret(hub: Hub, session: TabSession, owner: str) -> Iterator[None]:
     task = EngineTask(hub.model_host, own_tokens, view.started.prompt_token_ids)
     try:
         while not task.wait(CHECK_S):
-            queued = f", {task.place} in the queue" if task.place else ""
-            session.doing = f"Each SSM reads the recorded text once{queued}."
+            place = f", {task.place} in the queue" if task.place else ""
+            session.doing = f"Each SSM reads the recorded text once{place}."
             # `finally` takes the request out of the queue; work that has begun is finished, unread.
             if session.player is not player:
                 return
@@ -85,9 +85,13 @@ def _scorable(view: View, loaded: Sequence[ModelInfo]) -> tuple[str, ...]:
     # The LLM is first; an SSM may have its name.
     here = {one.name: one for one in loaded[1:]}
     were = {one.name: one for one in view.started.models[1:]}
-    gone = [n for n in names if n not in here or n not in were or not here[n].is_same(were[n])]
-    if gone:
-        raise ConfigError.of("drafters", ", ".join(gone), "SSMs that are loaded as they were then")
+    changed_names = [
+        n for n in names if n not in here or n not in were or not here[n].is_same(were[n])
+    ]
+    if changed_names:
+        raise ConfigError.of(
+            "drafters", ", ".join(changed_names), "SSMs that are loaded as they were then"
+        )
     return names
 
 

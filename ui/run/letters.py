@@ -21,10 +21,10 @@ def letter(index: int) -> str:
 def slots_of(drafters: Sequence[str], models: Iterable[ModelInfo]) -> dict[str, int]:
     """The slot of each of a run's `drafters`, in their order; `models` were loaded in the run."""
     ssms = [model.name for model in models if model.role == "ssm"]
-    known = [*ssms, *MODEL_FREE]
+    names = [*ssms, *MODEL_FREE]
     # Drafters of one's own, which are in no list.
-    others = [name for name in drafters if name not in known]
-    return {name: [*known, *others].index(name) for name in drafters}
+    others = [name for name in drafters if name not in names]
+    return {name: [*names, *others].index(name) for name in drafters}
 
 
 def letters_of(slots: dict[str, int]) -> dict[str, str]:

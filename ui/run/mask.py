@@ -46,6 +46,7 @@ def mask_value(frame: Frame) -> dict[str, Any]:
             "t": tree.texts[node],
             "parent": tree.parents[node],
             "ancestors": ",".join(str(one) for one in _ancestors(tree.parents, node)),
+            # The root has slot `cached`, node i the one i + 1 after it.
             "slot": value["cached"] + 1 + node,
             "after": value["cached"] + 1 + path.index(node) if node in path else None,
         }
@@ -58,6 +59,7 @@ def _num_cached(view: View, number: int) -> int:
     if started is None or number < 0:
         return 0
     committed = sum(line.emitted for line in view.rounds[:number])
+    # The last committed token is the root, which is fed with the tree.
     return len(started.prompt_token_ids) + committed - 1
 
 
@@ -70,9 +72,10 @@ def _kept_path(detail: Detail) -> list[int]:
 
 
 def _ancestors(parents: tuple[int, ...], node: int) -> list[int]:
-    found = []
+    path = []
     above = parents[node]
+    # Up to the root, whose index is -1.
     while above >= 0:
-        found.append(above)
+        path.append(above)
         above = parents[above]
-    return found[::-1]
+    return path[::-1]

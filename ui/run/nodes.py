@@ -60,6 +60,7 @@ def _figures(view: View, address: str) -> Value:
     last = wanted[-1][1] if wanted else None
     answered = [(line, trip) for line, trip in wanted if trip.state in ANSWERED][-RECENT_TRIPS:]
     trips = [trip.round_trip_ms for _, trip in answered]
+    # Both ways together; the node's own time is not the network's.
     network_times = [trip.round_trip_ms - trip.busy_ms for _, trip in answered]
     return {
         "state": last.state if last else "",
@@ -89,4 +90,5 @@ def _break_even(answered: list[tuple[RoundView, NodeTrip]]) -> float | None:
         trip.round_trip_ms - trip.busy_ms if trip.state == "in_time" else 0.0
         for _, trip in answered
     )
+    # tokens x plain_ms = (round_ms - network_ms) + even
     return round(tokens * plain_ms - (round_ms - network_ms), 2)

@@ -15,12 +15,12 @@ def offload_words(info: OffloadInfo | None) -> str:
     if info is None or not info.streamed:
         return ""
     place = "host memory" if info.mode == "host" else info.mode
-    streamed = f"Each pass streams {_megabytes(info.bytes_a_pass)} from {place}"
+    sentence = f"Each pass streams {_megabytes(info.bytes_a_pass)} from {place}"
     if info.streamed < info.layers:
-        streamed += f" ({info.streamed} of {info.layers} layers)"
+        sentence += f" ({info.streamed} of {info.layers} layers)"
     if info.mbps:
-        streamed += f" at {info.mbps:g} MB/s: at least {info.least_ms / 1000:.2g} s"
-    return f"{streamed}; a tree of 16 nodes costs one transfer, as one token does."
+        sentence += f" at {info.mbps:g} MB/s: at least {info.least_ms / 1000:.2g} s"
+    return f"{sentence}; a tree of 16 nodes costs one transfer, as one token does."
 
 
 def division_words(info: RanksInfo | None) -> str:

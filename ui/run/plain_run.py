@@ -77,9 +77,9 @@ def _run_blocks(
     # The answer is drawn now: the further blocks take seconds.
     yield
     for number in range(2, blocks + 1):
-        spent = time.monotonic() - began
+        seconds = time.monotonic() - began
         # All `number` blocks would take longer than MOST_S, at the pace so far.
-        if session.baseline is None or spent * number / (number - 1) > MOST_S:
+        if session.baseline is None or seconds * number / (number - 1) > MOST_S:
             break
         pair = yield from _run_block(hub, session, view, owner, (number, blocks))
         baseline = session.baseline
@@ -185,11 +185,11 @@ def _run_plain(
         for source in run_to_end(hub, session, request, owner, log):
             if session.player is not player:
                 return
-            queued = f", {source.place} in the queue" if source.place else ""
+            place = f", {source.place} in the queue" if source.place else ""
             # A RunStarted, then 4 events a round; a round of plain decoding writes one token.
-            written = max(0, source.count - 1) // 4
+            num_rounds = max(0, source.count - 1) // 4
             session.doing = (
-                f"Plain decoding of the same request: {written} of {total} tokens{queued}."
+                f"Plain decoding of the same request: {num_rounds} of {total} tokens{place}."
             )
             yield
             session.plain = source if source.done and session.player is player else None

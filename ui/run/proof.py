@@ -183,13 +183,15 @@ def _rounding_bound(
     started = view.started
     if started is None or started.dtype in ("float32", "float64"):
         return FLOAT32_TIE, f"in {started.dtype if started else 'float32'} a tie is under 0.0001"
-    disputed = {v.tokens[at].token_id for v in (view, plain) if at < len(v.tokens)}
-    moved = sorted(_logp_differences(at, disputed, *tops))
-    if not moved:
+    token_ids = {v.tokens[at].token_id for v in (view, plain) if at < len(v.tokens)}
+    differences = sorted(_logp_differences(at, token_ids, *tops))
+    if not differences:
         return 0.0, "no two recorded probabilities to measure rounding by"
     # Law 4: twice a high quantile of the differences, since both tokens may have moved towards each
     # other.
-    gap = 2 * moved[min(len(moved) - 1, math.ceil(SHARE_OF_NOISE * len(moved)) - 1)]
+    gap = (
+        2 * differences[min(len(differences) - 1, math.ceil(SHARE_OF_NOISE * len(differences)) - 1)]
+    )
     return gap, f"{started.dtype} moved these runs' log probabilities by up to {gap / 2:.2g}"
 
 

@@ -43,14 +43,14 @@ def fused_provenance(detail: Detail, node: int, names: dict[str, str]) -> str:
     own = own_proposals(tree, node)
     best = next((one.score for one in own if one.drafter == origin), 0.0)
     surer = max(_rival_scores(tree, node), default=0.0)
-    won = f"was the surest ({best:.2f})"
+    reason = f"was the surest ({best:.2f})"
     if best < surer:
-        won = f"counted for most by its credit (it was {best:.2f} sure, another {surer:.2f})"
+        reason = f"counted for most by its credit (it was {best:.2f} sure, another {surer:.2f})"
     same = [names.get(p.drafter, p.drafter) for p in own if p.drafter != origin]
     also = f"; {join_names(same)} proposed it too" if same else ""
     fed = [p.drafter for p in tree.proposals[node] if p.rank > 0]
     rest = f"; {join_names([names.get(n, n) for n in fed])} was fed it" if fed else ""
-    return f"On the trunk: {owner} {won}{also}{rest}."
+    return f"On the trunk: {owner} {reason}{also}{rest}."
 
 
 def _rival_scores(tree: Combined, node: int) -> list[float]:

@@ -25,6 +25,7 @@ DECISIONS = {
 def nodes_words(part: Scheduled | None, verified: int, budget: int | None) -> str:
     """Why so many of a request's nodes were verified, short. `budget`: its own `max_tree_nodes`,
     None for none; `verified`: the nodes, where no schedule was recorded (`part` is None)."""
+    # Without a scheduler every drafted node of the budget is verified.
     drafted = part.num_drafted if part else verified
     if not drafted:
         none = part is not None and part.length_limit == 0
@@ -68,6 +69,7 @@ def schedule_words(rounds: Sequence[RoundView]) -> str:
     if not parts:
         return ""
     named = join_names(list(dict.fromkeys(part.schedule for part in parts)))
+    # `num_live` counts the request itself.
     others = max(part.num_live for part in parts) - 1
     beside = f"beside up to {number_of(others, 'other request')}" if others else "alone"
     when = f" in {len(parts)} of {len(rounds)} rounds" if len(parts) < len(rounds) else ""

@@ -129,7 +129,7 @@ def _why(view: View, tokens: Sequence[TokenView], slot: int, sentence: str) -> s
     sentence += f"; it drafted in {drafted.pop(name, 0)} of {len(rounds)} rounds"
     if drafted:
         (beside, often), *_ = drafted.most_common(1)
-        sentence += f" ({_labelled(view, beside)} in {often})"
+        sentence += f" ({_label(view, beside)} in {often})"
     means = _mean_scores(rounds)
     others = {one: mean for one, mean in means.items() if one != name}
     if not others:
@@ -138,11 +138,11 @@ def _why(view: View, tokens: Sequence[TokenView], slot: int, sentence: str) -> s
     place = "the next" if means[name] >= others[best] else "the best"
     return (
         f"{sentence}, mean score {_score(means[name])} ({place}: {_score(others[best])}, "
-        f"{_labelled(view, best)})"
+        f"{_label(view, best)})"
     )
 
 
-def _labelled(view: View, name: str) -> str:
+def _label(view: View, name: str) -> str:
     return f"{view.letters[name]} {name}" if name in view.drafters else name
 
 

@@ -65,7 +65,7 @@ def proposals_value(frame: Frame) -> Value:
         "winner": index.get(tree.winner, "") if tree else "",
         "kept": _kept_counts(tree, drafts),
         # Why a row is empty; of several reasons the last one counts.
-        "nodeless": _undrafted(view, detail, index)
+        "nodeless": _without_draft(view, detail, index)
         | _nodeless(view, drafts, index)
         | _left_out(detail, index),
         "sentence": vote_sentence(view, detail),
@@ -87,7 +87,7 @@ def _nodeless(view: View, drafts: tuple[DraftRecord, ...], index: Mapping[str, s
     return {index[name]: why for name in nodeless(view) if name not in drafted}
 
 
-def _undrafted(view: View, detail: Detail | None, index: Mapping[str, str]) -> Value:
+def _without_draft(view: View, detail: Detail | None, index: Mapping[str, str]) -> Value:
     """Drafters without a draft in a round, where `goodput` chooses among them or a lookup found
     nothing."""
     if detail is None or detail.drafted is None:
@@ -271,6 +271,7 @@ def _vote_words(tree: Combined, drafting: list[str], drafts: tuple[DraftRecord, 
 
 def _num_together(drafts: Sequence[DraftRecord]) -> int:
     """How many first tokens all sequences have in common."""
+    # Column d: the token of each sequence at depth d.
     columns = zip(*(draft.token_ids for draft in drafts), strict=False)
     return sum(1 for _ in itertools.takewhile(lambda column: len(set(column)) == 1, columns))
 
@@ -337,6 +338,7 @@ def _weight_words(view: View, detail: Detail, tree: Combined) -> list[str]:
 
 def _mover(before: Mapping[str, float], after: Mapping[str, float]) -> str:
     """The drafter whose weight changed most, if two digits show it."""
+    # A drafter without an earlier weight began with 1.
     was = {name: before.get(name, 1.0) for name in after}
     moved = [name for name in after if _weight(was[name]) != _weight(after[name])]
     if moved:

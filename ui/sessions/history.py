@@ -199,7 +199,7 @@ def run_row_value(
         "study": study if cell else "",
         "title": point or (settings.brief(DIFFERENCES) if settings.name == OWN else settings.name),
         "settings": settings.brief(DIFFERENCES),
-        "sampling": ", ".join([*settings.sampling, *_shared(summary)]),
+        "sampling": ", ".join([*settings.sampling, *_schedule_words(summary)]),
         "tokens": str(stats.num_new_tokens) if stats else "",
         "rounds": str(summary.num_rounds),
         "mean": f"{stats.mean_acceptance_length:.2f}" if stats else "",
@@ -209,7 +209,7 @@ def run_row_value(
     }
 
 
-def _shared(summary: Any) -> list[str]:
+def _schedule_words(summary: Any) -> list[str]:
     """The schedule that a run was decoded under, beside how many others."""
     if not summary.schedules:
         return []

@@ -72,17 +72,17 @@ def linked_run(
 ) -> tuple[list[Any], str]:
     """The run of the link on a tab's board, at its place: `opened_run`'s values, and what was
     wrong with the place."""
-    shown = opened_run(at, session, asker, query["run"])
+    values = opened_run(at, session, asker, query["run"])
     player = session.player
-    if not shown[-1] or player is None or not query.get("round"):
-        return shown, ""
+    if not values[-1] or player is None or not query.get("round"):
+        return values, ""
     rounds = player.frame().known_rounds
     number, stage = _number_or_zero(query["round"]), query.get("stage", "")
     if not 1 <= number <= rounds:
         wrong = f"round is {query['round'][:20]!r}: a number from 1 to {rounds}"
-        return shown, wrong
+        return values, wrong
     data = {"round": number - 1, "stage": stage, "node": _node(query.get("node", ""))}
-    return [*select_node(at.board, session, data), *at.board.place(session), shown[-1]], ""
+    return [*select_node(at.board, session, data), *at.board.place(session), values[-1]], ""
 
 
 def fill_linked(
@@ -94,8 +94,10 @@ def fill_linked(
     def ask() -> Request:
         # At temperature 0 the seed changes nothing, and a form that fixes it would surprise later.
         request = recorded_request(live.board.context, asker, run_id)
-        drawn = request.sampling.temperature > 0
-        return recorded_request(live.board.context, asker, run_id, seed=True) if drawn else request
+        is_random = request.sampling.temperature > 0
+        return (
+            recorded_request(live.board.context, asker, run_id, seed=True) if is_random else request
+        )
 
     _, *filled, _, refused = fill_form(live, session, ask, on_change, beside=True, words=REPEATED)
     lines = refused.get("lines", {}).values()
@@ -167,7 +169,7 @@ def _follow_handler(live: Live) -> Callable[..., Iterator[list[Any]]]:
 def _open_handler(live: Live, sessions: Sessions, tabs: gr.Tabs) -> Callable[..., list[Any]]:
     def open_link(request: gr.Request, visitor: str, on_change: bool) -> list[Any]:
         query = dict(request.query_params)
-        return _opened(live, sessions, tabs, query, request, visitor, on_change)
+        return _open(live, sessions, tabs, query, request, visitor, on_change)
 
     return open_link
 
@@ -175,12 +177,12 @@ def _open_handler(live: Live, sessions: Sessions, tabs: gr.Tabs) -> Callable[...
 def _history_handler(live: Live, sessions: Sessions, tabs: gr.Tabs) -> Callable[..., list[Any]]:
     def go(request: gr.Request, event: gr.EventData, visitor: str, on_change: bool) -> list[Any]:
         query = {str(key): str(value) for key, value in (event._data or {}).items()}
-        return _opened(live, sessions, tabs, query, request, visitor, on_change)
+        return _open(live, sessions, tabs, query, request, visitor, on_change)
 
     return go
 
 
-def _opened(
+def _open(
     live: Live,
     sessions: Sessions,
     tabs: gr.Tabs,

@@ -307,9 +307,11 @@ def page_value(place: StudyPlace, studies: Studies, kind: str, opened: str = "")
         place.page -= 1
         rows = studies.page(kind, place.page)
     progress = studies.progress()
-    shown = [study_row_value(row, progress, with_kind=not kind) for row in rows[:STUDIES_A_PAGE]]
+    rows_of_page = [
+        study_row_value(row, progress, with_kind=not kind) for row in rows[:STUDIES_A_PAGE]
+    ]
     return {
-        "rows": {str(i): value for i, value in enumerate(shown)},
+        "rows": {str(i): value for i, value in enumerate(rows_of_page)},
         "opened": opened,
         "newer": place.page > 0,
         "older": len(rows) > STUDIES_A_PAGE,

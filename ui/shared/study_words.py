@@ -63,14 +63,20 @@ def machine_words(results: Results) -> str:
 
 def _auto_words(results: Results) -> str:
     """What `max_tree_nodes=auto` resolved to in a study; empty if no configuration uses it."""
-    found = {cell.contestant: one.auto_nodes for cell, one in results.items() if one.auto_nodes}
-    if not found:
+    by_contestant = {
+        cell.contestant: one.auto_nodes for cell, one in results.items() if one.auto_nodes
+    }
+    if not by_contestant:
         return ""
-    nodes = next(iter(found.values()))
+    nodes = next(iter(by_contestant.values()))
     many = number_of(nodes, "node")
     drafting = {cell.contestant for cell in results if not cell.contestant.startswith(PLAIN)}
     # Others have a number of their own, so their trees may be larger.
-    where = "of this study" if drafting <= found.keys() else f"of {join_names(list(found))}"
+    where = (
+        "of this study"
+        if drafting <= by_contestant.keys()
+        else f"of {join_names(list(by_contestant))}"
+    )
     return f"max_tree_nodes=auto came to {many}, the same in every run {where}."
 
 
@@ -79,9 +85,9 @@ def _schedule_words(results: Results) -> str:
     if not names:
         return ""
     many = "The run was" if len(results) == 1 else f"{len(names)} of {len(results)} runs were"
-    named = join_names(list(dict.fromkeys(names)))
+    each = join_names(list(dict.fromkeys(names)))
     return (
-        f"{many} scheduled by {named}, which may grant shorter drafts than a configuration asks "
+        f"{many} scheduled by {each}, which may grant shorter drafts than a configuration asks "
         "for; with schedule each it gets all."
     )
 

@@ -57,13 +57,13 @@ def grid_value(study: Study, tuned: Tuned, measure: str) -> dict[str, Any]:
     axes = axes_to_draw(tuned.grid)
     figures = [_figure(tuned, i, measure) for i in range(len(tuned.rows))]
     values = [figure.value for figure in figures if figure.value is not None]
-    rated = measure == "speed" and any(row.ratio for row in tuned.rows)
-    one = 1.0 if rated else None
+    has_ratios = measure == "speed" and any(row.ratio for row in tuned.rows)
+    one = 1.0 if has_ratios else None
     texts = [_by_number(map(value_text, axis.values)) for axis in axes]
     fields = [field_label(axis.field) for axis in axes]
     return {
         "study": study.study_id,
-        "unit": "x" if rated else "tokens/s" if measure == "speed" else "tokens",
+        "unit": "x" if has_ratios else "tokens/s" if measure == "speed" else "tokens",
         "row_field": fields[0],
         "column_field": fields[1] if len(axes) > 1 else "",
         "layer_field": fields[2] if len(axes) > 2 else "",
@@ -72,7 +72,7 @@ def grid_value(study: Study, tuned: Tuned, measure: str) -> dict[str, Any]:
         "layers": texts[2] if len(axes) > 2 else {},
         "ordered": all(isinstance(value, (int, float)) for value in axes[0].values),
         "cells": _cells(tuned, axes, figures, measure),
-        **_scale(values, "x" if rated else measure),
+        **_scale(values, "x" if has_ratios else measure),
         "base": tuned.plain.mean_acceptance_length if measure == "length" else one,
         "best": -1 if tuned.best is None else tuned.best,
     }
@@ -105,7 +105,7 @@ def _cells(
             "runs": tuned.rows[i].cells,
             # "Highest measured" and "not told apart from it" are said of speeds only.
             "mark": _mark(tuned, i) if measure == "speed" else "",
-            "found": _found(tuned, i) if measure == "speed" else "",
+            "found": _mark_words(tuned, i) if measure == "speed" else "",
         }
     for one in tuned.grid.refused:
         cells[_place(axes, one.point)] = {
@@ -129,7 +129,7 @@ def _mark(tuned: Tuned, i: int) -> str:
     return "best" if i == tuned.best else "near" if i in tuned.as_good else ""
 
 
-def _found(tuned: Tuned, i: int) -> str:
+def _mark_words(tuned: Tuned, i: int) -> str:
     """The mark as a glyph and its meaning. No star where nothing is shown to beat plain
     decoding."""
     ratio = None if tuned.best is None else tuned.rows[tuned.best].ratio
@@ -175,7 +175,7 @@ def points_value(study: Study, tuned: Tuned) -> dict[str, Any]:
     for i, (point, row) in enumerate(zip(tuned.grid.points, tuned.rows, strict=True)):
         texts = [point[axis.field] for axis in tuned.grid.axes]
         rows[str(i + 1)] = _row(i, texts, row)
-        rows[str(i + 1)] |= {"mark": _mark(tuned, i), "found": _found(tuned, i)}
+        rows[str(i + 1)] |= {"mark": _mark(tuned, i), "found": _mark_words(tuned, i)}
     for i, one in enumerate(tuned.grid.refused):
         rows[str(len(tuned.rows) + 1 + i)] = _refused_row(REFUSED_POINT - i, tuned.grid, one)
     spread = "" if best is None else spread_words(tuned.rows[best].ratio, tuned.over)
@@ -192,14 +192,14 @@ def points_value(study: Study, tuned: Tuned) -> dict[str, Any]:
 def _measured_words(study: Study, tuned: Tuned, spread: str) -> str:
     """The head of the file above its table: what was measured, and how."""
     sampling = study.sampling
-    counted = (
+    count_words = (
         (len(tuned.rows), "point"),
         (len(study.prompts), "prompt"),
         (study.repeats, "repeat"),
     )
-    counts = ", ".join(number_of(n, noun) for n, noun in counted)
-    varied = any(axis.field == TEMPERATURE for axis in tuned.grid.axes)
-    with_ = "" if varied else f"temperature {sampling.temperature:g}, "
+    counts = ", ".join(number_of(n, noun) for n, noun in count_words)
+    has_temperatures = any(axis.field == TEMPERATURE for axis in tuned.grid.axes)
+    with_ = "" if has_temperatures else f"temperature {sampling.temperature:g}, "
     with_ += f"{sampling.max_new_tokens} tokens at most"
     return f"{counts}; {with_}." + (f" Spread of the speed-up: {spread}." if spread else "")
 
@@ -218,8 +218,8 @@ def _row(point: int, values: list[Any], row: ConfigurationRow) -> dict[str, Any]
         _cell(ANSWERS[row.same.kind]),
         _number(row.cells, "{}"),
     ]
-    numbered = {str(i): cell for i, cell in enumerate(cells)}
-    return {"point": point, "mark": "", "found": "", "cells": numbered}
+    by_number = {str(i): cell for i, cell in enumerate(cells)}
+    return {"point": point, "mark": "", "found": "", "cells": by_number}
 
 
 def _refused_row(number: int, grid: Grid, one: Refused) -> dict[str, Any]:
@@ -274,7 +274,7 @@ def point_value(study: Study, results: Results, tuned: Tuned, point: int) -> dic
         "point": point,
         "name": point_words(row.name),
         "mark": _mark(tuned, point),
-        "found": _found(tuned, point),
+        "found": _mark_words(tuned, point),
         "figures": {str(i): {"name": n, "text": t} for i, (n, t) in enumerate(figures.items())},
         "runs": runs,
     }

@@ -238,9 +238,9 @@ def _idle_words(tuned: Tuned) -> str:
 
 
 def _slower_words(tuned: Tuned, row: ConfigurationRow, best: Estimate) -> str:
-    measured = f"the best is {best.value:.2f}x"
+    figure_words = f"the best is {best.value:.2f}x"
     if best.groups < 2:
-        return f"No point was faster than plain decoding in its one run: {measured}."
+        return f"No point was faster than plain decoding in its one run: {figure_words}."
     reaching = [one.name for one in tuned.rows if one.ratio is not None and one.ratio.high >= 1]
     if reaching:
         return (
@@ -249,7 +249,7 @@ def _slower_words(tuned: Tuned, row: ConfigurationRow, best: Estimate) -> str:
         )
     share = "" if row.draft_share is None else f" (drafting took {100 * row.draft_share:.0f} %)"
     return (
-        f"No point was faster than plain decoding {where_words(best, tuned.over)}: {measured}, "
+        f"No point was faster than plain decoding {where_words(best, tuned.over)}: {figure_words}, "
         f"drafting costs more than it saves{share}. "
         f"Shorter drafts, smaller trees or fewer drafters cost less."
     )
@@ -280,9 +280,9 @@ def _where(row: ConfigurationRow) -> str:
 
 
 def _names(names: Sequence[str]) -> str:
-    shown = "; ".join(map(point_words, names[:MAX_NAMED]))
+    names_words = "; ".join(map(point_words, names[:MAX_NAMED]))
     rest = len(names) - MAX_NAMED
-    return f"{shown}; and {rest} more" if rest > 0 else shown
+    return f"{names_words}; and {rest} more" if rest > 0 else names_words
 
 
 def _more(count: int, what: str) -> list[Line]:

@@ -64,7 +64,7 @@ def run_lines(
     if answer:
         kinds = {"identical": "good", "distribution": "good", "tie": "warn", "bug": "error"}
         lines.append(Line(kinds.get(answer.kind, "info"), answer.sentence))
-    lines += _served(frame)
+    lines += _routing_lines(frame)
     # Of a whole run its results come before the sentence that it has ended.
     lines.insert(len(lines) if frame.is_complete else 0, place)
     lines += _final_round_note(frame)
@@ -77,7 +77,7 @@ def run_lines(
     return lines + _alone_note(frame)
 
 
-def _served(frame: Frame) -> list[Line]:
+def _routing_lines(frame: Frame) -> list[Line]:
     """Of a whole run that routes, which drafter served which part of the text."""
     ssms = drafting_ssms(frame.view)
     if not frame.is_complete or not ssms:
@@ -88,34 +88,34 @@ def _served(frame: Frame) -> list[Line]:
 def _final_round_note(frame: Frame) -> list[Line]:
     """Why a run that has just ended shows another round than its last one."""
     rounds, here = frame.view.rounds, frame.selected_round
-    followed = frame.is_complete and frame.mode == "full" and not frame.pinned
+    follows = frame.is_complete and frame.mode == "full" and not frame.pinned
     earlier = frame.view.state == "completed" and 0 <= here < len(rounds) - 1
-    if not followed or not earlier or not rounds[here].nodes:
+    if not follows or not earlier or not rounds[here].nodes:
         return []
-    shown = f"Showing round {here + 1}, whose tree has most to tell"
-    return [Line("info", f"{shown}; click a token to see its own.")]
+    sentence = f"Showing round {here + 1}, whose tree has most to tell"
+    return [Line("info", f"{sentence}; click a token to see its own.")]
 
 
 def _notes(frame: Frame) -> list[Line]:
     """The engine's latest notes up to the displayed position, in order. Faults are warnings,
     results of `auto`'s trials are not."""
-    noted = [
+    lines = [
         Line("warn" if is_fault(note) else "info", f"Round {line.number + 1}: {in_words(note)}.")
         for line in frame.view.rounds
         for note in line.notes
         if not is_alone(note)
     ]
-    more = len(noted) - NOTES_SHOWN
+    more = len(lines) - NOTES_SHOWN
     rest = [Line("info", f"{number_of(more, 'earlier note')} not shown here.")] if more > 0 else []
-    return rest + noted[-NOTES_SHOWN:]
+    return rest + lines[-NOTES_SHOWN:]
 
 
 def _alone_note(frame: Frame) -> list[Line]:
     """The note that `across` had nothing to overlap with, unless a round shows that it had."""
     rounds = frame.view.rounds
     alone = any(is_alone(note) for line in rounds for note in line.notes)
-    overlapped = any(line.ahead for line in rounds)
-    return [Line("info", ALONE)] if alone and not overlapped else []
+    has_overlap = any(line.ahead for line in rounds)
+    return [Line("info", ALONE)] if alone and not has_overlap else []
 
 
 def position_sentence(frame: Frame) -> str:
@@ -182,8 +182,8 @@ def _speed(frame: Frame, baseline: Baseline) -> list[Line]:
         return []
     early = [one for line in view.rounds for one in line.ahead if one.is_certain]
     beside = sum(one.saved_ms for one in early)
-    shared = [one.scheduled for one in view.rounds if one.scheduled is not None]
-    schedule = next((part.schedule for part in shared if part.num_live > 1), "")
+    schedules = [one.scheduled for one in view.rounds if one.scheduled is not None]
+    schedule = next((part.schedule for part in schedules if part.num_live > 1), "")
     rounds = [stage_times(line.spans, line.time.whole_ms) for line in view.rounds]
     why = slower_because(stats, ratio, view.speculation, beside, schedule, rounds)
     return [Line("warn", why if ratio.groups > 1 else f"{why} {ONE_SAMPLE}")]

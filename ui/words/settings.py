@@ -88,9 +88,9 @@ def settings_of(request_fields: Mapping[str, Any], ssms: Sequence[str]) -> Setti
         temperature = float(sampling.get("temperature", 0.0))
     except (ConfigError, KeyError):
         return Settings("settings of another version", (), words)
-    meant = _comparable(config, ssms)
+    comparable = _comparable(config, ssms)
     for name, beyond, preset in _comparable_presets(temperature, tuple(ssms)):
-        if meant == preset:
+        if comparable == preset:
             return Settings(name, beyond, words)
     usual = SpeculationConfig().to_plain()
     differ = [

@@ -83,9 +83,9 @@ class RunBackoffs:
     def due(self, name: str, cost_ms: float) -> bool:
         """Whether it may be probed at this predicted cost: its wait is over, and all probes of the
         engine's runs stay within SHARE of their decode time."""
-        shared = self._shared
+        backoffs = self._shared
         # Over all runs of the engine, so that many short runs do not each pay for probes.
-        return self[name].is_over and shared.probe_ms + cost_ms <= SHARE * shared.decode_ms
+        return self[name].is_over and backoffs.probe_ms + cost_ms <= SHARE * backoffs.decode_ms
 
     def record_probe(self, name: str, cost_ms: float, *, success: bool) -> None:
         """The result of a probe: on a success it drafts again, else it waits twice as long, unless

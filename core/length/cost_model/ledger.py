@@ -96,9 +96,9 @@ class Costs:
 
     def observe_pass(self, nodes: int, context: int, ms: float) -> None:
         """Adds a measured pass; see `verify_ms`."""
-        expected = self.table_ms(nodes, context)
-        if expected > 0 and ms > 0:
-            self._correction.add(ms / expected)
+        table_ms = self.table_ms(nodes, context)
+        if table_ms > 0 and ms > 0:
+            self._correction.add(ms / table_ms)
 
     def table_ms(self, nodes: int, context: int) -> float:
         """A pass as it was measured at warm-up, at most of LARGEST_TREE nodes."""

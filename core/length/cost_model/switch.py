@@ -70,14 +70,14 @@ class Switch:
         last = count == LONG and not self.on
         # See the class: a trial of off need not be significant at its end.
         doubt = 0.0 if last else STANDARD_ERRORS * self._baseline.deviation(count)
-        won = trial < min(math.log(MAX_RATIO), -doubt)
-        lost = trial >= math.log(MAX_RATIO) if count >= TRIAL else trial > doubt
-        if count < SHORT or not (won and count >= TRIAL or lost or count == LONG):
+        is_faster = trial < min(math.log(MAX_RATIO), -doubt)
+        is_slower = trial >= math.log(MAX_RATIO) if count >= TRIAL else trial > doubt
+        if count < SHORT or not (is_faster and count >= TRIAL or is_slower or count == LONG):
             return None
         baseline = self._baseline.typical_ms([steps for _, steps in self._trial])
         trial_ms, baseline_ms = round(baseline * math.exp(trial), 3), round(baseline, 3)
         on_and_off_ms = (trial_ms, baseline_ms) if self.on else (baseline_ms, trial_ms)
-        self._settle(won)
+        self._settle(is_faster)
         return on_and_off_ms
 
     def _settle(self, won: bool) -> None:

@@ -43,7 +43,7 @@ class VerifyCosts:
 
     def affordable_nodes(self) -> int:
         """The largest measured n with t(n) <= 1.5 t(0), at least 1."""
-        costs = self._lowered()
+        costs = self._isotonic()
         limit = AFFORDABLE * costs[0]
         return max((n for n, cost in costs.items() if n and cost <= limit), default=1)
 
@@ -54,8 +54,8 @@ class VerifyCosts:
     def curve(self, largest: int) -> list[float]:
         """t(0) to t(`largest`): non-decreasing, interpolated linearly, extrapolated with the mean
         slope."""
-        lowered = self._lowered()
-        counts, costs = list(lowered), list(lowered.values())
+        isotonic = self._isotonic()
+        counts, costs = list(isotonic), list(isotonic.values())
         curve = [_between(counts, costs, n) for n in range(min(largest, counts[-1]) + 1)]
         # ms a node over the whole table: the last segment alone would be too noisy to extrapolate.
         slope = (costs[-1] - costs[0]) / counts[-1] if counts[-1] else 0.0
@@ -63,7 +63,7 @@ class VerifyCosts:
             costs[-1] + slope * (n - counts[-1]) for n in range(len(curve), largest + 1)
         ]
 
-    def _lowered(self) -> dict[int, float]:
+    def _isotonic(self) -> dict[int, float]:
         """The measured sizes, ascending, none slower than a larger one: load can only lengthen a
         pass, so if a larger one was faster, the smaller one's time is noise."""
         counts = sorted(self.ms, reverse=True)

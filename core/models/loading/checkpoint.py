@@ -26,8 +26,8 @@ class Checkpoint:
         self.files, self._dtype = files, dtype
         self._file_of: dict[str, Path] = {}
         for file in files:
-            with safe_open(file, framework="pt") as opened:
-                self._file_of |= dict.fromkeys(opened.keys(), file)
+            with safe_open(file, framework="pt") as tensors:
+                self._file_of |= dict.fromkeys(tensors.keys(), file)
 
     def __contains__(self, name: str) -> bool:
         return name in self._file_of
@@ -36,17 +36,17 @@ class Checkpoint:
         """Reads weights: `names` maps a key of the result to a weight's name. Raises ValueError for
         an unknown name, ModelLoadError for a file that cannot be read."""
         with ExitStack() as closing:
-            opened: dict[Path, Any] = {}
+            files: dict[Path, Any] = {}
             weights = {}
             for key, name in names.items():
                 if name not in self._file_of:
                     raise ValueError(f"weight {name} is missing")
                 file = self._file_of[name]
                 try:
-                    if file not in opened:
-                        opened[file] = closing.enter_context(safe_open(file, framework="pt"))
+                    if file not in files:
+                        files[file] = closing.enter_context(safe_open(file, framework="pt"))
                     # Always a copy: the mapping is closed below.
-                    weights[key] = opened[file].get_tensor(name).to(self._dtype, copy=True)
+                    weights[key] = files[file].get_tensor(name).to(self._dtype, copy=True)
                 except OSError as error:
                     # Else the caller would report an OSError of the layer file that it writes.
                     raise ModelLoadError(
@@ -94,9 +94,9 @@ def fingerprint_of_files(source: ModelSource, module: Any, whole: Any, dtype: to
         return ""
     checkpoint, fingerprint = Checkpoint(files, dtype), Fingerprint(module)
     # Files have a tied weight once; the state dict, and so the digest, has each of its names.
-    tied = {name: whole.all_tied_weights_keys.get(name, name) for name in whole.state_dict()}
-    for name, stored in tied.items():
-        if stored not in checkpoint:
+    keys = {name: whole.all_tied_weights_keys.get(name, name) for name in whole.state_dict()}
+    for name, key in keys.items():
+        if key not in checkpoint:
             return ""
-        fingerprint.add(name, checkpoint.read({name: stored})[name])
+        fingerprint.add(name, checkpoint.read({name: key})[name])
     return fingerprint.text

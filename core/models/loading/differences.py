@@ -64,9 +64,9 @@ SETTABLE = ("repetition_penalty", "min_p")
 def context_length_of(module: Any) -> int:
     """Most tokens of a transformers module: the least of its configuration, its table of learned
     positions, and the switch of its rotary frequencies."""
-    configured = _configured_context(module)
+    configured_length = _configured_context(module)
     switch = switch_position(module.config.get_text_config())
-    return configured if switch is None else min(configured, switch)
+    return configured_length if switch is None else min(configured_length, switch)
 
 
 def _configured_context(module: Any) -> int:
@@ -116,11 +116,11 @@ def _rope_parameters(config: Any) -> Iterator[dict[str, Any]]:
 def load_warnings(module: Any) -> tuple[str, ...]:
     """Differences between a loaded LLM here and in `generate`, for the user."""
     warnings = []
-    configured = _configured_context(module)
+    configured_length = _configured_context(module)
     switch = switch_position(module.config.get_text_config())
-    if switch is not None and switch < configured:
+    if switch is not None and switch < configured_length:
         warnings.append(
-            f"context is {switch} tokens, not {configured}: beyond that the model's rotary "
+            f"context is {switch} tokens, not {configured_length}: beyond that the model's rotary "
             "frequencies change for the whole text, cached keys included"
         )
     fields = [

@@ -81,8 +81,8 @@ def cache_folder() -> Path:
 
 def sha256_of(file: Path) -> str:
     """The file's SHA-256, in hex."""
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def dequantize_file(file: Path, say: Say) -> Path:
@@ -234,8 +234,8 @@ def _remove_unused(entry: Path, digest: str) -> None:
     for record in entry.parent.glob(f"*/*/{RECORD}"):
         other = record.parents[1]
         with contextlib.suppress(OSError, NotImplementedError, Timeout):
-            unused = time.time() - record.stat().st_mtime > UNUSED_S
-            if unused and other != entry and _record_of(record.parent).get("digest") == digest:
+            is_unused = time.time() - record.stat().st_mtime > UNUSED_S
+            if is_unused and other != entry and _record_of(record.parent).get("digest") == digest:
                 with FileLock(other.with_suffix(".lock"), timeout=0):
                     _remove(other)
 
@@ -253,17 +253,17 @@ def _dequantize(file: Path, header: GgufHeader, folder: Path, say: Say) -> tuple
 
     _check_room(file, header, folder)
     try:
-        with _isolate_file(file, folder) as named:
+        with _isolate_file(file, folder) as link:
             say("reading the GGUF file's configuration")
-            config = AutoConfig.from_pretrained(**named)
+            config = AutoConfig.from_pretrained(**link)
             unread = header.parameters - _parameters_described(file, header, config)
             say("reading the GGUF file's tokenizer")
-            tokenizer = AutoTokenizer.from_pretrained(**named)
+            tokenizer = AutoTokenizer.from_pretrained(**link)
             with _report_shares(say):
-                loaded: Any = AutoModelForCausalLM.from_pretrained(
-                    config=config, dtype=torch.float32, output_loading_info=True, **named
+                result: Any = AutoModelForCausalLM.from_pretrained(
+                    config=config, dtype=torch.float32, output_loading_info=True, **link
                 )
-        module, report = loaded
+        module, report = result
         check_complete(report)
     except MODEL_FAULTS as error:
         if isinstance(error, SpecScopeError):  # from here, or from `say`
@@ -318,13 +318,13 @@ def _check_room(file: Path, header: GgufHeader, folder: Path) -> None:
     peak = weights + TEMPORARY_BYTES * header.largest
     memory = available_bytes(torch.device("cpu"))
     disk = shutil.disk_usage(folder).free
-    for needed, free, place in (
+    for size, free, place in (
         (peak, memory, "in memory"),
         (weights, disk, f"on the disk of {cache_folder()}"),
     ):
-        if free is not None and needed > free:
+        if free is not None and size > free:
             raise OutOfMemoryError(
-                f"model {file.name} needs {format_bytes(needed)} to be dequantized: "
+                f"model {file.name} needs {format_bytes(size)} to be dequantized: "
                 f"{format_bytes(free)} are free {place}; choose a smaller model"
             )
 
@@ -337,14 +337,14 @@ def _parameters_described(file: Path, header: GgufHeader, config: Any) -> int:
     model_class: Any = AutoModelForCausalLM
     with torch.device("meta"):  # no memory, whatever the sizes
         module = model_class.from_config(config)
-    described: int = sum(weight.numel() for weight in module.parameters())
+    count: int = sum(weight.numel() for weight in module.parameters())
     buffers = max((buffer.numel() for buffer in module.buffers()), default=0)
-    if described > header.parameters or buffers > LARGEST_BUFFER:
+    if count > header.parameters or buffers > LARGEST_BUFFER:
         raise ModelLoadError(
-            f"model is {str(file)!r}: its metadata describes {described} weights and tables of "
+            f"model is {str(file)!r}: its metadata describes {count} weights and tables of "
             f"{buffers} numbers, its tensors hold {header.parameters}; a whole GGUF file is allowed"
         )
-    return described
+    return count
 
 
 def _exact_weights(module: Any) -> dict[str, torch.Tensor]:

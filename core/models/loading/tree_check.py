@@ -107,9 +107,9 @@ def mask_kinds(config: Any) -> list[MaskKind]:
         window = 0
     if not window:
         return [MaskKind()]
-    mixed = len(kinds) > 1
+    is_mixed = len(kinds) > 1
     # A model with both kinds of layers must take a mask for each.
-    order = (True,) if mixed else (False, True)
+    order = (True,) if is_mixed else (False, True)
     return [MaskKind(window, by_layer_type) for by_layer_type in order]
 
 

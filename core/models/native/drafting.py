@@ -176,8 +176,8 @@ def next_pass(batch, g, inputs, level, row):
         # `width` 0: this draft has ended.
         if g.width[each]:
             total += g.width[each]
-            fed = g.counts[each, FED] + g.width[each] if level else 0
-            extent = max(extent, batch.requests[each, TOKENS] + fed)
+            num_fed = g.counts[each, FED] + g.width[each] if level else 0
+            extent = max(extent, batch.requests[each, TOKENS] + num_fed)
     inputs.full[: total * extent] = False
     for m in range(members):
         inputs.first[m] = t
@@ -234,7 +234,7 @@ def select_frontier(batch, i, g, level, before):
     many, 0 if the level is not worth a pass."""
     if level >= batch.widths.shape[1] or batch.widths[i, level] == 0:
         return 0
-    width, reached = 0, 0.0
+    width, total = 0, 0.0
     for node in range(before, g.counts[i, NODES]):
         token, grows = g.nodes[i, node, TOKEN], g.scores[i, node] >= batch.min_score[i]
         for end in range(batch.ends_at[i], batch.ends_at[i + 1]):
@@ -243,9 +243,9 @@ def select_frontier(batch, i, g, level, before):
         if grows:
             g.frontier[i, width] = node
             width += 1
-            reached += g.path_scores[i, node]
+            total += g.path_scores[i, node]
     # The stop rule of `core.length.stop_rule`, as numbers.
-    return width if min(1.0, reached) >= batch.step_scores[i, level] else 0
+    return width if min(1.0, total) >= batch.step_scores[i, level] else 0
 
 
 @exact
@@ -256,14 +256,14 @@ def absorb_logits(batch, g, level, logits, outputs):
         if g.width[i] == 0:
             continue
         g.counts[i, PASSES] += 1
-        # Nodes from `before` on are the new level; the pass has fed the last `width` of the `fed`
-        # nodes.
-        before, fed = g.counts[i, NODES], g.counts[i, FED]
+        # Nodes from `before` on are the new level; the pass has read the last `width` of the
+        # `num_fed` nodes.
+        before, num_fed = g.counts[i, NODES], g.counts[i, FED]
         if level == 0:
             # As a variable: for a constant numba would compile `add_children` once more.
             add_children(batch, i, g, level, np.int64(ROOT), logits, g.rows[i, 0], outputs)
         else:
-            for place in range(fed - g.width[i], fed):
+            for place in range(num_fed - g.width[i], num_fed):
                 row = g.rows[i, place + 1]
                 add_children(batch, i, g, level, g.fed[i, place], logits, row, outputs)
         g.width[i] = select_frontier(batch, i, g, level + 1, before)

@@ -79,7 +79,7 @@ class CompiledForward:
         """`layers`: of an offloaded model the stream of its layers' matrices, each packed in this
         element type; those of `weights` are on the device `meta`."""
         # With one mask for all layers, every layer has the window.
-        windowed = [
+        is_windowed = [
             bool(masks.window) and (layer.sliding or not masks.by_layer_type)
             for layer in weights.layers
         ]
@@ -88,7 +88,7 @@ class CompiledForward:
         self._stream = layers[0] if layers else None
         head_type = layers[1] if layers else None
         self._weights = pack_weights(
-            weights, windowed=windowed, positions=FIRST_POSITIONS, head_type=head_type
+            weights, windowed=is_windowed, positions=FIRST_POSITIONS, head_type=head_type
         )
         if self._stream is not None and not weights.is_tied:
             self._lean = replace(weights, head=weights.head.to("meta"))  # the packed copy is used
@@ -164,12 +164,12 @@ class CompiledForward:
     def with_streamed_layers(self, mbps: float) -> CompiledForward:
         """The same pass of one model with its layers copied from its own memory at a limited rate,
         as if they did not fit. Shares everything else."""
-        one, packed, layers = copy.copy(self), self._weights.matrices, self._shape.layers
+        one, matrices, layers = copy.copy(self), self._weights.matrices, self._shape.layers
         # The layers' matrices come first and are equally long; the head alone stays in `_weights`.
         end = self._head_offset
-        memory = torch.from_numpy(packed[:end].view(np.uint8)).view(layers, -1)
+        memory = torch.from_numpy(matrices[:end].view(np.uint8)).view(layers, -1)
         one._stream = LayerStream(HostLayers(list(memory)), 0, mbps, "host", self.device)
-        one._weights = self._weights._replace(matrices=packed[end:])
+        one._weights = self._weights._replace(matrices=matrices[end:])
         return one
 
     def over_ranks(self, reduce: Reduce) -> CompiledForward:
@@ -183,10 +183,10 @@ class CompiledForward:
 
     @property
     def weight_bytes(self) -> int:
-        packed: int = self._packed_bytes + self._weights.vectors.nbytes
+        num_bytes: int = self._packed_bytes + self._weights.vectors.nbytes
         if self._reduce is None and self._stream is None:
-            return packed + self._lean.bytes
-        return packed + self._lean.embedding.nbytes
+            return num_bytes + self._lean.bytes
+        return num_bytes + self._lean.embedding.nbytes
 
     @property
     def stream(self) -> LayerStream | None:
@@ -211,9 +211,9 @@ class CompiledForward:
         extent = len(inputs.full) // len(inputs.tokens)
         # Positions are at most their slots (siblings share one), and slots are below `extent`.
         self._reach(extent)
-        padded = np.empty((len(inputs.wanted), self._shape.outputs), np.float32)
-        self._run(inputs, arena, padded)
-        logits = self._without_padding(padded)
+        with_padding = np.empty((len(inputs.wanted), self._shape.outputs), np.float32)
+        self._run(inputs, arena, with_padding)
+        logits = self._without_padding(with_padding)
         rows, width = batch.tokens.shape
         if batch.last_only:
             return logits[None]
@@ -234,25 +234,25 @@ class CompiledForward:
         self._reach(limits.slots)
         outputs = self._shape.outputs
         all_logits = np.empty((limits.rows, outputs), np.float32)
-        drafted, flat = empty_outputs(draft_batch, limits, outputs), all_logits.reshape(-1)
+        result, flat = empty_outputs(draft_batch, limits, outputs), all_logits.reshape(-1)
         inputs = empty_inputs(limits, self._shape.members)
         passes: list[tuple[float, float]] = []
         row = 0
         # `draft_step` reads the last pass's logits and writes the next one's inputs; no tokens: all
         # drafts have ended.
         while (
-            sizes := self._draft_step(draft_batch, drafted, inputs, flat, outputs, len(passes), row)
+            sizes := self._draft_step(draft_batch, result, inputs, flat, outputs, len(passes), row)
         )[0]:
             wanted = sizes[2]
             into = all_logits[row : row + wanted]
             began = time.perf_counter()
             self._run(slice_inputs(inputs, sizes), arena, into)
-            ended = time.perf_counter()
+            end = time.perf_counter()
             row += wanted
             # For coupled drafts the noise of the level's children is computed here.
             ready(len(passes))
-            passes.append((began, ended))
-        return DraftResult(drafted, self._without_padding(all_logits), tuple(passes))
+            passes.append((began, end))
+        return DraftResult(result, self._without_padding(all_logits), tuple(passes))
 
     def _run(self, inputs: BatchInputs, arena: KVArena, logits: Array) -> None:
         # Closed after an error too, so that a stream's next pass begins with the first layer.
@@ -272,8 +272,8 @@ class CompiledForward:
             return
         # A local reference: `_reach` replaces `self._weights`.
         weights, storage_type = self._weights, self._weights.matrices.dtype
-        for layer, packed in self._stream:
-            matrices = packed.numpy().view(storage_type)
+        for layer, layer_matrices in self._stream:
+            matrices = layer_matrices.numpy().view(storage_type)
             yield weights._replace(matrices=matrices), (layer, layer + 1, WHOLE_LAYERS)
         yield weights, (layers, layers + 1, WHOLE_LAYERS)
 
@@ -286,9 +286,9 @@ class CompiledForward:
             if step < layers:  # the last step is the head
                 yield at_step, (step, step + 1, GATED_HALF)
 
-    def _without_padding(self, padded: Array) -> torch.Tensor:
+    def _without_padding(self, with_padding: Array) -> torch.Tensor:
         """The vocabulary's logits: the kernel's outputs are padded to whole blocks."""
-        logits = torch.from_numpy(padded)
+        logits = torch.from_numpy(with_padding)
         return logits if self._shape.outputs == self._vocabulary else logits[:, : self._vocabulary]
 
     def _check(self, tokens: Array) -> None:

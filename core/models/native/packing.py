@@ -101,13 +101,13 @@ def storage_type_of(weights: LeanWeights, half: bool) -> type[Any]:
     bfloat16 models, whose activations are rounded anyway."""
     if not half:
         return np.float32
-    shape, rounded = shape_of(weights), weights.embedding.dtype == torch.bfloat16
+    shape, is_bfloat16 = shape_of(weights), weights.embedding.dtype == torch.bfloat16
     # Inputs of QKV, gate and up, and the head; of the attention output; of down.
     inputs = shape.hidden, shape.heads * shape.size, shape.inner
     # A tile has 16 rows of pairs, so 32 inputs.
     if multiplies_tiles() and all(count % (2 * TILE) == 0 for count in inputs):
-        return np.int64 if rounded else np.int32
-    if multiplies_pairs() and rounded and all(count % 2 == 0 for count in inputs):
+        return np.int64 if is_bfloat16 else np.int32
+    if multiplies_pairs() and is_bfloat16 and all(count % 2 == 0 for count in inputs):
         return np.uint32
     return np.int16 if interleaves_weights() else np.uint16
 
@@ -123,14 +123,14 @@ def _pack_matrices(
     layer += (shape.heads * shape.size + shape.inner) * back
     entries = shape.members * (shape.layers * layer + shape.hidden * shape.outputs)
     # An element holds several weights in pairs and tiles.
-    packed = empty_aligned(entries // kind_of_array(storage_type).inputs, storage_type)
+    storage = empty_aligned(entries // kind_of_array(storage_type).inputs, storage_type)
     at = 0
     for matrix in (matrix for one in members for matrix in _ordered_matrices(one, shape)):
         blocks = _blocks(matrix, storage_type)
-        packed[at : at + blocks.size] = blocks.reshape(-1)
+        storage[at : at + blocks.size] = blocks.reshape(-1)
         at += blocks.size
-    assert at == len(packed), (at, len(packed))
-    return packed
+    assert at == len(storage), (at, len(storage))
+    return storage
 
 
 def pack_layer(layer: LeanLayer, shape: ModelSizes, storage_type: type[Any]) -> Array:
@@ -197,21 +197,21 @@ def _vectors(weights: LeanWeights, shape: ModelSizes) -> list[Array]:
 
 def _biases(layer: LeanLayer, shape: ModelSizes) -> list[Array]:
     up = layer.gate_up_bias
-    interleaved = None if up is None else _interleave_gates(up, shape.inner)
+    gate_bias = None if up is None else _interleave_gates(up, shape.inner)
     sizes = [
         (layer.qkv_bias, layer.qkv.shape[1]),
         (layer.out_bias, shape.hidden),
-        (interleaved, 2 * shape.inner),
+        (gate_bias, 2 * shape.inner),
         (layer.down_bias, shape.hidden),
     ]
     return [_bias(bias, round_up(size, BLOCK)) for bias, size in sizes]
 
 
 def _bias(bias: torch.Tensor | None, size: int) -> Array:
-    padded = np.zeros(size, np.float32)
+    values = np.zeros(size, np.float32)
     if bias is not None:
-        padded[: len(bias)] = _as_float32(bias)
-    return padded
+        values[: len(bias)] = _as_float32(bias)
+    return values
 
 
 def _interleave_gates(gate_up: torch.Tensor, inner: int) -> torch.Tensor:
@@ -228,9 +228,9 @@ def _blocks(matrix: torch.Tensor, storage_type: type[Any]) -> Array:
     (blocks, inputs / 2, BLOCK), of two inputs the first in the lower half."""
     half = storage_type is not np.float32
     # As 16 bits: numpy has no bfloat16.
-    padded = bits(matrix.detach().to(torch.bfloat16 if half else torch.float32).contiguous())
-    inputs, outputs = padded.shape
-    wide = np.pad(padded, ((0, 0), (0, round_up(outputs, BLOCK) - outputs)))
+    entries = bits(matrix.detach().to(torch.bfloat16 if half else torch.float32).contiguous())
+    inputs, outputs = entries.shape
+    wide = np.pad(entries, ((0, 0), (0, round_up(outputs, BLOCK) - outputs)))
     blocks = wide.reshape(inputs, -1, BLOCK).swapaxes(0, 1)
     if kind_of_array(storage_type).inputs > 1:
         # (blocks, inputs / 2, BLOCK, 2): the two inputs of an output are adjacent, 32 bits.

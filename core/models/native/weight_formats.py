@@ -91,10 +91,10 @@ def _in_tiles(name: str, element: Any, inputs: int, parts: int) -> WeightFormat:
 def broadcast(builder: Any, one: Any, lanes: int) -> Any:
     """Broadcasts a scalar to a vector."""
     # LLVM's idiom for a broadcast (insert at 0, shuffle with zeros) is one machine instruction.
-    undefined = ir.Constant(ir.VectorType(one.type, lanes), ir.Undefined)
+    empty = ir.Constant(ir.VectorType(one.type, lanes), ir.Undefined)
     first = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
     return builder.shuffle_vector(
-        builder.insert_element(undefined, one, ir.IntType(32)(0)), undefined, first
+        builder.insert_element(empty, one, ir.IntType(32)(0)), empty, first
     )
 
 

@@ -72,7 +72,9 @@ class LeaderLink:
         self._rendezvous = rendezvous
         self._context: Any = zmq.Context()
         self._socket = self._context.socket(zmq.DEALER)
+        # The leader's ROUTER sends by identity.
         self._socket.identity = str(rendezvous.rank).encode()
+        # ms: the report of an error is sent before the process ends.
         self._socket.linger = 1000
         self._socket.maxmsgsize = LONGEST
         address = rendezvous.address()
@@ -120,6 +122,7 @@ class _Follower:
                 model.close_row(row)
             case CommitRow(row, nodes, keep):
                 model.commit(row, nodes, keep)
+            # For this rank's part of the sums and of the KV cache; rank 0 returns the logits.
             case RunPass(number, feeds):
                 model.forward([Feed(f.row, f.token_ids, f.parents, f.last_only) for f in feeds])
                 assert self.group is not None
@@ -136,9 +139,12 @@ class _Follower:
         dtype = DTYPES[message.dtype]
         local = int(os.environ.get("LOCAL_RANK", 0))
         device = device_of_rank(torch.device(message.device), local)
+        # From here on in the same order as the leader's `start`: all ranks make the same
+        # collectives.
         self.group = RankGroup(self.rendezvous, device, message.timeout_s)
         config = read_config(source)
         module = read_shard(source, config, dtype, split)
+        # Of the undivided model, as on rank 0.
         info = info_of(module_without_weights(config), source, "llm", dtype, device, "")
         self.model = checked_shard(module, info, split, self.group, self._barrier)
         self.group.take_traffic()  # discards that of the check

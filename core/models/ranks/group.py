@@ -45,13 +45,13 @@ def exchange(collective: Callable[P, R]) -> Callable[P, R]:
     """Wraps a collective so that its errors are ExchangeErrors."""
 
     @wraps(collective)
-    def wrapped(*args: P.args, **options: P.kwargs) -> R:
+    def with_exchange_error(*args: P.args, **options: P.kwargs) -> R:
         try:
             return collective(*args, **options)
         except RuntimeError as error:
             raise ExchangeError(str(error)) from error
 
-    return wrapped
+    return with_exchange_error
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +73,14 @@ class RankGroup:
         self._dist = dist = torch_distributed()
         self.rank, self.count, self.device = rendezvous.rank, rendezvous.count, device
         self._traffic = PassTraffic()
+        # NCCL exchanges between GPUs, one of each rank.
         backend = "nccl" if device.type == "cuda" else "gloo"
         if device.type == "cuda":
             torch.cuda.set_device(device)
-        self._shared: SharedMemory | None = None
+        # Beside gloo, which also takes what does not fit.
+        self._shared_memory: SharedMemory | None = None
         if rendezvous.folder is not None and device.type == "cpu" and is_ordered():
-            self._shared = SharedMemory(rendezvous.folder, self.rank, self.count, timeout_s)
+            self._shared_memory = SharedMemory(rendezvous.folder, self.rank, self.count, timeout_s)
         with ExitStack() as on_failure, _loopback(local=rendezvous.folder is not None):
             on_failure.callback(self.end)
             dist.init_process_group(
@@ -98,8 +100,8 @@ class RankGroup:
     def all_reduce(self, part: torch.Tensor) -> torch.Tensor:
         """Adds up a tensor over all ranks, in place; returns it."""
         began = time.perf_counter()
-        if self._shared is not None and self._shared.fits(part):
-            self._shared.all_reduce(part)
+        if self._shared_memory is not None and self._shared_memory.fits(part):
+            self._shared_memory.all_reduce(part)
         else:
             # gloo ignores strides: it reads memory contiguously from the first element on.
             whole = part.contiguous()
@@ -113,8 +115,8 @@ class RankGroup:
     def gather(self, part: torch.Tensor) -> list[torch.Tensor] | None:
         """The tensors of all ranks, of one shape, on rank 0; None on other ranks."""
         began = time.perf_counter()
-        if self._shared is not None and self._shared.fits(part):
-            parts = self._shared.gather(part)
+        if self._shared_memory is not None and self._shared_memory.fits(part):
+            parts = self._shared_memory.gather(part)
         else:
             parts = [torch.empty_like(part) for _ in range(self.count)] if not self.rank else None
             self._dist.gather(part, parts, dst=0)
@@ -124,9 +126,10 @@ class RankGroup:
     @exchange
     def broadcast(self, value: float) -> float:
         """Rank 0's `value`, on every rank."""
-        shared = torch.tensor([value], dtype=torch.float64, device=self.device)
-        self._dist.broadcast(shared, src=0)
-        return float(shared)
+        # float64: all ranks compare the very same value.
+        values = torch.tensor([value], dtype=torch.float64, device=self.device)
+        self._dist.broadcast(values, src=0)
+        return float(values)
 
     def count_collective(self, num_bytes: int, began: float) -> None:
         """Counts a collective that began at `began`. On a GPU the time is that of its launch."""
@@ -142,9 +145,9 @@ class RankGroup:
 
     def end(self) -> None:
         """Leaves the group; another one may be made. Idempotent."""
-        if self._shared is not None:
-            self._shared.close()
-            self._shared = None
+        if self._shared_memory is not None:
+            self._shared_memory.close()
+            self._shared_memory = None
         if self._dist.is_initialized():
             self._dist.destroy_process_group()
 

@@ -72,15 +72,15 @@ class RankedModel(HfModel):
         self._start = start
         self._take(start())
 
-    def _take(self, started: _RunningRanks) -> None:
-        own = started.own
-        super().__init__(started.module, own.info, own.masks, None, own._forward)
-        self._running = started
+    def _take(self, ranks: _RunningRanks) -> None:
+        # Also after a restart: this object stays, its shard and its ranks are new.
+        own = ranks.own
+        super().__init__(ranks.module, own.info, own.masks, None, own._forward)
+        self._running = ranks
         self._error: RankError | None = None
         self._passes, self._last = 0, PassTraffic()
-        self._end = weakref.finalize(
-            self, _end_ranks, started.followers, started.group, at_once=False
-        )
+        # At garbage collection or exit, so that no rank outlives its model.
+        self._end = weakref.finalize(self, _end_ranks, ranks.followers, ranks.group, at_once=False)
 
     @property
     def ranks(self) -> RanksInfo:
@@ -96,24 +96,24 @@ class RankedModel(HfModel):
 
     def last_traffic(self) -> tuple[RankTraffic, ...]:
         """Traffic of the last pass by rank, as far as the ranks have reported it."""
-        found: dict[int, PassTraffic | PassDone] = {0: self._last}
+        by_rank: dict[int, PassTraffic | PassDone] = {0: self._last}
         if self._error is None and self._passes:
-            found |= self._done()
+            by_rank |= self._reports()
         return tuple(
             RankTraffic(rank, one.collectives, one.bytes, 1000 * one.seconds)
-            for rank, one in sorted(found.items())
+            for rank, one in sorted(by_rank.items())
         )
 
-    def _done(self) -> dict[int, PassDone]:
+    def _reports(self) -> dict[int, PassDone]:
         """The followers' reports of the last pass, as far as they have arrived."""
-        found: dict[int, PassDone] = {}
+        of_pass: dict[int, PassDone] = {}
         until = time.monotonic() + FIGURES_S
         # A rank that has ended is an error of the next call: this pass's logits are valid.
         with suppress(RankError):
-            while len(found) + 1 < self.ranks.count and (left := until - time.monotonic()) > 0:
+            while len(of_pass) + 1 < self.ranks.count and (left := until - time.monotonic()) > 0:
                 reports = self._running.followers.collect(PassDone, left)
-                found |= {r: done for r, done in reports.items() if done.number == self._passes}
-        return found
+                of_pass |= {r: one for r, one in reports.items() if one.number == self._passes}
+        return of_pass
 
     # -- LanguageModel --
 
@@ -130,6 +130,7 @@ class RankedModel(HfModel):
 
     def close_row(self, row: int) -> None:
         with self._on_all_ranks():
+            # Here first: rows are closed after the ranks have failed, too.
             super().close_row(row)
             if self._error is None:
                 self._send(CloseRow(row))
@@ -178,11 +179,12 @@ class RankedModel(HfModel):
 
     def _fail(self, error: BaseException) -> RankError:
         followers = self._running.followers
-        found = error if isinstance(error, RankError) else followers.error_of(error)
-        self._error = found
+        rank_error = error if isinstance(error, RankError) else followers.error_of(error)
+        self._error = rank_error
+        # The ranks end now; the finalizer must not end them once more.
         self._end.detach()
         _end_ranks(followers, self._running.group, at_once=True)
-        return found
+        return rank_error
 
 
 def load_ranked(
@@ -199,6 +201,7 @@ def load_ranked(
     Raises ConfigError, RankError, ModelLoadError, UnsupportedModelError, and errors of `say`."""
     check_split(config, source.title, split)
     whole = module_without_weights(config)
+    # Ranks of one machine divide its cores.
     threads = max(1, (os.cpu_count() or 1) // split.count)
     load = LoadShard(
         *(source.name, source.local, source.file, split.split, split.count),
@@ -228,6 +231,7 @@ def load_ranked(
                 torch.set_num_threads(min(torch.get_num_threads(), threads))
             group = RankGroup(followers.rendezvous, device, timeout_s)
             say(f"weights of rank 0 of {split.count}")
+            # A copy: transformers writes the division into the configuration.
             module = read_shard(source, copy.deepcopy(config), dtype, split)
             fingerprint = fingerprint_of_files(source, module, whole, dtype)
             info = info_of(whole, source, "llm", dtype, device, fingerprint)

@@ -35,6 +35,7 @@ __all__ = [
     "encode",
 ]
 
+# Goes up with any change of a struct: fields have no names, so an old one would be misread.
 FORMAT = 2
 """Version of these messages; a follower of another version is refused."""
 LONGEST = 1 << 26
@@ -123,6 +124,7 @@ class ShardReady(_RankMessage, tag="ready"):
     weight_bytes: int
 
 
+# A report may be read during a later pass; its `number` says of which it is.
 class PassDone(_RankMessage, tag="done"):
     """A pass has ended. Its traffic: see PassTraffic."""
 

@@ -105,30 +105,30 @@ class Followers:
     def wait_for_all(self, kind: type[Reply]) -> dict[int, Reply]:
         """The message of this kind from each follower, in a step of loading. Raises RankError if
         one has ended, has failed, or takes longer than LOADING_S."""
-        found = self.collect(kind, LOADING_S)
-        missing = [rank for rank in self.ranks if rank not in found]
+        replies = self.collect(kind, LOADING_S)
+        missing = [rank for rank in self.ranks if rank not in replies]
         if missing:
             raise RankError(
                 f"rank {missing[0]} of the LLM did not load its part within {LOADING_S:g} s"
             )
-        return found
+        return replies
 
     def collect(self, kind: type[Reply], wait_s: float) -> dict[int, Reply]:
         """The latest message of this kind from each follower that sends one within `wait_s`. Raises
         RankError if one has ended or failed."""
-        found: dict[int, Reply] = {}
+        replies: dict[int, Reply] = {}
         until = time.monotonic() + wait_s
         while True:
             self.check()
             for rank in self.ranks:
                 reply = self._replies[rank].pop(kind, None)
                 if isinstance(reply, kind):
-                    found[rank] = reply
-            if len(found) == len(self.ranks):
-                return found
+                    replies[rank] = reply
+            if len(replies) == len(self.ranks):
+                return replies
             left = min(POLL_MS, int(1000 * (until - time.monotonic())))
             if left <= 0:
-                return found
+                return replies
             self.receive(left)
 
     def check(self) -> None:
@@ -201,14 +201,16 @@ class Followers:
         return None
 
     def _exchange_failures(self) -> dict[int, ExchangeFailed]:
-        found = {rank: self._replies[rank].get(ExchangeFailed) for rank in self.ranks}
-        return {rank: reply for rank, reply in found.items() if isinstance(reply, ExchangeFailed)}
+        failures = {rank: self._replies[rank].get(ExchangeFailed) for rank in self.ranks}
+        return {
+            rank: reply for rank, reply in failures.items() if isinstance(reply, ExchangeFailed)
+        }
 
     def receive(self, wait_ms: int = 0) -> bool:
         """Reads all messages that have arrived, waiting for the first; whether there was one."""
-        received = False
-        while self._socket.poll(0 if received else wait_ms):
-            received = True
+        any_message = False
+        while self._socket.poll(0 if any_message else wait_ms):
+            any_message = True
             parts = self._socket.recv_multipart()
             # Exactly "1", "2", ...: "01" would be another connection under a follower's number.
             ranks = [rank for rank in self.ranks if parts[0] == str(rank).encode()]
@@ -220,7 +222,7 @@ class Followers:
             if isinstance(reply, RankJoined) and reply.format != FORMAT:
                 reply = RankFailed(f"its messages have format {reply.format}, here {FORMAT}")
             self._replies[rank][type(reply)] = reply
-        return received
+        return any_message
 
 
 def _start(rank: int, count: int, store: Path) -> subprocess.Popen[bytes]:

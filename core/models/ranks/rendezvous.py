@@ -70,6 +70,7 @@ def env_rendezvous(split: RankSplit | None = None) -> Rendezvous | None:
     """The rendezvous that the environment describes, None if it describes none; waits for all
     ranks. Raises ConfigError if the variables are wrong or contradict `split`, RankError if the
     ranks do not meet."""
+    # The leader sets it for the ranks that it starts.
     if STORE_VARIABLE in os.environ:
         rank, count = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE"))
         return file_rendezvous(Path(os.environ[STORE_VARIABLE]), rank, count)
@@ -84,8 +85,10 @@ def env_rendezvous(split: RankSplit | None = None) -> Rendezvous | None:
     if split is not None and os.environ["RANK"] != "0":
         allowed = "0 for the process with the engine (the others: python -m core.models.ranks)"
         raise ConfigError.of("RANK", os.environ["RANK"], allowed)
+    # Rank 0 serves the store at this address.
     _check_address(own=rank == 0)
     where = f"{bracketed(os.environ['MASTER_ADDR'])}:{port}"
+    # The call below blocks until all ranks are there.
     print(f"rank {rank} of {count} waits at {where}", file=sys.stderr)
     limit = timedelta(seconds=MEETING_S)
     try:
@@ -119,6 +122,7 @@ def _check_address(*, own: bool) -> None:
     try:
         family, kind, _, _, where = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind) as probe:
+            # Port 0, any free one: only the address is checked.
             probe.bind(where)
     except OSError as error:
         raise ConfigError.of("MASTER_ADDR", address, "an address of rank 0's machine") from error

@@ -73,6 +73,7 @@ def check_split(config: Any, name: str, split: RankSplit) -> None:
             "without --llm-ranks, or a Llama, Mistral, Qwen 2 or Qwen 3 is allowed"
         )
     heads, kv_heads = int(config.num_attention_heads), int(config.num_key_value_heads)
+    # Each rank has whole heads, of queries and of KV: n divides both numbers.
     sizes = [n for n in range(2, heads + 1) if heads % n == 0 and kv_heads % n == 0]
     if split.count not in sizes:
         allowed = " or ".join(f"tp={n}" for n in sizes) or "pp=N alone"
@@ -134,14 +135,16 @@ def _sharded_model(
 ) -> HfModel:
     """This rank's model with this project's pass. Raises UnsupportedModelError if its logits differ
     from those of transformers' passes; rank 0 has the logits, and decides for all."""
+    # The reference first: `_local_weights` replaces the parameters that transformers divided.
     paths = tree_logits(model)
     plain = [plain_logits(module, model.device, path) for _, path in paths]
     weights = _local_weights(module, group)
     compiled = compile_forward(weights, model.masks)
     barrier()
     forward = _forward(weights, model.masks, model.vocab_size, group, compiled)
-    divided = HfModel(module, model.info, model.masks, None, forward)
-    tree = [logits for logits, _ in tree_logits(divided)]
+    sharded = HfModel(module, model.info, model.masks, None, forward)
+    tree = [logits for logits, _ in tree_logits(sharded)]
+    # One decision for all: a rank that went on alone would wait for collectives of the others.
     worst = 0.0
     if group.rank == 0:
         worst = max(difference(p, t) for p, t in zip(plain, tree, strict=True))
@@ -155,7 +158,7 @@ def _sharded_model(
     if compiled_of(forward.inner):
         module.model.layers = torch.nn.ModuleList()
         module.lm_head.weight = torch.nn.Parameter(weights.head.to("meta").t(), requires_grad=False)
-    return divided
+    return sharded
 
 
 @torch.no_grad()
@@ -165,7 +168,7 @@ def _local_weights(module: Any, group: RankGroup) -> LeanWeights:
     from torch.distributed.tensor import DTensor
 
     embedding, head = module.get_input_embeddings(), module.get_output_embeddings()
-    tied = bool(module.config.tie_word_embeddings)
+    is_tied = bool(module.config.tie_word_embeddings)
     if isinstance(embedding.weight, DTensor):
         _set(embedding, "weight", embedding.weight.full_tensor())
     for part in module.modules():
@@ -173,8 +176,8 @@ def _local_weights(module: Any, group: RankGroup) -> LeanWeights:
             if isinstance(parameter, DTensor):
                 _set(part, name, parameter.to_local())
     # transformers does not divide a tied head, nor some others.
-    if tied or len(head.weight) == len(embedding.weight):
-        whole = embedding.weight if tied else head.weight
+    if is_tied or len(head.weight) == len(embedding.weight):
+        whole = embedding.weight if is_tied else head.weight
         first, end = outputs_of(len(whole), group.count, group.rank)
         _set(head, "weight", whole[first:end])
     weights = lean_weights(module)
@@ -196,6 +199,7 @@ def _set(part: Any, name: str, value: torch.Tensor) -> None:
 def outputs_of(total: int, count: int, rank: int) -> tuple[int, int]:
     """The range [first, end) of a rank's outputs of the head, divided as torch divides tensors: the
     last ranks may have fewer."""
+    # ceil(total / count)
     each = -(-total // count)
     return min(total, rank * each), min(total, (rank + 1) * each)
 
@@ -227,6 +231,7 @@ class SummedProjection(Projection):
         self._group, self._own_bias = group, bias
 
     def residual(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        # x + sum over ranks r of y_r W_r + bias: the bias once, not once a rank.
         total = self._group.all_reduce(torch.mm(y, self.matrix)).add_(x)
         return total if self._own_bias is None else total.add_(self._own_bias)
 
@@ -248,6 +253,6 @@ class RankForward:
     def logits(self, batch: Batch, arena: KVArena) -> torch.Tensor:
         part = self.inner.logits(batch, arena)
         # A gather needs equal shapes; the last ranks may have fewer outputs.
-        padded = F.pad(part, (0, self._outputs - part.shape[-1])).contiguous()
-        parts = self._group.gather(padded)
+        local = F.pad(part, (0, self._outputs - part.shape[-1])).contiguous()
+        parts = self._group.gather(local)
         return part if parts is None else torch.cat(parts, -1)[..., : self._vocabulary]

@@ -50,6 +50,7 @@ class SharedMemory:
         os.posix_fallocate(file, 0, size)
         self._memory = mmap.mmap(file, size)
         os.close(file)
+        # int64; the counter of rank r is at byte PADDING r.
         self._counters = memoryview(self._memory).cast("q")
         self._step = 0
         self._slots: dict[tuple[int, torch.dtype, torch.Size], list[torch.Tensor]] = {}
@@ -78,6 +79,7 @@ class SharedMemory:
         if self._rank:
             return None
         self._await(self._step)
+        # Copies, since the slots are written again two steps later.
         return [slot.clone() for slot in slots]
 
     def close(self) -> None:
@@ -88,10 +90,12 @@ class SharedMemory:
 
     def _write(self, part: torch.Tensor) -> Sequence[torch.Tensor]:
         """Begins a step with this rank's tensor; returns the slots of all ranks."""
+        # All ranks have begun step n - 1, so each has read step n - 2, whose slot is written now.
         self._await(self._step)
         self._step += 1
         slots = self._slots_of(part)
         slots[self._rank].copy_(part)
+        # Last: a rank that sees the counter also sees the tensor.
         self._counters[self._rank * (PADDING // 8)] = self._step
         return slots
 
@@ -118,13 +122,13 @@ class SharedMemory:
                 self._await_rank(rank, step)
 
     def _await_rank(self, rank: int, step: int) -> None:
-        began = checked = time.perf_counter()
+        began = last_check = time.perf_counter()
         while self._counters[rank * (PADDING // 8)] < step:
             now = time.perf_counter()
             if now - began > SPIN_S:
                 time.sleep(NAP_S)
-            if now - checked > ALIVE_S:
-                checked = now
+            if now - last_check > ALIVE_S:
+                last_check = now
                 if self._has_ended(rank):
                     raise RuntimeError(f"rank {rank} has ended")
                 if now - began > self._timeout_s:

@@ -57,8 +57,8 @@ def vote_tree(trie: MergedTree, vote_weights: VoteWeights) -> Selection:
         / total
         for node in range(len(trie.tree))
     )
-    ranked = sorted(range(len(node_weights)), key=lambda node: (-node_weights[node], node))
-    return Selection(tuple(sorted(ranked[: vote_weights.vote_nodes])), node_weights)
+    by_weight = sorted(range(len(node_weights)), key=lambda node: (-node_weights[node], node))
+    return Selection(tuple(sorted(by_weight[: vote_weights.vote_nodes])), node_weights)
 
 
 def _heaviest_drafter(trie: MergedTree, vote_weights: VoteWeights, node: int) -> tuple[float, int]:

@@ -66,14 +66,14 @@ class _Walk:
         if acceptance == 0.0 or not children:
             return self._decide_node(node, acceptance, draws, None)
         left = acceptance * self._inputs.target.probabilities(node + 1)  # a M of the docstring
-        decided: set[int] = set()
+        passed_over: set[int] = set()
         for offer in offers(self._inputs, children):
             p_token, verdict = float(left[offer.token_id]), None
             # A token proposed twice: its branch is decided with the first proposal.
-            if offer.child not in decided:
+            if offer.child not in passed_over:
                 below = (*draws, (offer.drafter, offer.attempt))
                 verdict = self.branch(offer.child, offer.ratio(p_token), below)
-            decided.add(offer.child)
+            passed_over.add(offer.child)
             decision = TrialResult(
                 offer.child, offer.drafter, p_token, offer.q_token, verdict is not None
             )
@@ -122,7 +122,7 @@ def _rest(
         rest = (left - offer.q).clamp_(min=0.0)
     total = float(rest.sum())
     # Added in this order an acceptance of 1 stays 1 to the last bit.
-    rejected = total + (1.0 - acceptance)
-    if rejected < TINY_RESIDUAL:
+    chance_of_rest = total + (1.0 - acceptance)
+    if chance_of_rest < TINY_RESIDUAL:
         return acceptance, left
-    return total / rejected, rest / rejected
+    return total / chance_of_rest, rest / chance_of_rest

@@ -1,4 +1,4 @@
-"""Vote and vote_tree on drafts written by hand: who wins, what it weighs, what is dropped."""
+"""`vote` and `vote_tree` on drafts written by hand: winner, node weights, dropped nodes."""
 
 import itertools
 
@@ -25,66 +25,69 @@ def vote(sequences: list[Draft], weights: list[float], nodes: int = 12) -> Combi
 
 
 def test_the_majority_wins_against_the_heaviest() -> None:
-    found = vote([chain(1, 2, 3), chain(4, 5, 6), chain(4, 5, 7)], [1.5, 1.0, 0.9])
-    assert found.tree.token_ids == (4, 5, 6)
-    assert found.node_weights == (1.9, 1.9, 1.0)
-    assert found.winner == 1
-    # Everything else is dropped, with the weight that stood behind it.
-    assert found.dropped == ((0, 0), (0, 1), (0, 2), (2, 2))
-    assert found.dropped_node_weights == (1.5, 1.5, 1.5, 0.9)
+    result = vote([chain(1, 2, 3), chain(4, 5, 6), chain(4, 5, 7)], [1.5, 1.0, 0.9])
+    assert result.tree.token_ids == (4, 5, 6)
+    assert result.node_weights == (1.9, 1.9, 1.0)
+    assert result.winner == 1
+    # Everything else is dropped, with the weight of its drafters.
+    assert result.dropped == ((0, 0), (0, 1), (0, 2), (2, 2))
+    assert result.dropped_node_weights == (1.5, 1.5, 1.5, 0.9)
 
 
 def test_the_winner_is_a_sequence_that_one_drafter_wrote() -> None:
-    # The heaviest token of each position would be 1, 5, 9: nobody wrote that.
-    found = vote([chain(1, 2, 9), chain(1, 3, 9), chain(4, 5, 9), chain(6, 5, 9)], [1.0] * 4)
-    assert found.tree.token_ids == (1, 2, 9)
-    assert found.winner == 0
+    # The heaviest token of each position would be 1, 5, 9: no drafter drafted that.
+    result = vote([chain(1, 2, 9), chain(1, 3, 9), chain(4, 5, 9), chain(6, 5, 9)], [1.0] * 4)
+    assert result.tree.token_ids == (1, 2, 9)
+    assert result.winner == 0
 
 
 def test_a_tie_goes_to_the_heavier_single_drafter() -> None:
-    found = vote([chain(1), chain(1), chain(2)], [0.5, 0.5, 1.0])
-    assert found.tree.token_ids == (2,) and found.winner == 2
+    result = vote([chain(1), chain(1), chain(2)], [0.5, 0.5, 1.0])
+    assert result.tree.token_ids == (2,) and result.winner == 2
 
 
 def test_a_tie_of_equals_goes_to_the_lower_index() -> None:
-    found = vote([chain(3), chain(2), chain(1)], [1.0, 1.0, 1.0])
-    assert found.tree.token_ids == (3,) and found.winner == 0
+    result = vote([chain(3), chain(2), chain(1)], [1.0, 1.0, 1.0])
+    assert result.tree.token_ids == (3,) and result.winner == 0
 
 
 def test_weights_that_went_up_and_down_alike_are_equal() -> None:
     """By the last bits of their products and means they are not."""
     weight = (0.1 + 0.2) / 0.3
     assert weight > 1.0
-    found = vote([chain(3), chain(2), chain(1)], [1.0, weight, 1 / weight])
-    assert found.tree.token_ids == (3,) and found.winner == 0
-    # A mass of two is that of one as heavy; then the single one is heavier.
-    found = vote([chain(1), chain(1), chain(2)], [weight, weight, 2.0])
-    assert found.tree.token_ids == (2,) and found.winner == 2
+    result = vote([chain(3), chain(2), chain(1)], [1.0, weight, 1 / weight])
+    assert result.tree.token_ids == (3,) and result.winner == 0
+    # Two drafters of weight w weigh as much as one of 2 w: a tie, which the single one wins.
+    result = vote([chain(1), chain(1), chain(2)], [weight, weight, 2.0])
+    assert result.tree.token_ids == (2,) and result.winner == 2
 
 
 def test_a_vote_of_two_is_always_the_heavier_one() -> None:
     for heavier in (0, 1):
         weights = [1.0, 1.0]
         weights[heavier] = 1.001
-        found = vote([chain(1, 2), chain(3, 4)], weights)
-        assert found.winner == heavier
+        result = vote([chain(1, 2), chain(3, 4)], weights)
+        assert result.winner == heavier
 
 
 def test_a_longer_sequence_goes_on_alone() -> None:
-    found = vote([chain(1, 2), chain(1, 2, 3), chain(5, 6, 7)], [1.0, 1.0, 1.9])
-    assert found.tree.token_ids == (1, 2, 3) and found.winner == 1
-    assert found.node_weights == (2.0, 2.0, 1.0)
+    result = vote([chain(1, 2), chain(1, 2, 3), chain(5, 6, 7)], [1.0, 1.0, 1.9])
+    assert result.tree.token_ids == (1, 2, 3) and result.winner == 1
+    assert result.node_weights == (2.0, 2.0, 1.0)
 
 
-def test_nothing_drafted_is_nobodys_victory() -> None:
+def test_without_drafts_there_is_no_winner() -> None:
     for rule in ("vote", "vote_tree", "union", "log_pool"):
-        found = combine(rule, {0: Draft(), 1: Draft()}, VoteWeights({0: 1.0, 1: 1.0}))
-        assert len(found.tree) == 0 and found.winner is None and found.dropped == ()
+        result = combine(rule, {0: Draft(), 1: Draft()}, VoteWeights({0: 1.0, 1: 1.0}))
+        assert len(result.tree) == 0 and result.winner is None and result.dropped == ()
 
 
 def test_proposals_of_the_winning_path_are_all_kept() -> None:
-    found = vote([chain(1, 2), chain(1, 3), chain(1, 2)], [1.0, 1.0, 1.0])
-    assert [[p.drafter for p in offered] for offered in found.tree.proposals] == [[0, 1, 2], [0, 2]]
+    result = vote([chain(1, 2), chain(1, 3), chain(1, 2)], [1.0, 1.0, 1.0])
+    assert [[p.drafter for p in offered] for offered in result.tree.proposals] == [
+        [0, 1, 2],
+        [0, 2],
+    ]
 
 
 def dial(sequences: list[Draft], weights: list[float], nodes: int) -> CombinedTree:
@@ -95,13 +98,13 @@ def dial(sequences: list[Draft], weights: list[float], nodes: int) -> CombinedTr
 
 def test_the_dial_keeps_the_heaviest_nodes() -> None:
     sequences = [chain(1, 2, score=0.9), chain(3, 4, score=0.5), chain(1, 5, score=0.8)]
-    found = dial(sequences, [1.0, 2.0, 3.0], 3)
+    result = dial(sequences, [1.0, 2.0, 3.0], 3)
     # (0.9 + 3 x 0.8) / 6, 3 x 0.64 / 6, 2 x 0.5 / 6; then 0.81 / 6 and 2 x 0.25 / 6.
-    assert found.tree.token_ids == (1, 3, 5)
-    assert found.node_weights == pytest.approx(((0.9 + 2.4) / 6, 1.0 / 6, 1.92 / 6))
-    assert found.dropped == ((0, 1), (1, 1))
-    assert found.dropped_node_weights == pytest.approx((0.81 / 6, 0.5 / 6))
-    assert found.winner is None
+    assert result.tree.token_ids == (1, 3, 5)
+    assert result.node_weights == pytest.approx(((0.9 + 2.4) / 6, 1.0 / 6, 1.92 / 6))
+    assert result.dropped == ((0, 1), (1, 1))
+    assert result.dropped_node_weights == pytest.approx((0.81 / 6, 0.5 / 6))
+    assert result.winner is None
 
 
 @LAW
@@ -115,8 +118,8 @@ def test_any_cut_of_the_dial_is_a_tree_and_the_next_holds_it(
 ) -> None:
     whole = merge_drafts(dict(enumerate(parts))).tree
     paths = [
-        {found.tree.tokens_to(node) for node in range(len(found.tree))}
-        for found in (dial(parts, weights, nodes), dial(parts, weights, nodes + 1))
+        {result.tree.tokens_to(node) for node in range(len(result.tree))}
+        for result in (dial(parts, weights, nodes), dial(parts, weights, nodes + 1))
     ]
     assert paths[0] <= paths[1]
     assert len(paths[0]) == min(nodes, len(whole))
@@ -136,31 +139,31 @@ def test_every_drafted_node_is_verified_or_dropped_once() -> None:
     parts = [chain(1, 2, 3), chain(1, 4), chain(5, 2)]
     for rule, nodes in itertools.product(("vote", "vote_tree", "union", "log_pool"), (1, 3, 9)):
         named = dict(enumerate(parts))
-        found = combine(rule, named, VoteWeights(dict.fromkeys(named, 1.0), nodes))
-        kept = sum(len(offered) for offered in found.tree.proposals)
-        assert kept + len(found.dropped) == sum(map(len, parts))
-        assert len(found.dropped_node_weights) in (0, len(found.dropped))
+        result = combine(rule, named, VoteWeights(dict.fromkeys(named, 1.0), nodes))
+        kept = sum(len(offered) for offered in result.tree.proposals)
+        assert kept + len(result.dropped) == sum(map(len, parts))
+        assert len(result.dropped_node_weights) in (0, len(result.dropped))
 
 
 def test_a_pools_masses_are_weighted_geometric_means() -> None:
     parts = {0: chain(1, 2, score=0.8), 1: chain(1, 2, score=0.2), 2: chain(3, score=0.5)}
-    found = combine("log_pool", parts, VoteWeights({0: 3.0, 1: 1.0, 2: 4.0}))
-    assert found.tree.token_ids == (1, 2, 3) and found.winner is None
+    result = combine("log_pool", parts, VoteWeights({0: 3.0, 1: 1.0, 2: 4.0}))
+    assert result.tree.token_ids == (1, 2, 3) and result.winner is None
     one = 0.8 ** (3 / 4) * 0.2 ** (1 / 4)
-    assert found.node_weights == pytest.approx((one, one**2, 0.5)), "of those who hold the node"
+    assert result.node_weights == pytest.approx((one, one**2, 0.5)), "of those who hold the node"
     alone = combine("log_pool", {0: chain(1, 2, score=0.8)}, VoteWeights({0: 7.0}))
     assert alone.node_weights == pytest.approx((0.8, 0.64)), "one drafter's masses are its chances"
 
 
-def test_a_node_stays_if_one_proposer_finds_it_worth_it() -> None:
+def test_a_node_is_kept_if_it_is_worth_it_for_one_drafter() -> None:
     parts = {0: chain(1, 2, score=0.9), 1: chain(1, 2, score=0.1), 2: chain(3, score=0.1)}
-    found = combine("union", parts, None, lambda drafter, depth, chance: chance > 0.5)
-    assert found.tree.token_ids == (1, 2)
-    assert found.dropped == ((2, 0),)
+    result = combine("union", parts, None, lambda drafter, depth, chance: chance > 0.5)
+    assert result.tree.token_ids == (1, 2)
+    assert result.dropped == ((2, 0),)
 
 
 def test_below_a_dropped_node_nothing_stays() -> None:
     parts = {0: chain(1, 2, 3)}
-    found = combine("union", parts, None, lambda drafter, depth, chance: depth != 2)
-    assert found.tree.token_ids == (1,)
-    assert found.dropped == ((0, 1), (0, 2))
+    result = combine("union", parts, None, lambda drafter, depth, chance: depth != 2)
+    assert result.tree.token_ids == (1,)
+    assert result.dropped == ((0, 1), (0, 2))

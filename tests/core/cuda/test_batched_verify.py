@@ -42,14 +42,14 @@ def random_tree(rng: random.Random, most: int) -> TokenTree:
 def cases(seed: int, sampling: SamplingParams, count: int, most: int = 14) -> list[VerifyInput]:
     rng = random.Random(seed)
     generator = torch.Generator().manual_seed(seed)
-    found = []
+    results = []
     for _ in range(count):
         tree = random_tree(rng, most)
         logits = 2 * torch.randn((len(tree) + 1, VOCAB), generator=generator)
         eos = frozenset(rng.sample(range(VOCAB), rng.randrange(2)))
         noise = SeededNoise(rng.randrange(1 << 40), VOCAB)
-        found.append(VerifyInput(tree, Target(logits, sampling), rng.randrange(50), noise, eos))
-    return found
+        results.append(VerifyInput(tree, Target(logits, sampling), rng.randrange(50), noise, eos))
+    return results
 
 
 def paths(rule: str, several: list[VerifyInput]) -> list[tuple[int, ...]]:
@@ -70,9 +70,9 @@ def paths(rule: str, several: list[VerifyInput]) -> list[tuple[int, ...]]:
     outputs = target_outputs(
         _pad_logits([case.target.logits for case in several]), trees, sampling, bases
     )
-    found = accepted_paths(outputs, trees, ancestors, ends)
+    result = accepted_paths(outputs, trees, ancestors, ends)
     told_paths = []
-    for case, length, last in zip(several, found.length, found.last, strict=True):
+    for case, length, last in zip(several, result.length, result.last, strict=True):
         path = case.tree.path(int(last) - 1)
         assert len(path) == int(length)
         told_paths.append(path)
@@ -85,9 +85,9 @@ def test_ten_thousand_noises(rule: str, sampling: SamplingParams, first: int) ->
     lengths = set()
     for seed in range(first, first + 20):
         several = cases(seed, sampling, 250 if rule == "match" else 25)
-        found = batched_target_tokens(rule, several)
-        wanted = [verify(rule, case) for case in several]
-        for case, one, verdict in zip(several, found, wanted, strict=True):
+        result = batched_target_tokens(rule, several)
+        expected = [verify(rule, case) for case in several]
+        for case, one, verdict in zip(several, result, expected, strict=True):
             got = verdict_of_tokens(case.tree, one, case.eos_ids)
             assert (got.path, got.own_token_id, got.own_kind) == (
                 verdict.path, verdict.own_token_id, verdict.own_kind,
@@ -96,22 +96,22 @@ def test_ten_thousand_noises(rule: str, sampling: SamplingParams, first: int) ->
                 (t.node, t.drafter, t.accepted) for t in verdict.trials
             ]
             assert [t.p for t in got.trials] == pytest.approx([t.p for t in verdict.trials])
-        assert paths(rule, several) == [verdict.path for verdict in wanted]
-        lengths |= {len(verdict.path) for verdict in wanted}
+        assert paths(rule, several) == [verdict.path for verdict in expected]
+        lengths |= {len(verdict.path) for verdict in expected}
     assert lengths >= {0, 1, 2, 3}
 
 
 def test_what_is_shown_is_what_a_target_shows() -> None:
     for rule, sampling in RULES:
         for case in cases(3, sampling, 30):
-            (found,) = batched_target_tokens(rule, [case])
+            (result,) = batched_target_tokens(rule, [case])
             shown = case.target.display_probabilities
-            assert len(found.tokens) == len(found.token_probs) == len(case.tree) + 1
-            for row, own in enumerate(found.tokens):
-                assert found.token_probs[row] == pytest.approx(float(shown[row, own]))
+            assert len(result.tokens) == len(result.token_probs) == len(case.tree) + 1
+            for row, own in enumerate(result.tokens):
+                assert result.token_probs[row] == pytest.approx(float(shown[row, own]))
             for node, parent in enumerate(case.tree.parents):
-                wanted = float(shown[parent + 1, case.tree.token_ids[node]])
-                assert found.node_probs[node] == pytest.approx(wanted)
+                expected = float(shown[parent + 1, case.tree.token_ids[node]])
+                assert result.node_probs[node] == pytest.approx(expected)
 
 
 def test_of_two_equal_paths_the_first_is_taken() -> None:
@@ -126,8 +126,8 @@ def test_of_two_equal_paths_the_first_is_taken() -> None:
     logits[0, 0, 3] = logits[0, 1, 1] = logits[0, 3, 1] = 1.0
     outputs = target_outputs(logits, trees, GREEDY, None)
     none = torch.full((1, MAX_END_TOKENS), -1)
-    found = accepted_paths(outputs, trees, ancestors, none)
-    assert (found.length.tolist(), found.last.tolist()) == ([2], [2])
+    result = accepted_paths(outputs, trees, ancestors, none)
+    assert (result.length.tolist(), result.last.tolist()) == ([2], [2])
     ended = accepted_paths(outputs, trees, ancestors, torch.tensor([[3]]))
     assert (ended.length.tolist(), ended.last.tolist()) == ([1], [1])
 

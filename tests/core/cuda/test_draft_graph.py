@@ -57,16 +57,16 @@ def texts(
     sampling: SamplingParams, eos: tuple[int, ...] = (), many: int = 2, **settings: Any
 ) -> list[TokenSequence]:
     config = SpeculationConfig(drafters=NAMES, **settings)
-    found = []
+    results = []
     for text in TEXTS[:many]:
-        noise = SeededNoise(len(found), VOCAB)
+        noise = SeededNoise(len(results), VOCAB)
         one = sequence_of(text, config, sampling, noise, eos_ids=frozenset(eos), context_length=90)
-        one.run_id = f"run {len(found)}"
-        found.append(one)
-    return found
+        one.run_id = f"run {len(results)}"
+        results.append(one)
+    return results
 
 
-def opened(place: SsmPool, several: Sequence[TokenSequence]) -> None:
+def open_all(place: SsmPool, several: Sequence[TokenSequence]) -> None:
     """All of its SSMs read these texts."""
     for sequence in several:
         for ssm in place.ssms.values():
@@ -102,7 +102,7 @@ def asks(
     }
 
 
-def compared(one: Draft, other: Draft) -> None:
+def check_equal(one: Draft, other: Draft) -> None:
     """All that a draft says, rows by what they hold."""
     for name in ("token_ids", "parents", "ranks", "qs", "passes", "ahead"):
         assert getattr(one, name) == getattr(other, name), name
@@ -124,32 +124,32 @@ def decode(
 ) -> list[Draft]:
     """The same rounds in each place; the first place's drafts."""
     for place, own in zip(pools, several, strict=True):
-        opened(place, own)
+        open_all(place, own)
     seen = []
     for following in ROUNDS:
         drafts = [
             place.draft(asks(place, own, shapes)) for place, own in zip(pools, several, strict=True)
         ]
         for name in drafts[0]:
-            for pair in zip(*(found[name] for found in drafts), strict=True):
-                compared(*pair)
+            for pair in zip(*(result[name] for result in drafts), strict=True):
+                check_equal(*pair)
                 seen.append(pair[0])
         for i in range(len(several[0])):
             committed = _following(drafts[1]["one"][i], following[i])
-            for place, own, found in zip(pools, several, drafts, strict=True):
+            for place, own, result in zip(pools, several, drafts, strict=True):
                 own[i].tokens.extend(committed)
                 for name in place.ssms:
-                    place.ssms[name].commit(own[i], found[name][i], committed)
+                    place.ssms[name].commit(own[i], result[name][i], committed)
         _same_states(pools, several)
     return seen
 
 
-def _following(draft: Draft, wanted: tuple[Any, ...]) -> tuple[int, ...]:
-    """So many of the first SSM's own tokens, and one that nobody drafted."""
-    if wanted[0] != "own":
-        return wanted
+def _following(draft: Draft, expected: tuple[Any, ...]) -> tuple[int, ...]:
+    """So many of the first SSM's own tokens, and one that no SSM drafted."""
+    if expected[0] != "own":
+        return expected
     path, node = [], -1
-    while len(path) < wanted[1] and node in draft.parents:
+    while len(path) < expected[1] and node in draft.parents:
         node = draft.parents.index(node)
         path.append(draft.token_ids[node])
     return (*path, 11)
@@ -168,21 +168,23 @@ def _same_states(pools: Sequence[SsmPool], several: Sequence[Sequence[TokenSeque
                 assert model.pending(row) == 0
                 at, end = model.place(row), model.length(row)
                 rows.append([part[:, at, :, :end] for part in model.arena._stacks])
-            for found_row, wanted in zip(*rows, strict=True):
-                torch.testing.assert_close(found_row, wanted, atol=1e-4, rtol=1e-4)
+            for found_row, expected in zip(*rows, strict=True):
+                torch.testing.assert_close(found_row, expected, atol=1e-4, rtol=1e-4)
 
 
 @pytest.fixture
-def graphed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def graph_calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many SSMs each pass over tensors drafted for."""
     return note_results(monkeypatch, DraftGraphs, "_in_one_pass", len)
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1, 1), (2, 2, 1), (3, 1), (4,)])
 @pytest.mark.parametrize("sampling", [COLD, WARM, EDGED], ids=["topk", "coupled", "edged"])
-def test_drafts_of_a_stack(sampling: SamplingParams, shape: tuple[int, ...], graphed: list[int]):
+def test_drafts_of_a_stack(
+    sampling: SamplingParams, shape: tuple[int, ...], graph_calls: list[int]
+):
     results = decode(both(), [texts(sampling), texts(sampling)], [shape, shape])
-    assert graphed == [3] * len(ROUNDS)
+    assert graph_calls == [3] * len(ROUNDS)
     assert max(len(draft) for draft in results) > 2 or shape == (4,)
 
 
@@ -192,15 +194,15 @@ def test_top_p_leaves_children_out() -> None:
     assert {len(draft) for draft in results} - {9}
 
 
-def test_one_ssm_is_a_stack_of_one(graphed: list[int]) -> None:
+def test_one_ssm_is_a_stack_of_one(graph_calls: list[int]) -> None:
     decode(both(1), [texts(WARM), texts(WARM)], [(2, 2)] * 2)
-    assert graphed == [1] * len(ROUNDS)
+    assert graph_calls == [1] * len(ROUNDS)
 
 
-def test_ssms_of_different_shapes_draft_one_after_another(graphed: list[int]) -> None:
+def test_ssms_of_different_shapes_draft_one_after_another(graph_calls: list[int]) -> None:
     apart = [pool([small("llama", 0), small("qwen2", 1)], graphs=way) for way in (True, False)]
     decode(apart, [texts(COLD), texts(COLD)], [(2, 1, 1)] * 2)
-    assert graphed == [0, 1, 1] * len(ROUNDS)
+    assert graph_calls == [0, 1, 1] * len(ROUNDS)
 
 
 @pytest.mark.parametrize("shape", [(2, 2, 2), (1, 1, 1)])
@@ -212,10 +214,10 @@ def test_an_end_of_text_has_no_children(shape: tuple[int, ...]) -> None:
     assert {draft.passes for draft in results} - {3} or shape[0] > 1
 
 
-def test_one_whose_text_ends_sooner_drafts_the_beginning(graphed: list[int]) -> None:
+def test_one_whose_text_ends_sooner_drafts_the_beginning(graph_calls: list[int]) -> None:
     shapes = [(2, 1, 1), (2, 1)]
     results = decode(both(), [texts(WARM), texts(WARM)], shapes)
-    assert {len(draft) for draft in results} == {6, 4} and graphed == [3] * len(ROUNDS)
+    assert {len(draft) for draft in results} == {6, 4} and graph_calls == [3] * len(ROUNDS)
 
 
 def test_another_vocabulary_size() -> None:
@@ -225,7 +227,7 @@ def test_another_vocabulary_size() -> None:
 
 
 @pytest.mark.parametrize("case", ["best_first", "sampled", "stop", "foretold", "uneven", "long"])
-def test_other_drafts_are_made_pass_by_pass(case: str, graphed: list[int]) -> None:
+def test_other_drafts_are_made_pass_by_pass(case: str, graph_calls: list[int]) -> None:
     class Never(Endless):
         def grows(self, score: float) -> bool:
             return False
@@ -239,31 +241,31 @@ def test_other_drafts_are_made_pass_by_pass(case: str, graphed: list[int]) -> No
     shapes = [(2, 2), (1, 2)] if case == "uneven" else [(2, 2), (2, 2)]
     many = texts(WARM, **settings)
     place, _ = both()
-    opened(place, many)
+    open_all(place, many)
     if case == "long":
         many[0].tokens.extend([4] * 70)
     drafts = place.draft(asks(place, many, shapes, stop=stop))
     assert all(len(draft) for each in drafts.values() for draft in each)
-    assert not any(graphed)
+    assert not any(graph_calls)
 
 
 def test_a_failed_pass_is_the_error_of_all_its_ssms(monkeypatch: pytest.MonkeyPatch) -> None:
     place, _ = both()
     many = texts(COLD)
-    opened(place, many)
+    open_all(place, many)
     stack = place.ssms["one"].model.stack  # type: ignore[attr-defined]
 
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("no memory")
 
     monkeypatch.setattr(stack._forward, "over", broken)
-    found = place.draft(asks(place, many, [(2, 1)] * 2))
-    assert [str(error) for error in found.values()] == ["no memory"] * 3
+    drafts = place.draft(asks(place, many, [(2, 1)] * 2))
+    assert [str(error) for error in drafts.values()] == ["no memory"] * 3
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("sampling", [COLD, WARM, EDGED], ids=["topk", "coupled", "edged"])
-def test_captured_drafts_of_a_stack(sampling: SamplingParams, graphed: list[int]) -> None:
+def test_captured_drafts_of_a_stack(sampling: SamplingParams, graph_calls: list[int]) -> None:
     places = [
         pool([on_gpu("llama", seed) for seed in range(3)], graphs=graphs)
         for graphs in (True, False)
@@ -275,7 +277,7 @@ def test_captured_drafts_of_a_stack(sampling: SamplingParams, graphed: list[int]
     decode(places, several, [(2, 2, 1)] * 2)
     batched: Any = places[0].batched
     (graphs,) = batched._groups.values()
-    assert graphed == [3] * len(ROUNDS) and graphs._pool.captures
+    assert graph_calls == [3] * len(ROUNDS) and graphs._pool.captures
     assert any(one._graph.is_captured for one in graphs._graphs.values())
 
 

@@ -35,9 +35,9 @@ def models(
     """An LLM and SSMs that are right some of the time."""
     llm = tiny_module("llama", seed=5, dtype=torch.float32)
     ssms = [perturb(llm, 0.2 + 0.1 * seed, seed).to(device) for seed in range(count)]
-    found = loaded_modules(llm.to(device), ssms, eos, context)
-    stack_alike(list(found.ssms.values()))
-    return found
+    result = loaded_modules(llm.to(device), ssms, eos, context)
+    stack_alike(list(result.ssms.values()))
+    return result
 
 
 def events(made: LoadedModels, requests: Sequence[Request], *, on_device: bool) -> list[Event]:
@@ -51,8 +51,8 @@ reference_models = cache(models)
 
 def in_both_ways(requests: Sequence[Request], **changes: Any) -> list[list[Event]]:
     """The events of fused rounds, over new models, and of rounds step by step."""
-    fused = events(models(**changes), requests, on_device=True)
-    return [fused, events(reference_models(**changes), requests, on_device=False)]
+    on_device = events(models(**changes), requests, on_device=True)
+    return [on_device, events(reference_models(**changes), requests, on_device=False)]
 
 
 def requests(sampling: SamplingParams, config: SpeculationConfig, many: int = 1) -> list[Request]:
@@ -82,12 +82,12 @@ def same(one: object, other: object, where: str = "") -> None:
 
 
 @pytest.fixture
-def fused(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+def fused_rounds(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether each round that was tried ran fused."""
-    return note_results(monkeypatch, FusedRound, "run", lambda found: found is not None)
+    return note_results(monkeypatch, FusedRound, "run", lambda result: result is not None)
 
 
-def compared(
+def check_both_ways(
     sampling: SamplingParams, config: SpeculationConfig, many: int = 1, **changes: Any
 ) -> list[Event]:
     """The same runs in both ways; the events of the first."""
@@ -102,11 +102,11 @@ def compared(
 
 @pytest.mark.parametrize("many", [1, 3])
 @pytest.mark.parametrize("sampling", [COLD, WARM, EDGED], ids=["greedy", "match", "edged"])
-def test_fixed_lengths(sampling: SamplingParams, many: int, fused: list[bool]) -> None:
-    first_events = compared(sampling, FIXED, many)
+def test_fixed_lengths(sampling: SamplingParams, many: int, fused_rounds: list[bool]) -> None:
+    first_events = check_both_ways(sampling, FIXED, many)
     accepted = [event.num_accepted for event in first_events if isinstance(event, RoundCompleted)]
     # Where one text ends, those that have room for a draft are not alone.
-    assert all(fused[:8]) and fused.count(False) <= 2 * (many - 1)
+    assert all(fused_rounds[:8]) and fused_rounds.count(False) <= 2 * (many - 1)
     assert len(set(accepted)) >= 3
 
 
@@ -121,16 +121,16 @@ def test_fixed_lengths(sampling: SamplingParams, many: int, fused: list[bool]) -
     ],
     ids=lambda config: f"{config.length}-{len(config.drafters)}-{config.max_tree_nodes}",
 )
-def test_configs_that_run_fused(config: SpeculationConfig, fused: list[bool]) -> None:
+def test_configs_that_run_fused(config: SpeculationConfig, fused_rounds: list[bool]) -> None:
     for sampling in (COLD, WARM):
-        compared(sampling, config)
-    assert all(fused) and fused
+        check_both_ways(sampling, config)
+    assert all(fused_rounds) and fused_rounds
 
 
-def test_rounds_behind_an_audition_run_fused(fused: list[bool]) -> None:
-    compared(COLD, replace(SpeculationConfig.preset("sequence"), max_tree_nodes=8))
-    first = fused.index(True)
-    assert 0 < first < 8 and all(fused[first:]) and len(fused) > 8
+def test_rounds_behind_an_audition_run_fused(fused_rounds: list[bool]) -> None:
+    check_both_ways(COLD, replace(SpeculationConfig.preset("sequence"), max_tree_nodes=8))
+    first = fused_rounds.index(True)
+    assert 0 < first < 8 and all(fused_rounds[first:]) and len(fused_rounds) > 8
 
 
 @pytest.mark.parametrize(
@@ -147,14 +147,16 @@ def test_rounds_behind_an_audition_run_fused(fused: list[bool]) -> None:
     ],
     ids=lambda config: f"{config.combine}-{config.length}-{config.draft}-{config.record_top_k}",
 )
-def test_configs_that_run_step_by_step(config: SpeculationConfig, fused: list[bool]) -> None:
+def test_configs_that_run_step_by_step(config: SpeculationConfig, fused_rounds: list[bool]) -> None:
     """Of these only rounds without room for a draft run fused."""
-    compared(WARM, config)
-    assert sum(fused) <= 1 and len(fused) > 8
+    check_both_ways(WARM, config)
+    assert sum(fused_rounds) <= 1 and len(fused_rounds) > 8
 
 
 @pytest.mark.parametrize("config", [FIXED, SpeculationConfig.preset("autoregressive")])
-def test_requests_that_differ_are_told_apart(config: SpeculationConfig, fused: list[bool]) -> None:
+def test_requests_that_differ_are_distinguished(
+    config: SpeculationConfig, fused_rounds: list[bool]
+) -> None:
     vote = replace(FIXED, combine="vote", weights="paper")
     for others in ([Request(PROMPTS[2], COLD, vote)], []):
         requests_of_both = [
@@ -164,13 +166,13 @@ def test_requests_that_differ_are_told_apart(config: SpeculationConfig, fused: l
         ]
         fused_run, reference = map(texts_of, in_both_ways(requests_of_both))
         assert fused_run == reference
-    assert not any(fused[:8])
+    assert not any(fused_rounds[:8])
 
 
 def test_of_equal_nodes_the_first_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU the logits of a node and of its duplicate may differ a little: here those of
     duplicates are noise."""
-    alike = note_results(monkeypatch, round_pass, "first_equal", lambda found: found)
+    alike = note_results(monkeypatch, round_pass, "first_equal", lambda result: result)
     outputs = round_pass.target_outputs
 
     def scrambled(logits: torch.Tensor, *given: Any) -> Any:
@@ -178,7 +180,7 @@ def test_of_equal_nodes_the_first_counts(monkeypatch: pytest.MonkeyPatch) -> Non
         return outputs(torch.where(doubles[..., None], logits.flip(-1), logits), *given)
 
     monkeypatch.setattr(round_pass, "target_outputs", scrambled)
-    compared(WARM, FIXED, 2)
+    check_both_ways(WARM, FIXED, 2)
     assert sum(int((one != torch.arange(one.shape[1])).sum()) for one in alike) > 100
 
 
@@ -186,24 +188,24 @@ def test_of_equal_nodes_the_first_counts(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_pipelined_runs(pipeline: str) -> None:
     """How far it gets beside a pass is a matter of time: the text is not."""
     config = replace(FIXED, pipeline=pipeline)
-    found = [*map(texts_of, in_both_ways(requests(WARM, config, 3)))]
-    assert found[0] == found[1] and all(len(ids) == 40 for ids in found[0])
+    results = [*map(texts_of, in_both_ways(requests(WARM, config, 3)))]
+    assert results[0] == results[1] and all(len(ids) == 40 for ids in results[0])
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("shape", [(2, 2, 1), (1,) * 8])
-def test_texts_that_outgrow_the_cache(shape: tuple[int, ...], fused: list[bool]) -> None:
+def test_texts_that_outgrow_the_cache(shape: tuple[int, ...], fused_rounds: list[bool]) -> None:
     """Arenas move when they grow: their graphs are dropped. Padded tokens write to slots that
     exist."""
     config = replace(FIXED, expansion=shape, speculation_length=len(shape))
     two_requests = requests(replace(WARM, max_new_tokens=300), config, 2)
-    found = [*map(texts_of, in_both_ways(two_requests, context=700))]
-    assert found[0] == found[1] and [len(ids) for ids in found[0]] == [300, 300]
-    assert fused.count(False) <= len(shape)
+    results = [*map(texts_of, in_both_ways(two_requests, context=700))]
+    assert results[0] == results[1] and [len(ids) for ids in results[0]] == [300, 300]
+    assert fused_rounds.count(False) <= len(shape)
 
 
 @pytest.mark.parametrize("many", [1, 2])
-def test_caches_hold_what_a_fresh_prefill_would(many: int, fused: list[bool]) -> None:
+def test_caches_hold_what_a_fresh_prefill_would(many: int, fused_rounds: list[bool]) -> None:
     loaded = models()
     with closing(Engine(loaded, on_device=True)) as engine:
         live = [engine.admit(engine.prepare(one)) for one in requests(WARM, FIXED, many)]
@@ -218,7 +220,7 @@ def test_caches_hold_what_a_fresh_prefill_would(many: int, fused: list[bool]) ->
             for model, row in rows:
                 _as_fresh(model, row, one.sequence.tokens)
             engine.release(one)
-    assert fused == [True] * 6
+    assert fused_rounds == [True] * 6
 
 
 def _as_fresh(model: Any, row: int, tokens: list[int]) -> None:
@@ -233,8 +235,8 @@ def _as_fresh(model: Any, row: int, tokens: list[int]) -> None:
 
 
 @pytest.mark.loses_drafters
-def test_who_fails_costs_the_run_nothing_but_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted = texts_of(events(reference_models(), requests(WARM, FIXED), on_device=False))
+def test_an_ssm_that_fails_costs_the_run_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = texts_of(events(reference_models(), requests(WARM, FIXED), on_device=False))
     loaded, calls = models(), []
     stack: Any = next(iter(loaded.ssms.values())).stack  # type: ignore[attr-defined]
     over = stack._forward.over
@@ -247,7 +249,7 @@ def test_who_fails_costs_the_run_nothing_but_itself(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(stack._forward, "over", broken)
     first_events = events(loaded, requests(WARM, FIXED), on_device=True)
-    assert texts_of(first_events) == wanted
+    assert texts_of(first_events) == expected
     notes = [note for e in first_events if isinstance(e, RoundCompleted) for note in e.notes]
     assert len(notes) == 3 and all("no memory" in note for note in notes)
 
@@ -287,10 +289,10 @@ def test_a_round_that_is_discarded_leaves_nothing_behind(config: SpeculationConf
         list(engine.prefill(live[-1]))
         while running := [one for one in live if not one.sequence.finish_reason]:
             list(engine.round(running))
-        found = [one.sequence.tokens[len(one.sequence.prompt_ids) :] for one in live]
+        results = [one.sequence.tokens[len(one.sequence.prompt_ids) :] for one in live]
         for one in live:
             engine.release(one)
-        assert found == alone[1:]
+        assert results == alone[1:]
         stopped = engine.generate(first)
         for _ in range(12):
             next(stopped)
@@ -329,27 +331,27 @@ def test_a_pass_reads_nothing_on_the_host(sampling, config, monkeypatch):
             return call(self)
 
     monkeypatch.setattr(CachedGraph, "__call__", watched)
-    found = texts_of(events(models(), requests(sampling, config, 2), on_device=True))
-    assert [len(ids) for ids in found] == [sampling.max_new_tokens] * 2 and len(calls) > 10
+    result = texts_of(events(models(), requests(sampling, config, 2), on_device=True))
+    assert [len(ids) for ids in result] == [sampling.max_new_tokens] * 2 and len(calls) > 10
 
 
 def test_texts_that_end() -> None:
-    compared(WARM, FIXED, 3, eos=(3, 17, 40, 52))
-    compared(replace(COLD, stop=("w9", "w1 w")), FIXED, 3)
-    compared(replace(WARM, max_new_tokens=3), FIXED, 2)
-    compared(replace(WARM, max_new_tokens=1), FIXED, 1)
+    check_both_ways(WARM, FIXED, 3, eos=(3, 17, 40, 52))
+    check_both_ways(replace(COLD, stop=("w9", "w1 w")), FIXED, 3)
+    check_both_ways(replace(WARM, max_new_tokens=3), FIXED, 2)
+    check_both_ways(replace(WARM, max_new_tokens=1), FIXED, 1)
 
 
 def test_a_context_that_ends() -> None:
-    compared(replace(WARM, max_new_tokens=500), FIXED, 2)
+    check_both_ways(replace(WARM, max_new_tokens=500), FIXED, 2)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("many", [1, 3])
 @pytest.mark.parametrize("sampling", [COLD, WARM, EDGED], ids=["greedy", "match", "edged"])
-def test_captured_rounds(sampling: SamplingParams, many: int, fused: list[bool]) -> None:
-    compared(sampling, FIXED, many, device="cuda")
-    assert all(fused[:8])
+def test_captured_rounds(sampling: SamplingParams, many: int, fused_rounds: list[bool]) -> None:
+    check_both_ways(sampling, FIXED, many, device="cuda")
+    assert all(fused_rounds[:8])
 
 
 @pytest.mark.gpu

@@ -34,7 +34,7 @@ def test_copies_lie_side_by_side_under_one_root() -> None:
     assert bool(tables.ancestors[:, 0].all())
     assert tables.ancestors[0].tolist() == [True] + [False] * 18
     assert tables.parents.tolist() == [parent + 1 for parent in layout.parents]
-    # Node 9 hangs under 6; behind the end of a way its end stands.
+    # Node 9 is a child of 6; a path is padded with its last node.
     assert tables.lineage[9 + 1].tolist() == [6, 9] and tables.lineage[6 + 1].tolist() == [6, 6]
 
 
@@ -58,18 +58,18 @@ def test_numbers_and_reals_go_both_ways() -> None:
     assert inputs.device["ids"].tolist() == [[1, 2, 3], [-4, 5, 6]]
     assert inputs.reals("heat").tolist() == [0.1, 2.5]
     packed = pack((inputs.device["ids"], inputs.reals("heat"), torch.tensor([True, False])))
-    found = DeviceToHost(CPU).read(packed, {"ids": (2, 3), "heat": (2,), "said": (2,)})
-    assert found["ids"].tolist() == [[1, 2, 3], [-4, 5, 6]] and found["said"].tolist() == [1, 0]
-    assert as_reals(found["heat"]).tolist() == [0.1, 2.5]
+    result = DeviceToHost(CPU).read(packed, {"ids": (2, 3), "heat": (2,), "said": (2,)})
+    assert result["ids"].tolist() == [[1, 2, 3], [-4, 5, 6]] and result["said"].tolist() == [1, 0]
+    assert as_reals(result["heat"]).tolist() == [0.1, 2.5]
 
 
 def test_noise_of_many_positions_at_once() -> None:
     noise = SeededNoise(77, 1001)
     bases = torch.tensor([[to_int64(noise.base(p)) for p in (4, 5)], [to_int64((1 << 64) - 1), 9]])
-    found = gumbel_vectors(bases, 1001)
-    assert found.shape == (2, 2, 1001)
-    assert found[0, 0].equal(noise.gumbel(4)) and found[0, 1].equal(noise.gumbel(5))
-    assert found[1, 0].equal(gumbel_rows([(1 << 64) - 1], 1001)[0])
+    result = gumbel_vectors(bases, 1001)
+    assert result.shape == (2, 2, 1001)
+    assert result[0, 0].equal(noise.gumbel(4)) and result[0, 1].equal(noise.gumbel(5))
+    assert result[1, 0].equal(gumbel_rows([(1 << 64) - 1], 1001)[0])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -81,16 +81,16 @@ def test_temperatures_of_many_follow_as_each_alone(dtype: torch.dtype) -> None:
     tokens[2, 3:] = -1
     tokens[1, 2] = 25  # was held impossible
     first = [1.0, 0.7, 1.3, 3.9]
-    wanted = []
+    expected = []
     for row, temperature in enumerate(first):
         one = Calibration(temperature)
         met = [(place, token) for place, token in enumerate(tokens[row].tolist()) if token >= 0]
         seen = [float(utilities[row, place, token]) for place, token in met]
         one.observe(seen, [one.moments(utilities[row, place]) for place, _ in met])
-        wanted.append(one.temperature)
-    found = updated_temperatures(utilities, tokens, torch.tensor(first, dtype=torch.float64))
-    assert found.tolist() == pytest.approx(wanted, rel=1e-6)
-    assert all(one != other for one, other in zip(found.tolist(), first, strict=True))
+        expected.append(one.temperature)
+    result = updated_temperatures(utilities, tokens, torch.tensor(first, dtype=torch.float64))
+    assert result.tolist() == pytest.approx(expected, rel=1e-6)
+    assert all(one != other for one, other in zip(result.tolist(), first, strict=True))
 
 
 def test_work_runs_once_a_call() -> None:

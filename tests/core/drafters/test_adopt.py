@@ -27,7 +27,7 @@ def ask(kind: str, shape: tuple[int, ...], budget: int = 64) -> DraftRequest:
     return DraftRequest(sequence, 0, kind, shape, budget)
 
 
-def fed(grown: Growth, passes: int) -> Growth:
+def feed(grown: Growth, passes: int) -> Growth:
     """Its frontier's logits, `passes` times or until it is done."""
     for _ in range(passes):
         if not grown.frontier:
@@ -51,16 +51,16 @@ def plain(draft: Draft) -> tuple[object, ...]:
 @pytest.mark.parametrize("passes", GROWN)
 @pytest.mark.parametrize("shape", [(2,), (2, 1), (2, 1, 2), (2, 1, 2, 1), (2, 1, 2, 1, 1, 1)])
 def test_shorter_and_longer_asks(kind: str, passes: int, shape: tuple[int, ...]) -> None:
-    begun = fed(new_growth(ask(kind, (2, 1, 2, 1)), Calibration()), passes)
-    wanted = ask(kind, shape)
-    assert begun.adopt(wanted)
-    straight = fed(new_growth(wanted, Calibration()), 99)
-    assert plain(fed(begun, 99).draft()) == plain(straight.draft())
+    begun = feed(new_growth(ask(kind, (2, 1, 2, 1)), Calibration()), passes)
+    expected = ask(kind, shape)
+    assert begun.adopt(expected)
+    straight = feed(new_growth(expected, Calibration()), 99)
+    assert plain(feed(begun, 99).draft()) == plain(straight.draft())
 
 
 @pytest.mark.parametrize("kind", ["topk", "sampled"])
 def test_another_shape_is_refused_and_changes_nothing(kind: str) -> None:
-    begun = fed(new_growth(ask(kind, (2, 1, 2)), Calibration()), 2)
+    begun = feed(new_growth(ask(kind, (2, 1, 2)), Calibration()), 2)
     before = (list(begun.frontier), plain(begun.draft()))
     assert not begun.adopt(ask(kind, (1, 1, 2)))
     assert not begun.adopt(ask(kind, (2, 2)))
@@ -70,8 +70,8 @@ def test_another_shape_is_refused_and_changes_nothing(kind: str) -> None:
 
 
 def test_best_first_keeps_the_best_of_another_budget() -> None:
-    begun = fed(new_growth(ask("best_first", (2, 2, 2), budget=9), Calibration()), 99)
+    begun = feed(new_growth(ask("best_first", (2, 2, 2), budget=9), Calibration()), 99)
     assert begun.adopt(ask("best_first", (2, 2, 2), budget=4))
-    straight = fed(new_growth(ask("best_first", (2, 2, 2), budget=4), Calibration()), 99)
+    straight = feed(new_growth(ask("best_first", (2, 2, 2), budget=4), Calibration()), 99)
     assert plain(begun.draft()) == plain(straight.draft())
     assert not begun.adopt(ask("best_first", (4, 2), budget=4))

@@ -11,7 +11,7 @@ def observe(calibration: Calibration, logits: torch.Tensor, token_id: int) -> No
     calibration.observe([float(logits[token_id])], [calibration.moments(logits)])
 
 
-def fitted(true_temperature: float, steps: int = 3000, vocab: int = 8) -> Calibration:
+def fit(true_temperature: float, steps: int = 3000, vocab: int = 8) -> Calibration:
     """A drafter whose logits must be divided by `true_temperature` to be the truth."""
     generator = torch.Generator().manual_seed(1)
     calibration = Calibration()
@@ -25,12 +25,12 @@ def fitted(true_temperature: float, steps: int = 3000, vocab: int = 8) -> Calibr
 
 @pytest.mark.parametrize("temperature", [0.6, 1.0, 1.8, 3.0])
 def test_the_true_temperature_is_found(temperature: float) -> None:
-    assert fitted(temperature).temperature == pytest.approx(temperature, rel=0.3)
+    assert fit(temperature).temperature == pytest.approx(temperature, rel=0.3)
 
 
 @pytest.mark.parametrize("temperature", [0.6, 2.0])
 def test_scores_become_acceptance_rates(temperature: float) -> None:
-    calibration, generator = fitted(temperature), torch.Generator().manual_seed(2)
+    calibration, generator = fit(temperature), torch.Generator().manual_seed(2)
     claimed = hits = 0.0
     for _ in range(2000):
         logits = 2 * torch.randn(8, generator=generator)

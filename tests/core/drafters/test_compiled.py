@@ -29,7 +29,7 @@ from tests.core.cuda.test_draft_graph import (
     WARM,
     Endless,
     asks,
-    opened,
+    open_all,
     texts,
 )  # fmt: skip
 from tests.core.models.test_stack import small
@@ -40,7 +40,7 @@ NOT_SERVED = [
     ("best_first", COLD), ("best_first", WARM), ("coupled", EDGED), ("sampled", WARM),
     ("sampled_iid", EDGED),
 ]  # fmt: skip
-# What each text goes on with: so many of the first SSM's own tokens, and what nobody drafted.
+# What each text continues with: so many of the first SSM's own tokens, and one not drafted.
 FOLLOWING: Sequence[Sequence[tuple[int, tuple[int, ...]]]] = (
     ((2, (4,)), (0, (5, 6))),
     ((1, (7, 8, 9)), (3, (1,))),
@@ -59,18 +59,18 @@ def pools(
     count: int = 3, *, alike: bool = True, vocab: int = VOCAB, **changes: Any
 ) -> list[SsmPool]:
     """The same SSMs: by machine code alone, and by passes over feeds."""
-    found = []
+    results = []
     for serving in (NativeDrafting, ServesNothing):
         models = [small("llama" if alike or i else "qwen2", i, **changes) for i in range(count)]
         stack_alike(models)
         pool = SsmPool(dict(zip(NAMES, models, strict=False)), vocab)
         pool.batched = serving(pool.ssms)
-        found.append(pool)
-    return found
+        results.append(pool)
+    return results
 
 
 @pytest.fixture
-def served(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
+def native_rounds(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
     """The SSMs whose drafts were made by machine code alone, round by round."""
     return note_results(monkeypatch, NativeDrafting, "draft", set)
 
@@ -85,7 +85,7 @@ def rounds(
     stop, eos, kind = more.pop("stop", None), more.pop("eos", ()), more.pop("kind", "auto")
     several = [texts(sampling, eos, draft=kind, **more) for _ in places]
     for place, own in zip(places, several, strict=True):
-        opened(place, own)
+        open_all(place, own)
     results = []
     for following in FOLLOWING:
         drafts = [
@@ -96,13 +96,13 @@ def rounds(
             for one, other in zip(drafts[0][name], drafts[1][name], strict=True):
                 same(one, other)
                 results.append(one)
-        for place, own, found in zip(places, several, drafts, strict=True):
+        for place, own, result in zip(places, several, drafts, strict=True):
             for i, sequence in enumerate(own):
-                accepted = first_path(found["one"][i], following[i][0])
+                accepted = first_path(result["one"][i], following[i][0])
                 committed = (*accepted, *following[i][1]) or (3,)
                 sequence.tokens.extend(committed)
                 for name in place.ssms:
-                    place.ssms[name].commit(sequence, found[name][i], committed)
+                    place.ssms[name].commit(sequence, result[name][i], committed)
         for i in range(len(several[0])):
             for name in places[0].ssms:
                 (heat, *kept), (heat_there, *kept_there) = (
@@ -159,7 +159,7 @@ def same(one: Draft, other: Draft) -> None:
 def all_same(told: Sequence[Any]) -> None:
     """The drafts of the two places, by SSM."""
     for name in told[0]:
-        for pair in zip(*(found[name] for found in told), strict=True):
+        for pair in zip(*(result[name] for result in told), strict=True):
             same(*pair)
 
 
@@ -177,25 +177,27 @@ def left(place: SsmPool, name: str, sequence: TokenSequence) -> Any:
 @pytest.mark.parametrize("changes", [{}, {"intermediate_size": 64, "halved": True}])
 @pytest.mark.parametrize("shape", [(1, 1, 1, 1), (2, 2, 1), (3,)])
 @pytest.mark.parametrize(("kind", "sampling"), KINDS)
-def test_every_kind_of_draft(kind, sampling, shape, changes, served, called):
+def test_every_kind_of_draft(kind, sampling, shape, changes, native_rounds, native_calls):
     results = rounds(pools(**changes), sampling, [shape, shape], kind=kind)
-    assert served == [set(NAMES)] * len(FOLLOWING)
+    assert native_rounds == [set(NAMES)] * len(FOLLOWING)
     assert max(len(draft) for draft in results) > 2
-    assert called == [6] * len(FOLLOWING)
+    assert native_calls == [6] * len(FOLLOWING)
 
 
 @pytest.mark.parametrize(("kind", "sampling"), NOT_SERVED)
-def test_other_kinds_go_over_feeds(kind: str, sampling: SamplingParams, served, called):
+def test_other_kinds_go_over_feeds(
+    kind: str, sampling: SamplingParams, native_rounds, native_calls
+):
     results = rounds(pools(), sampling, [(2, 2, 1)] * 2, kind=kind)
-    assert served == [set()] * len(FOLLOWING) and not called
+    assert native_rounds == [set()] * len(FOLLOWING) and not native_calls
     assert max(len(draft) for draft in results) > 2
 
 
-def test_a_draft_that_takes_much_room_is_made_pass_by_pass(monkeypatch, called):
+def test_a_draft_that_takes_much_room_is_made_pass_by_pass(monkeypatch, native_calls):
     monkeypatch.setattr("core.drafters.draft_batch.MOST_ROWS", 17)
     rounds(pools(), COLD, [(2, 1), (2, 1)])
     rounds(pools(), COLD, [(2, 1), (1, 1)])
-    assert called == [6] * len(FOLLOWING)
+    assert native_calls == [6] * len(FOLLOWING)
 
 
 def by_two_threads(place: SsmPool) -> None:
@@ -211,21 +213,21 @@ def test_passes_by_several_threads_are_the_same() -> None:
     rounds(places, WARM, [(2, 2, 1), (1, 1, 1)], kind="coupled")
 
 
-def test_nobody_waits_for_a_pass_that_is_over() -> None:
+def test_no_drafter_waits_for_a_pass_that_is_over() -> None:
     """The control: with one count of arrivals for all passes of a draft this ends in a few."""
     place = pools()[0]
     by_two_threads(place)
     for i in range(40):
         (own,) = texts(COLD)[:1]
         own.run_id += str(i)
-        opened(place, [own])
-        found: Any = place.draft(asks(place, [own], [(1,) * 20]))
-        assert all(len(found[name][0]) == 20 for name in NAMES)
+        open_all(place, [own])
+        drafts: Any = place.draft(asks(place, [own], [(1,) * 20]))
+        assert all(len(drafts[name][0]) == 20 for name in NAMES)
         for name in NAMES:
             place.ssms[name].close(own)
 
 
-def test_logits_that_are_no_numbers_go_over_feeds(called: list[int]) -> None:
+def test_logits_that_are_no_numbers_go_over_feeds(native_calls: list[int]) -> None:
     places = pools()
     for place in places:
         for ssm in place.ssms.values():
@@ -238,17 +240,17 @@ def test_logits_that_are_no_numbers_go_over_feeds(called: list[int]) -> None:
     drafts: list[Any] = []
     for place in places:
         own = texts(COLD)
-        opened(place, own)
+        open_all(place, own)
         drafts.append(place.draft(asks(place, own, [(2, 1), (2, 1)])))
     for name in NAMES:
-        for pair in zip(*(found[name] for found in drafts), strict=True):
+        for pair in zip(*(result[name] for result in drafts), strict=True):
             same(*pair)
             assert len(pair[0]) == (0 if name == NAMES[-1] else 4)
-    assert called == [6]
+    assert native_calls == [6]
 
 
 @pytest.mark.parametrize("kinds", [("topk", "coupled"), ("coupled", "coupled")])
-def test_who_stands_beside_another_drafts_as_alone(kinds: tuple[str, str]) -> None:
+def test_a_batched_ssm_drafts_as_alone(kinds: tuple[str, str]) -> None:
     """With a shape, a kind and a sampling of its own."""
     drafts_by_way: list[list[Draft]] = []
     for groups in ([(0, 1)], [(0,), (1,)]):
@@ -256,32 +258,34 @@ def test_who_stands_beside_another_drafts_as_alone(kinds: tuple[str, str]) -> No
         drafts_by_way.append([])
         for group in groups:
             place = pools()[0]
-            opened(place, [own[i] for i in group])
+            open_all(place, [own[i] for i in group])
             shapes = [((2, 1, 1), (3, 2))[i] for i in group]
             requests = asks(place, [own[i] for i in group], shapes)
             changed = {
                 name: [replace(one, kind=kinds[i]) for one, i in zip(several, group, strict=True)]
                 for name, several in requests.items()
             }
-            found: Any = place.draft(changed)
-            drafts_by_way[-1] += [found[name][i] for i in range(len(group)) for name in NAMES]
+            drafts: Any = place.draft(changed)
+            drafts_by_way[-1] += [drafts[name][i] for i in range(len(group)) for name in NAMES]
     for pair in zip(*drafts_by_way, strict=True):
         same(*pair)
     assert {len(draft) for draft in drafts_by_way[0]} == {6, 9}
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_ssms_of_different_shapes(count: int, served: list[set[str]]) -> None:
+def test_ssms_of_different_shapes(count: int, native_rounds: list[set[str]]) -> None:
     rounds(pools(count, alike=False), WARM, [(2, 1), (1, 1)])
-    assert served == [set(NAMES[:count])] * len(FOLLOWING)
+    assert native_rounds == [set(NAMES[:count])] * len(FOLLOWING)
 
 
 @pytest.mark.parametrize("own", [2, 8, VOCAB - 8, VOCAB + 8])
 @pytest.mark.parametrize("sampling", [WARM, COLD])
-def test_another_vocabulary_size(own: int, sampling: SamplingParams, called: list[int]) -> None:
+def test_another_vocabulary_size(
+    own: int, sampling: SamplingParams, native_calls: list[int]
+) -> None:
     """The LLM's embedding is padded, or the SSM's is; texts hold tokens that it does not know."""
     rounds(pools(2, vocab_size=own), sampling, [(3, 2), (2, 2)])
-    assert called == [4] * len(FOLLOWING)
+    assert native_calls == [4] * len(FOLLOWING)
 
 
 def test_an_end_of_text_has_no_children() -> None:
@@ -313,27 +317,29 @@ class MiddlingLimits(Middling):
 
 @pytest.mark.parametrize("kind", ["topk", "coupled"])
 @pytest.mark.parametrize("stop", [Middling(), MiddlingLimits()])
-def test_a_length_policy_ends_a_draft_as_it_grows(stop: Middling, kind: str, served, called):
+def test_a_length_policy_ends_a_draft_as_it_grows(
+    stop: Middling, kind: str, native_rounds, native_calls
+):
     sampling = WARM if kind == "coupled" else COLD
     results = rounds(pools(), sampling, [(2, 2, 2)] * 2, stop=stop, kind=kind)
     assert len({len(draft) for draft in results}) > 3 and 0 in {len(draft) for draft in results}
-    # `two` has nothing to start; what the others are asked has to be said as numbers.
-    assert served[0] == (set(NAMES) if isinstance(stop, MiddlingLimits) else {"two"})
-    assert called == ([4] * len(FOLLOWING) if isinstance(stop, MiddlingLimits) else [])
+    # `two` has nothing to start; the others' requests have to be given as numbers.
+    assert native_rounds[0] == (set(NAMES) if isinstance(stop, MiddlingLimits) else {"two"})
+    assert native_calls == ([4] * len(FOLLOWING) if isinstance(stop, MiddlingLimits) else [])
 
 
-def test_a_draft_stops_where_confidence_ends(called: list[int]) -> None:
+def test_a_draft_stops_where_confidence_ends(native_calls: list[int]) -> None:
     stop = Confidence(SpeculationConfig(confidence_threshold=0.13)).choose().stop
     results = rounds(pools(), COLD, [(1,) * 5] * 2, stop=stop)
-    assert called == [6] * len(FOLLOWING)
+    assert native_calls == [6] * len(FOLLOWING)
     assert {len(draft) for draft in results} - {5}
 
 
-def test_two_of_three_are_asked() -> None:
+def test_two_of_three_draft() -> None:
     drafts = []
     for place in pools():
         own = texts(WARM)
-        opened(place, own)
+        open_all(place, own)
         requests = asks(place, own, [(2, 2), (2, 2)])
         del requests["two"]
         drafts.append(place.draft(requests))
@@ -341,23 +347,23 @@ def test_two_of_three_are_asked() -> None:
     all_same(drafts)
 
 
-def test_what_was_drafted_ahead_or_is_to_be_foretold_goes_over_feeds(served: list[set[str]]):
+def test_what_was_drafted_ahead_or_is_to_be_foretold_goes_over_feeds(native_rounds: list[set[str]]):
     place = pools()[0]
     own = texts(COLD, combine="vote_tree")
-    opened(place, own)
+    open_all(place, own)
     drafts = place.draft(asks(place, own, [(2, 2), (2, 2)]))
     assert all(len(draft) for each in drafts.values() for draft in each)
     # Asked again, nothing having been committed, they know the text already.
     plain = texts(COLD)
     for sequence in plain:
         sequence.run_id += " again"
-        opened(place, [sequence])
+        open_all(place, [sequence])
     for _ in range(2):
         place.draft(asks(place, plain, [(2, 2), (2, 2)]))
-    assert served == [set(), set(NAMES), set()]
+    assert native_rounds == [set(), set(NAMES), set()]
 
 
-def test_what_fails_together_is_asked_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_fails_in_a_batch_drafts_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     ours, theirs = pools()
 
     def full(*_: object, **__: object) -> None:
@@ -366,7 +372,7 @@ def test_what_fails_together_is_asked_one_by_one(monkeypatch: pytest.MonkeyPatch
     drafts = []
     for place in (ours, theirs):
         own = texts(WARM)
-        opened(place, own)
+        open_all(place, own)
         with monkeypatch.context() as patch:
             for runner in (HfModel, Stack):
                 patch.setattr(runner, "drafts", full)
@@ -377,7 +383,7 @@ def test_what_fails_together_is_asked_one_by_one(monkeypatch: pytest.MonkeyPatch
 def test_a_fault_of_ours_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     place = pools()[0]
     own = texts(WARM)
-    opened(place, own)
+    open_all(place, own)
 
     def wrong(*_: object, **__: object) -> None:
         raise TypeError("a mistake")
@@ -401,13 +407,13 @@ class OneGoesOn(Endless):
 def test_an_ssm_that_stops_is_not_charged_for_the_passes_of_the_others() -> None:
     place = pools()[0]
     own = texts(COLD)
-    opened(place, own)
-    found: Any = place.draft(asks(place, own, [(1, 1, 1, 1)] * 2, stop=OneGoesOn()))
+    open_all(place, own)
+    drafts: Any = place.draft(asks(place, own, [(1, 1, 1, 1)] * 2, stop=OneGoesOn()))
     drafting = {}
     for name in NAMES:
-        (catching_up, drafting[name]) = found[name][0].timings
+        (catching_up, drafting[name]) = drafts[name][0].timings
         assert catching_up.share == pytest.approx(1 / 3)
-        assert found[name][1].timings == found[name][0].timings
+        assert drafts[name][1].timings == drafts[name][0].timings
     assert drafting["one"].seconds == drafting["two"].seconds == 0
     assert drafting["three"].seconds > 0 and drafting["three"].share == pytest.approx(1.0)
 
@@ -415,22 +421,22 @@ def test_an_ssm_that_stops_is_not_charged_for_the_passes_of_the_others() -> None
 def test_time_is_counted_once() -> None:
     place = pools()[0]
     (own,) = texts(COLD)[:1]
-    opened(place, [own])
-    found: Any = place.draft(asks(place, [own], [(1, 1, 1, 1)]))
-    spans = [timings for name in NAMES for timings in found[name][0].timings]
+    open_all(place, [own])
+    drafts: Any = place.draft(asks(place, [own], [(1, 1, 1, 1)]))
+    spans = [timings for name in NAMES for timings in drafts[name][0].timings]
     whole = max(t.end for t in spans) - min(t.start for t in spans)
     assert sum(t.seconds for t in spans) == pytest.approx(whole)
 
 
-def test_one_who_does_not_know_the_text_fails_alone() -> None:
+def test_an_ssm_without_the_text_fails_alone() -> None:
     place = pools()[0]
     own = texts(COLD)
     for sequence in own:
         for name in ("one", "three"):
             place.ssms[name].open(sequence)
-    found = place.draft(asks(place, own, [(1, 1), (1, 1)]))
-    assert isinstance(found["two"], KeyError)
-    assert all(len(draft) == 2 for name in ("one", "three") for draft in found[name])
+    drafts = place.draft(asks(place, own, [(1, 1), (1, 1)]))
+    assert isinstance(drafts["two"], KeyError)
+    assert all(len(draft) == 2 for name in ("one", "three") for draft in drafts[name])
 
 
 def test_a_window_or_a_pass_of_torch_is_no_company(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -449,10 +455,10 @@ def test_what_was_fed_can_be_built_upon() -> None:
     results = []
     for place in pools():
         (own,) = texts(COLD)[:1]
-        opened(place, [own])
-        found: Any = place.draft(asks(place, [own], [(2, 2, 1)]))
+        open_all(place, [own])
+        drafts: Any = place.draft(asks(place, [own], [(2, 2, 1)]))
         for name in NAMES:
-            draft = found[name][0]
+            draft = drafts[name][0]
             tokens = [*draft.token_ids, *[5] * len(draft)]
             parents = [*draft.parents, *range(len(draft))]
             none = ((),) * len(tokens)

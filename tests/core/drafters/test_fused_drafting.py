@@ -28,11 +28,11 @@ STEPS = 4
 
 
 def ssms(count: int = 3, sharpness: Sequence[float] = (1.5, 1.5, 1.5)) -> dict[str, SsmDrafter]:
-    found = {}
+    results = {}
     for i, sharp in enumerate(sharpness[:count]):
         model = TableModel(f"ssm-{i}", VOCAB, random_table(VOCAB, i, sharp), 64)
-        found[f"ssm-{i}"] = SsmDrafter(f"ssm-{i}", model, VOCAB)
-    return found
+        results[f"ssm-{i}"] = SsmDrafter(f"ssm-{i}", model, VOCAB)
+    return results
 
 
 def pool(
@@ -74,7 +74,7 @@ def scores(drafter: SsmDrafter, path: Sequence[int], request: DraftRequest) -> t
     return (log_q + sequence.noise.gumbel(request.root_position + len(path) + 1)).softmax(-1)[0]
 
 
-def expected(drafters: Mapping[str, SsmDrafter], asked: PooledRequest, *, weighted: bool):
+def by_the_rule(drafters: Mapping[str, SsmDrafter], asked: PooledRequest, *, weighted: bool):
     """(trunk tokens, whose each is, value of each path): the rule of CoSine, written out a second
     time."""
     trunk: tuple[int, ...] = ()
@@ -88,11 +88,11 @@ def expected(drafters: Mapping[str, SsmDrafter], asked: PooledRequest, *, weight
     for _ in range(STEPS):
         offers = []
         for i, (name, drafter) in enumerate(drafters.items()):
-            found = scores(drafter, trunk, asked.requests[i])
-            token = int(found.argmax())
+            result = scores(drafter, trunk, asked.requests[i])
+            token = int(result.argmax())
             weight = asked.weights[i] / max(asked.weights) if weighted else 1.0
-            offers.append((float(found[token]) * weight, -i, token))
-            propose((*trunk, token), float(found[token]) * weight)
+            offers.append((float(result[token]) * weight, -i, token))
+            propose((*trunk, token), float(result[token]) * weight)
             mine = scores(drafter, own[name], asked.requests[i])
             own[name] = (*own[name], int(mine.argmax()))
             propose(own[name], float(mine.max()) * weight)
@@ -128,7 +128,7 @@ def test_the_trunk_is_what_the_surest_propose(
     drafters = ssms()
     requests = pool(drafters, temperature=temperature, weights=weights)
     drafts = draft_one(drafters, requests, weighted=weighted)
-    trunk, whose, paths = expected(drafters, requests, weighted=weighted)
+    trunk, whose, paths = by_the_rule(drafters, requests, weighted=weighted)
     most = STEPS * (len(drafters) + 1)
     assert paths_of(drafts) <= {*paths} and len(paths_of(drafts)) == min(most, len(paths))
     for draft in drafts:
@@ -157,7 +157,7 @@ def test_the_most_probable_paths_are_kept_within_the_budget(budget: int, weighte
     drafters = ssms()
     requests = pool(drafters, budget=budget, weights=(0.2, 0.6, 1.5))
     paths_kept = paths_of(draft_one(drafters, requests, weighted=weighted))
-    _, _, values = expected(drafters, requests, weighted=weighted)
+    _, _, values = by_the_rule(drafters, requests, weighted=weighted)
     assert paths_kept == {*sorted(values, key=lambda path: -values[path])[:budget]}
 
 
@@ -201,7 +201,7 @@ def test_no_token_is_drafted_behind_one_that_all_ssms_are_unsure_of(threshold: f
 
 def test_a_trunk_ends_with_the_text() -> None:
     drafters = ssms()
-    trunk, _, _ = expected(drafters, pool(drafters), weighted=False)
+    trunk, _, _ = by_the_rule(drafters, pool(drafters), weighted=False)
     for drafter in drafters.values():
         drafter._states.clear()
     ended = pool(drafters, eos_ids=frozenset({trunk[1]}))
@@ -220,7 +220,7 @@ def test_a_confident_liar_stops_winning_by_credit(budget: int) -> None:
         drafter._states.clear()
     requests = pool(drafters, weights=(0.01, 1.0, 1.0), budget=budget)
     by_credit = draft_one(drafters, requests, weighted=True)
-    trunk, whose, _ = expected(drafters, requests, weighted=True)
+    trunk, whose, _ = by_the_rule(drafters, requests, weighted=True)
     assert 0 not in whose
     first_walk = by_credit[1].walk(trunk)
     assert [by_credit[1].origins[node] for node in first_walk] == whose[: len(first_walk)]
@@ -250,8 +250,8 @@ def test_rank_0_is_what_an_ssm_proposed_itself() -> None:
     for i, draft in enumerate(draft_one(drafters, requests, weighted=False)):
         firsts = [n for n, parent in enumerate(draft.parents) if parent < 0]
         (own,) = [n for n in firsts if draft.ranks[n] == 0]
-        wanted = scores(drafters[f"ssm-{i}"], (), requests.requests[i]).argmax()
-        assert draft.token_ids[own] == int(wanted)
+        expected = scores(drafters[f"ssm-{i}"], (), requests.requests[i]).argmax()
+        assert draft.token_ids[own] == int(expected)
 
 
 PROMPTS = (PROMPT, (2, 2, 5, 1), (4, 0))
@@ -278,7 +278,7 @@ def shared_pools(
     return tuple(pools)
 
 
-def shown(drafts: list[Draft] | DrafterError) -> list[tuple[object, ...]]:
+def values_of(drafts: list[Draft] | DrafterError) -> list[tuple[object, ...]]:
     assert not isinstance(drafts, DrafterError)
     return [
         (one.token_ids, one.parents, one.scores, one.ranks, one.rows, one.origins, one.passes)
@@ -296,7 +296,7 @@ def test_requests_share_each_ssms_passes(temperature: float) -> None:
     for name, drafter in together.items():
         count_passes(drafter, name, fed)
     shared = draft_fused(together, pools)
-    assert [shown(one) for one in shared] == [shown(one) for one in alone]
+    assert [values_of(one) for one in shared] == [values_of(one) for one in alone]
     assert fed == dict.fromkeys(together, STEPS)
 
 
@@ -325,7 +325,7 @@ def test_an_ssm_that_fails_ends_the_drafts_of_its_own_requests_only() -> None:
         assert isinstance(error, DrafterError) and error.name == "ssm-2"
         assert [one.name for one in pool.failed_requests(error)] == ["ssm-2"]
     others = ssms()
-    assert shown(left) == shown(draft_fused(others, shared_pools(others, 0.0)[2:])[0])
+    assert values_of(left) == values_of(draft_fused(others, shared_pools(others, 0.0)[2:])[0])
     model = drafters["ssm-0"].feeder.model
     rows = [drafters["ssm-0"].state(pool.requests[0]).row for pool in pools]
     assert [bool(model.pending(row)) for row in rows] == [False, False, True]

@@ -33,22 +33,22 @@ SETTINGS = (
 
 
 @pytest.fixture
-def heard(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, list[float]]]:
-    """Everything that the weights were told, by drafter."""
-    found: dict[str, list[float]] = {}
+def observations(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, list[float]]]:
+    """All likelihoods that the weights observed, by drafter."""
+    results: dict[str, list[float]] = {}
     real = FullInformation.observe_likelihoods
 
-    def foretold(
+    def observe_and_note(
         self: FullInformation,
-        told: Mapping[str, Sequence[float]],
+        by_drafter: Mapping[str, Sequence[float]],
         text: LikelihoodHistory,
     ) -> None:
-        for name, probabilities in told.items():
-            found.setdefault(name, []).extend(probabilities)
-        real(self, told, text)
+        for name, probabilities in by_drafter.items():
+            results.setdefault(name, []).extend(probabilities)
+        real(self, by_drafter, text)
 
-    monkeypatch.setattr(FullInformation, "observe_likelihoods", foretold)
-    yield found
+    monkeypatch.setattr(FullInformation, "observe_likelihoods", observe_and_note)
+    yield results
 
 
 def tables() -> tuple[TableModel, list[TableModel]]:
@@ -56,7 +56,7 @@ def tables() -> tuple[TableModel, list[TableModel]]:
     return llm, [TableModel(f"ssm-{i}", VOCAB, random_table(VOCAB, i + 1), 96) for i in range(3)]
 
 
-def told(ssm: TableModel, tokens: Sequence[int]) -> list[float]:
+def own_probabilities(ssm: TableModel, tokens: Sequence[int]) -> list[float]:
     """The table's own probability of every token but the first."""
     held = (ssm.logits(tuple(tokens[:i])).softmax(-1) for i in range(1, len(tokens)))
     return [float(p[token]) for p, token in zip(held, tokens[1:], strict=True)]
@@ -64,7 +64,9 @@ def told(ssm: TableModel, tokens: Sequence[int]) -> list[float]:
 
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_each_token_is_told_once_and_truly(heard, settings: dict[str, object], temperature: float):
+def test_each_likelihood_is_reported_once_and_truly(
+    observations, settings: dict[str, object], temperature: float
+):
     llm, ssms = tables()
     prompt = "w3 w1 w4 w1 w5"
     config = SpeculationConfig(speculation_length=4, **settings)  # type: ignore[arg-type]
@@ -72,14 +74,14 @@ def test_each_token_is_told_once_and_truly(heard, settings: dict[str, object], t
     new = ids_of_events(Engine(loaded_tables(llm, ssms)).generate(request))
     tokens = [3, 1, 4, 1, 5, *new]
     for ssm in ssms:
-        expected = told(ssm, tokens)
-        got = heard[ssm.info.name]
-        # The last round's tokens are told at the next draft, which there is not.
+        expected = own_probabilities(ssm, tokens)
+        got = observations[ssm.info.name]
+        # The last round's tokens would be reported with the next draft, and there is none.
         assert len(expected) - 6 <= len(got) <= len(expected)
         assert got == pytest.approx(expected[: len(got)], rel=1e-4)
 
 
-def test_of_a_long_prompt_only_the_end_is_told(heard, monkeypatch):
+def test_of_a_long_prompt_only_the_end_is_reported(observations, monkeypatch):
     monkeypatch.setattr(ssm_module, "SCORED_PROMPT", 7)
     monkeypatch.setattr(ssm_module, "SCORED_CHUNK", 3)
     monkeypatch.setattr(ssm_module, "PREFILL_CHUNK", 5)
@@ -88,22 +90,26 @@ def test_of_a_long_prompt_only_the_end_is_told(heard, monkeypatch):
     words = " ".join(f"w{i}" for i in ids)
     request = Request(words, SamplingParams(1), SpeculationConfig(combine="vote"))
     tokens = [*ids, *ids_of_events(Engine(loaded_tables(llm, ssms)).generate(request))]
-    # One token was asked for, so nothing was drafted: no drafter was opened.
-    assert not heard
+    # One token was requested, so nothing was drafted: no drafter was opened.
+    assert not observations
     request = Request(request.prompt, SamplingParams(2), request.speculation)
     tokens = [*ids, *ids_of_events(Engine(loaded_tables(llm, ssms)).generate(request))]
     for ssm in ssms:
-        assert heard[ssm.info.name] == pytest.approx(told(ssm, tokens[:30])[-7:], rel=1e-4)
+        assert observations[ssm.info.name] == pytest.approx(
+            own_probabilities(ssm, tokens[:30])[-7:], rel=1e-4
+        )
 
 
-def test_nothing_is_kept_where_nobody_reads_it(heard: dict[str, list[float]]) -> None:
+def test_nothing_is_kept_that_is_not_read(observations: dict[str, list[float]]) -> None:
     llm, ssms = tables()
     for config in (SpeculationConfig(), SpeculationConfig(combine="vote", weights="paper")):
         list(Engine(loaded_tables(llm, ssms)).generate(Request("w1", SamplingParams(9), config)))
-    assert not heard
+    assert not observations
 
 
-def test_prompt_lookup_tells_its_score_where_it_spoke(heard: dict[str, list[float]]) -> None:
+def test_prompt_lookup_reports_its_score_where_it_drafted(
+    observations: dict[str, list[float]],
+) -> None:
     # The LLM repeats w1 w2 w3 for ever: once it has, the lookup is always right.
     def cycle(context: tuple[int, ...]) -> list[float]:
         return [1.0 if i == context[-1] % 3 + 1 else 0.0 for i in range(VOCAB)]
@@ -113,8 +119,8 @@ def test_prompt_lookup_tells_its_score_where_it_spoke(heard: dict[str, list[floa
     config = SpeculationConfig(drafters=("ngram", "all"), combine="vote", speculation_length=3)
     request = Request("w1", SamplingParams(30), config)
     assert ids_of_events(Engine(loaded_tables(llm, [ssm])).generate(request))[:4] == [2, 3, 1, 2]
-    spoken = [p for p in heard["ngram"] if not math.isnan(p)]
-    assert math.isnan(heard["ngram"][0])
+    spoken = [p for p in observations["ngram"] if not math.isnan(p)]
+    assert math.isnan(observations["ngram"][0])
     assert len(spoken) >= 15 and spoken[0] <= 0.5 and spoken[-1] > 0.75
 
 
@@ -122,12 +128,12 @@ def by_hand(ssms: Sequence[TableModel], text: Sequence[int]) -> dict[str, float]
     """w <- w^0.95 P(token) written a second time: each SSM's log weight after a text."""
     logs = {}
     for ssm in ssms:
-        found = [math.log(max(FLOOR, p)) for p in told(ssm, text)]
-        logs[ssm.info.name] = sum(FORGETTING**i * log for i, log in enumerate(reversed(found)))
+        results = [math.log(max(FLOOR, p)) for p in own_probabilities(ssm, text)]
+        logs[ssm.info.name] = sum(FORGETTING**i * log for i, log in enumerate(reversed(results)))
     return logs
 
 
-def weighed(
+def rounds_with_texts(
     events: Sequence[Event], prompt: Sequence[int]
 ) -> Iterator[tuple[RoundCompleted, list[int]]]:
     """Each round with the text that it began with."""
@@ -153,7 +159,7 @@ def run_of(settings: dict[str, object], temperature: float) -> tuple[list[Event]
 @pytest.mark.parametrize("combine", ["vote", "vote_tree"])
 def test_a_silent_drafter_begins_with_what_the_others_get_on_average(combine, temperature):
     events, ssms = run_of({"combine": combine, "drafters": ("ngram", "all")}, temperature)
-    first, text = next(weighed(events, PROMPT))
+    first, text = next(rounds_with_texts(events, PROMPT))
     logs = by_hand(ssms, text)
     logs["ngram"] = sum(logs.values()) / len(logs)
     mean = sum(map(math.exp, logs.values())) / len(logs)
@@ -177,7 +183,7 @@ def with_time_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "begins", [lambda i, n: n >= 3 * i, lambda i, n: n % (i + 1) == 0], ids=["late", "by turns"]
 )
-def test_who_is_asked_late_or_seldom_is_judged_by_the_same_tokens(
+def test_drafters_that_draft_seldom_are_weighted_by_the_same_tokens(
     begins: Callable[[int, int], bool],
     temperature: float,
     pipeline: str,
@@ -193,7 +199,7 @@ def test_who_is_asked_late_or_seldom_is_judged_by_the_same_tokens(
     with_time_ahead(monkeypatch)
     events, ssms = run_of({"combine": "vote_tree", "pipeline": pipeline}, temperature)
     compared = 0
-    for event, text in weighed(events, PROMPT):
+    for event, text in rounds_with_texts(events, PROMPT):
         if not all(begins(i, event.round) for i in range(3)):
             continue
         logs = by_hand(ssms, text)
@@ -205,7 +211,7 @@ def test_who_is_asked_late_or_seldom_is_judged_by_the_same_tokens(
 
 
 @pytest.mark.loses_drafters
-def test_after_one_of_a_pool_is_lost_the_others_are_judged_on(heard, monkeypatch):
+def test_after_one_of_a_pool_is_lost_the_others_are_judged_on(observations, monkeypatch):
     """What the pool had drafted is forgotten with the one that failed."""
     calls = itertools.count()
     forward = TableModel.forward
@@ -221,8 +227,10 @@ def test_after_one_of_a_pool_is_lost_the_others_are_judged_on(heard, monkeypatch
     committed = ids_of_events(e for e in events if isinstance(e, RoundCompleted))
     assert lost and 0 < lost[0] < 8
     for name in ("ssm-0", "ssm-1"):
-        assert len(heard[name]) >= len(PROMPT) - 1 + len(committed) - 6, "but for the last rounds"
-        unknown = sum(map(math.isnan, heard[name]))
+        assert len(observations[name]) >= len(PROMPT) - 1 + len(committed) - 6, (
+            "but for the last rounds"
+        )
+        unknown = sum(map(math.isnan, observations[name]))
         assert unknown <= 3, "but for the round in which it failed"
 
 

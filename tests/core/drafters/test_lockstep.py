@@ -14,7 +14,7 @@ from core.models.stacking import common_stack, stack_alike
 from core.sequence import TokenSequence
 from core.trees.draft import Draft
 from core.trees.noise import SeededNoise
-from tests.core.cuda.test_draft_graph import NAMES, opened
+from tests.core.cuda.test_draft_graph import NAMES, open_all
 from tests.core.models.test_stack import small
 from tests.fakes import VOCAB, sequence_of
 
@@ -50,7 +50,9 @@ def sequences(draft: str, verify: str, combine: str) -> list[TokenSequence]:
     return several
 
 
-def drafted(pool: SsmPool, several: list[TokenSequence], kind: str, shape: tuple[int, ...]) -> Any:
+def drafts_of(
+    pool: SsmPool, several: list[TokenSequence], kind: str, shape: tuple[int, ...]
+) -> Any:
     """Each SSM's drafts, one a sequence."""
     if several[0].speculation.combine == "log_pool":
         every = pool.draft_together(
@@ -68,7 +70,7 @@ def _ask(sequence: TokenSequence, index: int, kind: str, shape: tuple[int, ...])
     return DraftRequest(sequence, index, kind, shape, 9, NAMES[index])
 
 
-def shown(draft: Draft) -> tuple[object, ...]:
+def values_of(draft: Draft) -> tuple[object, ...]:
     return draft.token_ids, draft.parents, draft.ranks, draft.rows, draft.passes, draft.ahead
 
 
@@ -81,14 +83,14 @@ def test_they_draft_what_each_drafts_alone(draft, verify, combine, compiled, mon
     for pool in pools():
         told.append([])
         several = sequences(draft, verify, combine)
-        opened(pool, several)
+        open_all(pool, several)
         for committed in ((4,), (5, 6), (7,)):
-            found = drafted(pool, several, draft, (2, 2, 1))
-            told[-1] += [shown(one) for name in NAMES for one in found[name]]
+            drafts = drafts_of(pool, several, draft, (2, 2, 1))
+            told[-1] += [values_of(one) for name in NAMES for one in drafts[name]]
             for i, sequence in enumerate(several):
                 sequence.tokens.extend(committed)
                 for name in NAMES:
-                    pool.ssms[name].commit(sequence, found[name][i], committed)
+                    pool.ssms[name].commit(sequence, drafts[name][i], committed)
                     told[-1].append(round(pool.ssms[name].temperature(sequence), 5))
     assert told[0] == told[1]
     assert any(len(one[0]) > 2 for one in told[0] if isinstance(one, tuple))
@@ -103,20 +105,20 @@ def test_time_is_counted_once(combine: str, monkeypatch: pytest.MonkeyPatch) -> 
     for number in range(5):  # what else the machine does falls between two stretches now and then
         several = sequences("topk", "greedy", combine)[:1]
         several[0].run_id = f"run {number}"
-        opened(pool, [several[0]])
-        found = drafted(pool, several, "topk", (1, 1, 1, 1))
-        spans = [timings for name in NAMES for timings in found[name][0].timings]
+        open_all(pool, [several[0]])
+        drafts = drafts_of(pool, several, "topk", (1, 1, 1, 1))
+        spans = [timings for name in NAMES for timings in drafts[name][0].timings]
         whole = max(t.end for t in spans) - min(t.start for t in spans)
         counted.append(sum(t.seconds for t in spans) / whole)
         assert counted[-1] < 1.001 and min(t.share for t in spans) < 0.7
     assert max(counted) > 0.7
 
 
-def test_who_fails_leaves_the_others_their_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ssm_that_fails_leaves_the_others_their_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fastest, "find_spec", lambda _: None)  # compiled, it has no pass of its own
     _, pool = pools()
     (sequence, _) = sequences("topk", "greedy", "union")
-    opened(pool, [sequence])
+    open_all(pool, [sequence])
     two = pool.ssms["two"].model
 
     def full(_: object) -> None:
@@ -125,32 +127,32 @@ def test_who_fails_leaves_the_others_their_drafts(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(two, "forward", full)
     stack = common_stack([one.model for one in pool.ssms.values()])
     monkeypatch.setattr(type(stack), "fits", lambda *_: False)
-    found = drafted(pool, [sequence], "topk", (1, 1))
-    assert isinstance(found["two"], ValueError)
-    assert [len(found[name][0]) for name in ("one", "three")] == [2, 2]
+    drafts = drafts_of(pool, [sequence], "topk", (1, 1))
+    assert isinstance(drafts["two"], ValueError)
+    assert [len(drafts[name][0]) for name in ("one", "three")] == [2, 2]
 
 
-def test_one_that_is_not_asked_keeps_the_others_apart() -> None:
+def test_an_ssm_that_does_not_draft_keeps_the_others_apart() -> None:
     """Two of three that lie stacked draft each by itself, and nothing of the third changes."""
     apart, together = pools()
     told = []
     for pool in (apart, together):
         (sequence, _) = sequences("topk", "greedy", "union")
-        opened(pool, [sequence])
+        open_all(pool, [sequence])
         asked = {name: [_ask(sequence, i, "topk", (2, 1))] for i, name in enumerate(NAMES[:2])}
-        told.append([shown(drafts[0]) for drafts in pool.draft(asked).values()])  # type: ignore[index]
+        told.append([values_of(drafts[0]) for drafts in pool.draft(asked).values()])  # type: ignore[index]
         third = pool.ssms["three"].model
         assert third.pending(0) == 0 and third.length(0) == 2
     assert told[0] == told[1]
 
 
 def test_a_member_whose_context_ends_stops_alone() -> None:
-    """One is asked for less where its own context is short: the others draft on."""
+    """The request to an SSM with a short context is cut: the others draft on."""
     models = [small("llama", seed) for seed in range(3)]
     stack_alike(models)
     models[1]._info = replace(models[1].info, context_length=5)
     pool = SsmPool(dict(zip(NAMES, models, strict=True)), VOCAB)
     (sequence, _) = sequences("topk", "greedy", "union")
-    opened(pool, [sequence])
-    found = drafted(pool, [sequence], "topk", (1, 1, 1, 1))
-    assert [len(found[name][0]) for name in NAMES] == [4, 3, 4]
+    open_all(pool, [sequence])
+    drafts = drafts_of(pool, [sequence], "topk", (1, 1, 1, 1))
+    assert [len(drafts[name][0]) for name in NAMES] == [4, 3, 4]

@@ -19,9 +19,9 @@ def tree_of(token_ids: list[int], above: list[int]) -> TokenTree:
     return TokenTree(tuple(token_ids), tuple(above), depths_of(above), none)
 
 
-def counted(tree: TokenTree, scores: torch.Tensor) -> dict[tuple[int, ...], float]:
+def outcome_probabilities(tree: TokenTree, scores: torch.Tensor) -> dict[tuple[int, ...], float]:
     """The LLM's choices walked token by token: what is committed, with its probability."""
-    found: dict[tuple[int, ...], float] = {}
+    results: dict[tuple[int, ...], float] = {}
     ways: list[tuple[int, tuple[int, ...], float]] = [(ROOT, (), 1.0)]
     while ways:
         node, path, mass = ways.pop()
@@ -31,10 +31,10 @@ def counted(tree: TokenTree, scores: torch.Tensor) -> dict[tuple[int, ...], floa
                 (c for c in tree.child_lists()[node] if tree.token_ids[c] == token_id), None
             )
             if child is None:
-                found[(*path, token_id)] = share
+                results[(*path, token_id)] = share
             else:
                 ways.append((child, (*path, token_id), share))
-    return found
+    return results
 
 
 @LAW
@@ -49,23 +49,23 @@ def test_they_are_the_likeliest_of_all(above: list[int], seed: int, count: int) 
     tree = tree_of(token_ids, above)
     if not unique:  # a tree never holds a token twice under one parent
         return
-    every = counted(tree, scores)
+    every = outcome_probabilities(tree, scores)
     assert sum(every.values()) == pytest.approx(1.0)
-    found = top_outcomes(tree, scores, count)
+    result = top_outcomes(tree, scores, count)
     best = sorted(every.values(), reverse=True)[:count]
     worthwhile = [p for p in best if p >= MIN_OUTCOME_PROBABILITY]
-    assert [one.probability for one in found] == pytest.approx(worthwhile)
-    for one in found:
+    assert [one.probability for one in result] == pytest.approx(worthwhile)
+    for one in result:
         assert every[one.token_ids] == pytest.approx(one.probability)
 
 
 def test_nothing_follows_an_end_of_text() -> None:
     tree = tree_of([1, 2], [ROOT, 0])
     scores = torch.tensor([[0.1, 0.8, 0.0, 0.1], [0.3, 0.3, 0.4, 0.0], [0.5, 0.5, 0.0, 0.0]])
-    found = {one.token_ids: one.probability for one in top_outcomes(tree, scores, 20, ends=[1])}
-    assert found == pytest.approx({(0,): 0.1, (3,): 0.1})
-    found = {one.token_ids: one.probability for one in top_outcomes(tree, scores, 20, ends=[0])}
-    assert found == pytest.approx({(3,): 0.1, (1, 1): 0.24, (1, 2, 1): 0.16})
+    results = {one.token_ids: one.probability for one in top_outcomes(tree, scores, 20, ends=[1])}
+    assert results == pytest.approx({(0,): 0.1, (3,): 0.1})
+    results = {one.token_ids: one.probability for one in top_outcomes(tree, scores, 20, ends=[0])}
+    assert results == pytest.approx({(3,): 0.1, (1, 1): 0.24, (1, 2, 1): 0.16})
 
 
 def test_an_empty_tree_has_the_roots_own_tokens() -> None:

@@ -127,7 +127,7 @@ FAULTS: dict[str, tuple[Rows, str]] = {
 
 
 def load_class(monkeypatch: pytest.MonkeyPatch, name: str, rows: Rows) -> str:
-    """The path of a class that drafts these rows, whatever it is asked for."""
+    """The path of a class that drafts these rows, whatever is requested."""
 
     def nodes_for(self: LookupDrafter[Any], request: DraftRequest) -> np.ndarray:
         return np.array(rows)

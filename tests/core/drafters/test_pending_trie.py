@@ -9,44 +9,46 @@ from core.trees.tree import ROOT
 from tests.laws.trees import LAW, parents
 
 
-def told(number: int) -> torch.Tensor:
+def logits_from(number: int) -> torch.Tensor:
     """Logits that say where they come from."""
     return torch.tensor([float(number)])
 
 
-def fed(token_ids: list[int], above: list[int]) -> PendingTrie:
-    pending = PendingTrie(told(-1))
+def trie_after(token_ids: list[int], above: list[int]) -> PendingTrie:
+    pending = PendingTrie(logits_from(-1))
     for place, (token_id, parent) in enumerate(zip(token_ids, above, strict=True)):
-        assert pending.add([token_id], [parent], told(place)[None]) == [place]
+        assert pending.add([token_id], [parent], logits_from(place)[None]) == [place]
     return pending
 
 
 def test_a_walk_goes_as_far_as_was_fed() -> None:
-    pending = fed([5, 6, 5], [ROOT, 0, ROOT])
+    pending = trie_after([5, 6, 5], [ROOT, 0, ROOT])
     assert pending.walk([5, 6, 7]) == [0, 1]
     assert pending.walk([6]) == []
 
 
 def test_a_token_fed_twice_is_followed_where_it_was_first() -> None:
-    pending = fed([5, 5, 8], [ROOT, ROOT, 1])
+    pending = trie_after([5, 5, 8], [ROOT, ROOT, 1])
     assert pending.walk([5, 8]) == [0]
 
 
 def test_what_hangs_behind_a_committed_path_stays() -> None:
     #        0:5 - 1:6 - 3:8
     # root <     \ 2:7 - 4:9 - 5:4
-    pending = fed([5, 6, 7, 8, 9, 4], [ROOT, 0, 0, 1, 2, 4])
+    pending = trie_after([5, 6, 7, 8, 9, 4], [ROOT, 0, 0, 1, 2, 4])
     stay, number, rest = pending.subtree_after([0, 2])
     assert stay == [4, 5] and number == {2: ROOT, 4: 0, 5: 1}
     assert rest.walk([9, 4]) == [0, 1] and len(rest) == 2
     assert [float(rest.logits[place]) for place in (ROOT, 0, 1)] == [2.0, 4.0, 5.0]
-    assert rest.add([3], [1], told(7)[None]) == [2]
+    assert rest.add([3], [1], logits_from(7)[None]) == [2]
 
 
 @LAW
 @given(parents(), st.data())
 def test_any_path_leaves_its_subtree(above: list[int], data: st.DataObject) -> None:
-    pending = fed(list(range(len(above))), above)  # every token another: paths are theirs alone
+    pending = trie_after(
+        list(range(len(above))), above
+    )  # every token another: paths are theirs alone
     last = data.draw(st.integers(0, len(above) - 1))
     path = [last]
     while above[path[0]] != ROOT:

@@ -43,11 +43,11 @@ def asks(
 
 
 def model(drafters: dict[str, SsmDrafter], name: str) -> TableModel:
-    found = drafters[name].feeder.model
-    return found
+    result = drafters[name].feeder.model
+    return result
 
 
-def pooled(drafters: dict[str, SsmDrafter], context: tuple[int, ...]) -> torch.Tensor:
+def pooled_scores(drafters: dict[str, SsmDrafter], context: tuple[int, ...]) -> torch.Tensor:
     """softmax(sum of w_i log score_i), written out a second time."""
     total = sum(WEIGHTS[: len(drafters)])
     parts = [
@@ -74,7 +74,7 @@ def test_children_are_the_pools_best(temperature: float) -> None:
         children = [draft.token_ids[i] for i in range(8) if draft.parents[i] == node]
         if len(path) == 2:
             continue
-        held = pooled(drafters, (*PROMPT, *path)).log()
+        held = pooled_scores(drafters, (*PROMPT, *path)).log()
         if temperature:
             warped = process_logits(held[None].float(), sequence.sampling)[0].double()
             held = warped + sequence.noise.gumbel(sequence.root_position + 1 + len(path))

@@ -1,4 +1,4 @@
-"""Shapes, budgets and names: what a drafter is asked for, fixed before anything is drawn."""
+"""Shapes, budgets and names of draft requests, fixed before anything is drawn."""
 
 import pytest
 from hypothesis import given

@@ -35,7 +35,7 @@ def ask(
     return DraftRequest(sequence, 0, kind, shape, 99)
 
 
-def drafted(drafter: SsmDrafter, one: DraftRequest) -> Draft:
+def draft_of(drafter: SsmDrafter, one: DraftRequest) -> Draft:
     drafter.open(one.sequence)
     return drafter.draft([one])[0]
 
@@ -46,15 +46,15 @@ def best(model: TableModel, context: tuple[int, ...], count: int) -> list[int]:
 
 def test_topk_children_are_the_most_probable_of_each_context() -> None:
     drafter, model = drafter_of()
-    draft = drafted(drafter, ask(shape=(2, 3)))
+    draft = draft_of(drafter, ask(shape=(2, 3)))
     assert len(draft) == 2 + 6
     for node, path in [(ROOT, ()), *enumerate(paths(draft.token_ids, draft.parents))]:
         children = [draft.token_ids[i] for i in range(8) if draft.parents[i] == node]
         if len(path) < 2:
             assert children == best(model, (*PROMPT, *path), len(children))
-            wanted = model.logits((*PROMPT, *path)).softmax(-1)
+            expected = model.logits((*PROMPT, *path)).softmax(-1)
             scores = [draft.scores[i] for i in range(8) if draft.parents[i] == node]
-            assert scores == pytest.approx(wanted[children].tolist(), rel=1e-5)
+            assert scores == pytest.approx(expected[children].tolist(), rel=1e-5)
     assert draft.qs == [1.0] * 8
     assert draft.q is None
 
@@ -80,7 +80,7 @@ def test_sequences_are_drafted_in_lock_step() -> None:
     assert model.passes - before == 3
     for each, draft in zip((one, two), together, strict=True):
         alone, _ = drafter_of()
-        same = drafted(alone, each)
+        same = draft_of(alone, each)
         assert (draft.token_ids, draft.parents) == (same.token_ids, same.parents)
 
 
@@ -88,7 +88,7 @@ def test_sequences_are_drafted_in_lock_step() -> None:
 def test_drawn_children_carry_the_q_they_were_drawn_from(kind: str) -> None:
     drafter, model = drafter_of()
     one = ask(kind, (3, 1), temperature=0.7)
-    draft = drafted(drafter, one)
+    draft = draft_of(drafter, one)
     assert draft.q is not None and draft.q.dtype == torch.float64
     for node, path in enumerate(paths(draft.token_ids, draft.parents)):
         logits = model.logits((*PROMPT, *path[:-1]))[None]
@@ -109,16 +109,16 @@ def test_drawn_children_carry_the_q_they_were_drawn_from(kind: str) -> None:
 def test_coupled_children_are_the_best_under_the_targets_noise() -> None:
     drafter, model = drafter_of()
     one = ask("coupled", (2, 2), temperature=0.9)
-    draft = drafted(drafter, one)
+    draft = draft_of(drafter, one)
     noise = one.sequence.noise
     for node, path in [(ROOT, ()), *enumerate(paths(draft.token_ids, draft.parents))]:
         if len(path) == 2:
             continue
         position = len(PROMPT) - 1 + len(path) + 1
         log_q = (model.logits((*PROMPT, *path)) / 0.9).double().log_softmax(-1)
-        wanted = (log_q + noise.gumbel(position)[:VOCAB]).topk(2).indices.tolist()
+        expected = (log_q + noise.gumbel(position)[:VOCAB]).topk(2).indices.tolist()
         children = [t for t, at in zip(draft.token_ids, draft.parents, strict=True) if at == node]
-        assert children == wanted
+        assert children == expected
 
 
 def test_top_k_leaves_no_more_children_than_tokens() -> None:
@@ -126,15 +126,15 @@ def test_top_k_leaves_no_more_children_than_tokens() -> None:
     sampling = SamplingParams(9, temperature=1.0, top_k=2, seed=1)
     config = SpeculationConfig(draft="sampled")
     sequence = sequence_of(PROMPT, config, sampling, SeededNoise(1, VOCAB))
-    assert len(drafted(drafter, DraftRequest(sequence, 0, "sampled", (4,), 99))) == 2
+    assert len(draft_of(drafter, DraftRequest(sequence, 0, "sampled", (4,), 99))) == 2
     drafter, _ = drafter_of()
-    assert len(drafted(drafter, DraftRequest(sequence, 0, "coupled", (4,), 99))) == 2
+    assert len(draft_of(drafter, DraftRequest(sequence, 0, "coupled", (4,), 99))) == 2
 
 
 def test_an_end_of_text_has_no_children() -> None:
     drafter, model = drafter_of()
     first, second = best(model, PROMPT, 2)
-    draft = drafted(drafter, ask(shape=(2, 1, 1), eos_ids=frozenset({first})))
+    draft = draft_of(drafter, ask(shape=(2, 1, 1), eos_ids=frozenset({first})))
     parents = [draft.token_ids[p] for p in draft.parents if p != ROOT]
     assert draft.token_ids[:2] == [first, second]
     assert len(draft) == 2 + 2 and first not in parents
@@ -143,7 +143,7 @@ def test_an_end_of_text_has_no_children() -> None:
 def test_nothing_is_fed_after_everything_ended() -> None:
     drafter, model = drafter_of()
     every = frozenset(range(VOCAB))
-    draft = drafted(drafter, ask(shape=(2, 2, 2), eos_ids=every))
+    draft = draft_of(drafter, ask(shape=(2, 2, 2), eos_ids=every))
     assert (len(draft), model.passes) == (2, 2)
 
 
@@ -161,7 +161,7 @@ def run_round(
 def test_the_accepted_part_of_its_own_draft_is_kept(accepted: int) -> None:
     drafter, model = drafter_of()
     one = ask(shape=(2, 1, 1))
-    draft = drafted(drafter, one)
+    draft = draft_of(drafter, one)
     second = [1, 3, 5]  # the path of the second-best first token
     path = tuple(draft.token_ids[node] for node in second[:accepted])
     own = next(t for t in range(VOCAB) if t not in draft.token_ids)
@@ -173,14 +173,14 @@ def test_the_accepted_part_of_its_own_draft_is_kept(accepted: int) -> None:
     again = run_round(drafter, one.sequence, (own,))
     fresh, _ = drafter_of()
     other = sequence_of(one.sequence.tokens[:-1], SpeculationConfig())
-    wanted = drafted(fresh, DraftRequest(other, 0, "topk", (2, 1, 1), 99))
-    assert again.token_ids == wanted.token_ids
+    expected = draft_of(fresh, DraftRequest(other, 0, "topk", (2, 1, 1), 99))
+    assert again.token_ids == expected.token_ids
 
 
 def test_what_others_proposed_is_caught_up_in_one_pass() -> None:
     drafter, model = drafter_of()
     one = ask(shape=(1,))
-    draft = drafted(drafter, one)
+    draft = draft_of(drafter, one)
     one.sequence.tokens += [5, 5, 2, 4]
     drafter.commit(one.sequence, draft, (5, 5, 2, 4))
     before = model.passes
@@ -190,7 +190,7 @@ def test_what_others_proposed_is_caught_up_in_one_pass() -> None:
     assert model.tokens(row) == tuple(one.sequence.tokens)
 
 
-def test_a_drafter_that_was_not_asked_keeps_what_it_has() -> None:
+def test_a_drafter_that_did_not_draft_keeps_what_it_has() -> None:
     drafter, model = drafter_of()
     one = ask()
     drafter.open(one.sequence)
@@ -202,7 +202,7 @@ def test_a_drafter_that_was_not_asked_keeps_what_it_has() -> None:
 def test_closing_gives_the_row_back_and_twice_is_harmless() -> None:
     drafter, model = drafter_of()
     one = ask()
-    drafted(drafter, one)
+    draft_of(drafter, one)
     drafter.close(one.sequence)
     drafter.close(one.sequence)
     assert model.open_rows == ()
@@ -211,17 +211,17 @@ def test_closing_gives_the_row_back_and_twice_is_harmless() -> None:
 
 def test_a_smaller_vocabulary_is_padded_and_a_larger_one_cut() -> None:
     small, _ = drafter_of(vocab=4)
-    draft = drafted(small, ask(shape=(6,)))
+    draft = draft_of(small, ask(shape=(6,)))
     assert sorted(draft.token_ids) == [0, 1, 2, 3]
     assert draft.logits is not None and draft.logits.shape[-1] == VOCAB
     large, _ = drafter_of(vocab=9)
-    assert max(drafted(large, ask(shape=(6,))).token_ids) < VOCAB
+    assert max(draft_of(large, ask(shape=(6,))).token_ids) < VOCAB
 
 
 @pytest.mark.parametrize(("context", "steps"), [(2, 0), (3, 1), (4, 2), (5, 3), (9, 3)])
 def test_a_short_context_shortens_the_draft(context: int, steps: int) -> None:
     drafter, _ = drafter_of(context=context)
-    draft = drafted(drafter, ask(shape=(1, 1, 1)))
+    draft = draft_of(drafter, ask(shape=(1, 1, 1)))
     assert len(draft) == steps
 
 
@@ -246,7 +246,7 @@ def test_calibration_is_fresh_for_each_run_unless_carried_over() -> None:
 
 def test_scores_follow_the_calibration_and_q_does_not() -> None:
     one = ask("sampled_iid", (1,), temperature=1.0)
-    before = drafted(drafter_of()[0], one)
+    before = draft_of(drafter_of()[0], one)
     drafter, _ = drafter_of()
     drafter.open(one.sequence)
     drafter._states[one.sequence.run_id].calibration.temperature = 3.0

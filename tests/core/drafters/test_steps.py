@@ -35,14 +35,14 @@ def works(counts: Sequence[int]) -> tuple[dict[str, tuple], list[list[int]]]:
 def test_each_comes_to_what_it_comes_to_alone() -> None:
     run_all, seen = works((4, 4, 2))
     apart, _ = works((4, 4, 2))
-    found = run_in_lockstep(run_all)
-    assert {name: one.result for name, one in found.items()} == {
+    result = run_in_lockstep(run_all)
+    assert {name: one.result for name, one in result.items()} == {
         name: run_steps(model, steps) for name, (model, steps) in apart.items()
     }
-    assert [len(one) for one in seen] == [4, 4, 2] and not any(one.error for one in found.values())
+    assert [len(one) for one in seen] == [4, 4, 2] and not any(one.error for one in result.values())
 
 
-def test_a_failing_pass_is_told_to_all_who_took_part() -> None:
+def test_a_failing_pass_is_the_error_of_all_that_took_part() -> None:
     run_all, _ = works((2, 2))
     members = [model for model, _ in run_all.values()]
     stack = common_stack(members)
@@ -51,8 +51,8 @@ def test_a_failing_pass_is_told_to_all_who_took_part() -> None:
         raise RuntimeError("no memory")
 
     stack.forward = broken  # type: ignore[method-assign,assignment]
-    found = run_in_lockstep(run_all)
-    assert {str(one.error) for one in found.values()} == {"no memory"}
+    result = run_in_lockstep(run_all)
+    assert {str(one.error) for one in result.values()} == {"no memory"}
 
 
 def test_a_model_may_fail_with_what_ends_a_generator() -> None:
@@ -67,7 +67,7 @@ def test_a_model_may_fail_with_what_ends_a_generator() -> None:
         run_steps(model, steps)
 
 
-def test_a_share_is_of_the_time_that_is_asked_for() -> None:
+def test_a_share_is_of_the_given_time() -> None:
     work: StepsRun[int] = StepsRun(None, iter(()), charges=[(0.0, 1.0, 1.0), (1.0, 4.0, 1 / 3)])  # type: ignore[arg-type]
     assert work.share(0.0, 4.0) == pytest.approx(0.5)
     assert work.share(1.0, 4.0) == pytest.approx(1 / 3)
@@ -79,5 +79,5 @@ def test_a_row_that_is_not_open_fails_as_it_does_alone() -> None:
     run_all, _ = works((2, 2))
     model, _ = run_all["ssm-0"]
     run_all["ssm-0"] = (model, adding(7, [1], []))
-    found = run_in_lockstep(run_all)
-    assert isinstance(found["ssm-0"].error, EngineError)
+    result = run_in_lockstep(run_all)
+    assert isinstance(result["ssm-0"].error, EngineError)

@@ -35,7 +35,7 @@ WEIGHTS = GROWTH ** np.minimum(np.arange(LONGEST_MATCH + 1), BOUND).astype(np.fl
 Paths = dict[tuple[int, ...], float]
 
 
-def opened(tokens: list[int], **fields: object) -> tuple[SuffixDrafter, TokenSequence]:
+def open_drafter(tokens: list[int], **fields: object) -> tuple[SuffixDrafter, TokenSequence]:
     drafter, sequence = SuffixDrafter("suffix", 1024), sequence_of(tokens, CONFIG, **fields)
     assert drafter.open(sequence) == ()
     return drafter, sequence
@@ -122,7 +122,7 @@ def test_the_ring_forgets_the_oldest_and_never_reads_what_was_overwritten() -> N
 
 
 def test_the_likeliest_nodes_come_parents_first_within_the_budget() -> None:
-    drafter, sequence = opened([1, 2, 3, 4, 1, 2, 3, 5, 6, 1, 2, 3, 5, 7, 1, 2, 3])
+    drafter, sequence = open_drafter([1, 2, 3, 4, 1, 2, 3, 5, 6, 1, 2, 3, 5, 7, 1, 2, 3])
     made = draft(drafter, sequence, budget=3)
     # 5 followed twice, the second time as the later and longer match; 4 once.
     assert made.token_ids[0] == 5 and len(made) == 3
@@ -134,31 +134,31 @@ def test_the_likeliest_nodes_come_parents_first_within_the_budget() -> None:
 
 
 def test_an_expansion_without_branches_is_a_chain() -> None:
-    drafter, sequence = opened([1, 2, 3, 4, 1, 2, 3, 5, 6, 1, 2, 3])
+    drafter, sequence = open_drafter([1, 2, 3, 4, 1, 2, 3, 5, 6, 1, 2, 3])
     made = draft(drafter, sequence, shape=(1,) * 4)
     assert made.parents == [-1, 0, 1, 2]
 
 
 def test_nothing_follows_an_end_of_text() -> None:
-    drafter, sequence = opened([1, 2, 9, 4, 1, 2], eos_ids=frozenset({9}))
+    drafter, sequence = open_drafter([1, 2, 9, 4, 1, 2], eos_ids=frozenset({9}))
     assert draft(drafter, sequence).token_ids == [9]
 
 
 def test_the_draft_ends_with_the_budget_and_the_shape() -> None:
     text = [5, 6, 7, 8, 9, 5]
-    assert draft(*opened(text), (1, 1)).token_ids == [6, 7]
-    assert draft(*opened(text), (1,) * 9, budget=3).token_ids == [6, 7, 8]
-    assert draft(*opened([1, 2, 3])).token_ids == []
-    assert draft(*opened([4, 4]), ()).token_ids == []
+    assert draft(*open_drafter(text), (1, 1)).token_ids == [6, 7]
+    assert draft(*open_drafter(text), (1,) * 9, budget=3).token_ids == [6, 7, 8]
+    assert draft(*open_drafter([1, 2, 3])).token_ids == []
+    assert draft(*open_drafter([4, 4]), ()).token_ids == []
 
 
 def test_a_text_that_repeats_itself_is_repeated() -> None:
-    assert draft(*opened([5, 6, 5]), (1,) * 5).token_ids == [6, 5, 6, 5, 6]
-    assert draft(*opened([4, 4]), (1,) * 4).token_ids == [4] * 4
+    assert draft(*open_drafter([5, 6, 5]), (1,) * 5).token_ids == [6, 5, 6, 5, 6]
+    assert draft(*open_drafter([4, 4]), (1,) * 4).token_ids == [4] * 4
 
 
 def test_earlier_texts_are_continued_once_they_have_ended() -> None:
-    drafter, first = opened([1, 2, 3, 4, 5])
+    drafter, first = open_drafter([1, 2, 3, 4, 5])
     second, again = sequence_of([7, 1, 2, 3], CONFIG), sequence_of([1, 2, 3, 4, 5], CONFIG)
     second.run_id, again.run_id = "second", "again"
     drafter.open(second)
@@ -174,7 +174,7 @@ def test_earlier_texts_are_continued_once_they_have_ended() -> None:
 
 
 def test_a_run_does_not_read_what_the_same_prompt_wrote_beside_it() -> None:
-    drafter, first = opened([1, 2, 3])
+    drafter, first = open_drafter([1, 2, 3])
     other = sequence_of([1, 2, 3], CONFIG)
     other.run_id = "other"
     drafter.open(other)
@@ -200,7 +200,7 @@ def test_ngram_reads_this_text_alone() -> None:
 
 
 def test_a_score_is_the_rate_measured_behind_matches_of_that_length() -> None:
-    drafter, sequence = opened([5, 6, 7, 8, 5])
+    drafter, sequence = open_drafter([5, 6, 7, 8, 5])
     first = draft(drafter, sequence, (1,) * 3)
     assert first.scores == [0.5] * 3, "one of two before anything was seen, never 1"
     drafter.commit(sequence, first, (6, 7, 1))  # two accepted, the third tried

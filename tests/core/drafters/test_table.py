@@ -28,7 +28,7 @@ FOLDS = tuple(
 """A prompt of each fold."""
 
 
-def opened(drafter: TableDrafter, prompt: list[int], run: str = "run") -> TokenSequence:
+def open_sequence(drafter: TableDrafter, prompt: list[int], run: str = "run") -> TokenSequence:
     sequence = sequence_of(prompt, CONFIG)
     sequence.run_id = run
     drafter.open(sequence)
@@ -42,8 +42,8 @@ def draft(
     return drafted
 
 
-def served(drafter: TableDrafter, prompt: list[int], text: list[int], run: str = "run") -> None:
-    sequence = opened(drafter, prompt, run)
+def serve(drafter: TableDrafter, prompt: list[int], text: list[int], run: str = "run") -> None:
+    sequence = open_sequence(drafter, prompt, run)
     sequence.tokens += text
     drafter.learn(sequence)
     drafter.close(sequence)
@@ -51,14 +51,14 @@ def served(drafter: TableDrafter, prompt: list[int], text: list[int], run: str =
 
 def test_an_empty_table_drafts_nothing() -> None:
     drafter = TableDrafter("table")
-    assert len(draft(drafter, opened(drafter, [1, 2, 3]))) == 0
+    assert len(draft(drafter, open_sequence(drafter, [1, 2, 3]))) == 0
 
 
 def test_it_learns_from_texts_that_have_ended() -> None:
     drafter = TableDrafter("table")
-    served(drafter, FOLDS[0], [3, 4, 5, 3, 4, 5])
+    serve(drafter, FOLDS[0], [3, 4, 5, 3, 4, 5])
     for prompt in FOLDS[1:]:
-        sequence = opened(drafter, prompt)
+        sequence = open_sequence(drafter, prompt)
         sequence.tokens.append(3)
         drafted = draft(drafter, sequence)
         assert drafted.token_ids[:3] == [4, 5, 3] and drafted.qs == [1.0] * len(drafted)
@@ -66,11 +66,11 @@ def test_it_learns_from_texts_that_have_ended() -> None:
 
 def test_the_prompt_is_context_and_is_not_counted() -> None:
     drafter = TableDrafter("table")
-    served(drafter, [*FOLDS[0], 8, 9], [1])
+    serve(drafter, [*FOLDS[0], 8, 9], [1])
     of_prompt, of_text = [], []
     for prompt in FOLDS:
         for end, drafts in ((FOLDS[0][0], of_prompt), (9, of_text)):
-            sequence = opened(drafter, prompt)
+            sequence = open_sequence(drafter, prompt)
             sequence.tokens.append(end)
             drafts += draft(drafter, sequence).token_ids
     assert of_prompt == [] and of_text == [1] * (module.FOLDS - 1)
@@ -78,7 +78,7 @@ def test_the_prompt_is_context_and_is_not_counted() -> None:
 
 def rows_of(drafter: TableDrafter, prompt: list[int]) -> np.ndarray:
     """What a run of this prompt reads."""
-    opened(drafter, prompt)
+    open_sequence(drafter, prompt)
     return drafter._states["run"].table.copy()
 
 
@@ -90,9 +90,9 @@ def test_a_repeated_run_reads_nothing_of_its_own_result(monkeypatch: pytest.Monk
     for without in (0, 4):
         drafter, other = TableDrafter("table"), TableDrafter("table")
         for number, (prompt, text) in enumerate(zip(prompts, texts, strict=True)):
-            served(drafter, prompt, text)
+            serve(drafter, prompt, text)
             if number != without:
-                served(other, prompt, text)
+                serve(other, prompt, text)
         own = prompts[without]
         assert np.array_equal(rows_of(drafter, own), rows_of(other, own))
         assert rows_of(other, own).any()
@@ -100,8 +100,8 @@ def test_a_repeated_run_reads_nothing_of_its_own_result(monkeypatch: pytest.Monk
 
 def test_a_text_of_the_same_prompt_is_not_read_beside_it() -> None:
     drafter = TableDrafter("table")
-    again = opened(drafter, [1, 2], "again")
-    served(drafter, [1, 2], [3, 4, 5], "first")
+    again = open_sequence(drafter, [1, 2], "again")
+    serve(drafter, [1, 2], [3, 4, 5], "first")
     assert len(draft(drafter, again)) == 0
 
 
@@ -109,9 +109,9 @@ def test_a_text_that_is_written_again_counts_once() -> None:
     once, twice = TableDrafter("table"), TableDrafter("table")
     for drafter, times in ((once, 1), (twice, 2)):
         for _ in range(times):
-            served(drafter, FOLDS[0], [3, 4])
+            serve(drafter, FOLDS[0], [3, 4])
     assert np.array_equal(rows_of(once, FOLDS[1]), rows_of(twice, FOLDS[1]))
-    served(twice, FOLDS[0], [3, 5])
+    serve(twice, FOLDS[0], [3, 5])
     assert not np.array_equal(rows_of(once, FOLDS[1]), rows_of(twice, FOLDS[1]))
 
 
@@ -119,13 +119,13 @@ def test_it_begins_with_counts_that_came_along() -> None:
     table = new_table(64)
     add_text(table, np.array([1, 2, 3], np.int64), 1)
     drafter = TableDrafter("table", table[table[:, -1] > 0])
-    assert draft(drafter, opened(drafter, [1])).token_ids == [2, 3]
+    assert draft(drafter, open_sequence(drafter, [1])).token_ids == [2, 3]
 
 
 def test_scores_follow_the_acceptance_rate() -> None:
     drafter = TableDrafter("table")
-    served(drafter, FOLDS[0], [2, 3] * 20)
-    sequence = opened(drafter, FOLDS[1])
+    serve(drafter, FOLDS[0], [2, 3] * 20)
+    sequence = open_sequence(drafter, FOLDS[1])
     sequence.tokens.append(2)
     first = draft(drafter, sequence, (1,))
     for _ in range(10):
@@ -139,8 +139,8 @@ def test_scores_follow_the_acceptance_rate() -> None:
 
 def test_an_unverified_level_is_not_counted_as_wrong() -> None:
     drafter = TableDrafter("table")
-    served(drafter, FOLDS[0], [2, 3, 4] * 9)
-    sequence = opened(drafter, FOLDS[1])
+    serve(drafter, FOLDS[0], [2, 3, 4] * 9)
+    sequence = open_sequence(drafter, FOLDS[1])
     sequence.tokens.append(2)
     before = draft(drafter, sequence, (1, 1)).scores
     # The run ended with the first node: what hung under it was never looked at.
@@ -153,7 +153,7 @@ def test_memory_does_not_grow_with_the_runs(monkeypatch: pytest.MonkeyPatch) -> 
     drafter, noise = TableDrafter("table"), np.random.default_rng(0)
     full, bytes_then = 2 * module.TEXTS, 0
     for run in range(10_000):
-        sequence = opened(drafter, [run, 5], str(run))
+        sequence = open_sequence(drafter, [run, 5], str(run))
         drafted = draft(drafter, sequence)
         text = noise.integers(0, 90, 12).tolist()
         drafter.commit(sequence, drafted, (text[0],))
@@ -165,18 +165,18 @@ def test_memory_does_not_grow_with_the_runs(monkeypatch: pytest.MonkeyPatch) -> 
     # Hashes are numbers of eight bytes, some of nine.
     assert held_bytes(drafter) < bytes_then + module.TEXTS
     assert len(drafter._text_hashes) == module.TEXTS and drafter._states == {}
-    drafted = draft(drafter, opened(drafter, [3]))
+    drafted = draft(drafter, open_sequence(drafter, [3]))
     assert all(0 <= token < 90 for token in drafted.token_ids)
 
 
 def test_nothing_of_a_long_prompt_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "NUM_CONTEXTS", 256)
     drafter = TableDrafter("table")
-    served(drafter, [0], [1])
+    serve(drafter, [0], [1])
     tracemalloc.start()
     try:
         for run in range(50):
-            served(drafter, list(range(1000 * run, 1000 * run + 4000)), [5, run])
+            serve(drafter, list(range(1000 * run, 1000 * run + 4000)), [5, run])
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -155,7 +155,7 @@ def in_vain(shared: Backoffs, name: str, runs: int) -> RunBackoffs:
     return one
 
 
-def test_who_does_not_pay_is_hopeless_after_several_runs_in_a_row() -> None:
+def test_a_drafter_that_does_not_pay_is_hopeless_after_several_runs() -> None:
     shared = Backoffs()
     one = in_vain(shared, "a", STRIKES - 1)
     assert "a" in one and "a" not in RunBackoffs(shared), "another text may suit it"

@@ -46,7 +46,7 @@ def linear(plain: float, node: float) -> functools.partial[float]:
 
 
 def hilly(position: int) -> float:
-    """Four tokens in a row, of which the drafter knows the first two."""
+    """Four tokens in a row, of which the drafter predicts the first two."""
     return (0.95, 0.9, 0.6, 0.3)[position * 7919 % 4]
 
 
@@ -305,7 +305,7 @@ def test_without_an_audition_the_first_ssm_drafts() -> None:
 
 
 @pytest.mark.parametrize("combine", ["vote", "log_pool"])
-def test_who_votes_or_pools_is_judged_together(combine: str) -> None:
+def test_drafters_of_a_vote_or_pool_are_one_group(combine: str) -> None:
     worthless = World((*HOPELESS.drafters, drafter("b", 0.1, 1, 1)), linear(5, 0.1))
     for world in (INDEPENDENT, worthless):
         costs = world.costs()
@@ -316,7 +316,7 @@ def test_who_votes_or_pools_is_judged_together(combine: str) -> None:
         assert (result.lengths[-1] == 0) == (world is worthless)
 
 
-def test_the_reason_tells_the_stop_of_the_drafter_that_drafts() -> None:
+def test_the_reason_reports_the_stop_of_the_drafter_that_drafts() -> None:
     """The SSM is switched off: its rate says nothing about where the lookup stops."""
     ssm, lookup = drafter("a", 0.02, 3.0, 3.0), drafter("ngram", 0.85, 0.1, 0.1)
     late = run(World((ssm, lookup), linear(5, 0.1)), 600).choices[-40:]
@@ -352,9 +352,9 @@ def test_estimates_are_right(name: str) -> None:
     for length in (1, 2, 4):
         tokens = sum(only.chance(0) ** depth for depth in range(length + 1))
         ms = world.verify(length) + world.books + only.start(0) + (length - 1) * only.step(0)
-        found = [one[length] for one in estimates]
-        assert sum(e.tokens for e in found) / len(found) == pytest.approx(tokens, rel=0.1)
-        assert sum(e.ms for e in found) / len(found) == pytest.approx(ms, rel=0.1)
+        results = [one[length] for one in estimates]
+        assert sum(e.tokens for e in results) / len(results) == pytest.approx(tokens, rel=0.1)
+        assert sum(e.ms for e in results) / len(results) == pytest.approx(ms, rel=0.1)
 
 
 def test_a_budget_bounds_the_length() -> None:

@@ -1,4 +1,4 @@
-"""The policies in the engine: the text is plain decoding's, and what was chosen is told."""
+"""The policies in the engine: the text is plain decoding's, and events report what was chosen."""
 
 import dataclasses
 import time
@@ -38,18 +38,18 @@ def run(engine: Engine, config: SpeculationConfig, sampling: SamplingParams = NE
 
 
 @pytest.mark.parametrize("length", LENGTHS)
-def test_the_chosen_length_bounds_every_draft_and_is_told(length: str) -> None:
+def test_the_chosen_length_bounds_every_draft_and_is_reported(length: str) -> None:
     events = run(engine(), dataclasses.replace(TREE, length=length))
-    done = rounds_of(events)
+    rounds = rounds_of(events)
     drafted = [event for event in events if isinstance(event, Drafted)]
-    for draft, end in zip(drafted, done, strict=True):
+    for draft, end in zip(drafted, rounds, strict=True):
         depths = [depth for record in draft.drafts for depth in record.depths]
         assert max(depths, default=0) <= end.speculation_length
-    for before, after in zip(done, done[1:], strict=False):
+    for before, after in zip(rounds, rounds[1:], strict=False):
         assert after.speculation_length == before.next_speculation_length
 
 
-def test_an_audition_comes_before_the_event_that_tells_the_next_round(
+def test_an_audition_comes_before_the_event_that_reports_the_next_round(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A prompt of three tokens is too short for one; the text grows long enough in some round."""
@@ -67,9 +67,9 @@ def test_an_audition_comes_before_the_event_that_tells_the_next_round(
     assert sizes[first] < MIN_TOKENS <= sizes[first + 1]
 
 
-def test_goodput_tells_its_estimates_and_predicts_rounds_of() -> None:
-    done = rounds_of(run(engine(), dataclasses.replace(TREE, length="goodput")))
-    for event in done:
+def test_goodput_reports_its_estimates_and_predicts_rounds_of() -> None:
+    rounds = rounds_of(run(engine(), dataclasses.replace(TREE, length="goodput")))
+    for event in rounds:
         assert [e.length for e in event.estimates] == list(range(len(event.estimates)))
         assert event.length_reason
         assert event.predicted_ms > 0
@@ -97,7 +97,7 @@ def test_the_policy_measures_costs() -> None:
 
 
 @pytest.mark.parametrize(("drafters", "nodes"), [({"same"}, 6), ({"same", "ssm-2"}, 3), (None, 2)])
-def test_the_node_budget_is_divided_among_who_drafts(drafters, nodes, monkeypatch):
+def test_the_node_budget_is_divided_among_those_that_draft(drafters, nodes, monkeypatch):
     class GivenDrafters:
         def choose(self) -> Choice:
             return Choice(6, drafters=frozenset(drafters) if drafters else None)

@@ -32,7 +32,7 @@ LIMITS = {f"model-{i}": step_limits(0.9, (0.36, 0.36), 3) for i in range(4)}
 
 
 class Fickle(StopRule):
-    """The control: it looks at what it has just drawn before it lets it be verified."""
+    """The control: it reads what it has just drawn before that is verified."""
 
     def keeps(self, drafter: str, depth: int, chance: float) -> bool:
         return chance > 0.4

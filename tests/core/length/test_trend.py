@@ -140,10 +140,10 @@ def test_its_flaw_it_drafts_too_long_where_ssm_time_dominates() -> None:
     world = World((drafter,), lambda n: 5 + 0.02 * n, noise=0.0)
     best, goodput = best_fixed(world, 2000, most=6)
     config = config_of(world, length="trend", speculation_length=4)
-    found = simulate(world, 6000, make_policy(config, world.costs()))
-    late = found.lengths[len(found.lengths) // 2 :]
+    result = simulate(world, 6000, make_policy(config, world.costs()))
+    late = result.lengths[len(result.lengths) // 2 :]
     assert best <= 3
     assert sum(late) / len(late) > best + 4
-    assert found.goodput(len(found.lengths) // 2) < 0.8 * goodput
+    assert result.goodput(len(result.lengths) // 2) < 0.8 * goodput
     ours = simulate(world, 2000)
     assert ours.goodput() > 0.97 * goodput

@@ -93,9 +93,11 @@ class World:
     ) -> tuple[RoundOutcome, float]:
         """Its outcome, and the milliseconds it took but for noise."""
         spent: list[float] = []
-        wanted = [d for d in self.drafters if choice.drafters is None or d.name in choice.drafters]
+        expected = [
+            d for d in self.drafters if choice.drafters is None or d.name in choice.drafters
+        ]
         drafts = {}
-        for drafter in wanted if choice.length else []:
+        for drafter in expected if choice.length else []:
             scores = self._drafted(drafter, position, choice)
             if scores:
                 drafts[drafter.name] = (drafter, scores)
@@ -215,6 +217,6 @@ def run_fixed(world: World, tokens: int, length: int) -> Result:
 
 def best_fixed(world: World, tokens: int, most: int = 12) -> tuple[int, float]:
     """The best fixed length, by trying 0 to `most`, and its goodput."""
-    found = {length: run_fixed(world, tokens, length).goodput() for length in range(most + 1)}
-    best = max(found, key=lambda length: found[length])
-    return best, found[best]
+    results = {length: run_fixed(world, tokens, length).goodput() for length in range(most + 1)}
+    best = max(results, key=lambda length: results[length])
+    return best, results[best]

@@ -26,20 +26,20 @@ def over_ranks(name: str, split: str, dtype: str = "float32") -> Iterator[Ranked
         model.close()
 
 
-def said(model: HfModel) -> torch.Tensor:
+def logits_of_trees(model: HfModel) -> torch.Tensor:
     """Logits of three trees, each with a path committed before it."""
-    row, found = model.open_row(), []
+    row, results = model.open_row(), []
     model.forward([chain(row, range(10, 50), last_only=True)])
     model.commit(row, range(40))
     for _ in range(3):
-        found += model.forward([Feed(row, list(range(16, 32)), NODES)])
+        results += model.forward([Feed(row, list(range(16, 32)), NODES)])
         model.commit(row, [0, 1, 3, 6])
     model.close_row(row)
-    return torch.cat(found)
+    return torch.cat(results)
 
 
-def error_of(found: torch.Tensor, wanted: torch.Tensor) -> float:
-    return float((found - wanted).abs().max() / wanted.abs().max())
+def error_of(result: torch.Tensor, expected: torch.Tensor) -> float:
+    return float((result - expected).abs().max() / expected.abs().max())
 
 
 def pids_of(model: RankedModel) -> list[int]:

@@ -85,7 +85,7 @@ def test_the_text_is_that_of_transformers(process: TemplateProcess) -> None:
 
 
 @pytest.mark.parametrize("kind", ENDLESS)
-def test_a_template_that_does_not_end_holds_nobody(
+def test_a_template_that_does_not_end_delays_no_other_request(
     kind: str, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process, tokenizer = engine.models.templates, engine.models.tokenizer
@@ -204,7 +204,7 @@ def _status(process: Path) -> str:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="limits and signals of POSIX")
-def test_it_starts_under_a_smaller_limit_and_hears_no_interrupt() -> None:
+def test_it_starts_under_a_smaller_limit_and_ignores_interrupts() -> None:
     command = f"ulimit -v 3000000; exec '{sys.executable}' -P '{chat_template.PROGRAM}'"
     with subprocess.Popen(
         ["bash", "-c", command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -227,7 +227,7 @@ def test_a_page_starts_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
         process.render("w1", HI, {}, 10)
 
 
-def test_one_that_does_not_start_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_does_not_start_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chat_template, "PROGRAM", chat_template.PROGRAM / "none")
     with pytest.raises(ModelError, match="does not start"):
         TemplateProcess().render("w1", HI, {}, 10)

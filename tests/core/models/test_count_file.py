@@ -81,9 +81,9 @@ def test_counts_come_with_the_llm(llm: Path) -> None:
 )
 def test_damaged_counts_are_refused_in_one_line(llm: Path, contents: bytes) -> None:
     (llm / FILE).write_bytes(contents)
-    said = refusal_of(ModelLoadError, llm)
-    assert said.startswith(f"counts are '{llm / FILE}': they cannot be read (")
-    assert said.endswith("or none, is allowed")
+    message = refusal_of(ModelLoadError, llm)
+    assert message.startswith(f"counts are '{llm / FILE}': they cannot be read (")
+    assert message.endswith("or none, is allowed")
 
 
 def test_the_heaviest_counts_that_are_read_do_not_overflow(tmp_path: Path) -> None:
@@ -120,8 +120,8 @@ def test_kill_9_while_serving_leaves_the_file_as_it_was(tmp_path: Path) -> None:
     assert process.stdout is not None
     seen = [process.stdout.readline() for _ in range(3)]
     process.kill()
-    _, said = process.communicate()
-    assert seen == [b"round\n"] * 3 and process.returncode == -signal.SIGKILL, said.decode()
+    _, stderr = process.communicate()
+    assert seen == [b"round\n"] * 3 and process.returncode == -signal.SIGKILL, stderr.decode()
     assert (llm / FILE).read_bytes() == before
     counts = load_models(str(llm), []).counts
     assert counts is not None and len(counts) == 50_000

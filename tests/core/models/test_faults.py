@@ -31,7 +31,7 @@ LONGROPE = {
 }
 
 
-def changed(folder: Path, **fields: Any) -> Path:
+def change_config(folder: Path, **fields: Any) -> Path:
     """The folder with these fields in its config.json."""
     path = folder / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
@@ -55,7 +55,7 @@ def prompt(count: int) -> str:
     return " ".join(f"w{3 + i % 50}" for i in range(count))
 
 
-def decoded(models: LoadedModels, *requests: Request) -> list[list[int]]:
+def decode(models: LoadedModels, *requests: Request) -> list[list[int]]:
     """The new tokens of each request, decoded together."""
     return texts_of(Engine(models).generate_many(requests))
 
@@ -69,8 +69,8 @@ def module_text(module: Any, models: LoadedModels, count: int, new: int) -> list
     """The new tokens of transformers' own `generate`."""
     ids = torch.tensor([models.tokenizer(prompt(count))["input_ids"]])
     text = module.generate(ids, max_new_tokens=new, do_sample=False, eos_token_id=None)
-    found: list[int] = text[0, count:].tolist()
-    return found
+    results: list[int] = text[0, count:].tolist()
+    return results
 
 
 @pytest.mark.parametrize("kind", ["llama", "phi3", "mistral"])
@@ -81,12 +81,12 @@ def test_frequencies_that_switch_end_the_context(kind: str, tmp_path: Path) -> N
     models = load_models(str(tmp_path / "llm"), [str(tmp_path / "llm")])
     assert models.llm.context_length == SWITCH
     assert any("32 tokens, not 128" in warning for warning in models.warnings)
-    (plain,) = decoded(models, request(15, 24))
+    (plain,) = decode(models, request(15, 24))
     assert module_text(module, models, 15, len(plain)) == plain
     assert len(plain) == SWITCH - 15
-    assert decoded(models, request(15, 24, "specinfer")) == [plain]
+    assert decode(models, request(15, 24, "specinfer")) == [plain]
     short, long = request(5, 12), request(25, 24)
-    assert decoded(models, short, long) == [*decoded(models, short), *decoded(models, long)]
+    assert decode(models, short, long) == [*decode(models, short), *decode(models, long)]
 
 
 def test_every_run_repeats_what_was_said_at_load(tmp_path: Path) -> None:
@@ -114,11 +114,11 @@ def test_frequencies_that_stay_leave_the_context_whole(rope_type: str, tmp_path:
     folder = str(tmp_path / "llm")
     models = load_models(folder, [folder])
     assert models.llm.context_length == 64 and not models.warnings
-    (plain,) = decoded(models, request(25, 99))
+    (plain,) = decode(models, request(25, 99))
     assert module_text(module, models, 25, len(plain)) == plain
     assert len(plain) == 64 - 25
-    assert decoded(models, request(25, 99, "specinfer"), request(40, 9)) == [
-        plain, *decoded(models, request(40, 9)),
+    assert decode(models, request(25, 99, "specinfer"), request(40, 9)) == [
+        plain, *decode(models, request(40, 9)),
     ]  # fmt: skip
 
 
@@ -126,8 +126,8 @@ def test_an_ssm_of_switching_frequencies_changes_no_text(tmp_path: Path) -> None
     tiny(tmp_path / "llm", "llama", max_position_embeddings=64)
     tiny(tmp_path / "ssm", "llama", rope_parameters=LONGROPE, max_position_embeddings=128)
     models = load_models(str(tmp_path / "llm"), [str(tmp_path / "ssm")])
-    plain = decoded(models, request(25, 12), request(31, 6))
-    assert decoded(models, request(25, 12, "specinfer"), request(31, 6, "specinfer")) == plain
+    plain = decode(models, request(25, 12), request(31, 6))
+    assert decode(models, request(25, 12, "specinfer"), request(31, 6, "specinfer")) == plain
 
 
 def test_a_prompt_beyond_the_switch_is_refused_with_both_lengths(tmp_path: Path) -> None:
@@ -143,22 +143,22 @@ def test_a_prompt_beyond_the_switch_is_refused_with_both_lengths(tmp_path: Path)
 )
 def test_a_folder_does_not_choose_the_attention(name: str, tmp_path: Path) -> None:
     models = load_models(
-        str(changed(save_tiny_model(tmp_path / "llm"), attn_implementation=name)), []
+        str(change_config(save_tiny_model(tmp_path / "llm"), attn_implementation=name)), []
     )
-    assert len(decoded(models, request(4, 4))[0]) == 4
+    assert len(decode(models, request(4, 4))[0]) == 4
 
 
 def test_attentions_that_are_wanted_too_change_nothing(tmp_path: Path) -> None:
     models = load_models(
-        str(changed(save_tiny_model(tmp_path / "llm"), output_attentions=True)), []
+        str(change_config(save_tiny_model(tmp_path / "llm"), output_attentions=True)), []
     )
-    assert len(decoded(models, request(4, 4))[0]) == 4
+    assert len(decode(models, request(4, 4))[0]) == 4
 
 
 @pytest.mark.parametrize("method", ["gptq", "awq", "hqq", "quanto", "aqlm"])
 def test_a_method_whose_package_is_missing(method: str, tmp_path: Path) -> None:
     asked = {"quant_method": method, "bits": 4}
-    folder = changed(save_tiny_model(tmp_path / "llm"), quantization_config=asked)
+    folder = change_config(save_tiny_model(tmp_path / "llm"), quantization_config=asked)
     message = refusal_of(ModelLoadError, folder)
     assert "it cannot be read" in message
 
@@ -206,20 +206,22 @@ def test_a_link_to_weights_that_are_gone(tmp_path: Path) -> None:
 
 
 def test_weights_of_other_shapes_are_named(tmp_path: Path) -> None:
-    folder = changed(save_tiny_model(tmp_path / "llm"), vocab_size=1 << 40)
+    folder = change_config(save_tiny_model(tmp_path / "llm"), vocab_size=1 << 40)
     assert "other shapes than its config.json says" in refusal_of(ModelLoadError, folder)
 
 
 @pytest.mark.parametrize("field", ["return_dict", "use_cache"])
 def test_a_folder_does_not_choose_what_a_pass_returns(field: str, tmp_path: Path) -> None:
-    models = load_models(str(changed(save_tiny_model(tmp_path / "llm"), **{field: False})), [])
-    assert len(decoded(models, request(4, 4))[0]) == 4
+    models = load_models(
+        str(change_config(save_tiny_model(tmp_path / "llm"), **{field: False})), []
+    )
+    assert len(decode(models, request(4, 4))[0]) == 4
 
 
 @pytest.mark.parametrize("value", [0, -1, 10**30])
 def test_a_context_that_is_none_is_no_switch(value: int, tmp_path: Path) -> None:
     models = load_models(
-        str(changed(save_tiny_model(tmp_path / "llm"), max_position_embeddings=value)), []
+        str(change_config(save_tiny_model(tmp_path / "llm"), max_position_embeddings=value)), []
     )
     assert models.warnings == () and models.llm.context_length < 1 << 31
 
@@ -239,7 +241,7 @@ def test_pickled_weights_are_counted_in_their_own_format(dtype: Any, tmp_path: P
     assert parameter_count(str(folder)) == 5
 
 
-def indexed(folder: Path) -> Path:
+def split_in_two(folder: Path) -> Path:
     """The same weights in two files that an index names."""
     weights = load_file(folder / "model.safetensors")
     names = sorted(weights)
@@ -260,7 +262,7 @@ def test_files_beside_the_index_are_not_counted(tmp_path: Path) -> None:
     (folder / "consolidated.safetensors").write_bytes(whole)
     assert parameter_count(str(folder)) == parameters
     (folder / "consolidated.safetensors").unlink()
-    indexed(folder)
+    split_in_two(folder)
     (folder / "consolidated.safetensors").write_bytes(whole)
     assert parameter_count(str(folder)) == parameters
     assert weight_bytes(str(folder), torch.bfloat16) == 2 * parameters
@@ -268,7 +270,7 @@ def test_files_beside_the_index_are_not_counted(tmp_path: Path) -> None:
 
 
 def test_an_unreadable_index_is_the_loaders_to_report(tmp_path: Path) -> None:
-    folder = indexed(save_tiny_model(tmp_path / "llm"))
+    folder = split_in_two(save_tiny_model(tmp_path / "llm"))
     (folder / "model.safetensors.index.json").write_text("[]")
     assert parameter_count(str(folder)) > 0
 
@@ -332,13 +334,13 @@ def warnings_with(folder: Path, **fields: Any) -> tuple[str, ...]:
 def test_what_generate_would_do_besides_is_said(tmp_path: Path) -> None:
     folder = save_tiny_model(tmp_path / "llm")
     assert warnings_with(folder, eos_token_id=2, temperature=0.7, do_sample=True, top_p=0.9) == ()
-    (said,) = warnings_with(folder, repetition_penalty=1.1, suppress_tokens=[5])
-    assert "repetition_penalty=1.1, suppress_tokens=[5]" in said
-    (said,) = warnings_with(folder, no_repeat_ngram_size=3)
-    assert "no_repeat_ngram_size=3" in said
+    (message,) = warnings_with(folder, repetition_penalty=1.1, suppress_tokens=[5])
+    assert "repetition_penalty=1.1, suppress_tokens=[5]" in message
+    (message,) = warnings_with(folder, no_repeat_ngram_size=3)
+    assert "no_repeat_ngram_size=3" in message
 
 
-def test_models_of_one_name_are_told_apart_by_their_weights(tmp_path: Path) -> None:
+def test_models_of_one_name_are_distinguished_by_their_weights(tmp_path: Path) -> None:
     infos = []
     for place, change in (("a", 0.0), ("b", 0.0), ("c", 1e-3)):
         folder = save_tiny_model(tmp_path / place / "llm")
@@ -362,11 +364,11 @@ def other_end(folder: Path) -> None:
 CHANGES = {
     "one weight": one_weight,
     "an end of text": other_end,
-    "rotary frequencies": lambda folder: changed(
+    "rotary frequencies": lambda folder: change_config(
         folder, rope_parameters={"rope_type": "default", "rope_theta": 500.0}
     ),
-    "a norm": lambda folder: changed(folder, rms_norm_eps=0.1),
-    "nothing": lambda folder: changed(folder, transformers_version="4.0.0", use_cache=True),
+    "a norm": lambda folder: change_config(folder, rms_norm_eps=0.1),
+    "nothing": lambda folder: change_config(folder, transformers_version="4.0.0", use_cache=True),
 }
 
 

@@ -150,10 +150,10 @@ def test_what_it_needs_is_read_from_its_header(q8: Path, cache: Path) -> None:
 
 
 def test_it_is_dequantized_once(q8: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
-    folder = dequantize_file(q8, said.append)
-    shares = [stage for stage in said if stage.startswith("dequantizing ")]
-    assert len(shares) > 5 and "reading the GGUF file's tokenizer" in said
+    messages: list[str] = []
+    folder = dequantize_file(q8, messages.append)
+    shares = [stage for stage in messages if stage.startswith("dequantizing ")]
+    assert len(shares) > 5 and "reading the GGUF file's tokenizer" in messages
     monkeypatch.setattr(gguf_cache, "_dequantize", None)
     # The same file by another name is the same entry.
     assert dequantize_file(Path(shutil.copy(q8, tmp_path / "other")), ignore) == folder

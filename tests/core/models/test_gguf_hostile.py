@@ -92,7 +92,7 @@ def file_of(
     return header + bytes(data)
 
 
-def zipped() -> bytes:
+def zip_bytes() -> bytes:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
         archive.writestr("data.pkl", b"x" * 100)
@@ -102,7 +102,7 @@ def zipped() -> bytes:
 BROKEN = {
     "empty": (b"", "it is empty"),
     "a pickle": (pickle.dumps({"model.norm.weight": [1.0] * 100}), "begins with a pickle"),
-    "a zipped pickle": (zipped(), "begins with a pickle or archive"),
+    "a zipped pickle": (zip_bytes(), "begins with a pickle or archive"),
     "another magic": (b"GGML" + bytes(100), "it begins otherwise, not with GGUF"),
     "only the magic": (b"GGUF", "its header is broken"),
     "version 1": (file_of(LLAMA, LAYERS, version=1), "it is of version 1"),

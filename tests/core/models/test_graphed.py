@@ -13,8 +13,8 @@ from core.models.hf_model import HfModel
 from core.models.loading.tree_check import checked_model
 from core.models.protocol import Feed, chain
 from core.trees.tree import ROOT
-from tests.core.models.test_lean import said
-from tests.core.models.test_stack import alike, committed, feeds_of
+from tests.core.models.test_lean import all_logits
+from tests.core.models.test_stack import alike, commit_all, feeds_of
 from tests.fakes import info_of, tiny_module
 
 FAMILIES = ("llama", "qwen2", "qwen3", "mistral", "qwen2-sliding")
@@ -44,7 +44,7 @@ def close(one: torch.Tensor, other: torch.Tensor) -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_it_says_what_the_lean_pass_says(family: str) -> None:
     fixed, plain = both(family)
-    for one, other in zip(said(fixed), said(plain), strict=True):
+    for one, other in zip(all_logits(fixed), all_logits(plain), strict=True):
         close(one, other)
 
 
@@ -56,23 +56,23 @@ def test_rows_of_many_widths_and_texts_over_several_extents() -> None:
             if model._module
             else model.info
         )
-    found: list[list[torch.Tensor]] = []
+    results: list[list[torch.Tensor]] = []
     for model in (fixed, plain):
         rows = [model.open_row() for _ in range(3)]
-        found.append([])
+        results.append([])
         for end in (5, 250, 6, 257, 700):
             ids = [3 + i % 40 for i in range(end)]
-            found[-1] += model.forward([chain(rows[0], ids, last_only=True)])
+            results[-1] += model.forward([chain(rows[0], ids, last_only=True)])
             model.commit(rows[0], range(end))
         for row, count in zip(rows[1:], (3, 9), strict=True):
             model.forward([chain(row, range(2, 2 + count))])
             model.commit(row, range(count))
         # Not neighbours, and of several widths.
-        found[-1] += model.forward(
+        results[-1] += model.forward(
             [chain(rows[0], [5] * 7), Feed(rows[2], [6, 7, 8], [ROOT, ROOT, 1])]
         )
-        found[-1] += model.forward([chain(row, [9]) for row in rows])
-    for one, other in zip(*found, strict=True):
+        results[-1] += model.forward([chain(row, [9]) for row in rows])
+    for one, other in zip(*results, strict=True):
         close(one, other)
 
 
@@ -114,25 +114,25 @@ def test_what_padded_queries_write_is_never_seen(start: int) -> None:
     (one,) = fixed.forward([chain(0, [5, 6, 7])])
     (other,) = plain.forward([chain(0, [5, 6, 7])])
     close(one, other)
-    stored, wanted = (model.arena._layers[0][0][0] for model in (fixed, plain))
-    close(stored[:, :end], wanted[:, :end])
+    stored, expected = (model.arena._layers[0][0][0] for model in (fixed, plain))
+    close(stored[:, :end], expected[:, :end])
     written = stored.ne(0).any(-1).any(0).nonzero().flatten().tolist()
     assert written == [*range(end), len(stored[0]) - 1]
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
 def test_stacked_models_in_fixed_shapes(family: str) -> None:
-    found: list[list[torch.Tensor]] = []
+    results: list[list[torch.Tensor]] = []
     for fixed in (False, True):
         stack = alike(3, family)
         passing = torch_forward(stack.weights, stack.members[0].masks)
         stack._forward = GraphedForward(passing, capture=False) if fixed else passing
-        found.append([])
+        results.append([])
         for i, feeds in enumerate(feeds_of(list(stack.members))):
-            found[-1] += [part for own in stack.forward(feeds) for part in own]
-            committed(list(stack.members), feeds, -1 if i != 1 else 1)
-    assert len(found[0]) == 15
-    for one, other in zip(*found, strict=True):
+            results[-1] += [part for own in stack.forward(feeds) for part in own]
+            commit_all(list(stack.members), feeds, -1 if i != 1 else 1)
+    assert len(results[0]) == 15
+    for one, other in zip(*results, strict=True):
         close(one, other)
 
 
@@ -161,7 +161,7 @@ def test_what_cannot_be_captured_runs_eagerly(monkeypatch: pytest.MonkeyPatch) -
 def test_captured_graphs_say_what_the_lean_pass_says(family: str) -> None:
     fixed, plain = both(family, "cuda", capture=True)
     for _ in range(2):  # the second replays what the first captured
-        for one, other in zip(said(fixed), said(plain), strict=True):
+        for one, other in zip(all_logits(fixed), all_logits(plain), strict=True):
             close(one, other)
     forward: Any = fixed._forward
     assert forward.captures

@@ -109,7 +109,7 @@ def test_more_pending_nodes_than_there_was_room_for(row: int) -> None:
     assert torch.allclose(logits[99], one[0], atol=1e-6)
 
 
-def test_what_it_tells_of_itself() -> None:
+def test_its_model_info() -> None:
     of = model()
     assert (of.info.name, of.vocab_size, of.context_length) == ("tiny", 64, 128)
     assert of.info.architecture == "LlamaForCausalLM"
@@ -158,12 +158,12 @@ class Newer(Other):
 @pytest.mark.parametrize("kind", [Older, Newer])
 def test_keys_and_values_go_by_the_name_that_the_module_has_for_them(kind: type[Other]) -> None:
     module, info = tiny_module("llama", seed=6), model().info
-    said = []
+    messages = []
     for one in (module, kind(module)):
         of = HfModel(one, info, MaskKind())
         assert isinstance(of._forward, GeneralForward)
         row = of.open_row()
         of.forward([chain(row, [1, 2, 3])])
         of.commit(row, range(3))
-        said += of.forward([Feed(row, [4, 5, 6], [ROOT, ROOT, 0])])
-    assert torch.equal(said[0], said[1])
+        messages += of.forward([Feed(row, [4, 5, 6], [ROOT, ROOT, 0])])
+    assert torch.equal(messages[0], messages[1])

@@ -1,4 +1,4 @@
-"""KVArena: rows, slots, growth; what is dropped is hidden, what is padded harms nobody."""
+"""KVArena: rows, slots, growth; dropped slots are hidden, padding changes no logits."""
 
 from functools import cache
 
@@ -169,7 +169,7 @@ def test_growth_in_the_middle_of_a_text_changes_nothing() -> None:
 
 @torch.inference_mode()
 def test_nothing_that_is_not_read_can_leak() -> None:
-    """What lies in slots past a row's end, were it NaN, must not reach the logits."""
+    """The values of slots past a row's end, even NaN, must not reach the logits."""
     of = model()
     rows = [of.open_row(), of.open_row()]
     of.forward([chain(rows[0], [5, 6, 7]), chain(rows[1], list(range(9)))])

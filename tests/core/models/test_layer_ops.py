@@ -16,20 +16,20 @@ def test_it_is_the_norm(dtype: torch.dtype, scale: float) -> None:
     draw = torch.Generator().manual_seed(1)
     weight = (torch.rand(96, generator=draw) + 0.5).to(dtype)
     x = (torch.randn((5, 96), generator=draw) * scale).to(dtype)
-    wanted = F.rms_norm(x.double(), (96,), weight.double(), EPS)
+    expected = F.rms_norm(x.double(), (96,), weight.double(), EPS)
     close = {torch.float32: 1e-5, torch.float64: 1e-12, torch.bfloat16: 2e-2}[dtype]
-    found = Norm(weight, EPS)(x)
-    assert found.dtype == dtype
-    torch.testing.assert_close(found.double(), wanted, atol=close, rtol=close)
+    result = Norm(weight, EPS)(x)
+    assert result.dtype == dtype
+    torch.testing.assert_close(result.double(), expected, atol=close, rtol=close)
 
 
 def test_a_weight_for_each_member() -> None:
     draw = torch.Generator().manual_seed(1)
     weights = torch.rand((3, 8), generator=draw)
     x = torch.randn((3, 4, 8), generator=draw)
-    found = Norm(weights[:, None], EPS)(x)
+    result = Norm(weights[:, None], EPS)(x)
     for i in range(3):
-        torch.testing.assert_close(found[i], F.rms_norm(x[i], (8,), weights[i], EPS))
+        torch.testing.assert_close(result[i], F.rms_norm(x[i], (8,), weights[i], EPS))
 
 
 def test_what_it_is_given_stays() -> None:
@@ -46,9 +46,9 @@ def test_a_product_with_and_without_a_bias(biased: bool) -> None:
     product = Projection(matrix, bias)
     for count in (1, 2, 7):
         x, y = (torch.randn((count, size), generator=draw) for size in (40, 24))
-        wanted = y @ matrix + (bias if bias is not None else 0.0)
-        torch.testing.assert_close(product.times(y), wanted)
-        torch.testing.assert_close(product.residual(x, y), x + wanted)
+        expected = y @ matrix + (bias if bias is not None else 0.0)
+        torch.testing.assert_close(product.times(y), expected)
+        torch.testing.assert_close(product.residual(x, y), x + expected)
 
 
 def test_a_head_that_is_the_embedding_is_laid_wide_unless_it_is_large() -> None:

@@ -39,19 +39,19 @@ def both(
     return lean, HfModel(untouched, lean.info, lean.masks)
 
 
-def said(model: HfModel) -> list[torch.Tensor]:
+def all_logits(model: HfModel) -> list[torch.Tensor]:
     """Logits of prefill, of a tree beside a chain, of what follows a commit."""
     one, two = model.open_row(), model.open_row()
-    found = model.forward([chain(one, range(3, 20), last_only=True)])
-    found += model.forward([chain(two, range(30, 36))])
+    logits = model.forward([chain(one, range(3, 20), last_only=True)])
+    logits += model.forward([chain(two, range(30, 36))])
     model.commit(one, range(17))
     model.commit(two, range(6))
-    found += model.forward([Feed(one, [5, 6, 7, 8, 9, 10], BRANCHED), chain(two, [11, 12])])
+    logits += model.forward([Feed(one, [5, 6, 7, 8, 9, 10], BRANCHED), chain(two, [11, 12])])
     model.commit(one, [1, 3, 4])
     model.commit(two, [0], keep=[1])
-    found += model.forward([chain(one, [4])])
-    found += model.forward([Feed(two, [9], [ROOT]), chain(one, [6], first=1)])
-    return found
+    logits += model.forward([chain(one, [4])])
+    logits += model.forward([Feed(two, [9], [ROOT]), chain(one, [6], first=1)])
+    return logits
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -75,16 +75,16 @@ def test_the_kind_of_model_decides(family: str) -> None:
 )
 def test_it_says_what_the_general_way_says(family: str, changes: dict[str, Any]) -> None:
     lean, general = both(family, **changes)
-    for got, wanted in zip(said(lean), said(general), strict=True):
-        assert got.shape == wanted.shape
-        assert float((got - wanted).abs().max() / wanted.abs().max().clamp(min=1.0)) < 1e-4
+    for got, expected in zip(all_logits(lean), all_logits(general), strict=True):
+        assert got.shape == expected.shape
+        assert float((got - expected).abs().max() / expected.abs().max().clamp(min=1.0)) < 1e-4
 
 
 @pytest.mark.parametrize("family", LEAN)
 def test_half_precision_is_as_near_as_its_rounding(family: str) -> None:
     lean, general = both(family, torch.bfloat16)
-    for got, wanted in zip(said(lean), said(general), strict=True):
-        assert float((got - wanted).abs().max() / wanted.abs().max().clamp(min=1.0)) < 0.06
+    for got, expected in zip(all_logits(lean), all_logits(general), strict=True):
+        assert float((got - expected).abs().max() / expected.abs().max().clamp(min=1.0)) < 0.06
 
 
 def test_positions_past_the_first_table_are_rotated_too() -> None:
@@ -93,8 +93,8 @@ def test_positions_past_the_first_table_are_rotated_too() -> None:
     ids = [chain(model.open_row(), long, last_only=True) for model in (lean, general)]
     for model in (lean, general):
         model._info = replace(model.info, context_length=4096)
-    got, wanted = lean.forward(ids[:1])[0], general.forward(ids[1:])[0]
-    assert float((got - wanted).abs().max()) < 1e-4
+    got, expected = lean.forward(ids[:1])[0], general.forward(ids[1:])[0]
+    assert float((got - expected).abs().max()) < 1e-4
 
 
 def test_nothing_is_kept_twice_and_the_module_goes_on_working() -> None:
@@ -193,6 +193,6 @@ def test_grouped_queries_as_more_queries_of_their_head(masked: bool) -> None:
     hidden = torch.rand((2, 1, 3, 5), generator=generator) < 0.4
     hidden[..., 0] = False
     mask = torch.zeros(hidden.shape).masked_fill(hidden, -1e9) if masked else None
-    found = grouped_attention(q, keys, values, mask)
-    assert found.shape == q.shape
-    torch.testing.assert_close(found, attend(q, keys, values, mask))
+    result = grouped_attention(q, keys, values, mask)
+    assert result.shape == q.shape
+    torch.testing.assert_close(result, attend(q, keys, values, mask))

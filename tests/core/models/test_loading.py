@@ -31,7 +31,7 @@ def test_a_whole_folder_is_loaded(whole: Path) -> None:
     assert not models.llm._module.training
 
 
-def test_names_of_drafters_are_told_apart(whole: Path, tmp_path: Path) -> None:
+def test_names_of_drafters_are_distinguished(whole: Path, tmp_path: Path) -> None:
     for name in ("ngram", "llm"):
         shutil.copytree(whole, tmp_path / name)
     folders = [str(whole), str(whole), str(tmp_path / "ngram"), str(tmp_path / "llm")]

@@ -35,7 +35,7 @@ def test_a_folder_without_configuration(copy: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "keep", "said"),
+    ("file", "keep", "message"),
     [
         ("config.json", 0.5, ""),
         ("model.safetensors", 0.5, "it cannot be read"),
@@ -44,12 +44,12 @@ def test_a_folder_without_configuration(copy: Path) -> None:
     ],
     ids=["configuration", "weights", "their header", "no weights"],
 )
-def test_a_file_cut_in_the_middle(copy: Path, file: str, keep: float, said: str) -> None:
+def test_a_file_cut_in_the_middle(copy: Path, file: str, keep: float, message: str) -> None:
     content = (copy / file).read_bytes()
     (copy / file).write_bytes(content[: int(keep * len(content))])
     if not keep:
         (copy / file).unlink()
-    assert said in refusal_of(ModelLoadError, copy)
+    assert message in refusal_of(ModelLoadError, copy)
 
 
 def test_a_weight_that_is_missing(copy: Path) -> None:

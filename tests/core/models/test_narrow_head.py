@@ -19,7 +19,7 @@ SIZE = 20
 IDS = (3, VOCAB - 1, 7, SIZE)
 
 
-def saved(folder: Path, family: str = "llama", size: object = SIZE, **changes: Any) -> Path:
+def save(folder: Path, family: str = "llama", size: object = SIZE, **changes: Any) -> Path:
     module = tiny_module(family, seed=2, dtype=torch.float32, **changes)
     if size is not None:
         module.config.draft_vocab_size = size
@@ -30,9 +30,9 @@ def saved(folder: Path, family: str = "llama", size: object = SIZE, **changes: A
 
 def logits(model: Any) -> torch.Tensor:
     row = model.open_row()
-    (found,) = model.forward([chain(row, IDS)])
+    (result,) = model.forward([chain(row, IDS)])
     model.close_row(row)
-    return torch.as_tensor(found)
+    return torch.as_tensor(result)
 
 
 @pytest.fixture
@@ -45,8 +45,8 @@ def llm(tmp_path: Path) -> Path:
 def test_logits_are_the_first_of_the_whole_heads(
     llm: Path, tmp_path: Path, family: str, tied: bool
 ) -> None:
-    whole = saved(tmp_path / "whole", family, None, tie_word_embeddings=tied)
-    narrow = saved(tmp_path / "narrow", family, SIZE, tie_word_embeddings=tied)
+    whole = save(tmp_path / "whole", family, None, tie_word_embeddings=tied)
+    narrow = save(tmp_path / "narrow", family, SIZE, tie_word_embeddings=tied)
     models = load_models(str(llm), [str(whole), str(narrow)])
     ours, theirs = models.ssms["narrow"], models.ssms["whole"]
     assert (ours.vocab_size, ours.num_embeddings) == (SIZE, VOCAB)
@@ -55,8 +55,8 @@ def test_logits_are_the_first_of_the_whole_heads(
 
 @pytest.mark.parametrize("tied", [False, True])
 def test_narrow_heads_are_stacked(llm: Path, tmp_path: Path, tied: bool) -> None:
-    one = saved(tmp_path / "one", tie_word_embeddings=tied)
-    other = saved(tmp_path / "other", tie_word_embeddings=tied)
+    one = save(tmp_path / "one", tie_word_embeddings=tied)
+    other = save(tmp_path / "other", tie_word_embeddings=tied)
     alone = logits(load_models(str(llm), [str(one)]).ssms["one"])
     models = load_models(str(llm), [str(one), str(other)])
     first: Any = models.ssms["one"]
@@ -65,19 +65,19 @@ def test_narrow_heads_are_stacked(llm: Path, tmp_path: Path, tied: bool) -> None
 
 
 def test_as_an_llm_it_has_its_whole_head(tmp_path: Path) -> None:
-    models = load_models(str(saved(tmp_path / "narrow")), [])
+    models = load_models(str(save(tmp_path / "narrow")), [])
     assert models.llm.vocab_size == VOCAB
 
 
 @pytest.mark.parametrize("size", [0, VOCAB + 1, "many", True])
 def test_a_size_that_no_head_has_is_refused(llm: Path, tmp_path: Path, size: object) -> None:
-    said = refusal_of(ModelLoadError, llm, saved(tmp_path / "narrow", size=size))
-    assert f"draft_vocab_size is {size!r}: a whole number from 1 to {VOCAB}" in said
+    message = refusal_of(ModelLoadError, llm, save(tmp_path / "narrow", size=size))
+    assert f"draft_vocab_size is {size!r}: a whole number from 1 to {VOCAB}" in message
 
 
 @pytest.mark.parametrize("draft", ["topk", "best_first", "coupled", "sampled"])
 def test_texts_with_tokens_that_the_ssm_lacks(llm: Path, tmp_path: Path, draft: str) -> None:
-    names = [str(saved(tmp_path / name)) for name in ("one", "two")]
+    names = [str(save(tmp_path / name)) for name in ("one", "two")]
     engine = Engine(load_models(str(llm), names))
     warm = draft in ("coupled", "sampled")
     sampling = SamplingParams(40, temperature=0.9 if warm else 0.0, seed=1)

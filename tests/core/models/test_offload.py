@@ -31,7 +31,7 @@ from core.models.loading.placing import need_of
 from core.models.native.forward import CompiledForward
 from core.models.protocol import chain
 from tests.core.engines import ids_of_events, texts_of
-from tests.core.models.test_lean import LEAN, said
+from tests.core.models.test_lean import LEAN, all_logits
 from tests.fakes import tiny_module, word_tokenizer
 
 Folder = Callable[..., Path]
@@ -66,14 +66,14 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> type
     return LeanForward
 
 
-def loaded(path: Path, mode: str = "disk", resident: int = 0, **options: Any) -> HfModel:
+def load(path: Path, mode: str = "disk", resident: int = 0, **options: Any) -> HfModel:
     llm = load_models(str(path), [], offload=Offload(mode, resident), **options).llm
     assert isinstance(llm, HfModel)
     return llm
 
 
 def equal(one: HfModel, other: HfModel) -> bool:
-    return all(torch.equal(a, b) for a, b in zip(said(one), said(other), strict=True))
+    return all(torch.equal(a, b) for a, b in zip(all_logits(one), all_logits(other), strict=True))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -83,14 +83,14 @@ def test_its_logits_are_those_of_the_resident_model(
 ) -> None:
     path = folder(family)
     resident = load_models(str(path), [], dtype).llm
-    model = loaded(path, dtype=dtype)
+    model = load(path, dtype=dtype)
     assert type(model._forward) is way
     assert model.stream is not None and model.stream.info.streamed == LAYERS
     assert isinstance(resident, HfModel)
     assert model.info == resident.info  # the fingerprint too
     assert equal(model, resident)
-    assert equal(loaded(path, dtype=dtype), resident)  # from the file of before
-    assert equal(loaded(path, "host", dtype=dtype), resident)
+    assert equal(load(path, dtype=dtype), resident)  # from the file of before
+    assert equal(load(path, "host", dtype=dtype), resident)
 
 
 @pytest.mark.gpu
@@ -99,10 +99,10 @@ def test_on_a_gpu_it_writes_what_the_resident_model_writes(folder: Folder, mode:
     path = folder(tie_word_embeddings=True)
     resident = load_models(str(path), [], "float32", "cuda").llm
     assert isinstance(resident, HfModel)
-    streamed = loaded(path, mode, dtype="float32", device="cuda")
-    half = loaded(path, mode, streamed.stream.bytes // 2, dtype="float32", device="cuda")
+    streamed = load(path, mode, dtype="float32", device="cuda")
+    half = load(path, mode, streamed.stream.bytes // 2, dtype="float32", device="cuda")
     for model in (streamed, half):
-        for one, other in zip(said(model), said(resident), strict=True):
+        for one, other in zip(all_logits(model), all_logits(resident), strict=True):
             assert torch.allclose(one, other, atol=1e-5)
         assert model.stream is not None and model.stream.take_times()
 
@@ -122,7 +122,7 @@ def test_on_several_threads_and_in_every_format(
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     path = folder(**changes)
     resident: Any = load_models(str(path), []).llm
-    model: Any = loaded(path)
+    model: Any = load(path)
     assert model._forward.workers == threads
     assert model._forward._weights.matrices.dtype == resident._forward._weights.matrices.dtype
     assert equal(model, resident)
@@ -131,10 +131,10 @@ def test_on_several_threads_and_in_every_format(
 def test_layers_within_the_budget_stay_in_memory(folder: Folder, way: type[Any]) -> None:
     path = folder()
     resident: Any = load_models(str(path), []).llm
-    stream: Any = loaded(path).stream
+    stream: Any = load(path).stream
     size = stream.bytes // LAYERS
     for kept in range(LAYERS + 2):
-        model = loaded(path, resident=kept * size + size // 2)
+        model = load(path, resident=kept * size + size // 2)
         assert model.stream is not None
         info, within = model.stream.info, min(kept, LAYERS)
         assert (info.streamed, info.resident_bytes) == (LAYERS - within, within * size)
@@ -146,7 +146,7 @@ def test_two_layers_swapped_are_noticed(folder: Folder, way: type[Any]) -> None:
     """The negative control of all comparisons above."""
     path = folder()
     resident: Any = load_models(str(path), []).llm
-    model: Any = loaded(path, "host")
+    model: Any = load(path, "host")
     layers = model.stream._reader._source.layers
     layers[1], layers[2] = layers[2], layers[1]
     assert not equal(model, resident)
@@ -193,24 +193,24 @@ def file_in(cache: Path) -> Path:
 
 def refusal_of(path: Path) -> str:
     with pytest.raises(ModelLoadError) as caught:
-        loaded(path)
+        load(path)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
 def test_a_truncated_file_is_refused_by_its_size(folder: Folder, cache: Path) -> None:
     path = folder()
-    loaded(path)
+    load(path)
     os.truncate(file_in(cache), file_in(cache).stat().st_size - 4096)
     assert "bytes" in refusal_of(path) and "remove it" in refusal_of(path)
     file_in(cache).unlink()
-    loaded(path)  # written again
+    load(path)  # written again
 
 
 @pytest.mark.parametrize("resident", [0, 1 << 20])
 def test_a_changed_file_is_refused_by_its_hash(folder: Folder, cache: Path, resident: int) -> None:
     path = folder()
-    loaded(path)
+    load(path)
     file = file_in(cache)
     with file.open("r+b") as out:
         out.seek(3 * file.stat().st_size // LAYERS + 100)
@@ -218,23 +218,23 @@ def test_a_changed_file_is_refused_by_its_hash(folder: Folder, cache: Path, resi
         out.seek(-1, os.SEEK_CUR)
         out.write(bytes([byte[0] ^ 1]))
     with pytest.raises(ModelLoadError, match="layer 3 is not what was written"):
-        loaded(path, resident=resident)
+        load(path, resident=resident)
 
 
 def test_other_weights_have_another_file(folder: Folder, cache: Path) -> None:
-    loaded(folder())
-    loaded(folder(halved=True))
+    load(folder())
+    load(folder(halved=True))
     assert len(list(cache.glob("*.layers"))) == 2
 
 
 def test_a_record_that_cannot_be_read_is_refused(folder: Folder, cache: Path) -> None:
     path = folder()
-    loaded(path)
+    load(path)
     (beside,) = cache.glob("*.safetensors")
     beside.write_bytes(beside.read_bytes()[:40])
     assert "cannot be read" in refusal_of(path)
     beside.unlink()
-    loaded(path)
+    load(path)
 
 
 def _one_norm_changed(vectors: dict[str, torch.Tensor], record: dict[str, str]) -> None:
@@ -260,7 +260,7 @@ def test_a_record_that_was_changed_is_refused(
     folder: Folder, cache: Path, change: Callable[[dict, dict], None]
 ) -> None:
     path = folder()
-    loaded(path)
+    load(path)
     (beside,) = cache.glob("*.safetensors")
     with safe_open(beside, framework="pt") as kept:
         vectors = {name: kept.get_tensor(name) for name in kept.keys()}  # noqa: SIM118
@@ -293,8 +293,8 @@ def test_a_record_never_comes_before_what_it_records(
     done: list[str] = []
 
     def names(inode: int) -> str:
-        found = [one.name for one in (tmp_path, *tmp_path.iterdir()) if one.stat().st_ino == inode]
-        return "folder" if found == [tmp_path.name] else found[0]
+        result = [one.name for one in (tmp_path, *tmp_path.iterdir()) if one.stat().st_ino == inode]
+        return "folder" if result == [tmp_path.name] else result[0]
 
     real_sync, real_rename = os.fsync, Path.rename
 
@@ -317,8 +317,8 @@ def test_a_record_never_comes_before_what_it_records(
         *("sync key.part", "rename to key.layers", "sync folder"),
         *("sync key.part", "rename to key.safetensors", "sync folder"),
     ]
-    found = read_record(file)
-    assert found is not None and FileLayers(file, found[0]).count == 1
+    result = read_record(file)
+    assert result is not None and FileLayers(file, result[0]).count == 1
 
 
 @pytest.mark.parametrize(("number", "direct"), [(errno.EINVAL, False), (errno.EIO, True)])
@@ -328,9 +328,9 @@ def test_only_without_o_direct_it_turns_to_the_page_cache(
     """Not after an error of the disk, which is the run's."""
     layer = pad_to_blocks(torch.ones(5, dtype=torch.uint8))
     write_layers(tmp_path / "key.layers", [(layer, {"0.norm": torch.ones(3)})], dict)
-    found = read_record(tmp_path / "key.layers")
-    assert found is not None
-    layers = FileLayers(tmp_path / "key.layers", found[0])
+    result = read_record(tmp_path / "key.layers")
+    assert result is not None
+    layers = FileLayers(tmp_path / "key.layers", result[0])
     layers.direct = True  # on any file system
     real, errors = os.preadv, [OSError(number, "no")]
 
@@ -361,7 +361,7 @@ def test_without_o_direct_it_reads_through_the_page_cache(
     path = folder()
     resident: Any = load_models(str(path), []).llm
     monkeypatch.setattr(layer_file.os, "open", refusing)
-    model: Any = loaded(path)
+    model: Any = load(path)
     assert not model.stream._reader._source.direct
     assert equal(model, resident)
 
@@ -374,7 +374,7 @@ def test_a_disk_without_room_is_refused_beforehand(
 
     monkeypatch.setattr(offloading.shutil, "disk_usage", lambda _: FullDisk)
     with pytest.raises(OutOfMemoryError, match="are free there"):
-        loaded(folder())
+        load(folder())
 
 
 def test_memory_is_asked_for_what_stays_in_it(
@@ -392,10 +392,10 @@ def test_memory_is_asked_for_what_stays_in_it(
         ("host", 0, whole + 2 * layer),
     ):
         monkeypatch.setattr(placing, "available_bytes", lambda _, needed=needed: needed)
-        loaded(path, mode, resident)
+        load(path, mode, resident)
         monkeypatch.setattr(placing, "available_bytes", lambda _, needed=needed: needed - LAYERS)
         with pytest.raises(OutOfMemoryError, match="are free on cpu"):
-            loaded(path, mode, resident)
+            load(path, mode, resident)
 
 
 def test_weights_that_cannot_be_read_are_named(
@@ -423,7 +423,7 @@ def test_weights_that_cannot_be_read_are_named(
 
     monkeypatch.setattr(checkpoint, "safe_open", Broken)
     with pytest.raises(ModelLoadError, match=r"weights file .*safetensors.*input/output error"):
-        loaded(path)
+        load(path)
     assert not [file for file in cache.iterdir() if file.suffix != ".lock"]
 
 
@@ -434,7 +434,7 @@ def test_other_architectures_are_refused(tmp_path: Path) -> None:
     tiny_module("gpt2", 3, torch.float32).save_pretrained(tmp_path / "llm")
     word_tokenizer(64).save_pretrained(tmp_path / "llm")
     with pytest.raises(UnsupportedModelError, match="cannot be streamed"):
-        loaded(tmp_path / "llm")
+        load(tmp_path / "llm")
 
 
 def test_a_missing_weight_is_named(folder: Folder) -> None:
@@ -499,21 +499,21 @@ def test_an_error_of_the_disk_ends_one_run_alone(
     path = str(folder())
     engine = Engine(load_models(path, [], offload=Offload("disk")))
     request = plain_request(PROMPT)
-    wanted = ids_of_events(engine.generate(request))
+    expected = ids_of_events(engine.generate(request))
     events = engine.generate(request)
     for _ in range(9):  # the run's start, two rounds
         next(events)
     failing.failures = 1
     with pytest.raises(OSError, match="the disk is gone"):
         list(events)
-    assert ids_of_events(engine.generate(request)) == wanted
+    assert ids_of_events(engine.generate(request)) == expected
 
 
 def test_of_several_runs_in_one_pass_too(folder: Folder, failing: type[Failing]) -> None:
     """The pass of all fails, then that of the first alone: the second run goes on."""
     engine = Engine(load_models(str(folder()), [], offload=Offload("disk")))
     requests = [plain_request(PROMPT), plain_request((5, 6))]
-    wanted = texts_of(engine.generate_many(requests))
+    expected = texts_of(engine.generate_many(requests))
     events = engine.generate_many(requests)
     seen = [next(events) for _ in range(6)]
     failing.failures = 2
@@ -522,11 +522,11 @@ def test_of_several_runs_in_one_pass_too(folder: Folder, failing: type[Failing])
         RunFailed,
         RunCompleted,
     ]
-    assert texts_of(seen)[1] == wanted[1]
+    assert texts_of(seen)[1] == expected[1]
 
 
 def test_the_reading_thread_ends_with_the_model(folder: Folder) -> None:
-    model: Any = loaded(folder())
+    model: Any = load(folder())
     thread = model.stream._reader._thread
     assert thread in threading.enumerate()
     del model
@@ -538,17 +538,17 @@ def test_the_reading_thread_ends_with_the_model(folder: Folder) -> None:
 def test_a_pass_that_was_given_up_leaves_nothing_behind(folder: Folder, way: type[Any]) -> None:
     path = folder()
     resident: Any = load_models(str(path), []).llm
-    model = loaded(path)
+    model = load(path)
     assert model.stream is not None
     for _ in range(3):
         given_up = iter(model.stream)
         next(given_up), next(given_up)
     row, other = model.open_row(), resident.open_row()
     for _ in range(3):
-        found, wanted = (
+        logits, expected = (
             m.forward([chain(r, [7])])[0] for m, r in ((model, row), (resident, other))
         )
-        assert torch.equal(found, wanted)
+        assert torch.equal(logits, expected)
         model.commit(row, [0])
         resident.commit(other, [0])
 
@@ -561,17 +561,17 @@ def test_a_resident_model_is_streamed_for_a_while(folder: Folder, halved: bool) 
     path = str(folder(halved=halved, intermediate_size=64, head_dim=8))
     engine = Engine(load_models(path, [path]))
     request = Request("w", SamplingParams(12), prompt_token_ids=PROMPT)
-    wanted = ids_of_events(engine.generate(request))
+    expected = ids_of_events(engine.generate(request))
     engine.stream_mbps = 2.0
     events = list(engine.generate(request))
     assert isinstance(events[0], RunStarted) and events[0].offload is not None
     assert (events[0].offload.mbps, events[0].offload.streamed) == (2.0, LAYERS)
     assert all(e.loads for e in events if isinstance(e, RoundCompleted))
-    assert ids_of_events(events) == wanted
+    assert ids_of_events(events) == expected
     engine.stream_mbps = 0.0
     events = list(engine.generate(request))
     assert isinstance(events[0], RunStarted) and events[0].offload is None
-    assert ids_of_events(events) == wanted
+    assert ids_of_events(events) == expected
 
 
 def test_slow_streamed_passes_are_timed_at_few_sizes(

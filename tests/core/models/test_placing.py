@@ -102,14 +102,14 @@ def test_several_models_must_fit_together(monkeypatch: pytest.MonkeyPatch) -> No
         "choose a smaller model, dtype=bfloat16 or another device"
     )
     monkeypatch.setattr(placing, "available_bytes", lambda device: None)
-    check_memory(needs, CPU)  # nobody knows
+    check_memory(needs, CPU)  # unknown memory is not refused
 
 
 def test_every_stage_is_said_before_it_begins(whole: Path) -> None:
-    said: list[str] = []
-    load_models(str(whole), [str(whole), str(whole)], say=said.append)
+    messages: list[str] = []
+    load_models(str(whole), [str(whole), str(whole)], say=messages.append)
     stages = ("configuration", "weights", "tree check")
-    assert said == [
+    assert messages == [
         "Looking for the models",
         "Comparing the tokenizers",
         *(f"LLM tiny: {stage}" for stage in stages),
@@ -118,11 +118,11 @@ def test_every_stage_is_said_before_it_begins(whole: Path) -> None:
 
 
 def test_another_tokenizer_is_refused_before_weights_are_read(whole: Path, tmp_path: Path) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     fewer = save_tiny_model(tmp_path / "fewer", vocab=60)
     with pytest.raises(VocabMismatchError, match="token id 60 is None there and 'w60' in"):
-        load_models(str(whole), [str(whole), str(fewer)], say=said.append)
-    assert said == ["Looking for the models", "Comparing the tokenizers"]
+        load_models(str(whole), [str(whole), str(fewer)], say=messages.append)
+    assert messages == ["Looking for the models", "Comparing the tokenizers"]
 
 
 def test_too_little_memory_for_all_is_refused_before_weights_are_read(whole, monkeypatch):
@@ -133,18 +133,18 @@ def test_too_little_memory_for_all_is_refused_before_weights_are_read(whole, mon
 
 
 class Enough(SpecScopeError):
-    """Whoever listens has heard enough."""
+    """Raised by a `say` that ends the loading."""
 
 
 @pytest.mark.parametrize("stage", ["weights", "tree check"])
-def test_whoever_listens_may_end_it_between_stages(whole: Path, stage: str) -> None:
-    said: list[str] = []
+def test_say_may_end_loading_between_stages(whole: Path, stage: str) -> None:
+    messages: list[str] = []
 
     def hear(words: str) -> None:
-        said.append(words)
+        messages.append(words)
         if words.endswith(stage):
             raise Enough(words)
 
     with pytest.raises(Enough, match=f"^LLM tiny: {stage}$"):
         load_models(str(whole), [str(whole)], say=hear)
-    assert said[-1] == f"LLM tiny: {stage}"
+    assert messages[-1] == f"LLM tiny: {stage}"

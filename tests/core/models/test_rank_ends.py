@@ -56,50 +56,50 @@ def request(tokens: int = 24) -> Request:
 
 
 @pytest.mark.parametrize(
-    ("sent", "within_s", "said"),
+    ("sent", "within_s", "message"),
     [
         (signal.SIGKILL, 2.0, r"rank 1 of the LLM \(process \d+\) has ended by signal 9"),
         (signal.SIGSTOP, TIMEOUT_S + 2.0, "a rank of the LLM among 1 did not answer in time"),
     ],
 )
 def test_a_rank_that_is_gone_ends_the_run_and_the_next_one_works(
-    tiny: LoadedModels, sent: int, within_s: float, said: str
+    tiny: LoadedModels, sent: int, within_s: float, message: str
 ) -> None:
     engine, model = Engine(tiny), tiny.llm
     assert isinstance(model, RankedModel)
-    wanted = ids_of_events(engine.generate(request()))
+    expected = ids_of_events(engine.generate(request()))
     (pid,) = pids_of(model)
     events = engine.generate(request())
     for _ in range(9):  # the run's start, two rounds
         next(events)
     os.kill(pid, sent)
     began = time.monotonic()
-    with pytest.raises(RankError, match=said):
+    with pytest.raises(RankError, match=message):
         list(events)
     assert time.monotonic() - began < within_s
     assert all_end([pid], 1.0)
-    assert ids_of_events(engine.generate(request())) == wanted  # over new ranks
+    assert ids_of_events(engine.generate(request())) == expected  # over new ranks
     assert pids_of(model) != [pid]
 
 
 def test_of_several_requests_each_fails_and_the_next_one_works(tiny: LoadedModels) -> None:
     engine, model = Engine(tiny), tiny.llm
     assert isinstance(model, RankedModel)
-    wanted = texts_of(engine.generate_many([request()]))
+    expected = texts_of(engine.generate_many([request()]))
     events = engine.generate_many([request(), replace(request(), prompt_token_ids=(5, 6))])
     seen = [next(events) for _ in range(6)]
     os.kill(pids_of(model)[0], signal.SIGKILL)
     seen += list(events)
     failed = [event for event in seen if type(event).__name__ == "RunFailed"]
     assert len(failed) == 2 and all("rank 1" in e.message for e in failed)  # type: ignore[union-attr]
-    assert texts_of(engine.generate_many([request()])) == wanted
+    assert texts_of(engine.generate_many([request()])) == expected
 
 
 def test_ranks_may_idle_for_longer_than_a_collective_may_take(tiny: LoadedModels) -> None:
     engine = Engine(tiny)
-    wanted = ids_of_events(engine.generate(request()))
+    expected = ids_of_events(engine.generate(request()))
     time.sleep(TIMEOUT_S + 1.0)
-    assert ids_of_events(engine.generate(request())) == wanted
+    assert ids_of_events(engine.generate(request())) == expected
 
 
 def test_a_rank_that_stops_while_it_loads_is_an_error(
@@ -137,8 +137,8 @@ def test_ranks_that_cannot_be_started_leave_nothing(
 
 
 def children_of(pid: int) -> list[int]:
-    found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [int(child) for child in found]
+    result = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [int(child) for child in result]
 
 
 @pytest.mark.parametrize("call", ["OpenRow", "RunPass", "CommitRow", "CloseRow", "collective"])
@@ -149,7 +149,7 @@ def test_an_interrupt_leaves_no_rank_behind_the_others(
     every later text would be wrong, and no error would say so."""
     engine, model = Engine(tiny), tiny.llm
     assert isinstance(model, RankedModel)
-    wanted = ids_of_events(engine.generate(request()))
+    expected = ids_of_events(engine.generate(request()))
     calls = [0]
 
     def interrupt() -> None:
@@ -177,7 +177,7 @@ def test_an_interrupt_leaves_no_rank_behind_the_others(
         with pytest.raises(KeyboardInterrupt):
             list(engine.generate(request()))
     for _ in range(2):
-        assert ids_of_events(engine.generate(request())) == wanted
+        assert ids_of_events(engine.generate(request())) == expected
     assert all(row is None for row in model._rows)
 
 

@@ -53,7 +53,7 @@ def short_timeout() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module", params=["tp=2", "pp=2", "tp=4", "pp=3"])
-def ranked(request: pytest.FixtureRequest, llm_folder: str) -> Iterator[RankedModel]:
+def ranks(request: pytest.FixtureRequest, llm_folder: str) -> Iterator[RankedModel]:
     """A tiny LLM, or for `bundled tp=2` the bundled one."""
     name, _, split = request.param.rpartition(" ")
     with over_ranks(name or llm_folder, split) as model:
@@ -97,7 +97,7 @@ def ends_by(events: Iterator[Any], since: Callable[[], float], sent: int, rank: 
     assert not any(isinstance(event, RunFailed) for event in seen)
 
 
-def gone(pids: list[int], folder: Path | None) -> bool:
+def has_ended(pids: list[int], folder: Path | None) -> bool:
     """No process, not even one that was not waited for; no socket and no shared memory."""
     processes = [pid for pid in pids if Path(f"/proc/{pid}").exists()]
     return not processes and folder is not None and not folder.exists()
@@ -105,36 +105,36 @@ def gone(pids: list[int], folder: Path | None) -> bool:
 
 @pytest.mark.parametrize("sent", list(ENDS))
 def test_the_run_ends_with_the_rank(
-    ranked: RankedModel, llm_folder: str, sent: signal.Signals
+    ranks: RankedModel, llm_folder: str, sent: signal.Signals
 ) -> None:
-    rank = max(1, ranked.ranks.count - 2)  # of several one that others wait for
+    rank = max(1, ranks.ranks.count - 2)  # of several one that others wait for
     tokenizer = AutoTokenizer.from_pretrained(llm_folder)
-    engine = Engine(LoadedModels(ranked, {}, tokenizer, ()))
-    wanted = ids_of_events(engine.generate(TREES))
-    assert len(wanted) == 12
-    pids, folder = pids_of(ranked), ranked._running.followers._folder
-    since = kill_in_pass(ranked, 3, rank, sent)
+    engine = Engine(LoadedModels(ranks, {}, tokenizer, ()))
+    expected = ids_of_events(engine.generate(TREES))
+    assert len(expected) == 12
+    pids, folder = pids_of(ranks), ranks._running.followers._folder
+    since = kill_in_pass(ranks, 3, rank, sent)
     ends_by(engine.generate(TREES), since, sent, rank)
-    assert gone(pids, folder)
-    assert ids_of_events(engine.generate(TREES)) == wanted  # over new ranks
-    assert not {*pids} & {*pids_of(ranked)}
+    assert has_ended(pids, folder)
+    assert ids_of_events(engine.generate(TREES)) == expected  # over new ranks
+    assert not {*pids} & {*pids_of(ranks)}
 
 
-@pytest.mark.parametrize("ranked", ["bundled tp=2", "bundled pp=2"], indirect=True)
-def test_the_bundled_llm_with_its_ssms(ranked: RankedModel) -> None:
+@pytest.mark.parametrize("ranks", ["bundled tp=2", "bundled pp=2"], indirect=True)
+def test_the_bundled_llm_with_its_ssms(ranks: RankedModel) -> None:
     """Then new ranks, and another engine over another LLM."""
     one = bundled_engine()
     run = Request(prompts(1)[0], SamplingParams(16), SpeculationConfig.preset("specinfer"))
-    wanted = ids_of_events(one.generate(run))
-    engine, pids = Engine(replace(one.models, llm=ranked)), pids_of(ranked)
-    folder, split = ranked._running.followers._folder, ranked.ranks.split
-    since = kill_in_pass(ranked, 3, 1, signal.SIGKILL)
+    expected = ids_of_events(one.generate(run))
+    engine, pids = Engine(replace(one.models, llm=ranks)), pids_of(ranks)
+    folder, split = ranks._running.followers._folder, ranks.ranks.split
+    since = kill_in_pass(ranks, 3, 1, signal.SIGKILL)
     ends_by(engine.generate(run), since, signal.SIGKILL, 1)
-    assert gone(pids, folder)
-    assert ids_of_events(engine.generate(run)) == wanted
-    pids, folder = pids_of(ranked), ranked._running.followers._folder
-    ranked.close()
-    assert gone(pids, folder)
+    assert has_ended(pids, folder)
+    assert ids_of_events(engine.generate(run)) == expected
+    pids, folder = pids_of(ranks), ranks._running.followers._folder
+    ranks.close()
+    assert has_ended(pids, folder)
     with over_ranks("bundled", f"{split}=2") as model:
         another = Engine(replace(one.models, llm=model))
-        assert ids_of_events(another.generate(run)) == wanted
+        assert ids_of_events(another.generate(run)) == expected

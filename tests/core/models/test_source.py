@@ -18,15 +18,15 @@ from tests.core.models.folders import save_tiny_model
 
 def answer(monkeypatch: pytest.MonkeyPatch, reply: Exception | None) -> list[str]:
     """Lets the hub answer so; returns the ids that were asked for."""
-    asked: list[str] = []
+    calls: list[str] = []
 
     def model_info(_: HfApi, hub_id: str, **__: Any) -> None:
-        asked.append(hub_id)
+        calls.append(hub_id)
         if reply is not None:
             raise reply
 
     monkeypatch.setattr(HfApi, "model_info", model_info)
-    return asked
+    return calls
 
 
 def unknown() -> RepositoryNotFoundError:
@@ -45,14 +45,14 @@ def cache_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "some/tiny"
 
 
-def test_a_folder_is_local_and_nobody_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_folder_is_local_and_no_hub_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     asked = answer(monkeypatch, None)
     folder = str(save_tiny_model(tmp_path / "model"))
     assert locate(folder) == ModelSource(folder, local=True)
     assert not asked
 
 
-def test_an_id_that_the_hub_knows_is_read_from_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_id_of_the_hub_is_read_from_there(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = answer(monkeypatch, None)
     assert locate("some/model") == ModelSource("some/model", local=False)
     assert asked == ["some/model"]
@@ -67,7 +67,7 @@ def test_an_id_that_the_hub_knows_is_read_from_there(monkeypatch: pytest.MonkeyP
         (unknown(), "the hub shows no model of this name"),
     ],
 )
-def test_an_id_that_nobody_has(monkeypatch: pytest.MonkeyPatch, reply: Exception, reason: str):
+def test_an_id_that_the_hub_lacks(monkeypatch: pytest.MonkeyPatch, reply: Exception, reason: str):
     answer(monkeypatch, reply)
     with pytest.raises(ModelLoadError) as raised:
         locate("some/model")

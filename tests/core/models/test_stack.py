@@ -1,4 +1,4 @@
-"""Models that lie on one another say what each says alone, in every way that passes are asked."""
+"""Stacked models give the logits that each gives alone, in every kind of pass."""
 
 from typing import Any
 
@@ -46,7 +46,7 @@ def feeds_of(models: list[HfModel]) -> list[list[list[Feed]]]:
     return [prompts, trees, one]
 
 
-def committed(models: list[HfModel], feeds: list[list[Feed]], kept: int) -> None:
+def commit_all(models: list[HfModel], feeds: list[list[Feed]], kept: int) -> None:
     for model, own in zip(models, feeds, strict=True):
         for feed in own:
             model.commit(feed.row, range(len(feed.token_ids)) if kept < 0 else range(kept))
@@ -63,11 +63,11 @@ def test_it_says_what_each_member_says_alone(family: str) -> None:
     stack = build_stack(members)
     for i, (feeds, same) in enumerate(zip(feeds_of(members), feeds_of(apart), strict=True)):
         together = stack.forward(feeds)
-        for model, own, found in zip(apart, same, together, strict=True):
-            for one, other in zip(model.forward(own), found, strict=True):
+        for model, own, result in zip(apart, same, together, strict=True):
+            for one, other in zip(model.forward(own), result, strict=True):
                 close(one, other)
         for models in (members, apart):
-            committed(models, feeds, -1 if i != 1 else 1)
+            commit_all(models, feeds, -1 if i != 1 else 1)
 
 
 def test_members_work_alone_between_their_passes_together() -> None:
@@ -80,15 +80,15 @@ def test_members_work_alone_between_their_passes_together() -> None:
     for model, own in zip(apart, first, strict=True):
         model.forward(own)
     for models in (members, apart):
-        committed(models, first, -1)
+        commit_all(models, first, -1)
     for model, other, own in zip(members, apart, second, strict=True):
         for one, two in zip(model.forward(own), other.forward(own), strict=True):
             close(one, two)
     for models in (members, apart):
-        committed(models, second, 2)
+        commit_all(models, second, 2)
     together = stack.forward(third)
-    for model, own, found in zip(apart, third, together, strict=True):
-        close(model.forward(own)[0], found[0])
+    for model, own, result in zip(apart, third, together, strict=True):
+        close(model.forward(own)[0], result[0])
 
 
 def test_members_may_stand_at_different_places() -> None:
@@ -103,8 +103,8 @@ def test_members_may_stand_at_different_places() -> None:
             model.forward([chain(rows[i], range(2, 5 + 7 * i))])
             model.commit(rows[i], range(3 + 7 * i))
     feeds = [[Feed(rows[0], [8, 9, 10], [ROOT, ROOT, 1])], [chain(rows[1], [3])]]
-    for model, own, found in zip(apart, feeds, stack.forward(feeds), strict=True):
-        close(model.forward(own)[0], found[0])
+    for model, own, result in zip(apart, feeds, stack.forward(feeds), strict=True):
+        close(model.forward(own)[0], result[0])
 
 
 def test_only_what_is_alike_is_laid_on_one_another() -> None:
@@ -136,7 +136,7 @@ def test_weights_lie_in_memory_once(tied: bool, monkeypatch: pytest.MonkeyPatch)
     assert model.weight_bytes == own + (weights.head.nbytes if tied else 0)
 
 
-def test_nobody_joins_while_it_works() -> None:
+def test_no_model_joins_while_it_works() -> None:
     models = [small("llama", seed) for seed in range(2)]
     models[0].open_row()
     with pytest.raises(EngineError, match="llama-0 has open rows"):
@@ -149,7 +149,7 @@ def test_what_does_not_fit_in_one_pass_is_made_in_several() -> None:
     rows = [one.open_row(), one.open_row(), two.open_row()]
     uneven = [(one, [chain(rows[0], [1]), chain(rows[1], [2])]), (two, [chain(rows[2], [3])])]
     assert [passed.num_models for passed in batched_forward(uneven)] == [1, 1]
-    committed([one, two], [feeds for _, feeds in uneven], -1)
+    commit_all([one, two], [feeds for _, feeds in uneven], -1)
     even = [(two, [chain(rows[2], [4])]), (one, [chain(rows[0], [5])])]
     batches = batched_forward(even)
     assert [passed.num_models for passed in batches] == [2, 2]
@@ -169,8 +169,8 @@ def test_one_whose_context_ends_fails_alone() -> None:
 def test_half_precision() -> None:
     stack = alike(2, dtype=torch.bfloat16)
     feeds = [[chain(model.open_row(), [3, 4, 5])] for model in stack.members]
-    for found in stack.forward(feeds):
-        assert found[0].dtype == torch.float32 and bool(found[0].isfinite().all())
+    for result in stack.forward(feeds):
+        assert result[0].dtype == torch.float32 and bool(result[0].isfinite().all())
 
 
 @pytest.mark.parametrize("members", [1, 2])

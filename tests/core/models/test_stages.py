@@ -19,7 +19,7 @@ class StageTerminal(io.StringIO):
         return True
 
 
-def written(out: io.StringIO) -> str:
+def text_of(out: io.StringIO) -> str:
     lines = StageLines(out)
     for stage in STAGES:
         lines(stage)
@@ -28,11 +28,11 @@ def written(out: io.StringIO) -> str:
 
 
 def test_elsewhere_each_long_stage_is_a_line() -> None:
-    assert written(io.StringIO()) == f"{STAGES[1]}\n{STAGES[3]}\n"
+    assert text_of(io.StringIO()) == f"{STAGES[1]}\n{STAGES[3]}\n"
 
 
 def test_on_a_terminal_they_share_one_that_goes_away() -> None:
-    assert written(StageTerminal()) == "".join(ERASE + stage for stage in STAGES[1:5]) + ERASE
+    assert text_of(StageTerminal()) == "".join(ERASE + stage for stage in STAGES[1:5]) + ERASE
 
 
 def test_stages_that_differ_in_numbers_are_one() -> None:

@@ -29,7 +29,7 @@ REFUSED: dict[str, dict[str, Any]] = {
 }
 
 
-def refused(family: str) -> str:
+def refusal(family: str) -> str:
     settings = {"initializer_range": 0.25, "pad_token_id": 0, **REFUSED[family]}
     module = tiny_module(family, seed=1, dtype=torch.float32, **settings)
     with pytest.raises(UnsupportedModelError) as caught:
@@ -40,16 +40,16 @@ def refused(family: str) -> str:
 
 @pytest.mark.parametrize("family", REFUSED)
 def test_other_architectures_are_refused_by_name(family: str) -> None:
-    message = refused(family)
+    message = refusal(family)
     assert message.startswith("model mine has architecture ")
     assert "a decoder-only model with softmax attention, full or sliding" in message
     assert "\n" not in message
 
 
 def test_a_refusal_says_what_was_seen() -> None:
-    assert "tree and plain passes differ by 0." in refused("mpt")
-    assert "layers of local" in refused("gpt_neo")
-    assert "layers of conv" in refused("lfm2")
+    assert "tree and plain passes differ by 0." in refusal("mpt")
+    assert "layers of local" in refusal("gpt_neo")
+    assert "layers of conv" in refusal("lfm2")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])

@@ -121,12 +121,12 @@ def test_drafts_made_ahead_are_those_of_their_round(
 def test_a_round_whose_drafts_are_there_sends_no_request(models: LoadedModels) -> None:
     engine, transport = engine_over(models, ONE)
     events = list(engine.generate(request(sampling=GREEDY, config=SPECINFER)))
-    found = states(events)
-    assert len(messages(transport, 0, RoundMessage)) == found.count("in_time")
-    assert found.count("ahead") > 2
+    result = states(events)
+    assert len(messages(transport, 0, RoundMessage)) == result.count("in_time")
+    assert result.count("ahead") > 2
     # The commit of such a round, and its drafts, come with the next trees.
     brought = [ask.text for m in messages(transport, 0, AheadMessage) for ask in m.runs]
-    assert sum(bool(text.tokens and text.drafts) for text in brought) >= found.count("ahead") - 1
+    assert sum(bool(text.tokens and text.drafts) for text in brought) >= result.count("ahead") - 1
 
 
 def test_several_requests(models: LoadedModels) -> None:
@@ -175,8 +175,8 @@ def test_a_wire_within_the_pass_is_hidden() -> None:
 def test_a_missing_node_changes_no_text(models: LoadedModels, how: str) -> None:
     engine, transport = engine_over(models, PARTS)
     sampling = SamplingParams(48, temperature=0.8, seed=4)
-    asked = request(sampling=sampling, config=SPECINFER)
-    expected = ids_of_events(Engine(models).generate(asked))
+    run_request = request(sampling=sampling, config=SPECINFER)
+    expected = ids_of_events(Engine(models).generate(run_request))
     change: Callable[[], object] = {
         "kill": lambda: transport.kill(0),
         "cut": lambda: transport.cut(0),
@@ -187,30 +187,30 @@ def test_a_missing_node_changes_no_text(models: LoadedModels, how: str) -> None:
         "cut": lambda: (transport.cut(0, cut=False), transport.reconnect(0)),
         "slow": lambda: (transport.delay(0, 0.0), transport.pass_time(5.0)),
     }[how]
-    events, done = [], 0
-    for event in engine.generate(asked):
+    events, count = [], 0
+    for event in engine.generate(run_request):
         events.append(event)
         if isinstance(event, RoundCompleted):
-            done += 1
-            {4: change, 9: back}.get(done, lambda: None)()
+            count += 1
+            {4: change, 9: back}.get(count, lambda: None)()
     assert ids_of_events(events) == expected
     assert {"ahead", "in_time"} <= {*states(events)}
     assert {"absent", "late"} & {*states(events)}
 
 
 def test_a_run_that_ended_before_its_answer_came_is_forgotten(models: LoadedModels) -> None:
-    asked = request(sampling=GREEDY, config=SPECINFER)
+    run_request = request(sampling=GREEDY, config=SPECINFER)
     # An end that no budget foretells: the nodes draft ahead beside the last pass too.
-    end = ids_of_events(Engine(models).generate(asked))[12]
+    end = ids_of_events(Engine(models).generate(run_request))[12]
     engine, transport = engine_over(replace(models, eos_ids=(end,)), ONE)
     transport.delay(0, 0.02)
-    list(engine.generate(asked))
+    list(engine.generate(run_request))
     pool = engine.nodes
     (link,), exchange = pool.links, pool._arrivals.ahead
-    assert exchange._sent  # no pass takes time here: the last answer is under way
+    assert exchange._pending  # no pass takes time here: the last answer is under way
     transport.pass_time(1.0)
     pool._arrivals.poll()
-    assert not (exchange._stored or exchange._sent or link.held_tokens)
+    assert not (exchange._drafts or exchange._pending or link.held_tokens)
 
 
 class Interrupting(FakeTransport):
@@ -237,18 +237,18 @@ def test_every_likelihood_is_reported_once_and_at_its_place(
     observe = FullInformation.observe_likelihoods
 
     def noting(
-        self: FullInformation, found: Mapping[str, Sequence[float]], history: LikelihoodHistory
+        self: FullInformation, results: Mapping[str, Sequence[float]], history: LikelihoodHistory
     ) -> None:
-        for name, all_ in found.items():
+        for name, all_ in results.items():
             for position, probability in enumerate(all_, history.reached[name] - len(all_)):
                 assert (name, position) not in heard
                 heard[name, position] = probability
-        observe(self, found, history)
+        observe(self, results, history)
 
     monkeypatch.setattr(FullInformation, "observe_likelihoods", noting)
     config = replace(SPECINFER, combine="vote", expansion=(1,), speculation_length=2)
-    asked = request(sampling=GREEDY, config=config)
-    list(Engine(models).generate(replace(asked, speculation=replace(config, pipeline="off"))))
+    run_request = request(sampling=GREEDY, config=config)
+    list(Engine(models).generate(replace(run_request, speculation=replace(config, pipeline="off"))))
     expected, heard = heard, {}
 
     transport_type = Interrupting if how == "interrupted" else FakeTransport
@@ -263,7 +263,7 @@ def test_every_likelihood_is_reported_once_and_at_its_place(
         return forward(feeds)
 
     models.llm.forward = timed
-    events = list(Engine(loaded_tables(models.llm), nodes=pool).generate(asked))
+    events = list(Engine(loaded_tables(models.llm), nodes=pool).generate(run_request))
     assert {"ahead", "in_time"} == {*states(events)}
     last = {name: max(place for one, place in heard if one == name) for name, _ in heard}
     places = {key for key in expected if key[1] <= last[key[0]]}
@@ -307,9 +307,9 @@ def test_wrong_drafts_are_not_used_and_change_no_text(models: LoadedModels, lie:
         return message
 
     change_answers(server, AheadDraftsMessage, change)
-    asked = request(sampling=WARM, config=replace(SPECINFER, weights="full_information"))
-    events = list(engine.generate(asked))
-    assert ids_of_events(events) == ids_of_events(Engine(models).generate(asked))
+    run_request = request(sampling=WARM, config=replace(SPECINFER, weights="full_information"))
+    events = list(engine.generate(run_request))
+    assert ids_of_events(events) == ids_of_events(Engine(models).generate(run_request))
     assert lie in ("likelihoods",) or "ahead" not in states(events)
 
 
@@ -332,9 +332,9 @@ def test_an_answer_that_is_none_is_not_used(models: LoadedModels, change: Callab
     pool, _ = pool_over(models, [server])
     engine = Engine(loaded_tables(models.llm), nodes=pool)
     change_answers(server, AheadDraftsMessage, change)
-    asked = request(sampling=WARM, config=SPECINFER)
-    events = list(engine.generate(asked))
-    assert ids_of_events(events) == ids_of_events(Engine(models).generate(asked))
+    run_request = request(sampling=WARM, config=SPECINFER)
+    events = list(engine.generate(run_request))
+    assert ids_of_events(events) == ids_of_events(Engine(models).generate(run_request))
     assert "ahead" not in states(events)
 
 
@@ -362,7 +362,7 @@ def text(start: int, tokens: list[int], asks: list[DraftRequestMessage]) -> RunR
     return RunRequest("run", start, tokens, None if start else OPEN, asks, 0, [], 0)
 
 
-def drafted(server: NodeServer, ask: RunRequest) -> tuple[list[int], list[int]]:
+def draft_tokens(server: NodeServer, ask: RunRequest) -> tuple[list[int], list[int]]:
     frame = server.handle(CLIENT, encode(RoundMessage(1, [ask])))
     assert frame is not None
     (draft,) = from_node(frame).runs[0].drafts
@@ -374,8 +374,8 @@ def test_an_interrupted_draft_goes_on_in_its_round(models: LoadedModels) -> None
     nothing ahead, and nothing is sent by itself."""
     for passes in range(16):
         server, plain = node(models), node(models)
-        tokens, parents = drafted(server, text(0, [1, 2, 3], [ASK]))
-        assert (tokens, parents) == drafted(plain, text(0, [1, 2, 3], [ASK]))
+        tokens, parents = draft_tokens(server, text(0, [1, 2, 3], [ASK]))
+        assert (tokens, parents) == draft_tokens(plain, text(0, [1, 2, 3], [ASK]))
 
         class Interrupted:
             left = passes
@@ -388,8 +388,8 @@ def test_an_interrupted_draft_goes_on_in_its_round(models: LoadedModels) -> None
         answer = server.handle(CLIENT, encode(AheadMessage(2, [ask])), Interrupted())
         assert answer is None or isinstance(from_node(answer), AheadDraftsMessage)
         # The whole draft and the SSM's own next token, which it foresees.
-        committed = [*tokens, drafted(node(models), text(0, [1, 2, 3, *tokens], [ASK]))[0][0]]
-        both = [drafted(one, text(3, committed, [ASK])) for one in (server, plain)]
+        committed = [*tokens, draft_tokens(node(models), text(0, [1, 2, 3, *tokens], [ASK]))[0][0]]
+        both = [draft_tokens(one, text(3, committed, [ASK])) for one in (server, plain)]
         assert both[0] == both[1]
     assert answer is not None
 
@@ -408,17 +408,17 @@ def test_an_interrupted_draft_goes_on_in_its_round(models: LoadedModels) -> None
         {"text": text(3, [99], [])},
     ],
 )
-def test_what_no_engine_asks_is_not_drafted(models: LoadedModels, change: dict) -> None:
+def test_what_no_engine_requests_is_not_drafted(models: LoadedModels, change: dict) -> None:
     server = node(models)
-    tokens, parents = drafted(server, text(0, [1, 2, 3], [ASK]))
+    tokens, parents = draft_tokens(server, text(0, [1, 2, 3], [ASK]))
     fields = {"text": text(3, [], []), "token_ids": tokens, "parents": parents, "drafts": [ASK]}
     ask = AheadRequest(**{**fields, "room": 20, **change})
     frame = server.handle(CLIENT, encode(AheadMessage(2, [ask])))
     assert frame is not None
     (reply,) = from_node(frame).runs
     assert not reply.outcomes
-    expected = drafted(node(models), text(0, [1, 2, 3, 4], [ASK]))
-    assert drafted(server, text(3, [4], [ASK])) == expected
+    expected = draft_tokens(node(models), text(0, [1, 2, 3, 4], [ASK]))
+    assert draft_tokens(server, text(3, [4], [ASK])) == expected
 
 
 def test_messages_are_bounded() -> None:
@@ -440,7 +440,7 @@ def test_messages_are_bounded() -> None:
 
 def test_a_draft_is_cut_to_what_the_text_has_room_for(models: LoadedModels) -> None:
     server = node(models)
-    tokens, parents = drafted(server, text(0, [1, 2, 3], [ASK]))
+    tokens, parents = draft_tokens(server, text(0, [1, 2, 3], [ASK]))
     (run,) = server._runs.values()
     ask = AheadRequest(text(3, [], []), tokens, parents, [ASK], 3)
     plan = ahead_plan(ask, run, 8)
@@ -460,18 +460,18 @@ def test_over_sockets(models: LoadedModels) -> None:
             def slow(feeds):
                 # As long as the node drafts ahead, however busy the machine is.
                 until = transport.now() + 2
-                while arrivals.ahead._sent and transport.now() < until:
+                while arrivals.ahead._pending and transport.now() < until:
                     arrivals.poll(transport.now() + 0.02)
                 return forward(feeds)
 
             models.llm.forward = slow
             for sampling in (GREEDY, WARM):
-                asked = request(sampling=sampling, config=SPECINFER)
-                events = list(engine.generate(asked))
+                run_request = request(sampling=sampling, config=SPECINFER)
+                events = list(engine.generate(run_request))
                 # At T = 0.8 these SSMs seldom foresee what the LLM draws.
                 assert "ahead" in states(events) or sampling is WARM
                 models.llm.forward = forward
-                assert ids_of_events(events) == ids_of_events(Engine(models).generate(asked))
+                assert ids_of_events(events) == ids_of_events(Engine(models).generate(run_request))
                 models.llm.forward = slow
 
 
@@ -493,6 +493,6 @@ def test_drafts_made_ahead_keep_to_the_budget_of_their_round(models: LoadedModel
         assert exchange.accept(0, message, 0.1, 0.0, {"same": "same"}, in_round=False)
         sequence.tokens.append(5)
         now = replace(asked, budget=budget)
-        found = exchange.ready_drafts(0, sequence, [now])
-        assert (found is not None) == is_used
+        result = exchange.ready_drafts(0, sequence, [now])
+        assert (result is not None) == is_used
         sequence.tokens.pop()

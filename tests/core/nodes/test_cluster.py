@@ -38,7 +38,7 @@ def test_without_ray_placing_is_refused_by_name(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_cluster_that_is_not_there_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ray itself tries for minutes, with lines of its own. It is not asked, nor needed here."""
+    """Ray itself tries for minutes, with lines of its own. It is not called, nor needed here."""
     monkeypatch.setattr("core.nodes.checking.find_spec", lambda name: object())
     llm, ssms = tables(2)
     with create_server(("127.0.0.1", 0)) as listener:
@@ -216,5 +216,7 @@ serve.start()
 threading.Thread(target=_exit_after, args=(serve,), daemon=True).start()
 time.sleep(60)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 1 and "ZeroDivisionError" in done.stderr
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60
+    )
+    assert process.returncode == 1 and "ZeroDivisionError" in process.stderr

@@ -65,10 +65,10 @@ def states(events: Sequence[Event], node: int) -> list[str]:
 @pytest.mark.parametrize("name", SETTINGS)
 def test_the_text_is_that_of_one_process(models, name: str, sampling: SamplingParams) -> None:
     engine, transport = engine_over(models, PARTS)
-    asked = request(sampling=sampling, config=SETTINGS[name])
+    run_request = request(sampling=sampling, config=SETTINGS[name])
     plain = request(sampling=sampling, config=SpeculationConfig.preset("autoregressive"))
     expected = ids_of_events(Engine(models).generate(plain))
-    events = list(engine.generate(asked))
+    events = list(engine.generate(run_request))
     assert ids_of_events(events) == expected
     assert {trip.state for one in rounds_of(events) for trip in one.nodes} == {"in_time"}
     drafts = [draft for e in events if isinstance(e, Drafted) for draft in e.drafts]
@@ -81,7 +81,7 @@ def test_drafts_are_those_of_one_process(models, name: str) -> None:
     """Not only the text: what a node drafts is what the SSM would have drafted here."""
     engine, _ = engine_over(models, PARTS)
     # A budget that is given: `auto` measures.
-    asked = request(sampling=WARM, config=replace(SETTINGS[name], max_tree_nodes=24))
+    run_request = request(sampling=WARM, config=replace(SETTINGS[name], max_tree_nodes=24))
 
     def drafts(events: Iterator[Event]) -> list[list[tuple]]:
         return [
@@ -90,7 +90,7 @@ def test_drafts_are_those_of_one_process(models, name: str) -> None:
             if isinstance(e, Drafted)
         ]
 
-    assert drafts(engine.generate(asked)) == drafts(Engine(models).generate(asked))
+    assert drafts(engine.generate(run_request)) == drafts(Engine(models).generate(run_request))
 
 
 @pytest.mark.parametrize("schedule", ["each", "cosine", "shared"])
@@ -111,9 +111,9 @@ def test_drafters_here_and_on_nodes_draft_together(models) -> None:
     engine = Engine(here, nodes=pool)
     for name in ("specinfer", "cosine", "credit"):
         # A budget that no clock decides: one of a node or two leaves some drafters nothing.
-        asked = request(sampling=WARM, config=replace(SETTINGS[name], max_tree_nodes=12))
-        events = list(engine.generate(asked))
-        assert ids_of_events(events) == ids_of_events(Engine(models).generate(asked))
+        run_request = request(sampling=WARM, config=replace(SETTINGS[name], max_tree_nodes=12))
+        events = list(engine.generate(run_request))
+        assert ids_of_events(events) == ids_of_events(Engine(models).generate(run_request))
         trips = sum(trip.drafts for one in rounds_of(events) for trip in one.nodes)
         names = {d.drafter for e in events if isinstance(e, Drafted) for d in e.drafts}
         assert name == "credit" or (trips and len(names) > 1)
@@ -133,9 +133,9 @@ def test_likeliest_tokens_of_a_node_are_those_of_its_ssm(models) -> None:
             if hasattr(e, "top_k")
         ]
 
-    found, expected = top(engine), top(Engine(models))
-    assert len(found) == len(expected) > 2
-    for ours, theirs in zip(found, expected, strict=True):
+    result, expected = top(engine), top(Engine(models))
+    assert len(result) == len(expected) > 2
+    for ours, theirs in zip(result, expected, strict=True):
         assert [one[:3] for one in ours] == [one[:3] for one in theirs]
         assert any(source != "llm" for _, source, _, _ in ours)
 
@@ -152,7 +152,7 @@ def test_one_message_a_node_a_round(models) -> None:
         drafted = sum(any(d.token_ids for d in e.drafts) for e in events if isinstance(e, Drafted))
         for node in range(2):
             rounds = sent_rounds(transport, node)[before[node] :]
-            # Of a round after which nothing is drafted the node hears nothing.
+            # A round after which nothing is drafted sends the node nothing.
             asked = sum(any(t.node == f"10.0.0.{node + 1}:7000" for t in e.nodes)
                         for e in rounds_of(events))  # fmt: skip
             assert len(rounds) == asked >= drafted
@@ -171,7 +171,7 @@ def test_a_round_brings_the_new_tokens_alone(models) -> None:
     assert [len(one.runs[0].tokens) for one in others] == committed[: len(others)]
 
 
-# -- who is missing --
+# -- missing nodes --
 
 
 def rounds_while(
@@ -182,14 +182,14 @@ def rounds_while(
 ) -> list[Event]:
     """The events of a run; `changes[n]` is called after its n-th round."""
     events: list[Event] = []
-    done = 0
+    count = 0
     sampling = SamplingParams(length, temperature=0.8, seed=4)
     for event in engine.generate(request(sampling=sampling, config=config)):
         events.append(event)
         if isinstance(event, RoundCompleted):
-            done += 1
-            if done in changes:
-                changes[done]()
+            count += 1
+            if count in changes:
+                changes[count]()
     return events
 
 
@@ -213,9 +213,9 @@ def test_a_missing_node_changes_no_text(models, name: str, how: str) -> None:
     }[how]
     events = rounds_while(engine, config, {3: change, 6: back})
     assert ids_of_events(events) == expected
-    found = states(events, 0)
-    assert found[:2] == ["in_time"] * 2 and found[-1] == "in_time"
-    assert ("late" if how == "slow" else "absent" if how == "kill" else "late") in found
+    result = states(events, 0)
+    assert result[:2] == ["in_time"] * 2 and result[-1] == "in_time"
+    assert ("late" if how == "slow" else "absent" if how == "kill" else "late") in result
     assert set(states(events, 1)) == {"in_time"}, "the other node's drafts are used"
     notes = [note for one in rounds_of(events) for note in one.notes if "10.0.0.1" in note]
     assert len(notes) == 2 and "drafts again" in notes[1], notes
@@ -243,7 +243,7 @@ def test_a_round_ends_at_the_deadline_of_a_silent_node(models) -> None:
     changes[3] = lambda: (note(), transport.cut(0))
     rounds_while(engine, config, changes)
     took = [after - before for before, after in zip(times, times[1:], strict=False)]
-    # One round waits, to the deadline and no longer; then the node is not asked until it answers.
+    # One round waits, to the deadline and no longer; then it gets no request until it answers.
     assert max(took) == pytest.approx(0.05) and sum(one > 0 for one in took) == 1
 
 
@@ -266,8 +266,8 @@ def test_a_node_slower_than_its_deadline_is_learned(models) -> None:
     events = rounds_while(
         engine, SETTINGS["specinfer"], {n: lambda: transport.pass_time(0.2) for n in (1, 3)}
     )
-    found = states(events, 0)
-    assert found[0] == "late" and found[-1] == "in_time"
+    result = states(events, 0)
+    assert result[0] == "late" and result[-1] == "in_time"
 
 
 @pytest.mark.loses_drafters
@@ -315,8 +315,8 @@ def test_nodes_of_another_kind_are_refused_by_name(models) -> None:
 
 def test_another_version_is_refused_by_name(models, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("core.nodes.client.VERSION", VERSION + 1)
-    said = f"version is {VERSION + 1}: {VERSION} is that of this node"
-    with pytest.raises(NodeError, match=said):
+    message = f"version is {VERSION + 1}: {VERSION} is that of this node"
+    with pytest.raises(NodeError, match=message):
         pool_over(models, [server_of(models)])
 
 
@@ -333,15 +333,15 @@ def test_a_node_may_come_later(models) -> None:
     transport = FakeTransport([server_of(models)])
     transport.kill(0)
     pool = RemotePool(transport, ["10.0.0.1:7000"], HASH, 8)
-    said: list[str] = []
+    messages: list[str] = []
 
     def say(stage: str) -> None:
-        said.append(stage)
-        if len(said) == 5:
+        messages.append(stage)
+        if len(messages) == 5:
             transport.start(0, server_of(models))
 
     assert pool.connect((), say=say).drafters.keys() == models.ssms.keys()
-    assert set(said) == {"Waiting for node 10.0.0.1:7000"}
+    assert set(messages) == {"Waiting for node 10.0.0.1:7000"}
 
 
 def test_a_node_that_comes_back_with_other_ssms_is_left_out(models) -> None:
@@ -355,12 +355,14 @@ def test_a_node_that_comes_back_with_other_ssms_is_left_out(models) -> None:
     assert "other SSMs: ssm-3" in engine.nodes.links[0].refusal
 
 
-def test_ssms_of_one_name_are_told_apart(models) -> None:
+def test_ssms_of_one_name_are_distinguished(models) -> None:
     pool, _ = pool_over(models, [server_of(models), server_of(models)])
     assert [*pool.drafters] == ["same", "ssm-2", "ssm-3", "same-2", "ssm-2-2", "ssm-3-2"]
     engine = Engine(loaded_tables(models.llm), nodes=pool)
-    asked = request(sampling=WARM, config=SETTINGS["specinfer"])
-    assert ids_of_events(engine.generate(asked)) == ids_of_events(Engine(models).generate(asked))
+    run_request = request(sampling=WARM, config=SETTINGS["specinfer"])
+    assert ids_of_events(engine.generate(run_request)) == ids_of_events(
+        Engine(models).generate(run_request)
+    )
 
 
 def test_nothing_is_left_on_a_node(models) -> None:
@@ -369,7 +371,7 @@ def test_nothing_is_left_on_a_node(models) -> None:
     engine = Engine(loaded_tables(models.llm), nodes=pool)
     for name in SETTINGS:
         list(engine.generate(request(sampling=WARM, config=SETTINGS[name])))
-    # SSMs here draft, those of the node are asked how well they foretell the text.
+    # SSMs here draft, those of the node are auditioned.
     alone = server_of(models, ["ssm-2", "ssm-3"])
     mixed, _ = pool_over(models, [alone])
     beside = Engine(loaded_tables(models.llm, [models.ssms["same"]]), nodes=mixed)
@@ -416,16 +418,16 @@ def test_random_runs_with_random_failures(models) -> None:
     for seed in range(20):
         name = chance.choice([*SETTINGS])
         sampling = SamplingParams(20, temperature=chance.choice([0.0, 0.8]), seed=seed)
-        asked = Request("w1 w2 w3", sampling, SETTINGS[name])
+        run_request = Request("w1 w2 w3", sampling, SETTINGS[name])
         events: list[Event] = []
-        for event in engine.generate(asked):
+        for event in engine.generate(run_request):
             events.append(event)
             if isinstance(event, RoundCompleted) and chance.random() < 0.5:
                 change()
-        assert ids_of_events(events) == ids_of_events(Engine(models).generate(asked)), name
+        assert ids_of_events(events) == ids_of_events(Engine(models).generate(run_request)), name
 
 
-# -- a node that lies --
+# -- a node that sends wrong answers --
 
 
 LIES: dict[str, dict[str, object]] = {
@@ -461,9 +463,9 @@ def test_drafts_that_cannot_be_verified_drop_their_ssm(models, lie: dict[str, ob
     change_answers(server, DraftsMessage, with_lie)
     pool, _ = pool_over(models, [server])
     engine = Engine(loaded_tables(models.llm, [models.ssms["same"]]), nodes=pool)
-    asked = request(sampling=WARM, config=SETTINGS["specinfer"])
-    events = list(engine.generate(asked))
-    assert ids_of_events(events) == ids_of_events(Engine(models).generate(asked))
+    run_request = request(sampling=WARM, config=SETTINGS["specinfer"])
+    events = list(engine.generate(run_request))
+    assert ids_of_events(events) == ids_of_events(Engine(models).generate(run_request))
     (note,) = [note for one in rounds_of(events) for note in one.notes]
     assert note.startswith("drafter ssm-3 failed (NodeError: node 10.0.0.1:7000: ")
 
@@ -499,9 +501,9 @@ def test_numbers_that_are_none_are_no_message(models, field: str, value: float) 
     pool, _ = pool_over(models, [server])
     engine = Engine(loaded_tables(models.llm, [models.ssms["same"]]), nodes=pool)
     config = SETTINGS["credit" if field in ("log_probs", "ms") else "specinfer"]
-    asked = request(sampling=WARM, config=config)
-    events = list(engine.generate(asked))
-    assert ids_of_events(events) == ids_of_events(Engine(models).generate(asked))
+    run_request = request(sampling=WARM, config=config)
+    events = list(engine.generate(run_request))
+    assert ids_of_events(events) == ids_of_events(Engine(models).generate(run_request))
     assert isinstance(events[-1], RunCompleted)
     assert states(events, 0)[-1] == "absent" and engine.nodes is not None
     assert "no message of version" in engine.nodes.links[0].refusal
@@ -519,19 +521,19 @@ def test_an_audition_of_other_tokens_ends_no_run(models, name: str, tokens: int)
     def with_audition(message: DraftsMessage) -> DraftsMessage:
         runs = []
         for run in message.runs:
-            # Of no cost, so that they are asked for again and again.
-            found = [replace_fields(one, ms=0.0) for one in run.auditions]
-            lie = [Audition(name, [next(fits)] * tokens, 0.0)] if found else []
-            runs.append(replace_fields(run, auditions=[*found, *lie]))
+            # Free, so that they are requested again and again.
+            results = [replace_fields(one, ms=0.0) for one in run.auditions]
+            lie = [Audition(name, [next(fits)] * tokens, 0.0)] if results else []
+            runs.append(replace_fields(run, auditions=[*results, *lie]))
         return replace_fields(message, runs=runs)
 
     change_answers(server, DraftsMessage, with_audition)
     pool, _ = pool_over(models, [server])
     engine = Engine(loaded_tables(models.llm, []), nodes=pool)
     config = replace(SETTINGS["credit"], drafters=("ssm-2", "ssm-3"))
-    asked = Request("w1 w2 w3", SamplingParams(50, seed=1), config)
-    events = list(engine.generate(asked))
-    assert ids_of_events(events) == ids_of_events(Engine(models).generate(asked)), events[-1]
+    run_request = Request("w1 w2 w3", SamplingParams(50, seed=1), config)
+    events = list(engine.generate(run_request))
+    assert ids_of_events(events) == ids_of_events(Engine(models).generate(run_request)), events[-1]
 
 
 def server_with_one_other_answer(models, number: int, frame: bytes | None) -> NodeServer:
@@ -552,8 +554,8 @@ def test_after_one_bad_frame_a_node_is_introduced_again(models) -> None:
     pool, transport = pool_over(models, [server_with_one_other_answer(models, 3, b"no message")])
     engine = Engine(loaded_tables(models.llm, [models.ssms["same"]]), nodes=pool)
     pause = {n: lambda: transport.pass_time(0.3) for n in range(1, 20)}
-    found = states(rounds_while(engine, SETTINGS["specinfer"], pause), 0)
-    assert found[:3] == ["in_time", "in_time", "absent"] and found[-1] == "in_time"
+    result = states(rounds_while(engine, SETTINGS["specinfer"], pause), 0)
+    assert result[:3] == ["in_time", "in_time", "absent"] and result[-1] == "in_time"
 
 
 def test_an_answer_that_never_comes_is_given_up(models) -> None:
@@ -561,8 +563,8 @@ def test_an_answer_that_never_comes_is_given_up(models) -> None:
     pool, transport = pool_over(models, [server_with_one_other_answer(models, 2, None)])
     engine = Engine(loaded_tables(models.llm, [models.ssms["same"]]), nodes=pool)
     pause = {n: lambda: transport.pass_time(12.0) for n in range(1, 20)}
-    found = states(rounds_while(engine, SETTINGS["specinfer"], pause), 0)
-    assert found[:2] == ["in_time", "late"] and "absent" in found and found[-1] == "in_time"
+    result = states(rounds_while(engine, SETTINGS["specinfer"], pause), 0)
+    assert result[:2] == ["in_time", "late"] and "absent" in result and result[-1] == "in_time"
 
 
 def test_answers_above_the_limit_change_no_text_and_are_said(
@@ -571,10 +573,10 @@ def test_answers_above_the_limit_change_no_text_and_are_said(
     """Each of them is refused by its node; the run goes on, and says it once."""
     engine, _ = engine_over(models, PARTS)
     monkeypatch.setattr(replies, "LARGEST_FRAME", 10)
-    asked = request(sampling=WARM, config=SETTINGS["specinfer"])
-    events = list(engine.generate(asked))
+    run_request = request(sampling=WARM, config=SETTINGS["specinfer"])
+    events = list(engine.generate(run_request))
     assert isinstance(events[-1], RunCompleted)
-    assert ids_of_events(events) == ids_of_events(Engine(models).generate(asked))
+    assert ids_of_events(events) == ids_of_events(Engine(models).generate(run_request))
     notes = [note for one in rounds_of(events) for note in one.notes]
     assert len(notes) == 2, notes
     for number, note in enumerate(notes, 1):
@@ -622,7 +624,7 @@ def test_a_node_that_came_back_while_the_engine_was_idle_drafts_at_once(
 ) -> None:
     monkeypatch.setattr(worker_module, "IDLE_S", 0.01)
     engine, transport = engine_over(models, PARTS)
-    asked = request(sampling=WARM, config=SETTINGS["specinfer"])
+    run_request = request(sampling=WARM, config=SETTINGS["specinfer"])
 
     def restart(event: Event) -> None:
         if isinstance(event, RunCompleted):  # nothing reads the transport meanwhile
@@ -630,9 +632,9 @@ def test_a_node_that_came_back_while_the_engine_was_idle_drafts_at_once(
             transport.start(0, server_of(models, PARTS[0]))
 
     with closing(Worker(engine, threads=1)) as worker:
-        all_of(worker.submit(asked, restart))
+        all_of(worker.submit(run_request, restart))
         until(lambda: engine.nodes.links[0].starts == 2)
-        assert {*states(all_of(worker.submit(asked)), 0)} == {"in_time"}
+        assert {*states(all_of(worker.submit(run_request)), 0)} == {"in_time"}
 
 
 def test_a_text_longer_than_nodes_take_is_said_once(
@@ -641,9 +643,9 @@ def test_a_text_longer_than_nodes_take_is_said_once(
     monkeypatch.setattr(run_requests, "MOST_TOKENS", 12)
     engine, _ = engine_over(models, PARTS)
     for _ in range(2):
-        asked = request(sampling=WARM, config=SETTINGS["specinfer"])
-        events = list(engine.generate(asked))
-        assert ids_of_events(events) == ids_of_events(Engine(models).generate(asked))
+        run_request = request(sampling=WARM, config=SETTINGS["specinfer"])
+        events = list(engine.generate(run_request))
+        assert ids_of_events(events) == ids_of_events(Engine(models).generate(run_request))
         assert states(events, 0) and len(states(events, 0)) < len(rounds_of(events))
         (note,) = [note for one in rounds_of(events) for note in one.notes]
         assert note.startswith("nodes take texts of at most ")

@@ -68,9 +68,9 @@ WARM = SamplingParams(24, temperature=0.8, seed=1)
 @pytest.fixture
 def keys(tmp_path: Path) -> CurveKeys:
     write_keys(str(tmp_path / "key"))
-    found = read_keys(str(tmp_path / "key"))
-    assert found is not None
-    return found
+    result = read_keys(str(tmp_path / "key"))
+    assert result is not None
+    return result
 
 
 def pool_to(addresses: list[str], keys: CurveKeys | None, vocab: int = 8) -> RemotePool:
@@ -87,9 +87,9 @@ def test_the_text_over_sockets_is_that_of_one_process(
         engine = Engine(loaded_tables(models.llm), nodes=pool)
         for name in ("specinfer", "cosine"):
             for sampling in (SamplingParams(24, seed=1), WARM):
-                asked = request(sampling=sampling, config=SpeculationConfig.preset(name))
-                events = list(engine.generate(asked))
-                assert ids_of_events(events) == ids_of_events(Engine(models).generate(asked))
+                run_request = request(sampling=sampling, config=SpeculationConfig.preset(name))
+                events = list(engine.generate(run_request))
+                assert ids_of_events(events) == ids_of_events(Engine(models).generate(run_request))
                 trips = [trip for each in rounds_of(events) for trip in each.nodes]
                 assert {trip.state for trip in trips} == {"in_time"}
                 assert all(trip.round_trip_ms >= trip.busy_ms > 0 for trip in trips)
@@ -132,14 +132,14 @@ def test_the_wrong_key_is_said_to_be_one(models: LoadedModels, keys: CurveKeys) 
 def test_keys_that_were_made_apart_are_said_to_be_so(models: LoadedModels, keys: CurveKeys) -> None:
     """The node ends the connection without a reason, and so does what is no node: both are named,
     and while an engine waits it says that it may be the key."""
-    other, said = CurveKeys(*(zmq.curve_keypair()[1] for _ in range(2))), []
+    other, messages = CurveKeys(*(zmq.curve_keypair()[1] for _ in range(2))), []
     with (
         listening(server_of(models), keys) as address,
         closing(pool_to([address], other)) as pool,
         pytest.raises(NodeError, match="took up no connection within 0.5 s: it has another key"),
     ):
-        pool.connect((), wait_s=0.5, say=said.append)
-    assert said[-1] == f"Waiting for node {address} (another key?)"
+        pool.connect((), wait_s=0.5, say=messages.append)
+    assert messages[-1] == f"Waiting for node {address} (another key?)"
     with closing(pool_to([address], keys)) as pool:
         with pytest.raises(NodeError, match="no node answered there within 0.3 s"):
             pool.connect((), wait_s=0.3)
@@ -351,12 +351,12 @@ def test_a_node_that_drafts_for_long_is_not_taken_for_a_dead_one(
         first.connect(())
         server.handle = handle_late  # type: ignore[method-assign]
         first._arrivals.send_hello(0)
-        said: list[str] = []
+        messages: list[str] = []
         with pytest.raises(
             NodeError, match="a connection is there, but no answer came within 1.5 s"
         ):
-            second.connect((), wait_s=1.5, say=said.append)
-        assert said[-1] == f"Waiting for node {address} (busy?)"
+            second.connect((), wait_s=1.5, say=messages.append)
+        assert messages[-1] == f"Waiting for node {address} (busy?)"
         first._arrivals.poll()
         assert first.links[0].ready and first.links[0].is_connected
         drafted.set()
@@ -435,12 +435,12 @@ def test_a_node_by_two_names_is_refused(models: LoadedModels) -> None:
 
 
 def test_a_node_that_starts_again_is_taken_in_again(models: LoadedModels) -> None:
-    asked = request(sampling=SamplingParams(60, temperature=0.8, seed=2))
-    expected = ids_of_events(Engine(models).generate(asked))
+    run_request = request(sampling=SamplingParams(60, temperature=0.8, seed=2))
+    expected = ids_of_events(Engine(models).generate(run_request))
     with listening(server_of(models), None) as address:
         pool = pool_to([address], None).connect(())
         engine = Engine(loaded_tables(models.llm), nodes=pool)
-        stream = engine.generate(asked)
+        stream = engine.generate(run_request)
         events: list[Event] = until_rounds(stream, 3)
     with listening(server_of(models), None, address):
         until = time.monotonic() + 10
@@ -485,13 +485,13 @@ def test_settings_are_refused_by_name(tmp_path: Path, capsys: pytest.CaptureFixt
         assert core_main(["--prompt", "x", "--node", address]) == 2
         assert "node is" in capsys.readouterr().err
     NodeSettings(("localhost:7000", "[::1]:7000"))
-    for words, said in (
+    for words, message in (
         (["--cluster", "auto", "--node", "127.0.0.1:1"], "cluster is 'auto': without --node"),
         (["--cluster", ""], "cluster is ''"),
         (["--node-ssm", "x"], "only with --cluster"),
     ):
         assert core_main(["--prompt", "x", *words]) == 2
-        assert said in capsys.readouterr().err
+        assert message in capsys.readouterr().err
     assert core_main(["--prompt", "x", "--node-key-file", key]) == 2
     assert "only with --node" in capsys.readouterr().err
     with pytest.raises(ConfigError, match="each node once"):
@@ -566,12 +566,12 @@ def test_what_is_wrong_with_nodes_is_said_before_the_llm_is_loaded(
     with create_server(("127.0.0.1", 0)) as listener:
         free = f"127.0.0.1:{listener.getsockname()[1]}"
     missing = str(tmp_path / "missing")
-    for words, said in (
+    for words, message in (
         (["--node", "127.0.0.1:1", "--node-key-file", missing], "node_key_file is "),
         (["--cluster", free], f"cluster is '{free}': "),
     ):
         assert command([*prompt, *words]) == 2
-        assert f"error: {said}" in capsys.readouterr().err
+        assert f"error: {message}" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "zmq", None)
     assert command([*prompt, "--node", "127.0.0.1:1"]) == 2
     assert "zmq is missing" in capsys.readouterr().err

@@ -67,7 +67,7 @@ def answer(server: NodeServer, *asks: RunRequest):
     return from_node(frame)
 
 
-def introduced(server: NodeServer) -> NodeServer:
+def say_hello(server: NodeServer) -> NodeServer:
     frame = server.handle(CLIENT, encode(HelloMessage(VERSION, HASH, 8)))
     assert frame is not None and isinstance(from_node(frame), WelcomeMessage)
     return server
@@ -97,7 +97,7 @@ def test_random_and_truncated_messages_are_refused(server: NodeServer) -> None:
     """1,000 random byte strings, every beginning of each message, and messages with random bytes
     changed: each is answered or dropped, and nothing of them is kept."""
     chance = random.Random(1)
-    introduced(server)
+    say_hello(server)
     bad = [chance.randbytes(chance.randrange(200)) for _ in range(1000)]
     bad += [frame[:end] for frame in frames() for end in range(len(frame))]
     for frame in bad:
@@ -112,7 +112,7 @@ def test_random_and_truncated_messages_are_refused(server: NodeServer) -> None:
         changed += reply is None or not isinstance(from_node(reply), RefusedMessage)
     assert len(server._runs) <= MOST_RUNS and changed < 1000
     assert len(server._clients) <= 2 and len(server._pools) <= MOST_VOCABULARIES
-    reply = answer(introduced(server), ask("new"))
+    reply = answer(say_hello(server), ask("new"))
     assert reply.runs[0].length == 3 and reply.runs[0].drafts[0].token_ids, "it serves as before"
     server.close()
     assert len(server._runs) == 0
@@ -123,7 +123,7 @@ def test_well_formed_nonsense_ends_no_server_and_nothing_grows(seed: int) -> Non
     """Messages within all bounds that no engine would send: each has an answer that an engine can
     read, or is dropped."""
     llm, ssms = tables(3)
-    server = introduced(server_of(loaded_tables(llm, ssms)))
+    server = say_hello(server_of(loaded_tables(llm, ssms)))
     nonsense, drafted = Nonsense(random.Random(seed)), 0
     for number in range(1, 1001):
         frame = server.handle(CLIENT, encode(nonsense.message(number)))
@@ -236,7 +236,7 @@ class Nonsense:
 
 def test_a_run_is_named_once_in_a_message(server: NodeServer) -> None:
     """Else one's drafts would be taken for the other's."""
-    introduced(server)
+    say_hello(server)
     two = [ASK, msgspec.structs.replace(ASK, ssm="ssm-2", index=1)]
     answer(server, ask(drafts=two))
     text = ask(start=3, tokens=(), drafts=[])
@@ -253,11 +253,11 @@ def test_a_run_is_named_once_in_a_message(server: NodeServer) -> None:
 def test_a_fault_of_a_round_is_that_clients_alone(
     server: NodeServer, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
-    """Its runs are dropped, and the client is told; the other one's are there."""
+    """Its runs are dropped, with an answer that says so; the other client's are there."""
     server.handle(b"other", encode(HelloMessage(VERSION, HASH, 8)))
     server.handle(b"other", encode(RoundMessage(1, [ask("theirs")])))
     text = ask(audition=8, to_score=["same"])
-    answer(introduced(server), text)
+    answer(say_hello(server), text)
     message = AheadMessage(2, [AheadRequest(text, [4], [-1], [ASK], 20)])
     with monkeypatch.context() as patch:
         patch.setattr(SsmPool, part, lambda *_, **__: {}["missing"])
@@ -270,9 +270,9 @@ def test_a_fault_of_a_round_is_that_clients_alone(
     assert answer(server, ask()).runs[0].drafts, "it serves as before"
 
 
-def test_the_client_that_was_asked_last_is_not_forgotten(server: NodeServer) -> None:
+def test_the_latest_client_is_not_forgotten(server: NodeServer) -> None:
     """An engine that drafts all day, beside many that draft once."""
-    introduced(server)
+    say_hello(server)
     for number in range(2 * MOST_CLIENTS):
         assert isinstance(answer(server, ask()), DraftsMessage)
         server.handle(b"%d" % number, encode(HelloMessage(VERSION, HASH, 8)))
@@ -283,7 +283,7 @@ def test_an_answer_above_the_limit_is_sent_without_what_is_only_displayed(
     server: NodeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A larger frame would end the connection at the engine, in each round anew."""
-    introduced(server)
+    say_hello(server)
     text = ask(top_k=5)
     whole = answer(server, text)
     assert whole.runs[0].drafts[0].top
@@ -303,7 +303,7 @@ def test_an_answer_above_the_limit_is_sent_without_what_is_only_displayed(
 def test_an_answer_ahead_above_the_limit_is_sent_without_outcomes(
     server: NodeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answer(introduced(server), ask())
+    answer(say_hello(server), ask())
     ahead = AheadRequest(ask(start=3, tokens=(), settings=None), [4, 5], [-1, 0], [ASK], 20)
 
     def answer_ahead() -> AheadDraftsMessage:
@@ -340,10 +340,10 @@ def test_deep_and_large_messages_are_refused() -> None:
         {"settings": msgspec.structs.replace(OPEN, combine="no such rule")},
     ],
 )
-def test_asks_that_no_engine_sends_are_refused_by_name(server: NodeServer, changes) -> None:
+def test_requests_that_no_engine_sends_are_refused_by_name(server: NodeServer, changes) -> None:
     """Each draft of that run is refused; the other run of the message is drafted for."""
     wrong = ask(**changes)
-    reply = answer(introduced(server), wrong, ask("other"))
+    reply = answer(say_hello(server), wrong, ask("other"))
     refused, other = reply.runs if reply.runs[0].run == "run" else reply.runs[::-1]
     assert len(refused.drafts) == len(wrong.drafts) and not refused.auditions
     assert all(" is " in one.error and not one.token_ids for one in refused.drafts), refused
@@ -400,7 +400,7 @@ def test_a_device_is_one_word(server: NodeServer, device: str) -> None:
 
 
 def test_longer_structs_are_another_version() -> None:
-    """A field more than this version knows is refused, not ignored."""
+    """A field more than this version has is refused, not ignored."""
     fields = msgspec.msgpack.decode(encode(HelloMessage(VERSION, HASH, 8)))
     with pytest.raises(MessageError, match=f"version {VERSION}"):
         to_node(msgspec.msgpack.encode([*fields, 1]))
@@ -414,7 +414,7 @@ def test_a_client_without_hello_is_not_served(server: NodeServer) -> None:
 def test_what_is_kept_is_bounded() -> None:
     """Runs, and with each run its row of the SSM; whether they come one by one or at once."""
     llm, ssms = tables(2)
-    server = introduced(server_of(loaded_tables(llm, ssms)))
+    server = say_hello(server_of(loaded_tables(llm, ssms)))
     for number in range(MOST_RUNS + 10):
         answer(server, ask(f"run {number}"))
     assert len(server._runs) == len(ssms[0].open_rows) == MOST_RUNS
@@ -433,8 +433,8 @@ def test_what_is_kept_is_bounded() -> None:
 
 
 def test_sizes_that_no_client_has_make_way(server: NodeServer) -> None:
-    """A client that says other sizes than its first one locks nobody out."""
-    introduced(server)
+    """A client that sends other sizes than its first one locks no other client out."""
+    say_hello(server)
     for vocab in range(9, 20):
         server.handle(CLIENT, encode(HelloMessage(VERSION, HASH, vocab)))
     frame = server.handle(b"another", encode(HelloMessage(VERSION, HASH, 100)))
@@ -449,22 +449,22 @@ def test_more_ssms_than_a_message_holds_are_refused() -> None:
         NodeServer(many, models.tokenizer, HASH)
 
 
-def test_a_run_that_nobody_asks_for_is_forgotten() -> None:
+def test_a_run_without_requests_is_forgotten() -> None:
     llm, ssms = tables(2)
     models = loaded_tables(llm, ssms)
     now = [0.0]
-    server = introduced(NodeServer(models.ssms, models.tokenizer, HASH, lambda: now[0]))
+    server = say_hello(NodeServer(models.ssms, models.tokenizer, HASH, lambda: now[0]))
     answer(server, ask("old"))
     now[0] = 601.0
     answer(server, ask("new"))
     assert len(server._runs) == 1 and len(ssms[0].open_rows) == 1
     now[0] = 1202.0
-    server.forget_unused()  # as a node that nothing is asked of does
+    server.forget_unused()  # as a node without requests does
     assert len(server._runs) == 0 and not ssms[0].open_rows
 
 
-def test_a_gap_or_another_text_is_asked_for_again(server: NodeServer) -> None:
-    introduced(server)
+def test_after_a_gap_or_another_text_the_text_is_sent_again(server: NodeServer) -> None:
+    say_hello(server)
     assert answer(server, ask(start=3, settings=None)).runs[0].need == 0
     assert answer(server, ask()).runs[0].length == 3
     # Sent twice: the second time the node has it already.

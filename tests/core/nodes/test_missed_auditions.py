@@ -1,4 +1,4 @@
-"""Auditions that a node misses, runs that are told of it, budgets beside a lookup, large texts."""
+"""Auditions that a node misses, notes about it, budgets beside a lookup, large texts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AUTOREGRESSIVE = SpeculationConfig.preset("autoregressive")
 
 
 @pytest.mark.parametrize("preset", ["sequence", "best"])
-def test_an_ssm_that_misses_its_audition_is_asked_again(preset: str) -> None:
+def test_an_ssm_that_misses_its_audition_gets_another(preset: str) -> None:
     llm, ssms = tables(3, context=128)
     models = loaded_tables(llm, ssms)
     warm = SamplingParams(40, temperature=1.0, seed=5)
@@ -29,7 +29,7 @@ def test_an_ssm_that_misses_its_audition_is_asked_again(preset: str) -> None:
         Engine(loaded_tables(llm, [])).generate(request("w1", warm, AUTOREGRESSIVE))
     )
     here = loaded_tables(llm, [models.ssms["ssm-2"], models.ssms["ssm-3"]])
-    found = []
+    results = []
     for delay_s in (0.0, 0.06):  # the first deadline is 0.05 s
         pool, transport = pool_over(models, [server_of(models, ["same"])])
         transport.delay(0, delay_s)
@@ -40,9 +40,9 @@ def test_an_ssm_that_misses_its_audition_is_asked_again(preset: str) -> None:
             if rounds_of([event]):
                 rounds.append(event)
                 transport.pass_time(0.1)
-        found.append(len(rounds))
+        results.append(len(rounds))
         assert {trip.state for trip in rounds[0].nodes} == {"late" if delay_s else "in_time"}
-    assert found[1] <= found[0] + 2, "the perfect SSM is on the node"
+    assert results[1] <= results[0] + 2, "the perfect SSM is on the node"
 
 
 def run_of(run_id: str, length: int = 3) -> RemoteRun:
@@ -58,7 +58,7 @@ def next_notes(pool: RemotePool, *runs: RemoteRun) -> dict[str, list[str]]:
     return {run_id: answer.notes for run_id, answer in pool.finish().items()}
 
 
-def test_every_open_run_is_told_once_that_a_node_is_missing_and_that_it_is_back() -> None:
+def test_every_open_run_has_one_note_that_a_node_is_missing_and_one_that_it_is_back() -> None:
     llm, ssms = tables(2)
     models = loaded_tables(llm, ssms)
     pool, transport = pool_over(models, [server_of(models)])

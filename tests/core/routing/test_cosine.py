@@ -38,8 +38,8 @@ def evidence(
     ],
 )
 def test_the_score_is_the_harmonic_mean(scores, similarities, expected) -> None:  # type: ignore[no-untyped-def]
-    found = harmonic_score(DraftEvidence(scores, similarities))
-    assert found == expected if expected is None else found == pytest.approx(expected)
+    result = harmonic_score(DraftEvidence(scores, similarities))
+    assert result == expected if expected is None else result == pytest.approx(expected)
 
 
 def test_a_score_moves_towards_what_a_round_showed() -> None:
@@ -86,7 +86,7 @@ def test_a_drafter_that_failed_is_not_routed() -> None:
     assert one.route().drafters == ()
 
 
-def test_the_route_stands_until_the_next_round() -> None:
+def test_the_route_stays_until_the_next_round() -> None:
     one = router()
     assert one.route() is one.route()
 
@@ -132,7 +132,7 @@ def test_an_ssm_whose_context_is_full_does_not_keep_the_others_from_drafting() -
 
 
 def test_rounds_that_ask_no_ssm_leave_the_route_alone() -> None:
-    """`speculation_length=0`: the router is asked, the SSMs are not."""
+    """`speculation_length=0`: the router routes, no SSM drafts."""
     llm = TableModel("llm", VOCAB, random_table(VOCAB, 1, sharpness=2.5), 64)
     ssms = [TableModel(name, VOCAB, llm._table, 64) for name in ("a", "b", "c")]
     engine = Engine(loaded_tables(llm, ssms))

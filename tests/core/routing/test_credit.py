@@ -42,8 +42,10 @@ def follow(
     before = {*router.route().drafters}
     while at < until:
         if router.wants_audition:
-            found = {name: logs[max(0, at - WINDOW) : at] for name, logs in text.log_probs.items()}
-            router.observe_audition(found, ask_ms)
+            results = {
+                name: logs[max(0, at - WINDOW) : at] for name, logs in text.log_probs.items()
+            }
+            router.observe_audition(results, ask_ms)
         if {*router.route().drafters} != before:
             before = {*router.route().drafters}
             switches.append(at)
@@ -58,7 +60,7 @@ def router(count: int = 2, ms: Mapping[str, float] | None = None) -> CreditRoute
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_prompt_says_who_begins(seed: int) -> None:
+def test_the_prompt_decides_which_ssm_begins(seed: int) -> None:
     text, one = Text(seed), router()
     text.write(40, ["b", "d"])
     follow(text, one, 44, 40)
@@ -127,7 +129,7 @@ def test_a_drafter_that_failed_is_replaced_by_the_best_of_the_rest() -> None:
     assert "b" not in one.drafter_scores()
 
 
-def test_fewer_drafters_than_places_are_never_asked() -> None:
+def test_fewer_drafters_than_places_are_never_auditioned() -> None:
     one = CreditRouter(("a", "b"), 2, lambda name: 4.0)
     assert not one.wants_audition and one.route().drafters == ("a", "b")
 
@@ -140,7 +142,7 @@ def test_credit_is_a_discounted_mean_and_noise_its_error() -> None:
     assert noise_of([], []) == math.inf
 
 
-def test_a_fall_is_told_from_noise() -> None:
+def test_a_fall_is_distinguished_from_noise() -> None:
     rng = random.Random(0)
     usual = [math.log(max(0.01, rng.gauss(0.7, 0.15))) for _ in range(48)]
     assert not has_dropped(usual)

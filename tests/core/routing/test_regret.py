@@ -26,37 +26,37 @@ def test_chains_end_at_the_first_miss_and_at_the_depth() -> None:
 
 def test_the_best_fixed_drafter_all_along_has_no_regret() -> None:
     hits = {"good": trace("x" * 40), "bad": trace("." * 40)}
-    found = regret_of(hits, [{"good"}] * 40, DEPTH)
-    assert found.fixed.drafters == ("good",) and found.fixed.passes == 10
-    assert found.against(found.fixed) == found.against(found.oracle) == 0
-    assert found.fixed.tokens_per_pass == DEPTH + 1 and found.group is None
+    regret = regret_of(hits, [{"good"}] * 40, DEPTH)
+    assert regret.fixed.drafters == ("good",) and regret.fixed.passes == 10
+    assert regret.against(regret.fixed) == regret.against(regret.oracle) == 0
+    assert regret.fixed.tokens_per_pass == DEPTH + 1 and regret.group is None
     wrong = regret_of(hits, [{"bad"}] * 40, DEPTH)
     assert wrong.routed.passes == 40 and wrong.against(wrong.fixed) == 3.0
 
 
 def test_where_the_domain_changes_the_oracle_beats_every_fixed_drafter() -> None:
     hits = {"story": trace("x" * 20 + "." * 20), "code": trace("." * 20 + "x" * 20)}
-    found = regret_of(hits, [{"story"}] * 20 + [{"code"}] * 20, DEPTH)
-    assert [one.passes for one in found.alone] == [25, 25]
-    assert found.oracle.passes == found.routed.passes == 10
-    assert found.against(found.fixed) == pytest.approx(10 / 25 - 1)
+    regret = regret_of(hits, [{"story"}] * 20 + [{"code"}] * 20, DEPTH)
+    assert [one.passes for one in regret.alone] == [25, 25]
+    assert regret.oracle.passes == regret.routed.passes == 10
+    assert regret.against(regret.fixed) == pytest.approx(10 / 25 - 1)
     late = regret_of(hits, [{"story"}] * 28 + [{"code"}] * 12, DEPTH)
     assert late.routed.passes == 5 + 8 + 3 and late.against(late.oracle) == pytest.approx(0.6)
 
 
 def test_several_are_compared_with_the_best_group_of_as_many() -> None:
     hits = {"a": trace("xx......"), "b": trace("...xxxxx"), "c": trace("xxx.....")}
-    found = regret_of(hits, [{"a", "b"}] * 8, DEPTH)
+    regret = regret_of(hits, [{"a", "b"}] * 8, DEPTH)
     # a, b: 3 + 4 + 1 tokens; b, c: 4 + 4.
-    assert found.routed.passes == 3 and found.routed.drafters == ("a", "b")
-    assert found.group is not None and found.group.drafters == ("b", "c")
-    assert found.group.passes == found.oracle.passes == 2
-    assert found.fixed.drafters == ("b",) and found.fixed.passes == 5
+    assert regret.routed.passes == 3 and regret.routed.drafters == ("a", "b")
+    assert regret.group is not None and regret.group.drafters == ("b", "c")
+    assert regret.group.passes == regret.oracle.passes == 2
+    assert regret.fixed.drafters == ("b",) and regret.fixed.passes == 5
 
 
 def test_an_ssm_that_is_not_scored_counts_for_nothing() -> None:
-    found = regret_of({"a": trace("xxxx")}, [{"gone"}] * 4, DEPTH)
-    assert found.routed.passes == 4 and found.oracle.passes == 1 and found.group is None
+    regret = regret_of({"a": trace("xxxx")}, [{"gone"}] * 4, DEPTH)
+    assert regret.routed.passes == 4 and regret.oracle.passes == 1 and regret.group is None
 
 
 hits_of_three = st.integers(1, 9).flatmap(
@@ -83,10 +83,10 @@ def test_the_oracle_is_the_best_of_all_sequences_of_choices(
         return 1 + min(fewest(place + taken + 1) for taken in range(longest + 1))
 
     routes = [{data.draw(st.sampled_from(names))} for _ in range(size)]
-    found = regret_of(hits, routes, depth)
-    assert found.oracle.passes == fewest(0)
-    choices = (found.routed, found.fixed, *found.alone)
-    assert all(one.passes >= found.oracle.passes and one.tokens == size for one in choices)
+    regret = regret_of(hits, routes, depth)
+    assert regret.oracle.passes == fewest(0)
+    choices = (regret.routed, regret.fixed, *regret.alone)
+    assert all(one.passes >= regret.oracle.passes and one.tokens == size for one in choices)
     pairs = {pair for pair in product(names, repeat=2) if len(set(pair)) == 2}
     two = regret_of(hits, [set(pair) for pair in pairs][:1] * size, depth)
-    assert two.group is not None and found.oracle.passes <= two.group.passes <= two.routed.passes
+    assert two.group is not None and regret.oracle.passes <= two.group.passes <= two.routed.passes

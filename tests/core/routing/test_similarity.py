@@ -21,23 +21,23 @@ class Embedded(TableModel):
     embeddings = TABLE
 
 
-def tabled(kind: type[TableModel] = Embedded) -> TableModel:
+def table_model(kind: type[TableModel] = Embedded) -> TableModel:
     return kind("llm", 4, random_table(4, 1), 64)
 
 
 def test_it_is_the_cosine_of_the_llms_embeddings() -> None:
-    similarity = embedding_similarity(tabled())
-    found = similarity([0, 0, 1, 2, 3], [0, 1, 2, 0, 0])
-    assert found == pytest.approx((1.0, 0.0, 0.5**0.5, 0.5**0.5, -1.0))
+    similarity = embedding_similarity(table_model())
+    result = similarity([0, 0, 1, 2, 3], [0, 1, 2, 0, 0])
+    assert result == pytest.approx((1.0, 0.0, 0.5**0.5, 0.5**0.5, -1.0))
     assert similarity([0, 1], [1]) == pytest.approx((0.0,)), "as far as both go"
     assert similarity([], [1]) == similarity([1], []) == ()
 
 
 def test_without_embeddings_equal_tokens_count() -> None:
-    assert embedding_similarity(tabled(TableModel))([0, 1, 2], [0, 2, 2, 1]) == (1.0, 0.0, 1.0)
+    assert embedding_similarity(table_model(TableModel))([0, 1, 2], [0, 2, 2, 1]) == (1.0, 0.0, 1.0)
 
 
-def test_a_router_hears_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_router_observes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of an SSM that always drafts token 3 where the LLM writes 0: as far apart as can be."""
     heard: list[Any] = []
     observe = CosineRouter.observe

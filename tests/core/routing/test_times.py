@@ -56,8 +56,8 @@ def test_requests_that_share_a_pass_share_its_time(monkeypatch: pytest.MonkeyPat
     list(engine.round(lives))
     for live in lives:
         engine.release(live)
-    wanted = [one.round_ms - 3 / 4 * one.verify_ms for one in outcomes]
-    assert len(counted) == 4 and counted == pytest.approx(wanted)
+    expected = [one.round_ms - 3 / 4 * one.verify_ms for one in outcomes]
+    assert len(counted) == 4 and counted == pytest.approx(expected)
 
 
 def test_a_grant_keeps_half_of_its_places_for_ssms_that_are_explored() -> None:

@@ -45,9 +45,9 @@ def test_the_group_is_the_best_of_all_that_hold_the_longest_waiting(seed: int) -
         for _ in range(draw.randint(1, 4))
     ]
     lengths = [draw.randint(0, 8) for _ in live]
-    found = best_group(live, lengths, len(live), costs)
+    result = best_group(live, lengths, len(live), costs)
     first = max(range(len(live)), key=lambda i: (live[i].waited, -i))
-    assert first in found.members
+    assert first in result.members
 
     def cost(members: tuple[int, ...]) -> float:
         cut = trim_lengths([live[i] for i in members], [lengths[i] for i in members], MOST_NODES)
@@ -60,7 +60,7 @@ def test_the_group_is_the_best_of_all_that_hold_the_longest_waiting(seed: int) -
 
     order = sorted(range(len(live)), key=lambda i: (live[i].context, i))
     windows = [tuple(order[a:b]) for a, b in itertools.combinations(range(len(live) + 1), 2)]
-    assert found.cost == pytest.approx(min(cost(w) for w in windows if first in w))
+    assert result.cost == pytest.approx(min(cost(w) for w in windows if first in w))
 
 
 def test_over_the_limit_the_longest_draft_is_cut_first() -> None:
@@ -144,8 +144,8 @@ def test_a_limit_does_not_outlive_the_queue_for_ever() -> None:
     limit = control.limit_within(4, 2)
     assert limit not in (ASKED, SpeculationLimit(0, 1))
     assert not any(control.observe(0.7, 0, ASKED) for _ in range(QUIET))
-    found = [control.observe(0.7, 0, ASKED) for _ in range(4 * LONGEST)]
-    assert control.limit == ASKED and "fewer" not in found
+    results = [control.observe(0.7, 0, ASKED) for _ in range(4 * LONGEST)]
+    assert control.limit == ASKED and "fewer" not in results
     assert control.reason.endswith("more than before: no request has waited for 64 rounds")
 
 
@@ -153,11 +153,11 @@ def test_control_does_not_flap() -> None:
     assert not any(steps([(0.3, 0), (0.9, 1)] * 100)), "signals that change each round"
     assert not any(steps([(0.8, 0)] * 100)), "an LLM that is busy, and nobody waits"
     # A load on the edge: every step down empties the queue, every step up fills it again.
-    control, found, queue = SpeculationControl(), [], 0
+    control, results, queue = SpeculationControl(), [], 0
     for _ in range(4000):
         queue = queue + 1 if control.limit_within(4, 2) == ASKED else 0
-        found.append(control.observe(0.5, queue, ASKED))
-    decisions = [place for place, one in enumerate(found) if one]
+        results.append(control.observe(0.5, queue, ASKED))
+    decisions = [place for place, one in enumerate(results) if one]
     gaps = [after - before for before, after in itertools.pairwise(decisions)]
     assert gaps[0] <= 2 * PATIENCE and min(gaps[-5:]) >= LONGEST / 2
 
@@ -182,7 +182,7 @@ def _waits(requests: int) -> str:
     return "1 request waits" if requests == 1 else f"{requests} requests wait"
 
 
-def test_an_idle_llm_brings_no_more_than_a_request_asks_for() -> None:
+def test_an_idle_llm_grants_no_more_than_a_request_wants() -> None:
     scheduler = Cosine(BatchTimes(Costs(cast(Any, None), TABLE)))
     live = [LiveRequest(64, 4, 2), LiveRequest(64, 2, 1)]
     for _ in range(4 * LONGEST):

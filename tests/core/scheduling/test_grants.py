@@ -37,13 +37,13 @@ class Granting:
 
 @pytest.fixture
 def engine() -> Iterator[Engine]:
-    found = engine_of(*tables(3))
-    found.schedule = "cosine"
-    yield found
-    found.close()
+    result = engine_of(*tables(3))
+    result.schedule = "cosine"
+    yield result
+    result.close()
 
 
-def admitted(engine: Engine, **fields: object) -> ActiveRequest:
+def admit(engine: Engine, **fields: object) -> ActiveRequest:
     shape = {"expansion": (1,), "speculation_length": 4, "max_tree_nodes": "uncut"}
     config = SpeculationConfig(**{**shape, **fields})  # type: ignore[arg-type]
     (live,) = admit_all(engine, [Request(PROMPT, SamplingParams(32, ignore_eos=True), config)])
@@ -59,25 +59,25 @@ def drafts_within(engine: Engine, live: ActiveRequest, grant: Grant) -> dict[str
 
 @pytest.mark.parametrize("routing", ["all", "cosine", "credit"])
 def test_no_draft_is_deeper_than_granted(engine: Engine, routing: str) -> None:
-    live = admitted(engine, routing=routing)
+    live = admit(engine, routing=routing)
     for most in (3, 1, 0, 2):
-        found = drafts_within(engine, live, Grant(length=most))
-        assert {*found.values()} == ({most} if most else set())
+        result = drafts_within(engine, live, Grant(length=most))
+        assert {*result.values()} == ({most} if most else set())
     assert {*drafts_within(engine, live, Grant(length=9)).values()} == {4}, "as it asks for"
 
 
 def test_the_reason_names_the_grant(engine: Engine) -> None:
-    live = admitted(engine)
+    live = admit(engine)
     live.grant = Grant(length=2)
     assert (live.choose().length, live.choose().reason) == (2, "")
-    live = admitted(engine, length="goodput")
+    live = admit(engine, length="goodput")
     live.grant = Grant(length=1)
     assert live.choose().length == 1 and live.choose().reason.endswith("; the batch grants 1")
 
 
 @pytest.mark.parametrize("routing", ["all", "cosine", "credit"])
 def test_no_more_ssms_draft_than_granted(engine: Engine, routing: str) -> None:
-    live = admitted(engine, routing=routing, routed_drafters=3)
+    live = admit(engine, routing=routing, routed_drafters=3)
     for most, count in ((2, 2), (1, 1), (3, 3), (0, 1)):
         assert len(drafts_within(engine, live, Grant(drafters=most))) == count
 
@@ -86,12 +86,12 @@ def test_no_more_ssms_draft_than_granted(engine: Engine, routing: str) -> None:
 def test_no_audition_before_a_draft_is_granted(
     engine: Engine, fields: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    heard = note_results(monkeypatch, SsmPool, "audition", lambda found: found)
-    live = admitted(engine, **fields)
+    heard = note_results(monkeypatch, SsmPool, "audition", lambda result: result)
+    live = admit(engine, **fields)
     for _ in range(3):
         assert not drafts_within(engine, live, Grant(length=0))
     assert not heard and not live.auditioned
-    # A router that asks for one again and again has to wait as well.
+    # A router that wants auditions again and again has to wait, too.
     with monkeypatch.context() as patched:
         patched.setattr(CreditRouter, "wants_audition", True)
         assert not drafts_within(engine, live, Grant(length=0)) and not heard
@@ -102,13 +102,13 @@ def test_no_audition_before_a_draft_is_granted(
 def test_a_rule_that_asks_for_no_audition_has_none(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    heard = note_results(monkeypatch, SsmPool, "audition", lambda found: found)
-    assert drafts_within(engine, admitted(engine, routing="cosine"), FREE)
+    heard = note_results(monkeypatch, SsmPool, "audition", lambda result: result)
+    assert drafts_within(engine, admit(engine, routing="cosine"), FREE)
     assert not heard
 
 
 def test_cosine_counts_as_tried_what_the_grant_let_draft(engine: Engine) -> None:
-    live = admitted(engine, routing="cosine", routed_drafters=2)
+    live = admit(engine, routing="cosine", routed_drafters=2)
     router = live.router
     assert isinstance(router, CosineRouter)
     for _ in range(4):

@@ -76,28 +76,28 @@ def test_the_planned_group_is_verified(
             break
         passed = list(engine.round(left, waiting))
         plan, names = recorded.plans[-1], [one.sequence.run_id for one in left]
-        done = {e.run_id: e.scheduled for e in passed if isinstance(e, RoundCompleted)}
-        assert {*done} == {names[i] for i in plan.group}
-        pooled += len(done.keys() & drafted.keys())
+        round_event = {e.run_id: e.scheduled for e in passed if isinstance(e, RoundCompleted)}
+        assert {*round_event} == {names[i] for i in plan.group}
+        pooled += len(round_event.keys() & drafted.keys())
         across = [name for name in names if mode[name] == "across"]
         if drafted and len(across) > 1:  # the LLM waits for no draft that a pass could hide
-            assert {*across} & done.keys() <= drafted.keys()
+            assert {*across} & round_event.keys() <= drafted.keys()
         if plan.decision:
             owed |= dict.fromkeys(names, plan.decision)
         for i in {*plan.group, *(plan.next_group or ())}:
             if (name := names[i]) not in drafted:
                 drafted[name] = (plan.grants[i], owed.pop(name, ""))
-        for name, part in done.items():
+        for name, part in round_event.items():
             assert part is not None
             grant, decision = drafted.pop(name)
             assert Grant(part.length_limit, part.drafter_limit) == grant
-            assert part.num_batch == len(done)
+            assert part.num_batch == len(round_event)
             assert part.decision == decision
             if not decision and not plan.decision:
                 assert part.reason == plan.reason
                 size = re.match(r"(\d+) of (\d+) requests ", part.reason)
                 counts = [int(number) for number in size.groups()] if size else [1, len(left)]
-                assert counts == [len(done), len(left)] and (size or len(left) == 1)
+                assert counts == [len(round_event), len(left)] and (size or len(left) == 1)
             decisions.append(part.decision)
         events += passed
     engine.close()

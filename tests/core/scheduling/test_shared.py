@@ -43,8 +43,8 @@ def test_the_budget_is_the_optimum_over_all_ancestor_closed_choices(seed: int) -
     price = draw.choice([0.3, 0.8, 2.0])
     best = max(sum(chances[n] for n in s) - price * added(len(s)) for s in closed_sets(parents))
     count = node_budget(chances, price, added)
-    found = sum(sorted(chances, reverse=True)[:count]) - price * added(count)
-    assert found == pytest.approx(best, abs=1e-9)
+    result = sum(sorted(chances, reverse=True)[:count]) - price * added(count)
+    assert result == pytest.approx(best, abs=1e-9)
 
 
 @pytest.mark.parametrize(

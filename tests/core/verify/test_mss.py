@@ -22,19 +22,19 @@ def test_proposals_are_tried_by_drafter_then_by_draw(rule: str) -> None:
 
 
 def test_a_drawn_token_is_accepted_with_the_ratio_and_leaves_the_residual(rule: str) -> None:
-    found = walks(rule, tree_of((1, ROOT, [drawn_proposal(0, 0, 1)])))
-    accepted = sum(probability for probability, verdict in found if verdict.path)
+    result = walks(rule, tree_of((1, ROOT, [drawn_proposal(0, 0, 1)])))
+    accepted = sum(probability for probability, verdict in result if verdict.path)
     assert accepted == pytest.approx(0.3 / 0.5, abs=1e-7)
-    recovered = {v.own_token_id: prob for prob, v in found if not v.path}
+    recovered = {v.own_token_id: prob for prob, v in result if not v.path}
     # p - q = (0.3, -0.2, -0.1): only token 0 is left.
     assert recovered == {0: pytest.approx(0.4, abs=1e-7)}
-    assert {v.own_kind for _, v in found} == {"bonus", "recovered"}
+    assert {v.own_kind for _, v in result} == {"bonus", "recovered"}
 
 
 def test_a_deterministic_proposal_is_accepted_with_p(rule: str) -> None:
-    found = walks(rule, tree_of((1, ROOT, [certain(2)])))
-    assert sum(prob for prob, v in found if v.path) == pytest.approx(0.3, abs=1e-7)
-    recovered = {v.own_token_id: prob for prob, v in found if not v.path}
+    result = walks(rule, tree_of((1, ROOT, [certain(2)])))
+    assert sum(prob for prob, v in result if v.path) == pytest.approx(0.3, abs=1e-7)
+    recovered = {v.own_token_id: prob for prob, v in result if not v.path}
     assert recovered == {0: pytest.approx(0.5, abs=1e-7), 2: pytest.approx(0.2, abs=1e-7)}
 
 

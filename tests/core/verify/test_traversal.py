@@ -30,8 +30,8 @@ rest = import_module("core.trees.verify.traversal")._rest  # by name the functio
 FIRST = Q[0].tolist()  # 0.2 0.5 0.3; Q[1] is 0.6 0.2 0.2
 
 
-def chance(found: list[tuple[float, Verdict]], true: Callable[[Verdict], bool]) -> float:
-    return sum(probability for probability, verdict in found if true(verdict))
+def chance(result: list[tuple[float, Verdict]], true: Callable[[Verdict], bool]) -> float:
+    return sum(probability for probability, verdict in result if true(verdict))
 
 
 def near(value: float) -> object:
@@ -56,7 +56,7 @@ def test_leaves_come_before_what_they_hang_on() -> None:
 
 
 class Listening(Refusing):
-    """Refuses, and keeps the keys it was asked (`choose` does already)."""
+    """Refuses, and records the keys that are read (`choose` does already)."""
 
     def coin(self, prob: float, key: Key) -> bool:
         assert key not in self.asked
@@ -88,9 +88,9 @@ def test_every_node_has_its_own_coin_keyed_by_its_draws() -> None:
 def test_a_good_continuation_saves_a_token() -> None:
     """A chain 1, 0: the leaf's chance is min(1, 0.6 * 0.5 / 0.2) = 1, the first token had 0.6."""
     tree = tree_of((1, ROOT, [drawn_proposal(0, 0, 1)]), (0, 0, [drawn_proposal(0, 0, 0)]))
-    found = walks("traversal", tree)
-    assert chance(found, lambda v: v.path == (0, 1)) == near(1.0)
-    record = found[0][1].trials
+    result = walks("traversal", tree)
+    assert chance(result, lambda v: v.path == (0, 1)) == near(1.0)
+    record = result[0][1].trials
     assert [(t.node, t.accepted) for t in record] == [(1, True), (0, True)]
     assert [t.p for t in record] == pytest.approx([0.6 * 0.5, 0.3], abs=1e-7)
     assert [t.q for t in record] == [0.2, 0.5]
@@ -100,13 +100,13 @@ def test_a_rejected_leaf_hands_its_chance_to_its_parent() -> None:
     """A chain 1, 1: chances 0.6 and 0.6 * 0.3 / 0.5 = 0.36. After the leaf R = max(0, 0.6 p - q) =
     (0.1, 0, 0), S = 0.1, and the first token's chance is 0.1 / (0.1 + 1 - 0.6) = 0.2."""
     tree = tree_of((1, ROOT, [drawn_proposal(0, 0, 1)]), (1, 0, [drawn_proposal(0, 0, 1)]))
-    found = walks("traversal", tree)
-    assert chance(found, lambda v: v.path == (0, 1)) == near(0.36)
-    assert chance(found, lambda v: v.path == (0,)) == near(0.64 * 0.2)
-    assert {v.own_token_id for _, v in found if v.path == (0,)} == {0}
-    assert {v.own_kind for _, v in found if v.path == (0,)} == {"recovered"}
+    result = walks("traversal", tree)
+    assert chance(result, lambda v: v.path == (0, 1)) == near(0.36)
+    assert chance(result, lambda v: v.path == (0,)) == near(0.64 * 0.2)
+    assert {v.own_token_id for _, v in result if v.path == (0,)} == {0}
+    assert {v.own_kind for _, v in result if v.path == (0,)} == {"recovered"}
     # At the root R = max(0, p - q) = (0.3, 0, 0) as ever.
-    assert {v.own_token_id for _, v in found if not v.path} == {0}
+    assert {v.own_token_id for _, v in result if not v.path} == {0}
 
 
 def test_a_repeat_carries_nothing_and_takes_its_q_out() -> None:
@@ -152,27 +152,27 @@ def test_the_first_proposal_carries_what_others_drafted_below() -> None:
         (1, ROOT, [drawn_proposal(0, 0, 1), drawn_proposal(1, 0, 1)]),
         (0, 0, [drawn_proposal(1, 0, 0)]),
     )
-    found = walks("traversal", tree)
-    assert chance(found, lambda v: v.path == (0, 1)) == near(1.0)
-    assert {t.drafter for _, v in found for t in v.trials if t.node == 0} == {0}
+    result = walks("traversal", tree)
+    assert chance(result, lambda v: v.path == (0, 1)) == near(1.0)
+    assert {t.drafter for _, v in result for t in v.trials if t.node == 0} == {0}
 
 
 def test_full_acceptance_has_a_bonus_from_the_leafs_own_p() -> None:
     tree = tree_of((1, ROOT, [certain(2)]), (0, 0, [certain(2)]))
     sure, then = [0.0, 1.0, 0.0], [1.0, 0.0, 0.0]
-    found = walks("traversal", tree, sure, then, P)
-    assert {(v.path, v.own_kind) for _, v in found} == {((0, 1), "bonus")}
-    assert {v.own_token_id: p for p, v in found} == {0: near(0.5), 1: near(0.3), 2: near(0.2)}
+    result = walks("traversal", tree, sure, then, P)
+    assert {(v.path, v.own_kind) for _, v in result} == {((0, 1), "bonus")}
+    assert {v.own_token_id: p for p, v in result} == {0: near(0.5), 1: near(0.3), 2: near(0.2)}
 
 
 def test_nothing_below_an_end_of_text_is_looked_at() -> None:
     tree = tree_of((1, ROOT, [certain(2)]), (0, 0, [certain(2)]))
-    found = walks("traversal", tree, P, P, P, eos=(1,))
-    assert {(v.path, v.own_kind) for _, v in found} == {((0,), "none"), ((), "recovered")}
-    assert {t.node for _, v in found for t in v.trials} == {0}
+    result = walks("traversal", tree, P, P, P, eos=(1,))
+    assert {(v.path, v.own_kind) for _, v in result} == {((0,), "none"), ((), "recovered")}
+    assert {t.node for _, v in result for t in v.trials} == {0}
 
 
-def test_the_record_tells_what_was_decided_below_a_rejected_branch() -> None:
+def test_the_record_reports_what_was_decided_below_a_rejected_branch() -> None:
     verdict = verify("traversal", case_of(BRANCHED, Refusing()))
     assert verdict.outcomes(BRANCHED) == ("rejected",) * 5
     accepting = verify("traversal", case_of(BRANCHED, WalkNoise()))

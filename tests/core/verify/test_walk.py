@@ -67,11 +67,11 @@ def test_match_takes_the_target_noises_choice_at_each_position() -> None:
     verdict = verify("match", VerifyInput(FORK, Target(rows, DRAWN), 9, noise))
     node, depth = ROOT, 0
     for accepted in (*verdict.path, None):
-        wanted = int((rows[node + 1].double() + noise.gumbel(9 + depth + 1)).argmax())
+        expected = int((rows[node + 1].double() + noise.gumbel(9 + depth + 1)).argmax())
         if accepted is None:
-            assert verdict.own_token_id == wanted
+            assert verdict.own_token_id == expected
         else:
-            assert FORK.token_ids[accepted] == wanted
+            assert FORK.token_ids[accepted] == expected
             node, depth = accepted, depth + 1
 
 

@@ -17,6 +17,6 @@ class Scrape:
         return self.one(name)
 
     def one(self, name: str, **labels: str) -> float:
-        found = [s for s in self.samples if s.name == name and labels.items() <= s.labels.items()]
-        (sample,) = found
+        results = [s for s in self.samples if s.name == name and labels.items() <= s.labels.items()]
+        (sample,) = results
         return float(sample.value)

@@ -53,12 +53,12 @@ class Site:
     def submit(self, endpoint: str, **arguments: Any) -> Any:
         """A call that is under way on the server."""
         job = self.client().submit(**arguments, api_name=endpoint)
-        # Before it knows its event, Gradio's client has nothing to tell the server.
+        # Before it has its event's id, Gradio's client cannot cancel on the server.
         wait(lambda: job.communicator is not None and job.communicator.event_id)
         return job
 
     def record(self, *seeds: int, rounds: int = 4) -> None:
-        """SYNTHETIC runs of somebody else."""
+        """SYNTHETIC runs of another visitor."""
         for seed in seeds:
             for event in synthetic_run(rounds, seed=seed):
                 self.store.record(event, "somebody else")

@@ -1,4 +1,4 @@
-"""docs/api.md lists every endpoint, its arguments and types; answers are those; bad values told."""
+"""docs/api.md lists each endpoint, arguments and types; answers match; bad values are errors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Endpoint:
 
 
 @cache
-def documented() -> tuple[dict[str, Endpoint], dict[str, dict[str, str]]]:
+def documentation() -> tuple[dict[str, Endpoint], dict[str, dict[str, str]]]:
     """The endpoints by name, and each named type's fields, those that it takes in included."""
     endpoints: dict[str, Endpoint] = {}
     types: dict[str, dict[str, str]] = {}
@@ -66,7 +66,7 @@ def spread(fields: dict[str, str], types: dict[str, dict[str, str]]) -> Iterator
 
 
 def mismatches(value: Any, kind: str, at: str, columns: tuple[str, ...] = ()) -> list[str]:
-    """Where a value is not of its type; `columns`: what stands for FIELD."""
+    """Where a value is not of its type; `columns`: the names that FIELD may be."""
     if (inner := re.fullmatch(r"list\[(.*)\]", kind)) and "]|" not in kind:
         if not isinstance(value, list):
             return [f"{at} is no list"]
@@ -87,7 +87,7 @@ def mismatches(value: Any, kind: str, at: str, columns: tuple[str, ...] = ()) ->
 def object_mismatches(value: Any, kind: str, at: str, columns: tuple[str, ...]) -> list[str]:
     if not isinstance(value, dict):
         return [f"{at} is {value!r}, not {kind}"]
-    fields = dict(documented()[1][kind])
+    fields = dict(documentation()[1][kind])
     if "FIELD" in fields:
         fields |= dict.fromkeys(columns, fields.pop("FIELD"))
     required = {name for name in fields if not name.endswith("?")}
@@ -116,7 +116,7 @@ class Caller:
     def __call__(self, endpoint: str, **arguments: Any) -> Any:
         answer = self.client.predict(api_name=endpoint, **arguments)
         self.called.add(endpoint)
-        returns = documented()[0][endpoint].returns
+        returns = documentation()[0][endpoint].returns
         assert not mismatches(answer, returns, endpoint, ("speculation_length",))
         return answer
 
@@ -133,7 +133,7 @@ def test_signatures_are_those_of_the_server(site: tuple[Client, FakeWorker]) -> 
         )
         for name, endpoint in api.items()
     }
-    assert {name: one.arguments for name, one in documented()[0].items()} == served_ones
+    assert {name: one.arguments for name, one in documentation()[0].items()} == served_ones
 
 
 @pytest.mark.nightly
@@ -141,16 +141,16 @@ def test_every_answer_has_its_documented_type(
     site: tuple[Client, FakeWorker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client, worker = site
-    monkeypatch.setattr(proof, "measure_regret", counted)
+    monkeypatch.setattr(proof, "measure_regret", no_progress)
     call = Caller(client)
     call_study_endpoints(call, worker)
     call_run_endpoints(call)
     call_request_endpoints(call, worker)
     call_model_endpoints(call)
-    assert call.called == documented()[0].keys()
+    assert call.called == documentation()[0].keys()
 
 
-def counted(_hub: Any, desk: Any, _owner: str) -> Iterator[None]:
+def no_progress(_hub: Any, desk: Any, _owner: str) -> Iterator[None]:
     """In the place of SSMs that read a text: here there are none."""
     hits = {"ssm-code": [True, False, True], "ssm-docs": [False, True, True]}
     desk.regret = regret_of(hits, [{"ssm-code", "ssm-docs"}] * 3, 2)
@@ -225,8 +225,8 @@ def test_control_a_wrong_answer_is_noticed(value: Any, words: str) -> None:
 @pytest.mark.nightly
 def test_answers_of_the_endpoints() -> None:
     golden = json.loads(FILE.read_text(encoding="utf-8"))
-    found = list(differences(golden, json.loads(json.dumps(api_answers()))))
-    assert not found, "\n".join(found[:5])
+    document = list(differences(golden, json.loads(json.dumps(api_answers()))))
+    assert not document, "\n".join(document[:5])
 
 
 GRID: dict[str, Any] = {"prompts": ["Once"], "fields": {"speculation_length": [2, 4]}}

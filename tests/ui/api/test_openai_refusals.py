@@ -45,7 +45,7 @@ def complete(client: OpenAI, prompt: Any = "Once", **body: Any) -> Any:
     return client.completions.create(model="synthetic-llm", prompt=prompt, extra_body=body)
 
 
-def streamed(client: OpenAI, **body: Any) -> Any:
+def open_stream(client: OpenAI, **body: Any) -> Any:
     return client.completions.create(
         model="synthetic-llm", prompt="Once", stream=True, extra_body=body
     )
@@ -209,9 +209,9 @@ def test_a_run_that_fails_is_an_error_of_the_server(api: Site, client: OpenAI) -
     with pytest.raises(openai.InternalServerError) as caught:
         complete(client)
     assert caught.value.type == "server_error"
-    with pytest.raises(openai.APIError) as told:
-        list(streamed(client))
-    assert told.value.message == caught.value.body["message"]
+    with pytest.raises(openai.APIError) as error:
+        list(open_stream(client))
+    assert error.value.message == caught.value.body["message"]
 
 
 def test_a_run_that_is_stopped_elsewhere_is_aborted(api: Site, client: OpenAI) -> None:
@@ -223,7 +223,7 @@ def test_a_run_that_is_stopped_elsewhere_is_aborted(api: Site, client: OpenAI) -
 def test_a_client_that_leaves_stops_its_run(api: Site, client: OpenAI, stream: bool) -> None:
     api.worker.set_script(endless, speed=5.0)
     if stream:
-        pieces = streamed(client, max_tokens=400)
+        pieces = open_stream(client, max_tokens=400)
         assert next(iter(pieces)).choices
         pieces.close()
     else:
@@ -337,11 +337,11 @@ def test_others_are_answered_while_a_prompt_is_tokenized(
     monkeypatch.setattr(api.context.model_host._served, "chat", True)
     path = "chat/completions" if slow == "chat_tokens" else "completions"
     body = {"messages": MESSAGES} if slow == "chat_tokens" else {"prompt": "Once"}
-    asked = Request(
+    request = Request(
         f"{api.url}v1/{path}", json.dumps(body).encode(), {"Content-Type": "application/json"}
     )
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(urlopen, asked, timeout=20)
+        waiting = pool.submit(urlopen, request, timeout=20)
         try:
             assert began.wait(20)
             with urlopen(f"{api.url}v1/models", timeout=2) as other:

@@ -58,8 +58,8 @@ class Served:
         return self.openai.chat.completions.create(**{**given, **fields})
 
     def generate(self, **arguments: Any) -> dict[str, Any]:
-        found: dict[str, Any] = self.page.predict(**arguments, api_name="/generate")
-        return found
+        results: dict[str, Any] = self.page.predict(**arguments, api_name="/generate")
+        return results
 
     def run(self, answer: Any) -> RunSummary:
         """The run in the log that gave this answer."""
@@ -73,7 +73,7 @@ class Served:
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def openai_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("openai")
     tokenizer = word_tokenizer()
     tokenizer.chat_template = TEMPLATE
@@ -99,104 +99,104 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.mark.parametrize("sampling", [{"temperature": 0}, {"temperature": 0.8, "seed": 5}])
 def test_completions_are_the_text_of_generate_whole_and_in_pieces(
-    served: Served, sampling: dict[str, Any]
+    openai_site: Served, sampling: dict[str, Any]
 ) -> None:
-    expected = served.generate(prompt=GREEDY["prompt"], max_new_tokens=24, **sampling)
-    answer = served.complete(**sampling)
+    expected = openai_site.generate(prompt=GREEDY["prompt"], max_new_tokens=24, **sampling)
+    answer = openai_site.complete(**sampling)
     assert answer.choices[0].text == expected["text"] != ""
     assert answer.choices[0].finish_reason == "length" and answer.object == "text_completion"
     assert answer.usage.completion_tokens == 24 and answer.usage.prompt_tokens == 3
-    chunks = list(served.complete(**sampling, stream=True))
+    chunks = list(openai_site.complete(**sampling, stream=True))
     pieces = [chunk.choices[0].text for chunk in chunks]
     assert "".join(pieces) == expected["text"] and len(list(filter(None, pieces))) > 1
     reasons = [chunk.choices[0].finish_reason for chunk in chunks]
     assert reasons == [None] * (len(chunks) - 1) + ["length"]
-    ids = served.complete(prompt=[[4, 5, 6]], **sampling)
+    ids = openai_site.complete(prompt=[[4, 5, 6]], **sampling)
     assert ids.choices[0].text == expected["text"]
 
 
-def test_openais_defaults(served: Served) -> None:
+def test_openais_defaults(openai_site: Served) -> None:
     """Temperature 1, 16 tokens of a completion, a chat to the end of the context."""
     fields = {"model": "llm", "prompt": ["w4 w5"], "seed": 3}
-    answer = served.openai.completions.create(**fields)
-    expected = served.generate(prompt="w4 w5", max_new_tokens=16, temperature=1.0, seed=3)
+    answer = openai_site.openai.completions.create(**fields)
+    expected = openai_site.generate(prompt="w4 w5", max_new_tokens=16, temperature=1.0, seed=3)
     assert answer.choices[0].text == expected["text"]
     assert answer.usage.completion_tokens == 16
-    answer = served.chat(max_tokens=None)
+    answer = openai_site.chat(max_tokens=None)
     assert answer.usage.total_tokens == CONTEXT and answer.choices[0].finish_reason == "length"
 
 
-def test_a_chat_message_is_what_generate_sends(served: Served) -> None:
-    expected = served.generate(prompt="w7 w8", max_new_tokens=16, chat=True)
-    answer = served.chat(messages=[{"role": "user", "content": "w7 w8"}])
+def test_a_chat_message_is_what_generate_sends(openai_site: Served) -> None:
+    expected = openai_site.generate(prompt="w7 w8", max_new_tokens=16, chat=True)
+    answer = openai_site.chat(messages=[{"role": "user", "content": "w7 w8"}])
     assert answer.object == "chat.completion" and answer.choices[0].message.role == "assistant"
     assert answer.choices[0].message.content == expected["text"] != ""
 
 
-def test_a_conversation_is_rendered_by_the_template_and_streamed(served: Served) -> None:
-    answer = served.chat()
-    started = served.store.events(served.run(answer).run_id)[0]
+def test_a_conversation_is_rendered_by_the_template_and_streamed(openai_site: Served) -> None:
+    answer = openai_site.chat()
+    started = openai_site.store.events(openai_site.run(answer).run_id)[0]
     assert isinstance(started, RunStarted) and started.prompt == "w7 w8"
     assert started.prompt_token_ids == (1, 9, 1, 7, 8, 2, 3)
-    chunks = list(served.chat(stream=True))
+    chunks = list(openai_site.chat(stream=True))
     assert chunks[0].choices[0].delta.role == "assistant"
     text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
     assert text == answer.choices[0].message.content
     # What was answered goes back as the client holds it.
     history = [*MESSAGES, answer.choices[0].message.model_dump(), {"role": "user", "content": "w6"}]
-    answer = served.chat(messages=history)
-    ids = served.store.events(served.run(answer).run_id)[0].prompt_token_ids
+    answer = openai_site.chat(messages=history)
+    ids = openai_site.store.events(openai_site.run(answer).run_id)[0].prompt_token_ids
     assert ids == (1, 9, 1, 7, 8, 2, 1, 0, 1, 6, 2, 3), "the tokenizer knows no joined words"
 
 
 @pytest.mark.parametrize("number", [1, 2])
-def test_a_stop_string_ends_the_text_and_is_not_in_it(served: Served, number: int) -> None:
+def test_a_stop_string_ends_the_text_and_is_not_in_it(openai_site: Served, number: int) -> None:
     varied = {"temperature": 0.8, "seed": 5}
-    whole = served.complete(**varied).choices[0].text
+    whole = openai_site.complete(**varied).choices[0].text
     stop = whole[10 : 10 + 4 * number]  # from within one word to within another
     kept = whole[: whole.index(stop)]
     assert kept
     for given in (stop, ["absent", stop]):
-        answer = served.complete(**varied, stop=given)
+        answer = openai_site.complete(**varied, stop=given)
         assert (answer.choices[0].text, answer.choices[0].finish_reason) == (kept, "stop")
-        assert stop in served.run(answer).output, "the log has the whole text"
-        chunks = list(served.complete(**varied, stop=given, stream=True))
+        assert stop in openai_site.run(answer).output, "the log has the whole text"
+        chunks = list(openai_site.complete(**varied, stop=given, stream=True))
         assert "".join(chunk.choices[0].text for chunk in chunks) == kept
         assert chunks[-1].choices[0].finish_reason == "stop"
 
 
-def test_speculation_can_be_chosen(served: Served) -> None:
+def test_speculation_can_be_chosen(openai_site: Served) -> None:
     fields = {"preset": "sequence", "speculation": {"speculation_length": 3}, "top_k": 4}
-    answer = served.complete(extra_body=fields)
-    config = served.run(answer).config
+    answer = openai_site.complete(extra_body=fields)
+    config = openai_site.run(answer).config
     assert config["speculation"]["drafters"] == ["ssm"]
     assert config["speculation"]["speculation_length"] == 3 and config["sampling"]["top_k"] == 4
     assert answer.metrics["speculative_decoding"]["num_spec_tokens"] == 3
-    plain = served.complete(extra_body={"preset": "autoregressive"})
+    plain = openai_site.complete(extra_body={"preset": "autoregressive"})
     assert plain.metrics["speculative_decoding"] is None
-    assert plain.choices[0].text == served.complete().choices[0].text == answer.choices[0].text
+    assert plain.choices[0].text == openai_site.complete().choices[0].text == answer.choices[0].text
 
 
-def test_a_prompt_beyond_the_context_is_refused(served: Served) -> None:
+def test_a_prompt_beyond_the_context_is_refused(openai_site: Served) -> None:
     long = "w1 " * CONTEXT
     with pytest.raises(openai.BadRequestError) as caught:
-        served.complete(prompt=long)
+        openai_site.complete(prompt=long)
     assert caught.value.code == "context_length_exceeded"
     with pytest.raises(openai.BadRequestError) as caught:
-        served.chat(messages=[{"role": "user", "content": long}])
+        openai_site.chat(messages=[{"role": "user", "content": long}])
     assert caught.value.code == "context_length_exceeded"
     with pytest.raises(openai.BadRequestError, match="prompt is 64: a whole number from 0 to 63"):
-        served.complete(prompt=[64])
+        openai_site.complete(prompt=[64])
 
 
 # -- figures --
 
 
-def test_usage_and_metrics_are_those_of_the_log(served: Served) -> None:
-    answer = served.complete()
+def test_usage_and_metrics_are_those_of_the_log(openai_site: Served) -> None:
+    answer = openai_site.complete()
     options = {"include_usage": True}
-    for form in (answer, list(served.complete(stream=True, stream_options=options))[-1]):
-        stats = served.run(form).stats
+    for form in (answer, list(openai_site.complete(stream=True, stream_options=options))[-1]):
+        stats = openai_site.run(form).stats
         assert stats is not None and form.usage.total_tokens == 3 + stats.num_new_tokens == 27
         counts = form.metrics["speculative_decoding"]
         assert counts["num_draft_tokens"] == stats.num_draft_tokens > 0
@@ -209,28 +209,28 @@ def test_usage_and_metrics_are_those_of_the_log(served: Served) -> None:
     assert form.choices == []
 
 
-def test_every_chunk_can_have_the_usage_so_far(served: Served) -> None:
+def test_every_chunk_can_have_the_usage_so_far(openai_site: Served) -> None:
     options = {"include_usage": True, "continuous_usage_stats": True}
-    chunks = list(served.complete(stream=True, stream_options=options))
+    chunks = list(openai_site.complete(stream=True, stream_options=options))
     counts = [chunk.usage.completion_tokens for chunk in chunks]
     assert counts == sorted(counts) and 0 < counts[0] < counts[-1] == 24
     assert {chunk.usage.prompt_tokens for chunk in chunks} == {3}
 
 
-def test_the_counters_are_the_sums_of_the_log(served: Served) -> None:
-    served.generate(prompt="w8", max_new_tokens=9, preset="autoregressive")
-    served.chat()
+def test_the_counters_are_the_sums_of_the_log(openai_site: Served) -> None:
+    openai_site.generate(prompt="w8", max_new_tokens=9, preset="autoregressive")
+    openai_site.chat()
     study = {"prompt": "w1 w2", "max_new_tokens": 8, "repeats": 1}
-    served.page.predict(**study, api_name="/compare")
-    stream = served.complete(max_tokens=100, stream=True)
+    openai_site.page.predict(**study, api_name="/compare")
+    stream = openai_site.complete(max_tokens=100, stream=True)
     next(iter(stream))
     stream.close()
-    wait(lambda: served.scrape()["vllm:num_requests_running"] == 0)
-    served.store.flush()
-    scrape, rows = served.scrape(), served.store.runs(RunQuery(limit=1000)).rows
+    wait(lambda: openai_site.scrape()["vllm:num_requests_running"] == 0)
+    openai_site.store.flush()
+    scrape, rows = openai_site.scrape(), openai_site.store.runs(RunQuery(limit=1000)).rows
     stats = [row.stats for row in rows if row.stats is not None]
     assert len(stats) == len(rows) > 4
-    logs = [served.store.events(row.run_id) for row in rows]
+    logs = [openai_site.store.events(row.run_id) for row in rows]
     spec = "vllm:spec_decode_num"
     drafts = sum(isinstance(e, Combined) and bool(e.token_ids) for log in logs for e in log)
     assert scrape[f"{spec}_drafts_total"] == drafts > 0
@@ -252,7 +252,7 @@ def test_the_counters_are_the_sums_of_the_log(served: Served) -> None:
 # -- models --
 
 
-def test_the_loaded_llm_is_listed(served: Served) -> None:
-    (model,) = served.openai.models.list().data
+def test_the_loaded_llm_is_listed(openai_site: Served) -> None:
+    (model,) = openai_site.openai.models.list().data
     assert model.id == "llm" and model.max_model_len == CONTEXT
-    assert served.openai.models.retrieve("llm") == model
+    assert openai_site.openai.models.retrieve("llm") == model

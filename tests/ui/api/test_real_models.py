@@ -62,12 +62,12 @@ class RealServer:
     def run(self, **arguments: Any) -> dict[str, Any]:
         """A run of a chat message."""
         given = {"prompt": "w1 w2", "max_new_tokens": 8, "preset": "specinfer", "chat": True}
-        found: dict[str, Any] = self("/generate", **{**given, **arguments})
-        return found
+        results: dict[str, Any] = self("/generate", **{**given, **arguments})
+        return results
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
+def real_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
     folder = tmp_path_factory.mktemp("real")
     for name, template in TEMPLATES.items():
         llm(folder / name, template)
@@ -87,9 +87,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
 
 
 @pytest.fixture
-def clock(served: RealServer) -> RealServer:
-    served.load("clock")
-    return served
+def clock(real_site: RealServer) -> RealServer:
+    real_site.load("clock")
+    return real_site
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
@@ -123,9 +123,9 @@ def test_another_llm_of_the_same_folder_name_wrote_it(clock: RealServer, questio
     ("name", "words"),
     [("type", "fails"), ("named", "fails"), ("empty", "renders nothing")],
 )
-def test_a_chat_template_is_blamed(served: RealServer, name: str, words: str) -> None:
-    served.load(name)
+def test_a_chat_template_is_blamed(real_site: RealServer, name: str, words: str) -> None:
+    real_site.load(name)
     for endpoint in ("/generate", "/compare"):
         with pytest.raises(AppError, match=f"chat is True: .* the chat template of llm {words}"):
-            served(endpoint, prompt="w1", chat=True)
-    assert served.run(chat=False)["token_ids"]
+            real_site(endpoint, prompt="w1", chat=True)
+    assert real_site.run(chat=False)["token_ids"]

@@ -33,9 +33,9 @@ def test_a_note_is_kept_found_and_taken_away(api: Site) -> None:
     assert told == {"run_id": "synthetic-0", "note": note}
     assert api("/run", run_id="synthetic-0")["note"] == note
     for filters in ({"noted": True}, {"search": "Vorlesung"}):
-        found = api("/runs", **filters)
-        assert [row["run_id"] for row in found["rows"]] == ["synthetic-0"]
-        assert found["rows"][0]["note"] == note and found["rows"][0]["thinned"] is False
+        result = api("/runs", **filters)
+        assert [row["run_id"] for row in result["rows"]] == ["synthetic-0"]
+        assert result["rows"][0]["note"] == note and result["rows"][0]["thinned"] is False
     assert api("/annotate", run_id="synthetic-0")["note"] == ""
     assert api("/runs", noted=True)["total"] == 0
 

@@ -26,8 +26,8 @@ def test_compare_waits_and_returns_a_row_each(api: Site) -> None:
     assert own["name"] == "short" and tree["same_text"] == "identical" and tree["runs"] == 2
     assert tree["ratio_low"] <= tree["ratio"] <= tree["ratio_high"]
     assert api.store.run(tree["run_id"]).prompt == "Once"
-    found = {one["name"]: one["speculation"] for one in result["asked"]["configurations"]}
-    assert found["short"]["speculation_length"] == 2
+    results = {one["name"]: one["speculation"] for one in result["asked"]["configurations"]}
+    assert results["short"]["speculation_length"] == 2
     assert api("/study", study_id=result["study_id"]) == result
     assert len(api("/studies", kind="compare", limit=1)["rows"]) == 1
     assert api("/studies", kind="tune")["rows"] == []
@@ -45,7 +45,9 @@ def test_a_client_that_cancels_stops_the_study_and_another_goes_on(slow: Site) -
     assert (result["state"], result["done"]) == ("completed", 2)
 
 
-def test_a_study_stopped_by_another_is_told_and_one_being_measured_not_deleted(slow: Site) -> None:
+def test_a_study_stopped_by_another_is_reported_and_one_being_measured_not_deleted(
+    slow: Site,
+) -> None:
     conductor = slow.context.conductor
     job = slow.submit("/compare", prompt="long", configurations=["specinfer"])
     wait(lambda: conductor.progress().cell is not None)
@@ -65,13 +67,13 @@ def test_a_study_stopped_by_another_is_told_and_one_being_measured_not_deleted(s
 
 
 def test_elsewhere_a_client_sees_only_its_own_studies(elsewhere: Site) -> None:
-    found = elsewhere("/compare", prompt="mine", configurations=["specinfer"], repeats=1)
+    result = elsewhere("/compare", prompt="mine", configurations=["specinfer"], repeats=1)
     assert len(elsewhere("/studies")["rows"]) == 1
     other = elsewhere.client(1)
     assert other.predict(api_name="/studies")["rows"] == []
     for name in ("/study", "/stop_study", "/resume_study", "/delete_study"):
         with pytest.raises(AppError, match="no such study of yours"):
-            other.predict(study_id=found["study_id"], api_name=name)
+            other.predict(study_id=result["study_id"], api_name=name)
 
 
 GRID: dict[str, Any] = {
@@ -82,9 +84,9 @@ GRID: dict[str, Any] = {
 
 
 def test_the_best_of_a_grid_is_named(api: Site) -> None:
-    found = api("/tune", **GRID, repeats=2)
-    assert (found["done"], found["total"]) == (20, 20)
-    (best,) = [row for row in found["rows"][1:] if row["configuration"] == found["best"]]
+    result = api("/tune", **GRID, repeats=2)
+    assert (result["done"], result["total"]) == (20, 20)
+    (best,) = [row for row in result["rows"][1:] if row["configuration"] == result["best"]]
     assert best["found"] == "best" and best["speed_up"] > 0 and best["runs"] == 4
 
 
@@ -104,26 +106,26 @@ def test_a_study_left_to_itself_is_one_at_a_time_and_a_cancelled_one_stops(api: 
 
 
 def test_a_study_of_prompts_is_waited_for(api: Site) -> None:
-    found = api(
+    result = api(
         "/prompts",
         prompts=["Once", {"prompt": "x = 1", "domain": "code", "id": "x"}],
         configurations=["specinfer", {"name": "short", "fields": {"speculation_length": 2}}],
         max_new_tokens=8,
         repeats=2,
     )
-    assert (found["kind"], found["state"], found["done"]) == ("prompts", "completed", 12)
-    told = [(row["prompt"], row["domain"], row["settings"]) for row in found["prompts"]]
+    assert (result["kind"], result["state"], result["done"]) == ("prompts", "completed", 12)
+    told = [(row["prompt"], row["domain"], row["settings"]) for row in result["prompts"]]
     both = [("Once", ""), ("x = 1", "code")]
     assert told[-2:] == [(*one, "plain decoding") for one in both]  # what accepts nothing goes last
     assert told[:-2] == [(*one, name) for one in both for name in ("specinfer", "short")]
-    row = found["prompts"][0]
+    row = result["prompts"][0]
     assert len(row["runs"]) == 2 and api.store.run(row["runs"][0]).prompt == "Once"
     assert row["speed_up"] > 0 and row["against"].startswith("plain decoding")
-    asked = {one["name"]: one["speculation"] for one in found["asked"]["configurations"]}
+    asked = {one["name"]: one["speculation"] for one in result["asked"]["configurations"]}
     assert asked["short"]["speculation_length"] == 2
-    same = api("/prompt_rows", study_id=found["study_id"])
-    assert same == {"rows": found["prompts"], "looked_at": 12, "total": 12}
-    some = api("/prompt_rows", study_id=found["study_id"], domain="none", settings="short")
+    same = api("/prompt_rows", study_id=result["study_id"])
+    assert same == {"rows": result["prompts"], "looked_at": 12, "total": 12}
+    some = api("/prompt_rows", study_id=result["study_id"], domain="none", settings="short")
     assert [(row["prompt"], row["settings"]) for row in some["rows"]] == [("Once", "short")]
 
 
@@ -133,9 +135,9 @@ def test_rows_of_past_runs_are_found_and_filtered(api: Site) -> None:
             api("/generate", prompt=prompt, preset=preset)
     api("/generate", prompt="Once", preset="autoregressive")
     api.store.flush()
-    found = api("/prompt_rows")
-    assert (len(found["rows"]), found["looked_at"], found["total"]) == (4, 5, 5)
-    assert {row["prompt"] for row in found["rows"] if row["speed_up"]} == {"Once"}
+    result = api("/prompt_rows")
+    assert (len(result["rows"]), result["looked_at"], result["total"]) == (4, 5, 5)
+    assert {row["prompt"] for row in result["rows"] if row["speed_up"]} == {"Once"}
     (one,) = api("/prompt_rows", search="Once", settings="minions")["rows"]
     assert (one["prompt"], one["settings"]) == ("Once", "minions")
     assert one["against"] == "1 plain run of the same prompt, sampling and LLM"
@@ -147,10 +149,10 @@ def test_rows_of_past_runs_are_found_and_filtered(api: Site) -> None:
 
 def test_a_run_is_measured_beside_plain_decoding_and_proved(api: Site) -> None:
     run_id = api("/generate", prompt="Once")["run_id"]
-    found = api("/baseline", run_id=run_id)
-    assert found["run_id"] == run_id
-    assert found["speed_up"] == found["tokens_per_second"] / found["plain_tokens_per_second"]
-    plain = api.store.run(found["plain_run_id"])
+    result = api("/baseline", run_id=run_id)
+    assert result["run_id"] == run_id
+    assert result["speed_up"] == result["tokens_per_second"] / result["plain_tokens_per_second"]
+    plain = api.store.run(result["plain_run_id"])
     assert plain.prompt == "Once" and not plain.drafters
     proof = api("/prove", run_id=run_id)
     assert (proof["answer"], proof["at"]) == ("identical", None)
@@ -174,7 +176,7 @@ def test_a_client_that_cancels_stops_the_plain_run(api: Site) -> None:
     wait(lambda: api.worker.runs[-1].is_cancelled)
 
 
-def test_retention_is_told_and_set_by_who_owns_the_server(api: Site, elsewhere: Site) -> None:
+def test_retention_is_reported_and_set_by_who_owns_the_server(api: Site, elsewhere: Site) -> None:
     assert api("/retention") == {"runs": None}
     assert api("/set_retention", runs=7, sure=True) == {"runs": 7} and api.store.retention() == 7
     assert api("/set_retention", runs=None) == {"runs": None}

@@ -98,8 +98,8 @@ class Pictures:
         self.page.evaluate(APPEARANCE, [dark, large])
         return self.rest()
 
-    def motion(self, wanted: bool) -> None:
-        self.page.emulate_media(reduced_motion="no-preference" if wanted else "reduce")
+    def motion(self, expected: bool) -> None:
+        self.page.emulate_media(reduced_motion="no-preference" if expected else "reduce")
 
     def rest(self) -> Any:
         """Wait until all is drawn, twice: a drawing may give others another size; the page."""
@@ -109,7 +109,7 @@ class Pictures:
         return self.page
 
     def picked(self) -> Any:
-        """What the last selection told the server."""
+        """What the last selection sent to the server."""
         return self.page.evaluate("() => pictures.picked")
 
 

@@ -38,9 +38,9 @@ def values_at(
     last = view.rounds[-1].number if view.rounds else None
     number = last if round_number is None else round_number
     order = ("draft", "combine", "verify", "commit")
-    wanted = order[: order.index(stage) + 1]
+    expected = order[: order.index(stage) + 1]
     names = {"draft": "Drafted", "combine": "Combined", "verify": "Verified"}
-    kinds = [names.get(name, "RoundCompleted") for name in wanted]
+    kinds = [names.get(name, "RoundCompleted") for name in expected]
     shown_events = [e for e in events if type(e).__name__ in ("RunStarted", *kinds)]
     detail = None if number is None else detail_of(shown_events, number)
     ended = bool(events) and isinstance(events[-1], RunCompleted)

@@ -26,10 +26,10 @@ def tables(pictures: Pictures, name: str) -> list[list[list[str]]]:
     button = panel.get_by_role("button", name="as a table")
     button.click()
     pictures.rest()
-    found = panel.locator(".ss-table table").evaluate_all(TABLES)
+    result = panel.locator(".ss-table table").evaluate_all(TABLES)
     button.click()
     pictures.rest()
-    return list(found)
+    return list(result)
 
 
 def numbers(rows: list[list[str]]) -> list[list[float]]:
@@ -267,7 +267,9 @@ TOUCHING = """() => {
 }"""
 
 
-def test_what_is_cut_is_marked_and_told_and_its_numbers_do_not_touch(pictures: Pictures) -> None:
+def test_what_is_cut_is_marked_and_reported_and_its_numbers_do_not_touch(
+    pictures: Pictures,
+) -> None:
     rounds = values_of("peaks")["timeline"]["rounds"]
     cut = {int(n): one["ms"] for n, one in rounds.items() if one["ms"] > 100 - 1}
     pictures.show("peaks", "timeline")
@@ -290,8 +292,8 @@ def test_the_table_forms_have_every_figure_of_the_charts(pictures: Pictures) -> 
     tokens, weights = tables(pictures, "proposals")
     assert len(tokens) == 1 + sum(map(len, value["rows"].values()))
     history = [[int(n) + 1, *w.values()] for n, w in value["history"].items()]
-    for row, wanted in zip(numbers(weights[1:]), history, strict=True):
-        assert row == pytest.approx(wanted, abs=0.006)
+    for row, expected in zip(numbers(weights[1:]), history, strict=True):
+        assert row == pytest.approx(expected, abs=0.006)
 
 
 def table_of_lengths(pictures: Pictures) -> None:
@@ -299,11 +301,11 @@ def table_of_lengths(pictures: Pictures) -> None:
     rates, often, rounds, selected = tables(pictures, "lengths")
     assert len(rounds) == 1 + len(value["rounds"])
     assert often[1:] == [[j, str(n)] for j, n in value["histogram"].items()] != []
-    wanted = [[str(int(i) + 1), f"{100 * r:.1f} %"] for i, r in value["per_position"].items()]
-    assert [row[:2] for row in rates[1:]] == wanted != []
+    expected = [[str(int(i) + 1), f"{100 * r:.1f} %"] for i, r in value["per_position"].items()]
+    assert [row[:2] for row in rates[1:]] == expected != []
     estimates = [[int(n), e["t"], e["ms"], e["tps"], e["n"]] for n, e in value["estimates"].items()]
-    for row, wanted in zip(numbers([row[:5] for row in selected[1:]]), estimates, strict=True):
-        assert row == pytest.approx(wanted, abs=0.051)
+    for row, expected in zip(numbers([row[:5] for row in selected[1:]]), estimates, strict=True):
+        assert row == pytest.approx(expected, abs=0.051)
     assert [row[0] for row in selected[1:] if row[5]] == [str(value["next"])]
     caption = pictures.page.locator("#picture-lengths caption").nth(3).text_content()
     assert value["reason"].replace("->", "→") in caption
@@ -317,8 +319,8 @@ def table_of_the_pipeline(pictures: Pictures) -> None:
         number = str(int(row[0]) - 1)
         hit, times = value["hits"].get(number, {}), value["rounds"].get(number, {})
         hit = {**hit, "misses": hit["misses"] - hit["unused"]} if hit else hit
-        wanted = [hit.get(name) for name in ("hits", "misses", "unused", "saved", "wasted")]
-        wanted += [times.get("p"), times.get("ms"), times.get("all")]
-        for cell, one in zip(row[1:], wanted, strict=True):
+        expected = [hit.get(name) for name in ("hits", "misses", "unused", "saved", "wasted")]
+        expected += [times.get("p"), times.get("ms"), times.get("all")]
+        for cell, one in zip(row[1:], expected, strict=True):
             assert (cell == "") if one is None else near([cell], [one])
     assert len(ahead) == 1 + len({*value["hits"], *value["rounds"]})

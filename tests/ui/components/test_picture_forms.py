@@ -73,14 +73,16 @@ SAVED = """([names, form, patience]) => new Promise((resolve, reject) => {
 NAMED = re.compile(r"specscope-(\w+)(?:-round-\d+)?\.(svg|png)")
 
 
-def saved(pictures: Pictures, form: str, names: Iterable[str] = ALWAYS) -> dict[str, bytes]:
+def files_of(pictures: Pictures, form: str, names: Iterable[str] = ALWAYS) -> dict[str, bytes]:
     """The files of some pictures, by picture."""
-    wanted = list(names)
-    files = pictures.page.evaluate(SAVED, [wanted, form, WAIT_MS])
-    found = {name: NAMED.fullmatch(name) for name in files}
-    assert all(match and match[2] == form.lower() for match in found.values()), list(found)
-    by_picture = {match[1]: base64.b64decode(files[name]) for name, match in found.items() if match}
-    assert sorted(by_picture) == sorted(wanted)
+    expected = list(names)
+    files = pictures.page.evaluate(SAVED, [expected, form, WAIT_MS])
+    results = {name: NAMED.fullmatch(name) for name in files}
+    assert all(match and match[2] == form.lower() for match in results.values()), list(results)
+    by_picture = {
+        match[1]: base64.b64decode(files[name]) for name, match in results.items() if match
+    }
+    assert sorted(by_picture) == sorted(expected)
     return by_picture
 
 
@@ -88,7 +90,7 @@ NUMBERED = re.compile(r"#p[0-9a-f-]+")
 REFERENCE = re.compile(r"""(?:href\s*=\s*["']|url\(["']?)(?!#|data:)([^"')]+)""")
 
 
-def painted(svg: bytes) -> list[tuple[str, str | None, list[str]]]:
+def colours_of(svg: bytes) -> list[tuple[str, str | None, list[str]]]:
     """Every shape and text of a file with its colours, in order. Plotly numbers patterns anew and
     writes its styles in another order."""
     return [
@@ -129,7 +131,7 @@ DRAFTER_RGB = {
 def test_every_picture_saves_as_files_for_white_paper(pictures: Pictures) -> None:
     for scene, words in (("verify", VERIFY_WORDS), ("vote", VOTE_WORDS)):
         pictures.show(scene)
-        for name, png in saved(pictures, "PNG").items():
+        for name, png in files_of(pictures, "PNG").items():
             assert png.startswith(b"\x89PNG") and len(png) > 4000, (scene, name)
         for name, svg in the_same_in_both_themes(pictures, scene).items():
             text = svg.decode()
@@ -140,22 +142,24 @@ def test_every_picture_saves_as_files_for_white_paper(pictures: Pictures) -> Non
     pictures.show("dial")
     the_same_in_both_themes(pictures, "dial")
     page = pictures.show("vote")  # a tree that needs no more width than its table leaves
-    before = painted(saved(pictures, "SVG", ["tree"])["tree"])
+    before = colours_of(files_of(pictures, "SVG", ["tree"])["tree"])
     panel = page.locator("#picture-tree")
     panel.get_by_role("button", name="as a table").click()
     pictures.rest()
-    assert painted(saved(pictures, "SVG", ["tree"])["tree"]) == before, "also behind its table"
+    assert colours_of(files_of(pictures, "SVG", ["tree"])["tree"]) == before, (
+        "also behind its table"
+    )
     assert panel.locator(".ss-table").is_visible() and not panel.locator(".ss-body").is_visible()
 
 
 def the_same_in_both_themes(pictures: Pictures, scene: str) -> dict[str, bytes]:
     """The scene's SVG files, which are for white paper whatever the page looks like."""
-    light = saved(pictures, "SVG")
+    light = files_of(pictures, "SVG")
     pictures.look(dark=True)
-    dark = saved(pictures, "SVG")
+    dark = files_of(pictures, "SVG")
     pictures.look()
     for name in light:
-        one, other = painted(light[name]), painted(dark[name])
+        one, other = colours_of(light[name]), colours_of(dark[name])
         assert one[1][:2] == ("rect", "rgb(255, 255, 255)"), f"{scene} {name}: paper is white"
         parted = [(a, b) for a, b in zip(one, other, strict=True) if a != b]
         assert not parted, f"{scene} {name}: the same file in both themes, but {parted[0]}"
@@ -165,7 +169,7 @@ def the_same_in_both_themes(pictures: Pictures, scene: str) -> dict[str, bytes]:
 
 def test_a_hostile_picture_still_saves_as_valid_xml(pictures: Pictures) -> None:
     pictures.show("hostile")
-    for svg in saved(pictures, "SVG", ("strip", "tree", "routing", "inspector")).values():
+    for svg in files_of(pictures, "SVG", ("strip", "tree", "routing", "inspector")).values():
         tags = {element.tag.split("}")[1] for element in ET.fromstring(svg).iter()}
         assert tags <= {"svg", "g", "style", "rect", "text", "tspan", "line", "path"}
 

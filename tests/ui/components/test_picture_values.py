@@ -19,7 +19,7 @@ TREE_NODES = """() => Object.fromEntries([...document.querySelectorAll(".ss-node
     top: node.transform.baseVal.consolidate().matrix.f }]))"""
 
 
-def shown(text: str) -> str:
+def as_shown(text: str) -> str:
     """A short token's text as the tree shows it."""
     return text.replace(" ", "␣").replace("\n", "↵")
 
@@ -32,7 +32,7 @@ def test_the_tree_is_its_value_at_every_stage(pictures: Pictures) -> None:
     lost = {key[1:]: node for key, node in drawn.items() if key.startswith("d")}
     assert set(lost) == set(value["dropped"]) and lost
     for key, told in value["dropped"].items():
-        assert lost[key]["kind"] == "dropped" and lost[key]["text"] == shown(told["t"])
+        assert lost[key]["kind"] == "dropped" and lost[key]["text"] == as_shown(told["t"])
         assert lost[key]["by"] == "".join("ABC"[int(drafter)] for drafter in told["by"])
     drawn = pictures.show("plain", "tree").evaluate(TREE_NODES)
     assert set(drawn) == {"-1", "own"} and drawn["own"]["kind"] == "plain"
@@ -68,11 +68,11 @@ def verdict_of_a_round(pictures: Pictures) -> None:
     assert {key for key in drawn if key.isdigit()} == set(value["nodes"])
     for key, node in value["nodes"].items():
         assert drawn[key]["kind"] == node["outcome"]
-        assert drawn[key]["text"] == shown(node["t"])
+        assert drawn[key]["text"] == as_shown(node["t"])
         assert drawn[key]["by"] == "".join("ABC"[int(drafter)] for drafter in node["by"])
-    assert drawn["-1"]["text"] == shown(value["root"]["t"])
+    assert drawn["-1"]["text"] == as_shown(value["root"]["t"])
     own = {name: drawn["own"][name] for name in ("kind", "text", "by")}
-    assert own == {"kind": value["own"]["kind"], "text": shown(value["own"]["t"]), "by": ""}
+    assert own == {"kind": value["own"]["kind"], "text": as_shown(value["own"]["t"]), "by": ""}
     assert len([key for key in drawn if key.startswith("d")]) == len(value["dropped"])
     by_parent: dict[int, list[int]] = {}
     for key, node in value["nodes"].items():
@@ -88,7 +88,7 @@ def before_the_first_round(pictures: Pictures) -> None:
     root = values_of("begun")["tree"]["root"]["t"]
     page = pictures.show("begun", "tree")
     drawn = {key: node["text"] for key, node in page.evaluate(TREE_NODES).items()}
-    assert root and drawn == {"-1": shown(root)}
+    assert root and drawn == {"-1": as_shown(root)}
     tree = page.locator("#picture-tree")
     assert tree.locator(".ss-round-name").inner_text() == "Before round 1"
     words = "The text so far is the prompt; nothing is drafted yet."
@@ -112,19 +112,19 @@ VIEWPORT = """() => { const v = document.querySelector("#picture-tree .ss-viewpo
       node.hidden ? "" : node.textContent) }; }"""
 
 
-def seen(pictures: Pictures, scene: str) -> Any:
+def viewport_of(pictures: Pictures, scene: str) -> Any:
     """What of a scene's tree is in sight."""
     return pictures.show(scene, "tree").evaluate(VIEWPORT)
 
 
-def scrolled(pictures: Pictures, left: int) -> Any:
+def scroll(pictures: Pictures, left: int) -> Any:
     """The same after the visitor has scrolled there."""
     script = "(left) => document.querySelector('#picture-tree .ss-viewport').scrollTo(left, 0)"
     pictures.page.evaluate(script, left)
     return pictures.rest().evaluate(VIEWPORT)
 
 
-def narrowed(pictures: Pictures, width: int) -> None:
+def set_width(pictures: Pictures, width: int) -> None:
     """The tree's place anew, at most so wide."""
     pictures.mount()
     script = "(px) => { document.querySelector('#picture-tree').style.maxWidth = px; }"
@@ -132,10 +132,10 @@ def narrowed(pictures: Pictures, width: int) -> None:
 
 
 def test_a_tree_fills_its_panel_is_legible_and_shows_the_llms_own_token(pictures: Pictures) -> None:
-    small = seen(pictures, "plain")
+    small = viewport_of(pictures, "plain")
     assert 1.2 < small["zoom"] <= 1.7
     assert small["above"] == pytest.approx(small["below"], abs=3), "in the middle"
-    large = seen(pictures, "large")
+    large = viewport_of(pictures, "large")
     assert large["zoom"] <= 1
     assert pictures.page.locator(".ss-node").count() == 96 + 2
     assert large["smallest"] >= 10, "smaller text cannot be read from afar"
@@ -145,36 +145,36 @@ def test_a_tree_fills_its_panel_is_legible_and_shows_the_llms_own_token(pictures
     the_own_token_stays_in_sight(pictures)
     what_is_cut_is_counted(pictures)
     pictures.mount()
-    seen(pictures, "deep")
+    viewport_of(pictures, "deep")
     narrow = pictures.look(width=390).evaluate(VIEWPORT)
     assert narrow["width"] < 380 and narrow["inside"] and narrow["smallest"] >= 10
 
 
 def the_own_token_stays_in_sight(pictures: Pictures) -> None:
-    narrowed(pictures, 880)
-    deep = seen(pictures, "deep")
+    set_width(pictures, 880)
+    deep = viewport_of(pictures, "deep")
     assert 780 < deep["width"] < 880, "as wide as in the page at 1280"
     assert deep["inside"] and not deep["wide"] and deep["smallest"] >= 10
-    deeper = seen(pictures, "deeper")
+    deeper = viewport_of(pictures, "deeper")
     assert deeper["inside"] and deeper["wide"] and deeper["smallest"] >= 10
-    scrolled(pictures, 90)
-    assert seen(pictures, "deeper-verify")["left"] == 90, "the visitor's own"
-    seen(pictures, "deep")
+    scroll(pictures, 90)
+    assert viewport_of(pictures, "deeper-verify")["left"] == 90, "the visitor's own"
+    viewport_of(pictures, "deep")
     pictures.page.get_by_role("button", name="Zoom in").click()
-    zoomed = scrolled(pictures, 0)["zoom"]
-    deeper = seen(pictures, "deeper")
+    zoomed = scroll(pictures, 0)["zoom"]
+    deeper = viewport_of(pictures, "deeper")
     assert deeper["left"] == 0 and deeper["zoom"] == zoomed
 
 
 def what_is_cut_is_counted(pictures: Pictures) -> None:
-    narrowed(pictures, 750)
-    deep = seen(pictures, "deep")
+    set_width(pictures, 750)
+    deep = viewport_of(pictures, "deep")
     assert deep["inside"] and not deep["wide"] and deep["width"] < 720
     assert deep["token"] >= 10 and deep["more"] == ["", "", ""]
-    before, after, below = seen(pictures, "deeper")["more"]
+    before, after, below = viewport_of(pictures, "deeper")["more"]
     hidden = int(before.removeprefix("← ").removesuffix(" more"))
     assert 1 < hidden < 16 and after == ""
-    assert scrolled(pictures, 0)["more"] == ["", f"{hidden} more →", below]
+    assert scroll(pictures, 0)["more"] == ["", f"{hidden} more →", below]
     pictures.page.get_by_role("button", name="Fit the whole tree").click()
     assert pictures.rest().evaluate(VIEWPORT)["more"] == ["", "", ""], "nothing is cut"
 
@@ -302,8 +302,8 @@ def test_figures_inspector_and_legend_say_what_the_value_says(pictures: Pictures
       [n.dataset.key, n.querySelector('.ss-figure-value').textContent])"""
     cards = dict(page.locator(".ss-figure").evaluate_all(script))
     assert cards["num_rounds"] == str(int(values["figures"]["num_rounds"]))
-    wanted = values["figures"]["mean_acceptance_length"]
-    assert float(cards["mean_acceptance_length"]) == pytest.approx(wanted, abs=0.006)
+    expected = values["figures"]["mean_acceptance_length"]
+    assert float(cards["mean_acceptance_length"]) == pytest.approx(expected, abs=0.006)
     bars = page.locator(".ss-bar").count()
     assert bars == sum(len(rows) for rows in values["inspector"]["bars"].values())
     assert values["inspector"]["title"] in page.locator(".ss-inspected-title").text_content()
@@ -389,8 +389,8 @@ def the_dial_and_the_pool(pictures: Pictures) -> None:
     assert words.startswith(f"{kept['nodes']} of {kept['all']} nodes kept")
     track = panel.locator(".ss-dial-track").bounding_box()["width"]
     fill = panel.locator(".ss-dial-fill").bounding_box()["width"]
-    wanted = (kept["nodes"] - kept["longest"]) / (kept["all"] - kept["longest"])
-    assert fill / track == pytest.approx(wanted, abs=0.03)
+    expected = (kept["nodes"] - kept["longest"]) / (kept["all"] - kept["longest"])
+    assert fill / track == pytest.approx(expected, abs=0.03)
     meant = panel.locator(".ss-mass-meant")
     assert meant.inner_text().startswith("Σ: how likely the SSMs held the path")
     pictures.show("pool", "proposals")

@@ -107,8 +107,8 @@ def test_a_configuration_has_no_colour_of_a_drafter():
 
 def test_scripts_build_no_markup_ask_no_other_host_are_small_and_say_what_they_are():
     texts = {script.name: script.read_text(encoding="utf-8") for script in SCRIPTS}
-    found = {name: FORBIDDEN.findall(text) for name, text in texts.items()}
-    assert not {name: words for name, words in found.items() if words}
+    results = {name: FORBIDDEN.findall(text) for name, text in texts.items()}
+    assert not {name: words for name, words in results.items() if words}
     assert not [name for name, own in texts.items() if not own.startswith("//")]
     assert not [name for name, own in texts.items() if own.count("\n") > 250]
 

@@ -20,15 +20,15 @@ CELLS = """() => [...document.querySelectorAll("#picture-routing path[data-ssm]"
 BOXES = {"routed": 1, "explored": 2, "waiting": 1, "chosen": 2}
 
 
-def drawn(page: Any) -> dict[tuple[str, int], tuple[str, float]]:
+def cells_of(page: Any) -> dict[tuple[str, int], tuple[str, float]]:
     """(SSM, round) -> part and shade; lost ones, which are crosses, are counted by `crosses`."""
     paths = [path for path in page.evaluate(CELLS) if path[1] != "lost"]
     edges = sorted({edge for _, _, own, _, _ in paths for edge in own})
-    found: dict[tuple[str, int], tuple[str, float]] = {}
+    results: dict[tuple[str, int], tuple[str, float]] = {}
     for ssm, part, own, shade, _ in paths:
         assert len(own) == BOXES[part] * len(set(own)), "told by shape"
-        found |= {(ssm, edges.index(edge)): (part, shade) for edge in own}
-    return found
+        results |= {(ssm, edges.index(edge)): (part, shade) for edge in own}
+    return results
 
 
 def crosses(page: Any) -> int:
@@ -41,7 +41,7 @@ def test_every_cell_has_the_shape_of_its_part_and_the_shade_of_its_score(
     for scene in ("routed", "switched"):
         value = values_of(scene)["routing"]
         page = pictures.show(scene, "routing")
-        cells = drawn(page)
+        cells = cells_of(page)
         numbers = sorted(map(int, value["rounds"]))
         lost = 0
         for place, number in enumerate(numbers):
@@ -97,8 +97,8 @@ def test_it_has_a_table_is_accessible_and_there_only_where_a_rule_chooses(
         cells = row.split("\t")
         parts = {"routed": "drafts", "waiting": "left out", "lost": "lost"}
         parts["chosen"] = "chosen, but nothing was drafted"
-        wanted = [f"{parts[c['r']]}, {c['s']:.0f}" for c in value["rounds"][number].values()]
-        assert cells[0] == str(int(number) + 1) and cells[1:6] == wanted
+        expected = [f"{parts[c['r']]}, {c['s']:.0f}" for c in value["rounds"][number].values()]
+        assert cells[0] == str(int(number) + 1) and cells[1:6] == expected
         assert cells[6] == ("changed" if number in value["switches"] else "")
     assert rows[10].split("\t")[7] == value["reasons"]["10"]
     pictures.show("verify")
@@ -121,11 +121,11 @@ def test_a_fused_tree_shows_its_trunk_and_whose_token_each_node_is(pictures: Pic
     value = values_of("routed")["tree"]
     page = pictures.show("routed", "tree")
     letters = page.evaluate(TREE)
-    wanted = {key: "ABCDE"[int(node["origin"])] for key, node in value["nodes"].items()}
-    assert {key: letters[key] for key in wanted} == wanted
+    expected = {key: "ABCDE"[int(node["origin"])] for key, node in value["nodes"].items()}
+    assert {key: letters[key] for key in expected} == expected
     trunk = [key for key, node in value["nodes"].items() if node["trunk"]]
     assert sorted(page.evaluate(RAILS)) == sorted([key, True] for key in trunk)
-    assert 0 < len(trunk) < len(wanted)
+    assert 0 < len(trunk) < len(expected)
     label = page.locator(f"#picture-tree .ss-node[data-key='{trunk[0]}']").get_attribute(
         "aria-label"
     )
@@ -137,10 +137,10 @@ def test_a_fused_tree_shows_its_trunk_and_whose_token_each_node_is(pictures: Pic
         row.split("\t")
         for row in pictures.rest().locator("#picture-tree tbody tr").all_inner_texts()
     ]
-    told = {row[0]: (row[4][:1], row[5]) for row in rows if row[0] in wanted}
+    told = {row[0]: (row[4][:1], row[5]) for row in rows if row[0] in expected}
     parts = {True: "trunk", False: "side leaf"}
     assert told == {
-        key: (wanted[key], parts[node["trunk"]]) for key, node in value["nodes"].items()
+        key: (expected[key], parts[node["trunk"]]) for key, node in value["nodes"].items()
     }
     pictures.show("verify", "tree")
     assert not page.locator("#picture-tree .ss-rail").count()
@@ -166,22 +166,22 @@ def test_regret_is_asked_for_by_a_button_and_shown_in_a_sentence_and_rows(
     assert panel.locator(".ss-regret-said").text_content() == value["sentence"]
     rows = panel.locator(".ss-regret-rows tbody tr")
     told = [row.split("\t") for row in rows.all_inner_texts()]
-    wanted = [
+    expected = [
         [r["drafters"], str(r["passes"]), f"{r['tokens']:.2f}", r["regret"] or "–"]
         for r in value["rows"].values()
     ]
-    assert told == wanted and len(wanted) == 1 + 1 + 5 + 1
+    assert told == expected and len(expected) == 1 + 1 + 5 + 1
     assert axe(page, "#picture-routing") == []
     for width in (390, 1280):
         assert pictures.look(width=width).evaluate(REGRET_IN_SIGHT), width
     panel.get_by_role("button", name="as a table").click()
     again = pictures.rest().locator("#picture-routing .ss-table table").nth(2)
-    assert [r.split("\t") for r in again.locator("tbody tr").all_inner_texts()] == wanted
+    assert [r.split("\t") for r in again.locator("tbody tr").all_inner_texts()] == expected
 
 
 def test_the_line_below_says_of_when_the_scores_are(pictures: Pictures) -> None:
     value = {**values_of("routed")["routing"], "parts": {}}
-    for scored, said in (("", ": "), ("as of the prompt's end", ", as of the prompt's end: ")):
+    for scored, message in (("", ": "), ("as of the prompt's end", ", as of the prompt's end: ")):
         pictures.give({"routing": {**value, "scored": scored}})
         meant = pictures.rest().locator("#picture-routing .ss-meant").last.inner_text()
-        assert meant.startswith(f"At the right the scores of the selected round{said}")
+        assert meant.startswith(f"At the right the scores of the selected round{message}")

@@ -8,33 +8,40 @@ from core.routing.regret import regret_of
 from ui.run.regret_words import regret_value
 
 
-def timeline(values: dict[str, Any], **told: Any) -> dict[str, Any]:
-    return {**values, "timeline": {**values["timeline"], **told}}
+def timeline(values: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {**values, "timeline": {**values["timeline"], **fields}}
 
 
 def tried(values: dict[str, Any]) -> dict[str, Any]:
     """`auto`, which tried twice and stopped; its misses cost more than its hits saved."""
-    found = {"3": {"kind": "ahead", "ms": 7.0, "without": 10.2, "on": True}}
-    lost = {**found, "12": {"kind": "ahead", "ms": 21.6, "without": 10.6, "on": False}}
+    results = {"3": {"kind": "ahead", "ms": 7.0, "without": 10.2, "on": True}}
+    lost = {**results, "12": {"kind": "ahead", "ms": 21.6, "without": 10.6, "on": False}}
     sums = {**values["timeline"]["ahead"], "saved": 41.0, "wasted": 112.4}
     return timeline(values, pipeline="auto", trials=lost, ahead=sums)
 
 
 def chance(values: dict[str, Any], asked: int) -> dict[str, Any]:
     """`auto`, whose trial was won by rounds in which nothing drafted ahead was used."""
-    found = {"kind": "ahead", "ms": 104.8, "without": 121.8, "on": True, "asked": asked, "used": 0}
+    results = {
+        "kind": "ahead",
+        "ms": 104.8,
+        "without": 121.8,
+        "on": True,
+        "asked": asked,
+        "used": 0,
+    }
     sums = {"hits": 0, "misses": 17, "saved": 0.0, "wasted": 206.6, "guessed": True}
-    return timeline(values, pipeline="auto", trials={"13": found}, ahead=sums)
+    return timeline(values, pipeline="auto", trials={"13": results}, ahead=sums)
 
 
 def alike(values: dict[str, Any]) -> dict[str, Any]:
     """`auto`, which goes on as before since the other way was hardly faster."""
-    found = {"kind": "ahead", "ms": 10.3, "without": 10.2, "on": True, "asked": 9, "used": 5}
-    return timeline(values, pipeline="auto", trials={"13": found})
+    results = {"kind": "ahead", "ms": 10.3, "without": 10.2, "on": True, "asked": 9, "used": 5}
+    return timeline(values, pipeline="auto", trials={"13": results})
 
 
 def alone(values: dict[str, Any], ended: bool = True) -> dict[str, Any]:
-    """`across` with nobody beside it, and a length rule that predicts nothing."""
+    """`across` with no other request, and a length rule that predicts nothing."""
     none: dict[str, Any] = {"ahead": {}, "hits": {}, "round": {}, "rounds": {}}
     return timeline(values, **none, policy="trend", ended=ended)
 
@@ -155,14 +162,14 @@ def switched(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def regretted(values: dict[str, Any]) -> dict[str, Any]:
-    """Regret was asked for: an SSM that knows every other token, and one that knows none."""
+    """Regret was counted: an SSM that predicts every other token, and one that predicts none."""
     routing = values["routing"]
     hits = {
         name: [i % 3 == n for i in range(60)] for n, name in enumerate(routing["ssms"].values())
     }
     routes = [set(list(hits)[:2])] * 60
-    found = regret_value(regret_of(hits, routes, 4), dict(zip(hits, "ABCDEFGH", strict=False)))
-    return {**values, "routing": {**routing, "regret": found}}
+    regret = regret_value(regret_of(hits, routes, 4), dict(zip(hits, "ABCDEFGH", strict=False)))
+    return {**values, "routing": {**routing, "regret": regret}}
 
 
 def only_line_feeds(values: dict[str, Any]) -> dict[str, Any]:

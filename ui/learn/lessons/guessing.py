@@ -34,18 +34,18 @@ def eight_against_one(evidence: Evidence) -> float | None:
 def explain_passes(evidence: Evidence) -> str:
     times = eight_against_one(evidence) or 0.0
     if times < MIN_RATIO:
-        meant = (
+        explanation = (
             "That cannot be: more tokens are never less work. Something else took the machine's "
             "time; run the example again."
         )
     elif times < 8:
-        meant = (
+        explanation = (
             "All that is below 8 is room that guessing can use. One run is never exact: a second "
             "one may differ a little."
         )
     else:
-        meant = "Here guessing has no room: this machine calculates as long as it reads."
-    return f"8 tokens took as long as {times:.1f} passes over one. {meant}"
+        explanation = "Here guessing has no room: this machine calculates as long as it reads."
+    return f"8 tokens took as long as {times:.1f} passes over one. {explanation}"
 
 
 MEMORY_BOUND = Lesson(

@@ -42,9 +42,9 @@ class Lecture:
 
     def follow(self, models: Hashable) -> bool:
         """Use these models from now on; returns whether they differ from the last ones."""
-        changed = self.models != models
+        is_new = self.models != models
         self.models = models
-        return changed
+        return is_new
 
     def evidence(self, lesson: str) -> Evidence:
         """The results of a lesson in this tab with the present models."""
@@ -63,9 +63,9 @@ class Lecture:
     def watch(self, run_id: str, value: dict[str, Any]) -> None:
         """The view of all requests (`requests_value`) in a round of a run that goes on."""
         rows = value["rows"].values()
-        begun = any(row["run"] == run_id and row["round"] for row in rows)
+        has_begun = any(row["run"] == run_id and row["round"] for row in rows)
         before = self.requests.get(run_id, {"rows": {}})
-        if begun and any(row["drafted"] for row in rows) and len(rows) >= len(before["rows"]):
+        if has_begun and any(row["drafted"] for row in rows) and len(rows) >= len(before["rows"]):
             self.requests.pop(run_id, None)
             self.requests[run_id] = value
         for old in list(self.requests)[:-MOST_WATCHED]:

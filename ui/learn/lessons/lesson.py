@@ -152,8 +152,8 @@ class Lesson:
     @property
     def setups(self) -> tuple[Setup, ...]:
         """Every run of the lesson: the example's, then the experiment's."""
-        tried = self.attempt.setup
-        return (*self.example, *((tried,) if tried else ()))
+        own_setup = self.attempt.setup
+        return (*self.example, *((own_setup,) if own_setup else ()))
 
 
 def missing_reason(lesson: Lesson, loaded: Sequence[str], ranks: int = 1) -> str:
@@ -166,6 +166,8 @@ def missing_reason(lesson: Lesson, loaded: Sequence[str], ranks: int = 1) -> str
         )
     if len(loaded) >= lesson.ssms:
         return ""
-    needed = "a small model (SSM)" if lesson.ssms == 1 else f"{lesson.ssms} small models (SSMs)"
+    requirement = (
+        "a small model (SSM)" if lesson.ssms == 1 else f"{lesson.ssms} small models (SSMs)"
+    )
     there = {0: "none is", 1: "only one is"}.get(len(loaded), f"only {len(loaded)} are")
-    return f"This lesson cannot run here: it needs {needed}, and {there} loaded."
+    return f"This lesson cannot run here: it needs {requirement}, and {there} loaded."

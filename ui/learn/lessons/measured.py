@@ -125,8 +125,8 @@ def leader(values: Mapping[str, float], within: float) -> str | None:
 
 def ranked_words(values: Mapping[str, float], places: int) -> str:
     """Names with their values, the largest first."""
-    ranked = sorted(values.items(), key=lambda pair: -pair[1])
-    return ", ".join(f"{name} {value:.{places}f}" for name, value in ranked)
+    in_order = sorted(values.items(), key=lambda pair: -pair[1])
+    return ", ".join(f"{name} {value:.{places}f}" for name, value in in_order)
 
 
 COLUMNS: Mapping[str, tuple[str, str, int]] = MappingProxyType(
@@ -162,10 +162,10 @@ def runs_table_value(
 ) -> dict[str, Any]:
     """The table of a lesson's runs as dicts of plain text. `planned`: labels of runs to come, which
     have empty rows (`coming`) so that the table does not grow."""
-    shown = [(name, *COLUMNS[name]) for name in columns]
+    heads = [(name, *COLUMNS[name]) for name in columns]
     return {
         "head": {
-            str(i): {"t": title, "means": means} for i, (_, title, means, _) in enumerate(shown)
+            str(i): {"t": title, "means": means} for i, (_, title, means, _) in enumerate(heads)
         },
         "rows": {
             str(at): {
@@ -173,7 +173,7 @@ def runs_table_value(
                 "latest": row.label == evidence.latest,
                 "cells": {
                     str(i): f"{cell(row, name):.{places}f}"
-                    for i, (name, _, _, places) in enumerate(shown)
+                    for i, (name, _, _, places) in enumerate(heads)
                 },
             }
             for at, row in enumerate(evidence.rows.values())

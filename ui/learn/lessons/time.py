@@ -109,9 +109,9 @@ def explain_need(evidence: Evidence) -> str:
     rows = evidence.of(PLAIN, LONG)
     assert rows is not None
     need = needed_tokens(evidence) or 0.0
-    written = rows[1].stats.num_new_tokens / rows[1].stats.num_rounds
-    won = "so it was faster" if written > need else "so it was not faster"
-    return f"A round needed {need:.1f} tokens and wrote {written:.1f}, {won} than the LLM alone."
+    tokens = rows[1].stats.num_new_tokens / rows[1].stats.num_rounds
+    so = "so it was faster" if tokens > need else "so it was not faster"
+    return f"A round needed {need:.1f} tokens and wrote {tokens:.1f}, {so} than the LLM alone."
 
 
 def win_or_loss(evidence: Evidence) -> str:
@@ -122,8 +122,8 @@ def win_or_loss(evidence: Evidence) -> str:
         return ""
     plain, long = rows
     need = long.round_ms / plain.round_ms
-    written = long.stats.num_new_tokens / long.stats.num_rounds
-    if written <= need:
+    tokens_a_round = long.stats.num_new_tokens / long.stats.num_rounds
+    if tokens_a_round <= need:
         return "Here it loses: in the time of a round the LLM alone writes as many tokens or more."
     rate = long.stats.draft_acceptance_rate
     why = (

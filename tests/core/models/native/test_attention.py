@@ -13,7 +13,7 @@ pytest.importorskip("numba")
 from core.models.native.compiling import cached_entry  # noqa: E402
 from core.models.native.elementwise import attend  # noqa: E402
 from core.models.native.layers import source_hash_of  # noqa: E402
-from tests.core.models.native.test_registers import COMPILED, LESSER, in_child, meant  # noqa: E402
+from tests.core.models.native.test_registers import COMPILED, LESSER, from_upper_halves, in_child  # noqa: E402
 
 CHILD = """
 from core.models.native.compiling import registers
@@ -81,7 +81,7 @@ def batched_attention(
 def reference(q: Any, keys: Any, values: Any, slots_read: Any) -> Any:
     """What it is, in double precision."""
     if keys.dtype == np.uint16:
-        keys, values = meant(keys), meant(values)
+        keys, values = from_upper_halves(keys), from_upper_halves(values)
     scores = keys[slots_read].astype(np.float64) @ q / np.sqrt(len(q))
     weights = np.exp(scores - scores.max())
     return weights @ values[slots_read] / weights.sum()
@@ -89,10 +89,10 @@ def reference(q: Any, keys: Any, values: Any, slots_read: Any) -> Any:
 
 def check(size: int, halved: bool) -> None:
     q, keys, values, slots_read = head_of(size, halved)
-    found = attention(q, keys, values, slots_read)
-    np.testing.assert_allclose(found, reference(q, keys, values, slots_read), atol=2e-6)
+    result = attention(q, keys, values, slots_read)
+    np.testing.assert_allclose(result, reference(q, keys, values, slots_read), atol=2e-6)
     # Negative control: with a slot more or less it is something else.
-    assert np.abs(found - reference(q, keys, values, slots_read[:-1])).max() > 1e-3
+    assert np.abs(result - reference(q, keys, values, slots_read[:-1])).max() > 1e-3
     # From where the head begins.
     later = attention(q, keys, values, slots_read[:3], base=5 * size)
     np.testing.assert_allclose(later, reference(q, keys, values, slots_read[:3] + 5), atol=2e-6)

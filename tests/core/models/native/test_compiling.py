@@ -20,7 +20,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-def compiled() -> Any:
+def new_function() -> Any:
     """A function that was not called yet, as after a start."""
 
     @cached_entry
@@ -37,17 +37,17 @@ def hits_of(function: Any) -> int:
 
 
 def test_the_next_start_finds_what_was_compiled(cache: Path) -> None:
-    assert [hits_of(compiled()) for _ in range(3)] == [0, 1, 1]
+    assert [hits_of(new_function()) for _ in range(3)] == [0, 1, 1]
     assert {path.suffix for path in cache.rglob("*.nb?")} == {".nbi", ".nbc"}
 
 
 @pytest.mark.parametrize("suffix", [".nbi", ".nbc"])
 @pytest.mark.parametrize("kept", [0, 20])
 def test_a_truncated_cache_is_written_anew(cache: Path, suffix: str, kept: int) -> None:
-    compiled()(21)
+    new_function()(21)
     (file,) = cache.rglob(f"*{suffix}")
     file.write_bytes(file.read_bytes()[:kept])
-    assert [hits_of(compiled()) for _ in range(2)] == [0, 1]
+    assert [hits_of(new_function()) for _ in range(2)] == [0, 1]
 
 
 @pytest.mark.parametrize("function", ["_save_index", "_save_data"])
@@ -56,7 +56,7 @@ def test_a_full_disk(cache: Path, function: str, monkeypatch: pytest.MonkeyPatch
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(caching.IndexDataCacheFile, function, full)
-    assert hits_of(compiled()) == 0
+    assert hits_of(new_function()) == 0
     assert not list(cache.rglob("*.nbi")), "it would name data that are not there"
 
 
@@ -65,4 +65,4 @@ def test_without_a_folder_that_can_be_written(
 ) -> None:
     (tmp_path / "cache").write_text("a file where the folder is to be")
     monkeypatch.setattr(caching.CacheImpl, "_locator_classes", [caching.UserProvidedCacheLocator])
-    assert hits_of(compiled()) == 0
+    assert hits_of(new_function()) == 0

@@ -22,8 +22,8 @@ from core.models.native.layers import kernel, source_hash_of
 from core.models.native.products import STRETCH
 from core.models.protocol import Feed, chain
 from core.trees.tree import ROOT
-from tests.core.models.test_lean import LEAN, said
-from tests.core.models.test_stack import alike, committed, feeds_of
+from tests.core.models.test_lean import LEAN, all_logits
+from tests.core.models.test_stack import alike, commit_all, feeds_of
 from tests.fakes import VOCAB, info_of, tiny_module
 
 # More inputs of a product than one stretch has, and no whole number of stretches.
@@ -48,9 +48,9 @@ def both(
     """The same weights compiled and by the general way; `halved`: weights are bfloat16 in truth."""
     module = tiny_module(family, seed=3, dtype=dtype, halved=halved, **changes)
     untouched = copy.deepcopy(module)
-    found = checked_model(module, info_of(module, family, role="llm"))
-    assert isinstance(found._forward, CompiledForward)
-    return found, HfModel(untouched, found.info, found.masks)
+    result = checked_model(module, info_of(module, family, role="llm"))
+    assert isinstance(result._forward, CompiledForward)
+    return result, HfModel(untouched, result.info, result.masks)
 
 
 def difference(one: torch.Tensor, other: torch.Tensor) -> float:
@@ -69,15 +69,15 @@ def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(("family", "changes"), SHAPES)
 def test_it_says_what_the_general_way_says(family: str, changes: dict[str, Any], halved: bool):
     native, general = both(family, halved=halved, **changes)
-    for got, wanted in zip(said(native), said(general), strict=True):
-        assert difference(got, wanted) < 1e-5
+    for got, expected in zip(all_logits(native), all_logits(general), strict=True):
+        assert difference(got, expected) < 1e-5
 
 
 @pytest.mark.parametrize("family", LEAN)
 def test_half_precision_is_as_near_as_its_rounding(family: str) -> None:
     native, general = both(family, torch.bfloat16)
-    for got, wanted in zip(said(native), said(general), strict=True):
-        assert difference(got, wanted) < 0.06
+    for got, expected in zip(all_logits(native), all_logits(general), strict=True):
+        assert difference(got, expected) < 0.06
 
 
 def test_weights_that_are_bfloat16_in_truth_take_half_the_room() -> None:
@@ -103,12 +103,12 @@ def test_sizes_of_whole_tiles_are_kept_for_them(dtype: torch.dtype, kept: type[A
 def test_several_threads_make_the_same_bits(threads, dtype: torch.dtype, changes: dict[str, Any]):
     native, _ = both("qwen3", dtype, **changes)
     forward: Any = native._forward
-    found = said(native)
+    result = all_logits(native)
     assert (forward._pool._others is None) == (threads == 1)
     alone, _ = both("qwen3", dtype, **changes)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch, "get_num_threads", lambda: 1)
-        for one, other in zip(found, said(alone), strict=True):
+        for one, other in zip(result, all_logits(alone), strict=True):
             assert torch.equal(one, other)
 
 
@@ -144,9 +144,9 @@ def test_a_node_has_the_same_bits_in_every_pass(family, changes, dtype):
         parents = [ROOT, ROOT, 0, 0, 2, 3, 4, 6]
         feeds = [Feed(row, tokens, parents)]
         feeds += [chain(beside, [43, 44], first=3)] if batched else []
-        found = model.forward(feeds)[0]
-        for node, wanted in zip((0, 2, 4, 6, 7), alone, strict=True):
-            assert torch.equal(found[node], wanted)
+        logits = model.forward(feeds)[0]
+        for node, expected in zip((0, 2, 4, 6, 7), alone, strict=True):
+            assert torch.equal(logits[node], expected)
 
 
 def test_control_a_node_that_sees_another_slot_has_other_bits() -> None:
@@ -154,18 +154,18 @@ def test_control_a_node_that_sees_another_slot_has_other_bits() -> None:
     row = model.open_row()
     model.forward([chain(row, range(3, 20))])
     model.commit(row, range(17))
-    found = model.forward([Feed(row, [5, 6, 9, 9], [ROOT, ROOT, 0, 1])])[0]
-    assert not torch.equal(found[2], found[3])
+    logits = model.forward([Feed(row, [5, 6, 9, 9], [ROOT, ROOT, 0, 1])])[0]
+    assert not torch.equal(logits[2], logits[3])
 
 
 def test_positions_past_the_first_table_are_rotated_too() -> None:
     native, general = both("llama", max_position_embeddings=4096)
     long = [7 + i % 50 for i in range(1500)]
-    found = []
+    results = []
     for model in (native, general):
         model._info = info_of(tiny_module("llama"), "long", context=4096)
-        found.append(model.forward([chain(model.open_row(), long, last_only=True)])[0])
-    assert difference(*found) < 1e-4
+        results.append(model.forward([chain(model.open_row(), long, last_only=True)])[0])
+    assert difference(*results) < 1e-4
 
 
 @pytest.mark.parametrize("changes", [{}, TILED])
@@ -177,12 +177,12 @@ def test_those_that_lie_on_one_another_say_what_each_says_alone(family, dtype, c
     members, single = list(stack.members), list(apart.members)
     for feeds, own in zip(feeds_of(members), feeds_of(single), strict=True):
         together = stack.forward(feeds)
-        for member, mine, found in zip(single, own, together, strict=True):
+        for member, mine, result in zip(single, own, together, strict=True):
             assert isinstance(member._forward, CompiledForward)
-            for one, other in zip(found, member.forward(mine), strict=True):
+            for one, other in zip(result, member.forward(mine), strict=True):
                 assert torch.equal(one, other)
-        committed(members, feeds, -1)
-        committed(single, own, -1)
+        commit_all(members, feeds, -1)
+        commit_all(single, own, -1)
 
 
 def test_a_member_alone_reads_the_memory_of_all() -> None:
@@ -225,11 +225,11 @@ def test_a_pass_works_where_the_one_before_did_until_there_is_too_little_room(mo
     shapes.clear()
     # Small passes, a large one between them; behind the 16th slot there is too little room.
     for text in ([3, 4], [5], [6, 7, 8], [9] * 6, [5, 6], [7, 8], [3], [4, 5], [6]):
-        found = []
+        results = []
         for model, row in zip((compiled, general), rows, strict=True):
-            found.append(model.forward([chain(row, text)])[0])
+            results.append(model.forward([chain(row, text)])[0])
             model.commit(row, range(len(text)))
-        assert difference(*found) < 1e-5
+        assert difference(*results) < 1e-5
     assert shapes == [(6, 12, 1), (4, 32, 1)]
 
 
@@ -279,8 +279,8 @@ def test_a_failing_thread_releases_the_others(failing_thread: int, monkeypatch: 
     forward._pool.kernel = real
     model.commit(row, [])
     other, _ = both("llama")
-    found = model.forward([chain(row, [3, 4, 5])])[0]
-    assert torch.equal(found, other.forward([chain(other.open_row(), [3, 4, 5])])[0])
+    logits = model.forward([chain(row, [3, 4, 5])])[0]
+    assert torch.equal(logits, other.forward([chain(other.open_row(), [3, 4, 5])])[0])
 
 
 @pytest.mark.nightly
@@ -295,8 +295,8 @@ def test_where_nothing_can_be_kept_it_is_compiled_all_the_same(monkeypatch: pyte
     # Without what was compiled before in this process.
     monkeypatch.setattr(forward_module, "kernel", forward_module.kernel.__wrapped__)
     native, general = both("llama")
-    for got, wanted in zip(said(native), said(general), strict=True):
-        assert difference(got, wanted) < 1e-5
+    for got, expected in zip(all_logits(native), all_logits(general), strict=True):
+        assert difference(got, expected) < 1e-5
     assert tried
 
 

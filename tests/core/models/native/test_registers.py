@@ -21,7 +21,7 @@ from core.models.native.products import products  # noqa: E402
 
 ROOT = Path(__file__).parents[4]
 COMPILED = ROOT / "core" / "models" / "compiled"
-# What numba is told to compile for, whatever the processor has.
+# What numba compiles for, whatever the processor has.
 LESSER = {
     "haswell": {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx2,+avx,+fma"},
     "no avx": {"NUMBA_ENABLE_AVX": "0"},
@@ -54,7 +54,7 @@ def runner() -> Any:
     return run
 
 
-def multiplied(x: Any, w: Any, halved: Any = None) -> Any:
+def multiply(x: Any, w: Any, halved: Any = None) -> Any:
     """Products of n vectors (n, inputs) with blocks of weights, 32 outputs each, (n, outputs)."""
     n, inputs = x.shape
     y = np.empty((n, 32 * len(w)), dtype=np.float32)
@@ -78,7 +78,7 @@ def vectors() -> Iterator[Any]:
         yield x
 
 
-def meant(upper: Any) -> Any:
+def from_upper_halves(upper: Any) -> Any:
     """The float32 whose upper halves these are."""
     return (upper.astype(np.uint32) << 16).view(np.float32)
 
@@ -96,17 +96,17 @@ def digest() -> str:
     seen = hashlib.sha256()
     whole, upper = weights()
     crossed = interleave(upper, registers()[0]) if interleaves_weights() else None
-    for w, matrix in ((whole, as_matrix(whole)), (upper, as_matrix(meant(upper)))):
+    for w, matrix in ((whole, as_matrix(whole)), (upper, as_matrix(from_upper_halves(upper)))):
         first = None
         for x in vectors():
-            y = multiplied(x, w)
+            y = multiply(x, w)
             np.testing.assert_allclose(y, x @ matrix, rtol=1e-3, atol=0.05)
             first = y[0] if first is None else first
             assert np.array_equal(y[0], first), "a vector's product hangs on none beside it"
             seen.update(y.tobytes())
             if w is upper and crossed is not None:
-                assert np.array_equal(multiplied(x, crossed), y)
-                assert not np.array_equal(multiplied(x, upper.view(np.int16)), y)
+                assert np.array_equal(multiply(x, crossed), y)
+                assert not np.array_equal(multiply(x, upper.view(np.int16)), y)
     return seen.hexdigest()
 
 
@@ -120,8 +120,8 @@ def test_the_same_bits_from_all_registers(lesser: str, tmp_path: Path) -> None:
     """For a processor with AVX-512 and for lesser ones; on one without both are the same."""
     told = in_child(CHILD, lesser, tmp_path).split()
     assert told == ["8", "6", digest()]
-    found = Path("/proc/cpuinfo")
-    if found.exists() and "avx512f" in found.read_text():
+    result = Path("/proc/cpuinfo")
+    if result.exists() and "avx512f" in result.read_text():
         from core.models.native.compiling import registers
 
         assert registers() == (16, 12), "else the same was compared with itself"
@@ -144,9 +144,9 @@ def test_pairs_are_multiplied_as_bfloat16() -> None:
         pytest.skip("this processor multiplies no pairs of bfloat16 (AVX512_BF16)")
     _, upper = weights()
     pairs = upper[:, ::2].astype(np.uint32) | upper[:, 1::2].astype(np.uint32) << np.uint32(16)
-    matrix, first = as_matrix(meant(upper)).astype(np.float64), None
+    matrix, first = as_matrix(from_upper_halves(upper)).astype(np.float64), None
     for x in vectors():
-        y = multiplied(x, pairs)
+        y = multiply(x, pairs)
         halved = torch.from_numpy(x).bfloat16().double().numpy()
         np.testing.assert_allclose(y, halved @ matrix, rtol=1e-5, atol=5e-3)
         # Negative control: of numbers that were not rounded it is not the product.

@@ -11,7 +11,7 @@ pytest.importorskip("numba")
 
 from core.models.native.compiling import multiplies_tiles
 from core.models.native.weight_formats import TILE
-from tests.core.models.native.test_registers import multiplied
+from tests.core.models.native.test_registers import multiply
 
 # More than one stretch of inputs, whose last is no whole one.
 INPUTS, OUTPUTS = 736, 96
@@ -25,7 +25,7 @@ needs_tiles = pytest.mark.skipif(
 
 def in_tiles(x: Any, w: Any) -> Any:
     """Products beside which all else in a tile is no number: were it looked at, none would be."""
-    return multiplied(x, w, np.full((len(x) + TILE) * INPUTS * 3, 0x7FC0, np.uint16))
+    return multiply(x, w, np.full((len(x) + TILE) * INPUTS * 3, 0x7FC0, np.uint16))
 
 
 def weights() -> tuple[Any, Any]:
