@@ -113,8 +113,8 @@ class Cosine:
         self._requested = SpeculationLimit(length, drafters)
         limit = self._control.limit_within(length, drafters)
         lengths = [one.length if one.ready else min(one.length, limit.length) for one in live]
-        # Drafts are made for one half while the LLM verifies the other. A request that drafts nothing
-        # waits for no such turn, nor does any while the control allows no draft.
+        # Drafts are made for one half while the LLM verifies the other. A request that drafts
+        # nothing waits for no such turn, nor does any while the control allows no draft.
         overlapped = {i for i, one in enumerate(live) if one.overlapped and one.length}
         largest = len(live) - len(overlapped) // 2 if limit.length else len(live)
         indices, ready = range(len(live)), {i for i, one in enumerate(live) if one.ready}

@@ -84,8 +84,8 @@ def _scorable(view: View, loaded: Sequence[ModelInfo]) -> tuple[str, ...]:
     names = drafting_ssms(view)
     if not names:
         raise ConfigError(NOT_ROUTED)
-    # Its figures are those of the whole run, its trees have no rejected node. Only a run that failed
-    # has counted nodes of a round that is not recorded.
+    # A thinned run: its figures are those of the whole, its trees have no rejected node. A run that
+    # failed may have counted nodes of a round that is not recorded.
     drawn = sum(line.nodes for line in view.rounds)
     if drawn < view.stats.num_verified_nodes and not any(line.struck for line in view.rounds):
         raise ConfigError(THINNED)
