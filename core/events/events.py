@@ -186,10 +186,10 @@ class RoundCompleted:
     in the request's row of the LLM's KV cache; `kv_capacity`: slots that are allocated for a row.
 
     `speculation_length` is the length chosen for this round's drafts, `next_speculation_length`
-    that for the next round's. A length that the policy found is recorded cut to what the node
-    budget and the end of the text allow. A length that the user gave (`fixed`, `confidence`) is
-    recorded as given; if the budget or the end of the text makes drafts less deep, `length_reason`
-    says so.
+    that for the next round's, under a schedule with this round's grant: the next may be another. A
+    length that the policy found is recorded cut to what the node budget and the end of the text
+    allow. A length that the user gave (`fixed`, `confidence`) is recorded as given; if the budget
+    or the end of the text makes drafts less deep, `length_reason` says so.
 
     `length_reason`: a sentence, why the next length was chosen; `estimates`: what the policy
     expects of each candidate. `predicted_ms`: its prediction of this round's time, 0 without one;

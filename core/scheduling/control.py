@@ -16,6 +16,8 @@ PATIENCE, LONGEST = 4, 64
 IDLE = 0.6
 # Rounds without a queue after which the limit is raised, however busy the LLM is.
 QUIET = 64
+# Rounds without a step after which the next one needs PATIENCE again: it answers another load.
+FORGET = 4 * LONGEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,7 @@ class SpeculationControl:
         self.reason = ""
         self._signal = self._last_step = 0
         self._rounds, self._patience = 0, PATIENCE
-        self._queue = self._quiet = 0
+        self._queue = self._quiet = self._steady = 0
 
     def limit_within(self, length: int, drafters: int) -> SpeculationLimit:
         """The current limit, at most what the live requests request."""
@@ -58,6 +60,9 @@ class SpeculationControl:
         request requests."""
         grows = queue > 0 and queue >= self._queue
         self._queue, self._quiet = queue, 0 if queue else self._quiet + 1
+        self._steady += 1
+        if self._steady > FORGET:
+            self._patience, self._last_step = PATIENCE, 0
         limit = self.limit_within(requested.length, requested.drafters)
         # Plain decoding counts as idle, although the LLM never waits for a draft then.
         idle = busy < IDLE or not limit.length
@@ -74,7 +79,7 @@ class SpeculationControl:
             return ""
         if self._last_step == -signal:
             self._patience = min(LONGEST, 2 * self._patience)
-        self.limit, self._last_step = after, signal
+        self.limit, self._last_step, self._steady = after, signal, 0
         self.reason = _reason(after, limit, queue, busy if idle else None)
         return "fewer" if signal < 0 else "more"
 

@@ -113,23 +113,24 @@ class Cosine:
         self._most = SpeculationLimit(length, drafters)
         limit = self._control.limit_within(length, drafters)
         lengths = [one.length if one.ready else min(one.length, limit.length) for one in live]
-        # Drafts are made for one half while the LLM verifies the other.
-        num_overlapped = sum(one.overlapped for one in live)
-        largest = (len(live) + 1) // 2 if num_overlapped > 1 else len(live)
-        indices, ready = range(len(live)), [i for i, one in enumerate(live) if one.ready]
+        # Drafts are made for one half while the LLM verifies the other. A request that drafts
+        # nothing waits for no such turn, nor does any while the control allows no draft.
+        overlapped = {i for i, one in enumerate(live) if one.overlapped and one.length}
+        largest = len(live) - len(overlapped) // 2 if limit.length else len(live)
+        indices, ready = range(len(live)), {i for i, one in enumerate(live) if one.ready}
         # Ready drafts are verified next: making others before the pass would keep the LLM waiting.
         # Requests that are not pipelined may join.
         candidates: Sequence[int] = indices
         if ready:
-            candidates = [i for i in indices if live[i].ready or not live[i].overlapped]
+            candidates = [i for i in indices if i in ready or i not in overlapped]
         group = best_group(live, lengths, largest, self._times, candidates)
         by_index = dict(zip(group.members, group.lengths, strict=True))
-        to_draft = [i for i in indices if live[i].overlapped and i not in {*ready, *group.members}]
+        to_draft = sorted(overlapped - ready - {*group.members})
         # At most half of the pipelined requests have drafts that wait: those ready ones that are
         # not in this pass, then the drafts made during it.
-        room = (num_overlapped + 1) // 2 - len({*ready} - {*group.members})
+        room = (len(overlapped) + 1) // 2 - len(ready - {*group.members})
         next_members: tuple[int, ...] = ()
-        if num_overlapped > 1 and to_draft and room > 0:
+        if limit.length and len(overlapped) > 1 and to_draft and room > 0:
             next_group = best_group(live, lengths, room, self._times, to_draft)
             next_members = next_group.members
             by_index |= dict(zip(next_group.members, next_group.lengths, strict=True))

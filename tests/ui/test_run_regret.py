@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from core.drafters import ssm_state
 from core.engine.worker import Worker
 from core.errors import ConfigError
 from core.routing.regret import Regret
+from storage import RunStore
 from tests.core.engines import engine_of, open_rows, rounds_of, tables
 from tests.synthetic import Mechanisms, synthetic_run
 from tests.ui.fakes import FakeStore
@@ -21,6 +23,7 @@ from ui.run.hindsight import find_regret, measure_regret
 from ui.run.player import Player
 from ui.run.regret_words import regret_plain
 from ui.run.routes import routing_value
+from ui.run.source import StoredSource
 from ui.run.view import reduce_all
 from ui.server.engine_task import EngineTask
 from ui.server.session import Hub, TabSession, play
@@ -129,6 +132,37 @@ def test_it_is_in_no_log_waits_its_turn_and_belongs_to_its_run(hub: Hub) -> None
     assert not desk.doing
     desk.look_at(desk.player)
     assert desk.regret is None and routing_value(desk.frame())["regret"] == {}
+
+
+def test_a_run_that_is_opened_meanwhile_gets_no_regret_of_another(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The click comes when the SSMs have just read the text."""
+    desk, other = desk_of(hub, ROUTED), desk_of(hub, ROUTED)
+    wait = EngineTask.wait
+
+    def click(task: EngineTask[Any], timeout: float) -> bool:
+        assert wait(task, 10.0)
+        desk.look_at(other.player)
+        return True
+
+    monkeypatch.setattr(EngineTask, "wait", click)
+    assert len([*measure_regret(hub, desk, "")]) == 0
+    assert desk.regret is None and not hub.store.regrets  # type: ignore[attr-defined]
+
+
+def test_of_a_thinned_run_it_is_not_counted_anew(hub: Hub, tmp_path: Path) -> None:
+    """How far its SSMs drafted is no longer known. What was counted before stays."""
+    desk = desk_of(hub, ROUTED)
+    counted, source = ask(hub, desk), desk.player.source  # type: ignore[union-attr]
+    with RunStore(tmp_path / "runs.db") as store:
+        for event in source.events(0, source.count):
+            store.record(event)
+        assert store.thin(0) == 1
+        thinned = TabSession()
+        thinned.look_at(Player(StoredSource(store, source.run_id)))
+    assert "only the accepted paths" in refusal(hub, thinned)
+    assert ask(hub, desk) == counted
 
 
 def refusal(hub: Hub, desk: TabSession) -> str:

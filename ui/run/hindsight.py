@@ -25,6 +25,10 @@ from ui.server.session import Hub, TabSession
 __all__ = ["find_regret", "measure_regret", "stored_regret"]
 
 NOT_ROUTED = "every SSM drafted in every round: without a choice there is nothing to regret"
+THINNED = (
+    "only the accepted paths of this run are kept: how far its SSMs drafted is no longer known, so "
+    "what another choice would have cost cannot be counted"
+)
 CHECK_S = 0.1
 
 
@@ -57,6 +61,9 @@ def measure_regret(hub: Hub, session: TabSession, owner: str) -> Iterator[None]:
             if session.player is not player:
                 return
             yield
+        # It may have been opened during the last `yield` or wait.
+        if session.player is not player:
+            return
         session.regret = find_regret(view, task.result)
         if view.run_id != OPENING:  # it is in no log
             hub.store.keep_regret(view.run_id, session.regret.to_plain())
@@ -77,6 +84,11 @@ def _scorable(view: View, loaded: Sequence[ModelInfo]) -> tuple[str, ...]:
     names = drafting_ssms(view)
     if not names:
         raise ConfigError(NOT_ROUTED)
+    # A thinned run: its figures are those of the whole, its trees have no rejected node. A run that
+    # failed may have counted nodes of a round that is not recorded.
+    drawn = sum(line.nodes for line in view.rounds)
+    if drawn < view.stats.num_verified_nodes and not any(line.struck for line in view.rounds):
+        raise ConfigError(THINNED)
     rule = view.speculation.get("verify", "")
     if verify_rule(rule).reads_q:
         raise ConfigError.of(

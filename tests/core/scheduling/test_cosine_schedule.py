@@ -3,12 +3,14 @@
 import itertools
 import random
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 
 from core.length.cost_model import Costs, VerifyCosts
-from core.scheduling.base import BatchOutcome, Grant, LiveRequest
+from core.scheduling.base import BatchOutcome, Grant, LiveRequest, Plan
 from core.scheduling.batch_times import BatchTimes
 from core.scheduling.control import LONGEST, PATIENCE, QUIET, SpeculationControl, SpeculationLimit
 from core.scheduling.cosine import MOST_NODES, NODE_WEIGHT, Cosine, best_group, trim_lengths
@@ -160,6 +162,51 @@ def test_control_does_not_flap() -> None:
     decisions = [place for place, one in enumerate(results) if one]
     gaps = [after - before for before, after in itertools.pairwise(decisions)]
     assert gaps[0] <= 2 * PATIENCE and min(gaps[-5:]) >= LONGEST / 2
+
+
+def test_a_burst_is_answered_however_many_came_before() -> None:
+    """Also where a request joins the batch, so that the queue shrinks, in every eighth round."""
+    control = SpeculationControl()
+    for _ in range(8):
+        burst = [
+            control.observe(0.8, 2 + number // 6 - (number % 8 == 7), ASKED) for number in range(80)
+        ]
+        assert "fewer" in burst[: 2 * PATIENCE] and burst.count("fewer") > 1
+        for _ in range(1000):
+            control.observe(0.8, 0, ASKED)
+        assert control.limit == ASKED
+
+
+def plans_with(live: Sequence[LiveRequest], queue: Sequence[int]) -> list[Plan]:
+    """Plans in turn, with as many requests in the queue; drafts wait as planned."""
+    scheduler = Cosine(BatchTimes(Costs(cast(Any, None), TABLE)))
+    ready, plans = dict.fromkeys(range(len(live)), False), []
+    for waiting in queue:
+        plan = scheduler.plan([replace(one, ready=ready[i]) for i, one in enumerate(live)], waiting)
+        plans.append(plan)
+        ready |= dict.fromkeys(plan.group, False) | dict.fromkeys(plan.next_group or (), True)
+        count = len(plan.group)
+        steps = max(plan.grants[i].length or 0 for i in plan.group)
+        scheduler.observe(
+            BatchOutcome(count, 64, 0, count, 5.0, 1.0, 6.0, steps=steps, num_queued=waiting)
+        )
+    return plans
+
+
+def test_where_no_request_drafts_none_waits_for_its_turn() -> None:
+    live = [LiveRequest(64, 4, 2, overlapped=True)] * 4
+    plans = plans_with(live, [*range(1, 60)])
+    assert max(len(plan.group) for plan in plans[:20]) == 2, "half are drafted meanwhile"
+    assert {grant.length for grant in plans[-1].grants} == {0}
+    assert {plan.group for plan in plans[-20:]} == {(0, 1, 2, 3)}
+    assert {plan.next_group for plan in plans[-20:]} == {()}
+
+
+def test_a_request_that_drafts_nothing_waits_for_no_turn() -> None:
+    """Its length policy found that drafts do not pay; the other ones are pipelined."""
+    live = [*[LiveRequest(64, 4, overlapped=True)] * 4, LiveRequest(64, 0, overlapped=True)]
+    # The first pass has no draft that waits: it may be of the others alone.
+    assert all(4 in plan.group for plan in plans_with(live, [0] * 30)[1:])
 
 
 def test_a_round_s_outcome_reaches_the_next_plan() -> None:
