@@ -70,11 +70,11 @@ class TableDrafter(LookupDrafter[_TableState]):
 
     def __init__(self, name: str, rows: np.ndarray | None = None) -> None:
         super().__init__(name)
-        # By fold, (NUM_CONTEXTS, 16) each.
-        first = new_table(NUM_CONTEXTS)
+        # By fold, (NUM_CONTEXTS, 16) each. Not copies of one: an empty table takes no memory.
+        self.tables = tuple(new_table(NUM_CONTEXTS) for _ in range(FOLDS))
         if rows is not None:
-            insert_rows(first, rows)
-        self.tables = (first, *(first.copy() for _ in range(FOLDS - 1)))
+            for table in self.tables:
+                insert_rows(table, rows)
         # Of the texts that were counted, oldest first.
         self._text_hashes: dict[int, None] = {}
         # Of the last draft.

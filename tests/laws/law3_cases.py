@@ -43,9 +43,11 @@ def case(
     count: int, draft: str, shape: tuple[int, ...], seed: int = 0, **fields: Any
 ) -> EnumeratedCase:
     """`count` drafters with random tables; `fields` of the configuration, the case, the tables or
-    sampling."""
+    sampling; `counted`: the text of the drafter `table`, counted when a test asks for the case."""
     llm, *ssms = tables(count, seed, fields.pop("vocab", 3), fields.pop("narrow", 0))
-    of_case = {k: fields.pop(k) for k in ("eos_ids", "prompt_ids", "counts") if k in fields}
+    of_case = {k: fields.pop(k) for k in ("eos_ids", "prompt_ids") if k in fields}
+    if "counted" in fields:
+        of_case["counts"] = counts_of(fields.pop("counted"))
     of_sampling = {k: fields.pop(k) for k in SAMPLED_BY if k in fields}
     settings = {"expansion": shape, "speculation_length": len(shape), "max_tree_nodes": "uncut"}
     speculation = SpeculationConfig(draft=draft, **{**settings, **fields})
@@ -85,10 +87,10 @@ TWO_ROUNDS: Cases = {
         case, 1, "sampled_iid", (2,), drafters=("suffix", "model-1"), prompt_ids=(0, 1, 0, 2, 0)
     ),
     "counts behind tokens": partial(
-        case, 0, "sampled", (2, 1), drafters=("table",), counts=counts_of((0, 1, 0, 2, 0, 0))
+        case, 0, "sampled", (2, 1), drafters=("table",), counted=(0, 1, 0, 2, 0, 0)
     ),
     "counts before a drafter": partial(
-        case, 1, "sampled_iid", (1,), drafters=("table", "model-1"), counts=counts_of((0, 1, 0, 2))
+        case, 1, "sampled_iid", (1,), drafters=("table", "model-1"), counted=(0, 1, 0, 2)
     ),
     "a narrow head, with replacement": partial(case, 1, "sampled_iid", (2,), narrow=1),
     "a narrow head, without replacement": partial(case, 1, "sampled", (3,), narrow=1),

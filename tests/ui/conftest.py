@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from httpx._transports import default as transports
 
 from bench.page.browser import Tab, Tabs
 from bench.page.site import free_port
@@ -52,6 +53,15 @@ def _pages_may_take_their_time() -> Iterator[None]:
     machine needs: whoever visits the page waits for it anyway."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("gradio.networking.url_ok", lambda url: True)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _certificates_are_read_once() -> Iterator[None]:
+    """Gradio's client makes two HTTP clients for each call, and each of those reads all
+    certificates: a tenth of a second of CPU time, for servers of this machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(transports, "create_ssl_context", cache(transports.create_ssl_context))
         yield
 
 
