@@ -58,6 +58,32 @@ def race(page: Any) -> Any:
     return page
 
 
+# How high the race is, and the lines of its sentence.
+RACE = """() => {
+  const verdict = document.querySelector("#live-figures .ss-verdict");
+  const line = parseFloat(getComputedStyle(verdict).lineHeight);
+  const box = document.querySelector("[data-part=race]").getBoundingClientRect();
+  return [Math.round(verdict.getBoundingClientRect().height / line), box.height];
+}"""
+# A thin bar that every system shows: a style of its own takes the place of the system's.
+BAR = """() => getComputedStyle(
+  document.querySelector("#live-strip .ss-scroll"), "::-webkit-scrollbar").width"""
+
+
+def test_large_type_takes_no_height_from_the_tree_and_the_text_says_that_it_goes_on(
+    live: Stage, browser_page: OpenPage
+) -> None:
+    page = raced(sites.wait_ready(browser_page(live.url)))
+    page.set_viewport_size({"width": 1920, "height": 1080})
+    looks.at_rest(page)
+    assert page.evaluate(BAR) == "9px"
+    lines, high = page.evaluate(RACE)
+    looks.large_type(page, True)
+    large, higher = page.evaluate(RACE)
+    assert (lines, large) == (1, 1) and higher < high + 14
+    looks.large_type(page, False)
+
+
 def test_live_is_one_screen_before_and_after_a_run(live: Stage, browser_page: OpenPage) -> None:
     page = sites.wait_ready(browser_page(live.url))
     expected = [*PARTS, "still"]
@@ -89,6 +115,7 @@ ANSWERS = {
         "#live-timeline .ss-plot",
         "#live-timeline .ss-words",
         "#live-timeline .ss-share-words",
+        "#live-timeline .ss-lane-remarks",
     ),
     "length": (
         "#live-lengths .ss-plot",
@@ -115,6 +142,32 @@ ROWS = """(name) => {
   return [...document.querySelectorAll(`#live-${name} .ss-table tbody tr`)]
     .filter((row) => row.getBoundingClientRect().bottom <= table.bottom).length;
 }"""
+
+
+# The longest words of When, of five SSMs in batched passes.
+LONGEST = """([words, remarks]) => {
+  document.querySelector("#live-timeline .ss-words").textContent = words;
+  document.querySelector("#live-timeline .ss-lane-remarks").textContent = remarks;
+}"""
+WHEN_WORDS = (
+    "Round 16 took 19.1 ms: drafting 12.0 ms, LLM pass 3.9 ms, combine, verdict and commit 1.0 ms, "
+    "between stages 2.3 ms. Drafting and LLM passes took turns, nothing overlapped. The run: 659.6 "
+    "ms measured; largest share: drafting, 42 %. Between stages: no model worked (bookkeeping, "
+    "other programs)."
+)
+WHEN_REMARKS = (
+    "Hatched: catching up with the text. SSMs that drafted together share that time: each is "
+    "counted for its part of it."
+)
+
+
+def test_beside_why_all_words_of_when_are_in_sight(live: Stage, browser_page: OpenPage) -> None:
+    page = raced(sites.wait_ready(browser_page(live.url, still=True)))
+    page.set_viewport_size({"width": 1920, "height": 1080})
+    sites.dock(page, "when")
+    looks.at_rest(page)
+    page.evaluate(LONGEST, [WHEN_WORDS, WHEN_REMARKS])
+    becomes(page, HIDDEN, [], ["when", list(ANSWERS["when"])])
 
 
 def test_every_pane_answers_in_sight_at_the_smaller_size(
@@ -181,6 +234,20 @@ def test_sessions_are_a_list_beside_the_opened_run(live: Stage, browser_page: Op
     page.set_viewport_size({"width": 390, "height": 844})
     looks.at_rest(page)
     assert not sites.overflows(page)
+    about = page.locator("#sessions-about").bounding_box()
+    assert about["width"] > 300, "the run's name is above its buttons"
+
+
+def test_what_to_press_in_sessions_is_a_line_and_not_a_column(
+    live: Stage, browser_page: OpenPage
+) -> None:
+    page = sites.wait_ready(browser_page(live.url))
+    turn_to(page, "Sessions")
+    for width, height in (*SIZES, (390, 844)):
+        page.set_viewport_size({"width": width, "height": height})
+        looks.at_rest(page)
+        words = page.get_by_text("Open a run from the list.")
+        assert words.bounding_box()["height"] < 75, width
 
 
 FIVE = ("ssm-code", "ssm-dialogue", "ssm-docs", "ssm-math", "ssm-stories")
@@ -198,6 +265,18 @@ SEEN_RUN = """() => {
   return [high >= 220 || high,
     lines.length, /[0-9a-f]{32}/.test(lines.map((line) => line.textContent).join(" "))];
 }"""
+
+
+# Of the open Why what lies below its own box.
+WHY_BELOW = """() => {
+  const body = document.querySelector("#sessions-inspector .ss-body").getBoundingClientRect();
+  const parts = ":is(.ss-sentence, .ss-inspected-title, .ss-bar)";
+  return [...document.querySelectorAll(`#sessions-inspector ${parts}`)]
+    .filter((one) => one.checkVisibility() && one.getBoundingClientRect().bottom > body.bottom + 1)
+    .map((one) => one.textContent);
+}"""
+HITS = """() => [...document.querySelectorAll("#sessions-inspector .ss-bar[data-hit]")]
+  .filter((one) => one.checkVisibility()).length"""
 
 
 def test_of_an_opened_run_the_tree_is_seen_whatever_the_run(
@@ -222,6 +301,12 @@ def test_of_an_opened_run_the_tree_is_seen_whatever_the_run(
             looks.at_rest(page)
             becomes(page, CUT, ["still"], list(OPENED))
             becomes(page, SEEN_RUN, [True, 2, False])
+            why = page.locator("#sessions-docked [data-name=why]")
+            if why.get_attribute("aria-pressed") != "true":  # a routed run opens on Who
+                why.click()
+            page.locator("#sessions-inspector .ss-bar").first.wait_for()
+            becomes(page, WHY_BELOW, [])
+            assert page.evaluate(HITS), "the token that is explained is among the bars"
             for faults in (looks.overlaps, looks.covered):
                 assert faults(page) == [], (place, width)
         sites.shot(page, f"sessions-1280-{place}")

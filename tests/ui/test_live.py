@@ -47,7 +47,7 @@ from ui.live.handlers import (
 from ui.live.layout import Live
 from ui.run.baselines import baseline_of
 from ui.run.frame import Baseline
-from ui.run.opening import MOST_AT_ONCE
+from ui.run.opening import MOST_AT_ONCE, ROUNDS_A_SECOND
 from ui.run.plain_run import race_plain
 from ui.run.values import figures_value
 from ui.server.session import TabSession
@@ -425,6 +425,27 @@ def test_the_page_opens_with_a_run_that_plays_until_one_of_ones_own(store: RunSt
     assert list(frames) == [] and not desk.opening
     assert store.runs(RunQuery()).total == 1, "the opening run is in no log"
     assert list(play_opening(live, desk)) == [], "a tab that has shown a run goes on with it"
+
+
+def test_the_menu_names_the_speed_of_the_opening_run_while_it_plays(store: RunStore) -> None:
+    ctx = context(store)
+    live, desk = live_of(ctx), TabSession()
+    record_opening(ctx)
+    source = ctx.hub.worker.runs[-1]
+    while ctx.opening.source() is None:
+        source.poll(0.01)
+    at = 1 + list(live.board.pictures).index("scrubber")
+
+    def shown() -> tuple[str, float]:
+        value = live.board.values(desk)[at]
+        return value["mode"], value["rate"]
+
+    next(play_opening(live, desk))
+    assert shown() == ("slow", ROUNDS_A_SECOND)
+    move(live.board, desk, "pause")
+    assert shown() == (desk.pace.mode, desk.pace.rounds_per_second) == ("full", 2.0)
+    run(live, desk)
+    assert shown() == ("full", 2.0), "of the visitor's own runs"
 
 
 def test_a_preset_chosen_beside_the_opening_run_runs(store: RunStore) -> None:

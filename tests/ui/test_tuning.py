@@ -191,7 +191,7 @@ def test_a_point_has_its_figures_and_runs() -> None:
     value = point_value(study, results, result, 2)
     assert value["name"] == "speculation length 4, expansion 1" and value["mark"] == "best"
     figures = {one["name"]: one["text"] for one in value["figures"].values()}
-    assert figures["speed-up"] == "2.00x" and figures["time in drafting"] == "40 %"
+    assert figures["speed-up"] == "2.00x" and figures["drafting, of model time"] == "40 %"
     runs = list(value["runs"].values())
     expected = [(f"p{i}", repeat) for repeat in "12" for i in range(3)]
     assert [(run["prompt"], run["repeat"]) for run in runs] == expected

@@ -120,7 +120,10 @@ class Board:
             )
             pictures["mask"] = mask_value(frame)
             pictures["what_if"] = what_if_value(frame, session.baseline)
-            pictures["scrubber"] = scrubber_value(frame, session.pace, session.moving)
+            player = session.player
+            # The page opens with a run that has a pace of its own, to be seen while it plays.
+            own = player.pace if player and session.opening and session.moving else session.pace
+            pictures["scrubber"] = scrubber_value(frame, own, session.moving)
             packed = {name: pack(pictures[name]) for name in self.pictures}
             return [lines, *(session.stamps.on(name, value) for name, value in packed.items())]
 

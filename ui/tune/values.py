@@ -267,7 +267,7 @@ def point_value(study: Study, results: Results, tuned: Tuned, point: int) -> dic
         "accepted": _share(row.draft_acceptance_rate),
         "rounds a run": _text(row.rounds, "{:.0f}"),
         "first token": _text(row.ttft_ms, "{:.0f} ms"),
-        "time in drafting": _share(row.draft_share),
+        "drafting, of model time": _share(row.draft_share),
     }
     return {
         "study": study.study_id,

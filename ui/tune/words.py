@@ -247,7 +247,11 @@ def _slower_words(tuned: Tuned, row: ConfigurationRow, best: Estimate) -> str:
             f"1.00x lies in the interval of {_names(reaching)}: these measurements cannot tell "
             "which is faster."
         )
-    share = "" if row.draft_share is None else f" (drafting took {100 * row.draft_share:.0f} %)"
+    share = (
+        ""
+        if row.draft_share is None
+        else f" (drafting took {100 * row.draft_share:.0f} % of the models' time)"
+    )
     return (
         f"No point was faster than plain decoding {where_words(best, tuned.over)}: {figure_words}, "
         f"drafting costs more than it saves{share}. "

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.ui.components.bare import Pictures
+from tests.ui.components.bare import BASE, Pictures
 from tests.ui.components.gallery import values_of
 from tests.ui.components.test_picture_values import near
 
@@ -324,3 +324,31 @@ def table_of_the_pipeline(pictures: Pictures) -> None:
         for cell, one in zip(row[1:], expected, strict=True):
             assert (cell == "") if one is None else near([cell], [one])
     assert len(ahead) == 1 + len({*value["hits"], *value["rounds"]})
+
+
+RATIO_TICKS = """async ([address, high]) => {
+  const { intervalBars } = await import(address);
+  const section = document.querySelector("#picture-lengths .ss-panel");
+  const chart = intervalBars({ section });
+  chart.node.style.width = "500px";
+  section.append(chart.node);
+  const measured = { value: 0.8 * high, low: 0.7 * high, high };
+  const bar = { key: "2", name: "sequence", color: "#000", ...measured };
+  const format = (value) => value.toFixed(1);
+  chart.draw({ bars: [bar], level: 1, format, label: "Speeds" });
+  while (!chart.node.querySelector(".ss-mini-tick")) await new Promise(requestAnimationFrame);
+  const ticks = [...chart.node.querySelectorAll(".ss-mini-tick")].map((one) => one.textContent);
+  chart.node.remove();
+  return ticks.map(Number).sort((a, b) => a - b);
+}"""
+
+
+def test_an_axis_of_speeds_has_numbers_all_along(pictures: Pictures) -> None:
+    page = pictures.show("verify", "lengths")
+    for high, wanted in (
+        (1.1, [0, 1]),
+        (2.57, [0, 1, 2, 3]),
+        (3.2, [0, 1, 2, 3, 4]),
+        (9.5, [1, 4, 6, 8, 10]),
+    ):
+        assert page.evaluate(RATIO_TICKS, [f"{BASE}hbars.js", high]) == wanted

@@ -93,6 +93,9 @@ def test_a_configuration_has_no_colour_of_a_drafter():
         configs = re.findall(r"--ss-config-\d: (#\w+);", theme)
         assert len(set(configs)) == 5 and not set(configs) & {*PALETTE}
         assert not set(configs) & set(re.findall(r"--ss-slot-\d: (#\w+);", theme))
+        # As light or dark as no other, since all are of one hue.
+        lights = sorted(hls(one)[1] for one in configs)
+        assert min(b - a for a, b in zip(lights, lights[1:], strict=False)) > 0.03
         # Nor one of a stage of a round, which is in the picture beside it.
         stages = re.findall(r"--ss-stage-\w+: (#\w+);", theme)
         apart = [abs(hue(one) - hue(other)) for one in configs for other in stages]

@@ -18,8 +18,8 @@ const COLUMNS = [
     means: "Accepted tokens over the depth of the trees. Shorter drafts have a higher share: compare tokens / pass." },
   { head: "rounds", show: (row) => fixed(row.rounds, 0), means: "Passes of the LLM: the median of the runs." },
   { head: "first token", show: (row) => ms(row.ttft_ms), means: "Time to the first new token: the median." },
-  { head: "draft share", show: (row) => percent(row.draft_share),
-    means: "Of the time drafters and LLM were at work, the drafters' share." },
+  { head: "drafting, of model time", show: (row) => percent(row.draft_share),
+    means: "Of the time that drafters and LLM were at work, the drafters' part. The picture of where the time goes has the rest of a round too." },
 ];
 
 function spread({ runs, slowest, fastest }) {

@@ -41,9 +41,15 @@ function named({ bar, name }, place, figure = "") {
   return text(`${bar.key}  ${bar.name}${figure}`, 0, name, place, { class: "ss-mini-end" });
 }
 
-// There is always a tick at `level`; others too close to it are left out.
+// There is always a tick at `level`, and at its multiples; others too close to one before are left out.
 function ticks(most, { x, foot }, place, format, level = most / 2) {
-  return [0, level, most].filter((value) => value === level || Math.abs(value - level) > 0.18 * most).flatMap((value) => [
+  const step = level * Math.max(1, Math.ceil(most / (5 * level)));
+  const between = Array.from({ length: Math.floor(most / step) }, (_, i) => (i + 1) * step);
+  const shown = [];
+  for (const value of [level, most, 0, ...between]) {
+    if (shown.every((other) => Math.abs(value - other) > 0.18 * most)) shown.push(value);
+  }
+  return shown.flatMap((value) => [
     s("line", { class: "ss-mini-grid", x1: x(value), x2: x(value), y1: 0, y2: foot }),
     text(format(value), x(value), foot + 0.95 * place.font, place, { class: "ss-mini-tick", "text-anchor": value ? "middle" : "start" }),
   ]);

@@ -15,7 +15,7 @@ const BADGES_SHOWN = 6;
 export function sizes(scale, compact, tight = false, flat = false, least = false) {
   const k = scale;
   const [loose, type] = compact
-    ? [{ height: 26, row: 32, column: 70, gap: 30, pad: 14, inset: 8, space: 6, apart: 2 }, least ? { font: 13, small: 10, badge: 13 } : { font: 14, small: 11.5, badge: 14 }]
+    ? [{ height: 26, row: 32, column: 70, gap: 30, pad: 14, inset: 8, space: 6, apart: 2 }, least ? { font: 13, small: 12, badge: 13 } : { font: 14, small: 12.5, badge: 14 }]
     : [{ height: 46, row: 54, column: 92, gap: 38, pad: 16, inset: 10, space: 6, apart: 2 }, { font: 15.5, small: 13, badge: 15 }];
   const box = {
     ...loose, ...(tight ? { column: 0, gap: 14 } : {}), ...(least ? { height: 23, row: 29, gap: 8, pad: 6, inset: 5, space: 4, apart: 1 } : {}),
