@@ -73,7 +73,7 @@ BAR = """() => getComputedStyle(
 def test_large_type_takes_no_height_from_the_tree_and_the_text_says_that_it_goes_on(
     live: Stage, browser_page: OpenPage
 ) -> None:
-    page = raced(sites.wait_ready(browser_page(live.url)))
+    page = race(sites.wait_ready(browser_page(live.url)))
     page.set_viewport_size({"width": 1920, "height": 1080})
     looks.at_rest(page)
     assert page.evaluate(BAR) == "9px"
@@ -162,7 +162,7 @@ WHEN_REMARKS = (
 
 
 def test_beside_why_all_words_of_when_are_in_sight(live: Stage, browser_page: OpenPage) -> None:
-    page = raced(sites.wait_ready(browser_page(live.url, still=True)))
+    page = race(sites.wait_ready(browser_page(live.url, still=True)))
     page.set_viewport_size({"width": 1920, "height": 1080})
     sites.dock(page, "when")
     looks.at_rest(page)

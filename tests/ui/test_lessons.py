@@ -16,6 +16,7 @@ from core.config import Request
 from core.events import (
     Combined,
     Event,
+    RanksInfo,
     RankTraffic,
     RoundCompleted,
     RunCompleted,
@@ -40,6 +41,7 @@ from ui.run.view import reduce_all
 from ui.shared.board import DOCK
 
 KEYS = [lesson.key for lesson in LESSONS]
+HALVES = RanksInfo("tp", (1, 1))
 
 # What a newcomer does not know before the lesson of this number has said it.
 EXPLAINED = {
@@ -150,7 +152,7 @@ def test_the_dock_opens_at_the_lessons_picture(lesson: Lesson) -> None:
 @pytest.mark.parametrize("loaded", [("a", "b", "c"), ("org/one",), SSMS], ids=len)
 def test_every_run_is_valid_whatever_is_loaded(loaded: tuple[str, ...]) -> None:
     for lesson in LESSONS:
-        if missing_reason(lesson, loaded, lesson.ranks):
+        if missing_reason(lesson, loaded, HALVES):
             continue
         for setup in setups(lesson):
             request = request_of(setup, loaded)
@@ -173,7 +175,10 @@ def test_the_ssm_of_the_text_drafts_where_there_is_one_and_too_few_are_reported(
         "halves",
     ]
     assert "python app.py --llm-ranks tp=2" in missing_reason(LESSONS[-1], ("one",))
-    assert not missing_reason(LESSONS[-1], ("one",), ranks=2)
+    assert not missing_reason(LESSONS[-1], ("one",), HALVES)
+    # Its words are of two halves of each layer.
+    for other in (RanksInfo("pp", (1, 1)), RanksInfo("tp", (1, 1, 1, 1))):
+        assert "python app.py --llm-ranks tp=2" in missing_reason(LESSONS[-1], ("one",), other)
 
 
 Runs = dict[str, list[Event]]

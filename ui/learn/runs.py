@@ -69,8 +69,7 @@ def follow(learn: Learn, session: TabSession) -> Hashable:
 def cannot_run(learn: Learn, lesson: Lesson) -> str:
     """Why a lesson cannot run with what is loaded; empty if it can."""
     context = learn.board.context
-    ranks = context.model_host.ranks
-    return missing_reason(lesson, context.drafter_names, ranks.count if ranks else 1)
+    return missing_reason(lesson, context.drafter_names, context.model_host.ranks)
 
 
 def runs(

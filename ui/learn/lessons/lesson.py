@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from core.config import Request, SamplingParams, SpeculationConfig
 from core.config.mechanisms import NGRAM
+from core.events import RanksInfo
 from ui.learn.lessons.measured import Evidence
 from ui.run.explain import RECORD_TOP_K
 
@@ -130,9 +131,9 @@ class Step:
 @dataclass(frozen=True, slots=True)
 class Lesson:
     """A lesson. `example`: its runs in order; the last stays on the board. `pictures`: the relevant
-    ones of the board; `columns`: those of the table of runs. `ssms`, `ranks`: how many SSMs and
-    processes of the LLM it needs. `short`: its title among the others'. `outcome`: what its runs
-    came to, where that may be another thing than its text says; empty before them."""
+    ones of the board; `columns`: those of the table of runs. `ssms`, `ranks`: how many SSMs it
+    needs, and parts of each layer of the LLM. `short`: its title among the others'. `outcome`: what
+    its runs came to, where that may be another thing than its text says; empty before them."""
 
     key: str
     title: str
@@ -156,13 +157,14 @@ class Lesson:
         return (*self.example, *((own_setup,) if own_setup else ()))
 
 
-def missing_reason(lesson: Lesson, loaded: Sequence[str], ranks: int = 1) -> str:
-    """Why the lesson cannot run with the loaded SSMs and an LLM in so many processes; empty if it
-    can."""
-    if ranks < lesson.ranks:
+def missing_reason(lesson: Lesson, loaded: Sequence[str], ranks: RanksInfo | None = None) -> str:
+    """Why the lesson cannot run with the loaded SSMs and an LLM over `ranks`, None for one process;
+    empty if it can."""
+    split = ("tp", lesson.ranks)
+    if lesson.ranks > 1 and (ranks is None or (ranks.split, ranks.count) != split):
         return (
-            f"This lesson cannot run here: it needs an LLM in {lesson.ranks} parts. Start the page "
-            f"with: python app.py --llm-ranks tp={lesson.ranks}"
+            f"This lesson cannot run here: it needs an LLM with each layer in {lesson.ranks} "
+            f"parts. Start the page with: python app.py --llm-ranks tp={lesson.ranks}"
         )
     if len(loaded) >= lesson.ssms:
         return ""

@@ -46,7 +46,7 @@ WIRE = Lesson(
         "wire.",
     ),
     look="In “When” the small model's lane has dotted bars: the way there and the way back. "
-    "Nobody works meanwhile.",
+    "No model works meanwhile.",
     words=(
         Step("wire", "what connects two machines"),
         Step("round trip", "the way of a request there and of its answer back"),
