@@ -296,7 +296,7 @@ def test_runs_hold_what_their_lessons_say_and_are_over_soon(
     assert list(rows) == ["1 token in a pass", "8 tokens in a pass", "16 tokens in a pass"]
     texts = [reduce_all(events).token_ids for events in runs_of_lessons["tree"].values()]
     assert texts[0] == texts[1]
-    plain, tree = (len(rounds_of(runs)) for runs in list(played["fitting"].values())[1:])
+    plain, tree = (len(rounds_of(runs)) for runs in list(runs_of_lessons["fitting"].values())[1:])
     assert plain > 3 * tree, "each pass saved is a transfer of the LLM"
     for lesson in LESSONS:
         runs = runs_of_lessons[lesson.key]
