@@ -381,6 +381,22 @@ def test_why_it_was_slower_is_reported_all_its_runs_and_rates_of_how_many(contex
     assert shown["repeats"] == 3 and shown["runs"] == {"0": 2, "1": 1}
 
 
+def test_advice_is_of_the_node_budget_that_auto_came_to(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A longer draft has no effect where the budget ends it."""
+    opened = measure(context, repeats=3)
+    slower = with_speeds(opened, 10, 5)
+    given: list[Any] = []
+    monkeypatch.setattr(
+        "ui.compare.comparison.slower_because", lambda *args: given.append(args[2]) or ""
+    )
+    comparison_values(opened.study, slower, context.store.events)
+    of_auto = {cell: replace(result, auto_nodes=24) for cell, result in slower.items()}
+    comparison_values(opened.study, of_auto, context.store.events)
+    assert [one["max_tree_nodes"] for one in given] == [given[0]["max_tree_nodes"], 24]
+
+
 def test_a_study_of_one_repeat_has_no_interval(context: Context) -> None:
     opened = measure(context, repeats=1)
     assert "plain decoding, one sample" in verdict(opened.study, opened.results)

@@ -166,11 +166,12 @@ def test_a_tie_has_no_first_and_no_last() -> None:
         return profit_words([replace(lines[0], row=row) for row in rows])
 
     tied = words_of_gains(3.368, 3.371)
-    assert tied.startswith("Drafts help every prompt alike: 3.37 tokens / pass, which no machine")
+    assert tied.startswith("Drafts help every prompt alike: 3.37 tokens / pass, a count")
     assert "most" not in tied and "least" not in tied
     partly = words_of_gains(3.371, 3.368, 2.0)
     assert (
-        "help most in “one two” and 1 more: 3.37" in partly and "least in “one two”: 2.00" in partly
+        "help most in “one two” and 1 more: 3.37 tokens / pass; least" in partly
+        and "least in “one two”: 2.00 tokens / pass, since" in partly
     )
 
 
@@ -182,8 +183,8 @@ def test_it_is_said_by_which_measure_a_prompt_profits_and_whether_the_speed_ups_
         rows = [replace(line.row, ratios=own, ratio=max(own, default=None)) for line, own in pairs]
         return profit_words([replace(a, row=b) for a, b in zip(lines, rows, strict=True)])
 
-    assert "That is by tokens / pass, which no machine changes." in words_of_ratios((), ())
-    assert words_of_ratios((), ()).endswith("no machine changes.")
+    assert "That is by tokens / pass, a count, not a time." in words_of_ratios((), ())
+    assert words_of_ratios((), ()).endswith("a count, not a time.")
     assert "one sample each" in words_of_ratios((1.03,), (1.09,))
     assert "the ranges of their repeats overlap" in words_of_ratios((1.0, 1.2), (1.1, 1.3))
     assert words_of_ratios((1.4, 1.5), (1.1, 1.3)).endswith(

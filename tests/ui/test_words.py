@@ -126,6 +126,40 @@ def test_a_bonus_that_was_drafted_but_dropped_is_said_so() -> None:
     )
 
 
+def test_a_round_whose_drafts_were_all_dropped_is_not_one_without_drafts() -> None:
+    detail = next(d for d in details() if d.verified.own_kind == "plain")
+    drafted, verdict = next(d for d in details() if d.drafted.drafts).drafted, detail.verified
+    draft = replace(drafted.drafts[0], parents=(-1, *drafted.drafts[0].parents[1:]))
+    own = replace(verdict, own_token_id=draft.token_ids[0], own_text=draft.texts[0])
+    tree = replace(detail.combined, dropped=((draft.drafter, 0), (draft.drafter, 1)))
+    changed = replace(
+        detail, drafted=replace(drafted, drafts=(draft,)), combined=tree, verified=own
+    )
+    sentence = explain(changed, None, run_view().letters, {}).sentence
+    assert "2 drafted tokens dropped before the LLM's pass" in sentence
+    assert f"drafted too (by {run_view().letters[draft.drafter]})" in sentence
+
+
+def test_what_was_drafted_besides_is_said_with_its_drafters() -> None:
+    letters = run_view().letters
+    num_seen = 0
+    for detail in details():
+        verdict, tree = detail.verified, detail.combined
+        after = verdict.path[-1] if verdict.path else -1
+        here = [node for node, parent in enumerate(tree.parents) if parent == after]
+        if verdict.own_kind != "recovered" or len(here) < 2:
+            continue
+        besides = re.search(
+            r"\(besides it .* here, by (.*?)\)", explain(detail, None, letters, {}).sentence
+        )
+        assert besides
+        likeliest = max(here, key=lambda node: verdict.llm_probabilities[node])
+        others = {letters[n] for i in here if i != likeliest for n in tree.drafters_of(i)}
+        assert set(besides[1].split(", ")) == others
+        num_seen += 1
+    assert num_seen
+
+
 def test_a_tree_below_its_budget_dropped_nothing_for_want_of_room() -> None:
     view, tree = run_view(), details()[0].combined
     count = len(tree.token_ids)

@@ -120,8 +120,11 @@ def _slower(study: Study, row: ConfigurationRow, own_runs: Sequence[Measured]) -
     if row.ratio is None or not is_slower(row.ratio):
         return ""
     speculation = next(one for one in study.configurations if one.name == row.name).speculation
-    stats = pool_stats([result.stats for result in own_runs])
-    return slower_because(stats, row.ratio, speculation.to_plain())
+    stats, fields = pool_stats([result.stats for result in own_runs]), speculation.to_plain()
+    nodes = next((result.auto_nodes for result in own_runs if result.auto_nodes), None)
+    if nodes is not None:
+        fields["max_tree_nodes"] = nodes
+    return slower_because(stats, row.ratio, fields)
 
 
 def verdict(study: Study, results: Results) -> str:

@@ -110,11 +110,11 @@ def profit_words(lines: Sequence[PromptLine]) -> str:
         return ""
     most, least = in_order[0], in_order[-1]
     if _gain_text(most) == _gain_text(least):
-        alike = f"Drafts help every prompt alike: {_gain_text(most)}, which no machine changes."
+        alike = f"Drafts help every prompt alike: {_gain_text(most)}, a count, not a time."
         return f"{alike} {_time_words(with_drafts)}".strip()
     return (
         f"Drafts help most in {_gain_words(most, with_drafts)}; least in "
-        f"{_gain_words(least, with_drafts)}. That is by tokens / pass, which no machine changes. "
+        f"{_gain_words(least, with_drafts)}. That is by tokens / pass, a count, not a time. "
         f"{_time_words(with_drafts)}"
     ).strip()
 
@@ -143,15 +143,13 @@ def _gain_text(line: PromptLine) -> str:
 def _gain_words(line: PromptLine, lines: Sequence[PromptLine]) -> str:
     """A prompt's gain and its reason. Others with the same figure are counted: a tie has no
     first."""
-    row = line.row
+    row, where = line.row, quote(" ".join(line.text.split()))
     ties = sum(_gain_text(other) == _gain_text(line) for other in lines) - 1
-    others = f" and {ties} more" if ties else ""
+    if ties:  # each for a reason of its own
+        return f"{where} and {ties} more: {_gain_text(line)}"
     rate = row.draft_acceptance_rate or 0.0
     by = f", most of it drafted by {row.best_drafter}" if row.best_drafter else ""
-    return (
-        f"{quote(' '.join(line.text.split()))}{others}: {_gain_text(line)}, "
-        f"since {100 * rate:.0f} % of the draft was accepted{by}"
-    )
+    return f"{where}: {_gain_text(line)}, since {100 * rate:.0f} % of the draft was accepted{by}"
 
 
 # -- for the picture --

@@ -14,7 +14,7 @@ from typing import Any
 
 from core.config.mechanisms import verify_rule
 from core.events import Combined, TopK, Verified
-from ui.run.listed import shorten
+from ui.run.listed import number_of, shorten
 from ui.run.probabilities import rounded_probability
 from ui.run.provenance import fused_provenance, lookup_reasons, own_proposals
 from ui.run.trees import dropped_after, tree_nodes
@@ -240,7 +240,7 @@ def _own(
         "bonus": f"{quote(before)} is the end of an accepted branch; the same LLM pass also gives "
         f"the token after it, {own} ({own_p}), for free."
         + _dropped_draft(detail, after, verdict.own_token_id, letters),
-        "plain": f"Nothing was drafted in this round: plain decoding, {own} ({own_p}).",
+        "plain": _without_a_tree(detail, verdict, letters),
     }
     return Explanation(
         title=f"{own}, the LLM's own token{OWN_KINDS.get(verdict.own_kind, '')}",
@@ -251,6 +251,19 @@ def _own(
         parent=after,
         parent_text=before,
         llm_probability=verdict.own_probability,
+    )
+
+
+def _without_a_tree(detail: Detail, verdict: Verified, letters: Mapping[str, str]) -> str:
+    own, own_p = quote(verdict.own_text), probability(verdict.own_probability)
+    num_dropped = len(detail.combined.dropped) if detail.combined else 0
+    if not num_dropped:
+        return f"Nothing was drafted in this round: plain decoding, {own} ({own_p})."
+    assert verdict.own_token_id is not None
+    return (
+        f"No draft was verified: {number_of(num_dropped, 'drafted token')} dropped before the "
+        f"LLM's pass, as not worth its time. The LLM wrote {own} ({own_p})."
+        + _dropped_draft(detail, -1, verdict.own_token_id, letters)
     )
 
 
@@ -282,9 +295,11 @@ def _stopped_here(
         words = f"{by[0]}'s draft said {draft}"
     else:
         words = f"The drafts said {draft} (by {', '.join(by)})"
-    others = len(children) - 1
-    were = "tokens were" if others > 1 else "token was"
-    more = f" ({others} more {were} drafted)" if others else ""
+    others = [node for node in children if node != likeliest]
+    by_others = {letters.get(name, name): None for i in others for name in tree.drafters_of(i)}
+    more = ""
+    if others:
+        more = f" (besides it {number_of(len(others), 'token')} here, by {', '.join(by_others)})"
     # A drawn token is no preference, even if it is the most probable one.
     chose = "drew" if _is_drawn(verdict, sampling) else "prefers"
     return (

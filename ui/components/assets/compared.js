@@ -7,7 +7,7 @@ import { fixed, ms, percent, prose } from "./text.js";
 
 const COLUMNS = [
   { head: "tokens / pass", show: (row) => fixed(row.mean_acceptance_length, 2),
-    means: "1 + accepted tokens / rounds: what one pass of the LLM brings. It does not depend on the machine." },
+    means: "1 + accepted tokens / rounds: what one pass of the LLM brings: a count, not a time. Only where measured times choose the length does it depend on the machine." },
   { head: "tokens / s, median", show: (row) => fixed(row.tokens_per_second, 1), note: spread,
     means: "New tokens per second from the end of the prefill: the median of the runs, below it the slowest and the fastest." },
   { head: "x plain, median in pairs", show: (row) => fixed(row.ratio, 2), note: interval,

@@ -8,7 +8,7 @@ import { createScores } from "./scores.js";
 
 const CARDS = [
   { key: "mean_acceptance_length", label: "tokens / pass", show: (v) => fixed(v.mean_acceptance_length, 2),
-    means: "1 + accepted tokens / rounds: what one pass of the LLM brings. It does not depend on the machine." },
+    means: "1 + accepted tokens / rounds: what one pass of the LLM brings: a count, not a time. Only where measured times choose the length does it depend on the machine." },
   { key: "draft_acceptance_rate", label: "accepted / pass",
     show: (v) => (v.num_draft_tokens ? `${fixed(v.num_accepted_tokens / v.num_rounds, 1)} of ${fixed(v.num_draft_tokens / v.num_rounds, 1)}` : "–"),
     more: (v) => (v.num_draft_tokens ? `${v.num_accepted_tokens ?? 0} of ${v.num_draft_tokens}: an acceptance rate of ${fixed(100 * v.draft_acceptance_rate, 0)} %` : ""),

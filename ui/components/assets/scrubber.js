@@ -28,7 +28,7 @@ export function create(panel) {
   );
   const at = h("span", { class: "ss-at" });
   const columns = h("div", { class: "ss-columns", tabindex: 0, role: "slider", "aria-label": "Round", "aria-orientation": "horizontal" });
-  const key = h("span", { class: "ss-columns-key" }, h("i", { class: "ss-column-bar" }), "accepted ", h("i", { class: "ss-column-length" }), "depth of drafts");
+  const key = h("span", { class: "ss-columns-key" }, h("i", { class: "ss-column-bar" }), "accepted ", h("i", { class: "ss-column-length" }), "depth allowed");
   panel.body.append(h("div", { class: "ss-transport" }, [...buttons.values()], speed, h("span", { class: "ss-place" }, at, key)), columns);
   listen(columns, panel, state);
   return {

@@ -108,6 +108,8 @@ export const heading = (value) => (begun(value) ? roundName(value.round) : value
 
 function plainWords(value) {
   const token = value.own && value.own.t != null ? `: ${plain(value.own.t)}` : "";
+  const numDropped = Object.keys(value.dropped ?? {}).length;
+  if (numDropped) return `${plural(numDropped, "drafted token")} dropped (dotted), none verified; the LLM writes one token${token}`;
   return `Nothing was drafted in this round; the LLM writes one token${token}`;
 }
 
