@@ -15,7 +15,7 @@ from core.config import Request
 from core.errors import ConfigError
 from core.events import Event, RunCancelled, RunCompleted
 from tests.ui.fakes import FakeStore, FakeWorker, request, script_of
-from tests.ui.fakes import events_of as prepared
+from tests.ui.fakes import recorded as prepared
 from ui.run.frame import Frame
 from ui.run.player import Pace, Player
 from ui.server.session import Hub, TabSession, TabSessions, guard, guard_once, play, run_to_end

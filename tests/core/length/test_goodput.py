@@ -418,14 +418,14 @@ def test_a_step_is_worth_its_rate() -> None:
 
 @pytest.mark.parametrize("kind", ["topk", "coupled"])
 @pytest.mark.parametrize("least", [0.02, 0.3])
-def test_the_native_kernel_stops_where_the_rule_does(least: float, kind: str, called: list[int]):
+def test_the_native_kernel_stops_where_the_rule_does(least: float, kind: str, native_calls: list[int]):
     """`rounds` compares the kernel's drafts with those of passes that ask the rule itself."""
     # "three" is not chosen: it drafts nothing. "two" is probed: it drafts two steps in any case.
     judged = step_limits(0.9, (least, 1.5 * least, 2 * least), 4)
     stop = StopRule({"one": judged, "two": StopLimits(longest=2)}, 0.0)
     sampling = WARM if kind == "coupled" else COLD
     seen = rounds(pools(), sampling, [(1,) * 6, (2, 1, 1, 1, 1)], stop=stop, kind=kind)
-    assert called == [4] * len(FOLLOWING)
+    assert native_calls == [4] * len(FOLLOWING)
     deepest = [max(draft.depths, default=0) for draft in seen]
     assert 0 in deepest and 2 in deepest
     assert (max(deepest) > 2) == (least == 0.02), "the lower the cost, the deeper"
