@@ -5,7 +5,7 @@ drafters, rules and engine run unchanged on a vocabulary of three. Knows core's 
 """
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -199,17 +199,22 @@ Table = Callable[[tuple[int, ...]], Sequence[float]]
 
 def random_table(vocab: int, seed: int, sharpness: float = 1.5, memory: int = 3) -> Table:
     """Random distributions, one for each of the last `memory` tokens."""
-    known: dict[tuple[int, ...], list[float]] = {}
+    return lambda context: _random_entry(vocab, seed, sharpness, context[-memory:])
 
-    def table(context: tuple[int, ...]) -> list[float]:
-        key = context[-memory:]
-        if key not in known:
-            generator = torch.Generator().manual_seed(hash((seed, key)) % (1 << 60))
-            logits = sharpness * torch.randn(vocab, generator=generator, dtype=torch.float64)
-            known[key] = logits.softmax(dim=0).tolist()
-        return known[key]
 
-    return table
+# Most tests make tables of the same few seeds.
+@lru_cache(maxsize=1 << 16)
+def _random_entry(
+    vocab: int, seed: int, sharpness: float, last: tuple[int, ...]
+) -> tuple[float, ...]:
+    generator = torch.Generator().manual_seed(hash((seed, last)) % (1 << 60))
+    logits = sharpness * torch.randn(vocab, generator=generator, dtype=torch.float64)
+    return tuple(logits.softmax(dim=0).tolist())
+
+
+@lru_cache(maxsize=1 << 16)
+def _logarithms_of(entry: tuple[float, ...]) -> torch.Tensor:
+    return torch.tensor(entry, dtype=torch.float64).log().float()
 
 
 class TableModel(Tables):
@@ -231,8 +236,7 @@ class TableModel(Tables):
     def _logarithms(self, context: tuple[int, ...]) -> torch.Tensor:
         """float32 (V,): the logarithm of the table's entry."""
         if context not in self._logits:
-            entry = torch.tensor(self._table(context), dtype=torch.float64)
-            self._logits[context] = entry.log().float()
+            self._logits[context] = _logarithms_of(tuple(self._table(context)))
         return self._logits[context]
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -70,8 +71,6 @@ class TableDrafter(LookupDrafter[_TableState]):
 
     def __init__(self, name: str, rows: np.ndarray | None = None) -> None:
         super().__init__(name)
-        # By fold, (NUM_CONTEXTS, 16) each. Not copies of one: an empty table takes no memory.
-        self.tables = tuple(new_table(NUM_CONTEXTS) for _ in range(FOLDS))
         if rows is not None:
             for table in self.tables:
                 insert_rows(table, rows)
@@ -82,6 +81,12 @@ class TableDrafter(LookupDrafter[_TableState]):
         # Scratch of the compiled function.
         self._path = np.zeros(LONGEST_CONTEXT + DEEPEST, np.int64)
         self._numbers, self._chances = np.zeros((5, 0), np.int64), np.zeros((2, 0))
+
+    @cached_property
+    def tables(self) -> tuple[np.ndarray, ...]:
+        """By fold, (NUM_CONTEXTS, 16) each. Without counts they are made for the first draft: every
+        engine has this drafter, and most never use it."""
+        return tuple(new_table(NUM_CONTEXTS) for _ in range(FOLDS))
 
     def _new_state(self, sequence: TokenSequence) -> _TableState:
         ends = np.array(sorted(sequence.eos_ids), np.int64)

@@ -15,9 +15,9 @@ from bench.prompts import load_prompts, take_round_robin
 from bench.results import Results
 from bench.settings import Settings
 from bench.suites import cpu_tables
+from core import Engine
 from core.length.cost_model import ledger
-from core.length.cost_model.verify_costs import measure_verify_costs
-from core.models.loading.load import LoadedModels, load_models
+from core.models.loading.load import LoadedModels
 
 TINY = Settings(prompts=2, tokens=8, repeats=1, dtypes=("float32",), threads=1)
 
@@ -27,7 +27,7 @@ def _timed_once() -> Iterator[None]:
     """The passes of a model are timed once for all engines over it, and transformers' modules of
     the contestants, which only generate, are loaded once."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ledger, "measure_verify_costs", cache(measure_verify_costs))
+        patch.setattr(ledger, "measure_verify_costs", cache(ledger.measure_verify_costs))
         load_module = cache(contestants.load_module)
         for module in (contestants, cpu_tables):
             patch.setattr(module, "load_module", load_module)
@@ -35,11 +35,9 @@ def _timed_once() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def family(_timed_once: None) -> LoadedModels:
-    """The bundled models in float32, their passes timed."""
-    models = load_models(dtype="float32", device="cpu")
-    ledger.measure_verify_costs(models.llm)
-    return models
+def family(bundled: Engine) -> LoadedModels:
+    """The bundled models in float32, their passes timed; those that the laws use."""
+    return bundled.models
 
 
 @pytest.fixture(autouse=True)

@@ -22,15 +22,12 @@ from gradio_client import Client
 import app
 from bench.page.site import free_port
 from core.models.loading.arguments import ssms_of
-from storage import RunQuery, RunStore
+from storage import RunStore
 from tests.interrupts import hear_interrupts
 from tests.logs import log_at
 from tests.ui.boards import context
-from tests.ui.fakes import FakeWorker, script_of
 from ui.server.arguments import parse, server_name
-from ui.server.context import make_context
 from ui.server.page import POLL_PROGRESS_S, POLL_WORK_S, build_page, who_can_reach
-from ui.server.visitors import Access
 
 ROOT = Path(app.__file__).parent
 OPEN_TIMEOUT_S = 90.0
@@ -164,19 +161,23 @@ def test_the_real_engine_answers_and_an_interrupt_ends_it(running: tuple[Any, in
     assert process.returncode in (0, 130)
 
 
-def test_gradio_looks_for_work_at_our_pace(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[gr.Blocks]:
+    """The whole page, which takes two seconds to build, for tests that only look at it."""
+    with RunStore(log_at(tmp_path_factory.mktemp("page") / "runs.db")) as store:
+        made = context(store)
+        yield build_page(made)
+        made.conductor.close()
+
+
+def test_gradio_looks_for_work_at_our_pace(page: gr.Blocks) -> None:
     """It has no public setting for it: one that has another name some day must be noticed."""
     usual = gr.Blocks()
     usual.queue()
     assert 0 < usual._queue.sleep_when_free <= 0.05
     assert 0 < usual._queue.progress_update_sleep_when_free <= 0.1
-    with RunStore(log_at(tmp_path / "runs.db")) as store:
-        worker = FakeWorker(script_of(rounds=1), speed=0.0)
-        context = make_context(worker, store, Access("127.0.0.1"), "specinfer", RunQuery)
-        queue = build_page(context)._queue
-        assert POLL_WORK_S <= queue.sleep_when_free <= 0.05
-        assert queue.progress_update_sleep_when_free == POLL_PROGRESS_S
-        context.conductor.close()
+    assert POLL_WORK_S <= page._queue.sleep_when_free <= 0.05
+    assert page._queue.progress_update_sleep_when_free == POLL_PROGRESS_S
 
 
 def loud(dependencies: list[dict[str, Any]]) -> list[Any]:
@@ -191,8 +192,8 @@ def loud(dependencies: list[dict[str, Any]]) -> list[Any]:
     ]
 
 
-def test_no_event_shows_its_progress_control_hidden_is_not_enough(store: RunStore) -> None:
-    dependencies = build_page(context(store)).get_config_file()["dependencies"]
+def test_no_event_shows_its_progress_control_hidden_is_not_enough(page: gr.Blocks) -> None:
+    dependencies = page.get_config_file()["dependencies"]
     assert len(dependencies) > 200
     assert loud(dependencies) == []
     one = {"backend_fn": True, "targets": [(7, "click")], "outputs": [8]}
@@ -211,11 +212,21 @@ def repeated_events(events: Iterable[tuple[Callable[..., Any] | None, str]]) -> 
     ]
 
 
-def test_what_looks_at_a_press_is_never_asked_with_an_earlier_one(store: RunStore) -> None:
-    events = [(fn.fn, fn.trigger_mode) for fn in build_page(context(store)).fns.values()]
+def test_what_looks_at_a_press_is_never_asked_with_an_earlier_one(page: gr.Blocks) -> None:
+    events = [(fn.fn, fn.trigger_mode) for fn in page.fns.values()]
     assert sum(mode == "always_last" for _, mode in events) > 20
     assert repeated_events(events) == []
 
     def press(event: gr.EventData) -> None: ...
 
     assert repeated_events([(press, "always_last"), (press, "multiple"), (None, "once")]) == [press]
+
+
+def test_page_events_are_private_and_endpoints_public(page: gr.Blocks) -> None:
+    public = {
+        fn.api_name for fn in page.fns.values() if fn.api_visibility == "public" and fn.api_name
+    }
+    assert "generate" in public
+    for fn in page.fns.values():
+        if fn.api_name not in public and fn.targets:
+            assert fn.api_visibility == "private", fn.api_name

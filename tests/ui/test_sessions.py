@@ -16,7 +16,6 @@ from tests.synthetic import DRAFTERS, synthetic_run
 from tests.ui.boards import ALL, context, live_of, notice_of, run, sessions_of
 from ui.run.player import Pace
 from ui.run.view import View, reduce_all
-from ui.server.page import build_page
 from ui.server.session import TabSession
 from ui.server.visitors import Access, is_loopback, new_key
 from ui.sessions.history import Asker, allowed_run, list_values, llm_choices, menu
@@ -183,17 +182,6 @@ def test_who_owns_a_run_and_may_load_behind_a_proxy_with_auth_and_by_a_key() -> 
     assert access.owner(request, "visitor-a") == "user-eve"
     assert access.shows_paths(request) and access.may_change(request)
     assert len({new_key() for _ in range(100)}) == 100 and len(new_key()) > 20
-
-
-def test_page_events_are_private_and_endpoints_public(store: RunStore) -> None:
-    page = build_page(context(store))
-    public = {
-        fn.api_name for fn in page.fns.values() if fn.api_visibility == "public" and fn.api_name
-    }
-    assert "generate" in public
-    for fn in page.fns.values():
-        if fn.api_name not in public and fn.targets:
-            assert fn.api_visibility == "private", fn.api_name
 
 
 def request_of(

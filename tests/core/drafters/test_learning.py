@@ -55,6 +55,8 @@ def test_nothing_is_compiled_for_a_process_in_which_no_lookup_drafts(
     for place, prompt in enumerate(prompts):
         list(engine.generate(request(prompt, *(["ngram"] if place % 2 else []))))
     assert not learned
+    (counts,) = engine._drafting.by_names(("table",))
+    assert "tables" not in vars(counts), "64 MiB for nothing"
     events = engine.generate(request((2, 2, 2), "suffix"))
     next(event for event in events if isinstance(event, Drafted))
     assert [s.prompt_ids for s in learned] == prompts[2:], "the latest texts"

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from core import Engine
 from core.errors import EngineError
 from core.models.hf_model import HfModel
 from core.models.lean import LeanForward
@@ -71,6 +72,13 @@ def test_it_says_what_the_general_way_says(family: str, changes: dict[str, Any],
     native, general = both(family, halved=halved, **changes)
     for got, expected in zip(all_logits(native), all_logits(general), strict=True):
         assert difference(got, expected) < 1e-5
+
+
+def test_the_bundled_models_run_compiled(bundled: Engine) -> None:
+    """Here, so that the worker that compiles all other variants compiles theirs too: elsewhere both
+    workers would, at the same time."""
+    for model in (bundled.models.llm, *bundled.models.ssms.values()):
+        assert isinstance(model._forward, CompiledForward)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("family", LEAN)
