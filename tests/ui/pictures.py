@@ -52,7 +52,7 @@ def page_address(folder: str, *options: str) -> Iterator[str]:
     process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "HF_HUB_OFFLINE": "1"})
     address = f"http://127.0.0.1:{port}/"
     try:
-        for _ in range(240):
+        for _ in range(960):  # four minutes, on a busy machine
             with contextlib.suppress(urllib.error.URLError, ConnectionError):
                 urllib.request.urlopen(address, timeout=2).close()
                 break
@@ -159,7 +159,7 @@ def take_nodes(browser: Any, images: Path = IMAGES) -> None:
         page.get_by_label("Ignore EOS").check()
         page.wait_for_timeout(1500)
         close_drawer(page).locator("#live-run").click()
-        row = page.locator("#live-timeline .ss-nodes-rows tbody tr").filter(has_text=far)
+        row = page.locator("#live-timeline .ss-nodes-rows > li").filter(has_text=far)
         row.get_by_text("drafts in time").wait_for(timeout=WAIT_MS)
         first.kill()
         page.get_by_text("Finished:", exact=False).first.wait_for(timeout=WAIT_MS)
@@ -169,6 +169,26 @@ def take_nodes(browser: Any, images: Path = IMAGES) -> None:
         page.wait_for_timeout(8000)
         lanes.screenshot(path=images / "nodes.png")
         page.close()
+
+
+def take_passes(browser: Any, images: Path = IMAGES) -> None:
+    """The pipeline of a run whose LLM is streamed, and of one whose LLM is in halves."""
+    streamed = ("--offload", "host", "--offload-mbps", "200")
+    for name, options in (("layers", streamed), ("ranks", ("--llm-ranks", "tp=2"))):
+        with contextlib.ExitStack() as leaving:
+            folder = leaving.enter_context(tempfile.TemporaryDirectory())
+            address = leaving.enter_context(page_address(folder, *options))
+            page = browser.new_page(viewport={"width": 1920, "height": 1080}, color_scheme="light")
+            page.goto(f"{address}?__theme=light")
+            choose(dock(page, "when"), "preset", "specinfer")
+            page.wait_for_timeout(1500)
+            page.locator("#live-run").click()
+            page.get_by_text("Finished:", exact=False).first.wait_for(timeout=WAIT_MS)
+            lanes = all_panes(page).locator("#live-timeline")
+            page.set_viewport_size({"width": 1920, "height": HIGH})
+            page.wait_for_timeout(8000)
+            lanes.screenshot(path=images / f"{name}.png")
+            page.close()
 
 
 def take_chat(browser: Any, images: Path = IMAGES) -> None:
@@ -208,6 +228,7 @@ def main() -> None:
         take_routed(browser, address)
         take_tabs(browser, address, IMAGES, WITHOUT_FOLDER)
         take_nodes(browser)
+        take_passes(browser)
         take_chat(browser)
         browser.close()
 

@@ -27,6 +27,11 @@ TOKENS = 90
 ROUNDS = 3
 MBPS = 25.0
 LONG_MS = 120_000  # a node on a busy machine
+ALL_IN_SIGHT = """(row) => {
+  const { left, right } = row.closest(".ss-panel").getBoundingClientRect();
+  const boxes = [...row.querySelectorAll("dd")].map((one) => one.getBoundingClientRect());
+  return boxes.every((box) => box.width > 0 && box.left >= left && box.right <= right);
+}"""
 LEAST_DEADLINE_S = 1.0  # there, too, only the node that is killed is missing
 
 
@@ -45,7 +50,7 @@ def held_after(llm: Any, link: NodeLink, rounds: int) -> threading.Event:
 
 
 def row(page: Any, address: str) -> Any:
-    return page.locator("#live-timeline .ss-nodes-rows tbody tr").filter(has_text=address)
+    return page.locator("#live-timeline .ss-nodes-rows > li").filter(has_text=address)
 
 
 def test_a_node_that_is_killed_is_seen_to_be_missing(
@@ -123,10 +128,12 @@ def check_rows(page: Any, run: decoded.Recorded) -> None:
     """The rows' counts are those of the recorded events."""
     for address in {trip.node for one in run.completed for trip in one.nodes}:
         trips = [t for one in run.completed for t in one.nodes if t.node == address]
-        cells = row(page, address).locator("td").all_inner_texts()
+        cells = row(page, address).locator("dd").all_inner_texts()
         counts = [
             str(sum(trip.state == state for trip in trips))
             for state in ("in_time", "ahead", "late", "absent")
         ]
         assert cells[5:9] == counts, (cells, counts)
         assert re.search(r"predicted", cells[10]), cells
+        # Nothing is beyond the edge of the column, which may be narrow.
+        assert row(page, address).evaluate(ALL_IN_SIGHT)

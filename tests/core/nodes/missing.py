@@ -3,13 +3,15 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from core import Engine, LoadedModels, Request, SamplingParams, SpeculationConfig, connect_nodes
 from core.config.nodes import NodeSettings
-from core.events import Event, RoundCompleted
+from core.events import Event, NodeTrip, RoundCompleted
 from core.models.loading.catalog import vocabulary_hash
+from core.nodes.client import RemotePool
+from core.nodes.messages import RoundMessage, to_node
 from tests.core.engines import ids_of_events, rounds_of
 
 __all__ = ["LONG", "RunWithout", "missing_node", "until_rounds"]
@@ -17,7 +19,8 @@ __all__ = ["LONG", "RunWithout", "missing_node", "until_rounds"]
 LONG = Request(
     "Once upon a time",
     SamplingParams(900, temperature=0.8, seed=3, ignore_eos=True),
-    SpeculationConfig.preset("specinfer"),
+    # A budget that is given: `auto` measures, and on a busy machine leaves an SSM without nodes.
+    replace(SpeculationConfig.preset("specinfer"), max_tree_nodes=24),
 )
 AFTER_MS = 50
 """A round is over so long after its deadline."""
@@ -36,10 +39,12 @@ def until_rounds(stream: Iterator[Event], count: int) -> list[Event]:
 
 @dataclass
 class RunWithout:
-    """A run whose first node is missing."""
+    """A run whose first node is missing; `first_missed`: the node's trip in the first round that
+    went on without it."""
 
     stream: Iterator[Event]
     events: list[Event]
+    first_missed: NodeTrip
 
     def come_back(self, seconds: float = 10) -> None:
         """Goes on until the first node's drafts are used again, and to the end. There are rounds
@@ -54,11 +59,30 @@ class RunWithout:
         self.events += self.stream
 
 
+def in_next_round(pool: RemotePool, act: Callable[[], None]) -> None:
+    """`act` is called once, in the middle of a round: its request has been sent to the first
+    node."""
+    transport = pool._transport
+    send = transport.send
+
+    def send_and_act(node: int, frame: bytes) -> None:
+        send(node, frame)
+        if node == 0 and isinstance(to_node(frame), RoundMessage):
+            transport.send = send  # type: ignore[method-assign]
+            act()
+
+    transport.send = send_and_act  # type: ignore[method-assign]
+
+
 @contextmanager
 def missing_node(
-    bundled: Engine, settings: NodeSettings, end: Callable[[], None]
+    bundled: Engine,
+    settings: NodeSettings,
+    end: Callable[[], None],
+    has_ended: Callable[[], None] = lambda: None,
 ) -> Iterator[RunWithout]:
-    """A run over the nodes, of which the first is missing after `end`; the block brings it back."""
+    """A run over the nodes, of which the first is missing after `end`, called in mid-round;
+    `has_ended` returns once it is. The block brings it back."""
     models = bundled.models
     here = LoadedModels(models.llm, {}, models.tokenizer, models.eos_ids)
     expected = ids_of_events(bundled.generate(LONG))
@@ -68,8 +92,10 @@ def missing_node(
     with closing(Engine(here, nodes=pool)) as engine:
         stream = engine.generate(LONG)
         events = until_rounds(stream, 8)
-        end()
-        events += until_rounds(stream, 40)
+        in_next_round(pool, end)
+        events += until_rounds(stream, 1)
+        has_ended()
+        events += until_rounds(stream, 39)
         missed = [e.nodes for e in rounds_of(events) if e.nodes and e.nodes[0].state != "in_time"]
         assert missed, "it is gone"
         for trip in (each[0] for each in missed):
@@ -78,7 +104,7 @@ def missing_node(
             assert "in_time" in {each[1].state for each in missed}, "the other one's are used"
         # Once it is known to be gone, nothing waits for it.
         assert missed[-1][0].state == "absent" and missed[-1][0].end_ms == 0
-        run = RunWithout(stream, events)
+        run = RunWithout(stream, events, missed[0][0])
         yield run
         notes = [note for one in rounds_of(run.events) for note in one.notes]
         ours = [note for note in notes if note.startswith(f"node {pool.links[0].address} ")]

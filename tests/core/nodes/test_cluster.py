@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from socket import create_server
@@ -80,14 +81,14 @@ class Cluster:
         resources = f'--resources={{"drafts": {applications}}}'
         self.machine = self.ray(f"--address={ADDRESS}", "--num-cpus=1", resources)
 
-    def kill_raylet(self) -> None:
-        """As where a machine is gone: its workers end with it."""
+    def raylet(self) -> int:
+        """The process id of the machine's raylet, with which its workers end."""
         assert self.machine is not None
         for status in Path("/proc").glob("[0-9]*/stat"):
             name, _, rest = status.read_text().partition("(")[2].rpartition(")")
             if name == "raylet" and int(rest.split()[3]) == self.machine.pid:
-                os.kill(int(status.parent.name), signal.SIGKILL)
-        self.machine.wait(60)
+                return int(status.parent.name)
+        raise AssertionError("the machine has no raylet")
 
 
 @pytest.fixture(params=[1])
@@ -152,16 +153,17 @@ def test_ray_places_a_node_and_starts_it_again(cluster: Cluster, bundled: Engine
     (actor,) = place_nodes(ADDRESS, ssms, None).actors
     placing_s = time.monotonic() - began
     pid = ray.get(actor.pid.remote())
+    killed = pid if how == "actor" else cluster.raylet()
 
-    def end() -> None:
-        if how == "actor":
-            os.kill(pid, signal.SIGKILL)
-        else:
-            cluster.kill_raylet()
+    def has_ended() -> None:
+        if how == "raylet":
+            assert cluster.machine is not None
+            cluster.machine.wait(60)
         wait_until(lambda: not Path(f"/proc/{pid}").exists(), 30)
 
     settings = NodeSettings(cluster=ADDRESS, ssms=ssms)
-    with missing_node(bundled, settings, end) as run:
+    end = partial(os.kill, killed, signal.SIGKILL)
+    with missing_node(bundled, settings, end, has_ended) as run:
         if how == "raylet":
             cluster.start_machine()
             wait_until(lambda: "drafts" in ray.cluster_resources(), 60)

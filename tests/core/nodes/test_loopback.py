@@ -612,6 +612,7 @@ def test_a_node_process_is_ended_in_mid_run(bundled: Engine, how: signal.Signals
         node_process("127.0.0.1:0", "ssm-docs") as (_, two),
         missing_node(bundled, NodeSettings((one, two)), lambda: first.send_signal(how)) as run,
     ):
+        assert run.first_missed.end_ms > run.first_missed.start_ms, "its request was on the way"
         if how == signal.SIGSTOP:
             first.send_signal(signal.SIGCONT)
             run.come_back()
@@ -636,6 +637,7 @@ def test_a_link_goes_down_in_mid_run(bundled: Engine, tmp_path: Path) -> None:
         node_process(f"{near.host}:7000", "ssm-docs", within=near.within, key_file=key) as (_, two),
         missing_node(bundled, NodeSettings((one, two), key), lambda: far.set_link("down")) as run,
     ):
+        assert run.first_missed.end_ms > run.first_missed.start_ms, "its request was on the way"
         far.set_link("up")
         run.come_back()
 

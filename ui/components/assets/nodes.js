@@ -1,4 +1,4 @@
-// The nodes that draft for a run, below the lanes: a row for each, and up to which wire time it pays.
+// The nodes that draft for a run, beside the lanes: each with its figures, and up to which wire time it pays.
 
 import { h, setText, keyed, entries } from "./dom.js";
 import { fixed, ms, percent, plural, prose } from "./text.js";
@@ -10,11 +10,9 @@ const EVEN = "Pays up to a wire of: predicted from this run's times, the time on
 
 export function createNodes(panel) {
   const words = h("p", { class: "ss-nodes-said" });
-  const head = h("tr", {}, HEAD.map((name) => h("th", { scope: "col" }, name)));
-  const rows = h("tbody");
-  const table = h("table", { class: "ss-nodes-rows" }, h("thead", {}, head), rows);
+  const rows = h("ul", { class: "ss-nodes-rows" });
   const means = h("p", { class: "ss-nodes-means" }, EVEN);
-  const box = h("div", { class: "ss-nodes", role: "region", "aria-label": "Nodes", tabindex: 0, hidden: true }, words, table, means);
+  const box = h("div", { class: "ss-nodes", role: "region", "aria-label": "Nodes", hidden: true }, words, rows, means);
   const cache = new Map();
   panel.body.append(box);
   return {
@@ -24,10 +22,12 @@ export function createNodes(panel) {
       setText(words, nodes.length ? summary(nodes.map(([, node]) => node)) : "");
       keyed(rows, cache, nodes, {
         key: ([key]) => key,
-        make: () => h("tr", {}, HEAD.map((_, i) => (i ? h("td") : h("th", { scope: "row" })))),
+        make: () => h("li", {}, h("b"), h("dl", {}, HEAD.slice(1).map((name) => h("div", {}, h("dt", {}, name), h("dd"))))),
         update: (row, [, node]) => {
           row.dataset.state = node.state;
-          cells(node, time, pays).forEach((text, i) => setText(row.children[i], prose(text)));
+          const [name, ...figures] = cells(node, time, pays).map(prose);
+          setText(row.firstChild, name);
+          figures.forEach((text, i) => setText(row.lastChild.children[i].lastChild, text));
         },
       });
     },
