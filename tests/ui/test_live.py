@@ -448,6 +448,30 @@ def test_the_menu_names_the_speed_of_the_opening_run_while_it_plays(store: RunSt
     assert shown() == ("full", 2.0), "of the visitor's own runs"
 
 
+def test_a_run_stops_the_recording_which_a_later_visit_makes_anew(store: RunStore) -> None:
+    """Decoded together, both would be slow, and the visitor's would be measured so."""
+    ctx = context(store)
+    live, worker = live_of(ctx), ctx.hub.worker
+    worker.speed = 1000.0  # no run comes to its end
+    record_opening(ctx)
+    frames = start_run(live, TabSession(), press())
+    next(frames)
+    recording, own = worker.runs
+    assert recording.is_cancelled and not own.is_cancelled
+    while not ctx.opening.stopped:
+        recording.poll(0.01)
+    assert list(play_opening(live, TabSession())) == [] and len(worker.runs) == 2, "one is running"
+    frames.close()  # type: ignore[attr-defined]
+    while not ctx.hub.idle:
+        own.poll(0.01)
+    worker.speed = 0.2
+    assert list(play_opening(live, TabSession())) == [] and len(worker.runs) == 3
+    while ctx.opening.source() is None:
+        worker.runs[-1].poll(0.01)
+    assert "This is a recorded run" in notice_of(next(iter(play_opening(live, TabSession()))))
+    assert "Finished" in notice_of(run(live, TabSession())) and not ctx.opening.stopped
+
+
 def test_a_preset_chosen_beside_the_opening_run_runs(store: RunStore) -> None:
     ctx = context(store)
     live, desk = live_of(ctx), TabSession()

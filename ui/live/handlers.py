@@ -7,6 +7,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import gradio as gr
@@ -104,13 +105,17 @@ def record_opening(context: Context) -> None:
         return
     config = config_of(preset_values(context.preset, 0.0, names))
     request = Request(examples(context.answers)[0][1], speculation=config, chat=context.answers)
-    context.opening.record(lambda asked: context.hub.start(asked, log=False), request)
+    start = partial(context.hub.start, log=False, background=True)
+    context.opening.record(start, request)
 
 
 def play_opening(live: Live, session: TabSession) -> Iterator[Values]:
     """Play the opening run slowly, in a tab that has shown no run yet."""
-    opening = live.board.context.opening
+    context = live.board.context
+    opening = context.opening
     source = opening.source()
+    if opening.stopped and context.hub.idle:
+        record_opening(context)  # for a later visit
     # A playing run occupies a server thread: beyond a number of pages the run is shown at its end.
     plays = opening.players.acquire(blocking=False)
     try:

@@ -1,5 +1,6 @@
-"""The run that Live opens with: recorded once at the server's start, from its own models, and
-played slowly to each visitor until a button is pressed. It is in no log."""
+"""The run that Live opens with: recorded at the server's start, from its own models, and played
+slowly to each visitor until a button is pressed. It is in no log. A visitor's run stops the
+recording, which a later visit makes anew."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from core.config import Request
-from core.events import Event, RunCompleted
+from core.events import Event, RunCancelled, RunCompleted
 from ui.run.source import LiveSource, MemorySource
 
 __all__ = ["OPENING", "ROUNDS_A_SECOND", "Opening"]
@@ -33,11 +34,18 @@ class Opening:
 
     def source(self) -> MemorySource | None:
         """The recorded run; None if there is none, or not yet."""
-        source = self._source
-        if source is None or not source.done:
+        events = self._events()
+        if not events or not isinstance(events[-1], RunCompleted):
             return None
         # By this id the page knows that the run is in no log.
-        events: list[Event] = [
-            replace(one, run_id=OPENING) for one in source.events(0, source.count)
-        ]
-        return MemorySource(events, OPENING) if isinstance(events[-1], RunCompleted) else None
+        return MemorySource([replace(one, run_id=OPENING) for one in events], OPENING)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a visitor's run stopped the recording."""
+        return isinstance((self._events() or (None,))[-1], RunCancelled)
+
+    def _events(self) -> tuple[Event, ...]:
+        """All of the recording; none before its end."""
+        source = self._source
+        return source.events(0, source.count) if source is not None and source.done else ()

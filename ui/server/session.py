@@ -74,6 +74,7 @@ class Hub:
         # Weak: a run that no tab shows is freed once its last event is recorded.
         self._live: WeakSet[LiveSource] = WeakSet()
         self._lock = threading.Lock()
+        self._background: LiveSource | None = None
 
     @property
     def worker(self) -> WorkerLike:
@@ -86,11 +87,14 @@ class Hub:
         owner: str = "",
         baseline: Baseline | None = None,
         log: bool = True,
+        background: bool = False,
     ) -> LiveSource:
         """Queue a request. Raises what `ModelHost.submit` raises (ConfigError, EngineClosedError).
 
         `baseline`: what the run is compared with from its first round on; stored with it. Without
-        `log` the run is a repetition for a measurement, which Sessions does not list.
+        `log` the run is a repetition for a measurement, which Sessions does not list. A
+        `background` run is stopped by the next one that is not: it would share that one's passes,
+        which is slower and would be measured.
         """
         begun = partial(keep_baseline, self.store, baseline=baseline) if baseline else None
         source = LiveSource(self.store if log else None, owner, begun)
@@ -104,7 +108,16 @@ class Hub:
         source.attach(self.model_host.submit(request, take))
         with self._lock:
             self._live.add(source)
+            before, self._background = self._background, source if background else None
+        if before is not None and not background:
+            before.cancel()
         return source
+
+    @property
+    def idle(self) -> bool:
+        """Whether no run is waiting or running on this server."""
+        with self._lock:
+            return all(one.done for one in self._live)
 
     def live_run(self, run_id: str) -> LiveSource | None:
         """The run with that id, of any visitor, if it is waiting or running on this server."""

@@ -235,7 +235,7 @@ def _remove_unused(entry: Path, digest: str) -> None:
         other = record.parents[1]
         with contextlib.suppress(OSError, NotImplementedError, Timeout):
             is_unused = time.time() - record.stat().st_mtime > UNUSED_S
-            if is_unused and other != entry and _record_of(record.parent).get("digest") == digest:
+            if is_unused and _record_of(record.parent).get("digest") == digest:
                 with FileLock(other.with_suffix(".lock"), timeout=0):
                     _remove(other)
 
