@@ -418,7 +418,9 @@ def test_a_step_is_worth_its_rate() -> None:
 
 @pytest.mark.parametrize("kind", ["topk", "coupled"])
 @pytest.mark.parametrize("least", [0.02, 0.3])
-def test_the_native_kernel_stops_where_the_rule_does(least: float, kind: str, native_calls: list[int]):
+def test_the_native_kernel_stops_where_the_rule_does(
+    least: float, kind: str, native_calls: list[int]
+):
     """`rounds` compares the kernel's drafts with those of passes that ask the rule itself."""
     # "three" is not chosen: it drafts nothing. "two" is probed: it drafts two steps in any case.
     judged = step_limits(0.9, (least, 1.5 * least, 2 * least), 4)
