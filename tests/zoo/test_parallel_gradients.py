@@ -31,13 +31,13 @@ def fresh(seed: int) -> nn.Module:
 
 def by_positions(model: nn.Module, windows: Tensor) -> Total:
     """Of the last window each position weighs a tenth: parts weigh differently."""
-    found = next_token(model, windows)
+    total = next_token(model, windows)
     tenth = (windows == WINDOWS[-1]).all(-1)
     share = 1.0 - 0.9 * tenth.float().mean()
-    return Total(found.cost * share, found.weight * share)
+    return Total(total.cost * share, total.weight * share)
 
 
-def found(
+def loss_and_gradients(
     workers: int, loss: Loss = next_token, *, in_parts: bool = True
 ) -> tuple[float, list[Tensor]]:
     """Loss and gradients of one model and one batch."""
@@ -58,8 +58,8 @@ def found(
 @pytest.mark.parametrize("workers", [1, 2, 3, 8])
 def test_parts_make_up_the_whole(workers: int, loss: Loss) -> None:
     """Of five windows the parts differ in size, and in what their positions weigh."""
-    mean, whole = found(1, loss, in_parts=False)
-    shared, parts = found(workers, loss)
+    mean, whole = loss_and_gradients(1, loss, in_parts=False)
+    shared, parts = loss_and_gradients(workers, loss)
     assert shared == pytest.approx(mean, rel=1e-5)
     for one, other in zip(whole, parts, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
@@ -68,14 +68,14 @@ def test_parts_make_up_the_whole(workers: int, loss: Loss) -> None:
 def test_a_part_counts_by_what_its_positions_weigh() -> None:
     costs = [by_positions(fresh(0), part) for part in WINDOWS.tensor_split(4)]
     expected = sum(c.cost.item() for c in costs) / sum(c.weight.item() for c in costs)
-    assert found(2, by_positions)[0] == pytest.approx(expected, rel=1e-5)
+    assert loss_and_gradients(2, by_positions)[0] == pytest.approx(expected, rel=1e-5)
     assert abs(expected - sum(c.mean.item() for c in costs) / 4) > 1e-4
 
 
 def test_the_same_every_time() -> None:
-    loss, gradients = found(3)
+    loss, gradients = loss_and_gradients(3)
     for _ in range(3):
-        again, others = found(3)
+        again, others = loss_and_gradients(3)
         assert again == loss
         assert all(torch.equal(a, b) for a, b in zip(gradients, others, strict=True))
 
@@ -88,7 +88,7 @@ def test_the_threads_and_their_number_do_not_outlast_it() -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        found(2)
+        loss_and_gradients(2)
         assert torch.get_num_threads() == of_a_new_thread() == 2
     finally:
         torch.set_num_threads(before)
