@@ -144,6 +144,36 @@ ROWS = """(name) => {
 }"""
 
 
+# Whether the selected round is in sight: the LLM's own token in the tree, and the text.
+SHOWN_YET = """() => {
+  const within = (part, whole) => {
+    const [a, b] = [part, whole].map((one) => document.querySelector(one)?.getBoundingClientRect());
+    return Boolean(a && b) && a.left >= b.left - 1 && a.right <= b.right + 1
+      && a.top >= b.top - 1 && a.top < b.bottom - 5;
+  };
+  return [within("#live-tree .ss-node[data-key=own]", "#live-tree .ss-viewport"),
+    within("#live-strip .ss-round[aria-pressed=true] .ss-tok", "#live-strip .ss-scroll")];
+}"""
+
+
+def test_other_type_or_another_screen_keeps_the_selected_round_in_sight(
+    live: Stage, browser_page: OpenPage
+) -> None:
+    live.play(playback(synthetic_run(24, seed=5, drafters=FIVE, mechanisms=MINIONS)))
+    page = sites.wait_ready(browser_page(live.url, still=True))
+    page.set_viewport_size({"width": 1280, "height": 800})
+    sites.ran(page)
+    for number in (4, 20):
+        page.locator(f"#live-scrubber [data-r='{number - 1}']").click()
+        for width, height in (*SIZES, *SIZES):
+            page.set_viewport_size({"width": width, "height": height})
+            looks.at_rest(page)
+            becomes(page, SHOWN_YET, [True, True])
+            for large in (True, False):
+                looks.large_type(page, large)
+                becomes(page, SHOWN_YET, [True, True])
+
+
 # The longest words of When, of five SSMs in batched passes.
 LONGEST = """([words, remarks]) => {
   document.querySelector("#live-timeline .ss-words").textContent = words;

@@ -35,11 +35,17 @@ export function create(panel) {
   }, { passive: true });
   scroll.addEventListener("scrollend", () => scrollTo(scroll, scroll.scrollTop));
   const fit = () => wholeLines(scroll, panel.body, legend.node);
-  new ResizeObserver(fit).observe(panel.body);
+  // Other type or another window moves the lines: the selected round stays in sight.
+  const refit = () => {
+    fit();
+    const round = state.value?.done && state.rounds.get(state.sel);
+    if (round) reveal(scroll, round);
+  };
+  new ResizeObserver(refit).observe(panel.body);
 
   return {
     settle: () => settle(scroll, state),
-    restyle: () => requestAnimationFrame(fit),
+    restyle: () => requestAnimationFrame(refit),
     draw: (value) => draw(value, { state, prompt, around, old, flow, text, scroll, panel, legend, fit }),
     table: tokenTable,
   };
@@ -97,7 +103,7 @@ function settle(scroll, state) {
     reveal(scroll, state.reveal);
     // A round that was in sight already scrolls nothing, so that no scroll event updates `atEnd`.
     state.atEnd = nearEnd(scroll);
-  } else if (state.atEnd) scroll.scrollTop = scroll.scrollHeight;
+  } else if (state.atEnd && (state.grown || !state.value?.done)) scroll.scrollTop = scroll.scrollHeight;
   state.reveal = null;
 }
 
@@ -163,7 +169,7 @@ function mark(flow, state, { sel, done, pinned, whole }) {
   const name = sel == null || sel < 0 ? null : String(sel);
   const newest = [...state.rounds.keys()].at(-1);
   const grown = newest !== state.newest;
-  state.newest = newest;
+  Object.assign(state, { newest, grown });
   for (const [round, node] of state.rounds) {
     set(node, "aria-pressed", String(round === name));
     set(node, "data-later", later >= 0 && Number(round) >= later);
