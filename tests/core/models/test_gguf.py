@@ -156,9 +156,9 @@ def test_it_is_dequantized_once(q8: Path, tmp_path: Path, monkeypatch: pytest.Mo
     assert len(shares) > 5 and "reading the GGUF file's tokenizer" in messages
     monkeypatch.setattr(gguf_cache, "_dequantize", None)
     # The same file by another name is the same entry. Hashing takes long for a large one.
-    said.clear()
-    assert dequantize_file(Path(shutil.copy(q8, tmp_path / "other")), said.append) == folder
-    assert said == ["hashing the GGUF file"]
+    messages.clear()
+    assert dequantize_file(Path(shutil.copy(q8, tmp_path / "other")), messages.append) == folder
+    assert messages == ["hashing the GGUF file"]
 
 
 @pytest.mark.parametrize("damage", ["cut", "gone", "changed", "record", "leftover"])
