@@ -51,7 +51,7 @@ IDLE: tuple[Row, ...] = (
 @pytest.mark.parametrize("law", [law1, law2], ids=["law 1", "law 2"])
 def test_pairs_are_covered_where_they_are_of_effect(law: Any) -> None:
     """A row without drafters, or with a value that has no effect, covers no pair of it."""
-    assert missing_pairs(law.PAIRS, law.FIELDS, law.allowed) == set()
+    assert missing_pairs(law.PAIRS, law.FIELDS, law.is_allowed) == set()
     assert not any(map(of_effect, IDLE))
     rows = law.ROWS
     drafting = [row for row in rows if row["drafters"] and row["speculation_length"]]

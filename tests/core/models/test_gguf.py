@@ -311,15 +311,16 @@ def test_another_process_is_waited_for(q8: Path, monkeypatch: pytest.MonkeyPatch
     shutil.rmtree(folder)
     held = gguf_cache.FileLock(folder.parent.with_suffix(".lock"))
     held.acquire()
-    waited: list[str] = []
+    stages: list[str] = []
 
     def say(stage: str) -> None:
-        waited.append(stage)
-        if len(waited) == 3:
+        stages.append(stage)
+        if len(stages) == 4:
             held.release()
 
     assert dequantize_file(q8, say) == folder
-    assert waited[:3] == ["waiting for another process that dequantizes it"] * 3
+    waiting = "waiting for another process that dequantizes it"
+    assert stages[:4] == ["hashing the GGUF file", waiting, waiting, waiting]
 
 
 def test_a_cache_that_cannot_be_written(q8: Path, cache: Path) -> None:
