@@ -84,8 +84,8 @@ class TableDrafter(LookupDrafter[_TableState]):
 
     @cached_property
     def tables(self) -> tuple[np.ndarray, ...]:
-        """By fold, (NUM_CONTEXTS, 16) each. Without counts they are made for the first draft: every
-        engine has this drafter, and most never use it."""
+        """By fold, (NUM_CONTEXTS, 16) each. Without counts they are made for the first draft or
+        text, not with the engine: each has this drafter, and many never use it."""
         return tuple(new_table(NUM_CONTEXTS) for _ in range(FOLDS))
 
     def _new_state(self, sequence: TokenSequence) -> _TableState:

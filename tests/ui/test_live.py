@@ -427,13 +427,19 @@ def test_the_page_opens_with_a_run_that_plays_until_one_of_ones_own(store: RunSt
     assert list(play_opening(live, desk)) == [], "a tab that has shown a run goes on with it"
 
 
-def test_the_menu_names_the_speed_of_the_opening_run_while_it_plays(store: RunStore) -> None:
+def live_with_opening(store: RunStore) -> Live:
+    """Live, once the run that it opens with is recorded."""
     ctx = context(store)
-    live, desk = live_of(ctx), TabSession()
+    live = live_of(ctx)
     record_opening(ctx)
     source = ctx.hub.worker.runs[-1]
     while ctx.opening.source() is None:
         source.poll(0.01)
+    return live
+
+
+def test_the_menu_names_the_speed_of_the_opening_run_while_it_plays(store: RunStore) -> None:
+    live, desk = live_with_opening(store), TabSession()
     at = 1 + list(live.board.pictures).index("scrubber")
 
     def shown() -> tuple[str, float]:
@@ -473,12 +479,8 @@ def test_a_run_stops_the_recording_which_a_later_visit_makes_anew(store: RunStor
 
 
 def test_a_preset_chosen_beside_the_opening_run_runs(store: RunStore) -> None:
-    ctx = context(store)
-    live, desk = live_of(ctx), TabSession()
-    record_opening(ctx)
-    source = ctx.hub.worker.runs[-1]
-    while ctx.opening.source() is None:
-        source.poll(0.01)
+    live, desk = live_with_opening(store), TabSession()
+    ctx = live.board.context
     next(play_opening(live, desk))
     same = form_values_of(ctx.hub.worker.requests[-1], ctx)
     assert not header_for_form(live, desk, same)["changed"], "it is the form's own run"
