@@ -138,7 +138,7 @@ def test_some_parts_of_core_never_import_others() -> None:
 
 
 def test_core_cuda_is_imported_by_the_engine_alone() -> None:
-    """One seam: the engine builds the FusedRound; no other module imports it."""
+    """One seam: the engine builds the DeviceRound; no other module imports it."""
     importers = {
         relative(path)
         for package in ALLOWED

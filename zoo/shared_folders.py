@@ -13,8 +13,8 @@ import torch
 from safetensors.torch import save_file
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 
-from core.models.fusing import adopt
 from core.models.lean import LeanWeights, map_tensors
+from core.models.lean_weights import adopt
 from core.models.loading import narrow_head
 from core.models.loading.load import LoadedModels
 from zoo.files import replace_folder, write_json

@@ -2,5 +2,5 @@
 
 The passes work on tensors of fixed shapes and never read a tensor's values on the host, so that
 they can be captured; on a CPU the same code runs eagerly, as in the tests. The engine has a
-FusedRound or None; nothing else outside this folder imports from it.
+DeviceRound or None; nothing else outside this folder imports from it.
 """

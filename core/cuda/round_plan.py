@@ -1,4 +1,4 @@
-"""RoundPlan: a round that can run fused, from `plan_round`; RoundResult: its results on the host,
+"""RoundPlan: a round for a DeviceRound, from `plan_round`; RoundResult: its results on the host,
 which fill in the states' drafts and verdicts.
 """
 
@@ -83,9 +83,9 @@ class RoundPlan:
 def plan_round(
     states: Sequence[RoundState], llm: ModelGroup, drafting: Drafting
 ) -> RoundPlan | None:
-    """The plan of a round of these states, none of them pipelined; None if it cannot be fused.
+    """The plan of a round of these states, none of them pipelined; None if it cannot run as one.
     Opens drafters at their first request: they read the prompt here."""
-    if not states or not all(map(_is_fusible, states)):
+    if not states or not all(map(_fits_device_round, states)):
         return None
     rules = {(one.speculation.verify, one.request.sequence.sampling.shape) for one in states}
     if len(rules) != 1:
@@ -112,7 +112,7 @@ def plan_round(
     return plan if len(plan.layout) <= MAX_ROUND_NODES else None
 
 
-def _is_fusible(state: RoundState) -> bool:
+def _fits_device_round(state: RoundState) -> bool:
     """Whether no step of the round needs a decision on the host."""
     router = state.request.router
     return (

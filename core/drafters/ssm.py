@@ -174,7 +174,7 @@ class SsmDrafter:
             self.feeder.drop_pending(state)
             state.pending = PendingTrie()  # its root logits belong to an earlier token
             return
-        # A fused round has committed on the device, calibration included.
+        # A device round has committed on the device, calibration included.
         if draft.next_temperature is not None:
             state.calibration.temperature = draft.next_temperature
             return

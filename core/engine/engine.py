@@ -17,7 +17,7 @@ from core.config import Request, SpeculationConfig
 from core.config.checks import number
 from core.config.mechanisms import is_model_free, length_policy
 from core.config.offload import FASTEST_MBPS
-from core.cuda.fused_round import FusedRound, RoundResult
+from core.cuda.device_round import DeviceRound, RoundResult
 from core.drafters import compile_lookups
 from core.drafters.own import import_drafters
 from core.drafters.ssm import PREFILL_CHUNK
@@ -72,7 +72,7 @@ class Engine:
     """Owns the models while a call runs; one call at a time, in the caller's thread.
 
     `on_device`: run whole rounds on the device, with one copy of the results to the host (see
-    FusedRound). None: only on a GPU. `schedule`: how rounds are divided among live requests.
+    DeviceRound). None: only on a GPU. `schedule`: how rounds are divided among live requests.
     `drafters`: import paths of user-defined drafters, which requests may name. `nodes`: SSMs on
     other machines, connected (`core.nodes.connecting`).
     """
@@ -100,16 +100,16 @@ class Engine:
         self.nodes = nodes
         remote = None if nodes is None else RemoteDrafting(nodes, lambda: self.costs.plain_ms)
         self._drafting = Drafting(models, remote)
-        self._fused_round: FusedRound | None = None
+        self._device_round: DeviceRound | None = None
         in_one_process = ranks_info(models.llm) is None
         if on_device and not in_one_process:
             raise ConfigError.of("on_device", on_device, "not with an LLM over ranks")
         if on_device and nodes is not None:
             raise ConfigError.of("on_device", on_device, "not with SSMs on nodes")
-        # A fused round has all drafts on the device, so none of a node.
+        # A device round has all drafts on the device, so none of a node.
         whole_rounds = on_gpu and in_one_process if on_device is None else on_device
         if nodes is None and whole_rounds:
-            self._fused_round = FusedRound(models.llm, self._drafting, capture=on_gpu)
+            self._device_round = DeviceRound(models.llm, self._drafting, capture=on_gpu)
         # Weights that outlive their run (`carry_over`), by drafters and rule.
         self._carried_weights: dict[tuple[object, ...], DrafterWeights] = {}
         self._draft_pool = DraftPool()
@@ -127,7 +127,7 @@ class Engine:
             self._drafting,
             self._recorder,
             self._idle_time,
-            self._fused_round.fill_target_tokens if self._fused_round else None,
+            self._device_round.fill_target_tokens if self._device_round else None,
             self._schedule,
         )
 
@@ -249,14 +249,14 @@ class Engine:
         # Not serial while a draft waits in the pool, even if its run's mode has become `off`.
         serial = not batch.already_drafted and all(mode == "off" for mode in modes.values())
 
-        fused_round = self._fused_round if serial and not schedule.active else None
+        device_round = self._device_round if serial and not schedule.active else None
         # None, with nothing changed, for a round that has to run step by step.
-        result = fused_round.run(batch.states) if fused_round else None
-        # Not measured in a fused round: the host does not wait between its stages.
+        result = device_round.run(batch.states) if device_round else None
+        # Not measured in a device round: the host does not wait between its stages.
         self._idle_time.begin(active, () if result else batch.states, began)
         if result is not None:
             # With `pipeline=auto` the next round may not be a serial one, so it is not begun.
-            yield from self._fused_events(result, batch.states, begin_next=not switch.runs)
+            yield from self._device_events(result, batch.states, begin_next=not switch.runs)
         else:
             beside = nullcontext() if serial else self._background_drafting(batch, modes)
             yield from run_round(self._steps, batch, beside)
@@ -264,10 +264,10 @@ class Engine:
         observe_switch(batch, switch, began)
         schedule.end_round(batch.states)
 
-    def _fused_events(
+    def _device_events(
         self, result: RoundResult, states: Sequence[RoundState], *, begin_next: bool
     ) -> Iterator[Event]:
-        """The events of a fused round; with `begin_next` the device already runs the next round
+        """The events of a device round; with `begin_next` the device already runs the next round
         while they are built."""
         record, steps = self._recorder, self._steps
         steps.make_trees(states)
@@ -277,10 +277,10 @@ class Engine:
         update_weights(states)
         commits = [steps.commit_one(state, len(states)) for state in states]
         running = [state.request for state in states if not state.request.sequence.finish_reason]
-        if begin_next and running and self._fused_round is not None:
+        if begin_next and running and self._device_round is not None:
             # `choose` is idempotent until the next `observe`, so `round` will plan the same
             # rounds again.
-            self._fused_round.begin([next_round(active) for active in running])
+            self._device_round.begin([next_round(active) for active in running])
         for build_event in (record.drafted_event, record.combined_event, record.verified_event):
             for state in states:
                 yield count_event(state, build_event(state))

@@ -114,7 +114,7 @@ class RoundSteps:
             else:
                 yield run_failed(state.request.sequence, state.error)
 
-    # -- parts of the steps; a fused round calls `make_trees`, `commit_one` and `complete_round` --
+    # -- parts of the steps; a device round calls `make_trees`, `commit_one` and `complete_round` --
 
     def make_trees(self, states: Sequence[RoundState]) -> None:
         if self.schedule.active:

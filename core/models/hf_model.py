@@ -16,11 +16,11 @@ from core.errors import ContextLengthError, EngineError, UnsupportedModelError
 from core.events import ModelInfo
 from core.models.fastest import compiled_of, fastest
 from core.models.forward import Forward, GeneralForward, MaskKind, TensorForward
-from core.models.fusing import adopt
 from core.models.graphed import tensors_of
 from core.models.kv_cache import KVArena
 from core.models.layer_stream import LayerStream
 from core.models.lean import LeanWeights
+from core.models.lean_weights import adopt
 from core.models.protocol import Feed
 from core.models.rows import Row, batch_of
 from core.trees.tree import ROOT

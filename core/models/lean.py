@@ -1,8 +1,9 @@
-"""LeanForward: the pass of Llama-like models in torch calls, with fused projections.
+"""LeanForward: the pass of Llama-like models in torch calls, with one projection for QKV and
+one for gate and up.
 
 Half of a small model's pass through a transformers module is overhead between kernels. This pass
-makes fewer calls: one product for QKV, one for gate and up, one rotation of queries and keys, and
-no mask if every slot is attended to.
+makes fewer calls: the two products above, one rotation of queries and keys, and no mask if every
+slot is attended to.
 """
 
 from __future__ import annotations

@@ -22,10 +22,10 @@ from core.config.offload import Offload
 from core.errors import ModelLoadError, OutOfMemoryError, UnsupportedModelError
 from core.events import ModelInfo
 from core.models.fastest import streamed_forward
-from core.models.fusing import lean_layer, stored_wide
 from core.models.hf_model import HfModel
 from core.models.layer_stream import HostLayers, LayerStream, page_aligned
 from core.models.lean import MATRICES, LeanLayer, LeanWeights, layer_bytes
+from core.models.lean_weights import lean_layer, stored_wide
 from core.models.loading.catalog import ModelSource
 from core.models.loading.checkpoint import (
     Checkpoint,

@@ -16,8 +16,8 @@ import torch
 from core.errors import MODEL_FAULTS, ModelLoadError, UnsupportedModelError
 from core.events import ModelInfo
 from core.models.forward import MaskKind
-from core.models.fusing import lean_weights
 from core.models.hf_model import HfModel
+from core.models.lean_weights import lean_weights
 from core.models.protocol import Feed, chain
 from core.trees.tree import ROOT
 
@@ -45,7 +45,7 @@ def checked_model(
     """The module as a LanguageModel, with the first mask kind whose tree passes are exact.
 
     `faster`: makes a model with a faster pass from the one through the module, by default over
-    fused weights. Raises UnsupportedModelError with the architecture and the reasons;
+    concatenated weights. Raises UnsupportedModelError with the architecture and the reasons;
     ModelLoadError if logits are not finite.
     """
     # Chunked or local layers would pass the check, whose prefix is short, but fail on longer texts.
@@ -83,7 +83,7 @@ def broken_weights(name: str) -> ModelLoadError:
 
 def _lean_model(model: HfModel, module: Any) -> HfModel:
     """The model with the lean pass, if its architecture has one whose tree passes are exact."""
-    # The module's weights become views of the fused ones: there is no second copy.
+    # The module's weights become views of the concatenated ones: there is no second copy.
     weights = lean_weights(module)
     if weights is None:
         return model

@@ -23,11 +23,11 @@ from core.errors import ConfigError, UnsupportedModelError
 from core.events import ModelInfo
 from core.models.fastest import compile_forward, compiled_of
 from core.models.forward import Forward, MaskKind
-from core.models.fusing import ARCHITECTURES, lean_weights
 from core.models.hf_model import HfModel
 from core.models.kv_cache import KVArena
 from core.models.layer_ops import Projection
 from core.models.lean import LeanForward, LeanWeights
+from core.models.lean_weights import ARCHITECTURES, lean_weights
 from core.models.loading.catalog import ModelSource
 from core.models.loading.reading import architecture_of, read_module, reading_model
 from core.models.loading.tree_check import (

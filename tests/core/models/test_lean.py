@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from core.models import fastest
-from core.models.fusing import lean_weights
 from core.models.hf_model import HfModel
 from core.models.layer_ops import attend, grouped_attention
 from core.models.lean import LeanForward
 from core.models.lean_stacked import StackedForward
+from core.models.lean_weights import lean_weights
 from core.models.loading import tree_check
 from core.models.loading.tree_check import checked_model
 from core.models.native.forward import CompiledForward

@@ -1,4 +1,4 @@
-"""Fused rounds give the same events as rounds step by step."""
+"""Device rounds give the same events as rounds step by step."""
 
 from collections.abc import Sequence
 from contextlib import closing
@@ -11,8 +11,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
-from core.cuda import fused_round, round_pass
-from core.cuda.fused_round import FusedRound
+from core.cuda import device_round, round_pass
+from core.cuda.device_round import DeviceRound
 from core.events import Combined, Drafted, Event, RoundCompleted, Verified
 from core.models.graph_cache import CachedGraph
 from core.models.loading.load import LoadedModels
@@ -50,7 +50,7 @@ reference_models = cache(models)
 
 
 def in_both_ways(requests: Sequence[Request], **changes: Any) -> list[list[Event]]:
-    """The events of fused rounds, over new models, and of rounds step by step."""
+    """The events of device rounds, over new models, and of rounds step by step."""
     on_device = events(models(**changes), requests, on_device=True)
     return [on_device, events(reference_models(**changes), requests, on_device=False)]
 
@@ -82,9 +82,9 @@ def same(one: object, other: object, where: str = "") -> None:
 
 
 @pytest.fixture
-def fused_rounds(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether each round that was tried ran fused."""
-    return note_results(monkeypatch, FusedRound, "run", lambda result: result is not None)
+def device_rounds(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether each round that was tried ran on the device."""
+    return note_results(monkeypatch, DeviceRound, "run", lambda result: result is not None)
 
 
 def check_both_ways(
@@ -102,11 +102,11 @@ def check_both_ways(
 
 @pytest.mark.parametrize("many", [1, 3])
 @pytest.mark.parametrize("sampling", [COLD, WARM, EDGED], ids=["greedy", "match", "edged"])
-def test_fixed_lengths(sampling: SamplingParams, many: int, fused_rounds: list[bool]) -> None:
+def test_fixed_lengths(sampling: SamplingParams, many: int, device_rounds: list[bool]) -> None:
     first_events = check_both_ways(sampling, FIXED, many)
     accepted = [event.num_accepted for event in first_events if isinstance(event, RoundCompleted)]
     # Where one text ends, those that have room for a draft are not alone.
-    assert all(fused_rounds[:8]) and fused_rounds.count(False) <= 2 * (many - 1)
+    assert all(device_rounds[:8]) and device_rounds.count(False) <= 2 * (many - 1)
     assert len(set(accepted)) >= 3
 
 
@@ -121,16 +121,18 @@ def test_fixed_lengths(sampling: SamplingParams, many: int, fused_rounds: list[b
     ],
     ids=lambda config: f"{config.length}-{len(config.drafters)}-{config.max_tree_nodes}",
 )
-def test_configs_that_run_fused(config: SpeculationConfig, fused_rounds: list[bool]) -> None:
+def test_configs_that_run_on_the_device(
+    config: SpeculationConfig, device_rounds: list[bool]
+) -> None:
     for sampling in (COLD, WARM):
         check_both_ways(sampling, config)
-    assert all(fused_rounds) and fused_rounds
+    assert all(device_rounds) and device_rounds
 
 
-def test_rounds_behind_an_audition_run_fused(fused_rounds: list[bool]) -> None:
+def test_rounds_behind_an_audition_run_on_the_device(device_rounds: list[bool]) -> None:
     check_both_ways(COLD, replace(SpeculationConfig.preset("sequence"), max_tree_nodes=8))
-    first = fused_rounds.index(True)
-    assert 0 < first < 8 and all(fused_rounds[first:]) and len(fused_rounds) > 8
+    first = device_rounds.index(True)
+    assert 0 < first < 8 and all(device_rounds[first:]) and len(device_rounds) > 8
 
 
 @pytest.mark.parametrize(
@@ -147,15 +149,17 @@ def test_rounds_behind_an_audition_run_fused(fused_rounds: list[bool]) -> None:
     ],
     ids=lambda config: f"{config.combine}-{config.length}-{config.draft}-{config.record_top_k}",
 )
-def test_configs_that_run_step_by_step(config: SpeculationConfig, fused_rounds: list[bool]) -> None:
-    """Of these only rounds without room for a draft run fused."""
+def test_configs_that_run_step_by_step(
+    config: SpeculationConfig, device_rounds: list[bool]
+) -> None:
+    """Of these only rounds without room for a draft run on the device."""
     check_both_ways(WARM, config)
-    assert sum(fused_rounds) <= 1 and len(fused_rounds) > 8
+    assert sum(device_rounds) <= 1 and len(device_rounds) > 8
 
 
 @pytest.mark.parametrize("config", [FIXED, SpeculationConfig.preset("autoregressive")])
 def test_requests_that_differ_are_distinguished(
-    config: SpeculationConfig, fused_rounds: list[bool]
+    config: SpeculationConfig, device_rounds: list[bool]
 ) -> None:
     vote = replace(FIXED, combine="vote", weights="paper")
     for others in ([Request(PROMPTS[2], COLD, vote)], []):
@@ -164,9 +168,9 @@ def test_requests_that_differ_are_distinguished(
             Request(PROMPTS[1], EDGED, config),
             *others,
         ]
-        fused_run, reference = map(texts_of, in_both_ways(requests_of_both))
-        assert fused_run == reference
-    assert not any(fused_rounds[:8])
+        on_device, reference = map(texts_of, in_both_ways(requests_of_both))
+        assert on_device == reference
+    assert not any(device_rounds[:8])
 
 
 def test_of_equal_nodes_the_first_counts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,18 +198,18 @@ def test_pipelined_runs(pipeline: str) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("shape", [(2, 2, 1), (1,) * 8])
-def test_texts_that_outgrow_the_cache(shape: tuple[int, ...], fused_rounds: list[bool]) -> None:
+def test_texts_that_outgrow_the_cache(shape: tuple[int, ...], device_rounds: list[bool]) -> None:
     """Arenas move when they grow: their graphs are dropped. Padded tokens write to slots that
     exist."""
     config = replace(FIXED, expansion=shape, speculation_length=len(shape))
     two_requests = requests(replace(WARM, max_new_tokens=300), config, 2)
     results = [*map(texts_of, in_both_ways(two_requests, context=700))]
     assert results[0] == results[1] and [len(ids) for ids in results[0]] == [300, 300]
-    assert fused_rounds.count(False) <= len(shape)
+    assert device_rounds.count(False) <= len(shape)
 
 
 @pytest.mark.parametrize("many", [1, 2])
-def test_caches_hold_what_a_fresh_prefill_would(many: int, fused_rounds: list[bool]) -> None:
+def test_caches_hold_what_a_fresh_prefill_would(many: int, device_rounds: list[bool]) -> None:
     loaded = models()
     with closing(Engine(loaded, on_device=True)) as engine:
         live = [engine.admit(engine.prepare(one)) for one in requests(WARM, FIXED, many)]
@@ -220,7 +224,7 @@ def test_caches_hold_what_a_fresh_prefill_would(many: int, fused_rounds: list[bo
             for model, row in rows:
                 _as_fresh(model, row, one.sequence.tokens)
             engine.release(one)
-    assert fused_rounds == [True] * 6
+    assert device_rounds == [True] * 6
 
 
 def _as_fresh(model: Any, row: int, tokens: list[int]) -> None:
@@ -256,7 +260,7 @@ def test_an_ssm_that_fails_costs_the_run_nothing_else(monkeypatch: pytest.Monkey
 
 def test_the_next_round_runs_while_events_are_consumed(monkeypatch: pytest.MonkeyPatch) -> None:
     begun_rounds, awaited = [], []
-    graph = fused_round._RoundGraph
+    graph = device_round._RoundGraph
     draft, finish = graph.launch_draft, graph.finish
     monkeypatch.setattr(graph, "launch_draft", lambda *of: (begun_rounds.append(1), draft(*of))[1])
     monkeypatch.setattr(graph, "finish", lambda *of: (awaited.append(1), finish(*of))[1])
@@ -349,9 +353,9 @@ def test_a_context_that_ends() -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("many", [1, 3])
 @pytest.mark.parametrize("sampling", [COLD, WARM, EDGED], ids=["greedy", "match", "edged"])
-def test_captured_rounds(sampling: SamplingParams, many: int, fused_rounds: list[bool]) -> None:
+def test_captured_rounds(sampling: SamplingParams, many: int, device_rounds: list[bool]) -> None:
     check_both_ways(sampling, FIXED, many, device="cuda")
-    assert all(fused_rounds[:8])
+    assert all(device_rounds[:8])
 
 
 @pytest.mark.gpu
@@ -359,5 +363,5 @@ def test_captured_rounds(sampling: SamplingParams, many: int, fused_rounds: list
 def test_rounds_are_replayed(config: SpeculationConfig) -> None:
     with closing(Engine(models(device="cuda"))) as engine:
         list(engine.generate(requests(WARM, config)[0]))
-        made: Any = engine._fused_round
+        made: Any = engine._device_round
         assert made._pool.captures and any(one._verify.is_captured for one in made._graphs.values())

@@ -1,4 +1,4 @@
-"""FusedRound: a round from drafts to commit as captured graphs, its results in one copy.
+"""DeviceRound: a round from drafts to commit as captured graphs, its results in one copy.
 
 Serves requests that share one sampling, with drafts that a DraftPass makes or none at all: combine
 rule `union`, verification `greedy` or `match`, no pipelining, no length policy that decides node by
@@ -31,10 +31,10 @@ from core.models.protocol import LanguageModel
 from core.trees.noise import bases_of
 from core.trees.verify import VerifyInput
 
-__all__ = ["FusedRound", "RoundResult"]
+__all__ = ["DeviceRound", "RoundResult"]
 
 
-class FusedRound:
+class DeviceRound:
     """`capture`: as CUDA graphs; else eagerly. Takes over the batched drafting of the SSM pool."""
 
     def __init__(self, llm: LanguageModel, drafting: Drafting, *, capture: bool) -> None:

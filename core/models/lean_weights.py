@@ -1,5 +1,5 @@
-"""LeanWeights from a Llama-like transformers module. Matrices are fused; the module's parameters
-become views of them, so that no weight is stored twice.
+"""LeanWeights from a Llama-like transformers module. The matrices of QKV, and of gate and up, are
+concatenated; the module's parameters become views of them, so that no weight is stored twice.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LENGTH_DEPENDENT_ROPE = frozenset({"dynamic", "longrope"})
 
 
 def lean_weights(module: Any) -> LeanWeights | None:
-    """The module's weights, fused; None if it is not supported. The module still works."""
+    """The module's weights, concatenated; None if it is not supported. The module still works."""
     if type(module).__name__ not in ARCHITECTURES or not _has_known_parts(module):
         return None
     body, config = module.model, module.config
@@ -82,16 +82,16 @@ def stored_wide(weight: torch.Tensor) -> bool:
 
 
 def lean_layer(layer: Any, kind: str, wide: bool) -> LeanLayer:
-    """A layer's weights, fused; the module's parameters become views of them. `wide`: see
+    """A layer's weights, concatenated; the module's parameters become views of them. `wide`: see
     `stored_wide`."""
     attention, mlp = layer.self_attn, layer.mlp
-    qkv, qkv_bias = _fuse([attention.q_proj, attention.k_proj, attention.v_proj], wide)
-    out, out_bias = _fuse([attention.o_proj], wide)
-    gate_up, gate_up_bias = _fuse([mlp.gate_proj, mlp.up_proj], wide)
-    down, down_bias = _fuse([mlp.down_proj], wide)
+    qkv, qkv_bias = _concatenate([attention.q_proj, attention.k_proj, attention.v_proj], wide)
+    out, out_bias = _concatenate([attention.o_proj], wide)
+    gate_up, gate_up_bias = _concatenate([mlp.gate_proj, mlp.up_proj], wide)
+    down, down_bias = _concatenate([mlp.down_proj], wide)
     q_norm, k_norm = (getattr(attention, name, None) for name in ("q_norm", "k_norm"))
     return LeanLayer(
-        # Norms share the module's memory; fused biases are small copies.
+        # Norms share the module's memory; concatenated biases are small copies.
         input_norm=layer.input_layernorm.weight.detach(),
         qkv=qkv,
         qkv_bias=qkv_bias,
@@ -126,7 +126,7 @@ def adopt(module: Any, weights: LeanWeights) -> None:
 
 
 def _divide(matrix: torch.Tensor, linears: Sequence[Any]) -> None:
-    """Each linear's weight becomes a view of the fused matrix."""
+    """Each linear's weight becomes a view of the concatenated matrix."""
     first = 0
     for linear in linears:
         count = len(linear.weight)
@@ -136,7 +136,7 @@ def _divide(matrix: torch.Tensor, linears: Sequence[Any]) -> None:
 
 
 @torch.no_grad()
-def _fuse(linears: Sequence[Any], wide: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
+def _concatenate(linears: Sequence[Any], wide: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
     """One matrix (inputs, all outputs) for several linears of the same inputs, and their biases;
     each linear's weight becomes a view of it. `wide`: row-major as (inputs, outputs)."""
     whole = torch.cat([linear.weight for linear in linears])
