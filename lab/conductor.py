@@ -268,7 +268,7 @@ class Conductor:
         request = replace(study.request(cell), prompt_token_ids=self._prompts.get(cell.item, ()))
         run = self._run_to_end(request, owner)
         try:
-            if not run.done:
+            if not run.is_done:
                 raise CellInterruptedError("its run did not end in time")
             if self._runs.num_begun() != num_before + 1 or self._why_models_differ(study):
                 raise CellInterruptedError("a visitor's run, or a loading, came beside it")
@@ -293,7 +293,7 @@ class Conductor:
         run = self._runs.start(with_nodes(request, self._nodes), owner, in_log)
         try:
             # `busy` counts this run, too: above 1 a visitor's run waits or runs beside it.
-            while not run.done and not self._stop.is_set() and self._runs.busy() <= 1:
+            while not run.is_done and not self._stop.is_set() and self._runs.busy() <= 1:
                 run.wait_done(POLL_S)
                 self._heartbeat()
         finally:

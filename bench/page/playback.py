@@ -73,9 +73,8 @@ class PlaybackRun:
         self, worker: PlaybackWorker, request: Request, run_id: str, tap: Tap | None
     ) -> None:
         self.run_id, self.request, self.tap = run_id, request, tap
-        self.done = False
-        self.started = False
-        self.ended, self.num_tokens = False, 0
+        self.is_done = False
+        self.has_ended, self.num_tokens = False, 0
         self._stop = threading.Event()
         self._worker = worker
         self._queue: queue.SimpleQueue[Event] = queue.SimpleQueue()
@@ -85,7 +84,7 @@ class PlaybackRun:
         return self._worker.place(self)
 
     def emit(self, event: Event) -> None:
-        self.ended = isinstance(event, END)
+        self.has_ended = isinstance(event, END)
         self.num_tokens += len(event.token_ids) if isinstance(event, RoundCompleted) else 0
         if self.tap:
             self.tap(event)
@@ -100,7 +99,7 @@ class PlaybackRun:
         except queue.Empty:
             pass
         if events and isinstance(events[-1], END):
-            self.done = True
+            self.is_done = True
         return events
 
     @property
@@ -183,7 +182,7 @@ class PlaybackWorker:
     def snapshot(self) -> Snapshot:
         """The runs that are being played, without their rounds."""
         with self._lock:
-            left = [run for run in self.runs if run not in self._queued and not run.ended]
+            left = [run for run in self.runs if run not in self._queued and not run.has_ended]
         runs = [
             LiveRun(run.run_id, run.num_tokens, run.request.sampling.max_new_tokens) for run in left
         ]

@@ -62,7 +62,7 @@ class Run:
         return self._worker.place(self)
 
     @property
-    def done(self) -> bool:
+    def is_done(self) -> bool:
         """Whether the last event has been read."""
         return self._has_ended and not self._unread
 
@@ -77,7 +77,7 @@ class Run:
     def events(self) -> Iterator[Event]:
         """All events to the last; closing the iterator early cancels the run."""
         try:
-            while not self.done:
+            while not self.is_done:
                 yield from self.poll(timeout=1.0)
         finally:
             self.cancel()

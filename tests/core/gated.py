@@ -58,7 +58,7 @@ def request(text: str = "w1 w2", tokens: int = 20, seed: int = 3) -> Request:
 def all_of(run: Run) -> list[Event]:
     events: list[Event] = []
     end = time.monotonic() + SOON
-    while not run.done:
+    while not run.is_done:
         assert time.monotonic() < end, "the run did not end"
         events += run.poll(timeout=0.1)
     return events

@@ -30,7 +30,7 @@ def test_a_run_has_the_engines_events(worker: Worker, engine: Engine) -> None:
     assert isinstance(events[0], RunStarted) and isinstance(events[-1], RunCompleted)
     assert [event.seq for event in events] == list(range(len(events)))
     assert {event.run_id for event in events} == {run.run_id}
-    assert run.done and run.place == 0
+    assert run.is_done and run.place == 0
     assert run.poll(timeout=0.0) == []
     worker.close()
     assert ids(events) == ids(list(engine.generate(request())))
@@ -103,7 +103,7 @@ def test_poll_waits_no_longer_than_its_timeout(worker: Worker, llm: GatedModel) 
     start = time.monotonic()
     assert run.poll(timeout=0.05) == []
     assert 0.04 < time.monotonic() - start < 5.0
-    assert not run.done
+    assert not run.is_done
 
 
 def test_places_in_the_queue(worker: Worker, llm: GatedModel) -> None:

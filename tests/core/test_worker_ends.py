@@ -28,7 +28,7 @@ def test_a_stop_frees_the_engine_within_a_round(worker: Worker, llm: GatedModel)
     run.cancel()
     before = llm.passes
     llm.gate.release(2)
-    until(lambda: worker.running() <= 1 or run.done or bool(run._has_ended))
+    until(lambda: worker.running() <= 1 or run.is_done or bool(run._has_ended))
     assert llm.passes - before <= 2
     events = all_of(run)
     assert isinstance(events[-1], RunCancelled)
@@ -86,7 +86,7 @@ def test_stopping_a_finished_run_changes_nothing(worker: Worker) -> None:
     run = worker.submit(request())
     assert isinstance(all_of(run)[-1], RunCompleted)
     run.cancel()
-    assert run.poll(timeout=0.05) == [] and run.done
+    assert run.poll(timeout=0.05) == [] and run.is_done
 
 
 @pytest.mark.parametrize("when", [0, 1, 4])

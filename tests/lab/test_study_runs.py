@@ -152,7 +152,7 @@ def test_a_visitors_run_goes_first(tmp_path: Path) -> None:
         lab.conductor.wait(0.002)
     visit = lab.hub.start(Request("A visitor's"), "visitor")
     orders = set()
-    while not visit.done:
+    while not visit.is_done:
         orders.add(lab.conductor.progress().state)
         visit.wait_done(0.005)
     assert "waiting" in orders

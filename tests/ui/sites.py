@@ -142,7 +142,7 @@ def ran_again(page: Any, context: Context) -> Any:
     desk = desk_of(context)
     before = desk.player
     page.click("#live-run")
-    until(page, lambda: desk.player is not before and desk.player.source.done)
+    until(page, lambda: desk.player is not before and desk.player.source.is_done)
     wait_notice(page, "Finished: ")
     return wait_drawn(page)
 

@@ -91,7 +91,7 @@ def test_grants_are_the_events(scheduled_site: Served, browser_page: OpenPage, a
     page.locator("#requests .sp-lane").first.wait_for()
     screenshot(page, "requests-light-1920")
     assert not axe(page, "#requests-box")
-    sites.until(page, lambda: all(source.done for source in sources))
+    sites.until(page, lambda: all(source.is_done for source in sources))
     page.locator("#requests .sp-all-pool").get_by_text("No request is decoded now").wait_for()
     seen = rows_of(page)
     expected = {source.run_id: by_round(source) for source in (own, mine)}
@@ -161,4 +161,4 @@ def test_it_fits(scheduled_site: Served, browser_page: OpenPage, width: int, dar
         assert not page.locator("#requests .sp-scroll").evaluate(scrolls)
     for source in sources:
         source.cancel()
-    sites.until(page, lambda: all(source.done for source in sources))
+    sites.until(page, lambda: all(source.is_done for source in sources))

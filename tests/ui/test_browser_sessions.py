@@ -218,7 +218,7 @@ def test_two_tabs_follow_stop_and_delete_a_run(site: OpenSite, browser_page: Ope
     read(one, BETWEEN, [first + 3, 400])
     click_in_motion(one, "#sessions-stop")
     sites.wait_notice(one, "Stopped: ", "sessions")
-    assert source.done
+    assert source.is_done
     one.locator("#sessions-about").get_by_text("It is under way").wait_for(state="hidden")
     one.locator("#sessions-runs").get_by_text("cancelled").first.wait_for()
 

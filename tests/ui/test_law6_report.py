@@ -246,7 +246,7 @@ def test_what_was_measured_beside_a_run_is_replayed_and_reported(
     keep_baseline(store, events[0].run_id, baseline)
     desk = TabSession()
     opened_run(sessions, desk, ALL, events[0].run_id)
-    ended = watching.player.source.done
+    ended = watching.player.source.is_done
     if ended:  # one that was cut short is under way live, interrupted in its record
         assert values_of(sessions.board, desk) == lived
         notices = [sessions.board.current_notice(one)["lines"].keys() for one in (desk, watching)]

@@ -125,7 +125,7 @@ def test_a_run_that_goes_on_keeps_the_board(learn: Learn) -> None:
     next(frames)
     going = desk.frame().run_id
     assert "a run goes on" in notice_of(show_run(learn, desk, 3, "width 3"), 0)
-    assert desk.frame().run_id == going and desk.player and not desk.player.source.done
+    assert desk.frame().run_id == going and desk.player and not desk.player.source.is_done
     stop_runs(learn, desk)
     frames.close()
 
@@ -310,7 +310,7 @@ def test_a_run_that_goes_on_keeps_the_board_and_is_of_its_own_models(store: RunS
     while model_host.swap.loading:
         model_host.wait(model_host.swap, 1.0)
     lesson_values(learn, desk, 2)
-    assert desk.player is player and player is not None and not player.source.done
+    assert desk.player is player and player is not None and not player.source.is_done
     worker.speed = 0.0
     last = last_frame(frames)
     assert rows_of(last) == [] and "left the table" in notice_of(last, -1)

@@ -102,7 +102,7 @@ def test_whoever_looks_on_stops_nothing_by_leaving(ctx: Context) -> None:
     frames.close()  # the tab was closed
     desk.cancel()
     desk.look_at(None)
-    assert not source.done and ctx.hub.live_run(source.run_id) is source
+    assert not source.is_done and ctx.hub.live_run(source.run_id) is source
 
 
 def test_its_file_and_the_endpoint_say_that_it_runs(ctx: Context) -> None:
@@ -131,7 +131,7 @@ def test_another_visitors_run_is_neither_opened_nor_stopped(ctx: Context) -> Non
     values = opened_run(sessions, desk, Asker("b", False), source.run_id)
     assert "no such run of yours" in notice_of(values, 0)
     stop_again(sessions, desk)
-    assert not source.done
+    assert not source.is_done
 
 
 def test_it_is_neither_compared_nor_made_again_before_its_end(ctx: Context) -> None:

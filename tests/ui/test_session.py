@@ -126,7 +126,7 @@ def test_playing_on_ends_the_generator_that_played_before() -> None:
     next(first)
     next(second)
     assert list(first) == []
-    assert desk.player is not None and not desk.player.source.done
+    assert desk.player is not None and not desk.player.source.is_done
     next(second)
     second.close()
 
@@ -141,7 +141,7 @@ def test_another_run_ends_the_generator_of_the_first_and_stops_its_engine() -> N
     assert list(first) == []
     old.source.wait_done(WAIT_S)
     assert isinstance(events_of(server_hub, frame.run_id)[-1], RunCancelled)
-    assert desk.player is not None and not desk.player.source.done
+    assert desk.player is not None and not desk.player.source.is_done
     desk.cancel()
 
 
@@ -197,7 +197,7 @@ def test_desks_belong_to_tabs_and_pages_and_of_too_many_the_oldest_stops() -> No
     desk.look_at(Player(server_hub.start(request())))
     desks.leave("a")
     desk.player.source.wait_done(WAIT_S)
-    assert desk.player.source.done and len(desks) == 1
+    assert desk.player.source.is_done and len(desks) == 1
     desks, server_hub = TabSessions(limit=3), hub(rounds=300)
     first = desks.of("0", "live")
     first.look_at(Player(server_hub.start(request())))
@@ -205,7 +205,7 @@ def test_desks_belong_to_tabs_and_pages_and_of_too_many_the_oldest_stops() -> No
         desks.of(str(i), "live")
     assert len(desks) == 3 and first.player is not None
     first.player.source.wait_done(WAIT_S)
-    assert first.player.source.done
+    assert first.player.source.is_done
 
 
 def test_a_side_run_ends_with_its_desk() -> None:
@@ -214,7 +214,7 @@ def test_a_side_run_ends_with_its_desk() -> None:
     source = next(side)
     side.close()
     source.wait_done(WAIT_S)
-    assert source.done and desk.side is None
+    assert source.is_done and desk.side is None
 
 
 def test_errors_are_reported_in_their_words_bugs_in_a_line(

@@ -71,7 +71,7 @@ def _generate(context: Context) -> Callable[..., Any]:
         request = request_from(prompt, preset, sampling, {} if fields is None else fields, chat)
         owner = context.access.key(gradio_request)
         source = await start_run(context, request, owner)
-        await poll(lambda: source.done, source.cancel)
+        await poll(lambda: source.is_done, source.cancel)
         return outcome(source.events(0, source.count))
 
     return generate

@@ -88,7 +88,7 @@ def lesson_values(learn: Learn, session: TabSession, number: float | None) -> Va
     cannot = cannot_run(learn, lesson)
     ready = not cannot
     session.why_no_run = OFF if cannot else ""
-    runs_on = session.player is not None and not session.player.source.done
+    runs_on = session.player is not None and not session.player.source.is_done
     board = learn.board.once(
         session, lambda: None if runs_on else _show_last_run(learn, session, lesson)
     )
@@ -152,7 +152,7 @@ def show_run(learn: Learn, session: TabSession, number: float | None, label: str
 
     def work() -> None:
         going = (session.player.source if session.player else None, session.side)
-        if any(source is not None and not source.done for source in going):
+        if any(source is not None and not source.is_done for source in going):
             raise StoreError(GOES_ON)
         if session.lecture.look(lesson.key, label):
             _show_last_run(learn, session, lesson)
@@ -165,7 +165,7 @@ def show_run(learn: Learn, session: TabSession, number: float | None, label: str
 def past_requests(session: TabSession) -> dict[str, Any] | None:
     """The view of all requests of the run shown, as it was kept, once that run has ended."""
     source = session.player.source if session.player else None
-    requests = session.lecture.requests.get(source.run_id) if source and source.done else None
+    requests = session.lecture.requests.get(source.run_id) if source and source.is_done else None
     if source is None or requests is None:
         return None
     number = next(row["round"] for row in requests["rows"].values() if row["run"] == source.run_id)

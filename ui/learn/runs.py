@@ -125,7 +125,7 @@ def _environment(learn: Learn, session: TabSession, setup: Setup, owner: str) ->
 def _watch(learn: Learn, session: TabSession, player: Player, owner: str) -> Iterator[Frame]:
     """Plays a run, and keeps what its requests were granted, which ends with them."""
     for frame in play(session):
-        if not player.source.done:
+        if not player.source.is_done:
             value = requests_value(learn.board.context, owner)
             session.lecture.watch(player.source.run_id, value)
         yield frame
@@ -142,9 +142,9 @@ def _play(
     for frame in frames:
         if session.player is player and player.source.count:
             session.doing = ""
-        is_stored = is_stored or (player.source.done and table.keep(setup, player))
+        is_stored = is_stored or (player.source.is_done and table.keep(setup, player))
         yield frame
-    return is_stored or (player.source.done and table.keep(setup, player))
+    return is_stored or (player.source.is_done and table.keep(setup, player))
 
 
 def _begin(learn: Learn, session: TabSession, setup: Setup, owner: str, pace: Pace) -> Player:

@@ -155,7 +155,7 @@ async def _generate(
             answer.observe(event)
     finally:
         source.cancel()
-    if not answer.ended and not source.done:
+    if not answer.ended and not source.is_done:
         return Response(status_code=CLIENT_LEFT)
     if answer.error or not answer.ended:
         raise ApiError(answer.error or LOST, 500)
@@ -182,7 +182,7 @@ async def _follow(http: HttpRequest, source: LiveSource) -> AsyncIterator[Event]
     """The run's events as they come; ends early if the client disconnects."""
     seen = 0
     while True:
-        done = source.done  # read first: then the last event is among those that follow
+        done = source.is_done  # read first: then the last event is among those that follow
         # In a thread: events that a slow client has not read may be in the log only.
         for event in await asyncio.to_thread(source.events, seen, source.count):
             seen += 1

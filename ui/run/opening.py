@@ -48,4 +48,4 @@ class Opening:
     def _events(self) -> tuple[Event, ...]:
         """All of the recording; none before its end."""
         source = self._source
-        return source.events(0, source.count) if source is not None and source.done else ()
+        return source.events(0, source.count) if source is not None and source.is_done else ()

@@ -149,7 +149,7 @@ def finished_view(hub: Hub, session: TabSession) -> View:
     player = session.player
     if player is None:
         raise ConfigError("there is no run yet: press Run first")
-    if not player.source.done:
+    if not player.source.is_done:
         raise ConfigError("the run goes on: wait for its end, or stop it, and ask again")
     view = _view_of(player.source)
     if view.started is None or not view.tokens:
@@ -192,7 +192,7 @@ def _run_plain(
                 f"Plain decoding of the same request: {num_rounds} of {total} tokens{place}."
             )
             yield
-            session.plain = source if source.done and session.player is player else None
+            session.plain = source if source.is_done and session.player is player else None
     finally:
         session.doing, session.racing = "", False
 

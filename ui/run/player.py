@@ -267,7 +267,7 @@ class Player:
     def version(self) -> tuple[int, int, bool, int]:
         """Changes whenever a new frame would look different."""
         source = self.source
-        return self._version, source.count, source.done, source.place
+        return self._version, source.count, source.is_done, source.place
 
     @property
     def stage(self) -> int:
@@ -294,13 +294,13 @@ class Player:
     @property
     def paused(self) -> bool:
         """Whether nothing changes any more until the visitor moves it."""
-        return self.source.done and (self.at_end or self._pace.mode == "step")
+        return self.source.is_done and (self.at_end or self._pace.mode == "step")
 
     def frame(self) -> Frame:
         """The frame at the present position."""
         with self._lock:
             source = self.source
-            num_events, ended, at_end = source.count, source.done, self.at_end
+            num_events, ended, at_end = source.count, source.is_done, self.at_end
             return Frame(
                 view=self._view,
                 detail=self._selected_detail(),

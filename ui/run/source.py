@@ -86,7 +86,7 @@ class Source(Protocol):
         ...
 
     @property
-    def done(self) -> bool:
+    def is_done(self) -> bool:
         """Whether no further event will come."""
         ...
 
@@ -132,9 +132,9 @@ class LiveSource:
         self._run: RunLike | None = None
         self.run_id = self.prompt = ""
         self._buffer: deque[Event] = deque(maxlen=None if store is None else KEPT_EVENTS)
-        # `count` and `done` are written under `_news` and read without it.
+        # `count` and `is_done` are written under `_news` and read without it.
         self.count = 0
-        self.done = False
+        self.is_done = False
         self._news = threading.Condition()
 
     def attach(self, run: RunLike) -> None:
@@ -142,7 +142,7 @@ class LiveSource:
         with self._news:
             self.run_id = run.run_id
             # No reference after the end: it would keep models in memory that were swapped out.
-            self._run = None if self.done else run
+            self._run = None if self.is_done else run
 
     def take(self, event: Event) -> None:
         """For the worker's thread: record and keep one event. Never blocks on disk."""
@@ -156,10 +156,10 @@ class LiveSource:
             self.run_id = event.run_id
             self._buffer.append(event)
             self.count += 1
-            self.done = ends(event)
+            self.is_done = ends(event)
             self._news.notify_all()
             run = self._run
-            if self.done:
+            if self.is_done:
                 self._run = None
         if run is not None:
             # Empties the run's own queue of events, which nothing else reads.
@@ -181,11 +181,11 @@ class LiveSource:
 
     def wait(self, count: int, timeout: float) -> None:
         with self._news:
-            self._news.wait_for(lambda: self.count > count or self.done, timeout)
+            self._news.wait_for(lambda: self.count > count or self.is_done, timeout)
 
     def wait_done(self, timeout: float) -> None:
         with self._news:
-            self._news.wait_for(lambda: self.done, timeout)
+            self._news.wait_for(lambda: self.is_done, timeout)
 
     def cancel(self) -> None:
         run = self._run
@@ -200,7 +200,7 @@ class MemorySource:
         self._events = tuple(events)
         self.run_id = run_id
         self.place = 0
-        self.done = True
+        self.is_done = True
 
     @property
     def count(self) -> int:

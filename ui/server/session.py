@@ -117,12 +117,12 @@ class Hub:
     def idle(self) -> bool:
         """Whether no run is waiting or running on this server."""
         with self._lock:
-            return all(one.done for one in self._live)
+            return all(one.is_done for one in self._live)
 
     def live_run(self, run_id: str) -> LiveSource | None:
         """The run with that id, of any visitor, if it is waiting or running on this server."""
         with self._lock:
-            runs = (one for one in self._live if one.run_id == run_id and not one.done)
+            runs = (one for one in self._live if one.run_id == run_id and not one.is_done)
             return next(runs, None)
 
 
@@ -194,7 +194,7 @@ class TabSession:
 
     def _situation(self) -> tuple[object, ...]:
         source = self.player.source if self.player else None
-        return (source.run_id, source.done) if source else ("", True), self.side is not None
+        return (source.run_id, source.is_done) if source else ("", True), self.side is not None
 
     @property
     def opening(self) -> bool:
@@ -228,7 +228,7 @@ class TabSession:
     def cancel(self) -> None:
         """Stop every run that the engine makes for this session."""
         for source in (self.player.source if self.player else None, self.side):
-            if source is not None and not source.done:
+            if source is not None and not source.is_done:
                 source.cancel()
 
 
@@ -303,7 +303,7 @@ def _pause(player: Player, clock: Callable[[], float], spent: float) -> None:
     """Waits for the rest of the frame's time. Sending it is not counted, so that a slow browser
     gets fewer frames. Waits longer while there are no events, so that an idle tab costs nothing."""
     began = clock() - spent
-    if player.pace.mode == "full" and not player.source.done:
+    if player.pace.mode == "full" and not player.source.is_done:
         player.source.wait(player.source.count, CHECK_S)
     if not player.paused:
         time.sleep(max(REST_S, FRAME_S - (clock() - began)))
@@ -317,7 +317,7 @@ def run_to_end(
     source = hub.start(request, owner, log=log)
     session.side = source
     try:
-        while not source.done:
+        while not source.is_done:
             yield source
             source.wait(source.count, CHECK_S)
             time.sleep(FRAME_S)

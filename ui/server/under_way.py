@@ -41,8 +41,8 @@ class FollowedSource:
         return self._live.count
 
     @property
-    def done(self) -> bool:
-        return self._live.done
+    def is_done(self) -> bool:
+        return self._live.is_done
 
     @property
     def place(self) -> int:
@@ -79,7 +79,7 @@ class LogSource:
         self._store, self.run_id, self.place = store, run_id, 0
         self._lock = threading.Lock()
         self._events: tuple[Event, ...] = ()
-        self._done = False
+        self._is_done = False
         self._settle_at = time.monotonic() + SETTLE_S
         self._look_at = 0.0
         self._read_log()
@@ -90,21 +90,21 @@ class LogSource:
         return len(self._events)
 
     @property
-    def done(self) -> bool:
+    def is_done(self) -> bool:
         self._look()
-        return self._done
+        return self._is_done
 
     def events(self, first: int, end: int) -> tuple[Event, ...]:
         return self._events[first:end]
 
     def wait(self, count: int, timeout: float) -> None:
         until = time.monotonic() + timeout
-        while self.count <= count and not self.done and time.monotonic() < until:
+        while self.count <= count and not self.is_done and time.monotonic() < until:
             time.sleep(TICK_S)
 
     def wait_done(self, timeout: float) -> None:
         until = time.monotonic() + timeout
-        while not self.done and time.monotonic() < until:
+        while not self.is_done and time.monotonic() < until:
             time.sleep(TICK_S)
 
     def cancel(self) -> None:
@@ -112,12 +112,12 @@ class LogSource:
 
     def _look(self) -> None:
         # If another thread is reading, the events so far are returned.
-        if self._done or time.monotonic() < self._look_at or not self._lock.acquire(False):
+        if self._is_done or time.monotonic() < self._look_at or not self._lock.acquire(False):
             return
         try:
             self._read_log()
         except UnknownRunError:
-            self._done = True  # deleted by the other process
+            self._is_done = True  # deleted by the other process
         except SpecScopeError:
             self._look_at = time.monotonic() + LOOK_S  # the file is busy
         finally:
@@ -131,7 +131,7 @@ class LogSource:
         # Read first: events recorded later are read below, or by the next read.
         over = self._store.run(self.run_id).status != "running"
         self._events = self._store.events(self.run_id)
-        self._done = over
+        self._is_done = over
         now = time.monotonic()
         self._look_at = now + max(LOOK_S, RESTS * (now - began))
 

@@ -28,13 +28,13 @@ def follow_run(
     board, outputs = sessions.board, sessions.controls.about_outputs
     player = session.player
     quiet = [gr.skip() for _ in (*board.outputs, *board.places, *outputs)]
-    if player is None or player.source.run_id != run_id or player.source.done:
+    if player is None or player.source.run_id != run_id or player.source.is_done:
         yield quiet
         return
     for values in board.stream(session, play(session)):
         yield [*values, *board.place(session), *(gr.skip() for _ in outputs)]
     # The board shows the end already; the facts still say that the run is under way.
-    if session.player is player and player.source.done:
+    if session.player is player and player.source.is_done:
         yield [*quiet[: -len(outputs)], *about_run(board.context, asker, run_id)]
 
 

@@ -68,7 +68,7 @@ def repeat_run(
 
     for values in board.stream(session, frames()):
         yield [*values, *board.place(session), gr.skip()]
-    if session.player is not None and session.player.source.done:
+    if session.player is not None and session.player.source.is_done:
         yield [
             *(gr.skip() for _ in board.outputs),
             *board.place(session),
