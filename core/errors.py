@@ -94,7 +94,7 @@ class OutOfMemoryError(ModelError):
 
 
 class NodeError(ModelError):
-    """A node that cannot be reached, or whose SSMs or drafts cannot be used."""
+    """A drafter node that cannot be reached, or whose SSMs or drafts cannot be used."""
 
 
 class EngineError(SpecScopeError):

@@ -37,7 +37,7 @@ PLAIN, LOCAL, LOOPBACK = "plain", "local", "loopback"
 AHEAD = ", ahead"  # behind the name of a contestant that drafts ahead
 PRESET = "specinfer"
 RELAYS_MS = (1, 5, 20)  # both ways together
-NODES = 16  # of a tree
+TREE_NODES = 16  # of a tree
 PARTS = 2  # processes among which the SSMs are divided
 # Criteria: added to a local round by loopback, error of a prediction, clients over their bound.
 MOST_ADDED, WITHIN, LEAST_OF_BOUND = 0.10, 0.20, 0.9
@@ -152,7 +152,9 @@ def _text(
     case = context.case(block.item, block.repeat, 0.0, ignore_eos=True)
     outcome, rounds = Outcome(), list[RoundCompleted]()
     # A budget that is given: `auto` measures, and so may differ between engines.
-    speculation = replace(SpeculationConfig.preset(preset), max_tree_nodes=NODES, pipeline=pipeline)
+    speculation = replace(
+        SpeculationConfig.preset(preset), max_tree_nodes=TREE_NODES, pipeline=pipeline
+    )
     for event in run_events(engine, [request(case, speculation)]):
         outcome.observe(event)
         if isinstance(event, RoundCompleted):
@@ -182,7 +184,9 @@ def _serve_texts(
 ) -> dict[str, Any]:
     """`block.item` texts at once: tokens a second of all of them, and milliseconds of verifying and
     of drafting, each pass counted once."""
-    speculation = replace(SpeculationConfig.preset(PRESET), max_tree_nodes=NODES, pipeline=pipeline)
+    speculation = replace(
+        SpeculationConfig.preset(PRESET), max_tree_nodes=TREE_NODES, pipeline=pipeline
+    )
     prompts, count = context.prompts, int(block.item)
     items = [prompts[i % len(prompts)].id for i in range(count)]
     cases = [

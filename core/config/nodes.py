@@ -1,4 +1,5 @@
-"""NodeSettings: which nodes draft for an engine, and the key they share."""
+"""NodeSettings: the drafter nodes of an engine, machines whose SSMs draft for it, and the key they
+share."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ __all__ = [
     "node_settings",
 ]
 
-MOST_NODES = 16
+MAX_DRAFTER_NODES = 16
 # A name, an IPv4 address or an IPv6 one in brackets; `*`, which ZeroMQ takes too, is no address.
 _ADDRESS = re.compile(r"(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):(?P<port>[0-9]{1,5})")
 # The end of an error message.
@@ -48,8 +49,8 @@ class NodeSettings:
             raise ConfigError.of("cluster", self.cluster, "without --node")
         if self.cluster not in ("", "auto"):
             address_of("cluster", self.cluster)
-        if len(self.addresses) > MOST_NODES:
-            raise ConfigError.of("node", len(self.addresses), f"at most {MOST_NODES} nodes")
+        if len(self.addresses) > MAX_DRAFTER_NODES:
+            raise ConfigError.of("node", len(self.addresses), f"at most {MAX_DRAFTER_NODES} nodes")
         if len({*self.addresses}) < len(self.addresses):
             raise ConfigError.of("node", self.addresses, "name each node once")
         for address in self.addresses:

@@ -1,5 +1,5 @@
-"""Auditions: SSMs score the text's last tokens, here and on nodes, for a router or a length policy
-that chooses among SSMs of different domains.
+"""Auditions: SSMs score the text's last tokens, here and on drafter nodes, for a router or a
+length policy that chooses among SSMs of different domains.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ ROUTING_WINDOW = 48
 
 
 class AuditionStep:
-    """`nodes`: SSMs on other machines, whose answers come with their drafts."""
+    """`remote`: SSMs on other machines, whose answers come with their drafts."""
 
-    def __init__(self, ssm_pool: SsmPool, nodes: RemoteDrafting | None) -> None:
+    def __init__(self, ssm_pool: SsmPool, remote: RemoteDrafting | None) -> None:
         self._ssm_pool = ssm_pool
-        self._nodes = nodes
+        self._remote = remote
 
     def before_first_draft(self, request: ActiveRequest) -> None:
         """Once a request, before its first draft: its router or its length policy chooses SSMs by
@@ -55,7 +55,7 @@ class AuditionStep:
     def before_route(self, state: RoundState) -> None:
         """The audition of a round whose router wants one. Its time is part of the round."""
         request, router = state.request, state.request.router
-        waiting = self._nodes is not None and self._nodes.expects_audition(request)
+        waiting = self._remote is not None and self._remote.expects_audition(request)
         if router is None or not router.wants_audition or request.grant.length == 0 or waiting:
             return
         names, observe = self._ssm_names(request), partial(_observe_router, request)
@@ -70,28 +70,28 @@ class AuditionStep:
         observe: TakesAudition,
     ) -> list[Timed]:
         """Scores SSMs on the text's last tokens and calls `observe`: at once where all of them are
-        here, else when the nodes have answered this round. Returns the time spent here."""
-        # Nodes score in the message that requests the drafts: no round trip of its own.
+        here, else when the drafter nodes have answered this round. Returns the time spent here."""
+        # Drafter nodes score in the message that requests the drafts: no round trip of its own.
         here = [name for name in names if name in self._ssm_pool.ssms]
         there = tuple(name for name in names if name not in here)
-        if there and self._nodes is not None:
+        if there and self._remote is not None:
             # The same tokens for all, also where one SSM's context is shorter.
-            window = min([window, *(self._nodes.context_length(name) for name in there)])
+            window = min([window, *(self._remote.context_length(name) for name in there)])
             window = min([window, *(self._ssm_pool.ssms[name].context_length for name in here)])
         log_probs, timings = self._ssm_pool.audition(
             here, request.sequence.tokens, stage=stage, window=window
         )
         ms = sum(one.seconds for one in timings) * 1000
-        if there and self._nodes is not None:
+        if there and self._remote is not None:
             audition = PartialAudition(there, window, observe, log_probs, ms)
-            self._nodes.add_audition(request, audition)
+            self._remote.add_audition(request, audition)
         else:
             observe(log_probs, ms)
         return timings
 
     def _ssm_names(self, request: ActiveRequest) -> list[str]:
         """The run's SSMs that have not failed."""
-        remote = () if self._nodes is None else self._nodes.drafters
+        remote = () if self._remote is None else self._remote.drafters
         return [
             drafter.name
             for index, drafter in enumerate(request.drafters)

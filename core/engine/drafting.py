@@ -41,11 +41,11 @@ MAX_UNLEARNED_TEXTS = 16
 class Drafting:
     """Owns the drafters, by name."""
 
-    def __init__(self, models: LoadedModels, nodes: RemoteDrafting | None = None) -> None:
+    def __init__(self, models: LoadedModels, remote: RemoteDrafting | None = None) -> None:
         vocab_size = models.llm.vocab_size
         self.ssm_pool = SsmPool(models.ssms, vocab_size)
-        self._nodes = nodes
-        self.auditions = AuditionStep(self.ssm_pool, nodes)
+        self._remote = remote
+        self.auditions = AuditionStep(self.ssm_pool, remote)
         # See `Engine.wire_ms`.
         self.wire_ms = 0.0
         self._drafters = make_drafters(
@@ -60,8 +60,8 @@ class Drafting:
         # Whole texts that no lookup has learned yet.
         self._unlearned_texts: deque[TokenSequence] = deque(maxlen=MAX_UNLEARNED_TEXTS)
         self._lookup_in_use = False
-        if nodes is not None:
-            self._drafters |= nodes.drafters
+        if remote is not None:
+            self._drafters |= remote.drafters
 
     def by_names(self, names: Sequence[str]) -> tuple[Drafter, ...]:
         """The drafters of a run, in its order."""
@@ -73,17 +73,17 @@ class Drafting:
             self.auditions.before_route(state)
             _route(state)
         plans: PlannedDrafts = [(state, self.draft_requests(state)) for state in states]
-        if self._nodes is not None:
-            # First, so that nodes draft while SSMs here do.
-            plans = self._nodes.begin(plans)
+        if self._remote is not None:
+            # First, so that drafter nodes draft while SSMs here do.
+            plans = self._remote.begin(plans)
         by_drafter: dict[str, list[tuple[RoundState, DraftRequest]]] = {}
         for state, requests in self._draft_together(plans):
             for draft_request in requests:
                 # Regrouped by drafter: one drafter's passes serve all requests.
                 by_drafter.setdefault(draft_request.name, []).append((state, draft_request))
         self._draft_by_drafter(by_drafter)
-        if self._nodes is not None:
-            self._nodes.finish()
+        if self._remote is not None:
+            self._remote.finish()
         if self.wire_ms:
             self._wait_for_wire(states)
         for state in states:
@@ -96,8 +96,8 @@ class Drafting:
             _update_likelihoods(state)
 
     def _wait_for_wire(self, states: Sequence[RoundState]) -> None:
-        """Waits as if the SSMs here were on a node, with the wait as a stage of their drafts. A
-        draft that was complete before its round would have been sent then."""
+        """Waits as if the SSMs here were on a drafter node, with the wait as a stage of their
+        drafts. A draft that was complete before its round would have been sent then."""
         waiting = [
             (state, index, draft)
             for state in states
@@ -139,16 +139,16 @@ class Drafting:
                     if drafter.name == name and index in state.request.open_drafters:
                         state.request.drop_drafter(index, error)
 
-    def begin_ahead_on_nodes(self, states: Sequence[RoundState]) -> None:
-        """Requests drafts for the next round from the nodes, beside the verification of these
-        trees."""
-        if self._nodes is not None:
-            self._nodes.begin_ahead([(state, plan_draft_requests(state, 1)) for state in states])
+    def begin_remote_ahead(self, states: Sequence[RoundState]) -> None:
+        """Requests drafts for the next round from the drafter nodes, beside the verification
+        of these trees."""
+        if self._remote is not None:
+            self._remote.begin_ahead([(state, plan_draft_requests(state, 1)) for state in states])
 
-    def end_ahead_on_nodes(self, states: Sequence[RoundState]) -> None:
-        """Takes what the nodes have drafted, once the LLM's pass has ended."""
-        if self._nodes is not None:
-            self._nodes.end_ahead(states)
+    def end_remote_ahead(self, states: Sequence[RoundState]) -> None:
+        """Takes what the drafter nodes have drafted, once the LLM's pass has ended."""
+        if self._remote is not None:
+            self._remote.end_ahead(states)
 
     def _plan(self, state: RoundState) -> AheadPlan:
         """The SSMs that drafted in this round, with their requests for the next round if the
@@ -195,8 +195,8 @@ class Drafting:
         # would delay every live request for seconds.
         if self._lookup_in_use:
             self._learn()
-        if self._nodes is not None:
-            self._nodes.forget(request)
+        if self._remote is not None:
+            self._remote.forget(request)
 
     def _learn(self) -> None:
         for sequence in self._unlearned_texts:

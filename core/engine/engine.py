@@ -106,7 +106,7 @@ class Engine:
             raise ConfigError.of("on_device", on_device, "not with an LLM over ranks")
         if on_device and nodes is not None:
             raise ConfigError.of("on_device", on_device, "not with SSMs on nodes")
-        # A device round has all drafts on the device, so none of a node.
+        # A device round has all drafts on the device, so none of a drafter node.
         whole_rounds = on_gpu and in_one_process if on_device is None else on_device
         if nodes is None and whole_rounds:
             self._device_round = DeviceRound(models.llm, self._drafting, capture=on_gpu)
@@ -162,8 +162,8 @@ class Engine:
 
     @property
     def wire_ms(self) -> float:
-        """The round trip that drafts of SSMs here wait for, as if they were on a node; 0: none. For
-        lessons: what was measured before is not measured again."""
+        """The round trip that drafts of SSMs here wait for, as if they were on a drafter node;
+        0: none. For lessons: what was measured before is not measured again."""
         return self._drafting.wire_ms
 
     @wire_ms.setter
@@ -221,7 +221,8 @@ class Engine:
         return self
 
     def close(self) -> None:
-        """Ends the drafting thread and the connections to nodes; the engine may be used again."""
+        """Ends the drafting thread and the connections to drafter nodes; the engine may be used
+        again."""
         self._draft_thread.close()
         if self.nodes is not None:
             self.nodes.close()
@@ -299,10 +300,10 @@ class Engine:
         ahead = [state for state in batch.states if modes[state.request.run_id] == "ahead"]
         if ahead:
             jobs.append(lambda pass_ended: self._drafting.draft_ahead(ahead, pass_ended))
-        self._drafting.begin_ahead_on_nodes(ahead)
+        self._drafting.begin_remote_ahead(ahead)
         with self._draft_thread.beside(jobs):
             yield
-        self._drafting.end_ahead_on_nodes(ahead)
+        self._drafting.end_remote_ahead(ahead)
         # After the `with`: the jobs have ended, their drafts are complete.
         self._draft_pool.keep(batch)
 

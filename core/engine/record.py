@@ -164,8 +164,8 @@ class Recorder:
         """`kv`: slots used and capacity."""
         request, sequence = state.request, state.request.sequence
         # The policy has observed this round, so this is the choice that the next plan gets, unless
-        # an audition (of SSMs on nodes, or a router's) or another grant of the schedule changes it
-        # in between.
+        # an audition (of SSMs on drafter nodes, or a router's) or another grant of the schedule
+        # changes it in between.
         next_choice = request.effective_choice(request.choose())
         # A stop string or the limit may have cut accepted tokens off.
         num_accepted = min(len(state.verdict.path), len(result.token_ids))

@@ -1,7 +1,8 @@
-"""A round's drafts from SSMs on nodes: sends the draft requests and fills in the answers.
+"""A round's drafts from SSMs on drafter nodes (other machines): sends the draft requests and
+fills in the answers.
 
-Between `begin` and `finish` the nodes draft, and so do the SSMs here. Between `begin_ahead` and
-`end_ahead` the nodes draft for the next round (`pipeline=ahead`), while the LLM verifies this one.
+Between `begin` and `finish` the drafter nodes draft, and so do the SSMs here. Between `begin_ahead`
+and `end_ahead` they draft for the next round (`pipeline=ahead`), while the LLM verifies this one.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ if TYPE_CHECKING:
 __all__ = ["PartialAudition", "PlannedDrafts", "RemoteDrafting", "TakesAudition"]
 
 LEAST_WAIT_S, WAIT_PASSES = 1.0, 4.0
-"""Bounds of the longest deadline of a node: seconds, and rounds without drafts."""
+"""Bounds of the longest deadline of a drafter node: seconds, and rounds without drafts."""
 AUDITIONS = 4
-"""Auditions of a run that a node may miss; then the choice is among the SSMs that were scored. A
-node's first deadline is short, and includes reading the prompt."""
+"""Auditions of a run that a drafter node may miss; then the choice is among the SSMs that were
+scored. A node's first deadline is short, and includes reading the prompt."""
 PlannedDrafts = list[tuple[RoundState, list[DraftRequest]]]
 TakesAudition = Callable[[Mapping[str, Sequence[float]], float], None]
 """Called with the SSMs' log probabilities of each token by name, and milliseconds."""
@@ -37,8 +38,8 @@ TakesAudition = Callable[[Mapping[str, Sequence[float]], float], None]
 
 @dataclass(slots=True)
 class PartialAudition:
-    """An audition whose SSMs are partly on nodes: `to_score`, on the text's last `window` tokens.
-    `log_probs`, `ms`: of the SSMs here. `observe`: called once all SSMs are scored."""
+    """An audition whose SSMs are partly on drafter nodes: `to_score`, on the text's last `window`
+    tokens.     `log_probs`, `ms`: of the SSMs here. `observe`: called once all SSMs are scored."""
 
     to_score: tuple[str, ...]
     window: int
@@ -59,11 +60,11 @@ class RemoteDrafting:
 
     @property
     def drafters(self) -> Mapping[str, Drafter]:
-        """The nodes' SSMs by name."""
+        """The drafter nodes' SSMs by name."""
         return self._pool.drafters
 
     def context_length(self, name: str) -> int:
-        """That of an SSM on a node, in tokens."""
+        """That of an SSM on a drafter node, in tokens."""
         return self._pool.drafters[name].info.context_length
 
     def expects_audition(self, request: ActiveRequest) -> bool:
@@ -75,13 +76,13 @@ class RemoteDrafting:
         self._auditions[request.run_id] = audition
 
     def forget(self, request: ActiveRequest) -> None:
-        """Drops the state of a request that has ended, here and on the nodes."""
+        """Drops the state of a request that has ended, here and on the drafter nodes."""
         self._auditions.pop(request.run_id, None)
         self._misses.pop(request.run_id, None)
         self._pool.free(request.sequence)
 
     def begin(self, plans: PlannedDrafts) -> PlannedDrafts:
-        """Sends the draft requests of SSMs on nodes; returns those of the drafters here."""
+        """Sends the draft requests of SSMs on drafter nodes; returns those of the drafters here."""
         here: PlannedDrafts = []
         runs, self._states = [], []
         for state, requests in plans:
@@ -94,7 +95,7 @@ class RemoteDrafting:
                 runs.append(self._remote_run(state, there, audition))
                 self._states.append(state)
         if runs:
-            # A node that takes longer than some passes of the LLM would not pay.
+            # A drafter node that takes longer than some passes of the LLM would not pay.
             self._pool.begin(runs, max(LEAST_WAIT_S, WAIT_PASSES * self._plain_ms() / 1000))
         return here
 
@@ -116,8 +117,8 @@ class RemoteDrafting:
         )
 
     def _within_budget(self, state: RoundState, requests: list[DraftRequest]) -> list[DraftRequest]:
-        """Divides the node budget among the machines where SSMs draft one tree together: each
-        machine drafts one tree with its SSMs. A lookup keeps its budget."""
+        """Divides the tree's node budget among the machines where SSMs draft one tree together:
+        each machine drafts one tree with its SSMs. A lookup keeps its budget."""
         if not drafts_together(state.speculation.draft, state.speculation.combine):
             return requests
         ssms = [one for one in requests if not is_model_free(one.name)]
@@ -134,8 +135,9 @@ class RemoteDrafting:
         return sorted(within, key=lambda one: one.index)
 
     def finish(self) -> None:
-        """Waits for the nodes, and fills in their drafts; an SSM that failed there is dropped."""
-        # Also if a node's answer fails below: no round waits twice.
+        """Waits for the drafter nodes, and fills in their drafts; an SSM that failed there is
+        dropped."""
+        # Also if a drafter node's answer fails below: no round waits twice.
         states, self._states = self._states, []
         if not states:
             return
@@ -191,8 +193,8 @@ class RemoteDrafting:
         )
 
     def end_ahead(self, states: Sequence[RoundState]) -> None:
-        """Takes the nodes' drafts for the next round when the LLM's pass has ended; does not
-        wait."""
+        """Takes the drafter nodes' drafts for the next round when the LLM's pass has ended; does
+        not wait."""
         drafts_by_name = self._pool.end_ahead([state.request.sequence for state in states])
         for state, drafts in zip(states, drafts_by_name, strict=True):
             state.next_drafts |= drafts

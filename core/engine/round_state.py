@@ -189,8 +189,8 @@ class RoundState:
     route: Route | None = None
     grant: Grant = FREE
     decision: Plan | None = None
-    # Drafted. `drafts`: by drafter index, without SSMs on nodes that are late. `log_probs`: of the
-    # text's tokens since the last round's, by SSM.
+    # Drafted. `drafts`: by drafter index, without SSMs on drafter nodes that are late. `log_probs`:
+    # of the text's tokens since the last round's, by SSM.
     draft_requests: tuple[DraftRequest, ...] = ()
     drafts: dict[int, Draft] = field(default_factory=dict)
     log_probs: Mapping[str, Sequence[float]] = field(default_factory=dict)

@@ -42,7 +42,7 @@ class BatchSchedule:
         # The last plan with a decision, and the number of the pass that it was for.
         self._last_decision: tuple[Plan, int] | None = None
         self._began = 0.0
-        self._num_drafted: dict[str, int] = {}  # nodes by run
+        self._num_drafted: dict[str, int] = {}  # tree nodes by run
 
     @property
     def active(self) -> bool:
@@ -103,13 +103,13 @@ class BatchSchedule:
         start = time.perf_counter()
         self._num_drafted = {}
         if any(state.drafts for state in states):
-            self._divide_nodes(states)
+            self._divide_node_budget(states)
         end, share = time.perf_counter(), 1 / max(1, len(states))
         for state in states:
             state.timings.append(Timed("combine", "combine", start, end, share))
         self._record(states)
 
-    def _divide_nodes(self, states: Sequence[RoundState]) -> None:
+    def _divide_node_budget(self, states: Sequence[RoundState]) -> None:
         """Fills in `combined` of each state."""
         assert self._scheduler is not None
         merges = [

@@ -32,8 +32,8 @@ from core.sequence import TokenSequence
 __all__ = ["Run", "Tap", "Worker"]
 
 IDLE_S = 10.0
-"""Interval of polls of the connections to nodes while there is no request: a node that came back
-is ready for the next one, and the events of one that refuses connections do not pile up."""
+"""Interval of polls of the connections to drafter nodes while there is no request: one that came
+back is ready for the next one, and the events of one that refuses connections do not pile up."""
 Tap = Callable[[Event], None]
 """Called in the worker's thread with each event of a run, before the event can be read. A tap that
 raises is not called again; the run goes on, with the error in `Run.tap_error`."""

@@ -55,7 +55,7 @@ class Outcome:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The sentences of its rounds, each once: an SSM that failed, a node that is gone."""
+        """The sentences of its rounds, each once: an SSM that failed, a drafter node lost."""
         return tuple(self._notes)
 
     @property

@@ -41,8 +41,8 @@ class Span:
     `name` is the stage: `draft`, `catch_up`, `combine`, `forward`, `verify`, `commit`, `prefill`;
     `audition` is scoring the SSMs on the text's last tokens; `ahead`, drafting for the next round
     beside this one's `forward`; `load`, on the lane `layers`, reading an offloaded LLM's layers;
-    `wire`, of an SSM on a node, the transfer of the request and of the drafts. `share`: the part of
-    the time spent on this lane; less than 1 where several SSMs drafted in batched passes.
+    `wire`, of an SSM on a drafter node, the transfer of the request and of the drafts. `share`: the
+    part of the time spent on this lane; less than 1 where several SSMs drafted in batched passes.
     """
 
     lane: str
@@ -79,7 +79,7 @@ class ModelInfo:
 
     @property
     def node(self) -> str:
-        """The address of the node that an SSM is on; empty where it is here."""
+        """The address of the drafter node that an SSM is on; empty where it is here."""
         # The device of a remote SSM is `DEVICE of node HOST:PORT`.
         return self.device.partition(ON_NODE)[2]
 
@@ -115,9 +115,9 @@ class OffloadInfo:
 
 @dataclass(frozen=True, slots=True)
 class NodeTrip:
-    """One node's part in a round. `state`: `in_time`; `ahead`, its drafts arrived before the round
-    began; `late`, no answer before the deadline; `absent`, no request was sent: the node was not
-    connected, or still busy with an earlier round.
+    """One drafter node's part in a round. `state`: `in_time`; `ahead`, its drafts arrived before
+    the round began; `late`, no answer before the deadline; `absent`, no request was sent: the node
+    was not connected, or still busy with an earlier round.
 
     `round_trip_ms`: of an answer in time, from request to drafts; `busy_ms`: the part of it spent
     drafting. `starts`: how often the node was started, as far as noticed. `plain_ms`: predicted

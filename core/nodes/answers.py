@@ -98,12 +98,12 @@ def fitted_draft(
         return None
     depth = len(request.shape)
     depths = draft.depths
-    nodes = [node for node in range(len(draft)) if depths[node] <= depth]
+    tree_nodes = [node for node in range(len(draft)) if depths[node] <= depth]
     if draft_kind(request.kind).by_score:
-        nodes = best_nodes(nodes, cumulative_scores(draft), request.budget)
-    number = {node: i for i, node in enumerate(nodes)} | {ROOT: ROOT}
+        tree_nodes = best_nodes(tree_nodes, cumulative_scores(draft), request.budget)
+    number = {node: i for i, node in enumerate(tree_nodes)} | {ROOT: ROOT}
     top = {number[node]: row for node, row in draft.top.items() if node in number}
-    cut_draft = replace(restrict(draft, nodes), ahead=max(1, draft.passes), top=top)
+    cut_draft = replace(restrict(draft, tree_nodes), ahead=max(1, draft.passes), top=top)
     # With a deeper request the node would continue this draft before it drafts ahead.
     return cut_draft, replace(request, shape=request.shape[: max((1, *cut_draft.depths))])
 

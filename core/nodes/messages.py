@@ -74,14 +74,14 @@ Position = Annotated[int, Meta(ge=0, le=MOST_TOKENS)]
 # Drafts are padded to an LLM's vocabulary; the largest of today's have 262,144 tokens.
 VocabularySize = Annotated[int, Meta(ge=0, le=1 << 20)]
 Index = Annotated[int, Meta(ge=0, le=255)]
-Nodes = Annotated[int, Meta(ge=1, le=MAX_TREE_NODES)]
+NumNodes = Annotated[int, Meta(ge=1, le=MAX_TREE_NODES)]
 Name = Annotated[str, Meta(min_length=1, max_length=200)]
 Text = Annotated[str, Meta(max_length=MOST_TEXT)]
 # As torch writes it; a text with ON_NODE in it would be taken for another node's.
 Device = Annotated[str, Meta(max_length=200, pattern=r"^[a-z0-9:]+\Z")]
 Hash = Annotated[str, Meta(min_length=1, max_length=64)]
 TokenIds = Annotated[list[TokenId], Meta(max_length=MOST_TOKENS)]
-Shape = Annotated[list[Nodes], Meta(max_length=MAX_SPECULATION_LENGTH)]
+Shape = Annotated[list[NumNodes], Meta(max_length=MAX_SPECULATION_LENGTH)]
 # The bounds refuse NaN, too, which satisfies none.
 Share = Annotated[float, Meta(ge=0, le=1.001)]
 Probability = Annotated[float, Meta(ge=0, le=1.001)]
@@ -147,7 +147,7 @@ class DraftRequestMessage(_Message):
     index: Index
     kind: Name
     shape: Shape
-    budget: Nodes
+    budget: NumNodes
     weight: float
     stop: StopLimitsMessage | None
 
@@ -236,7 +236,7 @@ class StageTimes(_Message):
 
 
 class TopRow(_Message):
-    """The likeliest tokens after a node of a draft (-1: after the root)."""
+    """The likeliest tokens after a tree node of a draft (-1: after the root)."""
 
     node: int
     token_ids: Annotated[list[TokenId], Meta(max_length=50)]

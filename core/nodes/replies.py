@@ -33,7 +33,7 @@ __all__ = ["ahead_reply", "draft_reply", "error_reply", "fault_text", "frame_of"
 
 
 def draft_reply(request: DraftRequest, draft: Draft, began: float, top_k: int) -> DraftReply:
-    """A draft with the `top_k` likeliest tokens of each node. `began`: when the message that
+    """A draft with the `top_k` likeliest tokens of each tree node. `began`: when the message that
     requested it arrived, in seconds of time.perf_counter."""
     return DraftReply(
         ssm=request.name,
@@ -101,7 +101,7 @@ def frame_of(answer: DraftsMessage | AheadDraftsMessage) -> tuple[bytes, bool]:
     """The answer as a frame of at most LARGEST_FRAME bytes, and whether it is a refusal instead.
 
     An answer that is larger is sent without what no text depends on: first without the likeliest
-    tokens of each node, which are only displayed, then without the drafts for likely outcomes,
+    tokens of each tree node, which are only displayed, then without the drafts for likely outcomes,
     which the next round requests."""
     frame = encode(answer)
     if len(frame) > LARGEST_FRAME:
@@ -139,11 +139,11 @@ def _stages(timings: Sequence[Timed], began: float) -> list[StageTimes]:
 
 
 def _top_rows(draft: Draft, count: int) -> list[TopRow]:
-    """The likeliest tokens after each node that was fed, before sampling's processors."""
+    """The likeliest tokens after each tree node that was fed, before sampling's processors."""
     if not count or draft.logits is None or not draft.rows:
         return []
-    # probs: (nodes, V), row i after nodes[i].
-    nodes = list(draft.rows)
-    probs = unprocessed_probabilities(draft.logits[[draft.rows[node] for node in nodes]])
+    # probs: (n, V), row i after tree_nodes[i].
+    tree_nodes = list(draft.rows)
+    probs = unprocessed_probabilities(draft.logits[[draft.rows[node] for node in tree_nodes]])
     values, ids = probs.topk(min(count, probs.shape[-1]), dim=-1)
-    return [TopRow(*row) for row in zip(nodes, ids.tolist(), values.tolist(), strict=True)]
+    return [TopRow(*row) for row in zip(tree_nodes, ids.tolist(), values.tolist(), strict=True)]

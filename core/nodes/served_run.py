@@ -152,5 +152,5 @@ def _tree_of(request: AheadRequest, vocab_size: int) -> TokenTree:
     if len(parents) != count or any(
         not ROOT <= parent < node for node, parent in enumerate(parents)
     ):
-        raise ConfigError.of("parents", parents, f"{count} numbers of earlier nodes")
+        raise ConfigError.of("parents", parents, f"{count} numbers of earlier tree nodes")
     return TokenTree(tuple(token_ids), tuple(parents), depths_of(parents), ((),) * count)

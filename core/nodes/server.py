@@ -401,7 +401,7 @@ def _check(request: RunRequest, pool: SsmPool) -> None:
         if kind not in DRAFT_KINDS or draft_kind(kind).drawn or kind == "auto":
             raise ConfigError.of("draft", kind, "a kind whose tokens are not drawn")
         if not draft_kind(kind).by_score and shape_nodes(tuple(draft.shape)) > MAX_TREE_NODES:
-            raise ConfigError.of("shape", draft.shape, f"at most {MAX_TREE_NODES} nodes")
+            raise ConfigError.of("shape", draft.shape, f"at most {MAX_TREE_NODES} tree nodes")
     for name in (*(draft.ssm for draft in request.drafts), *request.to_score):
         if name not in pool.ssms:
             raise ConfigError.of("ssm", name, f"one of {', '.join(pool.ssms)}")

@@ -96,7 +96,7 @@ class CosineRouter:
             return
         self._accepted = evidence.num_accepted
         # Counted for those that drafted nothing too (no share of the node budget, a full context, a
-        # late node), which would else be explored for ever.
+        # late drafter node), which would else be explored for ever.
         for name in evidence.routed:
             if name in self._num_routed:
                 self._num_routed[name] += 1

@@ -20,7 +20,7 @@ __all__ = ["Cosine", "PassGroup", "best_group", "trim_lengths"]
 
 # Assumed values: the paper names these limits without values.
 # Nodes of all drafts in one pass, at most.
-MOST_NODES = 64
+MAX_PASS_NODES = 64
 # Time of a round, at most, in passes over one token of every live request.
 MOST_TIME = 8.0
 # Weight of a verified node in the objective, in passes of one request.
@@ -83,7 +83,7 @@ def best_group(
             if first not in members:
                 continue
             group = [live[i] for i in members]
-            shorter = trim_lengths(group, [lengths[i] for i in members], MOST_NODES)
+            shorter = trim_lengths(group, [lengths[i] for i in members], MAX_PASS_NODES)
             nodes = _nodes(group, shorter)
             draft_ms = costs.draft_ms(size, max(shorter))
             verify_ms = costs.verify_ms(size, nodes, max(one.context for one in group))

@@ -79,8 +79,8 @@ class LoadedModels:
 
     `warnings`: differences from transformers' `generate`, repeated in every run. `counts`: rows for
     the drafter `table` (`core.drafters.count_table`) that come with the LLM. `own_drafters`: import
-    paths of custom drafters. `remote`: SSMs on nodes. `templates`: renders the tokenizer's chat
-    template. `tokenizing`: the tokenizer's lock."""
+    paths of custom drafters. `remote`: SSMs on drafter nodes. `templates`: renders the tokenizer's
+    chat template. `tokenizing`: the tokenizer's lock."""
 
     llm: LanguageModel
     ssms: dict[str, LanguageModel]
@@ -95,7 +95,7 @@ class LoadedModels:
 
     @property
     def infos(self) -> tuple[ModelInfo, ...]:
-        """Of the LLM, then of the SSMs in their fixed order, those on nodes last."""
+        """Of the LLM, then of the SSMs in their fixed order, those on drafter nodes last."""
         return (self.llm.info, *(ssm.info for ssm in self.ssms.values()), *self.remote)
 
     @property

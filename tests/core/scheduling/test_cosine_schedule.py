@@ -13,7 +13,7 @@ from core.length.cost_model import Costs, VerifyCosts
 from core.scheduling.base import BatchOutcome, Grant, LiveRequest, Plan
 from core.scheduling.batch_times import BatchTimes
 from core.scheduling.control import LONGEST, PATIENCE, QUIET, SpeculationControl, SpeculationLimit
-from core.scheduling.cosine import MOST_NODES, NODE_WEIGHT, Cosine, best_group, trim_lengths
+from core.scheduling.cosine import MAX_PASS_NODES, NODE_WEIGHT, Cosine, best_group, trim_lengths
 
 TABLE = VerifyCosts({0: 1.0, 1: 1.2, 8: 3.0, 64: 18.0}, 64)
 ASKED = SpeculationLimit(4, 2)
@@ -52,7 +52,9 @@ def test_the_group_is_the_best_of_all_that_hold_the_longest_waiting(seed: int) -
     assert first in result.members
 
     def cost(members: tuple[int, ...]) -> float:
-        cut = trim_lengths([live[i] for i in members], [lengths[i] for i in members], MOST_NODES)
+        cut = trim_lengths(
+            [live[i] for i in members], [lengths[i] for i in members], MAX_PASS_NODES
+        )
         nodes = round(sum(n * live[i].width for i, n in zip(members, cut, strict=True)))
         draft = costs.draft_ms(len(members), max(cut))
         verify = costs.verify_ms(len(members), nodes, max(live[i].context for i in members))
@@ -69,7 +71,7 @@ def test_over_the_limit_the_longest_draft_is_cut_first() -> None:
     one = LiveRequest(64, 4)
     assert trim_lengths([one] * 3, [8, 3, 5], 12) == (5, 3, 4)
     assert trim_lengths([one] * 2, [2, 2], 9) == (2, 2)
-    assert sum(trim_lengths([one] * 8, [16] * 8, MOST_NODES)) == MOST_NODES
+    assert sum(trim_lengths([one] * 8, [16] * 8, MAX_PASS_NODES)) == MAX_PASS_NODES
 
 
 def test_the_longest_draft_is_that_of_most_nodes() -> None:
