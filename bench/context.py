@@ -61,13 +61,13 @@ class Report:
 class Suite:
     """`about`: one line for the list. `defaults` finish in 15 minutes on two cores, except for
     `laws`. `one_dtype`: its tables have no column for the dtype, or it loads one set of models.
-    `timed`: it measures time, so its work cannot be divided among processes."""
+    `measures_time`: it measures time, so its work cannot be divided among processes."""
 
     name: str
     about: str
     defaults: Settings
     one_dtype: ClassVar[bool] = False
-    timed: ClassVar[bool] = True
+    measures_time: ClassVar[bool] = True
 
     def load_prompts(self) -> tuple[Prompt, ...]:
         """All prompts from which the settings choose."""
@@ -79,7 +79,7 @@ class Suite:
 
     def check(self, settings: Settings) -> None:
         """Raises ConfigError for settings with which the suite cannot run; loads nothing."""
-        if self.timed and settings.processes > 1:
+        if self.measures_time and settings.processes > 1:
             allowed = "1: `laws` and `acceptance` alone are not timed"
             raise ConfigError.of("processes", settings.processes, allowed)
         if self.one_dtype and len(settings.dtypes) != 1:

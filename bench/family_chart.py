@@ -29,7 +29,7 @@ OVERALL = "all"
 ALONE = "best SSM alone"
 # One row per combine rule, with about equal numbers of verified nodes (a vote verifies only a short
 # chain); the legend gives each number.
-SHOWN = MappingProxyType(
+DRAWN_RULES = MappingProxyType(
     {
         "union": f"union, {UNMERGED_NODES} nodes drafted",
         "vote": f"vote, {WEIGHTS[0]}",
@@ -37,7 +37,7 @@ SHOWN = MappingProxyType(
         "log_pool": f"log_pool, {MERGED_NODES} nodes",
     }
 )
-NAMES = (ALONE, *SHOWN)
+NAMES = (ALONE, *DRAWN_RULES)
 PALE = 0.4
 
 
@@ -94,7 +94,9 @@ def _best_row(
     if name == ALONE:
         alone = (row for row in rows if row.part == "more" and len(row.speculation.drafters) == 1)
         return max(alone, key=lambda row: tables.value_of(by_row[row], wanted), default=None)
-    return next((row for row in rows if (row.part, row.name) == ("combine", SHOWN[name])), None)
+    return next(
+        (row for row in rows if (row.part, row.name) == ("combine", DRAWN_RULES[name])), None
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -21,7 +21,7 @@ from bench.results import Results
 from bench.suites.length_tables import BEST, GOODPUT, OVERALL, PLAIN, contests
 from core.errors import ConfigError
 
-SHOWN = (GOODPUT, "trend", BEST)
+DRAWN_POLICIES = (GOODPUT, "trend", BEST)
 RESULTS = Path("artifacts/bench-length.json")
 
 
@@ -37,7 +37,7 @@ def length_figure(results: Results, prompts: Sequence[Prompt]) -> go.Figure:
     page = make_subplots(rows=2, cols=len(all_contests), subplot_titles=titles)
     for col, (_, _, contest) in enumerate(all_contests, start=1):
         groups = (OVERALL, *contest.domains)
-        for name, colour in zip(SHOWN, COLOURS, strict=False):
+        for name, colour in zip(DRAWN_POLICIES, COLOURS, strict=False):
             speeds = {group: contest.against(name, PLAIN, group) for group in groups}
             options = {"marker_color": colour, "legendgroup": name, "showlegend": col == 1}
             page.add_trace(bar(name, groups, speeds, base=1.0, **options), row=1, col=col)

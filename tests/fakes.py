@@ -188,7 +188,7 @@ def sequence_of(
     settings = {"eos_ids": frozenset(), "context_length": CONTEXT, "detokenizer": NoText()}
     return TokenSequence(
         run_id="run", request=Request("w0", sampling, speculation), sampling=sampling,
-        speculation=speculation.resolved(sampling.temperature), prompt_ids=tuple(prompt_ids),
+        speculation=speculation.resolve(sampling.temperature), prompt_ids=tuple(prompt_ids),
         noise=noise or SeededNoise(sampling.seed or 0, VOCAB), **{**settings, **fields},
     )  # fmt: skip
 

@@ -92,7 +92,7 @@ def main() -> None:
     print(", ".join(f"{name} {value:.4g}" for name, value in figures.items()))
 
 
-SEEN = Path(__file__).with_name("seen.js")
+SEEN_SCRIPT = Path(__file__).with_name("seen.js")
 STOP_AFTER_MS = 400
 
 
@@ -100,7 +100,7 @@ def token_delays(tab: Tab, site: Site) -> dict[str, Any]:
     """Milliseconds from each token's round until the page shows it, updates per second, layout
     shifts."""
     page = open_page(tab, site.url)
-    page.evaluate(SEEN.read_text(encoding="utf-8"))
+    page.evaluate(SEEN_SCRIPT.read_text(encoding="utf-8"))
     page.click("#live-run")
     wait_for_end(page)
     shown_at = page.evaluate("() => specscopeSeen")
@@ -122,7 +122,7 @@ def measure_stop(tab: Tab, site: Site, tokens: int) -> dict[str, Any]:
     """Stops a real run of plain decoding in its middle: rounds and milliseconds from the click to
     the run's last event."""
     page = open_page(tab, site.url)
-    page.evaluate(SEEN.read_text(encoding="utf-8"))
+    page.evaluate(SEEN_SCRIPT.read_text(encoding="utf-8"))
     choose(page, "autoregressive", tokens)
     page.wait_for_timeout(STOP_AFTER_MS)
     start_run(page)

@@ -55,7 +55,7 @@ def as_asked(event: Event, request: Request) -> Event:
     config = replace(
         request,
         sampling=replace(request.sampling, seed=request.sampling.seed or event.seed),
-        speculation=request.speculation.resolved(request.sampling.temperature),
+        speculation=request.speculation.resolve(request.sampling.temperature),
     )
     return replace(
         event,

@@ -29,7 +29,7 @@ class Acceptance(Suite):
     """See Suite. `parts`: which tables' rows are measured."""
 
     one_dtype: ClassVar[bool] = True
-    timed: ClassVar[bool] = False
+    measures_time: ClassVar[bool] = False
 
     name: str = "acceptance"
     about: str = (

@@ -142,4 +142,4 @@ def _row(
     settings: dict[str, Any] = {"drafters": ssms, "draft": kind.draft, "verify": kind.verify}
     settings |= {"expansion": shape, "speculation_length": len(shape), "max_tree_nodes": "uncut"}
     config = SpeculationConfig(**{**settings, **fields})
-    return AcceptanceRow(part, name, kind, config.resolved(kind.temperature))
+    return AcceptanceRow(part, name, kind, config.resolve(kind.temperature))

@@ -35,7 +35,7 @@ PLAIN = "autoregressive"
 BEST = "best"
 FIXED = "fixed tree, whole rounds"
 GIGA = 1e9
-COPIES, COPIED = 20, 1 << 30  # copies that are timed, and bytes of each
+COPIES, COPY_BYTES = 20, 1 << 30  # copies that are timed, and bytes of each
 Loader = Callable[[str, str], tuple[Engine, TransformersLlm]]
 """(dtype, device) -> this engine and transformers' loop over the same weights."""
 
@@ -121,7 +121,7 @@ class GpuContest(Suite):
         return Report(tuple(filter(None, (_table(context.results, *kind) for kind in kinds))))
 
 
-def copy_bandwidth(device: torch.device, size: int = COPIED) -> float:
+def copy_bandwidth(device: torch.device, size: int = COPY_BYTES) -> float:
     """Copy bandwidth of the device in bytes a second, reads plus writes; the median of some."""
     size = size if device.type == "cuda" else size >> 4
     source = torch.zeros(size, dtype=torch.uint8, device=device)
@@ -173,7 +173,7 @@ def _note(rows: Sequence[Row]) -> str:
 
 
 # Rounds before the trace, in which graphs are captured, and within it.
-BEFORE, TRACED = 12, 24
+BEFORE, TRACED_ROUNDS = 12, 24
 NO_KERNELS = ("Memcpy", "Memset")  # a trace lists them among the kernels
 
 
@@ -190,7 +190,7 @@ def gaps(
         events.close()  # type: ignore[attr-defined]
         return None
     with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as trace:
-        num_rounds = len(list(islice(rounds, TRACED)))
+        num_rounds = len(list(islice(rounds, TRACED_ROUNDS)))
         torch.cuda.synchronize()
     events.close()  # type: ignore[attr-defined]
     ran = list(_kernels(trace))

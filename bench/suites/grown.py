@@ -33,7 +33,7 @@ from core.models.stacking import stack_alike
 
 GROWN = "grown"
 PARAMS, SSM_PARAMS = 500_000_000, 5_000_000
-KEPT = 2  # settings of each drafter that are run on all sweep prompts
+SETTINGS_KEPT = 2  # settings of each drafter that are run on all sweep prompts
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,12 +152,12 @@ CPU_GROWN = CpuBundled(
     defaults=Settings(prompts=4, tokens=32, repeats=3, dtypes=("bfloat16",)),
     temperatures=(0.0,),
     load_contestants=GrownContestants(),
-    settings_kept=KEPT,
+    settings_kept=SETTINGS_KEPT,
     title="grown models, ",
     note=(
         "The models are grown: function-preserving enlargements of the bundled ones, an artificial "
         "pair that does not exist. Of the settings of each drafter those that were fastest on the "
-        f"first prompt, {KEPT}, were swept on the others. "
+        f"first prompt, {SETTINGS_KEPT}, were swept on the others. "
     ),
 )
 

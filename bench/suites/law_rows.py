@@ -99,7 +99,7 @@ def law_rows() -> tuple[LawRow, ...]:
 def _preset_rows() -> Iterator[LawRow]:
     """Each preset's own pipeline mode comes first."""
     for name, temperature, together in itertools.product(PRESETS, TEMPERATURES, LIVE):
-        preset = SpeculationConfig.preset(name, temperature).resolved(temperature)
+        preset = SpeculationConfig.preset(name, temperature).resolve(temperature)
         for pipeline in dict.fromkeys((preset.pipeline, *PIPELINES)):
             own = pipeline == preset.pipeline
             if own and name == "autoregressive" and temperature > 0 and together == 1:
@@ -115,7 +115,7 @@ def _scheduled_rows() -> Iterator[LawRow]:
     """Each preset under every schedule except `each`, which the other rows use; with its own
     pipeline mode and without pipelining."""
     for name, temperature, schedule in itertools.product(PRESETS, TEMPERATURES, SCHEDULES):
-        preset = SpeculationConfig.preset(name, temperature).resolved(temperature)
+        preset = SpeculationConfig.preset(name, temperature).resolve(temperature)
         if schedule == "each" or preset.verify not in token_exact_rules():
             continue
         for pipeline in dict.fromkeys((preset.pipeline, "off")):
@@ -139,13 +139,13 @@ def _routed_rows() -> Iterator[LawRow]:
         for values in pairwise_rows(rows, ROUTED_FIELDS, meets):
             together, schedule = values.pop("together"), values.pop("schedule")
             config = SpeculationConfig(**values, **SHAPES[1])
-            yield LawRow("routed", temperature, config.resolved(temperature), together, schedule)
+            yield LawRow("routed", temperature, config.resolve(temperature), together, schedule)
 
 
 def _ngram_rows() -> Iterator[LawRow]:
     for temperature, together in itertools.product(TEMPERATURES, LIVE):
         config = SpeculationConfig(drafters=(NGRAM,), draft="topk", expansion=(1,))
-        yield LawRow("prompt lookup", temperature, config.resolved(temperature), together)
+        yield LawRow("prompt lookup", temperature, config.resolve(temperature), together)
 
 
 def _crossed_rows() -> Iterator[LawRow]:
@@ -174,12 +174,12 @@ def _crossed_rows() -> Iterator[LawRow]:
         for values in pairwise_rows(crossed, open_fields(temperature, crossed), meets):
             together, shape = values.pop("together"), SHAPES[values.pop("shape")]
             config = SpeculationConfig(**values, **shape)
-            yield LawRow(name, temperature, config.resolved(temperature), together)
+            yield LawRow(name, temperature, config.resolve(temperature), together)
 
 
 def open_fields(temperature: float, crossed: list[Values]) -> dict[str, Sequence[Any]]:
     """Fields that are filled in pairwise, defaults first. `shape` is an index into SHAPES."""
-    default = SpeculationConfig().resolved(temperature)
+    default = SpeculationConfig().resolve(temperature)
     # Fused drafts are one tree, so no combine rule applies; product 4 has their rows.
     drafts = [
         draft
@@ -227,7 +227,7 @@ def _draft_rows() -> Iterator[LawRow]:
             if verify not in token_exact_rules() and (together > 1 or drafters != ("all",)):
                 continue  # rows that are not compared are listed once
             config = SpeculationConfig(drafters=drafters, draft=draft, verify=verify, **shape)
-            yield LawRow("rules", temperature, config.resolved(temperature), together)
+            yield LawRow("rules", temperature, config.resolve(temperature), together)
 
 
 # -- filled in pairwise, whatever the values mean --

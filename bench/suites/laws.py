@@ -26,7 +26,7 @@ from core.errors import ConfigError
 class Laws(Suite):
     """See Suite. `only`: a subset of the rows, for a quick check; None: all rows."""
 
-    timed: ClassVar[bool] = False
+    measures_time: ClassVar[bool] = False
 
     name: str = "laws"
     about: str = "token ids equal transformers' generate and plain decoding; exit status 1 if not"

@@ -46,7 +46,7 @@ SERVED_CLIENTS = (4, 8)
 # Spans in which a drafter works; the first round's prefill is neither.
 DRAFTING = ("draft", "catch_up")
 # Contestants of the clients that are served: engine and pipeline mode.
-SERVED = MappingProxyType(
+SERVED_WAYS = MappingProxyType(
     {
         LOCAL: (LOCAL, "off"),
         "local, across": (LOCAL, "across"),
@@ -91,7 +91,7 @@ class NodesSuite(Suite):
                 blocks.measure(runs, warm=Block(items[0], 0))
                 served = {
                     name: partial(_serve_texts, context, engines[where], pipeline=pipeline)
-                    for name, (where, pipeline) in SERVED.items()
+                    for name, (where, pipeline) in SERVED_WAYS.items()
                 }
                 clients.measure(served, warm=Block(str(self.clients[0]), 0))
 

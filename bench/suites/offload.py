@@ -113,8 +113,8 @@ class OffloadSuite(Suite):
             if find_spec("accelerate"):
                 # With and without a limit, at the middle one of our rates.
                 middle = sorted(self.rates)[len(self.rates) // 2]
-                free, accelerated = _accelerate_passes(folder, key["dtype"], middle, leaving)
-                passes |= {ACCELERATE: free, f"{ACCELERATE}, {middle} MB/s": accelerated}
+                free, with_limit = _accelerate_passes(folder, key["dtype"], middle, leaving)
+                passes |= {ACCELERATE: free, f"{ACCELERATE}, {middle} MB/s": with_limit}
             runs = {n: partial(_seconds, one) for n, one in passes.items()}
             blocks.measure(runs, lambda: {"bytes": size})
 
@@ -183,11 +183,11 @@ def _accelerate_passes(
         ids = torch.arange(1, tokens + 1)[None]
         return time_call(lambda: module(input_ids=ids, use_cache=False))[1]
 
-    def accelerated(tokens: int) -> float:
+    def with_limit(tokens: int) -> float:
         with limited_reads(mbps):
             return one(tokens)
 
-    return one, accelerated
+    return one, with_limit
 
 
 @contextmanager

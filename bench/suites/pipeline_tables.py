@@ -23,7 +23,7 @@ from lab.figures import Estimate
 SERIAL, AUTO, BEST = "off", "auto", "best"
 TEMPERATURES = (0.0, 0.8)
 # By the number of live requests: within one request, and across several.
-FITTING: Mapping[int, tuple[str, ...]] = MappingProxyType(
+USEFUL_MODES: Mapping[int, tuple[str, ...]] = MappingProxyType(
     {1: (SERIAL, "ahead", AUTO), 8: (SERIAL, "across", AUTO)}
 )
 # A small and a large share of drafting in a round, and the default preset. Node budgets are fixed:
@@ -61,7 +61,7 @@ def pipeline_rows() -> tuple[PipelineRow, ...]:
     """All comparisons with at least two existing pipeline modes."""
     return tuple(
         PipelineRow(live, work, temperature, _contestants(names, _speculation(work)))
-        for live, names in FITTING.items()
+        for live, names in USEFUL_MODES.items()
         for temperature in TEMPERATURES
         for work in WORKS
         if len(set(names) & set(PIPELINES)) > 1

@@ -25,7 +25,7 @@ from lab.figures import median
 from storage import NO_DRAFTER, ORDERS, RunQuery, RunStore
 from storage.exports import EXPORTS
 
-MADE, THINNED_AT_ONCE = "made", 20  # `case` of the sample about the log itself; runs
+LOG_CASE, THINNED_AT_ONCE = "made", 20  # `case` of the sample about the log itself; runs
 LIST_MS, OPEN_MS = 50.0, 100.0  # bounds of a median
 Call = Callable[[], int | None]
 NOTE = "Wall time of one call, in milliseconds. SYNTHETIC runs: no model made them."
@@ -72,7 +72,7 @@ class Sessions(Suite):
             "rows": contents.rows,
             "seconds": seconds,
         }
-        context.results.add({"case": MADE, **sample, "megabytes": path.stat().st_size / 1e6})
+        context.results.add({"case": LOG_CASE, **sample, "megabytes": path.stat().st_size / 1e6})
         return contents
 
     def report(self, context: Context) -> Report:
@@ -184,7 +184,7 @@ def _tables(results: Results) -> Report:
     median is above its bound."""
     logs = [
         (one["runs"], one["nodes"], one["rows"], f"{one['seconds']:.1f}", f"{one['megabytes']:.0f}")
-        for one in results.where(case=MADE)
+        for one in results.where(case=LOG_CASE)
     ]
     rows, failures = [], []
     for case in cases():

@@ -72,7 +72,7 @@ class SmolLm2(ChatPrompts, CpuBundled):
 class SmolLm2Laws(ChatPrompts, Laws):
     """See Laws. Its models are no family's, so that other processes cannot load them."""
 
-    timed: ClassVar[bool] = True
+    measures_time: ClassVar[bool] = True
     one_dtype: ClassVar[bool] = True
 
     name: str = "smollm2-laws"
@@ -82,7 +82,7 @@ class SmolLm2Laws(ChatPrompts, Laws):
     @property
     def rows(self) -> tuple[LawRow, ...]:
         return tuple(
-            LawRow(name, temperature, preset.resolved(temperature), together=1)
+            LawRow(name, temperature, preset.resolve(temperature), together=1)
             for temperature, name in product(TEMPERATURES, PRESETS)
             for preset in [SpeculationConfig.preset(name, temperature)]
         )

@@ -21,7 +21,7 @@ from lab.figures import median
 
 NODES = 16
 # Positions of the texts that are drafted at; drafts that are timed.
-EVERY, TIMED = 4, 400
+EVERY, TIMED_DRAFTS = 4, 400
 FOLDS = 4
 Texts = Sequence[Sequence[int]]
 
@@ -53,7 +53,9 @@ def draft_figures(models: LoadedModels, texts: Texts) -> dict[str, float]:
             total["drafts"] += 1
             total["agreed"] += first_level[:1] == [token]
             total["covered"] += token in first_level
-    timed = [(len(draft), us) for _, draft, us, _ in _Drafts(models, texts).at_all(texts, TIMED)]
+    timed = [
+        (len(draft), us) for _, draft, us, _ in _Drafts(models, texts).at_all(texts, TIMED_DRAFTS)
+    ]
     largest = max((size for size, _ in timed), default=0)
     # The first call may compile.
     times = [us for size, us in timed[1:] if size == largest]

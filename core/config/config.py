@@ -254,7 +254,7 @@ class SpeculationConfig:
             return cls(drafters=("all", "ngram"), length="goodput", expansion=(1, 1, 2))
         return cls()  # specinfer: the defaults of the fields
 
-    def resolved(self, temperature: float) -> SpeculationConfig:
+    def resolve(self, temperature: float) -> SpeculationConfig:
         """`draft` and `verify` with their `auto` replaced for this temperature.
 
         Raises ConfigError where the combination would not be lossless (see `lossless_rules`); the
@@ -341,7 +341,7 @@ class Request:
             integer("prompt_token_ids", token_id, 0, MAX_TOKEN_ID)
         boolean("chat", self.chat)
         # Only to check it: the request keeps each `auto`, which the engine resolves.
-        self.speculation.resolved(self.sampling.temperature)
+        self.speculation.resolve(self.sampling.temperature)
 
     def to_plain(self) -> dict[str, Any]:
         """Only JSON's own types; `prompt_token_ids` where there are any."""

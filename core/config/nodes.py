@@ -13,7 +13,7 @@ from core.errors import ConfigError
 __all__ = [
     "NodeSettings",
     "address_of",
-    "bracketed",
+    "in_brackets",
     "check_encrypted",
     "ip_address",
     "node_settings",
@@ -68,7 +68,7 @@ def address_of(field: str, address: str) -> tuple[str, int]:
     return match["host"], int(match["port"])
 
 
-def bracketed(host: str) -> str:
+def in_brackets(host: str) -> str:
     """The host as it is written before a port: an IPv6 address in brackets."""
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
@@ -78,7 +78,7 @@ def ip_address(host: str) -> str:
     up in one version of IP alone: IPv4 where the host has both. Raises OSError."""
     addresses = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
     ipv4_first = min(addresses, key=lambda one: one[0] != socket.AF_INET)
-    return bracketed(str(ipv4_first[4][0]))
+    return in_brackets(str(ipv4_first[4][0]))
 
 
 def check_encrypted(field: str, host: str, key_file: str | None) -> None:

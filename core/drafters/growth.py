@@ -26,15 +26,15 @@ class Growth(ABC):
     """A draft tree under construction.
 
     `frontier`: nodes whose logits are needed next, at first ROOT; empty when done. `out`: the nodes
-    so far. `places`: each fed node's index among the pending nodes of the model's row. `assumed`:
+    so far. `places`: each fed node's index among the pending nodes of the model's row. `prefix`:
     see `new_growth`.
     """
 
     def __init__(
-        self, request: DraftRequest, calibration: Calibration, assumed: tuple[int, ...] = ()
+        self, request: DraftRequest, calibration: Calibration, prefix: tuple[int, ...] = ()
     ) -> None:
         self.request = request
-        self.assumed = assumed
+        self.prefix = prefix
         self.calibration = calibration
         self.out = Draft()
         self.frontier = [ROOT]
@@ -86,7 +86,7 @@ class Growth(ABC):
         if sequence.sampling.penalizes:
             token_ids, parents = self.out.token_ids, self.out.parents
             paths = [
-                (*self.assumed, *(token_ids[above] for above in path_of(parents, node)))
+                (*self.prefix, *(token_ids[above] for above in path_of(parents, node)))
                 for node in self.frontier
             ]
             penalty = sequence.sampling.repetition_penalty
@@ -219,12 +219,12 @@ class BestFirst(Growth):
 
 
 def new_growth(
-    request: DraftRequest, calibration: Calibration, assumed: tuple[int, ...] = ()
+    request: DraftRequest, calibration: Calibration, prefix: tuple[int, ...] = ()
 ) -> Growth:
-    """The growth for a request's draft kind. `assumed`: tokens that a draft made ahead expects to
+    """The growth for a request's draft kind. `prefix`: tokens that a draft made ahead expects to
     be committed before its root."""
     kind = BestFirst if request.kind == "best_first" else Layered
-    return kind(request, calibration, assumed)
+    return kind(request, calibration, prefix)
 
 
 def same_tree(made_for: DraftRequest, request: DraftRequest, levels: int) -> bool:

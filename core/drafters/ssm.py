@@ -229,7 +229,7 @@ class SsmDrafter:
             self._run_unbatched(self.feeder.feed_nodes(fed))
         for (state, _, _), (_, outcomes), places in zip(to_begin, plans, ends, strict=True):
             for (tokens, request), place in zip(outcomes, places, strict=True):
-                growth = self.new_growth(request, assumed=tokens)
+                growth = self.new_growth(request, prefix=tokens)
                 # The growth's root is a pending node here; after the commit it is the last
                 # committed token.
                 growth.places[ROOT] = place
@@ -325,9 +325,9 @@ class SsmDrafter:
             yield from self.feeder.extend_growths(groups)
         return passes
 
-    def new_growth(self, request: DraftRequest, assumed: tuple[int, ...] = ()) -> Growth:
+    def new_growth(self, request: DraftRequest, prefix: tuple[int, ...] = ()) -> Growth:
         """An empty growth with the sequence's calibration."""
-        return new_growth(request, self.state(request).calibration, assumed)
+        return new_growth(request, self.state(request).calibration, prefix)
 
     def has_state(self, sequence: TokenSequence) -> bool:
         """Whether the sequence is open here."""

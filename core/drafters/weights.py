@@ -34,29 +34,29 @@ CORRECTED = 64
 @dataclass(slots=True)
 class Token:
     """One committed token, the `at`-th of the run: the log-probability of each drafter (NaN: no
-    prediction), and the value `counted` in each drafter's weight so far."""
+    prediction), and the value `counted_logs` in each drafter's weight so far."""
 
     at: int
     log_probs: dict[str, float] = field(default_factory=dict)
-    counted: dict[str, float] = field(default_factory=dict)
+    counted_logs: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class LikelihoodHistory:
-    """The likelihoods observed for one text. `reached`: per drafter, the position after the last
+    """The likelihoods observed for one text. `positions`: per drafter, the position after the last
     token it reported; `tokens`: the text's last tokens by position, which a drafter that lags
     may still report."""
 
-    reached: dict[str, int] = field(default_factory=dict)
+    positions: dict[str, int] = field(default_factory=dict)
     tokens: dict[int, Token] = field(default_factory=dict)
 
     def advance(self, name: str, count: int, length: int, *, whole: bool) -> None:
         """A drafter reported `count` tokens of a text of `length`. `whole`: it has read the whole
         text, as at its first report; otherwise it continues from its last position."""
-        if whole or name not in self.reached:
-            self.reached[name] = length
+        if whole or name not in self.positions:
+            self.positions[name] = length
         else:
-            self.reached[name] += count
+            self.positions[name] += count
 
 
 class DrafterWeights(Protocol):
@@ -92,7 +92,7 @@ class Paper:
         self._factor = 1 + config.eta
         self._low, self._high = config.weight_bounds
         self._mean = 0.0
-        self._seen = 0
+        self._num_shares = 0
 
     def values(self) -> dict[str, float]:
         return dict(self._weights)
@@ -108,8 +108,8 @@ class Paper:
             self._reward(name, sum(shares) / len(shares))
         for shares in by_winner.values():
             for share in shares:
-                self._seen += 1
-                self._mean += (share - self._mean) / min(self._seen, SLOWEST_MEAN)
+                self._num_shares += 1
+                self._mean += (share - self._mean) / min(self._num_shares, SLOWEST_MEAN)
         # Scaled after every update: only ratios of weights matter, and the bounds are relative to
         # 1.
         average = sum(self._weights.values()) / len(self._weights)
@@ -120,7 +120,7 @@ class Paper:
 
     def _reward(self, name: str, share: float) -> None:
         # Equal shares differ from their mean by rounding only.
-        if not self._seen or math.isclose(share, self._mean, abs_tol=1e-9):
+        if not self._num_shares or math.isclose(share, self._mean, abs_tol=1e-9):
             return
         factor = self._factor if share > self._mean else 1 / self._factor
         self._weights[name] *= factor
@@ -161,7 +161,7 @@ class FullInformation:
         by_position: dict[int, dict[str, float]] = {}
         for name, likelihoods in probabilities.items():
             for position, probability in enumerate(
-                likelihoods, history.reached[name] - len(likelihoods)
+                likelihoods, history.positions[name] - len(likelihoods)
             ):
                 by_position.setdefault(position, {})[name] = _log(probability)
         for position in sorted(by_position):
@@ -195,8 +195,8 @@ class FullInformation:
             log = log_probs.get(name, average)
             # A drafter without a prediction counts as an average one: neither rewarded nor
             # punished.
-            self._logs[name] += share * (log - token.counted.get(name, 0.0))
-            token.counted[name] = log
+            self._logs[name] += share * (log - token.counted_logs.get(name, 0.0))
+            token.counted_logs[name] = log
 
 
 def _log(probability: float) -> float:

@@ -45,7 +45,7 @@ def prepare(models: LoadedModels, request: Request) -> TokenSequence:
         # Drawn here, so that RunStarted shows it and the run can be repeated.
         seed = secrets.randbits(31)
     sampling = dataclasses.replace(request.sampling, seed=seed)
-    speculation = request.speculation.resolved(sampling.temperature)
+    speculation = request.speculation.resolve(sampling.temperature)
     # With the prompt: a token's text may depend on the tokens before it.
     detokenizer = Detokenizer(models.tokenizer, prompt_ids)
     return TokenSequence(
@@ -107,7 +107,7 @@ def _refuse_by_beginning(models: LoadedModels, text: str) -> None:
 
 
 def _resolve_drafters(models: LoadedModels, request: Request) -> tuple[str, ...]:
-    speculation = request.speculation.resolved(request.sampling.temperature)
+    speculation = request.speculation.resolve(request.sampling.temperature)
     names = resolve_drafters(speculation.drafters, models.drafter_names, models.own_drafters)
     on_nodes = [info.name for info in models.remote if info.name in names]
     if on_nodes and verify_rule(speculation.verify).reads_q:

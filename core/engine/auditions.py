@@ -32,9 +32,9 @@ class AuditionStep:
         the text's last tokens. It waits until a short text has enough of them."""
         # A grant of 0 allows no draft, so there is nothing to choose for yet.
         too_short = len(request.sequence.tokens) < MIN_TOKENS
-        if request.auditioned or request.grant.length == 0 or too_short:
+        if request.had_audition or request.grant.length == 0 or too_short:
             return
-        request.auditioned = True
+        request.had_audition = True
         names = self._ssm_names(request)
         policy = request.policy
         chooses = isinstance(policy, Auditions) and policy.chooses
@@ -95,7 +95,7 @@ class AuditionStep:
         return [
             drafter.name
             for index, drafter in enumerate(request.drafters)
-            if index not in request.lost
+            if index not in request.lost_drafters
             and (drafter.name in self._ssm_pool.ssms or drafter.name in remote)
         ]
 

@@ -28,7 +28,7 @@ from core.engine.remote_drafting import PlannedDrafts, RemoteDrafting
 from core.engine.round_state import ActiveRequest, RoundState
 from core.errors import MODEL_FAULTS
 from core.events.parts import Timed
-from core.length import Routed
+from core.length import RoutedPolicy
 from core.models.loading.load import LoadedModels
 from core.sequence import TokenSequence
 
@@ -279,7 +279,7 @@ class Drafting:
 def _route(state: RoundState) -> None:
     """Which of the request's SSMs draft in this round."""
     state.route, policy = state.request.route(), state.request.policy
-    if state.route is not None and isinstance(policy, Routed):
+    if state.route is not None and isinstance(policy, RoutedPolicy):
         policy.use_drafters(state.route.drafters)
 
 

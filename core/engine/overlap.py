@@ -245,7 +245,9 @@ def _has_ssms(request: ActiveRequest) -> bool:
     """Whether a drafter is left that is worth overlapping; n-gram lookup is too cheap for it."""
     if request.sequence.speculation.never_drafts:
         return False
-    working = (drafter for i, drafter in enumerate(request.drafters) if i not in request.lost)
+    working = (
+        drafter for i, drafter in enumerate(request.drafters) if i not in request.lost_drafters
+    )
     return any(not is_model_free(drafter.name) for drafter in working)
 
 

@@ -62,7 +62,7 @@ class ActiveRequest:
     weights: DrafterWeights
     max_tree_nodes: int | None  # None: uncut
     open_drafters: set[int] = field(default_factory=set)
-    lost: set[int] = field(default_factory=set)  # drafters that failed
+    lost_drafters: set[int] = field(default_factory=set)  # drafters that failed
     # For the next round: spans of prefill and auditions, sentences for its event, its drafts.
     timings: list[Timed] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -71,13 +71,13 @@ class ActiveRequest:
     likelihood_history: LikelihoodHistory = field(default_factory=LikelihoodHistory)
     router: Router | None = None  # chooses among `routed_ssms`; None: all of them draft
     routed_ssms: frozenset[str] = frozenset()
-    auditioned: bool = False  # its SSMs have been scored for the first draft
+    had_audition: bool = False  # its SSMs have been scored for the first draft
     # The scheduler's: its grant, the load of the shared pass, rounds since the request was last
     # verified, mean nodes of its trees per token of depth, and a decision that no draft has
     # followed yet.
     grant: Grant = FREE
     load: BatchLoad | None = None
-    waited: int = 0
+    rounds_waited: int = 0
     width: float = 1.0
     decision: Plan | None = None
     shares_pass: SharesPass | None = field(init=False)
@@ -93,7 +93,7 @@ class ActiveRequest:
     def drop_drafter(self, index: int, error: BaseException) -> None:
         """Drops a failed drafter for the rest of the run and notes the error for its next event."""
         drafter = self.drafters[index]
-        self.lost.add(index)
+        self.lost_drafters.add(index)
         if self.router is not None:
             self.router.drop(drafter.name)
         self.open_drafters.discard(index)
@@ -122,7 +122,7 @@ class ActiveRequest:
         indices = [
             index
             for index, drafter in enumerate(self.drafters)
-            if index not in self.lost
+            if index not in self.lost_drafters
             and drafter.name not in waiting
             and (names is None or drafter.name in names)
         ]

@@ -85,7 +85,7 @@ def routing_record(state: RoundState) -> tuple[RoutedDrafter, ...]:
     for index, name in enumerate(drafter.name for drafter in request.drafters):
         if name not in request.routed_ssms:
             continue
-        if index in request.lost:
+        if index in request.lost_drafters:
             role = "lost"
         elif name not in route.drafters:
             role = "waiting"

@@ -87,7 +87,7 @@ class BatchSchedule:
             self._last_decision = (self._plan, self._num_passes)
         for request, grant in zip(requests, self._plan.grants, strict=True):
             _apply_grant(request, grant, self._plan.load)
-            request.waited += 1
+            request.rounds_waited += 1
             if self._plan.decision:
                 request.decision = self._plan
         next_group = self._plan.next_group
@@ -143,7 +143,7 @@ class BatchSchedule:
         num_granted = sum(len(state.tree) for state in states)
         for state in states:
             request, tree = state.request, state.tree
-            request.waited = 0
+            request.rounds_waited = 0
             if tree.depth:
                 request.width += WIDTH_SHARE * (len(tree) / tree.depth - request.width)
             # A decision is recorded where the first draft under it is verified.
@@ -213,7 +213,7 @@ def _live_request(
         context=request.sequence.root_position,
         length=state.length if state else request.policy.choose().length,
         drafters=max(1, min(num_routed, len(ssms))),
-        waited=request.waited,
+        rounds_waited=request.rounds_waited,
         overlapped=modes[request.run_id] == "across",
         tokens=request.sequence.sampling.max_new_tokens,
         ready=state is not None,

@@ -14,7 +14,7 @@ from core.length.base import (
     DraftOutcome,
     LengthPolicy,
     RoundOutcome,
-    Routed,
+    RoutedPolicy,
     SharesPass,
     Stop,
 )
@@ -27,7 +27,7 @@ __all__ = [
     "DraftOutcome",
     "LengthPolicy",
     "RoundOutcome",
-    "Routed",
+    "RoutedPolicy",
     "SharesPass",
     "Stop",
     "make_policy",

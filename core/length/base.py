@@ -21,7 +21,7 @@ __all__ = [
     "LengthPolicy",
     "StopLimits",
     "RoundOutcome",
-    "Routed",
+    "RoutedPolicy",
     "SharesPass",
     "Stop",
 ]
@@ -172,7 +172,7 @@ class SharesPass(Protocol):
 
 
 @runtime_checkable
-class Routed(Protocol):
+class RoutedPolicy(Protocol):
     """A length policy that weighs the time of the SSMs that draft; a router may change them before
     every round."""
 

@@ -59,8 +59,8 @@ class _DrafterGroup:
 
 
 class Goodput:
-    """See LengthPolicy, Auditions, Routed, SharesPass. `speculation_length` is not read: the policy
-    finds the length."""
+    """See LengthPolicy, Auditions, RoutedPolicy, SharesPass. `speculation_length` is not read:
+    the policy finds the length."""
 
     def __init__(self, config: SpeculationConfig, costs: Costs) -> None:
         self._config, self._costs = config, costs
@@ -92,7 +92,7 @@ class Goodput:
             self._choice = None
 
     def use_drafters(self, names: Sequence[str]) -> None:
-        """See Routed. The group's rate and balance stay: a router switches to draft better."""
+        """See RoutedPolicy. The group's rate and balance stay: a router wants better drafts."""
         for group in self._groups[:1]:
             own_names = tuple(
                 name for name in group.members if name in names or is_model_free(name)

@@ -27,13 +27,13 @@ FIRST_PENDING = 32
 @dataclass
 class Row:
     """`length` committed tokens, then `pending` nodes. `depths` (pending,): 1 for children of the
-    root; `seen` (pending, pending): row i marks node i and its ancestors. Both are allocated
+    root; `ancestors` (pending, pending): row i marks node i and its ancestors. Both are allocated
     larger."""
 
     length: int = 0
     pending: int = 0
     depths: IntArray = field(default_factory=lambda: np.zeros(FIRST_PENDING, np.int64))
-    seen: BoolArray = field(
+    ancestors: BoolArray = field(
         default_factory=lambda: np.zeros((FIRST_PENDING, FIRST_PENDING), np.bool_)
     )
 
@@ -45,12 +45,12 @@ class Row:
         for i, parent in enumerate(parents, start=self.pending):
             if parent == ROOT:
                 self.depths[i] = 1
-                self.seen[i, :total] = False
+                self.ancestors[i, :total] = False
             else:
                 self.depths[i] = self.depths[parent] + 1
                 # A node attends to what its parent attends to, and to itself.
-                self.seen[i, :total] = self.seen[parent, :total]
-            self.seen[i, i] = True
+                self.ancestors[i, :total] = self.ancestors[parent, :total]
+            self.ancestors[i, i] = True
         self.pending = total
 
     def keep(self, num_committed: int, nodes: Sequence[int]) -> None:
@@ -62,14 +62,14 @@ class Row:
             index = np.array(nodes, np.int64)
             # Depths count from the new root, the end of the committed path.
             self.depths[:count] = self.depths[index] - num_committed
-            self.seen[:count, :count] = self.seen[np.ix_(index, index)]
+            self.ancestors[:count, :count] = self.ancestors[np.ix_(index, index)]
 
     def _grow(self, total: int) -> None:
         size = max(total, 2 * len(self.depths))
-        depths, seen = np.zeros(size, np.int64), np.zeros((size, size), np.bool_)
+        depths, ancestors = np.zeros(size, np.int64), np.zeros((size, size), np.bool_)
         depths[: self.pending] = self.depths[: self.pending]
-        seen[: self.pending, : self.pending] = self.seen[: self.pending, : self.pending]
-        self.depths, self.seen = depths, seen
+        ancestors[: self.pending, : self.pending] = self.ancestors[: self.pending, : self.pending]
+        self.depths, self.ancestors = depths, ancestors
 
     def context_needed(self, parents: Sequence[int]) -> int:
         """Tokens of the longest path, committed ones included, if nodes with these `parents` were
@@ -85,7 +85,7 @@ class Row:
         # A node attends to all committed tokens, its ancestors and itself.
         mask[:, : self.length] = True
         end = self.length + self.pending
-        mask[:, self.length : end] = self.seen[first : self.pending, : self.pending]
+        mask[:, self.length : end] = self.ancestors[first : self.pending, : self.pending]
 
     def positions(self, count: int) -> IntArray:
         """Positions of the last `count` nodes."""

@@ -93,7 +93,7 @@ class NodeArrivals:
     def _handle_welcome(self, link: NodeLink, message: WelcomeMessage) -> None:
         # By the identity of its process: two addresses may lead to one node.
         for other in self._links:
-            if other is not link and other.started == message.started:
+            if other is not link and other.process_id == message.process_id:
                 link.mark_lost(f"the same node as {other.address}, name each node once")
                 return
         # A welcome takes the node hardly any time, so this trip is the first measure of the wire.

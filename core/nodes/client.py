@@ -122,7 +122,7 @@ class RemotePool:
     def _name_drafters(self, other_names: Collection[str]) -> None:
         names = {*other_names}
         for link in self.links:
-            for one in link.served:
+            for one in link.served_ssms:
                 # As `load_models` names SSMs here.
                 base = one.name.replace(":", "-")
                 name, number = base, 2

@@ -17,7 +17,7 @@ from typing import Any
 
 import zmq
 
-from core.config.nodes import bracketed
+from core.config.nodes import in_brackets
 from core.errors import NodeError
 from core.nodes.keys import CurveKeys, read_keys
 from core.nodes.opening import open_node
@@ -43,7 +43,7 @@ class NodeActor:
             file_keys = read_keys(keys)
             assert file_keys is not None
             keys = file_keys
-        node = open_node(f"{bracketed(host)}:{port}", keys, ssms)
+        node = open_node(f"{in_brackets(host)}:{port}", keys, ssms)
         self._address = node.address
         serve = threading.Thread(target=node.serve, args=(lambda: False,), daemon=True)
         serve.start()

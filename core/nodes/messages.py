@@ -218,11 +218,11 @@ class ServedSsm(_Message):
 
 
 class WelcomeMessage(_Message, tag="welcome"):
-    """Answer to HelloMessage. `started`: differs after each start of the node."""
+    """Answer to HelloMessage. `process_id`: differs after each start of the node."""
 
     version: Count
     tokenizer: Hash
-    started: Name
+    process_id: Name
     ssms: Annotated[list[ServedSsm], Meta(min_length=1, max_length=MOST_SSMS)]
 
 

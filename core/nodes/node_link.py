@@ -29,11 +29,11 @@ MEDIAN_TRIPS = 32
 class NodeLink:
     """Times are seconds; `_at` and `_since` on the transport's clock.
 
-    `ssms`: the engine's names of the node's SSMs, by the node's names; `served`: these SSMs.
+    `ssms`: the engine's names of the node's SSMs, by the node's names; `served_ssms`: these SSMs.
     `is_connected`: the connection is up; `ready`: rounds may be sent; `refusal`: why the node may
     not draft; `handshake_failed`: the last connection ended within its handshake. `hello_at`: when
-    the last hello was sent. `started`: the identity of the node's process, `starts`: the number of
-    its processes so far.
+    the last hello was sent. `process_id`: the identity of the node's process, `starts`: the number
+    of its processes so far.
 
     `held_tokens`: by run id, tokens of the text that the node has confirmed. `pending_number`: the
     round that it has not answered yet, 0: none; `sent_at`: when that was sent, `round_deadline_s`:
@@ -47,12 +47,12 @@ class NodeLink:
     least_deadline_s: float = LEAST_DEADLINE_S
     longest_deadline_s: float = LONGEST_DEADLINE_S
     ssms: dict[str, str] = field(default_factory=dict)
-    served: tuple[ServedSsm, ...] = ()
+    served_ssms: tuple[ServedSsm, ...] = ()
     ready: bool = False
     is_connected: bool = False
     handshake_failed: bool = False
     refusal: str = ""
-    started: str = ""
+    process_id: str = ""
     starts: int = 0
     held_tokens: dict[str, int] = field(default_factory=dict)
     pending_number: int = 0
@@ -98,15 +98,15 @@ class NodeLink:
     def on_welcome(self, message: WelcomeMessage) -> None:
         """Its answer to the hello. A node that comes back with other SSMs is refused."""
         # Drafters are named once, when the engine connects: none can be added or taken away later.
-        before = {one.name: one for one in self.served}
+        before = {one.name: one for one in self.served_ssms}
         if before and before != {one.name: one for one in message.ssms}:
             self.refusal = (
                 f"it came back with other SSMs: {', '.join(one.name for one in message.ssms)}"
             )
             return
-        self.served = tuple(message.ssms)
-        if message.started != self.started:
-            self.started = message.started
+        self.served_ssms = tuple(message.ssms)
+        if message.process_id != self.process_id:
+            self.process_id = message.process_id
             self.starts += 1
             # Another process, without texts.
             self.held_tokens.clear()

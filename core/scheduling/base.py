@@ -27,16 +27,16 @@ __all__ = [
 @dataclass(frozen=True, slots=True)
 class LiveRequest:
     """One live request. `context`: cached tokens; `length`: its policy's choice; `drafters`: the
-    number of SSMs that would draft; `waited`: rounds since it was last verified; `overlapped`:
-    whether other requests' passes may hide its drafting (`pipeline=across`); `tokens`: the number
-    that it may generate; `ready`: whether a draft of `length` waits to be verified; `width`: nodes
-    of its trees per token of depth; `kind`: equal for requests that draft alike, None where the
-    length policy itself stops drafts that do not pay."""
+    number of SSMs that would draft; `rounds_waited`: rounds since it was last verified;
+    `overlapped`: whether other requests' passes may hide its drafting (`pipeline=across`);
+    `tokens`: the number that it may generate; `ready`: whether a draft of `length` waits to be
+    verified; `width`: nodes of its trees per token of depth; `kind`: equal for requests that draft
+    alike, None where the length policy itself stops drafts that do not pay."""
 
     context: int
     length: int
     drafters: int = 1
-    waited: int = 0
+    rounds_waited: int = 0
     overlapped: bool = False
     tokens: int = 128
     ready: bool = False

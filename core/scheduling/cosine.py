@@ -73,7 +73,7 @@ def best_group(
     """
     candidates = range(len(live)) if candidates is None else candidates
     by_context = sorted(candidates, key=lambda i: (live[i].context, i))
-    first = max(candidates, key=lambda i: (live[i].waited, -i))
+    first = max(candidates, key=lambda i: (live[i].rounds_waited, -i))
     plain_ms = costs.verify_ms(1, 0, live[first].context)
     most_ms = MOST_TIME * costs.verify_ms(len(live), 0, max(one.context for one in live))
     best: PassGroup | None = None

@@ -18,7 +18,7 @@ from bench.suites.nodes import (
     LOCAL,
     LOOPBACK,
     PLAIN,
-    SERVED,
+    SERVED_WAYS,
     NodesSuite,
     failures,
     relay_name,
@@ -59,7 +59,9 @@ def test_wires_are_compared_with_local_and_prediction() -> None:
 def test_intervals_of_clients_are_over_repeats() -> None:
     result = results([1, 2])
     for repeat, speed in enumerate((100.0, 120.0, 110.0)):
-        figures = {name: {"speed": speed, "verify_ms": 4.0, "draft_ms": 2.0} for name in SERVED}
+        figures = {
+            name: {"speed": speed, "verify_ms": 4.0, "draft_ms": 2.0} for name in SERVED_WAYS
+        }
         sample = {"dtype": "float32", "clients": 4, "repeat": repeat, "figures": figures}
         result.samples.append(sample)
     assert "| 4 | local | 110.0 (100.0 to 120.0) | 1.00x (1.00 to 1.00) |" in tables(result)[-1]
@@ -142,7 +144,7 @@ def test_the_suite_measures_over_processes_and_a_relay(monkeypatch: pytest.Monke
     suite.measure(context)
     report = suite.report(context)
     assert report.failures == () and "Clients served, float32" in report.tables[-1]
-    assert {*result.samples[1]["figures"]} == {*SERVED}
+    assert {*result.samples[1]["figures"]} == {*SERVED_WAYS}
     ahead = [
         result.samples[0]["figures"][name + AHEAD] for name in (LOCAL, LOOPBACK, relay_name(5))
     ]

@@ -11,7 +11,7 @@ import pytest
 from bench.contestants import DecodeCase
 from bench.prompts import load_prompts, take_round_robin
 from bench.suites.pipeline import Pipeline, _RoundSums, groups, run_together
-from bench.suites.pipeline_tables import BEST, FITTING, WORKS, Contender, pipeline_rows
+from bench.suites.pipeline_tables import BEST, USEFUL_MODES, WORKS, Contender, pipeline_rows
 from bench.tables import Group
 from core.config import SpeculationConfig
 from core.engine.engine import Engine
@@ -27,7 +27,7 @@ def test_a_pipelining_joins_by_existing(monkeypatch: pytest.MonkeyPatch) -> None
     for module in ("core.config", "bench.suites.pipeline_tables"):
         monkeypatch.setattr(f"{module}.PIPELINES", every)
     met = {row.live: tuple(row.contestants) for row in pipeline_rows()}
-    assert met == {1: ("off", "ahead", "auto"), 8: ("off", "across", "auto")} == dict(FITTING)
+    assert met == {1: ("off", "ahead", "auto"), 8: ("off", "across", "auto")} == dict(USEFUL_MODES)
     for module in ("core.config", "bench.suites.pipeline_tables"):
         monkeypatch.setattr(f"{module}.PIPELINES", ("off", "across"))
     assert {row.live: tuple(row.contestants) for row in pipeline_rows()} == {8: ("off", "across")}

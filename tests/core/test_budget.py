@@ -216,11 +216,11 @@ def test_the_setting_of_a_run_keeps_what_the_user_asked_for() -> None:
 @pytest.mark.parametrize(("temperature", "draft"), [(0.0, "topk"), (0.8, "coupled")])
 def test_in_a_vote_best_first_drafts_sequences(temperature: float, draft: str) -> None:
     config = SpeculationConfig(draft="best_first", combine="vote", max_tree_nodes=4)
-    assert config.resolved(temperature).draft == draft
+    assert config.resolve(temperature).draft == draft
     events = run(config, temperature)
     for event in events:
         for record in event.drafts if isinstance(event, Drafted) else ():
             assert len(set(record.parents)) == len(record.parents) <= 4, "one child a step"
     for combine in (name for name in COMBINES if not combine_rule(name).chains):
         one = SpeculationConfig(draft="best_first", combine=combine)
-        assert one.resolved(temperature).draft == "best_first"
+        assert one.resolve(temperature).draft == "best_first"

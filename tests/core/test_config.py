@@ -48,15 +48,15 @@ def test_the_validity_matrix(draft: str, combine: str, verify: str, temperature:
         legal = verify in ("auto", "match")
     if not legal:
         with pytest.raises(ConfigError, match=r"^(draft|verify) is '.*': .*choose|lossless"):
-            config.resolved(temperature)
+            config.resolve(temperature)
         with pytest.raises(ConfigError):
             Request("hi", SamplingParams(temperature=temperature), config)
         return
-    resolved = config.resolved(temperature)
+    resolved = config.resolve(temperature)
     assert resolved.draft in (*DETERMINISTIC, *FUSED, *DRAWN)
     assert resolved.verify in lossless_rules(resolved.draft, temperature, combine)
     assert resolved.verify == verify or verify == "auto"
-    assert resolved.resolved(temperature) == resolved
+    assert resolved.resolve(temperature) == resolved
 
 
 @pytest.mark.parametrize(
@@ -73,16 +73,16 @@ def test_the_validity_matrix(draft: str, combine: str, verify: str, temperature:
     ],
 )
 def test_what_auto_becomes(temperature: float, draft: str, verify: str, becomes: tuple[str, str]):
-    resolved = SpeculationConfig(draft=draft, verify=verify).resolved(temperature)
+    resolved = SpeculationConfig(draft=draft, verify=verify).resolve(temperature)
     assert (resolved.draft, resolved.verify) == becomes
 
 
 def test_a_refusal_names_the_lossless_choices() -> None:
     with pytest.raises(ConfigError) as caught:
-        SpeculationConfig(draft="topk", verify="mss").resolved(0.8)
+        SpeculationConfig(draft="topk", verify="mss").resolve(0.8)
     assert "lossless choices are auto, match" in str(caught.value)
     with pytest.raises(ConfigError, match=r"choose auto, topk or best_first"):
-        SpeculationConfig(draft="sampled").resolved(0.0)
+        SpeculationConfig(draft="sampled").resolve(0.0)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])

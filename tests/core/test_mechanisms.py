@@ -99,7 +99,7 @@ def test_budget_and_validity_follow_the_record() -> None:
     lossless = lossless_rules("sampled", 0.8, "deepest")
     assert "match" in lossless and not any(verify_rule(rule).reads_q for rule in lossless)
     with pytest.raises(ConfigError, match="the lossless choices are auto, match"):
-        SpeculationConfig(draft="sampled", combine="deepest", verify="mss").resolved(0.8)
+        SpeculationConfig(draft="sampled", combine="deepest", verify="mss").resolve(0.8)
 
 
 def test_a_new_verification_rule_is_valid_where_its_record_says(
@@ -113,6 +113,6 @@ def test_a_new_verification_rule_is_valid_where_its_record_says(
     assert before[1:3] == after[1:3]
     assert set(before[3]) | {"drawn"} == set(after[3]) and before[3][0] == after[3][0]
     config = SpeculationConfig(verify="drawn", max_tree_nodes=6)
-    assert config.resolved(0.8).draft == "sampled"
+    assert config.resolve(0.8).draft == "sampled"
     events = engine_of(*tables()).generate(Request("w1 w2", WARM, config))
     assert {event.rule for event in events if isinstance(event, Verified)} == {"drawn"}

@@ -175,7 +175,7 @@ def test_old_tokens_are_not_corrected() -> None:
     # A gap that no drafter reported is skipped.
     weights, history = full(), LikelihoodHistory({"a": 3})
     weights.observe_likelihoods({"a": [0.5] * 2}, history)
-    history.reached["b"] = 10**12
+    history.positions["b"] = 10**12
     weights.observe_likelihoods({"b": [0.5] * 2}, history)
     assert len(history.tokens) == CORRECTED
 
@@ -184,7 +184,7 @@ def test_texts_that_share_their_weights_are_not_mixed_up() -> None:
     weights, texts = full(), (LikelihoodHistory({"a": 2}), LikelihoodHistory({"a": 2}))
     weights.observe_likelihoods({"a": [0.5]}, texts[0])
     weights.observe_likelihoods({"a": [0.25]}, texts[1])
-    texts[0].reached["b"] = 2
+    texts[0].positions["b"] = 2
     weights.observe_likelihoods({"b": [0.1]}, texts[0])
     values = weights.values()
     assert values["a"] / values["b"] == pytest.approx(5**0.95)

@@ -85,7 +85,7 @@ def _cases() -> list[GoldenCase]:
             **{f"preset-{n}": c for n, c in presets.items()},
         }.items():
             try:
-                config.resolved(temperature)
+                config.resolve(temperature)
             except ConfigError:
                 continue  # not lossless at this temperature
             long = config.length in ("trend", "goodput")

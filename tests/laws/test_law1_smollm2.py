@@ -161,7 +161,7 @@ def test_lookups_alone_with_the_shipped_counts(smollm2_engine: Engine, theirs: A
 @pytest.mark.parametrize("preset", [name for name in DRAFTING if name != "specinfer-paper"])
 def test_match_with_the_shipped_ssms_is_plain(smollm2_engine: Engine, preset: str) -> None:
     config, part = config_of(preset, DRAWN.temperature), DRAFTING.index(preset)
-    assert config.resolved(DRAWN.temperature).verify == "match"
+    assert config.resolve(DRAWN.temperature).verify == "match"
     for prompt in PROMPTS[part :: 2 * len(DRAFTING)]:
         drafted = ids_of(smollm2_engine, request(prompt, config, DRAWN))
         assert drafted == ids_of(smollm2_engine, request(prompt, PLAIN, DRAWN)), prompt

@@ -126,7 +126,7 @@ def test_control_drawn_fused_tokens_verified_with_the_winners_q(
     monkeypatch.setattr(round_module, "combine", winners_alone)
     config = replace(FUSED, speculation_length=1, verify=rule)
     with pytest.raises(ConfigError, match=f"verify is '{rule}': with draft=fused"):
-        config.resolved(1.0)
+        config.resolve(1.0)
     monkeypatch.setattr(config_module, "lossless_rules", lambda *_: (rule,))
     results = {}
     for count in (1, 2):

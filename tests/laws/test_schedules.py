@@ -31,7 +31,7 @@ def requests(temperature: float, tokens: int = 12) -> list[Request]:
     results = []
     for place, (name, prompt) in enumerate(zip(PRESETS, PROMPTS, strict=True)):
         config = SpeculationConfig.preset(name, temperature)
-        if config.resolved(temperature).verify in token_exact_rules():
+        if config.resolve(temperature).verify in token_exact_rules():
             sampling = SamplingParams(tokens + 3 * place, temperature, seed=place)
             results.append(Request(prompt, sampling, config))
     return results

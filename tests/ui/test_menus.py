@@ -32,7 +32,7 @@ from ui.form.presets import has_preset_values, menu_name
 
 def lossless(draft: str, rule: str, temperature: float, combine: str = "union") -> bool:
     try:
-        SpeculationConfig(draft=draft, verify=rule, combine=combine).resolved(temperature)
+        SpeculationConfig(draft=draft, verify=rule, combine=combine).resolve(temperature)
     except ConfigError:
         return False
     return True
@@ -203,7 +203,7 @@ def test_fused_credit_is_marked_where_no_weight_changes_a_score() -> None:
     for weights in WEIGHTS:
         menu = form.control_updates(form_values(weights=weights))["draft"]
         even = [name for label, name in menu.choices if "as fused" in label]
-        resolved = SpeculationConfig(draft="fused_credit", weights=weights).resolved(0.0).draft
+        resolved = SpeculationConfig(draft="fused_credit", weights=weights).resolve(0.0).draft
         assert even == ["fused_credit"] * (weights == "paper")
         assert resolved == ("fused" if even else "fused_credit")
 

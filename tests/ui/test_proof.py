@@ -152,7 +152,7 @@ def test_a_speed_is_of_one_llm() -> None:
 
 
 def caption(temperature: float, **fields: Any) -> str:
-    config = SpeculationConfig(**fields).resolved(temperature).to_plain()
+    config = SpeculationConfig(**fields).resolve(temperature).to_plain()
     plain = {"temperature": temperature, "top_k": 0, "top_p": 1.0}
     return probability_words({"sampling": plain, "speculation": config})
 

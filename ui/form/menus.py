@@ -81,7 +81,7 @@ def _draft_label(draft: str, verify: str, temperature: float, combine: str, weig
     if not _lossless(draft, verify, temperature, combine):
         return f"{draft} (not lossless with verify {verify}{_at(temperature, combine)})"
     if draft_kind(draft).by_score and combine_rule(combine).chains:
-        becomes = SpeculationConfig(draft=draft, combine=combine).resolved(temperature).draft
+        becomes = SpeculationConfig(draft=draft, combine=combine).resolve(temperature).draft
         return f"{draft} (as {becomes}: {combine} chooses among sequences, one token a step)"
     if draft_kind(draft).by_credit and weights_stay_even(weights, combine):
         return f"{draft} (as fused: {weights} weights stay even, no draft wins)"
@@ -176,7 +176,7 @@ def _at(temperature: float, combine: str) -> str:
 
 def _lossless(draft: str, verify: str, temperature: float, combine: str) -> bool:
     try:
-        SpeculationConfig(draft=draft, verify=verify, combine=combine).resolved(temperature)
+        SpeculationConfig(draft=draft, verify=verify, combine=combine).resolve(temperature)
     except ConfigError:
         return False
     return True

@@ -20,19 +20,19 @@ STRIKES = 3
 
 @dataclass
 class Backoff:
-    """A drafter that is switched off: `waited` rounds of the `interval` to its next probe."""
+    """A drafter that is switched off: `rounds_waited` rounds of the `interval` to a probe."""
 
     interval: int = FIRST_INTERVAL
-    waited: int = 0
+    rounds_waited: int = 0
 
     @property
     def is_over(self) -> bool:
         """Whether it has waited long enough."""
-        return self.waited >= self.interval
+        return self.rounds_waited >= self.interval
 
     def record_failure(self) -> None:
         """A probe failed: doubles the interval to the next one."""
-        self.interval, self.waited = min(2 * self.interval, MAX_INTERVAL), 0
+        self.interval, self.rounds_waited = min(2 * self.interval, MAX_INTERVAL), 0
 
 
 @dataclass
@@ -78,7 +78,7 @@ class RunBackoffs:
         self._shared.decode_ms += ms
         for name in idle:
             if name in self:
-                self[name].waited += 1
+                self[name].rounds_waited += 1
 
     def due(self, name: str, cost_ms: float) -> bool:
         """Whether it may be probed at this predicted cost: its wait is over, and all probes of the

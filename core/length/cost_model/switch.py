@@ -80,8 +80,8 @@ class Switch:
         self._settle(is_faster)
         return on_and_off_ms
 
-    def _settle(self, won: bool) -> None:
-        if won:
+    def _settle(self, is_faster: bool) -> None:
+        if is_faster:
             # The tried setting is the default from here on, and its rounds are the new baseline.
             self._default, self._wait = self.on, FIRST_WAIT
             self._baseline = _Baseline()

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from core.config.nodes import bracketed
+from core.config.nodes import in_brackets
 from core.config.ranks import RankSplit
 from core.errors import ConfigError, RankError
 from core.models.ranks.group import torch_distributed
@@ -87,7 +87,7 @@ def env_rendezvous(split: RankSplit | None = None) -> Rendezvous | None:
         raise ConfigError.of("RANK", os.environ["RANK"], allowed)
     # Rank 0 serves the store at this address.
     _check_address(own=rank == 0)
-    where = f"{bracketed(os.environ['MASTER_ADDR'])}:{port}"
+    where = f"{in_brackets(os.environ['MASTER_ADDR'])}:{port}"
     # The call below blocks until all ranks are there.
     print(f"rank {rank} of {count} waits at {where}", file=sys.stderr)
     limit = timedelta(seconds=MEETING_S)

@@ -240,7 +240,7 @@ def test_every_likelihood_is_reported_once_and_at_its_place(
         self: FullInformation, results: Mapping[str, Sequence[float]], history: LikelihoodHistory
     ) -> None:
         for name, all_ in results.items():
-            for position, probability in enumerate(all_, history.reached[name] - len(all_)):
+            for position, probability in enumerate(all_, history.positions[name] - len(all_)):
                 assert (name, position) not in heard
                 heard[name, position] = probability
         observe(self, results, history)

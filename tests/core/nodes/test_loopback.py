@@ -29,7 +29,7 @@ from app import main as app_main
 from core import Engine, Request, SamplingParams, SpeculationConfig, connect_nodes
 from core.__main__ import main as core_main
 from core.__main__ import write_text
-from core.config.nodes import NodeSettings, address_of, bracketed
+from core.config.nodes import NodeSettings, address_of, in_brackets
 from core.errors import ConfigError, NodeError
 from core.events import Event
 from core.models.loading import load as loading
@@ -527,8 +527,8 @@ def test_a_node_listens_at_a_name(models: LoadedModels, keys: CurveKeys) -> None
 def test_an_address_has_brackets_before_a_port_where_it_needs_them() -> None:
     """Ray and torch name addresses of version 6 without."""
     hosts = ("10.0.0.1", "box", "fd00::7", "[fd00::7]")
-    assert [bracketed(one) for one in hosts] == ["10.0.0.1", "box", "[fd00::7]", "[fd00::7]"]
-    assert address_of("listen", f"{bracketed('fd00::7')}:7070") == ("[fd00::7]", 7070)
+    assert [in_brackets(one) for one in hosts] == ["10.0.0.1", "box", "[fd00::7]", "[fd00::7]"]
+    assert address_of("listen", f"{in_brackets('fd00::7')}:7070") == ("[fd00::7]", 7070)
 
 
 def test_an_engine_on_the_device_takes_no_nodes(models: LoadedModels) -> None:

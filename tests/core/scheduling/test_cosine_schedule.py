@@ -40,7 +40,7 @@ def test_the_group_is_the_best_of_all_that_hold_the_longest_waiting(seed: int) -
         LiveRequest(
             draw.randint(10, 400),
             4,
-            waited=draw.randint(0, 2),
+            rounds_waited=draw.randint(0, 2),
             overlapped=seed % 2 == 0,
             width=draw.choice([1.0, 2.5, 4.0]),
         )
@@ -48,7 +48,7 @@ def test_the_group_is_the_best_of_all_that_hold_the_longest_waiting(seed: int) -
     ]
     lengths = [draw.randint(0, 8) for _ in live]
     result = best_group(live, lengths, len(live), costs)
-    first = max(range(len(live)), key=lambda i: (live[i].waited, -i))
+    first = max(range(len(live)), key=lambda i: (live[i].rounds_waited, -i))
     assert first in result.members
 
     def cost(members: tuple[int, ...]) -> float:
@@ -89,7 +89,7 @@ def test_none_waits_for_ever() -> None:
     scheduler = Cosine(BatchTimes(Costs(cast(Any, None), TABLE)))
     waited = [0] * 6
     for _ in range(60):
-        live = [LiveRequest(50 * 4**i, 4, waited=waited[i]) for i in range(6)]
+        live = [LiveRequest(50 * 4**i, 4, rounds_waited=waited[i]) for i in range(6)]
         group = scheduler.plan(live, 0).group
         waited = [0 if i in group else waited[i] + 1 for i in range(6)]
         assert max(waited) <= 5, "at most until each of the others has had a pass"

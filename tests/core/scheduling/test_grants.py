@@ -90,13 +90,13 @@ def test_no_audition_before_a_draft_is_granted(
     live = admit(engine, **fields)
     for _ in range(3):
         assert not drafts_within(engine, live, Grant(length=0))
-    assert not heard and not live.auditioned
+    assert not heard and not live.had_audition
     # A router that wants auditions again and again has to wait, too.
     with monkeypatch.context() as patched:
         patched.setattr(CreditRouter, "wants_audition", True)
         assert not drafts_within(engine, live, Grant(length=0)) and not heard
     assert drafts_within(engine, live, FREE)
-    assert len(heard) == 1 and live.auditioned
+    assert len(heard) == 1 and live.had_audition
 
 
 def test_a_rule_that_asks_for_no_audition_has_none(
