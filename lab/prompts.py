@@ -18,6 +18,7 @@ __all__ = [
     "MAX_PROMPTS",
     "NO_DOMAIN",
     "StudyPrompt",
+    "is_separated",
     "prompts_from_file",
     "prompts_from_text",
     "unique_prompts",
@@ -56,12 +57,19 @@ class StudyPrompt:
 
 def prompts_from_text(typed: str) -> tuple[StudyPrompt, ...]:
     """Prompts as typed by a person. Raises ConfigError if there are none or too many."""
-    lines = typed.replace("\r\n", "\n").split("\n")
-    if any(line.strip() == SEPARATOR for line in lines):
-        blocks = _between(lines)
-    else:
-        blocks = [line for line in lines if line.strip()]
+    lines = _lines(typed)
+    separated = is_separated(typed)
+    blocks = _between(lines) if separated else [line for line in lines if line.strip()]
     return unique_prompts(StudyPrompt(str(i), one) for i, one in enumerate(blocks, start=1))
+
+
+def is_separated(typed: str) -> bool:
+    """Whether lines of SEPARATOR stand between the prompts, so that they may have several lines."""
+    return any(line.strip() == SEPARATOR for line in _lines(typed))
+
+
+def _lines(typed: str) -> list[str]:
+    return typed.replace("\r\n", "\n").split("\n")
 
 
 def prompts_from_file(name: str, content: bytes) -> tuple[StudyPrompt, ...]:

@@ -9,9 +9,10 @@ from __future__ import annotations
 from core.config import SpeculationConfig
 from core.length.base import Choice, RoundOutcome, StopLimits
 from core.length.cost_model import Costs
+from core.length.history import LengthHistory, deepest_draft
 from core.length.stop_rule import StopRule
 
-__all__ = ["Confidence"]
+__all__ = ["Confidence", "explain"]
 
 
 class Confidence:
@@ -29,3 +30,20 @@ class Confidence:
 
     def observe(self, outcome: RoundOutcome) -> None:
         """Nothing to learn."""
+
+
+def explain(history: LengthHistory) -> str:
+    """Why the round's deepest draft ended where it did, in a sentence."""
+    most = f"at most {history.now.length} in every round"
+    draft = deepest_draft(history.drafts)
+    if draft is None:
+        return f"No SSM drafted; {most}."
+    depth = max(draft.depths)
+    deepest = [s for s, d in zip(draft.scores, draft.depths, strict=True) if d == depth]
+    threshold = float(history.speculation["confidence_threshold"])
+    words = f"{history.draft_words(draft)}: "
+    if max(deepest) < threshold:
+        words += f"the score of token {depth} is {max(deepest):.2f}, under "
+        return f"{words}confidence_threshold={threshold:g}; {most}."
+    bound = f": {history.bound}" if history.bound else ""
+    return f"{words}no score was under confidence_threshold={threshold:g}; {most}{bound}."

@@ -5,8 +5,9 @@ from __future__ import annotations
 from core.config import SpeculationConfig
 from core.length.base import Choice, RoundOutcome
 from core.length.cost_model import Costs
+from core.length.history import LengthHistory
 
-__all__ = ["Fixed"]
+__all__ = ["Fixed", "explain"]
 
 
 class Fixed:
@@ -20,3 +21,9 @@ class Fixed:
 
     def observe(self, outcome: RoundOutcome) -> None:
         """Nothing to learn."""
+
+
+def explain(history: LengthHistory) -> str:
+    """Why the round's drafts may be so long, in a sentence."""
+    bound = f"; {history.bound}" if history.bound else ""
+    return f"{history.now.length} in every round, since it is set by speculation_length{bound}."

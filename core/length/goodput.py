@@ -21,10 +21,10 @@ from core.length.cost_model import Average, Costs, RunBackoffs
 from core.length.round_costs import DraftOutcomes, RoundCosts
 from core.length.stop_rule import StopRule, step_limits
 
-__all__ = ["Goodput"]
+__all__ = ["DEEPER", "Goodput"]
 
-# A draft may become so much deeper than the deepest recently verified tree.
 DEEPER = 8
+"""A draft may become so much deeper than the deepest recently verified tree."""
 PROBE_LENGTH = 2
 # Rounds that use one plan: making it costs a few hundredths of a round.
 ROUNDS_PER_PLAN = 8

@@ -7,6 +7,7 @@ drafting is not hidden behind the LLM's pass.
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from statistics import linear_regression
 
@@ -14,14 +15,20 @@ from core.config import SpeculationConfig
 from core.config.budget import max_draft_depth
 from core.length.base import Choice, RoundOutcome
 from core.length.cost_model import Costs
+from core.length.history import LengthHistory
 
-__all__ = ["Trend"]
+__all__ = ["Trend", "explain"]
 
 # Rounds of one length that make a point; points of a slope; steps up and down. Minions goes down
 # faster than up.
 VERIFICATIONS = 16
 POINTS = 4
 STEP, PENALTY = 1, 2
+# The reasons below, as they are recorded.
+COUNTED = re.compile(r"\d+ stays: (\d+) of \d+ verifications made with it")
+DECIDED = re.compile(
+    r"(?:\d+ -> \d+|\d+ stays): .*\(at (\d+) it is ([\d.]+) ms(?:, (.+) ms a step)?"
+)
 
 
 class Trend:
@@ -83,3 +90,34 @@ class Trend:
         if next_length < length + change:
             why_here += f"; {self._most} is the most"
         return Choice(next_length, f"{move}: {why_here}")
+
+
+def explain(history: LengthHistory) -> str:
+    """Why the round's drafts may be so long, in a sentence."""
+    length = f"{history.since()}: "
+    if history.bound:
+        return f"{length}{history.bound}."
+    index = history.changed_at
+    decided = DECIDED.match(history.reason(index))
+    counted = COUNTED.match(history.reason(len(history.rounds) - 1))
+    measured = counted[1] if counted else "none"
+    waits = f"it is judged after {VERIFICATIONS} LLM passes, of which {measured} were measured"
+    if decided is None:
+        most = f"; {history.now.length} is the most here" if _is_most(history) else ""
+        return f"{length}{waits}{most}."
+    tried, ms, slope = decided.groups()
+    took = f"with {tried} the LLM's passes took {ms} ms for each token written"
+    if slope is None:
+        return f"{length}{took}, and no other length is known yet, so {STEP} more is tried."
+    if float(slope) == 0:
+        return f"{length}{took}, as with other lengths."
+    change = f"{abs(float(slope)):.3f} ms"
+    if float(slope) < 0:
+        return f"{length}{took}, {change} less for each step of length, so {STEP} more is tried."
+    return f"{length}{took}, {change} more for each step of length, so {PENALTY} fewer are tried."
+
+
+def _is_most(history: LengthHistory) -> bool:
+    """Whether the policy would go on to a longer draft if one were allowed."""
+    end = f"); {history.now.length} is the most"
+    return any(one.length_reason.endswith(end) for one in history.rounds[:-1])

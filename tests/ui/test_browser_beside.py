@@ -35,8 +35,9 @@ def test_two_runs_stand_side_by_side_and_are_moved_together(
     choosing_can_be_left(page, first, second)
     open_run(page, second)
     assert not page.locator("#pair-one-strip").count(), "built, but not there until asked for"
-    sites.run_tools(page).click("#sessions-compare")
+    page.click("#sessions-compare")
     page.locator("#sessions-choose").get_by_text("Choose the second run").wait_for()
+    page.locator("#sessions-runs .sp-selected[inert]").wait_for()
     page.locator(".sp-open").nth(1).click()
     page.locator("#pair-said .sp-line").first.wait_for()
     page.locator("#pair-tables").get_by_text("Settings that differ").wait_for()
@@ -64,8 +65,9 @@ def choosing_can_be_left(page: Any, other: str, newest: str) -> None:
     """Choosing a second run; then another run is opened as ever."""
     open_run(page, newest)
     sites.run_tools(page).click("#sessions-compare")
-    page.get_by_role("button", name="Compare with none").click()
+    page.get_by_role("button", name="Cancel comparing").click()
     page.get_by_role("button", name="Compare with…").wait_for()
+    page.locator("#sessions-runs .sp-selected:not([inert])").wait_for()
     page.locator(".sp-open").nth(1).click()
     about(page, other)
     assert page.locator("#sessions-pair").is_hidden()

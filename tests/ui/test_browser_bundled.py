@@ -19,7 +19,10 @@ from tests.ui.browser.looks import turn_to
 from tests.ui.decoded import check_columns, check_curve, check_lanes, check_lengths, round_times
 from tests.ui.reading import becomes, in_looks, read
 from ui.form.menus import pipeline_choices
+from ui.run.charts import choice_value
+from ui.run.frame import Frame
 from ui.run.reasons import length_reason
+from ui.run.view import detail_of, reduce_all
 from ui.server.context import Context
 
 pytestmark = pytest.mark.browser
@@ -396,3 +399,45 @@ def all_ssms_are_seen_at_once(page: Any) -> None:
     sites.dock(page, "when").locator("#live-timeline g.ytick").nth(8).wait_for()
     looks.at_rest(page)
     assert looks.overlaps(page) == []
+
+
+# What the Length card says of the selected round, and what it offers, as far as it is in sight.
+LENGTH_SAID = """() => [".ss-choice-why", ".ss-choice-offers button"].map((css) => {
+  const all = [...document.querySelectorAll(`#live-lengths ${css}`)];
+  return all.filter((one) => one.checkVisibility()).map((one) => one.textContent).join(", ");
+})"""
+
+
+def length_said(context: Context, board: str = "live") -> str:
+    """Why the drafts of the selected round are so long, from the recorded events of its run."""
+    frame = sites.desk_of(context, board).frame()
+    context.store.flush()
+    events = context.store.events(frame.run_id)
+    detail = detail_of(events, frame.selected_round)
+    return str(choice_value(Frame(view=reduce_all(events), detail=detail))["why"])
+
+
+def test_why_the_length_changed_is_two_clicks_from_the_opening_preset(
+    real: sites.Served, browser_page: sites.OpenPage
+) -> None:
+    url, context = real
+    page = sites.ran(sites.wait_ready(browser_page(url)))
+    sites.dock(page, "length")
+    fixed = length_said(context)
+    assert ", fixed: 8 in every round, since it is set by speculation_length" in fixed
+    becomes(page, LENGTH_SAID, [fixed, "Run minions, Run best"])
+    before = count_completed(context)
+    page.get_by_role("button", name="Run best", exact=True).click()
+    sites.until(page, lambda: count_completed(context) > before)
+    decoded.wait_finished(page)
+    assert decoded.latest_run(context).started.config["speculation"]["length"] == "goodput"
+    assert page.input_value("#preset input").startswith("best (")
+    said = length_said(context)
+    assert re.match(r"Round \d+, goodput: ssm-.* drafted \d+ deep", said)
+    becomes(page, LENGTH_SAID, [said, ""])
+    before = count_completed(context)
+    sites.choose(page, "preset", "minions")  # at once: the prompt's run has ended
+    sites.until(page, lambda: count_completed(context) > before)
+    decoded.wait_finished(page)
+    assert ", trend: " in length_said(context)
+    becomes(page, LENGTH_SAID, [length_said(context), ""])

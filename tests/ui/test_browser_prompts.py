@@ -111,6 +111,7 @@ def test_prompts_are_measured_sorted_saved_and_open_their_runs(
     assert ratio == pytest.approx(sum(each) / 2, abs=0.011)
 
     rows = measure_typed(page, "Thrice\nOnce\nTwice")
+    page.locator("#prompts-counted").get_by_text("3 prompts: each line is one.").wait_for()
     assert all(float(row[1]) >= 1 for row in rows)
     other = prompts_tab(browser_page(lab.url, width=390, dark=True))
     other.locator("#prompts-progress").get_by_text("6 of 6").wait_for()

@@ -32,6 +32,7 @@ from ui.prompts.run_figures import PastRun, RunFigures
 from ui.prompts.tab import study_updates
 from ui.server.context import Context
 from ui.server.session import TabSession
+from ui.shared.prompt_source import count_notice
 from ui.shared.studies import Studies, new_study
 from ui.shared.study_handlers import (
     StudyBoard,
@@ -473,3 +474,21 @@ def test_fused_runs_have_rows_of_their_own_and_the_best_is_whose_tokens_were_tak
     assert lines[0].row.best_drafter == origins.most_common(1)[0][0]
     shown = prompts_table_value("past", lines, DRAFTERS, chosen=names[0])
     assert [row["settings"] for row in shown["rows"].values()] == names
+
+
+COUNTED = {
+    "": "",
+    " \n": "",
+    "Once": "1 prompt: each line is one.",
+    "Once\n\nTwice\r\nThrice": "3 prompts: each line is one.",
+    "def f():\n\n    return 1\n---\nTwice": "2 prompts: each text between lines of --- is one.",
+    "---": "at least one prompt",
+}
+
+
+@pytest.mark.parametrize("typed", COUNTED)
+def test_typed_prompts_are_counted_with_the_rule_that_divides_them(typed: str) -> None:
+    lines = list(count_notice("typed", typed)["lines"].values())
+    said = " ".join(line["text"] for line in lines)
+    assert (COUNTED[typed] in said) and bool(lines) == bool(typed.strip())
+    assert not count_notice("examples", typed)["lines"]

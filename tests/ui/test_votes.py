@@ -224,6 +224,27 @@ def test_estimates_are_those_behind_the_selected_round() -> None:
     assert plain["policy"] == "fixed" and not plain["estimates"] and not plain["reason"]
 
 
+def test_the_selected_rounds_length_is_explained_and_presets_that_adapt_it_are_offered() -> None:
+    events = run("union")
+    completed = [event for event in events if isinstance(event, RoundCompleted)]
+    change = next(i for i, event in enumerate(completed) if not event.speculation_length)
+    for number in (change, change + 1, 0):
+        lengths = pictures_at(events, number)["lengths"]
+        assert lengths["why"].startswith(f"Round {number + 1}, goodput: "), lengths["why"]
+        assert f"At most {completed[number].speculation_length}" in lengths["why"]
+        assert ("down from" in lengths["why"]) == (number == change)
+        assert not lengths["offers"], "it adapts already"
+    unfinished = events[: events.index(completed[3])]
+    frame = Frame(view=reduce_all(unfinished), detail=detail_of(unfinished, 3))
+    assert picture_values(frame)["lengths"]["why"] == "", "its length is known at its end"
+    fixed = pictures_at(synthetic_run(3), 2)["lengths"]
+    assert ", fixed: " in fixed["why"]
+    presets = fixed["offers"].values()
+    policies = {SpeculationConfig.preset(name).length for name in presets}
+    assert policies == {"trend", "goodput"}
+    assert not pictures_at(synthetic_run(3, drafters=()), 2)["lengths"]["why"]
+
+
 A, B, C = "ssm-a", "ssm-b", "ssm-c"
 
 

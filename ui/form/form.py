@@ -150,8 +150,13 @@ def build_command(preset: str, answers: bool = False) -> Command:
             gr.Button(name, size="sm", min_width=60, elem_id=f"example-{name.lower()}")
             for name, _ in EXAMPLES
         )
+    # "again": it is the prompt of the finished run that runs (ui/live/handlers.py).
     chosen = gr.Dropdown(
-        choices=preset_choices(), value=preset, label="Preset", elem_id="preset", min_width=150
+        choices=preset_choices(),
+        value=preset,
+        label="Preset (choosing runs again)",
+        elem_id="preset",
+        min_width=150,
     )
     return Command(prompt, buttons, chosen, temperature_control())
 

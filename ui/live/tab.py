@@ -26,7 +26,14 @@ from ui.live.handlers import (
     stop_run,
 )
 from ui.live.layout import Live, build_live
-from ui.live.rerun import AWAITED, here_script, settled_script, wire_changes
+from ui.live.rerun import (
+    AWAITED,
+    after_settled_script,
+    here_script,
+    settled_script,
+    wire_changes,
+)
+from ui.run.charts import adapting_presets
 from ui.run.plain_run import race_plain
 from ui.server.session import TabSession
 from ui.shared.all_requests import wire_all_requests
@@ -96,6 +103,11 @@ def wire_live(
     blocks.load(preset_menu, own, live.form.preset, **QUICK)
 
 
+def _run_settled_script() -> str:
+    """JavaScript that runs the form once all fields have the values that were sent to them."""
+    return f"async () => {{ await ({after_settled_script()})(); ({RUN})(); }}"
+
+
 def _with_stops(button: str) -> str:
     """A script that replaces the last value by the count of clicks on Stop."""
     return f"(...given) => [...given.slice(0, -1), window.specscopeStops('live-{button}')]"
@@ -132,6 +144,14 @@ def _wire_form(live: Live, own: gr.BrowserState) -> None:
         _preset_handler(live), preset_inputs, [live.chosen, *fields], js=AWAITED, **quick
     )
     preset_event.then(None, None, None, js=here)
+    offered = live.board.pictures["lengths"].submit(
+        _offer_handler(live),
+        [temperature, own, *fields],
+        [form.preset, live.chosen, *fields],
+        js=AWAITED,
+        **quick,
+    )
+    offered.then(None, None, None, js=here).then(None, None, None, js=_run_settled_script())
     for place, button in enumerate(form.examples):
         fill = fill_prompt(place, lambda: live.board.context.answers)
         filled = button.click(fill, None, form.prompt, **quick)
@@ -233,6 +253,25 @@ def _preset_handler(live: Live) -> Callable[..., list[Any]]:
         return [name, *_send(live.board.session(request), name, shown, values)]
 
     return choose
+
+
+def _offer_handler(live: Live) -> Callable[..., list[Any]]:
+    """A preset that the Length card offers: into the menu and the fields."""
+    choose = _preset_handler(live)
+
+    def take(
+        request: gr.Request,
+        event: gr.EventData,
+        temperature: float,
+        own: dict[str, Any] | None,
+        *shown: Any,
+    ) -> list[Any]:
+        name = (event._data or {}).get("preset")
+        if name not in adapting_presets():
+            return [gr.skip() for _ in (live.form.preset, live.chosen, *shown)]
+        return [name, *choose(request, name, temperature, own, *shown)]
+
+    return take
 
 
 def _temperature_handler(live: Live) -> Callable[..., list[Any]]:

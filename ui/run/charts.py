@@ -6,11 +6,19 @@ Plain JSON in dicts, as described in ui/run/values.py; of a live run only the la
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from itertools import zip_longest
 from typing import Any
 
-from core.config.mechanisms import LENGTH_POLICIES, combine_rule, length_policy
+from core.config import PRESETS, SpeculationConfig
+from core.config.mechanisms import (
+    LENGTH_POLICIES,
+    combine_rule,
+    implementation_of,
+    length_policy,
+)
 from core.events import RunStats, Span
+from core.length.history import LengthHistory
 from ui.run.frame import Before, Frame
 from ui.run.nodes import nodes_of, nodes_value, trip_spans
 from ui.run.pass_words import offload_words, ranks_words
@@ -22,6 +30,7 @@ from ui.run.view import RoundView, View
 from ui.words.settings import TEMPERATURE_MEANS
 
 __all__ = [
+    "adapting_presets",
     "choice_value",
     "drafters_value",
     "lengths_value",
@@ -79,8 +88,9 @@ def lengths_value(frame: Frame, before: Before | None = None) -> Value:
 
 
 def choice_value(frame: Frame) -> Value:
-    """What the length policy chose after the selected round and expects of each length, and what
-    the scheduler granted the request in the round."""
+    """Why the selected round's length was what it was (`why`), what the policy chose after it and
+    expects of each length, what the scheduler granted; `offers`: presets whose length adapts, for a
+    run whose length never changes."""
     completed = frame.detail.completed if frame.detail else None
     policy = length_policy(frame.view.speculation.get("length", ""))
     return {
@@ -88,6 +98,10 @@ def choice_value(frame: Frame) -> Value:
         "predicts": policy.predicts,
         "always": policy.always,
         "no_estimates": policy.no_estimates,
+        "why": _length_words(frame),
+        "offers": {
+            str(i): name for i, name in enumerate(adapting_presets() if policy.always else ())
+        },
         "reason": length_reason(completed.length_reason, completed.speculation_length)
         if completed
         else "",
@@ -104,6 +118,27 @@ def choice_value(frame: Frame) -> Value:
         "lately": _lately(frame),
         "granted": granted_words(frame.detail),
     }
+
+
+@cache
+def adapting_presets() -> tuple[str, ...]:
+    """Presets under which the length changes from round to round."""
+    policies = {name: length_policy(SpeculationConfig.preset(name).length) for name in PRESETS}
+    return tuple(name for name, policy in policies.items() if not policy.set_by_user)
+
+
+def _length_words(frame: Frame) -> str:
+    """What length the selected round had, whether that was a change, and why, in the policy's own
+    words; empty until the round is complete."""
+    view, completed = frame.view, frame.detail.completed if frame.detail else None
+    policy = length_policy(view.speculation.get("length", ""))
+    rounds = view.rounds[: frame.selected_round + 1]
+    if completed is None or not view.drafters or not policy.explain or not rounds:
+        return ""
+    drafts = frame.detail.drafted.drafts if frame.detail and frame.detail.drafted else ()
+    explain = implementation_of(policy.explain)
+    words = str(explain(LengthHistory(rounds, drafts, view.speculation)))
+    return f"Round {completed.round + 1}, {policy.name}: {words}"
 
 
 def _lately(frame: Frame) -> float:

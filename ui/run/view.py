@@ -18,6 +18,7 @@ from core.events import (
     Ahead,
     Combined,
     Drafted,
+    Estimate,
     Event,
     NodeTrip,
     RankTraffic,
@@ -82,6 +83,8 @@ class RoundView:
     `time.ms` (0: none). `loads`: when an offloaded LLM's layers were read. `trips`: of the nodes
     that were asked; `traffic`: what the ranks of an LLM over ranks exchanged. `routing`: each SSM's
     part if a rule chose who drafts; `asking_ms`: the time of auditions. `at_ms`: the round's end.
+    `next_length`, `length_reason`, `estimates`: the length policy's choice after the round;
+    `draft_depths`: how deep each drafter's draft was.
     `tally`: of each drafter that drafted, how many of its tokens were accepted, and how many it
     drafted; in fused drafts its own proposals alone, as the log counts them. `struck`: rejected
     nodes; `split`: where the LLM chose, drafters put different tokens first; `stopped`: the LLM
@@ -113,6 +116,10 @@ class RoundView:
     routing_reason: str = ""
     asking_ms: float = 0.0
     at_ms: float = 0.0
+    next_length: int = 0
+    length_reason: str = ""
+    estimates: tuple[Estimate, ...] = ()
+    draft_depths: tuple[tuple[str, int], ...] = ()
     tally: tuple[tuple[str, int, int], ...] = ()
     struck: int = 0
     split: bool = False
@@ -325,6 +332,10 @@ class _ViewBuilder:
                 routing_reason=event.routing_reason,
                 asking_ms=audition_ms(event),
                 at_ms=event.at_ms,
+                next_length=event.next_speculation_length,
+                length_reason=event.length_reason,
+                estimates=event.estimates,
+                draft_depths=_draft_depths(detail),
                 tally=_tally(detail, event),
                 struck=detail.verified.outcomes.count("rejected") if detail.verified else 0,
                 split=_is_split(detail),
@@ -335,6 +346,12 @@ class _ViewBuilder:
         self._tokens += _new_tokens(self._view.drafters, detail, event)
         self._share = add_spans(self._share, event)
         self._round_end_ms = event.at_ms
+
+
+def _draft_depths(detail: Detail) -> tuple[tuple[str, int], ...]:
+    """Each drafter that drafted, and how deep its draft was."""
+    drafts = detail.drafted.drafts if detail.drafted else ()
+    return tuple((one.drafter, max(one.depths)) for one in drafts if one.depths)
 
 
 def _tally(detail: Detail, event: RoundCompleted) -> tuple[tuple[str, int, int], ...]:

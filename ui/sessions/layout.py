@@ -17,14 +17,15 @@ from ui.shared.board import Board, build_board
 from ui.shared.parts import download, notice, part
 from ui.shared.past_studies import PastStudies, build_past_studies
 
-__all__ = ["COMPARE_LABEL", "Filters", "OpenedRun", "Sessions", "build_sessions"]
+__all__ = ["CANCEL_LABEL", "COMPARE_LABEL", "Filters", "OpenedRun", "Sessions", "build_sessions"]
 
 COMPARE_LABEL = "Compare with…"
+CANCEL_LABEL = "Cancel comparing"
 TOOLS = """() => {
   const button = document.querySelector("#sessions-more");
   const open = document.documentElement.toggleAttribute("data-run-tools");
   button.setAttribute("aria-expanded", open);
-  button.setAttribute("aria-label", "More: compare, save, note, delete");
+  button.setAttribute("aria-label", "More: save, note, delete");
 }"""
 
 
@@ -199,12 +200,12 @@ def _build_opened() -> OpenedRun:
             facts = notice("sessions-about")
             into_live = gr.Button("Open in Live", elem_id="sessions-into-live", **small)
             again = gr.Button("Run again", elem_id="sessions-again", **small)
+            compare = gr.Button(COMPARE_LABEL, elem_id="sessions-compare", **small)
             stop = gr.Button("Stop", interactive=False, elem_id="sessions-stop", **small)
             copy = gr.Button("Copy link", elem_id="sessions-copy", **small)
             more = gr.Button("⋯", elem_id="sessions-more", **small)
         with gr.Column(elem_id="sessions-tools"):
             with gr.Row(elem_classes="sp-buttons"):
-                compare = gr.Button(COMPARE_LABEL, elem_id="sessions-compare", **small)
                 study = gr.Button(
                     "Open its study", visible=False, elem_id="sessions-study", **small
                 )

@@ -18,7 +18,7 @@ from ui.run.proof import identical
 from ui.server.session import TabSession, guard_once
 from ui.server.under_way import source_of
 from ui.sessions.history import Asker, allowed_run, check_ended
-from ui.sessions.layout import COMPARE_LABEL, Sessions, build_sessions
+from ui.sessions.layout import CANCEL_LABEL, COMPARE_LABEL, Sessions, build_sessions
 from ui.sessions.retention import about_run
 from ui.sessions.two_runs import compare_runs
 from ui.shared.board import Values
@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 ALREADY = "This run is already deleted, in another tab perhaps: nothing was left to delete."
-CHOOSE = "Choose the second run: press it in this list."
+CHOOSE = "Choose the second run: press another one in this list."
 
 
 def opened_run(tab: Sessions | Live, session: TabSession, asker: Asker, run_id: str) -> list[Any]:
@@ -106,7 +106,7 @@ def toggle_comparing(run_id: str, comparing: str) -> list[Any]:
     """
     if not run_id or comparing:
         return ["", gr.Button(COMPARE_LABEL), notice_value([])]
-    return [run_id, gr.Button("Compare with none"), notice_value([Line("info", CHOOSE)])]
+    return [run_id, gr.Button(CANCEL_LABEL), notice_value([Line("info", CHOOSE)])]
 
 
 def choose_run(

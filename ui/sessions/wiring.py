@@ -22,7 +22,7 @@ from ui.sessions.handlers import (
     studies_handler,
     study_press_handler,
 )
-from ui.sessions.layout import Sessions
+from ui.sessions.layout import CANCEL_LABEL, Sessions
 from ui.sessions.live_runs import follow_opened
 from ui.sessions.repeat import recorded_request
 from ui.sessions.retention import (
@@ -52,6 +52,13 @@ INTO_SIGHT = """() => {
 }"""
 LIST_INTO_SIGHT = """() => document.querySelector("#sessions-said").scrollIntoView(
   { behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth" })"""
+CHOOSING = """(label) => {
+  const choosing = label === "%s";
+  document.documentElement.toggleAttribute("data-choosing", choosing);
+  document.querySelector("#sessions-runs .sp-selected")?.toggleAttribute("inert", choosing);
+}"""
+"""JavaScript after the button's label has changed: while a second run is being chosen, the first
+one is not offered."""
 
 
 def wire_sessions(
@@ -110,11 +117,15 @@ def _wire_opening(
         **EACH,
     )
     reread(opened)
+    choosing = CHOOSING % CANCEL_LABEL
+    opened.then(None, controls.compare, None, js=choosing)
     opened.then(None, None, None, js=INTO_SIGHT)
     follow_opened(sessions, opened.then, visitor)
-    controls.compare.click(
+    toggled = controls.compare.click(
         toggle_comparing, [sessions.opened_id, sessions.comparing], choose, **LATEST
-    ).then(None, None, None, js=LIST_INTO_SIGHT)
+    )
+    toggled.then(None, controls.compare, None, js=choosing)
+    toggled.then(None, None, None, js=LIST_INTO_SIGHT)
     two_runs.close.click(lambda: gr.Column(visible=False), None, two_runs.section, **LATEST)
     wire_two_runs(two_runs, board.context)
     # The confirmation is for the open run: it is hidden when another is opened.
@@ -138,7 +149,8 @@ def _wire_opening(
         **LATEST,
     )
     comparison: list[Any] = [two_runs.section, *choose]
-    deletion.then(no_comparison, None, comparison, **LATEST)
+    left = deletion.then(no_comparison, None, comparison, **LATEST)
+    left.then(None, controls.compare, None, js=choosing)
     names = sessions.filters.names
     deletion.then(as_asker(board.context, name_menus), [visitor, *names], names, **LATEST)
 

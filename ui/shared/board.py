@@ -167,8 +167,8 @@ def build_board(
 
     def show(*some: Picture) -> None:
         for one in some:
-            # Only Live's own runs can be raced against plain decoding.
-            asks = one.asks or (one is Figures and page == "live")
+            # Only Live's own runs can be raced against plain decoding, and run with another preset.
+            asks = one.asks or (one in (Figures, Lengths) and page == "live")
             part_name = one.part if page == "live" else ""
             pictures[one.name] = replace(one, asks=asks)(
                 elem_id=f"{page}-{one.name}", part=part_name, elem_classes=f"sp-pic-{one.name}"

@@ -14,11 +14,21 @@ from gradio.components import Component
 
 from core.errors import ConfigError
 from lab.examples import domains_of, example_prompts, of_domains
-from lab.prompts import StudyPrompt, prompts_from_file, prompts_from_text
+from lab.prompts import StudyPrompt, is_separated, prompts_from_file, prompts_from_text
 from ui.form.fields import whole_number
-from ui.shared.event_options import QUICK
+from ui.run.listed import number_of
+from ui.shared.event_options import LATEST, QUICK
+from ui.shared.parts import notice, notice_value
+from ui.words.messages import Line
+from ui.words.refusals import refusal_words
 
-__all__ = ["PromptSource", "build_prompt_source", "prompts_of", "wire_prompt_source"]
+__all__ = [
+    "PromptSource",
+    "build_prompt_source",
+    "count_notice",
+    "prompts_of",
+    "wire_prompt_source",
+]
 
 TYPED, FILE, EXAMPLES = "typed", "a file", "examples"
 MOST_BYTES = 5_000_000
@@ -27,13 +37,15 @@ PER_DOMAIN = 2
 
 @dataclass(frozen=True, slots=True)
 class PromptSource:
-    """The controls; `inputs`: in the order in which `prompts_of` takes their values."""
+    """The controls; `inputs`: in the order in which `prompts_of` takes their values. `counted`: how
+    many prompts the typed text is."""
 
     kind: gr.Radio
     typed: gr.Textbox
     file: gr.File
     domains: gr.CheckboxGroup
     count: gr.Number
+    counted: gr.HTML
 
     @property
     def inputs(self) -> list[Component]:
@@ -47,12 +59,14 @@ def build_prompt_source(page: str, kind: str = EXAMPLES) -> PromptSource:
     )
     typed = gr.Textbox(
         label="Your prompts",
-        info="One a line; longer ones apart by a line of ---.",
+        info="Each line is a prompt; with a line of --- between them, prompts may have several.",
+        placeholder="Once upon a time\nUser: I want to book a table for two.\nAssistant:",
         lines=6,
         max_lines=14,
         visible=kind == TYPED,
         elem_id=f"{page}-typed",
     )
+    counted = notice(f"{page}-counted")
     file = gr.File(
         label="A .txt or .jsonl file",
         file_types=[".txt", ".jsonl"],
@@ -75,17 +89,33 @@ def build_prompt_source(page: str, kind: str = EXAMPLES) -> PromptSource:
         visible=kind == EXAMPLES,
         elem_id=f"{page}-count",
     )
-    return PromptSource(source, typed, file, domains, count)
+    return PromptSource(source, typed, file, domains, count, counted)
 
 
 def wire_prompt_source(source: PromptSource) -> None:
-    """Show only the controls of the chosen source."""
+    """Show only the controls of the chosen source, and count prompts as they are typed."""
+    # Not `input`: a text box fires none for pasted text.
+    for trigger in (source.kind.change, source.typed.change):
+        trigger(count_notice, [source.kind, source.typed], source.counted, **LATEST)
     source.kind.change(
         _visibility,
         source.kind,
         [source.typed, source.file, source.domains, source.count],
         **QUICK,
     )
+
+
+def count_notice(kind: str, typed: str | None) -> dict[str, Any]:
+    """How many prompts the typed text is and by which rule, or why none can be measured; nothing
+    for another source and an empty box."""
+    if kind != TYPED or not (typed or "").strip():
+        return notice_value([])
+    try:
+        prompts = prompts_from_text(typed or "")
+    except ConfigError as error:
+        return notice_value([Line("error", refusal_words(str(error)))])
+    rule = "each text between lines of ---" if is_separated(typed or "") else "each line"
+    return notice_value([Line("info", f"{number_of(len(prompts), 'prompt')}: {rule} is one.")])
 
 
 def prompts_of(

@@ -15,6 +15,7 @@ class LengthPolicyRecord:
     """How the speculation length is chosen.
 
     `label`: in menus. `implementation`: a callable (SpeculationConfig, Costs) -> LengthPolicy.
+    `explain`: a callable (LengthHistory) -> str: why a recorded round's length is what it is.
     `set_by_user`: the length is the number in the request, else the policy finds it. `predicts`: it
     predicts each round's time. `chooses_drafters`: it decides each round which drafters draft.
     `fields`: read by it alone; `ignores`: fields it does not read, with the reason. `meaning`: in
@@ -28,6 +29,7 @@ class LengthPolicyRecord:
     name: str
     label: str
     implementation: str
+    explain: str = ""
     set_by_user: bool = False
     predicts: bool = False
     chooses_drafters: bool = False
@@ -45,6 +47,7 @@ LENGTH_POLICIES: Mapping[str, LengthPolicyRecord] = by_name(
             "fixed",
             "always speculation_length",
             "core.length.fixed:Fixed",
+            "core.length.fixed:explain",
             set_by_user=True,
             meaning="always `speculation_length` tokens",
             always="the length is always the one that was set; trend and goodput choose it anew "
@@ -56,6 +59,7 @@ LENGTH_POLICIES: Mapping[str, LengthPolicyRecord] = by_name(
             "trend",
             "longer while it is faster",
             "core.length.trend:Trend",
+            "core.length.trend:explain",
             meaning="one token more while that lowers the LLM's time per token, else two fewer",
             no_estimates=(
                 "trend compares what it measured, milliseconds of LLM passes for each token "
@@ -67,6 +71,7 @@ LENGTH_POLICIES: Mapping[str, LengthPolicyRecord] = by_name(
             "goodput",
             "while one more pays",
             "core.length.goodput:Goodput",
+            "core.length.goodput_explanation:explain",
             predicts=True,
             chooses_drafters=True,
             meaning="as long as one more token is expected to pay for its time, down to none",
@@ -80,6 +85,7 @@ LENGTH_POLICIES: Mapping[str, LengthPolicyRecord] = by_name(
             "confidence",
             "while an SSM is sure",
             "core.length.confidence:Confidence",
+            "core.length.confidence:explain",
             set_by_user=True,
             fields=("confidence_threshold",),
             meaning="`speculation_length` at most, less after a score under `confidence_threshold`",

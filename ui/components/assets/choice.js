@@ -1,10 +1,13 @@
-// The length policy's reason for the next length, its estimates for each candidate, and what the node budget allowed.
+// Why the selected round's length is what it is, in the length policy's words; its reason for the next length, its
+// estimates for each candidate, and what the node budget allowed.
 
 import { h, set, setText, entries } from "./dom.js";
 import { columnChart } from "./minichart.js";
 import { fixed, ms, prose, roundName } from "./text.js";
 
 export function createChoice(panel) {
+  const why = h("p", { class: "ss-sentence ss-choice-why" });
+  const offers = h("p", { class: "ss-choice-offers", "data-noexport": true });
   const reason = h("p", { class: "ss-sentence ss-choice-said" });
   const chart = columnChart(panel);
   const none = h("p", { class: "ss-choice-none" });
@@ -12,7 +15,8 @@ export function createChoice(panel) {
   const budget = h("p", { class: "ss-choice-budget" });
   const granted = h("p", { class: "ss-sentence ss-choice-granted" });
   const markLegend = h("p", { class: "ss-choice-meant" }, MARKED);
-  const node = h("div", { class: "ss-choice" }, granted, markLegend, reason, chart.node, none, legend, budget);
+  const heat = h("p", { class: "ss-choice-meant" });
+  const node = h("div", { class: "ss-choice" }, why, offers, reason, granted, markLegend, chart.node, none, legend, budget, heat);
   panel.body.append(node);
   return {
     restyle: chart.restyle,
@@ -21,6 +25,9 @@ export function createChoice(panel) {
       node.hidden = !controlled;
       set(panel.section, "data-controlled", controlled ? value.policy : null);
       if (!controlled) return;
+      why.hidden = !value.why;
+      setText(why, prose(value.why));
+      offer(panel, offers, Object.values(value.offers ?? {}));
       setText(reason, sentence(value));
       granted.hidden = !value.granted;
       setText(granted, prose(value.granted));
@@ -32,8 +39,21 @@ export function createChoice(panel) {
       setText(none, value.no_estimates ?? "");
       budget.hidden = !value.budget;
       setText(budget, prose(value.budget));
+      setText(heat, value.heat ?? "");
     },
   };
+}
+
+// Beside a length that never changes: presets that adapt it, each a click away where the page can run them.
+function offer(panel, node, presets) {
+  node.hidden = !presets.length;
+  if (node.hidden || node.childElementCount) return;
+  const run = (preset) => h("button", {
+    type: "button", class: "ss-tool", title: `Choose the preset ${preset} and run the prompt with it`,
+    onclick: () => panel.trigger("submit", { preset }),
+  }, `Run ${preset}`);
+  const named = presets.map((preset) => (panel.ask ? run(preset) : h("b", {}, preset)));
+  node.append(panel.ask ? "To see it adapt: " : "Presets that adapt it: ", ...named.flatMap((one, i) => (i ? [" ", one] : [one])));
 }
 
 // The columns and the choice answer different questions.
@@ -59,7 +79,7 @@ function candidates(value) {
   const notes = columns.map((column) => column.note).join("; ");
   return {
     columns, chosen: String(value.next), line: value.lately || null,
-    title: ["Expected tokens per second of each length; ▸ is the next", "Tokens per second by length; ▸ next", "Tokens/s by length"],
+    title: ["Expected tokens per second if all drafts went so far; ▸ allowed next", "Tokens/s if all drafts went so far; ▸ allowed", "Tokens/s by length"],
     format: (tps) => fixed(tps, !tps || tps >= 10 ? 0 : 1), label: `Next length ${value.next}. Expected: ${notes}. ${lately(value)}`,
   };
 }
@@ -73,7 +93,7 @@ export function choiceTable(value) {
     length, fixed(t, 2), fixed(took, 2), fixed(tps, 1), n, Number(length) === value.next ? "▸ next" : "",
   ]);
   return {
-    caption: prose([value.granted, sentence(value), lately(value), value.budget].filter(Boolean).join(" ")),
+    caption: prose([value.why, value.granted, sentence(value), lately(value), value.budget].filter(Boolean).join(" ")),
     head: rows.length ? ["length", "expected tokens", "expected ms", "tokens per second", "nodes", "chosen"] : [],
     rows,
   };

@@ -36,7 +36,10 @@ function meanCell(run) {
 function row(run, selected) {
   const created = node("tr", run.id === selected ? "sp-selected" : "", textCell(run), meanCell(run));
   created.addEventListener("click", (event) => pressRow(event, run));
-  if (run.id === selected) created.setAttribute("aria-current", "true");
+  if (run.id === selected) {
+    created.setAttribute("aria-current", "true");
+    created.inert = document.documentElement.hasAttribute("data-choosing"); // it is no second run of itself
+  }
   return created;
 }
 function draw() {

@@ -1,0 +1,115 @@
+"""What the events recorded of a run's lengths until one round: the facts from which a length
+policy explains that round's length.
+
+Each policy has a function `explain(LengthHistory) -> str`, named in its record
+(core/config/mechanisms): sentences with recorded numbers only. Here is what they share.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from core.config.mechanisms import is_model_free
+from core.events import DraftRecord, Estimate
+
+__all__ = ["LengthHistory", "RoundRecord", "deepest_draft", "round_name"]
+
+# As core/engine/round_state.py writes them, behind the policy's own reason.
+BOUND = re.compile(r"(?:^|; )(drafts are at most \d+ deep \(.+\))$")
+GRANTED = re.compile(r"(?:^|; )the batch grants (no draft|\d+)$")
+
+
+class RoundRecord(Protocol):
+    """One recorded round. `length`: the most that its drafts might have; `next_length`,
+    `length_reason`, `estimates`: the choice that followed it; `depth`: of the verified tree;
+    `draft_depths`: how deep each drafter's draft was."""
+
+    @property
+    def number(self) -> int: ...
+    @property
+    def length(self) -> int: ...
+    @property
+    def next_length(self) -> int: ...
+    @property
+    def length_reason(self) -> str: ...
+    @property
+    def estimates(self) -> tuple[Estimate, ...]: ...
+    @property
+    def depth(self) -> int: ...
+    @property
+    def draft_depths(self) -> tuple[tuple[str, int], ...]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LengthHistory:
+    """`rounds`: all until the one to explain, which is the last; `drafts`: of that one;
+    `speculation`: the fields of the run's SpeculationConfig."""
+
+    rounds: Sequence[RoundRecord]
+    drafts: Sequence[DraftRecord] = ()
+    speculation: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def now(self) -> RoundRecord:
+        """The round to explain."""
+        return self.rounds[-1]
+
+    @property
+    def changed_at(self) -> int:
+        """The index of the round since which the length is what it is; 0 if it never changed."""
+        index = len(self.rounds) - 1
+        while index and self.rounds[index - 1].length == self.now.length:
+            index -= 1
+        return index
+
+    def reason(self, index: int) -> str:
+        """Why the length of that round was chosen, as recorded; empty for the first round, and
+        where the scheduler or an audition changed the choice after it was recorded."""
+        before = self.rounds[index - 1] if index else None
+        chosen = before is not None and before.next_length == self.rounds[index].length
+        return before.length_reason if before is not None and chosen else ""
+
+    @property
+    def bound(self) -> str:
+        """What else than the policy limits the round's drafts; empty for nothing."""
+        recorded = self.reason(len(self.rounds) - 1)
+        if granted := GRANTED.search(recorded):
+            return f"the scheduler grants {granted[1]}"
+        found = BOUND.search(recorded)
+        return found[1] if found else ""
+
+    def draft_words(self, draft: DraftRecord) -> str:
+        """How deep a draft of this round is, and the same drafter's in the round before:
+        `ssm-a drafted 4 deep (11 in round 7)`."""
+        words = f"{draft.drafter} drafted {max(draft.depths)} deep"
+        if len(self.rounds) < 2:
+            return words
+        before = self.rounds[-2]
+        depth = dict(before.draft_depths).get(draft.drafter, 0)
+        return f"{words} ({depth or 'nothing'} in {round_name(before)})"
+
+    def since(self) -> str:
+        """The length and when it changed: `16 since round 5, up from 13`."""
+        index, length = self.changed_at, self.now.length
+        if not index:
+            first = len(self.rounds) == 1
+            return f"{length} to begin with" if first else f"{length} in every round so far"
+        before = self.rounds[index - 1]
+        change = f"{'up' if length > before.length else 'down'} from {before.length}"
+        if index == len(self.rounds) - 1:
+            return f"{length}, {change} in {round_name(before)}"
+        return f"{length} since {round_name(self.rounds[index])}, {change}"
+
+
+def round_name(one: RoundRecord) -> str:
+    """A round as the page counts them: `round 1` is the first."""
+    return f"round {one.number + 1}"
+
+
+def deepest_draft(drafts: Sequence[DraftRecord]) -> DraftRecord | None:
+    """The deepest draft of an SSM; None without one. Look-ups have no score of their own."""
+    by_ssms = [one for one in drafts if one.token_ids and not is_model_free(one.drafter)]
+    return max(by_ssms, key=lambda one: max(one.depths), default=None)
