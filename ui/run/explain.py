@@ -324,6 +324,7 @@ def percent(share: float) -> str:
 def probability(p: float) -> str:
     """A probability as text, as the tree and the bars write it: 0.412; what is nearly 0 or 1 as
     more or less than that."""
+    p = rounded_probability(p)  # as they do: rounded once only, the last digit may differ
     if 0 < p < SMALL:
         return "<0.001"
     if 1 - SMALL < p < 1:
