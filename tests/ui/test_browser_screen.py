@@ -493,7 +493,7 @@ def test_a_token_of_the_text_is_explained_by_its_own_node(
             texts.nth(i).click()
             at(page, number + 1, "commit")
             title = f"{quote(tree.texts[node])} at depth {i + 1}, proposed by "
-            title += ", ".join(label(recording, name) for name in tree.drafters_of(node))
+            title += ", ".join(labels(recording, tree.drafters_of(node)))
             becomes(page, SELECTED, [[str(node)], [first + i], title])
             before = quote(tree.texts[tree.parents[node]] if i else tree.root_text)
             said = probability(verdict.llm_probabilities[node])
@@ -513,8 +513,11 @@ def test_a_token_of_the_text_is_explained_by_its_own_node(
             becomes(page, f"() => ({SELECTED})().slice(0, 2)", [[str(node)], chosen])
 
 
-def label(recording: decoded.Recorded, name: str) -> str:
-    return f"{'ABC'[recording.started.drafters.index(name)]} ({name})"
+def labels(recording: decoded.Recorded, names: tuple[str, ...]) -> list[str]:
+    letters = ["ABC"[recording.started.drafters.index(name)] for name in names]
+    if len(names) > 2:
+        return letters
+    return [f"{letter} ({name})" for letter, name in zip(letters, names, strict=True)]
 
 
 def sentence_of(page: Any) -> str:
