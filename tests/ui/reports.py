@@ -50,7 +50,7 @@ class Report:
         rest = base["tree"]["rest"] or not place.moving
         pinned = {"pinned": place.round is not None and not place.opening}
         chosen = chosen | {
-            "strip": chosen["strip"] | pinned,
+            "strip": chosen["strip"] | pinned | {"token": token_of(chosen["tree"], place.node)},
             "figures": chosen["figures"] | pinned,
             "inspector": inspector | {"node": place.node},
             "tree": chosen["tree"] | {"node": place.node, "rest": rest},
@@ -76,6 +76,12 @@ class Report:
         if own is None:
             return dict(self._selection(number, far)["inspector"])
         return chain_at(self.told["rounds"][str(number)][0]["inspector"], own, far + 1)
+
+
+def token_of(tree: Value, node: int | None) -> int | None:
+    drawn, end = tree["nodes"].get(str(node), {}), tree["committed"]
+    is_text = drawn.get("outcome") == "accepted" and end is not None and drawn["depth"] <= end
+    return drawn["depth"] - 1 - end if is_text else None
 
 
 def chain_at(first: Value, deltas: list[Any], count: int) -> Value:

@@ -11,7 +11,7 @@ import pytest
 from bench.page.playback import playback
 from core.events import RoundCompleted
 from tests.synthetic import MINIONS, Mechanisms, synthetic_run
-from tests.ui import sites
+from tests.ui import decoded, sites
 from tests.ui.browser import looks
 from tests.ui.browser.looks import turn_to
 from tests.ui.fakes import recorded
@@ -20,6 +20,7 @@ from tests.ui.predicted import RoundCost, predicted_speedup
 from tests.ui.reading import becomes
 from tests.ui.sites import OpenPage, Stage
 from ui.run.baselines import keep_baseline, round_ends_ms
+from ui.run.explain import probability, quote
 from ui.run.frame import Baseline
 from ui.run.view import reduce_all
 from ui.run.what_if import what_if_value
@@ -457,6 +458,70 @@ def test_one_place_for_tokens_stages_keys_columns_and_the_link(
     at(page, ROUNDS, "draft")
     page.click("#live-step-back")
     at(page, ROUNDS - 1, "commit")
+
+
+# Which node is selected in the tree, which token in the text; of what the dock's answer is.
+SELECTED = """() => {
+  const all = (css) => [...document.querySelectorAll(css)];
+  return [
+    all("#live-tree .ss-node[aria-pressed=true]").map((node) => node.dataset.key),
+    all("#live-strip .ss-tok[data-chosen]").map((token) => Number(token.dataset.i)),
+    document.querySelector("#live-inspector .ss-inspected-title").textContent,
+  ];
+}"""
+# Of each model in the dock, its name and the probability of the token that is explained.
+EXPLAINED = """() => [...document.querySelectorAll("#live-inspector .ss-source")].map((source) => [
+  source.querySelector(".ss-source-name > :last-child").textContent,
+  source.querySelector(".ss-bar[data-hit] .ss-bar-number")?.textContent ?? null,
+])"""
+
+
+def test_a_token_of_the_text_is_explained_by_its_own_node(
+    live: Stage, browser_page: OpenPage
+) -> None:
+    """The dock's title, sentence and bars and the tree's node are those of the recorded events; the
+    LLM's own token has no node, and the round's end explains it."""
+    page = sites.wait_ready(browser_page(live.url))
+    sites.ran(page)
+    recording = decoded.latest_run(live.context)
+    for number, kind in ((4, "after a rejection"), (8, "a bonus")):
+        tree, verdict = recording.combined[number], recording.verified[number]
+        first = sum(len(one.token_ids) for one in recording.completed[:number])
+        assert len(verdict.path) + 1 == len(recording.completed[number].token_ids)
+        texts = page.locator(f"#live-strip .ss-round[data-r='{number}'] .ss-tok")
+        for i, node in enumerate(verdict.path):
+            texts.nth(i).click()
+            at(page, number + 1, "commit")
+            title = f"{quote(tree.texts[node])} at depth {i + 1}, proposed by "
+            title += ", ".join(labels(recording, tree.drafters_of(node)))
+            becomes(page, SELECTED, [[str(node)], [first + i], title])
+            before = quote(tree.texts[tree.parents[node]] if i else tree.root_text)
+            said = probability(verdict.llm_probabilities[node])
+            words = f"Accepted: after {before} the LLM's most probable token is "
+            assert sentence_of(page) == f"{words}{quote(tree.texts[node])} ({said})."
+            assert page.evaluate(EXPLAINED)[0] == ["LLM", said]
+        texts.last.click()
+        own = f"{quote(verdict.own_text)}, the LLM's own token"
+        own += f" {kind}" if verdict.own_kind == "recovered" else f", {kind}"
+        becomes(page, SELECTED, [[], [], own])
+        assert quote(verdict.own_text) in sentence_of(page)
+        # The other way round: a node of the accepted path is a token of the text, others are none.
+        for node, outcome in enumerate(verdict.outcomes):
+            page.locator(f"#live-tree .ss-node[data-key='{node}']").press("Enter")
+            is_text = outcome == "accepted"
+            chosen = [first + verdict.path.index(node)] if is_text else []
+            becomes(page, f"() => ({SELECTED})().slice(0, 2)", [[str(node)], chosen])
+
+
+def labels(recording: decoded.Recorded, names: tuple[str, ...]) -> list[str]:
+    letters = ["ABC"[recording.started.drafters.index(name)] for name in names]
+    if len(names) > 2:
+        return letters
+    return [f"{letter} ({name})" for letter, name in zip(letters, names, strict=True)]
+
+
+def sentence_of(page: Any) -> str:
+    return str(page.locator("#live-inspector .ss-sentence").text_content())
 
 
 # How a round's tree is drawn: the places of all nodes, the scale, and whether nodes have numbers.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -147,6 +148,42 @@ def test_a_selected_round_and_node_survive_updates_and_come_from_the_events() ->
     assert frame.detail.completed is not None and frame.pinned
     player.follow()
     assert player.frame().selected_round == 19 and player.frame().node is None
+
+
+@pytest.mark.parametrize("stop", [(), (" the",)])
+def test_a_token_of_the_text_selects_the_node_that_it_was(stop: tuple[str, ...]) -> None:
+    """The LLM's own tokens were none. With this seed, the stop string ends the text within the
+    last round's accepted path."""
+    events = synthetic_run(12, seed=8, stop=stop)
+    player = player_of(store_source(events))
+    *_, (verdict, last) = zip(
+        [event for event in events if isinstance(event, Verified)],
+        [event for event in events if isinstance(event, RoundCompleted)],
+        strict=True,
+    )
+    assert (last.num_accepted < len(verdict.path)) is bool(stop), "control: the run is cut"
+    kinds = set()
+    for number, tokens in itertools.groupby(reduce_all(events).tokens, lambda one: one.round):
+        texts, above = list(tokens), -1
+        accepted = [i - len(texts) for i, one in enumerate(texts) if one.kind == "accepted"]
+        for at, token in enumerate(texts):
+            player.select(number, token=at - len(texts))
+            frame = player.frame()
+            assert frame.selected_round == number
+            assert frame.detail is not None and frame.detail.combined is not None
+            assert list(frame.detail.node_of_token) == accepted
+            kinds.add(token.kind)
+            if token.kind != "accepted":
+                assert frame.node is None
+                continue
+            tree = frame.detail.combined
+            assert frame.node is not None and tree.parents[frame.node] == above
+            assert tree.token_ids[frame.node] == token.token_id
+            above = frame.node
+    assert {"accepted", "recovered"} <= kinds
+    for beyond in (0, -9):
+        player.select(0, 1, token=beyond)
+        assert player.frame().node is None
 
 
 def test_a_completed_run_ends_with_the_round_that_has_most_to_tell() -> None:

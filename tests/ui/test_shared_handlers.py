@@ -81,7 +81,11 @@ def test_what_is_shown_is_numbered_and_what_stays_keeps_its_number(store: RunSto
 
 
 @pytest.mark.parametrize(
-    "data", [{}, {"round": "3"}, {"round": 10**9}, {"round": 1, "node": "x"}, {"round": None}]
+    "data",
+    [
+        *({}, {"round": "3"}, {"round": 10**9}, {"round": 1, "node": "x"}, {"round": None}),
+        *({"round": 1, "token": "x"}, {"round": 1, "token": [-1]}, {"round": 10**9, "token": -1}),
+    ],
 )
 def test_selections_from_a_browser_are_not_trusted(store: RunStore, data: Any) -> None:
     live, desk = live_of(context(store)), TabSession()
@@ -120,6 +124,33 @@ def test_a_place_is_one_for_every_picture(store: RunStore) -> None:
     assert places(select_node(live.board, desk, {"round": 5})) == {5, "commit"}
     # A stage alone is of the round that is selected by then, whatever the browser still shows.
     assert places(select_node(live.board, desk, {"stage": "combine"})) == {5, "combine"}
+
+
+def test_a_token_and_its_node_are_one_selection(store: RunStore) -> None:
+    """A click on either shows both, until the LLM's own token or another stage is selected."""
+    live, desk = live_of(context(store)), TabSession()
+    run(live, desk)
+    names = ["notice", *live.board.pictures]
+    assert desk.player is not None
+    desk.player.select(0)
+    detail = desk.player.frame().detail
+    assert detail is not None and detail.verified is not None and detail.completed is not None
+    num_accepted, num_tokens = detail.completed.num_accepted, len(detail.completed.token_ids)
+    assert num_accepted + 1 == num_tokens > 2
+
+    def selected(data: Any) -> list[Any]:
+        by_name = dict(zip(names, select_node(live.board, desk, data), strict=True))
+        parts = [by_name[name] for name in ("tree", "inspector", "scrubber")]
+        return [*(one["node"] for one in parts), by_name["strip"]["token"]]
+
+    for place, node in enumerate(detail.verified.path[:num_accepted]):
+        token = place - num_tokens
+        assert selected({"round": 0, "token": token}) == [node, node, node, token]
+        assert selected({"round": 0, "node": -1}) == [-1, -1, -1, None]
+        assert selected({"round": 0, "node": node}) == [node, node, node, token]
+    # Before the commit it is a node of a tree, and no text yet.
+    assert selected({"stage": "verify"}) == [node, node, node, None]
+    assert selected({"round": 0, "token": -1}) == [None, None, None, None]
 
 
 def test_from_the_start_plays_a_finished_run_slowly_or_waits_for_steps(store: RunStore) -> None:

@@ -13,13 +13,13 @@ from core.config import SpeculationConfig
 from core.config.checks import MAX_TREE_NODES
 from core.config.mechanisms import NGRAM
 from core.engine.overlap import ALONE as ALONE_NOTE
-from core.events import Ahead, Event, RunStats, Scheduled, Trial
+from core.events import Ahead, Event, ProposalRecord, RunStats, Scheduled, Trial
 from lab.figures import Estimate
 from tests.synthetic import DRAFTERS, HOSTILE_TEXTS, Mechanisms, synthetic_run
 from tests.synthetic.run import model_infos
 from tests.ui.fakes import plain_twin
 from ui.run.budget import budget_words, nodeless, with_budget_bounds
-from ui.run.explain import bars, explain, quote
+from ui.run.explain import bars, explain, probability, quote
 from ui.run.frame import Baseline, Frame
 from ui.run.letters import letter, letters_of, slots_of
 from ui.run.pipeline_notes import ALONE
@@ -71,6 +71,27 @@ def test_each_outcome_is_reported_with_its_numbers(outcome: str, begins: str) ->
     assert detail.combined and quote(detail.combined.texts[node]) in explanation.title
     if outcome != "not_reached":
         assert re.search(r"\(\d\.\d{3}\)", explanation.sentence)
+
+
+def test_a_title_names_two_proposers_and_gives_the_letters_of_more() -> None:
+    detail, letters = detail_of(synthetic_run(12), 1), {"p": "P", "q": "Q", "r": "R"}
+    assert detail is not None and detail.combined is not None
+
+    def title(*names: str) -> str:
+        offered = tuple(ProposalRecord(name, 0.5, 1.0, 0) for name in names)
+        tree = replace(detail.combined, proposals=(offered, *detail.combined.proposals[1:]))
+        return explain(replace(detail, combined=tree), 0, letters, {}).title.partition("by ")[2]
+
+    assert title("p") == "P (p)" and title("p", "p") == "P (p) 2 times"
+    assert title("p", "q", "p") == "P (p) 2 times, Q (q)"
+    assert title("p", "q", "r", "lost") == "P, Q, R, lost" and title() == "no drafter"
+
+
+def test_the_last_digit_of_a_probability_is_that_of_its_bar() -> None:
+    """The bars' values have four digits, of which the picture writes three."""
+    for exact, drawn in ((0.77452, "0.774"), (0.77457, "0.775"), (0.00047, "0.001")):
+        assert probability(exact) == drawn
+    assert probability(0.00044) == "<0.001" and probability(0.999999) == ">0.999"
 
 
 def test_a_rejection_says_what_was_wanted_instead() -> None:

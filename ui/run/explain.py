@@ -23,6 +23,7 @@ from ui.run.view import Detail
 __all__ = ["RECORD_TOP_K", "Explanation", "bars", "explain", "quote"]
 
 MAX_QUOTED = 40
+MAX_NAMED = 2  # proposers with letter and name
 # Bounds of what `percent` and `probability` write exactly: nearer to 1, three digits would read
 # 100 % or 1.000.
 SMALLEST, SMALL = 0.0001, 0.0005
@@ -177,8 +178,10 @@ def _bar(top: TopK, token_id: int) -> dict[str, Any]:
 def _names(tree: Combined, node: int, letters: Mapping[str, str]) -> str:
     proposals = own_proposals(tree, node) if tree.origins else tree.proposals[node]
     counts = Counter(proposal.drafter for proposal in proposals)
+    # The title is of three lines at most: of several drafters the bars beside it have the names.
+    label = _label if len(counts) <= MAX_NAMED else lambda name, by: by.get(name, name)
     parts = [
-        _label(name, letters) + (f" {times} times" if times > 1 else "")
+        label(name, letters) + (f" {times} times" if times > 1 else "")
         for name, times in counts.items()
     ]
     return ", ".join(parts) or "no drafter"
@@ -324,6 +327,7 @@ def percent(share: float) -> str:
 def probability(p: float) -> str:
     """A probability as text, as the tree and the bars write it: 0.412; what is nearly 0 or 1 as
     more or less than that."""
+    p = rounded_probability(p)  # as they do: rounded once only, the last digit may differ
     if 0 < p < SMALL:
         return "<0.001"
     if 1 - SMALL < p < 1:

@@ -179,10 +179,15 @@ class Player:
     # -- selecting --
 
     def select(
-        self, number: int | None, node: int | None = None, stages: int = EVENTS_A_ROUND
+        self,
+        number: int | None,
+        node: int | None = None,
+        stages: int = EVENTS_A_ROUND,
+        token: int | None = None,
     ) -> None:
         """Select a round that has been shown, with so many of its stages, and optionally a node of
-        its tree. None: the round and the node that are selected."""
+        its tree: by its number, or as that of the round's `token` (see `Detail.node_of_token`).
+        None: the round and the node that are selected."""
         with self._lock:
             if number is None:
                 detail = self._selected_detail()
@@ -190,6 +195,8 @@ class Player:
                     return
                 number, node = detail.round, self._node
             if 0 <= number < self._shown_rounds():
+                if token is not None:
+                    node = self._round(number).node_of_token.get(token)
                 self._pinned, self._node = number, node
                 self._stages = min(EVENTS_A_ROUND, max(1, stages))
                 self._version += 1
@@ -327,7 +334,7 @@ class Player:
             return self._followed
         return self._round(self._pinned, self._stages)
 
-    def _round(self, number: int, stages: int = EVENTS_A_ROUND) -> Detail | None:
+    def _round(self, number: int, stages: int = EVENTS_A_ROUND) -> Detail:
         """As much of the round as is shown, at most so many stages."""
         first = 1 + EVENTS_A_ROUND * number
         # The two latest rounds are in the View; others are reduced again from their events.

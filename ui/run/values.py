@@ -130,6 +130,7 @@ def strip_value(frame: Frame, cache: dict[int, Value] | None = None) -> Value:
             for i, token in enumerate(view.tokens[first:])
         },
         **selected_round_words(frame),
+        "token": _selected_token(frame),
         "pinned": frame.pinned,
         "done": frame.is_complete,
         "notes": {
@@ -138,6 +139,12 @@ def strip_value(frame: Frame, cache: dict[int, Value] | None = None) -> Value:
             if (faults := [note for note in line.notes if is_fault(note)])
         },
     }
+
+
+def _selected_token(frame: Frame) -> int | None:
+    """The selected round's token that is the selected node, counted as in `node_of_token`."""
+    nodes = frame.detail.node_of_token if frame.detail else {}
+    return next((token for token, node in nodes.items() if node == frame.node), None)
 
 
 def selected_round_words(frame: Frame) -> Value:

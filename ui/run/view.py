@@ -152,6 +152,17 @@ class Detail:
         past_stages = [name for name, event in zip(STAGES, events, strict=True) if event]
         return past_stages[-1] if past_stages else STAGES[0]
 
+    @property
+    def node_of_token(self) -> dict[int, int]:
+        """The accepted node behind each of the round's tokens that the LLM did not write itself.
+        Tokens count from the round's end, -1 being its last: the page may have dropped the
+        beginning of the first round that it shows."""
+        if self.verified is None or self.completed is None:
+            return {}
+        # The end of the text may lie within the accepted path: only what was committed is text.
+        path = self.verified.path[: self.completed.num_accepted]
+        return dict(enumerate(path, -len(self.completed.token_ids)))
+
 
 @dataclass(frozen=True, slots=True)
 class View:

@@ -41,17 +41,20 @@ def move(board: Board, session: TabSession, name: str) -> Values:
 
 
 def select_node(board: Board, session: TabSession, data: Any) -> Values:
-    """A round, and perhaps a stage of it or a node, was clicked in a picture; or only a stage, of
-    the round selected at that moment. `data` comes from the browser."""
+    """A round, and perhaps a stage of it, a node or one of its tokens, was clicked in a picture; or
+    only a stage, of the round selected at that moment. `data` comes from the browser."""
 
     def work() -> None:
-        number, node, stage = data.get("round"), data.get("node"), data.get("stage")
+        number, stage = data.get("round"), data.get("stage")
         if session.player is not None and (isinstance(number, int) or stage in STAGES):
             stages = STAGES.index(stage) + 1 if stage in STAGES else EVENTS_A_ROUND
             if session.player.pace.mode == "slow":  # to look at what was clicked
                 session.player.set_pace(Pace("step", session.player.pace.rounds_per_second))
-            place = number if isinstance(number, int) else None
-            session.player.select(place, node if isinstance(node, int) else None, stages)
+            place, node, token = (
+                value if isinstance(value, int) else None
+                for value in (number, data.get("node"), data.get("token"))
+            )
+            session.player.select(place, node, stages, token)
 
     return board.once(session, work)
 

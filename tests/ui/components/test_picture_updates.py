@@ -132,7 +132,8 @@ def test_a_picture_in_a_closed_tab_of_gradios_draws_the_last_value_when_opened(
 def test_pointer_and_keyboard_reach_everything_and_python_hears_of_it(pictures: Pictures) -> None:
     page = pictures.show("verify")
     for what, picked in (
-        (".ss-round[data-r='2'] .ss-tok:not(.ss-blank)", {"round": 2, "node": None}),
+        (".ss-round[data-r='2'] .ss-tok:not(.ss-blank)", {"round": 2, "token": -1}),
+        (".ss-tok[data-i='0']", {"round": 0, "token": -2}),
         (".ss-node[data-key='3']", {"round": 4, "node": 3}),
         (".ss-node[data-key='-1']", {"round": 4, "node": -1}),
         (".ss-n-recovered", {"round": 4, "node": None}),
@@ -151,6 +152,22 @@ def test_pointer_and_keyboard_reach_everything_and_python_hears_of_it(pictures: 
     page.locator("#picture-strip .ss-round[data-noted] .ss-tok").first.hover()
     tip = page.locator("#ss-tip").text_content()
     assert "drafter ssm-stories failed" in tip and "noted" in tip
+
+
+def test_the_selected_token_is_marked_also_where_its_round_has_lost_its_beginning(
+    pictures: Pictures,
+) -> None:
+    strip = values_of("verify")["strip"]
+    marked = "() => [...document.querySelectorAll('.ss-tok[data-chosen]')].map((t) => t.dataset.i)"
+    tokens = {i: token for i, token in strip["tokens"].items() if int(i) >= 15}
+    for old, shown in (({}, strip["tokens"]), ({"0": "before"}, tokens)):
+        # Tokens 14 to 18 are round 5's.
+        for token, expected in ((-3, ["16"]), (-1, ["18"]), (None, [])):
+            value = {**strip, "old": old, "tokens": shown, "sel": 5, "token": token}
+            pictures.give({"strip": value})
+            assert pictures.rest().evaluate(marked) == expected
+        pictures.page.locator(".ss-tok[data-i='16']").click()
+        assert pictures.picked() == {"round": 5, "token": -3}
 
 
 def by_keys(pictures: Pictures) -> None:

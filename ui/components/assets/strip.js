@@ -134,7 +134,7 @@ function drawSurroundings(value, { prompt, around, old, text, panel }) {
   set(text, "data-turned", Boolean(asks && writes && asks !== writes));
   const count = Object.keys(value.tokens ?? {}).length;
   const empty = !value.run;
-  panel.say(empty ? "The text will appear here, coloured by who drafted it." : value.said || "Click a token to see its round everywhere.");
+  panel.say(empty ? "The text will appear here, coloured by who drafted it." : value.said || "Click a token: why it is there, and its round everywhere.");
   set(panel.section, "data-routed", Boolean(value.said));
   set(panel.section, "data-empty", empty && count === 0);
 }
@@ -164,7 +164,7 @@ function updateRound(node, group, state) {
 
 // A chosen round is scrolled into sight; the newest one, which is selected while the text grows, is not. With a slow
 // engine its selection comes in an update of its own, after its text.
-function mark(flow, state, { sel, done, pinned, whole }) {
+function mark(flow, state, { sel, done, pinned, whole, token }) {
   const later = pinned ? sel + (whole ? 1 : 0) : -1;
   const name = sel == null || sel < 0 ? null : String(sel);
   const newest = [...state.rounds.keys()].at(-1);
@@ -177,6 +177,10 @@ function mark(flow, state, { sel, done, pinned, whole }) {
   }
   const focusable = state.rounds.get(name) ?? flow.firstElementChild;
   if (focusable) focusable.tabIndex = 0;
+  const chosen = token == null ? null : [...state.rounds.get(name)?.children ?? []].at(token);
+  if (state.chosen && state.chosen !== chosen) set(state.chosen, "data-chosen", null);
+  if (chosen) set(chosen, "data-chosen", true);
+  state.chosen = chosen;
   const followed = !done && (grown || name === newest);
   if (name !== state.sel && !followed) state.reveal = state.rounds.get(name);
   state.sel = name;
@@ -193,7 +197,10 @@ function reveal(scroll, node) {
 function listen(flow, panel, state) {
   const choose = (round) => round && panel.select(Number(round.dataset.r));
   flow.addEventListener("click", (event) => {
-    if (getSelection().isCollapsed) choose(event.target.closest(".ss-round"));
+    if (!getSelection().isCollapsed) return;
+    const token = event.target.closest(".ss-tok");
+    if (token) panel.tell({ round: Number(token.parentNode.dataset.r), token: placeOf(token) });
+    else choose(event.target.closest(".ss-round"));
   });
   flow.addEventListener("keydown", (event) => {
     const round = event.target.closest(".ss-round");
@@ -211,6 +218,9 @@ function listen(flow, panel, state) {
     return token ? tokenCard(token, Number(node.dataset.i), state.drafters, state.value.notes?.[token.r]) : null;
   });
 }
+
+// Counted from the round's end, -1 being its last: the first round on show may have lost its beginning to `old`.
+const placeOf = (token) => [...token.parentNode.children].indexOf(token) - token.parentNode.children.length;
 
 function tokenCard(token, index, all, note) {
   const by = String(token.by ?? "").split(",").filter(Boolean).map((key) => all.get(key)).filter(Boolean);

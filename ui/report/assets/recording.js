@@ -24,6 +24,7 @@ export function recordingOf(recording) {
       const [round, stage] = recording.stops[stop];
       return { round, stage: stage < STAGES.length - 1 ? stage : null };
     },
+    nodeOf: (round, token) => nodeOf(chosenAt(recording, round, Infinity).tree, token),
     // The latest round at a stop, -1 for none.
     current: (stop) => recording.stops[stop][0],
     stopsARound: Math.max(1, recording.stops.length / Math.max(1, recording.rounds_known)),
@@ -58,10 +59,22 @@ function valuesAt(recording, base, { stop, round, node, stage: last, moving, ope
   const selected = chosenAt(recording, number, far);
   const inspector = { ...selected.inspector, ...inspectedAt(recording, selected, { number, node, far }), node };
   const pinned = round !== null && !opening;
-  const [strip, figures] = [{ ...selected.strip, pinned }, { ...selected.figures, pinned }];
+  const token = tokenOf(selected.tree, node);
+  const [strip, figures] = [{ ...selected.strip, pinned, token }, { ...selected.figures, pinned }];
   const all = { ...selected, strip, figures, inspector, tree: { ...selected.tree, node, rest: base.tree.rest || !moving } };
   const { notice, ...pictures } = base;
   return Object.fromEntries(Object.keys(pictures).map((name) => [name, { ...base[name], ...all[name] }]));
+}
+
+// As `Detail.node_of_token` (ui/run/view.py) and its inverse: the node at the token's depth of the accepted path.
+function nodeOf({ nodes, committed }, token) {
+  const found = Object.keys(nodes).find((node) => nodes[node].outcome === "accepted" && nodes[node].depth - 1 - committed === token);
+  return found === undefined ? null : Number(found);
+}
+
+function tokenOf({ nodes, committed }, node) {
+  const { outcome, depth } = nodes[node] ?? {};
+  return outcome === "accepted" && committed !== null && depth <= committed ? depth - 1 - committed : null;
 }
 
 // The scrubber's value, as of ui/run/scrubber.py.

@@ -15,9 +15,9 @@ export async function start(data) {
   const recording = recordingOf(data);
   const player = createPlayer(recording, (at) => draw(at));
   const acts = actsOf(player);
-  const show = await createBoard(({ do: act, round, node, stage, ...more }) => {
+  const show = await createBoard(({ do: act, round, node, token, stage, ...more }) => {
     if (act) acts[act](more);
-    else player.select(round, node, stage ? STAGES.indexOf(stage) : null);
+    else player.select(round, token === undefined ? node : recording.nodeOf(round, token), stage ? STAGES.indexOf(stage) : null);
   });
   const draw = (at) => {
     const values = { ...recording.values(at), scrubber: recording.scrubber(at) };
