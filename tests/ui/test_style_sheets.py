@@ -60,7 +60,7 @@ def restyles_much(selector: str) -> bool:
 def names(compound: str) -> set[str]:
     """The ids, classes and tags that an element must have, one of several too."""
     positive = without(without(compound, ":has("), ":not(")
-    tags = {tag for tag in re.findall(r"(?:^|[(,\s])([a-z]\w*)", positive)}
+    tags = set(re.findall(r"(?:^|[(,\s])([a-z]\w*)", positive))
     return set(re.findall(r"[#.][\w-]+|\[[^\]]+\]", positive)) | tags - {"html", "body", "div"}
 
 
