@@ -127,6 +127,12 @@ function draw() {
   drawOffer(shown.offer || "");
   document.documentElement.toggleAttribute("data-changed", Boolean(shown.changed));
 }
+// The open tab, for style sheets.
+function markTab() {
+  document.documentElement.dataset.tab = document.querySelector("#tabs [role=tab][aria-selected=true]")?.dataset.tabId ?? "live";
+}
+markTab();
+new MutationObserver(markTab).observe(document.body, { subtree: true, attributes: true, attributeFilter: ["aria-selected"] });
 draw();
 watch("value", draw);
 new ResizeObserver(fit).observe(chips);  // another width, larger type

@@ -94,14 +94,10 @@ function intoSight() {
   watched.observe(document.body); // what stands above it is still being drawn
   setTimeout(leave, SETTLES_MS);
 }
-// The open tab, for style sheets.
-function markTab() { document.documentElement.dataset.tab = tab(); }
-new MutationObserver(markTab).observe(document.body, { subtree: true, attributes: true, attributeFilter: ["aria-selected"] });
 window.specscopeLink = {
   copy,
   ready() {
     ready = true;
-    markTab();
     follow();
     if (!initialQuery.get("run") || !(props.value || {}).run) return;
     if (tab() === "sessions") intoSight();
