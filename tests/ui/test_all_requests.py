@@ -44,6 +44,17 @@ def scene(context: Any, monkeypatch: pytest.MonkeyPatch) -> Scene:
     return Scene(context, mine, theirs)
 
 
+def test_a_request_without_a_visitor_is_a_measurement(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = scene.context.hub.worker
+    now = worker.snapshot()
+    unowned = replace(now, runs=(replace(now.runs[0], run_id="regret"),))
+    monkeypatch.setattr(worker, "snapshot", lambda: unowned)
+    (row,) = requests_value(scene.context, "me")["rows"].values()
+    assert (row["own"], row["who"], row["text"]) == (False, "a measurement of the page", "")
+
+
 def test_own_requests_are_marked_and_others_have_no_text(scene: Scene) -> None:
     value = requests_value(scene.context, "me")
     mine, theirs = value["rows"].values()

@@ -40,6 +40,8 @@ NOT_YOURS = (
 )
 BUSY_MS, REST_MS = 300, 1500
 PROMPT_LENGTH = 60
+# Whose request: of no visitor are those that measure a finished run's regret (EngineTask).
+OWN, ANOTHER, MEASUREMENT = "your request", "another visitor's request", "a measurement of the page"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,19 +100,21 @@ def requests_value(context: Context, owner: str, may_schedule: bool = True) -> d
     }
 
 
-def _whose(context: Context, run_id: str, owner: str) -> tuple[bool, str]:
-    """Whether the run is this visitor's, and if so its prompt."""
+def _whose(context: Context, run_id: str, owner: str) -> tuple[str, str]:
+    """Whose request it is, and the prompt of one of this visitor's."""
     source = context.hub.live_run(run_id)
-    own = source is not None and source.owner == owner
-    return own, source.prompt if source is not None and own else ""
+    if source is None:
+        return MEASUREMENT, ""
+    return (OWN, source.prompt) if source.owner == owner else (ANOTHER, "")
 
 
-def _row(number: int, run: LiveRun, own: bool, prompt: str) -> dict[str, Any]:
+def _row(number: int, run: LiveRun, who: str, prompt: str) -> dict[str, Any]:
     part = run.scheduled
+    own = who == OWN
     return {
         "own": own,
         "number": number,
-        "who": "your request" if own else "another visitor's request",
+        "who": who,
         "text": visible(shorten(" ".join(prompt.split()), PROMPT_LENGTH)),
         "run": run.run_id if own else "",
         "round": run.round + 1,

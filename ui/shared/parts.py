@@ -106,6 +106,7 @@ def part(
         js_on_load=component_script(script),
         apply_default_css=False,
         elem_id=elem_id,
+        elem_classes="sp-part",
         render=render,
     )
 

@@ -1,6 +1,7 @@
-// Plotly for the charts: loaded once, in the page's first idle moment; drawn with Plotly.react.
+// Plotly for the charts: loaded once, when a chart is drawn or no picture was drawn for a while; drawn with Plotly.react.
 
 import { h, set } from "./dom.js";
+import { sinceDrawing } from "./frame.js";
 import { computed } from "./palette.js";
 import { scaleOf, sizeOf } from "./measure.js";
 import { plotlyAddress } from "./place.js";
@@ -38,7 +39,7 @@ export function createChart(panel, { figure, label, clicked, ready = () => {} })
   panel.body.append(note, plot);
   const state = { api: null, asked: false, value: null, bound: false, look: null };
   const size = sizeOf(plot, () => render());
-  whenIdle(() => plotly().catch(() => {}));  // a failure is shown once there is something to draw
+  setTimeout(() => whenQuiet(() => plotly().catch(() => {})), QUIET_MS);  // a failure is shown once there is something to draw
 
   function render() {
     if (!state.api || !state.value) return;
@@ -83,9 +84,13 @@ export function createChart(panel, { figure, label, clicked, ready = () => {} })
   };
 }
 
-// Soon in any case: loading the script takes most of a second, and must not fall into a run.
-const IDLE_MS = 300;
-const whenIdle = (work) => (window.requestIdleCallback ?? ((later) => setTimeout(later, IDLE_MS)))(work, { timeout: IDLE_MS });
+// Evaluating the script takes most of a second, which would be seen in a run: only while no picture is drawn.
+const QUIET_MS = 2000;
+function whenQuiet(work) {
+  const wait = QUIET_MS - sinceDrawing();
+  if (wait > 0) setTimeout(() => whenQuiet(work), wait);
+  else work();
+}
 
 function autoranges(plot) {
   const axes = Object.keys(plot.layout ?? {}).filter((name) => /^[xy]axis\d*$/.test(name));

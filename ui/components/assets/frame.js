@@ -5,6 +5,10 @@ import { set } from "./dom.js";
 const UNSEEN_PACE = 1000;
 const FRAME_MS = 14;
 let queue = null;
+let flushedAt = -Infinity;
+
+// Milliseconds since a picture was drawn.
+export const sinceDrawing = () => performance.now() - flushedAt;
 
 // First all drawings, then the callbacks that read the layout, so that the page is laid out once a frame. Drawings that do
 // not fit into a frame are left for the next one, as at the end of a long run. A heavy picture has a frame of its own, so
@@ -31,6 +35,7 @@ function flush() {
   queue = waiting.length ? waiting : null;
   if (queue) requestAnimationFrame(flush);
   for (const { settle } of finished) settle?.();
+  flushedAt = performance.now();
 }
 
 // Returns a function that requests a drawing: at most one in `pace` milliseconds, one a second while the picture is

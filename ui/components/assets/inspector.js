@@ -7,34 +7,24 @@ import { tokenText, prob, prose } from "./text.js";
 const ASK = "Click a node of the tree: the models' most probable tokens will stand here side by side.";
 
 export function create(panel) {
-  const token = h("span", { class: "ss-inspected" });
-  const title = h("span", { class: "ss-inspected-title" });
-  const sentence = h("p", { class: "ss-sentence" });
   const sources = h("div", { class: "ss-sources" });
   const note = h("p", { class: "ss-placeholder" });
   const meant = h("p", { class: "ss-meant" });
-  const words = h("div", { class: "ss-why-words" }, h("div", { class: "ss-inspected-head" }, token, title), sentence);
+  const words = h("div", { class: "ss-why-words" });
   panel.body.append(words, note, sources, meant);
   set(panel.body, "tabindex", 0); // it scrolls where the dock is low
   panel.finishTools({ tableForm: true });
-  const view = { panel, token, title, sentence, sources, note, meant, cache: new Map() };
+  const view = { panel, words, sources, note, meant, cache: new Map() };
   return { draw: (value) => draw(value, view), table: tableOf };
 }
 
 function draw(value, view) {
-  const { panel, token, title, sentence, note, meant } = view;
+  const { panel, note, meant } = view;
   const hasRound = value.round != null && value.round >= 0 && Boolean(value.title || value.sentence);
   const shown = sourcesOf(value);
   set(panel.section, "data-empty", !hasRound);
   set(panel.section, "data-many", shown.length > 4);
-  set(token, "data-outcome", value.outcome || null);
-  token.hidden = !hasRound || !value.token;
-  if (view.text !== value.token) {
-    token.replaceChildren(...(value.token ? [tokenText(value.token, 40)] : []));
-    view.text = value.token;
-  }
-  setText(title, hasRound ? prose(value.title) : "");
-  setText(sentence, hasRound ? prose(value.sentence) : "");
+  drawWords(hasRound ? value : {}, view);
   note.hidden = hasRound && (shown.some((source) => source.rows.length) || !value.token);
   const pending = value.outcome === "pending";
   setText(note, !hasRound ? ASK : pending ? "No SSM drafted anything at this place." : "No other probabilities were recorded at this place.");
@@ -47,8 +37,20 @@ function draw(value, view) {
   // One scale for all models, so that a bar of one compares with a bar of another.
   const longest = Math.max(...listed.flatMap(({ rows }) => rows.map(([, row]) => row.p ?? 0)), 0) || 1;
   keyed(view.sources, view.cache, listed, {
-    key: (source) => `${source.key}|${source.name}`, make: makeSource, update: (node, source) => updateSource(node, source, value, longest),
+    key: (source) => `${source.key}|${source.name}|${listed.length}`, make: makeSource, update: (node, source) => updateSource(node, source, value, longest),
   });
+}
+
+// Made anew for another token: words of other lengths in the same elements would count as layout shifts.
+function drawWords({ token, title, sentence, outcome }, view) {
+  const shown = JSON.stringify([token, title, sentence, outcome]);
+  if (view.shown === shown) return;
+  view.shown = shown;
+  const inspected = h("span", { class: "ss-inspected", "data-outcome": outcome || null, hidden: !token }, token ? tokenText(token, 40) : null);
+  view.words.replaceChildren(
+    h("div", { class: "ss-inspected-head" }, inspected, h("span", { class: "ss-inspected-title" }, prose(title ?? ""))),
+    h("p", { class: "ss-sentence" }, prose(sentence ?? "")),
+  );
 }
 
 // The LLM first, then the drafters in their order: [{key, name, drafter, rows: [[rank, row], ...]}].

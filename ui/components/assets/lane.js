@@ -51,7 +51,7 @@ export function createLane(name, label, choose = null) {
 function writeHead(words, { text, tokens, total, width }) {
   const head = wholeWords(text, tokens, Math.min(SHOWN, Math.floor(width / LETTER)));
   setText(words, head);
-  words.style.right = `min(${(100 * (1 - tokens / total)).toFixed(2)}%, 100% - ${Array.from(head).length}ch)`;
+  words.style.transform = `translateX(max(0px, ${((100 * tokens) / total).toFixed(2)}cqw - ${Array.from(head).length}ch))`;
 }
 
 const LETTERS = /[\p{L}\p{N}]/u;

@@ -1,6 +1,7 @@
 // What a component's loader calls: mount(kind, host) draws the picture `kind` into host.element, and again for each new
 // host.props.value. Knows Gradio; the pictures do not.
 
+import { set } from "./dom.js";
 import { scheduler } from "./frame.js";
 import { unpacker } from "./packing.js";
 import { createPanel } from "./panel.js";
@@ -44,6 +45,7 @@ export async function mount(kind, host) {
   const picture = create(panel);
   panel.picture = picture;
   panel.tell = (data) => host.trigger(host.event, data);
+  const mark = markBlock(host.element.closest(".block"), kind, panel);
   const unpack = unpacker();
   // Answers may overtake each other: a value with a smaller number is older (ui/shared/click_order.py).
   let packed = null;
@@ -57,6 +59,7 @@ export async function mount(kind, host) {
     const value = unpack(packed);
     picture.draw(value);
     panel.refresh(value);
+    mark();
   });
   panel.redraw = draw;
   host.watch("value", () => {
@@ -65,6 +68,18 @@ export async function mount(kind, host) {
   });
   watchAppearance(picture, draw);
   draw();
+}
+
+// Tells style sheets of Gradio's block around a picture whether that is drawn. Asking with `:has` instead would make each
+// change of the picture restyle the page.
+function markBlock(block, kind, panel) {
+  const mark = () => {
+    if (!block) return;
+    set(block, "data-of", kind);
+    set(block, "data-drawn", panel.body.querySelector(":scope > .ss-placeholder:not([hidden])") ? "no" : "yes");
+  };
+  mark();
+  return mark;
 }
 
 // Light or dark, large type and fonts that have loaded change how everything is drawn.

@@ -27,7 +27,11 @@ export function createNodes(panel) {
           row.dataset.state = node.state;
           const [name, ...figures] = cells(node, time, pays).map(prose);
           setText(row.firstChild, name);
-          figures.forEach((text, i) => setText(row.lastChild.children[i].lastChild, text));
+          figures.forEach((text, i) => {
+            const figure = row.lastChild.children[i];
+            figure.hidden = !text;
+            setText(figure.lastChild, text);
+          });
         },
       });
     },

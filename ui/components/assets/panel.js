@@ -42,6 +42,7 @@ function addTableToggle(panel) {
     // The table takes the picture's place and height: nothing below moves.
     if (show) table.style.height = `${body.offsetHeight}px`;
     table.hidden = !show;
+    set(panel.section, "data-table", show);
     body.hidden = show;
     set(button, "aria-pressed", String(show));
     if (panel.value) panel.refresh(panel.value);

@@ -145,6 +145,7 @@ function updateChip(chip, token, drafter, value) {
   chip.ssDrafter = drafter;
   const { text, score, mass } = chip.ssParts;
   mass.hidden = token.mass == null;
+  set(chip, "data-mass", token.mass != null);
   setText(mass, massText(value, token.mass));
   if (chip.ssText !== token.t) {
     text.replaceChildren(tokenText(token.t, 16));

@@ -36,6 +36,14 @@ export function create(panel) {
       state.value = value;
       const rounds = entries(value.rounds);
       const top = Math.max(1, ...rounds.map(([, round]) => Math.max(round.a, round.s)));
+      const room = roomFor(Math.max(rounds.length, value.known ?? 0), value.moving);
+      if (room !== state.room) {
+        // Made anew, since columns that move would count as layout shifts.
+        columns.replaceChildren();
+        state.columns.clear();
+        state.room = room;
+        columns.style.setProperty("--ss-room", room);
+      }
       keyed(columns, state.columns, rounds, {
         key: ([number]) => number,
         make: ([number]) => h("span", { class: "ss-column", "data-r": number }, h("i", { class: "ss-column-bar" }), h("i", { class: "ss-column-length" })),
@@ -46,6 +54,10 @@ export function create(panel) {
     },
   };
 }
+
+// Rounds that have room: in a run under way columns keep their places until there are twice as many.
+const roomFor = (count, moving) => (moving ? 2 ** Math.ceil(Math.log2(Math.max(count, LEAST_ROOM))) : Math.max(1, count));
+const LEAST_ROOM = 32;
 
 const act = (name, { value }) => (name === "play" && value.moving ? "pause" : name);
 const paceOf = (speed) => (Number(speed) ? { do: "pace", mode: "slow", rate: Number(speed) } : { do: "pace", mode: speed });

@@ -31,7 +31,10 @@ export function zoomable(panel, viewport, svg, { resized, seen }) {
   const apply = () => {
     set(svg, "viewBox", `0 0 ${state.width} ${state.height}`);
     set(svg, "width", Math.ceil(state.width * scale()));
-    set(svg, "height", Math.ceil(state.height * scale()));
+    const height = Math.ceil(state.height * scale());
+    set(svg, "height", height);
+    // In the middle by a transform: a margin would count as a layout shift with each tree.
+    set(svg, "style", room.height > height ? `transform: translateY(${Math.round((room.height - height) / 2)}px)` : null);
     set(viewport, "data-zoom", scale().toFixed(3));
   };
   // The scroll position matters only where there is something to scroll.

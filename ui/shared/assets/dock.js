@@ -1,6 +1,6 @@
 // The dock's tabs: which of its panes is shown. A second click on the open tab closes the dock. For a run with routing it
 // opens on Who, until a visitor has clicked a tab. Text nodes only.
-const dock = element.closest(".sp-dock");
+const dock = element.closest(".sp-dock"), board = dock.closest(".sp-board");
 const NAMES = { why: "Why", who: "Who", when: "When", length: "Length", inside: "Inside", whatif: "What if", requests: "Requests" };
 const MEANINGS = {
   why: "Why a token was accepted or rejected: the models' probabilities side by side",
@@ -17,6 +17,7 @@ bar.setAttribute("aria-label", "Details");
 let anyPress = false;
 function show(name) {
   dock.dataset.at = name;
+  board.dataset.dock = name ? "open" : "closed";
   for (const tab of bar.children) {
     const open = tab.dataset.name === name;
     tab.setAttribute("aria-pressed", String(open));
@@ -38,7 +39,7 @@ addEventListener("specscope-dock", ({ detail }) => { if (detail.id === dock.id) 
 dock.addEventListener("specscope-routed", () => { if (!anyPress && dock.id !== "learn-dock") show("who"); });
 // On a phone the dock is below the pictures: a token that is pressed there brings its answer into sight.
 const PHONE = "(max-width: 999px)";
-dock.closest(".sp-board").addEventListener("click", ({ target }) => {
+board.addEventListener("click", ({ target }) => {
   if (!matchMedia(PHONE).matches || !target.closest(".ss-tok, .ss-node")) return;
   if (!dock.dataset.at) show("why");
   const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;

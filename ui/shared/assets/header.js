@@ -3,30 +3,36 @@
 // the rest.
 function chip(model) {
   const created = node("span", "sp-chip sp-told");
-  const whole = [model.role, model.letter, model.name].filter(Boolean).join(" ");
-  const { accepted, proposed } = model.score || {};
-  const score = proposed ? `; ${accepted} of the ${proposed} tokens it proposed were accepted (one that several proposed counts for each)`
-    : proposed === 0 ? "; it drafted nothing in this run" : "";
-  const facts = model.parameters ? `${model.parameters} parameters, ${model.dtype}, ${model.device}` : "no model, it looks up what was written";
-  const label = `${whole}: ${facts}${score}`;
-  created.dataset.told = label;
   created.tabIndex = 0;
   created.setAttribute("role", "group");
-  created.setAttribute("aria-label", label);
   if (model.slot >= 0) {
     const mark = node("span", "sp-letter", model.letter);
     mark.dataset.slot = model.slot % 8;
     mark.style.background = "var(--ss-slot-" + (model.slot % 8) + ")";
     created.classList.add("sp-drafter");
-    created.append(mark, node("span", "sp-name", model.short));
-    if (proposed === 0) created.dataset.idle = "";
     // Reserves its room: nothing moves when the first run begins.
-    const counts = node("span", "sp-score");
-    if (proposed) counts.append(node("b", "", String(accepted)), node("span", "sp-of", ` of ${proposed}`));
-    else if (proposed === 0) counts.append("–");
-    created.append(counts);
+    created.append(mark, node("span", "sp-name", model.short), node("span", "sp-score"));
   } else created.append(node("span", "sp-role", model.role), node("span", "sp-name", model.short), node("span", "sp-facts", model.parameters));
   return created;
+}
+// What changes with each round, in place.
+function drawScore(created, model) {
+  const { accepted, proposed } = model.score || {};
+  const whole = [model.role, model.letter, model.name].filter(Boolean).join(" ");
+  const score = proposed ? `; ${accepted} of the ${proposed} tokens it proposed were accepted (one that several proposed counts for each)`
+    : proposed === 0 ? "; it drafted nothing in this run" : "";
+  const facts = model.parameters ? `${model.parameters} parameters, ${model.dtype}, ${model.device}` : "no model, it looks up what was written";
+  const label = `${whole}: ${facts}${score}`;
+  if (created.dataset.told === label) return;
+  created.dataset.told = label;
+  created.setAttribute("aria-label", label);
+  const counts = created.querySelector(".sp-score");
+  if (!counts) return;
+  created.toggleAttribute("data-idle", proposed === 0);
+  if (!proposed) return counts.replaceChildren(...(proposed === 0 ? ["–"] : []));
+  if (!counts.querySelector("b")) counts.replaceChildren(node("b", "", ""), node("span", "sp-of", ""));
+  counts.firstChild.textContent = accepted;
+  counts.lastChild.textContent = ` of ${proposed}`;
 }
 function largeType() {
   const created = button("sp-large", "Aa", () => window.specscopeLargeType?.(), "Large type");
@@ -54,12 +60,19 @@ state.append(node("span", "sp-dot"), stateText);
 bar.append(button("sp-skip", "Skip to the pictures", skip), node("h1", "sp-title", "SpecScope"), chips, state, offer, largeType());
 root.replaceChildren(bar);
 function drawModels(models) {
-  const signature = JSON.stringify(models);
-  if (chips.dataset.drawn === signature) return;
-  chips.dataset.drawn = signature;
-  const focused = [...chips.children].indexOf(document.activeElement);
-  chips.replaceChildren(...models.map((model) => chip(model)));
-  if (focused >= 0) chips.children[focused]?.focus({ preventScroll: true });
+  const signature = JSON.stringify(models.map(({ score, ...model }) => model));
+  if (chips.dataset.drawn !== signature) {
+    chips.dataset.drawn = signature;
+    const focused = [...chips.children].indexOf(document.activeElement);
+    chips.replaceChildren(...models.map((model) => chip(model)));
+    if (focused >= 0) chips.children[focused]?.focus({ preventScroll: true });
+  }
+  const drawn = [...chips.children].filter((one) => one !== rest);
+  models.forEach((model, i) => drawScore(drawn[i], model));
+  // Fitting makes the browser lay out: only where a width or the order of drafters may have changed.
+  const shape = signature + drawn.map((one) => one.textContent.length + ("idle" in one.dataset ? "-" : "")).join();
+  if (chips.dataset.shape === shape) return;
+  chips.dataset.shape = shape;
   fit();
 }
 // A line that is too long loses first the counts of proposals, then the LLM's facts, once a run has counts the names;
@@ -97,6 +110,7 @@ function drawState(value) {
   const words = (value.state || "") + (value.place ? `, place ${value.place}` : "");
   const kind = "sp-state sp-state-" + String(value.state || "").replace(/\W/g, "");
   if (state.className !== kind) state.className = kind;
+  document.documentElement.dataset.liveState = value.state || "";
   if (stateText.textContent !== words) stateText.textContent = words;
 }
 function drawOffer(name) {
@@ -113,6 +127,12 @@ function draw() {
   drawOffer(shown.offer || "");
   document.documentElement.toggleAttribute("data-changed", Boolean(shown.changed));
 }
+// The open tab, for style sheets.
+function markTab() {
+  document.documentElement.dataset.tab = document.querySelector("#tabs [role=tab][aria-selected=true]")?.dataset.tabId ?? "live";
+}
+markTab();
+new MutationObserver(markTab).observe(document.body, { subtree: true, attributes: true, attributeFilter: ["aria-selected"] });
 draw();
 watch("value", draw);
 new ResizeObserver(fit).observe(chips);  // another width, larger type

@@ -1,0 +1,98 @@
+"""Rules with `:has` must not make a change of one picture restyle the page.
+
+Blink keeps one set of what any `:has` may restyle. An element that a rule's `:has` was asked of is
+restyled after each change in it, and below it whatever that set names. So each such rule names its
+own elements, and none of them is around everything.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import ui
+
+SHEETS = sorted(Path(ui.__file__).parent.rglob("*.css"))
+# Gradio's classes, which nearly all elements around a picture have.
+AROUND_EVERYTHING = {".block", ".html-container", ".column", ".row", ".tabitem"}
+# Looks at the classes of children only.
+ALLOWED = {"html:has(> .dark)"}
+
+
+def test_no_has_makes_a_change_of_a_picture_restyle_the_page() -> None:
+    found = [
+        f"{sheet.name}: {selector}"
+        for sheet in SHEETS
+        for selector in selectors(sheet.read_text(encoding="utf-8"))
+        if restyles_much(selector)
+    ]
+    assert not found
+
+
+@pytest.mark.parametrize(
+    ("selector", "much"),
+    [
+        ("html:has(.running) #run", True),
+        ("body:has(#tabs) footer", True),
+        (".block:has(.ss-shell)", True),
+        ("div.html-container:has(> div > .ss-shell)", True),
+        (".ss-chip:has(.ss-mass) > *", True),
+        ("#side:has(.opened) #board > :not(#notice)", True),
+        ("#live-validity:not(:has(.sp-line))", False),
+        ("#side:has(.opened) #board > :is(.block, .column)", False),
+        ("#board > *", False),
+    ],
+)
+def test_a_selector_is_known_by_its_parts(selector: str, much: bool) -> None:
+    assert restyles_much(selector) is much
+
+
+def restyles_much(selector: str) -> bool:
+    """Whether `:has` is asked of an element around everything, or the subject is any element."""
+    if ":has(" not in selector or selector in ALLOWED:
+        return False
+    compounds = list(split(selector, " >+~"))
+    asked = [compound for compound in compounds if ":has(" in compound]
+    return not names(compounds[-1]) or not all(names(one) - AROUND_EVERYTHING for one in asked)
+
+
+def names(compound: str) -> set[str]:
+    """The ids, classes and tags that an element must have, one of several too."""
+    positive = without(without(compound, ":has("), ":not(")
+    tags = set(re.findall(r"(?:^|[(,\s])([a-z]\w*)", positive))
+    return set(re.findall(r"[#.][\w-]+|\[[^\]]+\]", positive)) | tags - {"html", "body", "div"}
+
+
+def without(compound: str, function: str) -> str:
+    """`compound` without a pseudo-class and what is in its brackets."""
+    while (start := compound.find(function)) >= 0:
+        depth, end = 1, start + len(function)
+        while depth:
+            depth += {"(": 1, ")": -1}.get(compound[end], 0)
+            end += 1
+        compound = compound[:start] + compound[end:]
+    return compound
+
+
+def split(text: str, at: str) -> Iterator[str]:
+    """The parts between characters of `at` outside of brackets."""
+    part, depth = "", 0
+    for character in text:
+        depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(character, 0)
+        if character in at and not depth:
+            if part:
+                yield part
+            part = ""
+        else:
+            part += character
+    if part:
+        yield part
+
+
+def selectors(sheet: str) -> Iterator[str]:
+    """Every selector of a style sheet, those within rules for media and containers too."""
+    for heads in re.findall(r"([^{}]+)\{", re.sub(r"/\*.*?\*/", "", sheet, flags=re.S)):
+        head = heads.rpartition(";")[2].strip()
+        if not head.startswith("@"):
+            yield from (" ".join(one.split()) for one in split(head, ","))
