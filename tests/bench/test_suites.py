@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bench.chart import chart
-from bench.contestants import DecodeCase, decode, new_ids
-from bench.context import Context
 from bench.prompts import load_prompts
 from bench.results import Results
-from bench.suites.acceptance import Acceptance, _measure_row, distinct_share
-from bench.suites.acceptance_rows import PAPER, WIDTHS, AcceptanceRow, acceptance_rows
+from bench.suites.acceptance import Acceptance
 from bench.suites.batch import Batch
 from bench.suites.cpu_bundled import CpuBundled
 from bench.suites.cpu_tables import ASSISTED, LOOKUP, Variant, best_variant, fastest_of_each_drafter
@@ -26,7 +22,7 @@ from bench.suites.length_tables import FIXED, PLAIN, POLICIES
 from bench.suites.load import PLAIN as LOAD_PLAIN
 from bench.suites.load import Load, load_requests
 from bench.suites.load import tables as load_tables
-from bench.suites.overhead import STAGES, Overhead, _outside, overhead_configs
+from bench.suites.overhead import Overhead, overhead_configs
 from bench.suites.passes import Passes
 from bench.suites.pipeline import Pipeline
 from bench.suites.pipeline_tables import pipeline_rows
@@ -34,14 +30,8 @@ from bench.suites.routing import CREDIT, SEGMENT, TURNING, Routing
 from bench.suites.tables import Tables
 from bench.suites.tables_report import BEST, BOTH, NO_DIFFERENCE, TABLE_TOO
 from bench.suites.tables_report import PLAIN as NO_DRAFTERS
-from bench.table_model import table_family
-from bench.timing import PassClock, time_call, timing_passes
-from core.config import PRESETS, SpeculationConfig
-from core.engine.engine import Engine
-from core.events import RoundCompleted, Span
-from core.models.loading.load import LoadedModels
+from core.config import PRESETS
 from tests.family import SSMS
-from tests.synthetic import DRAFTERS, synthetic_run
 
 Samples = list[dict[str, Any]]
 VARIANTS = (Variant(ASSISTED, 3, "ssm-code", "constant"), Variant(LOOKUP, 3))
@@ -288,136 +278,6 @@ def test_a_suite_measures_continues_and_reports(
     assert report.failures == () and all(word in "".join(report.tables) for word in words)
 
 
-def sample(accepted: int, nodes: int, name: str = "p0", distinct: float = 0.9) -> dict[str, Any]:
-    """A continuation of ten rounds as the `acceptance` suite keeps it."""
-    figures = {"rounds": 10, "accepted": accepted, "nodes": nodes, "distinct_4_grams": distinct}
-    return {"id": name, "domain": "stories", "seed": 1, **figures}
-
-
-def acceptance_lines(
-    context: Context, part: str, prompts: Callable[[AcceptanceRow], Samples], table: int
-) -> list[str]:
-    """The lines of a table of made-up samples."""
-    suite = Acceptance(parts=tuple(part.split()))
-    for row in suite.rows(context):
-        context.results.add({**row.key, "prompts": prompts(row)})
-    return suite.report(context).tables[table].splitlines()
-
-
-class TestAcceptance:
-    @pytest.mark.nightly
-    def test_processes_share_the_rows(self, make_context: Any) -> None:
-        def loads_nothing(dtype: str) -> LoadedModels:
-            raise AssertionError("processes load their own")
-
-        suite, few = Acceptance(parts=("length",)), {"prompts": 2, "tokens": 3}
-        alone, together = make_context(**few), make_context(processes=2, **few)
-        alone.results.path = alone.results.path.with_name("alone.json")
-        suite.measure(alone)
-        suite.measure(replace(together, load=loads_nothing))
-        for row in suite.rows(alone):
-            one, other = (next(each.results.where(**row.key)) for each in (alone, together))
-            assert one == other
-        assert len(alone.results.samples) == len(together.results.samples)
-
-    def test_rows_are_what_the_figures_ask_for(self) -> None:
-        rows = acceptance_rows(("a", "b", "c"))
-        for row in rows:
-            assert row.speculation.max_tree_nodes != "auto"  # measured, so never twice the same
-        greedy = [row for row in rows if row.kind.verify == "greedy"]
-        same = {row.name: row.speculation for row in greedy if row.part == "same"}
-        assert set(same) == {"a", "b", "c", "union of 3"}
-        assert {config.expansion for config in same.values()} == {PAPER}
-        widths = [row.speculation.expansion for row in greedy if row.part == "width"]
-        assert widths == [(width, 1, 1, 1, 1, 1, 1, 1) for width in WIDTHS]
-
-    def test_drafters_that_look_up_learn_from_their_own_row_alone(
-        self, make_context: Any, family: LoadedModels
-    ) -> None:
-        context = make_context(tokens=24)
-        engine, prompts = Engine(family), context.prompts
-        rows = {row.name: row for row in acceptance_rows(SSMS) if row.part == "lookup"}
-        row = rows["suffix, 16 nodes"]
-        first, again = (_measure_row(engine, context.settings, prompts, row) for _ in range(2))
-        assert first == again and sum(each["nodes"] for each in first) > 0
-
-    def test_no_drafter_that_looks_up_is_in_the_best_tree_of_ssms(self, make_context: Any) -> None:
-        def of(row: AcceptanceRow) -> Samples:
-            return [sample(row.most_nodes, 10)]
-
-        lines = acceptance_lines(make_context(), "lookup", of, 1)
-        assert not any("| best tree" in line for line in lines)
-
-    def test_chains_of_all_ssms_by_length(self, make_context: Any) -> None:
-        def of(row: AcceptanceRow) -> Samples:
-            return [sample(5 * len(row.speculation.expansion), 10 * row.most_nodes)]
-
-        lines = acceptance_lines(make_context(), "length", of, 4)
-        of_12 = [line for line in lines if "| 12 | 60.0 | 7.00 (7.00 to 7.00) |" in line]
-        names = [line.split(" | ")[0] for line in of_12]
-        assert names == ["| topk, greedy, T = 0", "| coupled, match, T = 0.8"]
-
-    def test_only_trees_of_at_most_64_nodes_are_called_the_best(self, make_context: Any) -> None:
-        """Width 5 would be."""
-
-        def of(row: AcceptanceRow) -> Samples:
-            return [sample(row.most_nodes, 10)]
-
-        lines = acceptance_lines(make_context(), "chain width", of, 1)
-        best = [line for line in lines if "| best tree" in line]
-        assert "best tree (union, width 1 <1,1,1,1,1,1,1,1>) / best single chain" in best[0]
-
-    def test_combine_rules_stand_beside_unions_of_as_many_nodes(self, make_context: Any) -> None:
-        sizes = {"union": 40, "vote": 8, "vote_tree": 38, "log_pool": 41}
-
-        def of(row: AcceptanceRow) -> Samples:
-            combine = row.speculation.combine
-            return [sample(30 if combine == "log_pool" else 20, 10 * sizes[combine])]
-
-        table = acceptance_lines(make_context(), "combine", of, 5)
-        pools, unions = ([x for x in table if name in x] for name in ("log_pool", "| union,"))
-        assert pools and all("1.33x (1.33 to 1.33) (40.0 nodes)" in line for line in pools)
-        assert unions and all(line.endswith("| - |") for line in unions)
-
-    def test_traversal_is_held_against_mss(self, make_context: Any) -> None:
-        """In the single SSMs' rows it accepts a half more, in the union's a half less."""
-
-        def of(row: AcceptanceRow) -> Samples:
-            more = 10 if "union" in row.name else 30
-            accepted = more if row.kind.verify == "traversal" else 20
-            return [sample(accepted, 80, f"p{i}") for i in range(3)]
-
-        result = acceptance_lines(make_context(), "same", of, -1)
-        lines = [line for line in result if "traversal / mss" in line]
-        assert sum("1.33x (1.33 to 1.33) | reached" in line for line in lines) == len(SSMS)
-        assert sum("0.67x (0.67 to 0.67) | not reached, by 0.33" in line for line in lines) == 1
-        # 1 + (5 x 30 + 10) / 60 over 1 + 20 / 10: rows are pooled, not merged.
-        assert "all of these rows" in lines[-1] and "1.22x (1.22 to 1.22) | reached" in lines[-1]
-
-    def test_widths_that_fall_are_said(self, make_context: Any) -> None:
-        """Width w accepts w tokens a round, but for plain top-k, which falls; one prompt loops."""
-
-        def of(row: AcceptanceRow) -> Samples:
-            width, falls = row.speculation.expansion[0], str(row.kind).startswith("topk, match")
-            accepted = 10 * (9 - width if falls else width)
-            fine = [sample(accepted, 80, name) for name in ("p1", "p2")]
-            return [sample(700, 80, "p0", distinct=0.2), *fine]
-
-        widths = acceptance_lines(make_context(), "width", of, 2)
-        coupled, falling = (
-            next(line for line in widths if line.startswith(name))
-            for name in ("| coupled", "| topk, match")
-        )
-        assert "2.00 (2.00 to 2.00)" in coupled and "6.00 (6.00 to 6.00)" in coupled
-        assert coupled.endswith("| yes | yes |") and falling.endswith("| NO | NO |")
-
-    def test_distinct_share(self) -> None:
-        assert distinct_share([1, 2, 3, 4, 5, 6]) == 1.0
-        assert distinct_share([1, 1, 1, 1, 1, 1, 1]) == 0.25
-        assert distinct_share([1, 2, 1, 2, 1, 2, 1, 2]) == pytest.approx(2 / 5)
-        assert distinct_share([1, 2]) == 1.0
-
-
 class TestCpuBundled:
     @pytest.mark.parametrize(
         ("sweeps", "best"),
@@ -464,61 +324,3 @@ class TestCpuBundled:
         first, *others = [set(s["figures"]) for s in context.results.where(kind="sweep")]
         assert first == set(map(str, lookups)) and len(others) == 3
         assert len(set.union(*others)) == 1
-
-
-class TestOverhead:
-    def test_grown_models_have_a_table_of_their_own(
-        self, make_context: Any, monkeypatch: pytest.MonkeyPatch, family: LoadedModels
-    ) -> None:
-        monkeypatch.setattr("bench.suites.overhead.grown_models", lambda context, dtype: family)
-        suite = Overhead(families=())
-        context = replace(make_context(prompts=1, tokens=4), grown=Path("unused"))
-        suite.measure(context)
-        assert {sample["family"] for sample in context.results.samples} == {"grown"}
-        greedy, _, fits = suite.report(replace(context, grown=None)).tables
-        assert "Outside model passes: grown, T = 0" in greedy and "2 % of a round" in greedy
-        assert "| grown | 0.8 |" in fits
-
-    def test_passes_made_together_are_taken_off_once(self) -> None:
-        """A round of 20 ms, in it passes of 9 ms for three SSMs at once, and 1 ms of drafting."""
-        rounds = [event for event in synthetic_run(2) if isinstance(event, RoundCompleted)][-1]
-        drafting = tuple(Span(name, "draft", 0.0, 10.0, 1 / 3) for name in DRAFTERS)
-        event = replace(rounds, spans=(*drafting, Span("llm", "forward", 10.0, 15.0)))
-        outside, *stages, whole = _outside(event, 20.0, {"ssm": 9.0, "llm": 5.0})
-        assert (outside, whole) == (pytest.approx(20 - 9 - 5), 20.0)
-        expected = {"draft": 1.0, "events": 5.0}
-        assert stages == pytest.approx([expected.get(stage, 0.0) for stage in STAGES])
-
-    @pytest.mark.parametrize("draft", ["topk", "best_first"])  # compiled drafts, and feeds
-    def test_the_clock_counts_every_pass_and_nothing_else(
-        self, family: LoadedModels, draft: str
-    ) -> None:
-        clock, case = PassClock(), DecodeCase(load_prompts()[0], 1, 6, 0.0)
-        chains = SpeculationConfig(draft=draft, expansion=(1,), speculation_length=2)
-        chains = replace(chains, max_tree_nodes="uncut")
-        with timing_passes(family, clock) as models:
-            engine = Engine(models)
-            new_ids(engine, case, SpeculationConfig.preset("autoregressive"))
-            taken = clock.take()
-            assert taken["llm"] > 0 and taken["ssm"] == 0
-            assert clock.take() == {"llm": 0.0, "ssm": 0.0}
-            _, took = time_call(lambda: new_ids(engine, case, chains))
-            together = clock.take()
-            least = 0 < together["ssm"] < 1000 * took - together["llm"]
-            assert least, "a pass for three counts once"
-        new_ids(engine, case, chains)
-        assert clock.take() == {"llm": 0.0, "ssm": 0.0}
-
-    def test_a_synthetic_family_runs_as_a_real_one(self, family: LoadedModels) -> None:
-        """Any vocabulary; drafts are accepted now and then; every token has a text."""
-        engine = Engine(table_family(family, 6000))
-        config = SpeculationConfig(expansion=(2, 1, 1), max_tree_nodes="uncut")
-        for temperature in (0.0, 0.8):
-            case = DecodeCase(load_prompts()[0], 5, 48, temperature, ignore_eos=True)
-            plain, tree = (
-                decode(engine, [case], each)[0]
-                for each in (SpeculationConfig.preset("autoregressive"), config)
-            )
-            assert tree["token_ids"] == plain["token_ids"]
-            assert 1.05 < tree["summary"]["mean_acceptance_length"] < 3.95
-            assert len(tree["token_ids"]) == 48 and max(tree["token_ids"]) < 4096

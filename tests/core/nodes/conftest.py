@@ -1,8 +1,12 @@
-"""An LLM and three SSMs, all tables; the first SSM is the LLM itself."""
+"""An LLM and three SSMs, all tables, the first SSM the LLM itself; keys of engine and nodes."""
+
+from pathlib import Path
 
 import pytest
 
 from core.models.loading.load import LoadedModels
+from core.nodes import zmq_transport
+from core.nodes.keys import CurveKeys, read_keys, write_keys
 from tests.core.engines import tables
 from tests.fakes import loaded_tables
 
@@ -11,3 +15,18 @@ from tests.fakes import loaded_tables
 def models() -> LoadedModels:
     llm, ssms = tables(3)
     return loaded_tables(llm, ssms)
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> CurveKeys:
+    write_keys(str(tmp_path / "key"))
+    result = read_keys(str(tmp_path / "key"))
+    assert result is not None
+    return result
+
+
+@pytest.fixture
+def soon_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Heartbeats and silence, but twenty and ten times as fast."""
+    monkeypatch.setattr(zmq_transport, "HEARTBEAT_MS", 50)
+    monkeypatch.setattr(zmq_transport, "SILENCE_MS", 300)

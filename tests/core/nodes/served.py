@@ -21,6 +21,7 @@ from core.nodes.keys import CurveKeys
 from core.nodes.listener import NodeListener
 from core.nodes.messages import encode, from_node
 from core.nodes.server import NodeServer
+from core.nodes.zmq_transport import ZmqTransport
 from tests.core.nodes.fake_transport import FakeTransport
 
 HASH = "0f" * 32
@@ -157,3 +158,8 @@ def namespace(number: int = 1) -> Iterator[Namespace]:
 
 def _ip(*arguments: str) -> None:
     subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True)
+
+
+def pool_to(addresses: list[str], keys: CurveKeys | None, vocab: int = 8) -> RemotePool:
+    # A test's machine may be busy: what is late is another test's.
+    return RemotePool(ZmqTransport(addresses, keys), addresses, HASH, vocab, 10.0)

@@ -1,15 +1,11 @@
 """Nodes over real sockets on loopback: CURVE, wrong keys, processes that are killed and stopped."""
 
 import faulthandler
-import os
-import select
 import signal
 import struct
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from socket import (
     IPPROTO_TCP,
@@ -25,20 +21,15 @@ from typing import Any
 import pytest
 import zmq
 
-from app import main as app_main
 from core import Engine, Request, SamplingParams, SpeculationConfig, connect_nodes
-from core.__main__ import main as core_main
 from core.__main__ import write_text
-from core.config.nodes import NodeSettings, address_of, in_brackets
-from core.errors import ConfigError, NodeError
+from core.config.nodes import NodeSettings
+from core.errors import NodeError
 from core.events import Event
-from core.models.loading import load as loading
 from core.models.loading.load import LoadedModels
-from core.nodes import client, opening, zmq_transport
-from core.nodes.__main__ import main as node_main
-from core.nodes.client import RemotePool
+from core.nodes import zmq_transport
 from core.nodes.keys import CurveKeys, read_keys, write_keys
-from core.nodes.listener import QUEUED, NodeListener
+from core.nodes.listener import QUEUED
 from core.nodes.messages import (
     LARGEST_FRAME,
     VERSION,
@@ -56,26 +47,13 @@ from tests.core.nodes.served import (
     listening,
     namespace,
     node_process,
-    pool_over,
+    pool_to,
     server_of,
 )
 from tests.fakes import loaded_tables
 from tests.laws.runs import prompts
 
 WARM = SamplingParams(24, temperature=0.8, seed=1)
-
-
-@pytest.fixture
-def keys(tmp_path: Path) -> CurveKeys:
-    write_keys(str(tmp_path / "key"))
-    result = read_keys(str(tmp_path / "key"))
-    assert result is not None
-    return result
-
-
-def pool_to(addresses: list[str], keys: CurveKeys | None, vocab: int = 8) -> RemotePool:
-    # A test's machine may be busy: what is late is another test's.
-    return RemotePool(ZmqTransport(addresses, keys), addresses, HASH, vocab, 10.0)
 
 
 def test_the_text_over_sockets_is_that_of_one_process(
@@ -182,13 +160,6 @@ def test_frames_of_any_kind_leave_a_node_serving(models: LoadedModels) -> None:
         context.destroy(linger=0)
         with closing(pool_to([address], None)) as pool:
             assert pool.connect(()).infos
-
-
-@pytest.fixture
-def soon_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Heartbeats and silence, but twenty and ten times as fast."""
-    monkeypatch.setattr(zmq_transport, "HEARTBEAT_MS", 50)
-    monkeypatch.setattr(zmq_transport, "SILENCE_MS", 300)
 
 
 @pytest.mark.usefixtures("soon_silent")
@@ -323,108 +294,6 @@ def test_a_node_that_turns_an_engine_away_for_hours_blocks_nothing(
         faulthandler.cancel_dump_traceback_later()
 
 
-@pytest.fixture
-def silent_in_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Heartbeats and silence three times as fast: longer than a busy machine's pauses."""
-    monkeypatch.setattr(zmq_transport, "HEARTBEAT_MS", 200)
-    monkeypatch.setattr(zmq_transport, "SILENCE_MS", 1000)
-
-
-@pytest.mark.usefixtures("silent_in_a_second")
-@pytest.mark.parametrize("has_key", [True, False])
-def test_a_node_that_drafts_for_long_is_not_taken_for_a_dead_one(
-    models: LoadedModels, keys: CurveKeys, has_key: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Longer than the heartbeats' timeout: its engine stays connected, and another engine connects
-    and says that it waits for an answer, not for a node or a key."""
-    monkeypatch.setattr(client, "PROGRESS_S", 0.4)
-    key, server, drafted = keys if has_key else None, server_of(models), threading.Event()
-    handle = server.handle
-
-    def handle_late(*message: Any) -> bytes | None:
-        drafted.wait(10)
-        return handle(*message)
-
-    with listening(server, key) as address, ExitStack() as leaving:
-        leaving.callback(drafted.set)
-        first, second = (leaving.enter_context(closing(pool_to([address], key))) for _ in range(2))
-        first.connect(())
-        server.handle = handle_late  # type: ignore[method-assign]
-        first._arrivals.send_hello(0)
-        messages: list[str] = []
-        with pytest.raises(
-            NodeError, match="a connection is there, but no answer came within 1.5 s"
-        ):
-            second.connect((), wait_s=1.5, say=messages.append)
-        assert messages[-1] == f"Waiting for node {address} (busy?)"
-        first._arrivals.poll()
-        assert first.links[0].ready and first.links[0].is_connected
-        drafted.set()
-        assert second.connect(()).infos
-
-
-@pytest.mark.usefixtures("silent_in_a_second")
-def test_an_idle_engine_notices_a_node_that_goes_silent(models: LoadedModels) -> None:
-    """No round is under way, and no end of the connection is reported."""
-    with (
-        listening(server_of(models), None) as node,
-        wire_to(node) as (address, cut),
-        closing(pool_to([address], None)) as pool,
-    ):
-        pool.connect(())
-        pool._arrivals.poll(pool._transport.now() + 1.5)
-        assert pool.links[0].ready, "as long as its heartbeats are answered it stays"
-        cut.set()
-        pool._arrivals.poll(pool._transport.now() + 5)
-        assert not pool.links[0].ready and not pool.links[0].is_connected
-
-
-@pytest.mark.usefixtures("soon_silent")
-def test_a_node_gives_up_an_engine_that_goes_silent(models: LoadedModels) -> None:
-    """Behind a wire that carries nothing any more, without a word to either end."""
-    node = NodeListener(server_of(models), "127.0.0.1:0", None)
-    monitor = node._router.get_monitor_socket(zmq.EVENT_DISCONNECTED)
-    ended = threading.Event()
-    thread = threading.Thread(target=node.serve, args=(ended.is_set,))
-    thread.start()
-    try:
-        with wire_to(node.address) as (address, cut), closing(pool_to([address], None)) as pool:
-            assert pool.connect(()).infos
-            assert not monitor.poll(500), "as long as it sends heartbeats it stays"
-            cut.set()
-            assert monitor.poll(3000)
-    finally:
-        ended.set()
-        thread.join()
-        node._router.disable_monitor()
-        monitor.close()
-        node.close()
-
-
-@contextmanager
-def wire_to(address: str) -> Iterator[tuple[str, threading.Event]]:
-    """An address from which all bytes go to a node and back, until the event is set."""
-    host, _, port = address.partition(":")
-    cut, ended = threading.Event(), threading.Event()
-    with create_server(("127.0.0.1", 0)) as listener, create_connection((host, int(port))) as far:
-
-        def carry() -> None:
-            near, _ = listener.accept()
-            ends = {near: far, far: near}
-            with near:
-                while not ended.wait(0.01):
-                    for end in select.select([] if cut.is_set() else ends, [], [], 0)[0]:
-                        ends[end].sendall(end.recv(1 << 16))
-
-        thread = threading.Thread(target=carry)
-        thread.start()
-        try:
-            yield f"127.0.0.1:{listener.getsockname()[1]}", cut
-        finally:
-            ended.set()
-            thread.join()
-
-
 def test_a_node_by_two_names_is_refused(models: LoadedModels) -> None:
     with listening(server_of(models), None) as address:
         names = [address, address.replace("127.0.0.1", "localhost")]
@@ -452,131 +321,6 @@ def test_a_node_that_starts_again_is_taken_in_again(models: LoadedModels) -> Non
     engine.close()
 
 
-# -- settings --
-
-
-def test_settings_are_refused_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    key = str(tmp_path / "key")
-    assert node_main(["--new-key", key]) == 0 and os.stat(key).st_mode & 0o077 == 0
-    assert "CurveKeys()" in repr(read_keys(key))
-    (tmp_path / "bad").write_text("node-secret x")
-    (tmp_path / "bad").chmod(0o600)
-    (tmp_path / "open").write_text(Path(key).read_text())
-    (tmp_path / "open").chmod(0o640)
-    for arguments, words in (
-        (["--new-key", key], "new_key is"),
-        ([], "listen is None"),
-        (["--listen", "127.0.0.1:0"], "ssm is None"),
-        (["--listen", "127.0.0.1:0", "--ssm", "x", "--key-file", str(tmp_path / "bad")], "wrote"),
-        (
-            ["--listen", "127.0.0.1:0", "--ssm", "x", "--key-file", str(tmp_path / "open")],
-            "(mode 640)': a file that its owner alone can read",
-        ),
-        (["--listen", "0.0.0.0:0", "--ssm", "x"], "without a key; pass --key-file FILE"),
-        (["--listen", "*:7000", "--ssm", "x"], "listen is '*:7000': HOST:PORT"),
-        (["--no-such"], "unrecognized"),
-    ):
-        assert node_main(arguments) == 2
-        assert words in capsys.readouterr().err
-    for address in (
-        *("10.0.0.1:7000", "127.0.0.1", ":7000", "127.0.0.1:70000", "h:x", "127.0.0.1:0"),
-        *("a b:70", "*:70", "::1:70", "[::1:70", f"h:{'7' * 5000}", "ü:70"),
-    ):
-        assert core_main(["--prompt", "x", "--node", address]) == 2
-        assert "node is" in capsys.readouterr().err
-    NodeSettings(("localhost:7000", "[::1]:7000"))
-    for words, message in (
-        (["--cluster", "auto", "--node", "127.0.0.1:1"], "cluster is 'auto': without --node"),
-        (["--cluster", ""], "cluster is ''"),
-        (["--node-ssm", "x"], "only with --cluster"),
-    ):
-        assert core_main(["--prompt", "x", *words]) == 2
-        assert message in capsys.readouterr().err
-    assert core_main(["--prompt", "x", "--node-key-file", key]) == 2
-    assert "only with --node" in capsys.readouterr().err
-    with pytest.raises(ConfigError, match="each node once"):
-        NodeSettings(("127.0.0.1:1", "127.0.0.1:1"))
-    NodeSettings(("10.0.0.1:7000",), key)
-
-
-def test_a_node_may_not_listen_to_others_without_a_key(models: LoadedModels) -> None:
-    with pytest.raises(
-        ConfigError, match="listen is '0.0.0.0': only loopback is allowed without a key"
-    ):
-        NodeListener(server_of(models), "0.0.0.0:0", None)
-
-
-def test_an_address_of_version_6(models: LoadedModels, keys: CurveKeys) -> None:
-    try:
-        with listening(server_of(models), keys, "[::1]:0") as address:
-            assert address.startswith("[::1]:")
-            with closing(pool_to([address], keys)) as pool:
-                assert pool.connect(()).infos
-    except ConfigError as error:
-        assert "Cannot assign requested address" in str(error)
-        pytest.skip("this machine has no IPv6")
-
-
-def test_a_node_listens_at_a_name(models: LoadedModels, keys: CurveKeys) -> None:
-    with listening(server_of(models), keys, "localhost:0") as address:
-        port = address.rpartition(":")[2]
-        with closing(pool_to([f"localhost:{port}"], keys)) as pool:
-            assert pool.connect(()).infos
-
-
-def test_an_address_has_brackets_before_a_port_where_it_needs_them() -> None:
-    """Ray and torch name addresses of version 6 without."""
-    hosts = ("10.0.0.1", "box", "fd00::7", "[fd00::7]")
-    assert [in_brackets(one) for one in hosts] == ["10.0.0.1", "box", "[fd00::7]", "[fd00::7]"]
-    assert address_of("listen", f"{in_brackets('fd00::7')}:7070") == ("[fd00::7]", 7070)
-
-
-def test_an_engine_on_the_device_takes_no_nodes(models: LoadedModels) -> None:
-    pool, _ = pool_over(models, [server_of(models)])
-    with pytest.raises(ConfigError, match="on_device is True: not with SSMs on nodes"):
-        Engine(loaded_tables(models.llm), True, nodes=pool)
-
-
-def test_an_address_that_is_taken_is_named(models: LoadedModels) -> None:
-    with (
-        listening(server_of(models), None) as address,
-        pytest.raises(ConfigError, match=f"listen is '{address}'"),
-    ):
-        NodeListener(server_of(models), address, None)
-
-
-def test_a_node_asks_for_its_address_before_it_loads(
-    models: LoadedModels, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(opening, "load_ssms", lambda *_: pytest.fail("loaded"))
-    with listening(server_of(models), None) as address:
-        assert node_main(["--listen", address, "--ssm", "x"]) == 2
-    assert f"error: listen is '{address}': an address that can be bound" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("command", [core_main, app_main])
-def test_what_is_wrong_with_nodes_is_said_before_the_llm_is_loaded(
-    command: Callable[[list[str]], int],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setattr(loading, "load_models", lambda *_: pytest.fail("loaded"))
-    prompt = ["--prompt", "x"] if command is core_main else ["--db", str(tmp_path / "runs.db")]
-    with create_server(("127.0.0.1", 0)) as listener:
-        free = f"127.0.0.1:{listener.getsockname()[1]}"
-    missing = str(tmp_path / "missing")
-    for words, message in (
-        (["--node", "127.0.0.1:1", "--node-key-file", missing], "node_key_file is "),
-        (["--cluster", free], f"cluster is '{free}': "),
-    ):
-        assert command([*prompt, *words]) == 2
-        assert f"error: {message}" in capsys.readouterr().err
-    monkeypatch.setitem(sys.modules, "zmq", None)
-    assert command([*prompt, "--node", "127.0.0.1:1"]) == 2
-    assert "zmq is missing" in capsys.readouterr().err
-
-
 def test_the_command_line_says_once_that_a_node_is_gone(
     models: LoadedModels, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -588,15 +332,6 @@ def test_the_command_line_says_once_that_a_node_is_gone(
     printed = capsys.readouterr().err.splitlines()
     assert len(printed) == 2 and printed[0].startswith("node 10.0.0.1:7000 is not there: ")
     assert "tokens per LLM pass" in printed[1]
-
-
-def test_without_the_packages_nodes_are_refused(
-    models: LoadedModels, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert connect_nodes(None, models) is None
-    monkeypatch.setitem(sys.modules, "zmq", None)
-    with pytest.raises(ConfigError, match="requirements-cluster.txt"):
-        connect_nodes(NodeSettings(("127.0.0.1:7000",)), models)
 
 
 # -- processes --

@@ -1,0 +1,156 @@
+"""An offloaded LLM writes what the resident one writes, bit for bit."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from core import Engine, LoadedModels, Request, SamplingParams, SpeculationConfig, load_models
+from core.config.mechanisms import SCHEDULES
+from core.config.offload import Offload
+from core.events import RoundCompleted, RunStarted
+from core.length.cost_model import verify_costs
+from core.models.hf_model import HfModel
+from tests.core.engines import ids_of_events, texts_of
+from tests.core.models.offload.streamed import LAYERS, PROMPT, Folder, equal, load
+from tests.core.models.test_lean import LEAN, all_logits
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("family", LEAN)
+def test_its_logits_are_those_of_the_resident_model(
+    folder: Folder, way: type[Any], family: str, dtype: str
+) -> None:
+    path = folder(family)
+    resident = load_models(str(path), [], dtype).llm
+    model = load(path, dtype=dtype)
+    assert type(model._forward) is way
+    assert model.stream is not None and model.stream.info.streamed == LAYERS
+    assert isinstance(resident, HfModel)
+    assert model.info == resident.info  # the fingerprint too
+    assert equal(model, resident)
+    assert equal(load(path, dtype=dtype), resident)  # from the file of before
+    assert equal(load(path, "host", dtype=dtype), resident)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("mode", ["host", "disk"])
+def test_on_a_gpu_it_writes_what_the_resident_model_writes(folder: Folder, mode: str) -> None:
+    path = folder(tie_word_embeddings=True)
+    resident = load_models(str(path), [], "float32", "cuda").llm
+    assert isinstance(resident, HfModel)
+    streamed = load(path, mode, dtype="float32", device="cuda")
+    half = load(path, mode, streamed.stream.bytes // 2, dtype="float32", device="cuda")
+    for model in (streamed, half):
+        for one, other in zip(all_logits(model), all_logits(resident), strict=True):
+            assert torch.allclose(one, other, atol=1e-5)
+        assert model.stream is not None and model.stream.take_times()
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"halved": True, "intermediate_size": 64, "head_dim": 8},
+        {"tie_word_embeddings": True, "attention_bias": True, "mlp_bias": True},
+    ],
+)
+def test_on_several_threads_and_in_every_format(
+    folder: Folder, changes: dict[str, Any], threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("core.models.native.forward.WORTH_A_THREAD", 1)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    path = folder(**changes)
+    resident: Any = load_models(str(path), []).llm
+    model: Any = load(path)
+    assert model._forward.workers == threads
+    assert model._forward._weights.matrices.dtype == resident._forward._weights.matrices.dtype
+    assert equal(model, resident)
+
+
+def test_layers_within_the_budget_stay_in_memory(folder: Folder, way: type[Any]) -> None:
+    path = folder()
+    resident: Any = load_models(str(path), []).llm
+    stream: Any = load(path).stream
+    size = stream.bytes // LAYERS
+    for kept in range(LAYERS + 2):
+        model = load(path, resident=kept * size + size // 2)
+        assert model.stream is not None
+        info, within = model.stream.info, min(kept, LAYERS)
+        assert (info.streamed, info.resident_bytes) == (LAYERS - within, within * size)
+        assert info.bytes_a_pass == (LAYERS - within) * size
+        assert equal(model, resident)
+
+
+def test_two_layers_swapped_are_noticed(folder: Folder, way: type[Any]) -> None:
+    """The negative control of all comparisons above."""
+    path = folder()
+    resident: Any = load_models(str(path), []).llm
+    model: Any = load(path, "host")
+    layers = model.stream._reader._source.layers
+    layers[1], layers[2] = layers[2], layers[1]
+    assert not equal(model, resident)
+
+
+# -- texts --
+
+
+def texts(
+    models: LoadedModels, temperature: float, verify: str, schedule: str = "each"
+) -> list[list[int]]:
+    speculation = SpeculationConfig(verify=verify, speculation_length=4)
+    sampling = SamplingParams(24, temperature, seed=5)
+    prompts = [(3, 9, 27, 17), (5,), (40, 41, 42)]
+    requests = [Request("w", sampling, speculation, prompt_token_ids=one) for one in prompts]
+    return texts_of(Engine(models, schedule=schedule).generate_many(requests))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("temperature", "verify"), [(0.0, "greedy"), (0.8, "match")])
+def test_laws_1_and_2(folder: Folder, dtype: str, temperature: float, verify: str) -> None:
+    """With drafters, alone and many at once under every schedule: the resident model's text."""
+    path = str(folder(halved=True))
+    ssm = [path]
+    resident = texts(load_models(path, ssm, dtype), temperature, verify)
+    streamed = load_models(path, ssm, dtype, offload=Offload("disk"))
+    plain = load_models(path, [], dtype, offload=Offload("disk"))
+    for schedule in SCHEDULES:
+        assert texts(streamed, temperature, verify, schedule) == resident
+    speculation = SpeculationConfig.preset("autoregressive")
+    alone = Request(
+        "w", SamplingParams(24, temperature, seed=5), speculation, prompt_token_ids=PROMPT
+    )
+    assert ids_of_events(Engine(plain).generate(alone)) == resident[0]
+
+
+# -- a resident model, streamed for a while --
+
+
+@pytest.mark.parametrize("halved", [False, True])
+def test_a_resident_model_is_streamed_for_a_while(folder: Folder, halved: bool) -> None:
+    path = str(folder(halved=halved, intermediate_size=64, head_dim=8))
+    engine = Engine(load_models(path, [path]))
+    request = Request("w", SamplingParams(12), prompt_token_ids=PROMPT)
+    expected = ids_of_events(engine.generate(request))
+    engine.stream_mbps = 2.0
+    events = list(engine.generate(request))
+    assert isinstance(events[0], RunStarted) and events[0].offload is not None
+    assert (events[0].offload.mbps, events[0].offload.streamed) == (2.0, LAYERS)
+    assert all(e.loads for e in events if isinstance(e, RoundCompleted))
+    assert ids_of_events(events) == expected
+    engine.stream_mbps = 0.0
+    events = list(engine.generate(request))
+    assert isinstance(events[0], RunStarted) and events[0].offload is None
+    assert ids_of_events(events) == expected
+
+
+def test_slow_streamed_passes_are_timed_at_few_sizes(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(folder())
+    streamed, resident = (load_models(path, [], offload=o).llm for o in (Offload("host"), None))
+    assert len(verify_costs.measure_verify_costs(streamed).ms) > 3  # they are fast
+    monkeypatch.setattr(verify_costs, "SLOW_S", 0.0)
+    costs = verify_costs.measure_verify_costs(streamed)
+    assert list(costs.ms) == [0, 16, 64] and costs.affordable_nodes() >= 0
+    assert len(verify_costs.measure_verify_costs(resident).ms) > 3
