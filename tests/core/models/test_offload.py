@@ -562,7 +562,9 @@ def test_a_resident_model_is_streamed_for_a_while(folder: Folder, halved: bool) 
     engine = Engine(load_models(path, [path]))
     request = Request("w", SamplingParams(12), prompt_token_ids=PROMPT)
     expected = ids_of_events(engine.generate(request))
+    assert engine.can_stream
     engine.stream_mbps = 2.0
+    assert engine.can_stream, "also while it is"
     events = list(engine.generate(request))
     assert isinstance(events[0], RunStarted) and events[0].offload is not None
     assert (events[0].offload.mbps, events[0].offload.streamed) == (2.0, LAYERS)
@@ -589,6 +591,7 @@ def test_slow_streamed_passes_are_timed_at_few_sizes(
 def test_what_cannot_be_streamed_so_is_refused(folder: Folder, way: type[Any]) -> None:
     path = str(folder())
     engine = Engine(load_models(path, [], offload=Offload("host")))
+    assert not engine.can_stream
     with pytest.raises(UnsupportedModelError, match="without --offload"):
         engine.stream_mbps = 5.0
     with pytest.raises(ConfigError):
