@@ -146,6 +146,11 @@ class Engine:
         self._schedule = self._schedules[name]
 
     @property
+    def can_stream(self) -> bool:
+        """Whether `stream_mbps` may be set: with some LLMs it cannot."""
+        return isinstance(self._llm, HfModel) and self._llm.can_stream_from_host
+
+    @property
     def stream_mbps(self) -> float:
         """The rate at which the LLM's layers are copied from memory in each pass, as if they did
         not fit; 0: not at all. For lessons: what was measured before is not measured again."""

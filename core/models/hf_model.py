@@ -98,13 +98,19 @@ class HfModel:
         """Whether the pass runs on threads of its own instead of torch's."""
         return bool(getattr(self._forward, "workers", 0))
 
+    @property
+    def can_stream_from_host(self) -> bool:
+        """Whether `stream_from_host` is possible: the pass is compiled, in one process, and was not
+        loaded with streamed layers."""
+        compiled = compiled_of(self._resident_forward or self._forward)
+        return compiled is not None and compiled.stream is None
+
     def stream_from_host(self, mbps: float) -> None:
         """From the next pass on layers are copied from memory at this rate, as if they did not fit;
-        0: as the model was loaded. Raises UnsupportedModelError unless the pass is compiled and not
-        streamed already."""
+        0: as the model was loaded. Raises UnsupportedModelError unless `can_stream_from_host`."""
         resident = self._resident_forward or self._forward
         compiled = compiled_of(resident)
-        if mbps and (compiled is None or compiled.stream is not None):
+        if mbps and not self.can_stream_from_host:
             raise UnsupportedModelError(
                 "the LLM's layers cannot be streamed from memory here: a compiled pass on a CPU, "
                 "loaded without --offload, is allowed"

@@ -71,6 +71,11 @@ BAR = """() => getComputedStyle(
   document.querySelector("#live-strip .ss-scroll"), "::-webkit-scrollbar").width"""
 
 
+# How high the windows of text and tree are.
+HEIGHTS = """() => ["#live-strip .ss-scroll", "#live-tree .ss-window"].map((css) =>
+  document.querySelector(css).getBoundingClientRect().height)"""
+
+
 def test_large_type_takes_no_height_from_the_tree_and_the_text_says_that_it_goes_on(
     live: Stage, browser_page: OpenPage
 ) -> None:
@@ -82,6 +87,16 @@ def test_large_type_takes_no_height_from_the_tree_and_the_text_says_that_it_goes
     looks.large_type(page, True)
     large, higher = page.evaluate(RACE)
     assert (lines, large) == (1, 1) and higher < high + 14
+    looks.large_type(page, False)
+    # On a notebook the dock gives up height for both.
+    page.set_viewport_size({"width": 1280, "height": 800})
+    looks.at_rest(page)
+    ordinary = page.evaluate(HEIGHTS)
+    looks.large_type(page, True)
+    text, tree = (
+        large / small for large, small in zip(page.evaluate(HEIGHTS), ordinary, strict=True)
+    )
+    assert text > 1.15 and tree > 1.15
     looks.large_type(page, False)
 
 

@@ -181,6 +181,14 @@ def test_the_ssm_of_the_text_drafts_where_there_is_one_and_too_few_are_reported(
         assert "python app.py --llm-ranks tp=2" in missing_reason(LESSONS[-1], ("one",), other)
 
 
+def test_the_lesson_that_streams_layers_is_refused_where_they_cannot_be() -> None:
+    refused = [one for one in LESSONS if missing_reason(one, SSMS, HALVES, can_stream=False)]
+    assert [lesson.key for lesson in refused] == ["fitting"]
+    reason = missing_reason(refused[0], SSMS, can_stream=False)
+    assert reason.endswith("python app.py, without --offload and --llm-ranks")
+    assert not missing_reason(refused[0], SSMS)
+
+
 Runs = dict[str, list[Event]]
 
 

@@ -12,7 +12,7 @@ from storage import RunQuery, RunStore
 from tests.laws.runs import bundled_engine
 from tests.ui.boards import notice_of
 from tests.ui.test_learn import FULL, last_frame, learn_of, rows_of
-from ui.learn.handlers import past_requests, run_example, show_run
+from ui.learn.handlers import open_lesson, past_requests, run_example, show_run
 from ui.learn.layout import Learn
 from ui.learn.lessons import LESSONS
 from ui.learn.lessons.fitting import FITTING, IN_MEMORY, MBPS, STREAMED
@@ -94,6 +94,19 @@ def test_layers_are_streamed_for_the_time_of_a_run(learn: Learn, store: RunStore
         offloads.append(start.offload)
     assert offloads[0] is None and offloads[1] is not None
     assert rows[STREAMED].pass_ms > 0.9 * offloads[1].least_ms > rows[IN_MEMORY].pass_ms
+
+
+def test_a_lesson_that_cannot_stream_layers_is_refused_before_its_first_run(learn: Learn) -> None:
+    desk, host = TabSession(), learn.board.context.model_host
+    number = LESSONS.index(FITTING) + 1
+    host._served.can_stream = False
+    try:
+        opened = dict(zip(learn.lesson_outputs, open_lesson(learn, desk, number, {}), strict=True))
+        assert "without --offload" in str(opened[learn.verdict])
+        values = last_frame(run_example(learn, desk, number, "me", FULL))
+    finally:
+        host._served.can_stream = True
+    assert "without --offload" in notice_of(values, 0) and rows_of(values) == []
 
 
 def test_who_may_not_slow_the_others_down_is_reported(learn: Learn) -> None:

@@ -68,8 +68,8 @@ def follow(learn: Learn, session: TabSession) -> Hashable:
 
 def cannot_run(learn: Learn, lesson: Lesson) -> str:
     """Why a lesson cannot run with what is loaded; empty if it can."""
-    context = learn.board.context
-    return missing_reason(lesson, context.drafter_names, context.model_host.ranks)
+    context, host = learn.board.context, learn.board.context.model_host
+    return missing_reason(lesson, context.drafter_names, host.ranks, host.can_stream)
 
 
 def runs(

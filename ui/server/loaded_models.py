@@ -42,6 +42,8 @@ class ServedModels:
         self.own_drafters = tuple(getattr(models, "own_drafters", ()))
         self.chat = bool(getattr(tokenizer, "chat_template", None))
         self.ranks: RanksInfo | None = getattr(getattr(models, "llm", None), "ranks", None)
+        # Whether a lesson may stream the LLM's layers.
+        self.can_stream = bool(getattr(worker.engine, "can_stream", True))
         self.runs = 0
         self._retired = False
         self._news = threading.Condition()

@@ -142,6 +142,11 @@ class ModelHost:
                     self._served.worker.engine.schedule = self._chosen_schedule
 
     @property
+    def can_stream(self) -> bool:
+        """Whether `stream_mbps` may be set."""
+        return self._served.can_stream
+
+    @property
     def stream_mbps(self) -> float:
         """The rate at which the LLM's layers are copied from memory in each pass; 0: not at all.
         Models that are swapped in begin without."""

@@ -157,14 +157,25 @@ class Lesson:
         return (*self.example, *((own_setup,) if own_setup else ()))
 
 
-def missing_reason(lesson: Lesson, loaded: Sequence[str], ranks: RanksInfo | None = None) -> str:
-    """Why the lesson cannot run with the loaded SSMs and an LLM over `ranks`, None for one process;
-    empty if it can."""
+def missing_reason(
+    lesson: Lesson,
+    loaded: Sequence[str],
+    ranks: RanksInfo | None = None,
+    can_stream: bool = True,
+) -> str:
+    """Why the lesson cannot run with the loaded SSMs and an LLM over `ranks`, None for one process,
+    of which layers can be streamed or not; empty if it can."""
     split = ("tp", lesson.ranks)
     if lesson.ranks > 1 and (ranks is None or (ranks.split, ranks.count) != split):
         return (
             f"This lesson cannot run here: it needs an LLM with each layer in {lesson.ranks} "
             f"parts. Start the page with: python app.py --llm-ranks tp={lesson.ranks}"
+        )
+    if not can_stream and any(setup.stream_mbps for setup in lesson.setups):
+        return (
+            "This lesson cannot run here: it streams the layers of an LLM that is whole in memory, "
+            "on a CPU and in one process. Start the page with: python app.py, without --offload "
+            "and --llm-ranks"
         )
     if len(loaded) >= lesson.ssms:
         return ""

@@ -202,6 +202,7 @@ def test_a_pass_that_was_given_up_leaves_nothing_behind(folder: Folder, way: typ
 def test_what_cannot_be_streamed_so_is_refused(folder: Folder, way: type[Any]) -> None:
     path = str(folder())
     engine = Engine(load_models(path, [], offload=Offload("host")))
+    assert not engine.can_stream
     with pytest.raises(UnsupportedModelError, match="without --offload"):
         engine.stream_mbps = 5.0
     with pytest.raises(ConfigError):

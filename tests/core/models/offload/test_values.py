@@ -132,7 +132,9 @@ def test_a_resident_model_is_streamed_for_a_while(folder: Folder, halved: bool) 
     engine = Engine(load_models(path, [path]))
     request = Request("w", SamplingParams(12), prompt_token_ids=PROMPT)
     expected = ids_of_events(engine.generate(request))
+    assert engine.can_stream
     engine.stream_mbps = 2.0
+    assert engine.can_stream, "also while it is"
     events = list(engine.generate(request))
     assert isinstance(events[0], RunStarted) and events[0].offload is not None
     assert (events[0].offload.mbps, events[0].offload.streamed) == (2.0, LAYERS)
