@@ -8,7 +8,7 @@ import pytest
 
 from tests.ui.components.bare import Pictures
 from tests.ui.components.gallery import ORDER, values_of
-from tests.ui.components.samples import HOSTILE
+from tests.ui.components.samples import HOSTILE, deep_tree
 
 pytestmark = pytest.mark.browser
 
@@ -177,6 +177,31 @@ def what_is_cut_is_counted(pictures: Pictures) -> None:
     assert scroll(pictures, 0)["more"] == ["", f"{hidden} more →", below]
     pictures.page.get_by_role("button", name="Fit the whole tree").click()
     assert pictures.rest().evaluate(VIEWPORT)["more"] == ["", "", ""], "nothing is cut"
+
+
+def test_drafters_that_agree_have_one_badge_where_a_tree_has_no_room_for_all(
+    pictures: Pictures,
+) -> None:
+    drafters = {str(i): {"name": f"ssm-{i}", "slot": i} for i in range(5)}
+    tree = deep_tree(6)
+    proposal = tree["nodes"]["0"]["by"]["0"]
+    for key, node in tree["nodes"].items():
+        # All agree on the accepted path, but for one of its tokens; a sibling is one drafter's.
+        few = {"4": 4}.get(key, 5) if node["outcome"] == "accepted" else 1
+        node["by"] = dict.fromkeys(list(drafters)[:few], proposal)
+    for width, agreed in ((1280, "ABCDE"), (640, "all")):
+        set_width(pictures, width)
+        pictures.give({"tree": {**tree, "drafters": drafters}})
+        drawn = pictures.rest().evaluate(TREE_NODES)
+        labels = {5: agreed, 4: "ABCD", 1: "A"}
+        expected = {key: labels[len(node["by"])] for key, node in tree["nodes"].items()}
+        assert {key: drawn[key]["by"] for key in expected} == expected
+        seen = pictures.page.evaluate(VIEWPORT)
+        assert seen["inside"] and not seen["wide"] and seen["smallest"] >= 10
+        pictures.page.locator(".ss-node[data-key='0']").hover()
+        card = pictures.page.locator("#ss-tip").inner_text()
+        assert all(one["name"] in card for one in drafters.values())
+        pictures.page.mouse.move(0, 0)
 
 
 STRIP = """() => { const flow = document.querySelector("#picture-strip .ss-flow");

@@ -1,4 +1,5 @@
-// How roomy the tree is drawn: nodes on one line or two, leaves in rows of their own or side by side, levels near or far.
+// How roomy the tree is drawn: nodes on one line or two, leaves in rows of their own or side by side, levels near or far,
+// a badge for each drafter or one for all.
 
 import { layout } from "./tree_layout.js";
 import { nodeWidth, sizes } from "./tree_node.js";
@@ -7,9 +8,10 @@ import { nodeWidth, sizes } from "./tree_node.js";
 export const STRONG = new Set(["accepted", "recovered", "bonus", "plain"]);
 const ROOMY_AT_MOST = 48;
 const ROOMY_DRAFTS_AT_MOST = 24;  // drafts stand one below the other: all of them are to be seen
-// [compact, tight, flat, least], the roomiest first.
+// [compact, tight, flat, least, merged], the roomiest first.
 const FORMS = [
-  [false, false], [false, true], [true, false], [true, true], [true, true, true], [true, true, false, true], [true, true, true, true],
+  [false, false], [false, true], [true, false], [true, true], [true, true, true],
+  [true, true, false, false, true], [true, true, true, false, true], [true, true, false, true, true], [true, true, true, true, true],
 ];
 const COMPACT = 2;
 const WIDEST_GAP = 90;  // farther apart two nodes no longer look like one and the next

@@ -26,18 +26,23 @@ export const MEANING = {
 
 const OWN_LABEL = { recovered: "LLM wanted", drew: "LLM drew", bonus: "LLM adds", plain: "LLM writes" };
 
-// [{key, parent, kind, text, by: [drafter], p, label, lead, node}]; `node` is the number to select.
+const AGREED = 3;  // the fewest drafters whose badges are longer than one for all
+
+// [{key, parent, kind, text, by: [drafter], p, label, lead, node, agreed}]; `node` is the number to select, `agreed`: all
+// that drafted in this round proposed it.
 export function items(value) {
   if (!value.root || value.root.t == null) return [];
   const drafters = byKey(value);
   const root = { key: "-1", parent: null, kind: "root", text: value.root.t, by: [], p: null, label: "so far", node: -1 };
   const drafts = entries(value.drafts);
   if (value.stage === "draft" && drafts.length) return [root, ...separate(drafts, drafters)];
-  const nodes = merged(value, drafters);
+  const [nodes, lost] = [merged(value, drafters), dropped(value, drafters)];
+  const drafting = new Set([...nodes, ...lost].flatMap(({ by }) => by)).size;
+  for (const item of [...nodes, ...lost]) item.agreed = drafting >= AGREED && item.by.length === drafting;
   // Siblings stand in their drafter's order, its surest first; above them what the LLM wrote in their place.
   const llmTokens = own(value);
   const after = (key) => llmTokens.filter((item) => item.parent === key);
-  return [root, ...after("-1"), ...nodes.flatMap((item) => [item, ...after(item.key)]), ...dropped(value, drafters)];
+  return [root, ...after("-1"), ...nodes.flatMap((item) => [item, ...after(item.key)]), ...lost];
 }
 
 function separate(drafts, drafters) {

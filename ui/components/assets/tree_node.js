@@ -11,8 +11,8 @@ const BADGES_SHOWN = 6;
 // Sizes in pixels. Roomy nodes have a second line with their drafters and the token's probability. `legible`: the least
 // scale when the drawing is fitted, tokens of twelve pixels, in the last form of ten; large type is not shrunk.
 // `tight`: no least width of columns and little room between them; `flat`: leaves side by side; `least`: the smallest
-// paddings.
-export function sizes(scale, compact, tight = false, flat = false, least = false) {
+// paddings; `merged`: one badge for all drafters where they agree.
+export function sizes(scale, compact, tight = false, flat = false, least = false, merged = false) {
   const k = scale;
   const [loose, type] = compact
     ? [{ height: 26, row: 32, column: 70, gap: 30, pad: 14, inset: 8, space: 6, apart: 2 }, least ? { font: 13, small: 12, badge: 13 } : { font: 14, small: 12.5, badge: 14 }]
@@ -24,7 +24,7 @@ export function sizes(scale, compact, tight = false, flat = false, least = false
   };
   const scaled = Object.entries({ ...box, ...type }).map(([name, pixels]) => [name, pixels * k]);
   const legible = k > 1.1 ? 1 : compact && !least ? 0.86 : 0.78;
-  return { ...Object.fromEntries(scaled), legible, compact, flat };
+  return { ...Object.fromEntries(scaled), legible, compact, flat, merged };
 }
 
 const families = { mono: "'IBM Plex Mono', ui-monospace, monospace", sans: "'IBM Plex Sans', system-ui, sans-serif" };
@@ -44,8 +44,17 @@ function labelWidth(item, size) {
   return textWidth(item.label, `600 ${size.small}px ${families.sans}`);
 }
 
+// [{letter, slot, width}]
+function badgesOf(item, size) {
+  if (size.merged && item.agreed) return [{ letter: "all", slot: "all", width: 1.9 * size.badge }];
+  const more = item.by.length > BADGES_SHOWN;
+  return item.by.slice(0, BADGES_SHOWN).map(({ letter, slot }, i) => ({
+    letter: more && i === BADGES_SHOWN - 1 ? "+" : letter, slot: slot % 8, width: size.badge,
+  }));
+}
+
 function badgesWidth(item, size) {
-  return Math.min(item.by.length, BADGES_SHOWN) * (size.badge + size.apart);
+  return badgesOf(item, size).reduce((sum, { width }) => sum + width + size.apart, 0);
 }
 
 export function makeNode() {
@@ -105,17 +114,18 @@ function setPlace(text, x, y, size) {
 }
 
 function drawBadges(group, item, left, top, size) {
-  const signature = `${item.by.map((d) => d.slot).join(",")}|${left}|${top}|${size.badge}|${size.apart}`;
+  const badges = badgesOf(item, size);
+  const signature = `${badges.map(({ letter, slot }) => letter + slot).join(",")}|${left}|${top}|${size.badge}|${size.apart}`;
   if (group.ssSignature === signature) return;
   group.ssSignature = signature;
-  const shown = item.by.slice(0, BADGES_SHOWN);
-  group.replaceChildren(...shown.map((drafter, i) => {
-    const x = left + i * (size.badge + size.apart);
+  let x = left;
+  group.replaceChildren(...badges.map(({ letter, slot, width }) => {
+    const [from, middle] = [x, x + width / 2];
+    x += width + size.apart;
     return s(
-      "g", { class: "ss-svg-badge", "data-slot": drafter.slot % 8 },
-      s("rect", { x, y: top, width: size.badge, height: size.badge, rx: 3 }),
-      s("text", { x: x + size.badge / 2, y: top + size.badge / 2, "font-size": size.badge * 0.84, "text-anchor": "middle" },
-        i === BADGES_SHOWN - 1 && item.by.length > BADGES_SHOWN ? "+" : drafter.letter),
+      "g", { class: "ss-svg-badge", "data-slot": slot },
+      s("rect", { x: from, y: top, width, height: size.badge, rx: 3 }),
+      s("text", { x: middle, y: top + size.badge / 2, "font-size": size.badge * 0.84, "text-anchor": "middle" }, letter),
     );
   }));
 }
