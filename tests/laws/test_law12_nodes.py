@@ -2,6 +2,7 @@
 `match`, alone and with several requests at once under each schedule, whatever becomes of a node."""
 
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -28,6 +29,7 @@ def parts_of(engine: Engine) -> list[list[str]]:
     return [names[:2], names[2:]]
 
 
+@cache
 def plain(engine: Engine, text: str, sampling: SamplingParams) -> list[int]:
     return ids_of(engine, Request(text, sampling, PLAIN))
 

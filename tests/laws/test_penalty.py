@@ -40,23 +40,26 @@ def engine() -> Engine:
     return Engine(loaded_modules(llm, [perturb(llm, 0.12, seed=3), tiny_module("llama", seed=2)]))
 
 
-def transformers_texts(engine: Engine, sampling: SamplingParams) -> list[list[int]]:
-    models, penalty = engine.models, sampling.repetition_penalty
+@pytest.fixture(scope="module")
+def expected(engine: Engine) -> list[list[int]]:
+    """What transformers writes after each of TEXTS."""
+    models = engine.models
     return [
         transformers_ids(
             module_of(models),
             models.tokenizer(text)["input_ids"],
-            sampling,
-            repetition_penalty=penalty,
+            SAMPLING,
+            repetition_penalty=PENALTY,
         )
         for text in TEXTS
     ]
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_law_1_the_text_is_transformers_with_the_same_penalty(engine: Engine, name: str) -> None:
+def test_law_1_the_text_is_transformers_with_the_same_penalty(
+    engine: Engine, expected: list[list[int]], name: str
+) -> None:
     requests = [Request(text, SAMPLING, CONFIGS[name]) for text in TEXTS]
-    expected = transformers_texts(engine, SAMPLING)
     assert ids_of_many(engine, requests) == expected
     assert ids_of(engine, requests[0]) == expected[0]
 

@@ -47,7 +47,7 @@ MADE: dict[str, Callable[[], list[Event]]] = {
     "long": lambda: synthetic_run(110, 5),
     "nothing": lambda: synthetic_run(1, 6)[:1],
 }
-PARTS = 7  # of the long run, odd: every fourth event ends a round, and costs most
+PARTS = 3  # of the long run, odd: every fourth event ends a round, and costs most
 RUNS = (*(f"{preset}-{t}" for preset in PRESETS for t in TEMPERATURES), *NAMES, *MADE)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from core.models.loading.load import LoadedModels
-from core.nodes import zmq_transport
+from core.nodes import listener, zmq_transport
 from core.nodes.keys import CurveKeys, read_keys, write_keys
 from tests.core.engines import tables
 from tests.fakes import loaded_tables
@@ -30,3 +30,9 @@ def soon_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     """Heartbeats and silence, but twenty and ten times as fast."""
     monkeypatch.setattr(zmq_transport, "HEARTBEAT_MS", 50)
     monkeypatch.setattr(zmq_transport, "SILENCE_MS", 300)
+
+
+@pytest.fixture(autouse=True)
+def _listeners_end_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Listeners of this process look often whether they are to end, for which a test waits."""
+    monkeypatch.setattr(listener, "POLL_MS", 25)
