@@ -149,7 +149,8 @@ def _wire_form(live: Live, own: gr.BrowserState) -> None:
         [temperature, own, *fields],
         [form.preset, live.chosen, *fields],
         js=AWAITED,
-        **quick,
+        preprocess=False,
+        **EACH,  # it looks at what was pressed
     )
     offered.then(None, None, None, js=here).then(None, None, None, js=_run_settled_script())
     for place, button in enumerate(form.examples):
