@@ -58,6 +58,9 @@ def test_the_sliders_start_at_what_the_run_measured() -> None:
     times = value["length"] * value["step_ms"] + value["pass_ms"] + value["other_ms"]
     assert times * stats.num_rounds <= 1000 * stats.num_new_tokens / stats.tokens_per_second * 1.5
     assert what_if_value(frame, None)["speedup"] is None
+    blocks = replace(baseline, blocks=((1.0, 0.9), (1.0, 1.2), (1.0, 1.5)))
+    value = what_if_value(frame, blocks)
+    assert [value[name] for name in ("speedup", "low", "high", "blocks")] == [1.2, 0.9, 1.5, 3]
     assert what_if_value(Frame(), None) == {}
 
 

@@ -33,8 +33,8 @@ def what_if_value(frame: Frame, baseline: Baseline | None) -> dict[str, Any]:
     """The measured run, from which the sliders start; {} before drafts were measured.
 
     `length`: drafted depth a round; `tokens`: written in one; `speedup`: the measured one, None
-    without a baseline, where a plain pass is taken to last as long as one over a tree. `most`: the
-    deepest draft that the node budget allows. Of a whole run also `takes`, the `max_tree_nodes`
+    without a baseline, where a plain pass is taken to last as long as one over a tree, the median
+    of `blocks` from `low` to `high`. `most`: the deepest draft that the node budget allows. Of a whole run also `takes`, the `max_tree_nodes`
     that deeper drafts take, and `samples`: in each resample the factors of the run's values, and
     the difference of its acceptance (`a`).
     """
@@ -60,6 +60,9 @@ def what_if_value(frame: Frame, baseline: Baseline | None) -> dict[str, Any]:
         "length": length,
         "tokens": stats.num_new_tokens / rounds,
         "speedup": ratio.value if ratio else None,
+        "blocks": ratio.groups if ratio else 0,
+        "low": ratio.low if ratio else None,
+        "high": ratio.high if ratio else None,
         "most": most,
         "takes": {str(depth): nodes for depth, nodes in takes.items()},
         "samples": _samples(frame.view.rounds, speedups) if frame.is_complete else {},

@@ -54,8 +54,9 @@ class AllRequests:
 
 
 def build_all_requests(context: Context) -> AllRequests:
-    """The menu of schedules above the panel."""
+    """The panel, and below it the menu of schedules."""
     with gr.Column(elem_id="requests-box"):
+        view = requests_view("requests")
         schedule = gr.Radio(
             [(f"{name}: {one.label}", name) for name, one in SCHEDULES.items()],
             value=next(iter(SCHEDULES)),
@@ -63,7 +64,6 @@ def build_all_requests(context: Context) -> AllRequests:
             info=". ".join(f"{name}: {one.meaning}" for name, one in SCHEDULES.items()) + ".",
             elem_id="requests-schedule",
         )
-        view = requests_view("requests")
     return AllRequests(context, view, schedule)
 
 

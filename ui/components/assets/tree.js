@@ -99,7 +99,7 @@ function draw(value, view) {
   sayNumbers(value, view, !size.compact && list.some((item) => item.p != null));
   set(svg, "data-stage", value.stage);
   set(svg, "aria-label", `Token tree, ${heading(value)}: ${prose(words(value, list))}`);
-  zoom.resize(layout, size.legible, { scene, run: value.run, end: value.rest ? endOf(measured, layout) : 0 });
+  zoom.resize(layout, size.legible, { scene, run: value.run, end: value.rest ? endOf(measured, layout) : [0, 0] });
   const paint = (places) => {
     drawRails(view, measured, places, size);
     drawEdges(view, measured, places, size);
@@ -120,10 +120,10 @@ function sayNumbers({ stage }, { numbers }, shown) {
   set(numbers, "title", meaning);
 }
 
-// Where the accepted path ends, with the LLM's own token behind it.
+// Where the accepted path ends, with the LLM's own token behind it: right and lower end.
 function endOf(list, { places }) {
   const ends = list.filter((item) => STRONG.has(item.kind)).map(({ key }) => places.get(key));
-  return Math.max(0, ...ends.map(({ x, width }) => x + width)) + END_RIM;
+  return [Math.max(0, ...ends.map(({ x, width }) => x + width)) + END_RIM, Math.max(0, ...ends.map(({ y }) => y)) + END_RIM];
 }
 
 // Nodes glide when a visitor steps through one round. Another round is another tree, and at full speed the animation

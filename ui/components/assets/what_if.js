@@ -2,7 +2,7 @@
 
 import { h, s, set, setText } from "./dom.js";
 import { sizeOf } from "./measure.js";
-import { fixed } from "./text.js";
+import { fixed, plural } from "./text.js";
 
 const LONGEST = 16;
 const BIGGER = 8;
@@ -157,8 +157,8 @@ function render(view) {
     text("depth of the drafts", (size.width + ROOM.left) / 2, size.height - 3), ...measured,
   );
   const real = value.speedup == null ? "No plain decoding was measured: a pass over the tree stands for one over a token."
-    : `Measured: ${fixed(value.speedup, 2)}x; a round cost ${fixed(value.tokens / value.speedup, 1)} plain tokens `
-      + `and wrote ${fixed(value.tokens, 1)}. It loses where it costs more.`;
+    : `Measured in ${plural(value.blocks, "block")}: ${fixed(value.speedup, 2)}x${spreadOf(value)}; a round cost `
+      + `${fixed(value.tokens / value.speedup, 1)} plain tokens and wrote ${fixed(value.tokens, 1)}.`;
   const llm = factors(inputs).size;
   // With another size on the slider the sentence is about that size.
   const asIs = Math.abs(Math.log2(llm)) < 0.05;
@@ -167,6 +167,12 @@ function render(view) {
   const which = asIs ? "" : ` for an LLM ${fixed(llm, llm < 10 ? 1 : 0)} times as slow`;
   setText(said, `Predicted${which}: ${adviceOf(view, prediction)}${more} ${real}`);
   set(svg, "aria-label", `Times plain decoding over the depth of the drafts. ${said.textContent}`);
+}
+
+// The range over the blocks, which may show no difference.
+function spreadOf({ blocks, low, high }) {
+  if (blocks < 2) return "";
+  return ` (${fixed(low, 2)} to ${fixed(high, 2)})${low <= 1 && high >= 1 ? ", so no difference is shown" : ""}`;
 }
 
 // The range over all depths, as one shape.

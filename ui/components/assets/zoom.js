@@ -14,7 +14,7 @@ const GROWN = 1.7;  // the largest scale of a small tree that fills its panel
 // `seen` with the visible part in the drawing's own pixels: left, right and lower end.
 export function zoomable(panel, viewport, svg, { resized, seen }) {
   const state = {
-    width: 0, height: 0, legible: 1, own: null, fitted: 1, scene: null, run: null, end: 0, whole: false,
+    width: 0, height: 0, legible: 1, own: null, fitted: 1, scene: null, run: null, end: [0, 0], whole: false,
     moved: false, put: null, at: [0, 0], across: 0, high: 0,
   };
   const room = sizeOf(viewport, () => {
@@ -73,8 +73,9 @@ export function zoomable(panel, viewport, svg, { resized, seen }) {
     const isThere = state.put.every((px, i) => Math.abs(px - state.at[i]) < 1);
     if (!isThere) viewport.scrollTo(...(state.at = state.put));
   };
-  // Scrolls so that `x`, in the drawing's own pixels, is at the right, with room for what is drafted after it.
-  const show = (x) => scrollTo(Math.max(0, x * scale() - SHOWN_AT * room.width), 0);
+  // Scrolls so that a place, in the drawing's own pixels, is at the right and not below the edge, with room for what is
+  // drafted after it.
+  const show = ([x, y]) => scrollTo(...[[x, room.width], [y, room.height]].map(([at, length]) => Math.max(0, at * scale() - SHOWN_AT * length)));
   panel.button("−", "Zoom out", () => zoomTo(scale() / STEP));
   panel.button("+", "Zoom in", () => zoomTo(scale() * STEP));
   panel.button("Fit", "Fit the whole tree", fit);
@@ -99,7 +100,7 @@ export function zoomable(panel, viewport, svg, { resized, seen }) {
     // fit shows its `end`, unless the visitor has zoomed, or scrolled in this run.
     resize({ width, height }, legible, { scene, run, end }) {
       const fresh = scene !== state.scene;
-      const moves = fresh || end !== state.end;
+      const moves = fresh || end.some((px, i) => px !== state.end[i]);
       const stays = state.own !== null || (moves && run === state.run && scrolled(state, room, scale()));
       const whole = state.whole && (!fresh || state.scene === null);
       Object.assign(state, { width, height, legible, scene, run, end, whole });

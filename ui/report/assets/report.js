@@ -5,7 +5,7 @@ import { set } from "./dom.js";
 import { createPlayer } from "./playing.js";
 import { recordingOf } from "./recording.js";
 
-const KEYS = { ".": "step", ",": "step-back", ArrowRight: "round-next", ArrowLeft: "round-previous", l: "follow", Escape: "follow", " ": "play" };
+const KEYS = { ".": "step", ",": "step-back", ArrowRight: "round-next", ArrowLeft: "round-previous", l: "follow", " ": "play" };
 const OWN_KEYS = "button, select, input, textarea, summary, [role=button], [role=region]";
 const STAGES = ["draft", "combine", "verify", "commit"];
 const CHARTS_DRAWN_MS = 1500;

@@ -2,7 +2,7 @@
   // Keys of buttons, outside of inputs; each has its button, so nothing needs a key.
   const KEYS = {
     r: "run", s: "stop", ".": "step", ",": "step-back",
-    ArrowRight: "round-next", ArrowLeft: "round-previous", l: "follow", Escape: "follow",
+    ArrowRight: "round-next", ArrowLeft: "round-previous", l: "follow",
     n: "next", p: "previous", t: "large", " ": "play", g: "drawer", "?": "drawer",
   };
   const TYPING = "textarea, select, [contenteditable=true], [role=listbox], " +
