@@ -32,11 +32,11 @@ DIGITS = 4
 def what_if_value(frame: Frame, baseline: Baseline | None) -> dict[str, Any]:
     """The measured run, from which the sliders start; {} before drafts were measured.
 
-    `length`: drafted depth a round; `tokens`: written in one; `speedup`: the measured one, None
-    without a baseline, where a plain pass is taken to last as long as one over a tree, the median
-    of `blocks` from `low` to `high`. `most`: the deepest draft that the node budget allows. Of a whole run also `takes`, the `max_tree_nodes`
-    that deeper drafts take, and `samples`: in each resample the factors of the run's values, and
-    the difference of its acceptance (`a`).
+    `length`: drafted depth a round; `tokens`: written in one; `speedup`: the measured one, the
+    median of `blocks` from `low` to `high`, None without a baseline, where a plain pass is taken to
+    last as long as one over a tree. `most`: the deepest draft that the node budget allows. Of a
+    whole run also `takes`, the `max_tree_nodes` that deeper drafts take, and `samples`: in each
+    resample the factors of the run's values, and the difference of its acceptance (`a`).
     """
     stats, rounds = frame.view.stats, frame.view.stats.num_rounds
     if not rounds or not stats.num_draft_tokens or not stats.tokens_per_second:
