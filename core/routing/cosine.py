@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 
 from core.routing.base import DraftEvidence, Milliseconds, RoundEvidence, Route
 
-__all__ = ["CosineRouter", "harmonic_score"]
+__all__ = ["START", "CosineRouter", "harmonic_score"]
 
 # Weight of a round's S in M.
 RATE = 0.3

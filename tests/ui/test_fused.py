@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -91,15 +92,44 @@ def test_tokens_that_an_ssm_was_fed_are_not_called_its_proposals() -> None:
     assert not any(token["fed"] for row in rows.values() for token in row.values()), "but a tree is"
 
 
-def test_the_scoreboard_is_the_log_s(store: RunStore) -> None:
-    events = run()
+# Of a fused tree's nodes, those of each SSM whose token was taken.
+TAKEN = """SELECT taken.value, sum(outcome = 'accepted' AND depth <= num_accepted), count(*)
+    FROM rounds JOIN json_each(origins_json) AS taken
+    JOIN nodes ON nodes.run = rounds.run AND nodes.round = rounds.round AND node = taken.key
+    GROUP BY taken.value"""
+PROPOSED = "SELECT drafter, num_accepted, num_drafted_tokens FROM ssm_scoreboard"
+
+
+@pytest.mark.parametrize(("draft", "query"), [("fused", TAKEN), ("auto", PROPOSED)])
+def test_the_scoreboard_is_the_log_s(store: RunStore, draft: str, query: str) -> None:
+    events = run(draft)
     for event in events:
         store.record(event, "")
     assert store.flush()
-    query = "SELECT drafter, num_accepted, num_drafted_tokens FROM ssm_scoreboard"
     with closing(sqlite3.connect(store.path)) as log:
         logged = {name: (accepted, drafted) for name, accepted, drafted in log.execute(query)}
     assert reduce_all(events).scoreboard == logged and logged
+
+
+@pytest.mark.parametrize("draft", ["fused", "fused_credit"])
+def test_chips_text_and_parts_count_a_fused_token_for_the_same_ssm(draft: str) -> None:
+    events = run(draft, drafters=(*FOUR, "ngram"))
+    view, values = reduce_all(events), values_at(events)
+    tokens = values["strip"]["tokens"].values()
+    owned = Counter(token["by"] for token in tokens)
+    del owned[""]  # the LLM's own tokens
+    chips = values["figures"]["scores"]
+    assert {key: chip["accepted"] for key, chip in chips.items() if chip["accepted"]} == owned
+    assert sum(owned.values()) == view.stats.num_accepted_tokens and len(owned) > 2
+    assert sum(chip["proposed"] for chip in chips.values()) == view.stats.num_verified_nodes
+    parts = values["routing"]["parts"].values()
+    assert sum(part["accepted"] for part in parts) == sum(owned.values())
+    for part in parts:
+        within = [token["by"] for token in tokens if part["from"] <= token["r"] <= part["to"]]
+        assert part["own"] == within.count(part["d"])
+    name, (accepted, proposed) = max(view.scoreboard.items(), key=lambda one: one[1])
+    counts = f"{accepted} of its {proposed} tokens were accepted in this run"
+    assert values["proposals"]["helped"] == f"{name} helped most: {counts}."
 
 
 def sentence_of(detail: Detail, node: int) -> str:

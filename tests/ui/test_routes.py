@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -55,7 +56,7 @@ def test_every_part_and_score_is_the_recorded_one() -> None:
     events = run()
     value = routing_of(events)
     assert list(value["ssms"].values()) == list(FIVE)
-    roles = set()
+    roles, before = set(), dict.fromkeys(FIVE, 0.5)
     for event in rounds_of(events):
         cells = value["rounds"].get(str(event.round), {})
         told = {(FIVE[int(i)], cell["r"], cell["s"]) for i, cell in cells.items()}
@@ -63,13 +64,43 @@ def test_every_part_and_score_is_the_recorded_one() -> None:
         plain = tree is not None and not tree.token_ids
         part = {"routed": "chosen", "explored": "chosen"} if plain else {}
         expected = {
-            (one.drafter, part.get(one.role, one.role), round(one.score, 4))
+            (one.drafter, part.get(one.role, one.role), round(before[one.drafter], 4))
             for one in event.routing
         }
+        before = {one.drafter: one.score for one in event.routing} or before
         assert told == expected
         roles |= {role for _, role, _ in told}
     parts = {"routed", "explored", "waiting", "lost", "chosen"}
     assert roles == parts, "the run has every part"
+
+
+def test_ssms_that_are_not_explored_have_the_highest_scores_shown_and_each_has_a_reason() -> None:
+    """By the scores after a round's own drafts its choice would seem wrong."""
+    events = run()
+    counts: Counter[str] = Counter()
+    for event in rounds_of(events)[1:]:
+        value = routing_of(events, event.round)
+        shown = value["rounds"].get(str(event.round), {})
+        scores = {value["ssms"][key]: cell["s"] for key, cell in shown.items()}
+        by_role = {
+            role: [one.drafter for one in event.routing if one.role == role]
+            for role in ("routed", "explored", "waiting")
+        }
+        routed, out = by_role["routed"], by_role["waiting"]
+        if routed and out:
+            assert min(scores[n] for n in routed) >= max(scores[n] for n in out), event.round
+            after = {one.drafter: one.score for one in event.routing}
+            counts["swapped"] += min(after[n] for n in routed) < max(after[n] for n in out)
+        reasons = value["sentence"].partition(" Why? ")[2]
+        if "chosen" in {cell["r"] for cell in shown.values()} or not out:
+            continue
+        for name in (*routed, *out):
+            assert f"{name} ({scores[name]:.2f})" in reasons
+        assert all(name in reasons for name in by_role["explored"])
+        assert ("of the others" in reasons) == bool(by_role["explored"] and routed)
+        counts["explored"] += bool(by_role["explored"])
+        counts["best"] += not by_role["explored"]
+    assert min(counts[key] for key in ("swapped", "explored", "best")) > 0, counts
 
 
 def test_a_switch_is_a_round_in_which_other_ssms_draft() -> None:
@@ -143,7 +174,7 @@ def test_it_is_said_of_when_the_scores_are() -> None:
     }
     never = with_routing(run(Mechanisms(routing="credit")), {0: "AC"}, {0: "why"}, {})
     assert routing_of(never, 5)["scored"] == "all equal because no SSM has been scored yet"
-    own = "after its own drafts: the next round's choice is made by them"
+    own = "as they were before its drafts and decided which SSMs draft"
     assert routing_of(run(), 5)["scored"] == own, "they change with every round"
 
 

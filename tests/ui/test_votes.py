@@ -326,9 +326,6 @@ def test_the_drafter_that_helped_most_is_named_with_its_counts() -> None:
     assert sentence == (
         f"{name} helped most: {accepted} of its {proposed} tokens were accepted in this run."
     )
-    config = {**view.started.config, "speculation": {**view.speculation, "draft": "fused"}}
-    fused = replace(view, started=replace(view.started, config=config))
-    assert f"{accepted} of the {proposed} tokens that it put first were" in helped_words(fused)
     assert pictures_at(events, 11)["proposals"]["helped"] == sentence
     live = Frame(view=view, detail=view.last)
     assert proposals_value(live)["helped"] == "", "while it runs nothing is moved by it"

@@ -6,11 +6,12 @@ in core/config/mechanisms has the words, core/routing the rule.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from core.config.mechanisms import ROUTING_RULES, RoutingRule, is_model_free
 from core.events import RoutedDrafter
+from core.routing.cosine import START
 from ui.run.charts import LIVE_ROUNDS, drafters_value
 from ui.run.explain import percent
 from ui.run.frame import Frame
@@ -36,13 +37,14 @@ def routing_value(frame: Frame) -> Value:
     index = {name: str(i) for i, name in enumerate(view.drafters)}
     shown = view.rounds if frame.is_complete else view.rounds[-LIVE_ROUNDS:]
     routed = [line for line in shown if line.routing]
+    scores = _scores(view)
     return {
         "run": view.run_id,
         "drafters": drafters_value(view),
         "rule": rule.name if rule else "",
         "score": rule.score if rule else "",
         "ssms": {index[name]: name for name in _ssms(view)} if rule else {},
-        "rounds": {str(line.number): _cells(line, index) for line in routed},
+        "rounds": {str(line.number): _cells(line, scores[line.number], index) for line in routed},
         "switches": {str(number): True for number in _switches(view.rounds)},
         "reasons": _reasons(routed),
         "cost": _cost(view, rule) if rule else "",
@@ -97,12 +99,26 @@ def _ssms(view: View) -> list[str]:
     return [name for name in view.drafters if not is_model_free(name)]
 
 
-def _cells(line: RoundView, index: dict[str, str]) -> Value:
+def _scores(view: View) -> dict[int, dict[str, float]]:
+    """Round -> the score of each SSM, by which that round's SSMs were chosen. A rule that judges
+    drafts is recorded with its scores after them, which choose the next round's; one that asks the
+    SSMs does so before the round that records it."""
+    rule, scores = _rule(view), {}
+    before = dict.fromkeys(_ssms(view), START)
+    for line in view.rounds:
+        if line.routing:
+            recorded = {one.drafter: one.score for one in line.routing}
+            scores[line.number] = before if rule and rule.judges_drafts else recorded
+            before = recorded
+    return scores
+
+
+def _cells(line: RoundView, scores: Mapping[str, float], index: dict[str, str]) -> Value:
     """Part and score of each SSM; CHOSEN if nothing was drafted in the round."""
     return {
         index[one.drafter]: {
             "r": CHOSEN if one.role in DRAFTING and not line.nodes else one.role,
-            "s": round(one.score, 4),
+            "s": round(scores[one.drafter], 4),
         }
         for one in line.routing
         if one.drafter in index
@@ -172,7 +188,39 @@ def _sentence(view: View, detail: Detail | None) -> str:
     if parts["lost"]:
         sentences.append(f"{join_names(parts['lost'])} {_verb('was', parts['lost'])} lost")
     reason = route_reason(detail.completed.routing_reason, detail.round)
-    return f"{'; '.join(sentences)}. {f'Why? {reason}.' if reason else ''}".strip()
+    why = f"Why? {reason}." if reason else ""
+    return " ".join(filter(None, (f"{'; '.join(sentences)}.", why, _by_score(view, detail))))
+
+
+def _by_score(view: View, detail: Detail) -> str:
+    """Of a rule that judges drafts, which SSMs were chosen by score and which were left out, with
+    the scores; empty where no score decided."""
+    rule, scores = _rule(view), _scores(view).get(detail.round, {})
+    routing = detail.completed.routing if detail.completed else ()
+    parts = {
+        role: [one.drafter for one in routing if one.role == role]
+        for role in (*DRAFTING, "waiting")
+    }
+    first, out = parts["routed"], parts["waiting"]
+    if rule is None or not rule.judges_drafts or not out or len(set(scores.values())) < 2:
+        return ""
+    scored = {
+        name: f"{view.letters[name]} {name} ({score:.2f})"
+        for name, score in scores.items()
+        if name in view.letters
+    }
+    left = join_names([scored[name] for name in out])
+    if not first:
+        return (
+            f"No place went by the scores before this round: {left} {_verb('was', out)} left out."
+        )
+    # The scheduler's grant may leave out an explored SSM of any score.
+    if min(scores[name] for name in first) < max(scores[name] for name in out):
+        return ""
+    best = join_names([scored[name] for name in first])
+    rest = " of the others" if parts["explored"] else ""
+    lower = f"{left} {_verb('was', out)} no higher"
+    return f"By the scores before this round {best} came first{rest}; {lower}."
 
 
 def _verb(word: str, subjects: Sequence[str]) -> str:
@@ -185,7 +233,7 @@ def _when_scored(view: View, rule: RoutingRule, number: int) -> str:
     """When the scores shown for round `number` were measured (-1: for the latest round); an
     audition comes before the round that records it."""
     if rule.judges_drafts:
-        return "after its own drafts: the next round's choice is made by them"
+        return "as they were before its drafts and decided which SSMs draft"
     auditions = [line.number for line in view.rounds if line.asking_ms > 0]
     last = max((one for one in auditions if number < 0 or one <= number), default=None)
     if last is None:

@@ -9,6 +9,7 @@ run's data, and older ones are read again from the events on demand (ui/run/sour
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -86,7 +87,7 @@ class RoundView:
     `next_length`, `length_reason`, `estimates`: the length policy's choice after the round;
     `draft_depths`: how deep each drafter's draft was.
     `tally`: of each drafter that drafted, how many of its tokens were accepted, and how many it
-    drafted; in fused drafts its own proposals alone, as the log counts them. `struck`: rejected
+    drafted; in fused drafts the nodes whose token the fusion took from it. `struck`: rejected
     nodes; `split`: where the LLM chose, drafters put different tokens first; `stopped`: the LLM
     wrote another token than any drafted one.
     """
@@ -370,22 +371,17 @@ def _tally(detail: Detail, event: RoundCompleted) -> tuple[tuple[str, int, int],
     tree, verdict, drafted = detail.combined, detail.verified, detail.drafted
     if tree is None or verdict is None or drafted is None:
         return ()
-    # A fused draft also has the trunk's tokens that an SSM was only fed: its own have rank 0.
-    fused = bool(tree.origins)
+    # A node that several proposed counts for each of them, as a token's colours do; a fused draft's
+    # node is in every SSM's draft and counts for the one whose token the fusion took.
     # The end of the text may lie within the accepted path: only what was committed counts.
-    proposers = [
-        {one.drafter for one in tree.proposals[node] if not fused or one.rank == 0}
-        for node in verdict.path[: event.num_accepted]
-    ]
-    counts = {
-        draft.drafter: sum(not fused or rank == 0 for rank in draft.ranks)
-        for draft in drafted.drafts
-    }
-    return tuple(
-        (name, sum(name in names for names in proposers), count)
-        for name, count in counts.items()
-        if count
+    accepted = Counter(
+        name for node in verdict.path[: event.num_accepted] for name in tree.drafters_of(node)
     )
+    counts = {draft.drafter: len(draft.token_ids) for draft in drafted.drafts}
+    if tree.origins:
+        owned = Counter(tree.origins)
+        counts = {name: owned[name] for name in counts}
+    return tuple((name, accepted[name], count) for name, count in counts.items() if count)
 
 
 def _is_split(detail: Detail) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from core.config.mechanisms import combine_rule, draft_kind, is_model_free, length_policy
+from core.config.mechanisms import combine_rule, is_model_free, length_policy
 from core.events import Combined, DraftRecord
 from ui.run.budget import nodeless
 from ui.run.charts import LIVE_ROUNDS, drafters_value
@@ -202,12 +202,6 @@ def helped_words(view: View) -> str:
         return ""
     (name, (accepted, proposed)), *others = drafted
     counts = f"{accepted} of its {proposed} tokens {_was(accepted)} accepted in this run"
-    if draft_kind(view.speculation.get("draft", "auto")).fused:
-        # The parts of the text count a token for the one SSM that brought it into the trunk.
-        counts = (
-            f"{accepted} of the {proposed} tokens that it put first {_was(accepted)} accepted in "
-            "this run; one that several put first counts for each"
-        )
     if not others:
         return f"{name} drafted alone: {counts}."
     level = [other for other, (count, _) in others if count == accepted]

@@ -20,7 +20,8 @@ export function createParts(panel) {
     draw(value) {
       const parts = entries(value.parts);
       node.hidden = !parts.length;
-      setText(meant, `In each round the SSMs with the highest scores draft. An SSM's score: ${prose(value.score)}.`);
+      const tried = value.rule === "cosine" ? ", and after few accepted tokens some that drafted least, to be measured" : "";
+      setText(meant, `In each round the SSMs with the highest scores draft${tried}. An SSM's score: ${prose(value.score)}.`);
       const signature = JSON.stringify([value.run, value.parts ?? {}]);
       if (body.ssShown === signature) return;
       body.ssShown = signature;

@@ -3,7 +3,7 @@
 import { h, set, keyed, entries } from "./dom.js";
 import { drafters } from "./palette.js";
 
-const MEANS = "accepted; one that several drafters proposed counts for each";
+const MEANS = "accepted; one that several drafters proposed counts for each, in a fused draft for the one whose token was taken";
 
 export function createScores() {
   const node = h("div", { class: "ss-scores" });
@@ -29,7 +29,7 @@ function update(node, { name, letter, accepted, proposed }) {
   const [, , got, of] = node.children;
   set(got, "data-text", proposed ? String(accepted) : "–");
   set(of, "data-text", proposed ? ` of ${proposed}` : "");
-  const told = proposed ? `${accepted} of the ${proposed} tokens it proposed were ${MEANS}` : "it drafted nothing in this run";
+  const told = proposed ? `${accepted} of the ${proposed} tokens it proposed were ${MEANS}` : "no token of this run's drafts is from it";
   set(node, "title", `${name}: ${told}`);
   set(node, "aria-label", `${letter} ${name}: ${told}`);
 }
