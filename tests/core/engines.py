@@ -1,12 +1,13 @@
 """Engines over tables, for the tests of engine and worker."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import torch
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.engine.round_state import ActiveRequest
-from core.events import Event, RoundCompleted
+from core.events import Combined, Drafted, Event, RoundCompleted, Verified
 from core.events.outcome import Outcome
 from core.models.protocol import Feed
 from tests.fakes import TableModel, loaded_tables, random_table
@@ -35,6 +36,24 @@ def ids_of_events(events: Iterable[Event]) -> list[int]:
 
 def rounds_of(events: Iterable[Event]) -> list[RoundCompleted]:
     return [event for event in events if isinstance(event, RoundCompleted)]
+
+
+def tokens_by_drafter(events: Iterable[Event]) -> tuple[Counter[str], Counter[str]]:
+    """Of each drafter the tokens in its DraftRecords, and those of them that were accepted in the
+    tree."""
+    drafted, accepted = Counter[str](), Counter[str]()
+    for run in by_run(events):
+        tree: Combined | None = None
+        for event in run:
+            if isinstance(event, Drafted):
+                for draft in event.drafts:
+                    drafted[draft.drafter] += len(draft.token_ids)
+            elif isinstance(event, Combined):
+                tree = event
+            elif isinstance(event, Verified) and event.path:
+                assert tree is not None and tree.round == event.round
+                accepted.update(name for node in event.path for name in tree.drafters_of(node))
+    return drafted, accepted
 
 
 def by_run(events: Iterable[Event]) -> list[list[Event]]:

@@ -8,7 +8,7 @@ import pytest
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.events import RoundCompleted
-from tests.core.engines import by_run, ids_of_events, rounds_of
+from tests.core.engines import by_run, ids_of_events, rounds_of, tokens_by_drafter
 from tests.core.nodes.served import engine_over, server_of
 from tests.laws.runs import PLAIN, ids_of, prompts
 
@@ -41,7 +41,9 @@ def test_alone(bundled: Engine, config: SpeculationConfig, sampling: SamplingPar
     for text in prompts(2):
         events = list(engine.generate(Request(text, sampling, config)))
         assert ids_of_events(events) == plain(bundled, text, sampling)
-        assert any(trip.drafts for one in rounds_of(events) for trip in one.nodes)
+        # All SSMs are on nodes: their drafts came from there.
+        for tokens in tokens_by_drafter(events):
+            assert any(tokens[name] for name in bundled.models.ssms)
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)

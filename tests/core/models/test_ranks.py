@@ -5,8 +5,9 @@ import random
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ import torch
 from core import load_models
 from core.config.offload import Offload
 from core.config.ranks import RankSplit, ranks_of
-from core.errors import ConfigError, OutOfMemoryError, UnsupportedModelError
+from core.errors import ConfigError, OutOfMemoryError, RankError, UnsupportedModelError
 from core.models.fastest import compile_forward
 from core.models.hf_model import HfModel
 from core.models.lean import LeanForward, LeanLayer, LeanWeights
@@ -30,6 +31,7 @@ from core.models.ranks.follower import LeaderLink
 from core.models.ranks.messages import (
     FORMAT,
     CommitRow,
+    EndRank,
     LoadShard,
     OpenRow,
     PassFeed,
@@ -67,16 +69,25 @@ def test_a_rank_reaches_its_leader_at_an_address_or_a_name(
             pass
     except OSError as error:
         pytest.skip(f"{host} is no address here: {error}")
+    with linked_ranks(host, monkeypatch) as (followers, link):
+        link.send(RankJoined(1, FORMAT, "elsewhere"))
+        assert followers.collect(RankJoined, 10.0).keys() == {1}
+        followers.send_all(OpenRow())
+        assert link.receive() == OpenRow()
+
+
+@contextmanager
+def linked_ranks(
+    host: str, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[processes.Followers, LeaderLink]]:
+    """A leader of two ranks that were started elsewhere, and the connection of rank 1 to it."""
     monkeypatch.setenv("MASTER_ADDR", host)
     store = torch.distributed.HashStore()
     monkeypatch.setattr(processes, "env_rendezvous", lambda _: Rendezvous(store, 0, 2))
     followers = processes.Followers(RankSplit("tp", 2))
     link = LeaderLink(Rendezvous(store, 1, 2))
     try:
-        link.send(RankJoined(1, FORMAT, "elsewhere"))
-        assert followers.collect(RankJoined, 10.0).keys() == {1}
-        followers.send_all(OpenRow())
-        assert link.receive() == OpenRow()
+        yield followers, link
     finally:
         link.close()
         followers.end()
@@ -185,6 +196,22 @@ def test_whatever_comes_is_a_message_or_refused(decode: Callable[[bytes], object
     for data in (*pieces, *noise, *unknown):
         with pytest.raises(ValueError, match="message"):
             decode(data)
+
+
+@pytest.mark.parametrize("version", [0, FORMAT - 1, FORMAT + 1])
+def test_a_follower_of_another_version_is_refused(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is sent no call: fields have no names, so it would misread one."""
+    with linked_ranks("127.0.0.1", monkeypatch) as (followers, link):
+        link.send(RankJoined(1, version, "elsewhere"))
+        refusal = f"rank 1 .*its messages have format {version}, here {FORMAT}"
+        with pytest.raises(RankError, match=refusal):
+            followers.wait_for_all(RankJoined)
+        with pytest.raises(RankError, match=refusal):
+            followers.send_all(CALLS[0])
+        followers.end()
+        assert link.receive() == EndRank(), "the first message to it"
 
 
 # -- arithmetic --
