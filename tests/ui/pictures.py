@@ -32,6 +32,10 @@ AS_HIGH_AS_IT_IS = """
 """
 IN_PLACE = "#live-scrubber { position: static !important; }"  # it sticks to a phone's lower edge
 NO_VOTE = "#live-proposals .ss-body { min-height: 190px !important; }"  # neither weights nor words
+# How often a node of the pipeline's list was in time, ahead, late and absent.
+ROUNDS_OF_NODE = """(row) => Object.fromEntries([...row.querySelectorAll("dl > div")]
+  .map((one) => [one.firstChild.textContent, Number(one.lastChild.textContent)])
+  .filter(([name]) => ["in time", "ahead", "late", "absent"].includes(name)))"""
 # The folder that holds the run log is of whoever takes the pictures.
 WITHOUT_FOLDER = r"""() => {
   const texts = document.createTreeWalker(document.body, 4);
@@ -158,15 +162,35 @@ def take_nodes(browser: Any, images: Path = IMAGES) -> None:
         page.locator("#sampling-max_new_tokens input[type=number]").fill("400")
         page.get_by_label("Ignore EOS").check()
         page.wait_for_timeout(1500)
-        close_drawer(page).locator("#live-run").click()
+        close_drawer(page)
         row = page.locator("#live-timeline .ss-nodes-rows > li").filter(has_text=far)
+        # A page runs something when it is opened: both nodes are there, and this is its list.
         row.get_by_text("drafts in time").wait_for(timeout=WAIT_MS)
+        page.get_by_text("Finished:", exact=False).first.wait_for(timeout=WAIT_MS)
+        earlier = sum(row.evaluate(ROUNDS_OF_NODE).values())
+        page.locator("#live-run").click()
+        page.wait_for_function(
+            f"""([address, earlier]) => {{
+              const rows = [...document.querySelectorAll("#live-timeline .ss-nodes-rows > li")];
+              const row = rows.find((row) => row.textContent.includes(address));
+              const rounds = ({ROUNDS_OF_NODE})(row);
+              const sum = Object.values(rounds).reduce((total, count) => total + count, 0);
+              return rounds["in time"] > 0 && sum < earlier;
+            }}""",
+            arg=[far, earlier],
+            timeout=WAIT_MS,
+        )
         first.kill()
         page.get_by_text("Finished:", exact=False).first.wait_for(timeout=WAIT_MS)
         lanes = all_panes(page).locator("#live-timeline")
-        lanes.get_by_text("missing").first.wait_for()  # killed before the run's end
         page.set_viewport_size({"width": 1920, "height": HIGH})
         page.wait_for_timeout(8000)
+        rounds = row.evaluate(ROUNDS_OF_NODE)
+        assert rounds["in time"] > 0 and rounds["absent"] > 0, f"not killed in mid-run: {rounds}"
+        # About the first round without the node.
+        page.locator(f"#live-strip [data-r='{sum(rounds.values()) - rounds['absent']}']").click()
+        page.mouse.move(0, 0)
+        page.wait_for_timeout(2500)
         lanes.screenshot(path=images / "nodes.png")
         page.close()
 

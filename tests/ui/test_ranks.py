@@ -1,5 +1,8 @@
 """What a run of an LLM over ranks says of it, and where the page shows it."""
 
+import json
+import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,15 +12,15 @@ import pytest
 from core import Engine
 from core.__main__ import main
 from core.errors import ConfigError
-from core.events import Event, RanksInfo, RankTraffic, RoundCompleted, RunStarted
+from core.events import Event, RanksInfo, RankTraffic, RoundCompleted, RunStarted, Span
 from storage import RunStore
 from tests.core.engines import engine_of, tables
 from tests.logs import log_at
 from tests.synthetic import synthetic_run
 from ui.run.charts import timeline_value
 from ui.run.frame import Frame
-from ui.run.pass_words import ranks_words
-from ui.run.view import reduce_all
+from ui.run.pass_words import LEAST_PASSES, ranks_words
+from ui.run.view import RoundView, reduce_all
 from ui.server.arguments import parse
 from ui.server.loaded_models import ServedModels
 from ui.server.model_swap import ModelPair
@@ -38,21 +41,72 @@ def over_ranks() -> list[Event]:
     ]
 
 
+def line_of(pass_ms: float, waited_ms: Sequence[float], nodes: int = 0) -> RoundView:
+    """A round whose pass took so long, each rank waiting for so long."""
+    traffic = tuple(RankTraffic(rank, 33, 655_360, ms) for rank, ms in enumerate(waited_ms))
+    spans = (Span("llm", "forward", 1.0, 1.0 + pass_ms),)
+    return RoundView(0, 0, 1, 0, nodes, 0, spans, {}, traffic=traffic)
+
+
+# Milliseconds of passes of the bundled LLM, tp=2, plain decoding, on two busy cores: the pass, and
+# of it the exchanges of rank 0 and of rank 1. One process took about 2 ms.
+RECORDED = [
+    line_of(pass_ms, waited_ms)
+    for pass_ms, *waited_ms in json.loads(Path(__file__).with_name("rank_passes.json").read_text())
+]
+
+
 def test_the_sentence_says_what_was_exchanged_and_whether_it_was_worth_it() -> None:
-    assert ranks_words(INFO, TRAFFIC, 10.0) == (
-        "The LLM is in 2 ranks (tp), each layer divided: in the latest pass of 10.0 ms they "
-        "exchanged 33 times, 655 kB a rank, and that took 3.5 ms of rank 0, 4.2 ms of rank 1, "
-        "waiting for each other included. Predicted for one process with a rank's threads: 13.0 ms "
-        "if all work is divided, 6.5 ms if none is: the ranks are at most 1.3 times as fast, and "
+    said = "The LLM is in 2 ranks (tp), each layer divided: in the latest pass of 10.0 ms they "
+    said += "exchanged 33 times, 655 kB a rank, and that took 3.5 ms of rank 0, 4.2 ms of rank 1, "
+    said += "waiting for each other included. "
+    line = line_of(10.0, (3.5, 4.24))
+    early = "5 passes of about one width tell whether the ranks are worth it."
+    for count in range(1, 5):
+        assert ranks_words(INFO, [line] * count) == said + early
+    assert ranks_words(INFO, [line] * 5) == said + (
+        "The run's 5 passes over 1 token took 10.0 ms (median), computing in them rank 0 6.5 ms, "
+        "rank 1 5.8 ms (lower quartile). Predicted for one process with a rank's threads: 6.5 ms "
+        "if no work is divided, 12.3 ms if all is: the ranks are 0.65 to 1.23 times as fast, "
         "slower where little of a small model's work is divided."
     )
-    slower = ranks_words(INFO, TRAFFIC, 5.0)
-    assert slower.endswith(
-        "3.0 ms if all work is divided, 1.5 ms if none is: the ranks are slower."
-    )
+    slower = ranks_words(INFO, [line_of(5.0, (3.5, 4.25))] * 5)
+    assert slower.endswith("2.2 ms if all is: the ranks are slower, at most 0.45 times as fast.")
     stages = replace(INFO, split="pp")
-    assert "no faster than in one process" in ranks_words(stages, TRAFFIC, 10.0)
-    assert ranks_words(None, (), 1.0) == ranks_words(INFO, (), 1.0) == ""
+    assert "no faster than in one process" in ranks_words(stages, [line])
+    assert ranks_words(None, [line]) == ranks_words(INFO, [line_of(1.0, ())]) == ""
+    assert ranks_words(INFO, []) == ""
+    assert ranks_words(INFO, [line_of(0.0, (0.0, 0.0))] * 5).endswith(early)
+
+
+def verdict_of(rounds: Sequence[RoundView]) -> str:
+    (verdict,) = re.findall(r"the ranks are (slower|[\d.]+ to)", ranks_words(INFO, rounds))
+    return str(verdict)
+
+
+def test_recorded_ranks_are_called_slower_in_every_round() -> None:
+    rounds = range(LEAST_PASSES, len(RECORDED) + 1)
+    assert {verdict_of(RECORDED[:count]) for count in rounds} == {"slower"}
+
+
+@pytest.mark.parametrize(
+    "outlier",
+    [line_of(2000.0, (0.1, 0.1)), line_of(0.1, (0.0, 0.0)), line_of(2000.0, (1999.9, 1999.9))],
+)
+def test_one_outlier_does_not_change_what_is_said_of_the_ranks(outlier: RoundView) -> None:
+    for at in range(LEAST_PASSES, len(RECORDED)):
+        rounds = [*RECORDED[:at], outlier, *RECORDED[at + 1 :]]
+        assert verdict_of(rounds[: at + 1]) == verdict_of(rounds) == "slower"
+    faster = [line_of(10.0, (2.0, 2.0))] * 9
+    assert verdict_of([*faster, outlier]) == verdict_of(faster) == "0.80 to"
+
+
+def test_passes_of_other_widths_are_not_mixed_in() -> None:
+    trees = [line_of(8.0, (3.0, 3.0), nodes) for nodes in (4, 7, 5, 5, 6)]
+    chains = [line_of(900.0, (899.0, 899.0))] * 4
+    words = ranks_words(INFO, [*chains, *trees])
+    assert "The run's 5 passes over 5 to 8 tokens took 8.0 ms (median), computing" in words
+    assert "0.62 to 1.25 times" in words
 
 
 def test_the_pipeline_picture_has_it_and_the_log_keeps_it(tmp_path: Path) -> None:

@@ -157,8 +157,7 @@ def _pass_words(view: View) -> str:
     last = view.rounds[-1] if view.rounds else None
     if last is None or not last.traffic:
         return offload_words(view.started.offload)
-    pass_ms = sum(span.ms for span in last.spans if span.name == "forward")
-    return ranks_words(view.started.ranks, last.traffic, pass_ms)
+    return ranks_words(view.started.ranks, view.rounds)
 
 
 def _rates(stats: RunStats) -> Value:

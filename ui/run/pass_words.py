@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 
-from core.events import OffloadInfo, RanksInfo, RankTraffic
+from core.events import OffloadInfo, RanksInfo
+from ui.run.view import RoundView
 
-__all__ = ["division_words", "offload_words", "ranks_words"]
+__all__ = ["LEAST_PASSES", "division_words", "offload_words", "ranks_words"]
+
+LEAST_PASSES = 5  # of fewer one outlier can be the lower quartile
 
 
 def offload_words(info: OffloadInfo | None) -> str:
@@ -31,38 +35,78 @@ def division_words(info: RanksInfo | None) -> str:
     return f"{info.count} ranks ({info.split}), {how}"
 
 
-def ranks_words(info: RanksInfo | None, traffic: Sequence[RankTraffic], pass_ms: float) -> str:
-    """What the ranks exchanged in a round's pass, and the time of each in it."""
+def ranks_words(info: RanksInfo | None, rounds: Sequence[RoundView]) -> str:
+    """What the ranks exchanged in the latest of a run's rounds, the time of each in it, and whether
+    the rounds so far say that they are worth it."""
+    traffic = rounds[-1].traffic if rounds else ()
     if info is None or not traffic:
         return ""
     most = max(traffic, key=lambda one: one.bytes)
     waits = ", ".join(f"{one.ms:.1f} ms of rank {one.rank}" for one in traffic)
     times = "once" if most.collectives == 1 else f"{most.collectives} times"
     return (
-        f"The LLM is in {division_words(info)}: in the latest pass of {pass_ms:.1f} ms they "
-        f"exchanged {times}, {_kilobytes(most.bytes)} a rank, and that took {waits}, waiting for "
-        f"each other included. {_worth(info, traffic, pass_ms)}"
+        f"The LLM is in {division_words(info)}: in the latest pass of {_pass_ms(rounds[-1]):.1f} "
+        f"ms they exchanged {times}, {_kilobytes(most.bytes)} a rank, and that took {waits}, "
+        f"waiting for each other included. {_worth(info, rounds)}"
     )
 
 
-def _worth(info: RanksInfo, traffic: Sequence[RankTraffic], pass_ms: float) -> str:
-    """What one process with a rank's threads would take. What all ranks compute, such as norms and
-    the calls themselves, is not measured apart, so there is a range."""
+def _worth(info: RanksInfo, rounds: Sequence[RoundView]) -> str:
+    """What one process with a rank's threads would take for the run's passes of one width. What all
+    ranks compute, such as norms and the calls themselves, is not measured apart, so there is a
+    range: one process has the work of one rank at least, of all at most."""
     if info.split == "pp":
         return "They work one after the other, so a pass is no faster than in one process."
-    # The rank that waited least has computed longest.
-    least_ms = max(0.0, pass_ms - min(one.ms for one in traffic))
-    most_ms = info.count * least_ms
-    spread = (
-        f"Predicted for one process with a rank's threads: {most_ms:.1f} ms if all work is "
-        f"divided, {least_ms:.1f} ms if none is"
+    timed = [line for line in rounds if len(line.traffic) == info.count and _pass_ms(line) > 0]
+    passes = _most_alike(timed)
+    if len(passes) < LEAST_PASSES:
+        return f"{LEAST_PASSES} passes of about one width tell whether the ranks are worth it."
+    pass_ms = statistics.median(map(_pass_ms, passes))
+    # A rank that the system interrupts seems to compute meanwhile: most passes of a busy machine
+    # have that, and one process, which nobody waits for, would not.
+    computed_ms = [
+        _lower_quartile([max(0.0, _pass_ms(line) - line.traffic[rank].ms) for line in passes])
+        for rank in range(info.count)
+    ]
+    least_ms, most_ms = max(computed_ms), sum(computed_ms)
+    computed = ", ".join(f"rank {rank} {ms:.1f} ms" for rank, ms in enumerate(computed_ms))
+    sentence = (
+        f"The run's {len(passes)} passes over {_widths(passes)} took {pass_ms:.1f} ms (median), "
+        f"computing in them {computed} (lower quartile). Predicted for one process with a rank's "
+        f"threads: {least_ms:.1f} ms if no work is divided, {most_ms:.1f} ms if all is: the ranks "
+        "are "
     )
     if most_ms <= pass_ms:
-        return f"{spread}: the ranks are slower."
+        return f"{sentence}slower, at most {most_ms / pass_ms:.2f} times as fast."
     return (
-        f"{spread}: the ranks are at most {most_ms / pass_ms:.1f} times as fast, and slower where "
-        "little of a small model's work is divided."
+        f"{sentence}{least_ms / pass_ms:.2f} to {most_ms / pass_ms:.2f} times as fast, slower "
+        "where little of a small model's work is divided."
     )
+
+
+def _most_alike(rounds: Sequence[RoundView]) -> list[RoundView]:
+    """The rounds of the most frequent width of a pass, up to a factor of two."""
+    alike: dict[int, list[RoundView]] = {}
+    for line in rounds:
+        alike.setdefault(line.nodes.bit_length(), []).append(line)
+    return max(alike.values(), key=len, default=[])
+
+
+def _pass_ms(line: RoundView) -> float:
+    return sum(span.ms for span in line.spans if span.name == "forward")
+
+
+def _lower_quartile(values: Sequence[float]) -> float:
+    return statistics.quantiles(values, n=4, method="inclusive")[0]
+
+
+def _widths(rounds: Sequence[RoundView]) -> str:
+    """How many tokens are in a pass: the text's last one, and the tree's."""
+    widths = [line.nodes + 1 for line in rounds]
+    least, most = min(widths), max(widths)
+    if least < most:
+        return f"{least} to {most} tokens"
+    return f"{most} token{'s' * (most > 1)}"
 
 
 def _kilobytes(size: int) -> str:

@@ -1,5 +1,6 @@
 """The bundled LLM over real processes: its logits and texts are those of one process."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -11,13 +12,15 @@ from transformers import AutoModelForCausalLM
 from core import Engine, LoadedModels, Request, SamplingParams, SpeculationConfig, load_models
 from core.config.ranks import ranks_of
 from core.errors import ConfigError
-from core.events import Combined, RoundCompleted, RunStarted
+from core.events import Combined, RoundCompleted, RunStarted, Span
 from core.models.hf_model import HfModel
 from core.models.loading.catalog import bundled_llm
 from core.models.ranks.messages import CommitRow
 from tests.core.engines import ids_of_events, texts_of
 from tests.core.models.over_ranks import error_of, logits_of_trees, over_ranks
 from tests.laws.runs import bundled_engine, prompts
+from ui.run.pass_words import ranks_words
+from ui.run.view import reduce_all
 
 pytestmark = pytest.mark.nightly
 GREEDY = SamplingParams(24)
@@ -105,6 +108,32 @@ def test_events_say_what_the_ranks_exchanged(rank_models: LoadedModels) -> None:
                 assert one.bytes == 4 * fed * (2 * layers * hidden + vocabulary // 2)
             else:
                 assert one.collectives == 2 and one.bytes == 4 * fed * (hidden + vocabulary)
+
+
+@pytest.mark.parametrize("rank_models", ["tp=2"], indirect=True)
+def test_one_outlier_hardly_changes_what_the_page_says_of_the_ranks(
+    rank_models: LoadedModels,
+) -> None:
+    """In place of any round of plain decoding."""
+    plain = SpeculationConfig.preset("autoregressive")
+    view = reduce_all(Engine(rank_models).generate(Request(prompts(1)[0], GREEDY, plain)))
+    assert view.started is not None
+    info, rounds = view.started.ranks, view.rounds
+    verdict = worth_of(ranks_words(info, rounds))
+    assert f"The run's {len(rounds)} passes over 1 token took" in ranks_words(info, rounds)
+    traffic = tuple(replace(one, ms=0.0) for one in rounds[-1].traffic)
+    for ms in (0.01, 10_000.0):
+        outlier = replace(rounds[-1], spans=(Span("llm", "forward", 0.0, ms),), traffic=traffic)
+        for at in range(len(rounds)):
+            others = [*rounds[:at], *rounds[at + 1 :]]
+            changed = worth_of(ranks_words(info, [*others, outlier]))
+            assert abs(changed - verdict) < 0.25 * verdict
+
+
+def worth_of(words: str) -> float:
+    """How many times as fast the ranks are at most."""
+    (most,) = re.findall(r"([\d.]+) times as fast", words)
+    return float(most)
 
 
 def test_each_rank_has_its_part_of_the_weights(rank_models: LoadedModels) -> None:
