@@ -1,0 +1,73 @@
+"""A follower that writes into a file what its process holds when its shard is loaded: `python -m
+tests.core.models.measured_rank FOLDER`."""
+
+import gc
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from core.models.ranks.follower import LeaderLink, follow
+from core.models.ranks.messages import FromFollower, ShardReady
+
+__all__ = ["held_bytes"]
+
+
+def held_bytes() -> int:
+    """Bytes of all tensors and arrays of this process, whoever holds them; memory that several
+    share counts once."""
+    gc.collect()
+    ranges = sorted({_memory_of(one) for one in _objects()})
+    total = reached = 0
+    for first, end in ranges:
+        total += max(0, end - max(first, reached))
+        reached = max(reached, end)
+    return total
+
+
+def _memory_of(one: object) -> tuple[int, int]:
+    """Its first and last address, (0, 0) of other objects."""
+    if issubclass(type(one), torch.Tensor):
+        assert isinstance(one, torch.Tensor)
+        if one.device.type != "cpu" or one.layout != torch.strided:
+            return 0, 0
+        storage = one.untyped_storage()
+        return storage.data_ptr(), storage.data_ptr() + storage.nbytes()
+    if type(one) is not np.ndarray:
+        return 0, 0
+    while isinstance(one.base, np.ndarray):
+        one = one.base
+    return one.ctypes.data, one.ctypes.data + one.nbytes
+
+
+def _objects() -> Iterator[object]:
+    """All objects: the collector does not know arrays, nor tuples and dicts of nothing else."""
+    some: list[object] = gc.get_objects()
+    yield from some
+    while some:
+        held = {id(one): one for one in gc.get_referents(*some)}
+        unknown = [one for one in held.values() if not gc.is_tracked(one)]
+        yield from unknown
+        some = [one for one in unknown if type(one) in (tuple, dict)]
+
+
+def main(folder: Path) -> int:
+    send = LeaderLink.send
+
+    def measure_and_send(link: LeaderLink, message: FromFollower) -> None:
+        if isinstance(message, ShardReady):
+            (folder / os.environ["RANK"]).write_text(str(held_bytes()))
+        send(link, message)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LeaderLink, "send", measure_and_send)
+        return follow()
+
+
+if __name__ == "__main__":
+    code = main(Path(sys.argv[1]))
+    os._exit(code)  # as in core/models/ranks/__main__.py

@@ -1,0 +1,37 @@
+"""What the processes of a divided LLM hold, measured: the tensors and arrays of each, not the
+bytes that its rank reports."""
+
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from core.models.ranks import processes
+from tests.core.models.measured_rank import held_bytes
+from tests.core.models.over_ranks import over_ranks
+
+pytestmark = pytest.mark.nightly
+
+
+@pytest.mark.parametrize("split", ["tp=2", "pp=2"])
+def test_each_process_holds_its_part_of_the_weights_alone(
+    split: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not also those that transformers read, of which a compiled pass has packed copies."""
+
+    def start(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+        measured = "tests.core.models.measured_rank"
+        return subprocess.Popen([sys.executable, "-m", measured, str(tmp_path)], **options)
+
+    calls = {name: getattr(subprocess, name) for name in ("PIPE", "DEVNULL", "TimeoutExpired")}
+    monkeypatch.setattr(processes, "subprocess", SimpleNamespace(Popen=start, **calls))
+    before = held_bytes()
+    with over_ranks("bundled", split) as model:
+        held = [held_bytes() - before, int((tmp_path / "1").read_text())]
+        whole, embedding = 4 * model.info.parameters, 4 * model.vocab_size * 256
+        cache = 4 * 2 * 16 * 256 * 128  # a row of half the layers or heads, keys and values
+        for size, weights in zip(held, model.ranks.weight_bytes, strict=True):
+            assert weights <= size <= whole / 2 + embedding + cache
