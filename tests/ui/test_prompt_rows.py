@@ -145,7 +145,10 @@ def test_the_prompt_that_profits_most_is_named_with_the_reason() -> None:
     most, least = lines
     assert sentence.startswith("Drafts help most in “one two”: 3.50 tokens / pass, since ")
     assert f"drafted by {most.row.best_drafter}; least in “" in sentence
-    assert f"{100 * least.row.draft_acceptance_rate:.0f} % of the draft was accepted" in sentence
+    assert (
+        f"{100 * least.row.draft_acceptance_rate:.0f} % of the drafts' depth was accepted"
+        in sentence
+    )
     assert profit_words(lines[::-1]) == sentence and profit_words(lines[:1]) == ""
     assert (
         prompts_table_value("s", lines, DRAFTERS, chosen="tree", words="More.")["words"]

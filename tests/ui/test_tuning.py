@@ -331,7 +331,7 @@ def test_what_the_temperature_does_to_acceptance_is_reported() -> None:
         rates = [row.draft_acceptance_rate for row in tuning_result(study, results).rows[:2]]
         assert [rate > 0 for rate in rates] == [True, hot > 0]
         each = f"{100 * rates[0]:.0f} % at temperature 0, {100 * rates[1]:.0f} % at temperature 0.8"
-        assert f"Accepted draft tokens: {each}." in text
+        assert f"Accepted of depth: {each}." in text
         assert ("the more often an unlikely token is drawn" in text) == (hot < cold)
     assert "Best at each temperature: speculation length 2, temperature 0: 1.00x; " in text
     assert "temperature 0" not in words(grid_study(), grid_results(grid_study(), steady))

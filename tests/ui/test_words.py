@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import ui
 from core.config import SpeculationConfig
 from core.config.checks import MAX_TREE_NODES
 from core.config.mechanisms import NGRAM
@@ -30,9 +32,17 @@ from ui.run.trees import picture_words, places
 from ui.run.values import figures_value, picture_values, strip_value
 from ui.run.view import Detail, View, detail_of, reduce_all
 from ui.run.what_if import what_if_value
+from ui.sessions.two_runs_tables import FIGURES
 from ui.shared.parts import header_value
+from ui.words.acceptance import ACCEPTED_OF_DEPTH
 from ui.words.messages import Line, ordinal, position_sentence, run_lines
 from ui.words.spreads import is_slower, is_unsure, speed_up_words
+
+UI = Path(ui.__file__).parent
+OTHER_WORDS = re.compile(
+    r"accepted of drafted|draft tokens accepted|of the draft was accepted|an acceptance rate of",
+    re.IGNORECASE,
+)
 
 
 @cache
@@ -728,3 +738,20 @@ def test_where_routing_chooses_the_budget_is_that_of_as_many_ssms() -> None:
     waiting = [one.drafter for one in detail.completed.routing if one.role == "waiting"]
     shown = picture_values(Frame(view=reduce_all(events), detail=detail))["proposals"]["nodeless"]
     assert shown == {str(DRAFTERS.index(n)): "left out by routing" for n in waiting} != {}
+
+
+def test_the_share_of_the_drafts_depth_has_one_word_on_every_tab() -> None:
+    """Of a wide tree the share of nodes is another one, so no place calls it a share of tokens."""
+    assert [name for name, figure, _ in FIGURES if figure == "draft_acceptance_rate"] == [
+        ACCEPTED_OF_DEPTH.capitalize()
+    ]
+    shown = {}
+    for path in (*UI.rglob("*.py"), *UI.rglob("*.js")):
+        source = path.read_text(encoding="utf-8")
+        assert not OTHER_WORDS.findall(source), path
+        shown["/".join(path.parts[-2:])] = (
+            ACCEPTED_OF_DEPTH in source or "ACCEPTED_OF_DEPTH" in source
+        )
+    tabs = ("assets/figures.js", "assets/compared.js", "assets/prompt_row.js")
+    assert all(shown[name] for name in (*tabs, "tune/values.py", "tune/words.py"))
+    assert shown["report/document.py"]

@@ -149,7 +149,8 @@ def _gain_words(line: PromptLine, lines: Sequence[PromptLine]) -> str:
         return f"{where} and {ties} more: {_gain_text(line)}"
     rate = row.draft_acceptance_rate or 0.0
     by = f", most of it drafted by {row.best_drafter}" if row.best_drafter else ""
-    return f"{where}: {_gain_text(line)}, since {100 * rate:.0f} % of the draft was accepted{by}"
+    share = f"{100 * rate:.0f} % of the drafts' depth was accepted"
+    return f"{where}: {_gain_text(line)}, since {share}{by}"
 
 
 # -- for the picture --

@@ -22,6 +22,7 @@ from ui.run.listed import shorten
 from ui.run.race import speed_sentence
 from ui.run.regret_words import regret_plain
 from ui.run.view import View
+from ui.words.acceptance import ACCEPTED_OF_DEPTH
 from ui.words.settings import settings_line
 
 __all__ = ["report_html"]
@@ -127,7 +128,7 @@ def _figures_sentence(view: View, baseline: Baseline | None) -> str:
         parts.append(f"{stats.mean_acceptance_length:.2f} tokens / pass")
         # Halves are rounded up, as the browser does in the figures below.
         share = math.floor(100 * stats.draft_acceptance_rate + 0.5)
-        parts.append(f"{share} % of draft tokens accepted")
+        parts.append(f"{share} % {ACCEPTED_OF_DEPTH}")
     parts.append(f"first token after {stats.ttft_ms:.0f} ms")
     parts.append(speed_sentence(view, baseline))
     return ", ".join(filter(None, parts))

@@ -18,6 +18,7 @@ from lab.tables import ConfigurationRow, Results
 from lab.tuned import Tuned
 from ui.compare.study_text import ANSWERS
 from ui.run.listed import number_of
+from ui.words.acceptance import ACCEPTED_OF_DEPTH
 from ui.words.settings import field_label, point_words
 from ui.words.spreads import is_noise, is_unsure, spread_words
 
@@ -170,7 +171,8 @@ def points_value(study: Study, tuned: Tuned) -> dict[str, Any]:
     each axis and figure. A cell has its text `t` and, for numbers, the number `v` for sorting."""
     best = tuned.best
     heads = [field_label(axis.field) for axis in tuned.grid.axes]
-    heads += ["speed-up", "spread", "tokens / s", "tokens / pass", "accepted", "same text?", "runs"]
+    heads += ["speed-up", "spread", "tokens / s", "tokens / pass"]
+    heads += [ACCEPTED_OF_DEPTH, "same text?", "runs"]
     rows = {"0": _row(PLAIN_POINT, ["plain"] + [""] * (len(tuned.grid.axes) - 1), tuned.plain)}
     for i, (point, row) in enumerate(zip(tuned.grid.points, tuned.rows, strict=True)):
         texts = [point[axis.field] for axis in tuned.grid.axes]
@@ -264,7 +266,7 @@ def point_value(study: Study, results: Results, tuned: Tuned, point: int) -> dic
         "speed-up": f"{row.ratio.value:.2f}x" if row.ratio else "–",
         "tokens / s": f"{row.speed:.1f}" if row.speed is not None else "–",
         "tokens / pass": _text(row.mean_acceptance_length, "{:.2f}"),
-        "accepted": _share(row.draft_acceptance_rate),
+        ACCEPTED_OF_DEPTH: _share(row.draft_acceptance_rate),
         "rounds a run": _text(row.rounds, "{:.0f}"),
         "first token": _text(row.ttft_ms, "{:.0f} ms"),
         "drafting, of model time": _share(row.draft_share),

@@ -15,6 +15,7 @@ from lab.study import PLAIN, Study
 from lab.tables import ConfigurationRow, best_of
 from lab.tuned import Tuned
 from ui.run.listed import number_of
+from ui.words.acceptance import ACCEPTED_OF_DEPTH
 from ui.words.messages import Line
 from ui.words.settings import TEMPERATURE_MEANS, point_words
 from ui.words.spreads import is_unsure, noise_words, spread_words, where_words
@@ -207,7 +208,7 @@ def _temperature_lines(tuned: Tuned) -> list[Line]:
     each = ", ".join(f"{100 * rate:.0f} % at temperature {at:g}" for at, rate in means)
     falls = all(later < before for (_, before), (_, later) in pairwise(means))
     why = f" {TEMPERATURE_MEANS}" if falls else ""
-    lines = [Line("info", f"Accepted draft tokens: {each}.{why}")]
+    lines = [Line("info", f"{ACCEPTED_OF_DEPTH.capitalize()}: {each}.{why}")]
     # A temperature is chosen for the text, not for the speed.
     bests = [best_of(_rows_at(tuned, at), tuned.plain.name) for at, _ in means]
     ratios = [

@@ -8,7 +8,7 @@ export const COLUMNS = [
   { key: "prompt", title: "prompt", cell: promptCell, means: "A click opens its latest run." },
   { key: "settings", title: "settings", cell: settingsCell, means: "The preset, or what differs from the defaults." },
   { key: "mean", title: "tokens / pass", number: true, show: (row) => fixed(row.mean, 2), means: "New tokens per pass of the LLM: mean acceptance length." },
-  { key: "rate", title: "accepted", number: true, show: (row) => percent(row.rate), means: "Accepted tokens in parts of the depth of the trees." },
+  { key: "rate", title: "accepted of depth", number: true, show: (row) => percent(row.rate), means: "Accepted tokens over the depth of the drafts, not their nodes: of a tree a pass accepts at most one branch." },
   { key: "positions", title: "by position", cell: sparkCell, means: "Share of rounds that accepted more than 0, 1, 2, ... drafted tokens." },
   { key: "best", title: "best drafter", cell: bestCell, means: "Who proposed most of the accepted tokens." },
   { key: "rejected", title: "rejected at", number: true, show: (row) => (row.rejected == null ? "–" : `token ${row.rejected + 1}`), means: "The drafted token at which most rejections came: token 1 is the first." },

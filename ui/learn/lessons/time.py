@@ -127,7 +127,8 @@ def win_or_loss(evidence: Evidence) -> str:
         return "Here it loses: in the time of a round the LLM alone writes as many tokens or more."
     rate = long.stats.draft_acceptance_rate
     why = (
-        f"the SSM knows this text better than expected, {100 * rate:.0f} % was accepted"
+        f"the SSM knows this text better than expected, {100 * rate:.0f} % of the "
+        "drafts' depth was accepted"
         if rate >= KNOWS_IT
         else "drafting costs this machine little beside a pass of the LLM"
     )
