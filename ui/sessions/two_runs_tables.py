@@ -11,7 +11,6 @@ from typing import Any
 
 from core.events import RunStats
 from ui.run.listed import shorten
-from ui.words.acceptance import ACCEPTED_OF_DEPTH
 
 __all__ = ["figures_of", "settings_apart"]
 
@@ -30,7 +29,7 @@ def _share(value: float) -> str:
 FIGURES: tuple[tuple[str, str, Show], ...] = (
     ("Tokens / s", "tokens_per_second", _tenth),
     ("Tokens / pass", "mean_acceptance_length", _hundredth),
-    (ACCEPTED_OF_DEPTH.capitalize(), "draft_acceptance_rate", _share),
+    ("Accepted of depth", "draft_acceptance_rate", _share),
     ("LLM passes", "num_rounds", _no_decimals),
     ("New tokens", "num_new_tokens", _no_decimals),
     ("Nodes verified", "num_verified_nodes", _no_decimals),

@@ -201,7 +201,7 @@ def test_a_prompt_for_models_that_were_exchanged_is_not_run(
     with pytest.raises(openai.InternalServerError, match="exchanged meanwhile") as caught:
         complete(client, max_tokens=400)
     assert caught.value.status_code == 503
-    wait(lambda: api.worker.runs[0].ended)
+    wait(lambda: api.worker.runs[0].has_ended)
 
 
 def test_a_run_that_fails_is_an_error_of_the_server(api: Site, client: OpenAI) -> None:
@@ -230,7 +230,7 @@ def test_a_client_that_leaves_stops_its_run(api: Site, client: OpenAI, stream: b
         with pytest.raises(openai.APITimeoutError):
             complete(client.with_options(timeout=0.5), max_tokens=400)
     (run,) = api.worker.runs
-    wait(lambda: run.is_cancelled and run.ended)
+    wait(lambda: run.is_cancelled and run.has_ended)
     assert run.num_tokens < 400
 
 
