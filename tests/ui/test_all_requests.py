@@ -55,6 +55,18 @@ def test_a_request_without_a_visitor_is_a_measurement(
     assert (row["own"], row["who"], row["text"]) == (False, "a measurement of the page", "")
 
 
+def test_a_request_that_has_just_ended_is_still_its_visitors(scene: Scene) -> None:
+    """The worker may name a run for a moment after its page has seen its end."""
+    for run_id in (scene.mine, scene.theirs):
+        source = scene.context.hub.source_of(run_id)
+        assert source is not None
+        source.cancel()
+        source.wait_done(5.0)
+        assert source.is_done
+    whose = [row["who"] for row in requests_value(scene.context, "me")["rows"].values()]
+    assert whose == ["your request", "another visitor's request"]
+
+
 def test_own_requests_are_marked_and_others_have_no_text(scene: Scene) -> None:
     value = requests_value(scene.context, "me")
     mine, theirs = value["rows"].values()

@@ -121,9 +121,13 @@ class Hub:
 
     def live_run(self, run_id: str) -> LiveSource | None:
         """The run with that id, of any visitor, if it is waiting or running on this server."""
+        source = self.source_of(run_id)
+        return source if source is not None and not source.is_done else None
+
+    def source_of(self, run_id: str) -> LiveSource | None:
+        """The run with that id, of any visitor, also one that has just ended."""
         with self._lock:
-            runs = (one for one in self._live if one.run_id == run_id and not one.is_done)
-            return next(runs, None)
+            return next((one for one in self._live if one.run_id == run_id), None)
 
 
 @dataclass(slots=True)

@@ -102,7 +102,7 @@ def requests_value(context: Context, owner: str, may_schedule: bool = True) -> d
 
 def _whose(context: Context, run_id: str, owner: str) -> tuple[str, str]:
     """Whose request it is, and the prompt of one of this visitor's."""
-    source = context.hub.live_run(run_id)
+    source = context.hub.source_of(run_id)
     if source is None:
         return MEASUREMENT, ""
     return (OWN, source.prompt) if source.owner == owner else (ANOTHER, "")
