@@ -75,10 +75,22 @@ def choosing_can_be_left(page: Any, other: str, newest: str) -> None:
 
 def both_are_moved(page: Any) -> None:
     """Under one bar: a selection, a step, a round, a pull at the slider, and playing."""
-    page.locator("#pair-one-strip .ss-round[data-r='2']").first.click()
-    page.locator("#pair-one-strip .ss-round[data-r='2'][aria-pressed=true]").first.wait_for()
     box = page.locator("#pair-scrub input[type=number]")
     last = box.input_value()
+    page.locator("#pair-one-strip .ss-round[data-r='2']").first.click()
+    for half in ("one", "two"):
+        strip = page.locator(f"#pair-{half}-strip")
+        strip.locator(".ss-round[data-r='2'][aria-pressed=true]").first.wait_for()
+    becomes(page, NUMBER, "3")
+    assert last != "3"
+    page.locator("#pair-two-tree .ss-stage[data-stage=combine]").click()
+    for half in ("one", "two"):
+        tree = page.locator(f"#pair-{half}-tree")
+        tree.locator(".ss-stage[data-stage=combine][aria-current=step]").wait_for()
+        tree.get_by_text("Round 3", exact=True).wait_for()
+    becomes(page, NUMBER, "3")
+    page.click("#pair-step")
+    page.locator("#pair-one-tree .ss-stage[data-stage=verify][aria-current=step]").wait_for()
     page.click("#pair-rewind")
     becomes(page, NUMBER, "0")
     page.click("#pair-round-next")
