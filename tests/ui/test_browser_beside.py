@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -47,6 +48,11 @@ def test_two_runs_stand_side_by_side_and_are_moved_together(
         page.locator(f"#pair-{half}-timeline .js-plotly-plot").first.wait_for()
     names = page.locator("#pair-tables tbody th").all_inner_texts()
     assert "Tokens / s" in names and "drafters" in names and "expansion" not in names
+    counts, times = (page.locator("#pair-tables table").nth(at) for at in (0, 1))
+    ratios = counts.locator(".sp-pair-ratio").all_inner_texts()
+    assert ratios and all(re.fullmatch(r"[\d.]+x|–", ratio) for ratio in ratios)
+    assert times.locator("caption").inner_text() == "Times, of one run each"
+    assert "Tokens / s" in times.inner_text() and not times.locator(".sp-pair-ratio").count()
     for look in in_looks(page):
         sites.shot(page, f"sessions-pair-{look}")
         one, two = page.evaluate(TOPS)
