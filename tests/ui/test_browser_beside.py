@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -47,6 +48,11 @@ def test_two_runs_stand_side_by_side_and_are_moved_together(
         page.locator(f"#pair-{half}-timeline .js-plotly-plot").first.wait_for()
     names = page.locator("#pair-tables tbody th").all_inner_texts()
     assert "Tokens / s" in names and "drafters" in names and "expansion" not in names
+    counts, times = (page.locator("#pair-tables table").nth(at) for at in (0, 1))
+    ratios = counts.locator(".sp-pair-ratio").all_inner_texts()
+    assert ratios and all(re.fullmatch(r"[\d.]+x|–", ratio) for ratio in ratios)
+    assert times.locator("caption").inner_text() == "Times, of one run each"
+    assert "Tokens / s" in times.inner_text() and not times.locator(".sp-pair-ratio").count()
     for look in in_looks(page):
         sites.shot(page, f"sessions-pair-{look}")
         one, two = page.evaluate(TOPS)
@@ -75,10 +81,22 @@ def choosing_can_be_left(page: Any, other: str, newest: str) -> None:
 
 def both_are_moved(page: Any) -> None:
     """Under one bar: a selection, a step, a round, a pull at the slider, and playing."""
-    page.locator("#pair-one-strip .ss-round[data-r='2']").first.click()
-    page.locator("#pair-one-strip .ss-round[data-r='2'][aria-pressed=true]").first.wait_for()
     box = page.locator("#pair-scrub input[type=number]")
     last = box.input_value()
+    page.locator("#pair-one-strip .ss-round[data-r='2']").first.click()
+    for half in ("one", "two"):
+        strip = page.locator(f"#pair-{half}-strip")
+        strip.locator(".ss-round[data-r='2'][aria-pressed=true]").first.wait_for()
+    becomes(page, NUMBER, "3")
+    assert last != "3"
+    page.locator("#pair-two-tree .ss-stage[data-stage=combine]").click()
+    for half in ("one", "two"):
+        tree = page.locator(f"#pair-{half}-tree")
+        tree.locator(".ss-stage[data-stage=combine][aria-current=step]").wait_for()
+        tree.get_by_text("Round 3", exact=True).wait_for()
+    becomes(page, NUMBER, "3")
+    page.click("#pair-step")
+    page.locator("#pair-one-tree .ss-stage[data-stage=verify][aria-current=step]").wait_for()
     page.click("#pair-rewind")
     becomes(page, NUMBER, "0")
     page.click("#pair-round-next")

@@ -35,6 +35,11 @@ SORTED = """(way) => {
   const heads = document.querySelectorAll("#prompts-table th:not([aria-sort=none])[aria-sort]");
   return heads.length === 1 && heads[0].getAttribute("aria-sort") === way && TABLE();
 }""".replace("TABLE", f"({TABLE})")
+HEADS = """() => [...document.querySelectorAll("#prompts-table thead button")]
+  .map((head) => head.innerText.trim())"""
+# The font weights of a group's means.
+WEIGHTS = """() => [...document.querySelectorAll("#prompts-table .ss-group td")]
+  .map((cell) => getComputedStyle(cell).fontWeight)"""
 PROMPTS = """() => [...document.querySelectorAll("#prompts-table tbody tr:not(.ss-group)")]
   .map((row) => row.cells[0].innerText.trim())"""
 GROUPS = """() => [...document.querySelectorAll("#prompts-table .ss-group th")]
@@ -107,8 +112,12 @@ def test_prompts_are_measured_sorted_saved_and_open_their_runs(
     assert [head, mean[:1]] == [["code"], ["no domain: mean of 2 prompts"]]
     assert [first[0], last[0]] == ["x = 1", "y"]
     assert page.locator("#prompts-table :is(img, script)").count() == 0
-    ratio, *each = (float(row[-1].removesuffix("x")) for row in (mean, evil, last))
+    ratio, *each = (float(row[-1].split("x")[0]) for row in (mean, evil, last))
     assert ratio == pytest.approx(sum(each) / 2, abs=0.011)
+    assert all("one sample" in row[-1].split("\n") for row in (first, evil, last))
+    weights = dict(zip(page.evaluate(HEADS)[1:], page.evaluate(WEIGHTS), strict=True))
+    assert weights["tokens / pass"] == "600", "a count is the same in every run"
+    assert weights["tokens / s"] == weights["speed-up"] == "400", "no mean of single times is bold"
 
     rows = measure_typed(page, "Thrice\nOnce\nTwice")
     page.locator("#prompts-counted").get_by_text("3 prompts: each line is one.").wait_for()
@@ -154,7 +163,8 @@ def test_past_runs_and_a_study_take_turns(lab: Stage, browser_page: OpenPage) ->
     look(page, "3 prompts of 3 completed runs that drafted")
     rows = read(page, MEASURED, [["Thrice", "Twice", "Once"], 2])
     assert rows[0][-1] == "–"  # it was never decoded plainly
-    assert all(re.match(r"[\d.]+x\s+1 plain run$", row[-1]) for row in rows[1:])
+    figure = r"[\d.]+x\s+one sample\s+(noise, since [\d.]+ tokens per pass gain no more\s+)?"
+    assert all(re.match(rf"{figure}1 plain run$", row[-1]) for row in rows[1:])
 
     board = page.locator("#prompts-progress")
     board.get_by_text("Past runs are on view").wait_for()

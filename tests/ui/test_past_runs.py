@@ -36,7 +36,6 @@ from ui.sessions.retention import (
     set_retention,
 )
 from ui.sessions.tab import choose_run, delete_run, opened_run, toggle_comparing
-from ui.sessions.two_runs import select_round
 from ui.shared.into_live import fill_form, form_values_of, preset_of
 from ui.shared.links import fill_linked
 from ui.shared.steering import move, play_on
@@ -235,10 +234,6 @@ def test_a_second_run_of_the_list_stands_beside_the_first(store: RunStore) -> No
     assert section.visible and "Another text from token 1 on" in text(answer)
     assert tables["figures"]["0"]["name"] == "Tokens / s"
     assert [desk.frame().run_id for desk in desks[1:]] == [one, two]
-    half = sessions.two_runs.halves[1]
-    select_round(half, desks[2], {"round": 2})
-    assert desks[2].frame().selected_round == 2
-    assert select_round(half, TabSession(), {}) and select_round(half, desks[2], {"round": "x"})
 
 
 @pytest.mark.parametrize(

@@ -196,6 +196,23 @@ def test_it_is_said_by_which_measure_a_prompt_profits_and_whether_the_speed_ups_
     )
 
 
+def test_one_speed_up_is_called_a_sample_and_what_tokens_per_pass_cannot_gain_noise() -> None:
+    line, _, plain, _ = of_study(study(), results())
+
+    def notes(*ratios: float) -> tuple[Any, ...]:
+        row = replace(line.row, mean_acceptance_length=1.83, ratios=ratios, ratio=median(ratios))
+        (shown,) = prompts_table_value("s", [replace(line, row=row)], [])["rows"].values()
+        return shown["samples"], shown["spread"], shown["noise"]
+
+    assert notes(3.58) == (1, "one sample", "noise, since 1.83 tokens per pass gain no more")
+    assert notes(1.5) == (1, "one sample", "")
+    above = "above 1.83x, the tokens per pass, is noise"
+    assert notes(1.5, 1.2, 2.0) == (3, "1.20 to 2.00 in 3 samples", above)
+    for other in (plain, replace(line, row=replace(line.row, ratio=None, ratios=()), against="")):
+        (shown,) = prompts_table_value("s", [other], [])["rows"].values()
+        assert (shown["spread"], shown["noise"]) == ("", ""), "it is not compared with anything"
+
+
 def test_a_row_has_the_speed_up_of_each_repeat() -> None:
     row = next(line.row for line in of_study(study(), results()) if line.row.ratio is not None)
     assert row.ratios and median(row.ratios) == row.ratio

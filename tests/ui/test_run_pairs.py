@@ -18,7 +18,14 @@ from ui.run.same_text import same_text
 from ui.run.view import reduce_all
 from ui.server.session import TabSession
 from ui.sessions.two_runs import TwoRuns, both, compare_runs
-from ui.sessions.two_runs_bar import MOVES, move_both, play_both, scrub_both, set_rate_of_both
+from ui.sessions.two_runs_bar import (
+    MOVES,
+    move_both,
+    play_both,
+    scrub_both,
+    select_in_both,
+    set_rate_of_both,
+)
 from ui.sessions.two_runs_tables import figures_of, settings_apart
 
 LONG, SHORT = 9, 4
@@ -80,6 +87,68 @@ def test_one_slider_moves_both_and_the_shorter_stands_at_its_end(pair: Pair) -> 
     assert rounds(pair) == (0, 0)
 
 
+def click(pair: Pair, which: int, **data: Any) -> list[Any]:
+    return both(*pair, lambda: select_in_both(pair[1], which, data))
+
+
+def places(pair: Pair) -> list[tuple[int, str]]:
+    """By half, the round that its tree shows, from 1, and the stage."""
+    details = [desk.frame().detail for desk in pair[1]]
+    return [(detail.round + 1, detail.stage) for detail in details if detail is not None]
+
+
+def test_a_click_in_either_half_moves_both_and_the_slider(pair: Pair) -> None:
+    for which in (0, 1):
+        values = click(pair, which, round=2)
+        assert values[0]["value"] == 3 and places(pair) == [(3, "commit")] * 2
+        assert [half["strip"]["sel"] for half in values_of(pair, values)] == [2, 2]
+        values = click(pair, which, stage="combine")
+        assert values[0]["value"] == 3 and places(pair) == [(3, "combine")] * 2
+        assert rounds(pair) == (LONG, SHORT), "what is shown of the texts stays"
+    values = click(pair, 0, round=6)
+    assert values[0]["value"] == 7 and places(pair) == [(7, "commit"), (SHORT, "commit")]
+    values = click(pair, 1, round=0)
+    assert values[0]["value"] == 1 and places(pair) == [(1, "commit")] * 2
+    for data in ({"round": "x"}, {"stage": "x"}, {"round": 99}, {}):
+        assert click(pair, 1, **data)[0]["value"] == 1 and places(pair) == [(1, "commit")] * 2
+
+
+def test_a_clicked_token_is_selected_in_its_own_half(pair: Pair) -> None:
+    player = pair[1][1].player
+    assert player is not None
+    numbers = [number for number in range(SHORT) if player._round(number).node_of_token]
+    token, node = next(iter(player._round(numbers[0]).node_of_token.items()))
+    halves = values_of(pair, click(pair, 1, round=numbers[0], token=token))
+    assert [half["tree"]["node"] for half in halves] == [None, node]
+    assert [half["tree"]["round"] for half in halves] == [numbers[0]] * 2
+    assert [desk.frame().node for desk in pair[1]] == [None, node]
+
+
+def test_the_bar_goes_on_from_a_clicked_round(pair: Pair) -> None:
+    moved = {
+        "step": (3, "draft"),
+        "step-back": (2, "verify"),
+        "round-next": (3, "commit"),
+        "round-previous": (1, "commit"),
+    }
+    for name, place in moved.items():
+        press(pair, "end")
+        click(pair, 0, round=1)
+        assert press(pair, name)[0]["value"] == place[0] and places(pair) == [place] * 2
+    press(pair, "end")
+    click(pair, 0, round=5)
+    counts = [rounds(pair) for _ in play_both(pair[1], 100.0)]
+    assert counts[0] == (6, SHORT) and counts[-1] == (LONG, SHORT)
+
+
+def test_a_click_ends_the_playing(pair: Pair) -> None:
+    scrub_both(pair[1], 3)
+    playing = play_both(pair[1], 0.25)
+    next(playing)
+    click(pair, 1, round=1)
+    assert list(playing) == [] and places(pair) == [(2, "commit")] * 2
+
+
 def test_steps_go_stage_by_stage_through_the_same_round(pair: Pair) -> None:
     press(pair, "rewind")
     for stage in ("draft", "combine", "verify", "commit"):
@@ -133,7 +202,8 @@ def test_pause_and_a_step_end_the_playing(pair: Pair) -> None:
 
 def test_without_two_runs_nothing_moves(pair: Pair) -> None:
     none = (pair[0], (TabSession(), TabSession()))
-    assert all(value == values[0] for values in [press(none, "step")] for value in values)
+    for values in (press(none, "step"), click(none, 1, round=0)):
+        assert all(value == values[0] for value in values)
     assert list(play_both(none[1], 1.0)) == [None]
 
 
@@ -269,7 +339,11 @@ def test_figures_stand_beside_each_other_with_their_ratio() -> None:
     rows = {row["name"]: row for row in figures_of(one, two).values()}
     assert rows["LLM passes"]["one"] == "6" and rows["LLM passes"]["two"] == str(two.num_rounds)
     assert rows["LLM passes"]["ratio"] == f"{two.num_rounds / 6:.2f}x"
-    assert figures_of(None, two)["0"]["ratio"] == "–"
+    timed = {name for name, row in rows.items() if not row["ratio"]}
+    units = {name for name in rows if name.endswith((", ms", "/ s"))}
+    assert timed == units | {"Overlap"}, "times of one run each have no ratio"
+    rows = {row["name"]: row for row in figures_of(None, two).values()}
+    assert rows["LLM passes"]["ratio"] == "–"
 
 
 def test_settings_that_differ_are_listed_and_no_others() -> None:

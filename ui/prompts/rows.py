@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lab.figures import Estimate
 from lab.study import Study
 from lab.tables import PromptRow, Results, prompt_row, prompt_rows
 from ui.prompts.row_settings import RunSettings, labels_of
 from ui.prompts.run_figures import PastRun
 from ui.run.explain import quote
+from ui.words.spreads import noise_words
 
 __all__ = ["PromptLine", "of_runs", "of_study", "profit_words", "rows_plain", "prompts_table_value"]
 
@@ -188,6 +190,8 @@ def _row(line: PromptLine, drafters: Sequence[str]) -> dict[str, Any]:
         "slot": drafters.index(best) if best in drafters else -1,
         "speed": row.speed,
         "ratio": row.ratio,
+        "samples": len(row.ratios),
+        **(_speed_up_notes(row) if line.against else {"spread": "", "noise": ""}),
         "against": line.against,
         "plain": line.plain,
         "rejected": row.rejected_most,
@@ -195,6 +199,19 @@ def _row(line: PromptLine, drafters: Sequence[str]) -> dict[str, Any]:
         "idle": _idle_words(row.idle),
         "runs": len(row.runs),
         "run": line.latest,
+    }
+
+
+def _speed_up_notes(row: PromptRow) -> dict[str, str]:
+    """`spread`: the lowest and the highest of the row's speed-ups, or that there is just one;
+    `noise`: which part of them its tokens per pass cannot explain."""
+    if row.ratio is None:
+        return {"spread": "", "noise": ""}
+    several = Estimate(row.ratio, min(row.ratios), max(row.ratios), len(row.ratios), ends=True)
+    one, spread = several.groups < 2, f"{several.low:.2f} to {several.high:.2f}"
+    return {
+        "spread": "one sample" if one else f"{spread} in {several.groups} samples",
+        "noise": noise_words(several, row.mean_acceptance_length),
     }
 
 

@@ -108,10 +108,8 @@ class Player:
             # Earlier stages are selected, not unplayed: what is shown stays where it is.
             if target > shown:
                 self._jump(1 + target)
-            elif shown:
-                self.select(
-                    (target - 1) // EVENTS_A_ROUND, stages=(target - 1) % EVENTS_A_ROUND + 1
-                )
+            else:
+                self.select_stage(target)
 
     def seek(self, rounds: int) -> None:
         """Move to where `rounds` rounds are complete, and switch to stepping."""
@@ -200,6 +198,14 @@ class Player:
                 self._pinned, self._node = number, node
                 self._stages = min(EVENTS_A_ROUND, max(1, stages))
                 self._version += 1
+
+    def select_stage(self, stages: int) -> None:
+        """Select the round in which `stages` stages from the beginning end, as it was then; at most
+        the last stage shown."""
+        with self._lock:
+            last = min(stages, self.stage) - 1
+            if last >= 0:
+                self.select(last // EVENTS_A_ROUND, stages=last % EVENTS_A_ROUND + 1)
 
     def select_next(self, by: int) -> None:
         """Select the round after (or before) the selected one.

@@ -39,7 +39,7 @@ from ui.words.dates import local_time
 from ui.words.messages import Line
 from ui.words.settings import settings_of
 
-__all__ = ["TwoRuns", "Half", "build_two_runs", "both", "compare_runs", "select_round"]
+__all__ = ["TwoRuns", "Half", "build_two_runs", "both", "compare_runs"]
 
 KINDS = {"identical": "good", "distribution": "good", "tie": "warn", "bug": "error"}
 ORDINALS = {"one": "First", "two": "Second"}
@@ -206,15 +206,3 @@ def both(
         return two_runs.bar_values(tab_sessions)
 
     return guard_once(work_and_draw, lambda _: [gr.skip() for _ in two_runs.bar_outputs])
-
-
-def select_round(half: Half, session: TabSession, data: Any) -> list[Any]:
-    """A round was clicked in a picture of one half; `data` comes from the browser."""
-
-    def work() -> list[Any]:
-        number = data.get("round")
-        if session.player is not None and isinstance(number, int):
-            session.player.select(number)
-        return list(half.draw(session))
-
-    return guard_once(work, lambda _: [gr.skip() for _ in half.pictures])

@@ -14,16 +14,18 @@ from ui.run.player import EVENTS_A_ROUND, Pace, Player
 from ui.server.session import TabSession
 from ui.sessions.history import parse_whole_number
 from ui.shared.slider import Slider
+from ui.shared.steering import select_in_run
 
 __all__ = [
     "Bar",
     "bar_players",
     "build_bar",
     "move_both",
-    "set_rate_of_both",
     "place_of",
     "play_both",
     "scrub_both",
+    "select_in_both",
+    "set_rate_of_both",
 ]
 
 FRAME_S = 1 / 10
@@ -97,14 +99,17 @@ def bar_players(tab_sessions: Sequence[TabSession]) -> list[Player]:
 
 
 def place_of(players: Sequence[Player]) -> Any:
-    """The slider: the number of complete rounds, out of the longer run's rounds."""
+    """The slider: the round that the pictures show (0 before the first), of the longer run's
+    complete ones: one that was interrupted after them is not counted."""
     rounds = max((one.frame().known_rounds for one in players), default=0)
-    return gr.update(maximum=max(1, rounds), value=stage_of(players) // EVENTS_A_ROUND)
+    here = -(-_stage_of(players) // EVENTS_A_ROUND)
+    return gr.update(maximum=max(1, rounds), value=min(max(1, rounds), here))
 
 
-def stage_of(players: Sequence[Player]) -> int:
-    """The stage of both: that of the longer run, where the shorter one waits at its end."""
-    return max((one.stage for one in players), default=0)
+def _stage_of(players: Sequence[Player]) -> int:
+    """The place of both, in stages: that of the longer run, where the shorter one waits at its
+    end."""
+    return max((one.place for one in players), default=0)
 
 
 def _seek(players: Sequence[Player], stage: int) -> None:
@@ -119,7 +124,7 @@ def _seek(players: Sequence[Player], stage: int) -> None:
 def move_both(tab_sessions: Sequence[TabSession], name: str) -> None:
     """Moves both runs, as the clicked button `name` does."""
     players = bar_players(tab_sessions)
-    here = stage_of(players)
+    here = _stage_of(players)
     if name in ("round-previous", "round-next"):
         # From within a round, back to its beginning.
         here -= here % EVENTS_A_ROUND if name == "round-next" else -(-here % EVENTS_A_ROUND)
@@ -127,6 +132,18 @@ def move_both(tab_sessions: Sequence[TabSession], name: str) -> None:
     last = max((one.frame().known for one in players), default=0)
     target = {"pause": here, "rewind": 0, "end": last}.get(name)
     _seek(players, here + MOVES[name] if target is None else target)
+
+
+def select_in_both(tab_sessions: Sequence[TabSession], which: int, data: Any) -> None:
+    """A click in a picture of run `which`; `data`, from the browser, is as in `select_in_run`. The
+    other run shows the same stage of the same round, or its end if it is shorter."""
+    players = bar_players(tab_sessions)
+    for one in players:
+        one.take_turn()  # to look at what was clicked
+    for clicked in players[which : which + 1]:
+        select_in_run(clicked, data)
+    for other in players[:which] + players[which + 1 :]:
+        other.select_stage(_stage_of(players[which : which + 1]))
 
 
 def scrub_both(tab_sessions: Sequence[TabSession], number: float | None) -> None:
@@ -148,18 +165,21 @@ def play_both(
     rate: float | None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[None]:
-    """Plays both, and yields whenever they have moved; from the beginning if both are at their
-    ends."""
+    """Plays both from their place, and yields whenever they have moved; from the beginning if that
+    is the end of both."""
     players = bar_players(tab_sessions)
     if not players:
         yield None
         return
     set_rate_of_both(tab_sessions, rate)
-    if all(one.at_end for one in players):
-        _seek(players, 0)
-    turns = [one.take_turn() for one in players]
+    # A selection leaves the rounds after it on show: the place tells whether anything is left.
+    stage = _stage_of(players)
+    if all(one.at_end for one in players) and stage >= max(one.stage for one in players):
+        stage = 0
+    _seek(players, stage)
+    turns = [one.turn for one in players]
     # `credit`: stages that have passed and are not shown; a fraction is kept.
-    stage, credit, before = stage_of(players), 0.0, clock()
+    credit, before = 0.0, clock()
     yield None
     while not all(one.at_end for one in players):
         time.sleep(FRAME_S)

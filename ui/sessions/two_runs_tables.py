@@ -1,4 +1,4 @@
-"""Two runs side by side as tables: figures with their ratio, settings that differ.
+"""Two runs side by side as tables: figures, with the ratio of counts, and settings that differ.
 
 Pure: summaries of the store in, plain dicts out. ui/run/same_text.py compares texts.
 """
@@ -39,10 +39,13 @@ FIGURES: tuple[tuple[str, str, Show], ...] = (
     ("LLM, ms", "verify_ms", _tenth),
     ("Whole run, ms", "total_ms", _tenth),
 )
+TIMES = {"tokens_per_second", "overlap_ratio", "ttft_ms", "draft_ms", "verify_ms", "total_ms"}
+"""Of FIGURES, those that another run of the same request would change."""
 
 
 def figures_of(one: RunStats | None, two: RunStats | None) -> dict[str, Any]:
-    """A row for each figure: both values and the second over the first."""
+    """A row for each figure: both values and, of a count, the second over the first. Of times there
+    is one sample each, whose ratio says nothing of the settings: it is empty."""
     first, second = one or RunStats(), two or RunStats()
     rows: dict[str, Any] = {}
     for i, (label, name, show) in enumerate(FIGURES):
@@ -51,9 +54,13 @@ def figures_of(one: RunStats | None, two: RunStats | None) -> dict[str, Any]:
             "name": label,
             "one": show(values[0]),
             "two": show(values[1]),
-            "ratio": f"{values[1] / values[0]:.2f}x" if values[0] else "–",
+            "ratio": "" if name in TIMES else _ratio(*values),
         }
     return rows
+
+
+def _ratio(first: float, second: float) -> str:
+    return f"{second / first:.2f}x" if first else "–"
 
 
 def settings_apart(one: Any, two: Any, schedules: tuple[str, str] = ("", "")) -> dict[str, Any]:

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import gradio as gr
 
 from ui.server.context import Context
 from ui.server.session import guard, guard_once
-from ui.sessions.two_runs import Half, TwoRuns, both, select_round
-from ui.sessions.two_runs_bar import move_both, play_both, scrub_both, set_rate_of_both
+from ui.sessions.two_runs import TwoRuns, both
+from ui.sessions.two_runs_bar import (
+    move_both,
+    play_both,
+    scrub_both,
+    select_in_both,
+    set_rate_of_both,
+)
 from ui.shared.event_options import EACH, LATEST, QUIET
 
 __all__ = ["wire_two_runs"]
 
 
 def wire_two_runs(two_runs: TwoRuns, context: Context) -> None:
-    """The bar moves both halves; a click in one picture selects the round in all pictures of its
-    half."""
+    """The bar moves both halves, and so does a click in a picture of either."""
     bar, outputs = two_runs.bar, two_runs.bar_outputs
 
     def scrub(request: gr.Request, number: float | None) -> list[Any]:
@@ -39,10 +45,9 @@ def wire_two_runs(two_runs: TwoRuns, context: Context) -> None:
         shown = (two_runs.bar_values(tab_sessions) for _ in play_both(tab_sessions, rate))
         yield from guard(shown, lambda _: no_update)
 
-    for half in two_runs.halves:
-        pictures = list(half.pictures.values())
-        for picture in pictures:
-            picture.select(_select_handler(half, context), None, pictures, **EACH)
+    for which, half in enumerate(two_runs.halves):
+        for picture in half.pictures.values():
+            picture.select(_select_handler(two_runs, context, which), None, outputs, **EACH)
     for name, button in bar.buttons.items():
         if name != "play":
             button.click(_move_handler(two_runs, context, name), None, outputs, **EACH)
@@ -51,9 +56,11 @@ def wire_two_runs(two_runs: TwoRuns, context: Context) -> None:
     bar.buttons["play"].click(play, bar.rate, outputs, **QUIET, concurrency_limit=None)
 
 
-def _select_handler(half: Half, context: Context) -> Callable[..., list[Any]]:
+def _select_handler(two_runs: TwoRuns, context: Context, which: int) -> Callable[..., list[Any]]:
     def select(request: gr.Request, event: gr.EventData) -> list[Any]:
-        return select_round(half, half.session(context, request), event._data or {})
+        tab_sessions = two_runs.tab_sessions(context, request)
+        work = partial(select_in_both, tab_sessions, which, event._data or {})
+        return both(two_runs, tab_sessions, work)
 
     return select
 

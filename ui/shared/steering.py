@@ -11,13 +11,21 @@ from typing import Any
 import gradio as gr
 
 from ui.run.hindsight import measure_regret
-from ui.run.player import EVENTS_A_ROUND, Pace
+from ui.run.player import EVENTS_A_ROUND, Pace, Player
 from ui.run.view import STAGES
 from ui.server.session import TabSession, play
 from ui.shared.board import Board, Values
 from ui.shared.event_options import EACH
 
-__all__ = ["move", "play_on", "select_node", "set_pace", "refresh_notice", "wire_board"]
+__all__ = [
+    "move",
+    "play_on",
+    "refresh_notice",
+    "select_in_run",
+    "select_node",
+    "set_pace",
+    "wire_board",
+]
 
 
 def move(board: Board, session: TabSession, name: str) -> Values:
@@ -41,22 +49,29 @@ def move(board: Board, session: TabSession, name: str) -> Values:
 
 
 def select_node(board: Board, session: TabSession, data: Any) -> Values:
-    """A round, and perhaps a stage of it, a node or one of its tokens, was clicked in a picture; or
-    only a stage, of the round selected at that moment. `data` comes from the browser."""
+    """A click in one of the board's pictures; see `select_in_run`."""
 
     def work() -> None:
-        number, stage = data.get("round"), data.get("stage")
-        if session.player is not None and (isinstance(number, int) or stage in STAGES):
-            stages = STAGES.index(stage) + 1 if stage in STAGES else EVENTS_A_ROUND
-            if session.player.pace.mode == "slow":  # to look at what was clicked
-                session.player.set_pace(Pace("step", session.player.pace.rounds_per_second))
-            place, node, token = (
-                value if isinstance(value, int) else None
-                for value in (number, data.get("node"), data.get("token"))
-            )
-            session.player.select(place, node, stages, token)
+        if session.player is not None:
+            select_in_run(session.player, data)
 
     return board.once(session, work)
+
+
+def select_in_run(player: Player, data: Any) -> None:
+    """A round, and perhaps a stage of it, a node or one of its tokens, was clicked in a picture; or
+    only a stage, of the round selected at that moment. `data` comes from the browser."""
+    number, stage = data.get("round"), data.get("stage")
+    if not isinstance(number, int) and stage not in STAGES:
+        return
+    stages = STAGES.index(stage) + 1 if stage in STAGES else EVENTS_A_ROUND
+    if player.pace.mode == "slow":  # to look at what was clicked
+        player.set_pace(Pace("step", player.pace.rounds_per_second))
+    place, node, token = (
+        value if isinstance(value, int) else None
+        for value in (number, data.get("node"), data.get("token"))
+    )
+    player.select(place, node, stages, token)
 
 
 def play_on(board: Board, session: TabSession, rewind: bool) -> Iterator[Values]:

@@ -13,10 +13,12 @@ export const COLUMNS = [
   { key: "best", title: "best drafter", cell: bestCell, means: "Who proposed most of the accepted tokens." },
   { key: "rejected", title: "rejected at", number: true, show: (row) => (row.rejected == null ? "–" : `token ${row.rejected + 1}`), means: "The drafted token at which most rejections came: token 1 is the first." },
   { key: "speed", title: "tokens / s", number: true, show: (row) => fixed(row.speed, 1), means: "Median over the row's runs." },
-  { key: "ratio", title: "speed-up", number: true, cell: ratioCell, means: "Tokens per second beside plain decoding of the same prompt." },
+  { key: "ratio", title: "speed-up", number: true, cell: ratioCell, means: "Tokens per second beside plain decoding of the same prompt: the median, with the lowest and the highest." },
 ];
 
 const MEANS = ["mean", "rate", "speed", "ratio"];
+// Of times: how many of them a row's figure is the median of. Counts are the same in every run.
+const SAMPLES = { speed: "runs", ratio: "samples" };
 
 export function lineOf(panel, columns, row) {
   return h("tr", {}, columns.map((column) => column.cell?.(row, panel) ?? h("td", { "data-number": true }, column.show(row))));
@@ -30,7 +32,13 @@ export function groupLine(columns, name, rows, alike) {
   const words = columns.filter(({ key }) => key === "prompt" || key === "settings").length;
   const head = h("th", { scope: "rowgroup", colspan: words }, prose(`${name}: mean of ${rows.length} prompts`));
   return h("tr", { class: "ss-group" }, head, columns.slice(words).map(({ key }) =>
-    h("td", { "data-number": true }, MEANS.includes(key) ? meanCell(key, rows) : "")));
+    h("td", { "data-number": true, class: isWeak(key, rows) && "ss-prompts-weak" }, MEANS.includes(key) ? meanCell(key, rows) : "")));
+}
+
+// A mean with single samples or noise in it is not set in bold.
+function isWeak(key, rows) {
+  const measured = rows.filter((row) => row[key] != null);
+  return measured.some((row) => row[SAMPLES[key]] < 2 || (key === "ratio" && row.noise));
 }
 
 function meanCell(key, rows) {
@@ -67,8 +75,9 @@ function bestCell(row) {
 }
 
 function ratioCell(row) {
-  const note = row.plain > 0 && h("span", { class: "ss-prompts-note" }, plural(row.plain, "plain run"));
-  const cell = h("td", { "data-number": true }, times(row.ratio), note);
+  const notes = [row.spread, row.noise, row.plain > 0 && plural(row.plain, "plain run")];
+  const cell = h("td", { "data-number": true, class: "ss-prompts-ratio" }, times(row.ratio),
+    notes.filter(Boolean).map((note) => h("span", { class: "ss-prompts-note" }, note)));
   set(cell, "title", row.against ? `Beside ${row.against}` : "No plain run of the same prompt, sampling and LLM is there");
   return cell;
 }

@@ -1,4 +1,4 @@
-// Two runs in tables: figures with their ratio, settings that differ. Text nodes only.
+// Two runs in tables: counts with their ratio, times, settings that differ. Text nodes only.
 function row(entry, keys) {
   return node("tr", "", heading("row", entry.name), ...keys.map((key) => node("td", "sp-pair-" + key, entry[key])));
 }
@@ -16,7 +16,8 @@ function draw() {
     ? table("Settings that differ", ["setting", "first", "second"], ["one", "two"], settings)
     : node("p", "sp-empty", "Both were asked with the same settings, of the same models.");
   root.replaceChildren(
-    table("Figures", ["figure", "first", "second", "second / first"], ["one", "two", "ratio"], figures),
+    table("Counts", ["count", "first", "second", "second / first"], ["one", "two", "ratio"], figures.filter((entry) => entry.ratio)),
+    table("Times, of one run each", ["time", "first", "second"], ["one", "two"], figures.filter((entry) => !entry.ratio)),
     differences,
   );
 }
