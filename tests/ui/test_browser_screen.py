@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from tests.synthetic import MINIONS, Mechanisms, synthetic_run
 from tests.ui import decoded, sites
 from tests.ui.browser import looks
 from tests.ui.browser.looks import turn_to
-from tests.ui.fakes import recorded
+from tests.ui.fakes import as_asked, recorded, request
 from tests.ui.past import record_run
 from tests.ui.predicted import RoundCost, predicted_speedup
 from tests.ui.reading import becomes
@@ -414,6 +415,20 @@ def test_the_race_says_what_the_events_say(live: Stage, browser_page: OpenPage) 
         r"(: no.*)?",
         page.locator("#live-figures .ss-race-speed").inner_text(),
     )
+
+
+def test_a_page_that_came_before_the_recording_plays_it_once_it_is_there(
+    live: Stage, browser_page: OpenPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, *others = synthetic_run(ROUNDS)
+    events = (as_asked(first, request()), *others)
+    source = SimpleNamespace(is_done=False, count=len(events), events=lambda *_: events)
+    monkeypatch.setattr(live.context.opening, "_source", source)
+    page = sites.wait_ready(browser_page(live.url, still=True))
+    assert not page.locator("#live-strip .ss-round").count()
+    source.is_done = True
+    sites.wait_notice(page, "This is a recorded run")
+    page.locator("#live-strip .ss-round").first.wait_for()
 
 
 def test_a_double_click_on_run_is_one_run(live: Stage, browser_page: OpenPage) -> None:

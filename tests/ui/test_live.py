@@ -427,6 +427,35 @@ def test_the_page_opens_with_a_run_that_plays_until_one_of_ones_own(store: RunSt
     assert list(play_opening(live, desk)) == [], "a tab that has shown a run goes on with it"
 
 
+def test_a_page_that_comes_before_the_recording_asks_until_it_is_there(store: RunStore) -> None:
+    ctx = context(store)
+    live, worker = live_of(ctx), ctx.hub.worker
+    early, busy = TabSession(), TabSession()
+
+    def asks(desk: TabSession) -> bool:
+        return bool(live.board.current_notice(desk).get("again"))
+
+    assert not asks(early), "nothing is recorded"
+    worker.speed = 1000.0
+    record_opening(ctx)
+    assert asks(early) and asks(busy) and list(play_opening(live, early)) == []
+    list(start_run(live, busy, press(prompt=" ")))
+    assert not asks(busy), "a press of Run was refused"
+    frames = start_run(live, other := TabSession(), press())
+    next(frames)
+    assert not asks(other) and asks(early), "the recording is stopped, and made anew later"
+    frames.close()  # type: ignore[attr-defined]
+    while not ctx.hub.idle:
+        worker.runs[-1].poll(0.01)
+    worker.speed = 0.2
+    assert list(play_opening(live, early)) == [] and asks(early)
+    while ctx.opening.source() is None:
+        worker.runs[-1].poll(0.01)
+    assert list(play_opening(live, busy)) == [], "the refusal stays"
+    assert "This is a recorded run" in notice_of(next(iter(play_opening(live, early))))
+    assert not asks(early)
+
+
 def live_with_opening(store: RunStore) -> Live:
     """Live, once the run that it opens with is recorded."""
     ctx = context(store)

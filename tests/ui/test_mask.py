@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from core.events import Combined, Event, RoundCompleted, RunStarted, Verified
 from tests.synthetic import synthetic_run
 from tests.ui.fakes import view_at
@@ -39,8 +41,38 @@ def test_slots_follow_the_committed_text_and_a_path_moves_next_to_the_root() -> 
     assert moved, "control: some path had siblings before it"
 
 
-def test_before_a_tree_there_is_nothing_to_attend_to_and_a_large_one_is_cut() -> None:
+def test_before_a_tree_there_is_nothing_to_attend_to() -> None:
     assert mask_value(Frame())["nodes"] == {}
+
+
+def test_a_large_tree_is_cut_but_for_the_accepted_path() -> None:
+    num_nodes = MOST_NODES + 20
+    # A chain from the last of many siblings: its nodes come after the first MOST_NODES.
+    parents = (*[-1] * (MOST_NODES + 2), *range(MOST_NODES + 1, num_nodes - 1))
+    chain = tuple(range(MOST_NODES + 1, num_nodes))
     view, detail = view_at(run_events(), 3)
-    assert detail.combined is not None
-    assert len(detail.combined.token_ids) <= MOST_NODES
+    tree, verdict, end = detail.combined, detail.verified, detail.completed
+    assert tree is not None and verdict is not None and end is not None
+    large = replace(
+        detail,
+        combined=replace(
+            tree, parents=parents, token_ids=tuple(range(num_nodes)), texts=("w",) * num_nodes
+        ),
+        verified=None,
+        completed=None,
+    )
+    value = mask_value(Frame(view=view, detail=large))
+    assert (len(value["nodes"]), value["more"]) == (MOST_NODES, 20), "nothing is accepted yet"
+    large = replace(
+        large,
+        verified=replace(verdict, path=chain[:3]),
+        completed=replace(end, num_accepted=2),
+    )
+    value = mask_value(Frame(view=view, detail=large))
+    assert (len(value["nodes"]), value["more"]) == (MOST_NODES + 2, 18)
+    after = {int(key): one["after"] for key, one in value["nodes"].items() if one["after"]}
+    assert after == {node: value["cached"] + 1 + i for i, node in enumerate(chain[:2])}
+    for node in chain[:2]:
+        assert value["nodes"][str(node)]["slot"] == value["cached"] + 1 + node
+    above = value["nodes"][str(chain[1])]["ancestors"].split(",")
+    assert set(above) <= set(value["nodes"]), "what it attends to is drawn too"

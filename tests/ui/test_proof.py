@@ -26,9 +26,11 @@ from tests.ui.test_words import run_events, run_view
 from ui.live.handlers import run_question
 from ui.run.baselines import baseline_of, speed_key
 from ui.run.explain import percent, probability
+from ui.run.frame import Frame
 from ui.run.plain_run import check_same_llm, race_plain
 from ui.run.probabilities import probability_words, rounded_probability
-from ui.run.proof import compare, same_distribution, with_plain_decoding
+from ui.run.proof import Answer, compare, same_distribution, with_plain_decoding
+from ui.run.race import race_value
 from ui.run.view import View, reduce_all
 from ui.server.context import Context
 from ui.server.session import TabSession
@@ -110,6 +112,30 @@ def test_mss_has_the_same_distribution_not_the_same_tokens() -> None:
     assert result is not None and "Law 3" in result.sentence
     assert "not the same tokens" in result.sentence
     assert same_distribution(run_view()) is None
+
+
+def test_the_plain_lane_has_only_words_that_plain_decoding_writes() -> None:
+    view = run_view()
+    count = len(view.tokens)
+    assert count > 7
+    cases: list[tuple[Answer | None, int]] = [
+        (None, count),
+        (Answer("identical", ""), count),
+        (Answer("tie", "", 7), 7),
+        (Answer("bug", "", 0), 0),
+        (Answer("bug", "", count), count),  # plain decoding wrote more
+    ]
+    for answer, alike in cases:
+        shown = race_value(Frame(view=view, answer=answer), None)
+        assert (len(shown["words"]), shown["alike"]) == (count, alike), answer
+
+
+def test_the_plain_lane_has_no_words_under_a_rule_that_draws_its_own_coins() -> None:
+    started = run_view().started
+    config = {**started.config, "speculation": {**started.config["speculation"], "verify": "mss"}}
+    view = replace(run_view(), started=replace(started, config=config))
+    for answer in (None, same_distribution(view)):
+        assert race_value(Frame(view=view, answer=answer), None)["alike"] == 0
 
 
 def test_the_plain_request_is_the_same_but_for_the_drafting() -> None:

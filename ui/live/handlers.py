@@ -110,7 +110,8 @@ def record_opening(context: Context) -> None:
 
 
 def play_opening(live: Live, session: TabSession) -> Iterator[Values]:
-    """Play the opening run slowly, in a tab that has shown no run yet."""
+    """Play the opening run slowly, in a tab that has shown no run yet, and no words to the visitor
+    about what they did."""
     context = live.board.context
     opening = context.opening
     source = opening.source()
@@ -120,7 +121,7 @@ def play_opening(live: Live, session: TabSession) -> Iterator[Values]:
     plays = opening.players.acquire(blocking=False)
     try:
         with session.drawing:  # a Run clicked meanwhile must not be replaced
-            if source is None or session.player is not None or session.doing == LEFT:
+            if source is None or session.player is not None or session.doing or session.trouble:
                 return
             pace = Pace("slow", ROUNDS_A_SECOND) if plays else Pace("full")
             session.look_at(Player(source, pace))

@@ -100,6 +100,8 @@ def wire_live(
         **QUICK,
     )
     blocks.load(_opening_handler(live), **stream)
+    # While the notice is asked for again: a page that opened before the recording was complete.
+    board.notice.tick(_opening_handler(live), **stream)
     blocks.load(preset_menu, own, live.form.preset, **QUICK)
 
 
@@ -212,9 +214,17 @@ def _opening_handler(live: Live) -> Callable[..., Iterator[Values]]:
                 has_begun = True
                 yield values
         if not has_begun:  # a stream without a value would empty the pictures
-            yield [gr.skip() for _ in live.outputs]
+            yield _awaiting(live, live.board.session(request))
 
     return alive
+
+
+def _awaiting(live: Live, session: TabSession) -> Values:
+    """Nothing new; while the opening run is recorded, a notice that has the page ask again."""
+    values: Values = [gr.skip() for _ in live.outputs]
+    if live.board.awaits_opening(session):
+        values[live.outputs.index(live.board.notice)] = live.board.current_notice(session)
+    return values
 
 
 def _left_handler(live: Live) -> Callable[..., Any]:

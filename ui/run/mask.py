@@ -17,7 +17,7 @@ from ui.run.view import Detail, View
 __all__ = ["MOST_NODES", "mask_value"]
 
 MOST_NODES = 64
-"""Of a larger tree only the first MOST_NODES nodes are drawn."""
+"""Of a larger tree only the first MOST_NODES nodes are drawn, and the accepted ones."""
 
 
 def mask_value(frame: Frame) -> dict[str, Any]:
@@ -40,8 +40,10 @@ def mask_value(frame: Frame) -> dict[str, Any]:
     if detail is None or tree is None:
         return value
     path = _kept_path(detail)
-    value["more"] = max(0, len(tree.token_ids) - MOST_NODES)
-    for node in range(min(MOST_NODES, len(tree.token_ids))):
+    num_nodes = len(tree.token_ids)
+    shown = sorted({*range(min(MOST_NODES, num_nodes)), *path})
+    value["more"] = num_nodes - len(shown)
+    for node in shown:
         value["nodes"][str(node)] = {
             "t": tree.texts[node],
             "parent": tree.parents[node],

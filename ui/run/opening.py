@@ -45,6 +45,11 @@ class Opening:
         """Whether a visitor's run stopped the recording."""
         return isinstance((self._events() or (None,))[-1], RunCancelled)
 
+    @property
+    def awaited(self) -> bool:
+        """Whether there will be a recording: it is under way, or will be made anew."""
+        return self._source is not None and (not self._source.is_done or self.stopped)
+
     def _events(self) -> tuple[Event, ...]:
         """All of the recording; none before its end."""
         source = self._source

@@ -10,6 +10,7 @@ from typing import Any
 
 from ui.run.baselines import round_ends_ms
 from ui.run.frame import Baseline, Frame
+from ui.run.proof import same_distribution
 from ui.run.view import View
 from ui.words.spreads import is_noise, is_unsure, noise_words, speed_up_words
 
@@ -23,8 +24,9 @@ TEXT_TOKENS = 600
 
 def race_value(frame: Frame, baseline: Baseline | None) -> Value:
     """`rounds`: of the run, each with its tokens and its end in ms; `words`: the text's tokens;
-    `plain_ms`: the end of each plain pass, once measured; `sel` and `whole`: the visitor's place,
-    clicked where it is `pinned`; `plain`: tokens of plain decoding while it runs, else -1."""
+    `alike`: how many of them plain decoding writes too; `plain_ms`: the end of each plain pass,
+    once measured; `sel` and `whole`: the visitor's place, clicked where it is `pinned`; `plain`:
+    tokens of plain decoding while it runs, else -1."""
     view = frame.view
     ends = round_ends_ms(view)
     words = view.tokens if len(view.tokens) <= TEXT_TOKENS else ()
@@ -34,6 +36,7 @@ def race_value(frame: Frame, baseline: Baseline | None) -> Value:
             for line, end in zip(view.rounds, ends, strict=True)
         },
         "words": {str(i): token.text for i, token in enumerate(words)},
+        "alike": _num_alike(frame, len(words)),
         # Of the same text only: another one's passes would be drawn over this one's words.
         "plain_ms": {str(i): round(ms, 2) for i, ms in enumerate(baseline.passes)}
         if baseline and _is_identical(frame)
@@ -86,6 +89,15 @@ def speed_sentence(view: View, baseline: Baseline | None) -> str:
 def _is_identical(frame: Frame) -> bool:
     """Whether plain decoding is known to have written the same text."""
     return frame.answer is not None and frame.answer.kind == "identical"
+
+
+def _num_alike(frame: Frame, num_words: int) -> int:
+    """How many of the text's first `num_words` tokens plain decoding writes too. Before it has run
+    they are predicted: all under a rule that commits its tokens, none under another."""
+    answer = frame.answer or same_distribution(frame.view)
+    if answer is None or answer.kind == "identical":
+        return num_words
+    return min(answer.at or 0, num_words)
 
 
 def _text_answer(frame: Frame) -> str:

@@ -96,7 +96,14 @@ class Board:
         now = [Line("error", session.trouble), Line("info", doing), log]
         past = self.page == "sessions"  # in Live the form shows the settings
         lines = [Line("info", settings_line(frame.view) if past else "")]
-        return notice_value([first, *now, *lines, *rest], again=bool(log.text))
+        again = bool(log.text) or self.awaits_opening(session)
+        return notice_value([first, *now, *lines, *rest], again)
+
+    def awaits_opening(self, session: TabSession) -> bool:
+        """Whether the page will open with a run whose recording is not complete yet: it asks until
+        then, or until the visitor has pressed Run."""
+        idle = session.player is None and not session.trouble and not session.doing
+        return self.page == "live" and idle and self.context.opening.awaited
 
     @property
     def places(self) -> list[Component]:

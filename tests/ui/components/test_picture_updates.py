@@ -154,6 +154,27 @@ def test_pointer_and_keyboard_reach_everything_and_python_hears_of_it(pictures: 
     assert "drafter ssm-stories failed" in tip and "noted" in tip
 
 
+# In the column of a round of the lengths: a place, as a share of the plot's height from its top.
+COLUMN = """([round, share]) => { const plot = document.querySelector(".ss-lengths .ss-plot");
+  const { xaxis, yaxis } = plot._fullLayout, { left, top } = plot.getBoundingClientRect();
+  return [left + xaxis._offset + xaxis.d2p(round + 1), top + yaxis._offset + share * yaxis._length];
+}"""
+
+
+def test_a_round_without_an_accepted_token_is_selected_by_its_column(pictures: Pictures) -> None:
+    page = pictures.show("verify")
+    lengths = values_of("verify")["lengths"]
+    rounds = {**lengths["rounds"], "2": {**lengths["rounds"]["2"], "a": 0}}
+    pictures.give({"lengths": {**lengths, "rounds": rounds}})
+    pictures.rest()
+    for number, share in ((2, 0.3), (3, 0.05), (2, 0.9)):
+        page.mouse.click(*page.evaluate(COLUMN, [number, share]))
+        page.wait_for_function("(round) => pictures.picked?.round === round", arg=number)
+    page.mouse.click(*page.evaluate(COLUMN, [4, -0.1]))
+    page.locator(".ss-lengths .barlayer .point").last.click(force=True)
+    assert pictures.picked()["round"] == 2, "outside of the plot, and of the rates"
+
+
 def test_the_selected_token_is_marked_also_where_its_round_has_lost_its_beginning(
     pictures: Pictures,
 ) -> None:

@@ -445,3 +445,20 @@ def test_hostile_text_is_inert_and_visible(pictures: Pictures) -> None:
     assert "<img src=x" in page.locator("#ss-tip").text_content()
     assert page.evaluate("window.pwned") is None
     assert page.locator("[data-error]").count() == 0 and len(ORDER) == 8
+
+
+LANE_WORDS = """() => ["plain", "ours"].map((name) => {
+  const lane = document.querySelector(`#picture-figures [data-lane=${name}]`);
+  return [Number(lane.dataset.tokens), lane.querySelector(".ss-lane-words").textContent]; })"""
+
+
+def test_the_plain_lane_stops_where_the_texts_part(pictures: Pictures) -> None:
+    value = dict(values_of("verify")["figures"])
+    words = list(value["words"].values())
+    for alike in (len(words), 3, 0):
+        pictures.give({"figures": {**value, "alike": alike}})
+        (written, plain), (_, ours) = pictures.rest().evaluate(LANE_WORDS)
+        shown = "".join(plain.removeprefix("…").split())
+        head = words[: min(written, alike)]
+        assert written > 3 and "".join("".join(head).split()).endswith(shown), (alike, plain)
+        assert bool(shown) == (alike > 0) and ours, (alike, plain, ours)

@@ -32,8 +32,9 @@ function load(src) {
   });
 }
 
-// A chart in `panel`; figure(value, look) gives {data, layout} of few traces.
-export function createChart(panel, { figure, label, clicked, ready = () => {} }) {
+// A chart in `panel`; figure(value, look) gives {data, layout} of few traces. `clicked` is called with the point that was
+// pressed, `pressed` with the place on the first x axis, wherever in the first plot it was.
+export function createChart(panel, { figure, label, clicked, pressed, ready = () => {} }) {
   const plot = h("div", { class: "ss-plot", role: "img", tabindex: 0 });
   const note = h("p", { class: "ss-placeholder" }, "Drawn as soon as a round is complete.");
   panel.body.append(note, plot);
@@ -51,7 +52,8 @@ export function createChart(panel, { figure, label, clicked, ready = () => {} })
     const drawing = state.api.react(plot, data, full, { displayModeBar: false, displaylogo: false, responsive: false });
     if (!state.bound) {
       state.bound = true;
-      plot.on("plotly_click", (event) => clicked(event.points[0]));
+      if (clicked) plot.on("plotly_click", (event) => clicked(event.points[0]));
+      if (pressed) plot.addEventListener("click", (event) => pressedAt(plot, event, pressed));
       ready(state.api, plot);
     }
     return drawing;
@@ -82,6 +84,13 @@ export function createChart(panel, { figure, label, clicked, ready = () => {} })
     restyle: () => (state.look = null),
     reset: () => state.api?.relayout(plot, autoranges(plot)),
   };
+}
+
+function pressedAt(plot, { clientX, clientY }, pressed) {
+  const { xaxis, yaxis } = plot._fullLayout;
+  const box = plot.getBoundingClientRect();
+  const [x, y] = [clientX - box.left - xaxis._offset, clientY - box.top - yaxis._offset];
+  if (x >= 0 && x <= xaxis._length && y >= 0 && y <= yaxis._length) pressed(xaxis.p2d(x));
 }
 
 // Evaluating the script takes most of a second, which would be seen in a run: only while no picture is drawn.

@@ -144,7 +144,9 @@ function lanes(view, { passes, ms }) {
   // The clock of a lane stops with its last pass.
   const clockOf = (own, count) => (ms == null ? null : own.length && count === own.length ? Math.min(ms, own.at(-1)) : ms);
   const [plainClock, clock] = [clockOf(plain, plainPasses), clockOf(ends, ourPasses)];
-  view.plain.draw({ steps: Array(plainPasses).fill(1), total, words, tokens: plainPasses, passes: plainPasses, clock: plainClock, waits: !value.run });
+  // Not a word that plain decoding did not write.
+  const alike = words.slice(0, value.alike ?? 0);
+  view.plain.draw({ steps: Array(plainPasses).fill(1), total, words: alike, tokens: plainPasses, passes: plainPasses, clock: plainClock, waits: !value.run });
   view.ours.draw({ steps: rounds.slice(0, ourPasses), total, words, tokens: written, passes: ourPasses, clock, waits: !value.run });
 }
 

@@ -47,8 +47,9 @@ export function createLane(name, label, choose = null) {
   };
 }
 
-// The text ends below the lane's head, or begins at the lane's left end while it is short.
-function writeHead(words, { text, tokens, total, width }) {
+// The text ends below the lane's head, or where it is not known further; it begins at the lane's left end while it is short.
+function writeHead(words, { text, tokens: written, total, width }) {
+  const tokens = Math.min(written, text.length);
   const head = wholeWords(text, tokens, Math.min(SHOWN, Math.floor(width / LETTER)));
   setText(words, head);
   words.style.transform = `translateX(max(0px, ${((100 * tokens) / total).toFixed(2)}cqw - ${Array.from(head).length}ch))`;

@@ -6,13 +6,16 @@ import { choiceTable, createChoice } from "./choice.js";
 import { fixed, percent, plural, prose } from "./text.js";
 
 const MANY = 150;
-const OF_ROUNDS = new Set(["accepted", "speculation length", "scheduler"]);
 
 export function create(panel) {
   const chart = createChart(panel, {
     figure,
     label: (value) => `${panel.title}: ${sentence(value)}`,
-    clicked: (point) => OF_ROUNDS.has(point.data.name) && panel.select(Math.round(point.x) - 1),
+    // The round's column, since a round without an accepted token has a bar of no height.
+    pressed(x) {
+      const round = Math.round(x) - 1;
+      if (panel.value?.rounds?.[round]) panel.select(round);
+    },
   });
   const choice = createChoice(panel);
   panel.button("Reset", "Reset the zoom of the charts", () => chart.reset());
