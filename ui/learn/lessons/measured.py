@@ -15,7 +15,6 @@ from core.events import RunStats
 from ui.run.view import RoundView, View
 
 __all__ = [
-    "ONE_SAMPLE",
     "COLUMNS",
     "Evidence",
     "Measured",
@@ -27,8 +26,6 @@ __all__ = [
 
 WARM_UP_PASSES = 1
 """Passes at the start of a run that are left out: a new tree size is slower the first time."""
-
-ONE_SAMPLE = "This is one sample of each: run both again to see whether it stays so."
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from core.config import SpeculationConfig
 from ui.learn.lessons.lesson import Attempt, Lesson, Question, Setup, Step
-from ui.learn.lessons.measured import ONE_SAMPLE, Evidence
+from ui.learn.lessons.measured import Evidence
 from ui.learn.lessons.runs import (
     AHEAD_4,
     ALL_AND_NGRAM,
@@ -15,6 +15,7 @@ from ui.learn.lessons.runs import (
     NO_DRAFTERS,
     ONE,
 )
+from ui.words.messages import ONE_SAMPLE
 
 __all__ = ["LOSES", "PIPELINE"]
 
