@@ -178,7 +178,7 @@ LOSES = Lesson(
         "alone?",
         needed_tokens,
         explain_need,
-        "Divide in the column “ms a round” of the table of runs: drafts of 12 by LLM alone. The "
+        "Divide in the column “ms / round” of the table of runs: drafts of 12 by LLM alone. The "
         "LLM alone writes one token a round.",
         point="rows",
         unit="tokens",
