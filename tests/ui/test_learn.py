@@ -464,11 +464,30 @@ def test_a_link_opens_a_run_at_its_place(store: RunStore) -> None:
         assert values[-1] == run_id == desk.frame().run_id
         assert desk.frame().pinned == (round_text == "7")
         assert why == (wrong and f"round is {wrong!r}: a number from 1 to 9")
-    place = {"run": run_id, "round": "7", "stage": "verify", "node": "0"}
+    rounds = desk.frame().view.rounds
+    nodes = rounds[5].nodes
+    assert nodes and not rounds[6].nodes, "nothing was drafted in round 7"
+    for field, wrong, allowed in (
+        ("stage", "judge", "one of draft, combine, verify, commit"),
+        ("node", "x", f"a number from -1, the root, to {nodes - 1}, in round 6"),
+        ("node", "-2", f"a number from -1, the root, to {nodes - 1}, in round 6"),
+        ("node", str(nodes), f"a number from -1, the root, to {nodes - 1}, in round 6"),
+    ):
+        desk = TabSession()
+        query = {"run": run_id, "round": "6", field: wrong}
+        assert linked_run(sessions, desk, ALL, query)[1] == f"{field} is {wrong!r}: {allowed}"
+        assert not desk.frame().pinned
+    for node in (-1, nodes - 1):
+        query = {"run": run_id, "round": "6", "node": str(node)}
+        assert linked_run(sessions, desk, ALL, query)[1] == "" and desk.frame().node == node
+    query = {"run": run_id, "round": "7", "node": "0"}
+    why = "node is '0': -1, the root, in round 7"
+    assert linked_run(sessions, TabSession(), ALL, query)[1] == why
+    place = {"run": run_id, "round": "6", "stage": "verify", "node": "0"}
     linked_run(sessions, desk, ALL, place)
     frame = desk.frame()
     assert frame.detail is not None
-    assert (frame.selected_round, frame.detail.stage, frame.node) == (6, "verify", 0)
+    assert (frame.selected_round, frame.detail.stage, frame.node) == (5, "verify", 0)
 
 
 @pytest.mark.parametrize("run_id", ["", "nobody's", "<img onerror=alert(1)>", "another's"])

@@ -477,7 +477,7 @@ def test_the_table_shows_what_was_measured() -> None:
     view = reduce_all(events)
     evidence = Evidence(MappingProxyType({"x": measured_row("x", view)}), "x")
     shown = runs_table_value(evidence, ("tokens", "passes", "pass_ms"))
-    assert [one["t"] for one in shown["head"].values()] == ["tokens", "LLM passes", "ms a pass"]
+    assert [one["t"] for one in shown["head"].values()] == ["tokens", "LLM passes", "ms / pass"]
     cells = shown["rows"]["0"]["cells"]
     assert cells["0"] == str(len(view.tokens)) and cells["1"] == str(len(rounds_of(events)))
     assert cells["2"] == f"{median_pass(events):.2f}" and shown["rows"]["0"]["latest"] is True

@@ -48,7 +48,7 @@ def test_the_head_says_what_it_is() -> None:
         "temperature 0",
         "2026-01-01 00:00 UTC",
         "synthetic tests/synthetic",
-        "tokens a second",
+        "tokens / s",
         "x the speed of plain decoding then, one sample",
         "Made with SpecScope",
     ):

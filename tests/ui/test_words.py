@@ -20,6 +20,8 @@ from lab.figures import Estimate
 from tests.synthetic import DRAFTERS, HOSTILE_TEXTS, Mechanisms, synthetic_run
 from tests.synthetic.run import model_infos
 from tests.ui.fakes import plain_twin
+from ui.components.pictures import PICTURES, GridLength, GridSpeed
+from ui.learn.lessons.measured import COLUMNS
 from ui.run.budget import budget_words, nodeless, with_budget_bounds
 from ui.run.explain import bars, explain, probability, quote
 from ui.run.frame import Baseline, Frame
@@ -755,3 +757,35 @@ def test_the_share_of_the_drafts_depth_has_one_word_on_every_tab() -> None:
     tabs = ("assets/figures.js", "assets/compared.js", "assets/prompt_row.js")
     assert all(shown[name] for name in (*tabs, "tune/values.py", "tune/words.py"))
     assert shown["report/document.py"]
+
+
+# A quantity in words, where labels, heads and captions have a slash.
+IN_WORDS = re.compile(
+    r"\b(tokens/s\b|(tokens|accepted|drafted|checked|exchanges|nodes verified|ms)"
+    r" (a|per) (second|pass|round)\b)",
+    re.IGNORECASE,
+)
+LITERAL = re.compile(r'"([^"\n]*)"|`([^`\n]*)`')
+UNIT = "tokens/s"
+"""A grid's unit as it is sent, shown by UNIT_WORDS."""
+
+
+def labels_of(script: str) -> list[str]:
+    """The strings of a script, without whole sentences, which may use words."""
+    found = [one or other for one, other in LITERAL.findall(script)]
+    return [label for label in found if label != UNIT and not re.search(r"\.($| )", label)]
+
+
+def test_labels_heads_and_captions_have_one_form_of_a_quantity() -> None:
+    labels = [
+        (path.name, label)
+        for path in sorted(UI.rglob("*.js"))
+        for label in labels_of(path.read_text(encoding="utf-8"))
+    ]
+    labels += [("measured", title) for title, _, _ in COLUMNS.values()]
+    labels += [(make.name, make.label) for make in (*PICTURES, GridSpeed, GridLength)]
+    assert any("tokens / s" in label for _, label in labels)
+    wrong = [(name, label) for name, label in labels if IN_WORDS.search(label)]
+    assert not wrong, wrong
+    assert labels_of('x("Tokens per second")') == ["Tokens per second"], "control"
+    assert IN_WORDS.search("Tokens per second"), "control"

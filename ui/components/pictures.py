@@ -103,7 +103,7 @@ WhatIf = Picture("what_if", "What if", 150)
 Lengths = Picture("lengths", "Accepted tokens and speculation length", 340)
 Timeline = Picture("timeline", "Pipeline", 400)
 GridSpeed = Picture("grid", "Speed of each point", 330)
-GridLength = Picture("grid", "Tokens per pass of each point", 330)
+GridLength = Picture("grid", "Tokens / pass of each point", 330)
 GridPoints = Picture("points", "All points", 200)
 PromptTable = Picture("prompts", "Acceptance prompt by prompt", 200)
 

@@ -123,7 +123,7 @@ def _figures_sentence(view: View, baseline: Baseline | None) -> str:
     """The run's figures in a sentence."""
     stats = view.stats
     amount = f"{stats.num_new_tokens} tokens in {stats.num_rounds} rounds"
-    parts = [amount, f"{stats.tokens_per_second:.1f} tokens a second"]
+    parts = [amount, f"{stats.tokens_per_second:.1f} tokens / s"]
     if view.drafters:
         parts.append(f"{stats.mean_acceptance_length:.2f} tokens / pass")
         # Halves are rounded up, as the browser does in the figures below.

@@ -16,7 +16,9 @@ from ui.form.form import request_of
 from ui.learn.lessons import LESSONS
 from ui.live.handlers import live_values
 from ui.live.layout import Live
+from ui.run.player import Player
 from ui.run.source import LiveSource
+from ui.run.view import STAGES
 from ui.server.context import Context
 from ui.server.session import TabSession, play
 from ui.sessions.handlers import as_asker
@@ -76,12 +78,13 @@ def linked_run(
     player = session.player
     if not values[-1] or player is None or not query.get("round"):
         return values, ""
-    rounds = player.frame().known_rounds
-    number, stage = _number_or_zero(query["round"]), query.get("stage", "")
-    if not 1 <= number <= rounds:
-        wrong = f"round is {query['round'][:20]!r}: a number from 1 to {rounds}"
+    if wrong := _wrong_place(player, query):
         return values, wrong
-    data = {"round": number - 1, "stage": stage, "node": _node(query.get("node", ""))}
+    data = {
+        "round": _number_or_zero(query["round"]) - 1,
+        "stage": query.get("stage", ""),
+        "node": _node(query.get("node", "")),
+    }
     return [*select_node(at.board, session, data), *at.board.place(session), values[-1]], ""
 
 
@@ -108,8 +111,27 @@ def fill_linked(
     return filled, ""
 
 
+def _wrong_place(player: Player, query: Mapping[str, str]) -> str:
+    """What is wrong with the link's round, stage or node; empty if nothing is."""
+    frame = player.frame()
+    number = _number_or_zero(query["round"])
+    if not 1 <= number <= frame.known_rounds:
+        return f"round is {query['round'][:20]!r}: a number from 1 to {frame.known_rounds}"
+    stage, node = query.get("stage", ""), query.get("node", "")
+    if stage and stage not in STAGES:
+        return f"stage is {stage[:20]!r}: one of {', '.join(STAGES)}"
+    last = frame.view.rounds[number - 1].nodes - 1
+    if node and _node(node) not in range(-1, last + 1):
+        allowed = f"a number from -1, the root, to {last}" if last >= 0 else "-1, the root"
+        return f"node is {node[:20]!r}: {allowed}, in round {number}"
+    return ""
+
+
 def _node(text: str) -> int | None:
-    return -1 if text == "-1" else _number_or_zero(text) if text[:1].isdigit() else None
+    """The node's number, -1 for the root; None if the text is no number."""
+    digits = text.strip()
+    is_number = digits.isascii() and digits.isdigit() and len(digits) < 10
+    return -1 if digits == "-1" else int(digits) if is_number else None
 
 
 # -- wiring --

@@ -27,7 +27,7 @@ COMING = {
     "their figures side by side, the speed over plain decoding, where the time goes, what was "
     "accepted round by round, and the texts.",
     "tune": "Press Measure the grid: every point runs on every prompt, plain decoding beside it. "
-    "Then come the best point, a map of the speed and one of the tokens per pass, and a table of "
+    "Then come the best point, a map of the speed and one of the tokens / pass, and a table of "
     "all points.",
     "prompts": "Press Measure: every prompt runs with the preset and with plain decoding. Then "
     "comes a row for each: what was accepted, by which drafter, and what it gained.",

@@ -106,12 +106,12 @@ def found_lines(study: Study, tuned: Tuned, num_done: int) -> list[Line]:
 
 def _best_figures(row: ConfigurationRow, over: str) -> str:
     length = row.mean_acceptance_length
-    tokens = f", {length:.2f} tokens per pass" if length is not None else ""
+    tokens = f", {length:.2f} tokens / pass" if length is not None else ""
     if row.ratio is None:
-        return f"{row.speed:.1f} tokens a second{tokens}."
+        return f"{row.speed:.1f} tokens / s{tokens}."
     return (
         f"{row.ratio.value:.2f}x the speed of plain decoding{_interval(row.ratio, over)}, "
-        f"{row.speed:.1f} tokens a second{tokens}."
+        f"{row.speed:.1f} tokens / s{tokens}."
     )
 
 

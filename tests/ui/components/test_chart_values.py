@@ -296,6 +296,19 @@ def test_the_table_forms_have_every_figure_of_the_charts(pictures: Pictures) -> 
         assert row == pytest.approx(expected, abs=0.006)
 
 
+def test_the_tables_of_text_and_tree_name_the_llms_tokens_as_the_legend_does(
+    pictures: Pictures,
+) -> None:
+    page = pictures.show("verify", "strip", "tree")
+    legend = page.locator("#picture-strip .ss-legend-item").all_inner_texts()
+    [text] = tables(pictures, "strip")
+    kinds = {row[text[0].index("kind")] for row in text[1:]}
+    assert len(kinds) > 1 and all(any(kind in item for item in legend) for kind in kinds), kinds
+    [tree] = tables(pictures, "tree")
+    own = [row[tree[0].index("outcome")] for row in tree[1:] if "LLM" in " ".join(row)]
+    assert own == ["LLM after a rejection"]
+
+
 def table_of_lengths(pictures: Pictures) -> None:
     value = values_of("vote")["lengths"]
     rates, often, rounds, selected = tables(pictures, "lengths")

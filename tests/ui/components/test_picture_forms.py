@@ -116,7 +116,7 @@ VERIFY_WORDS = {
 VOTE_WORDS = {
     **VERIFY_WORDS,
     "proposals": "Weights over the rounds",
-    "lengths": "Expected tokens per second",
+    "lengths": "Expected tokens / s",
     "timeline": "dashed: predicted",
     "inspector": "after a rejection",
 }

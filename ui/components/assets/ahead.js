@@ -224,7 +224,7 @@ function lines(value, rounds) {
     ],
     sel: value.sel,
     robust: true,
-    title: ["Milliseconds of a round; dashed: predicted", "ms a round; dashed: predicted"],
+    title: ["Milliseconds of a round; dashed: predicted", "ms / round; dashed: predicted"],
     format: short,
     label: compared(value),
   };

@@ -79,12 +79,12 @@ function candidates(value) {
   const notes = columns.map((column) => column.note).join("; ");
   return {
     columns, chosen: String(value.next), line: value.lately || null,
-    title: ["Expected tokens per second if all drafts went so far; ▸ allowed next", "Tokens/s if all drafts went so far; ▸ allowed", "Tokens/s by length"],
+    title: ["Expected tokens / s if all drafts went so far; ▸ allowed next", "Tokens / s if all drafts went so far; ▸ allowed", "Tokens / s by length"],
     format: (tps) => fixed(tps, !tps || tps >= 10 ? 0 : 1), label: `Next length ${value.next}. Expected: ${notes}. ${lately(value)}`,
   };
 }
 
-const lately = (value) => (value.lately ? `Recently measured: ${fixed(value.lately, 1)} tokens a second.` : "");
+const lately = (value) => (value.lately ? `Recently measured: ${fixed(value.lately, 1)} tokens / s.` : "");
 
 // The reason and the estimates of each length in the selected round; null without drafters.
 export function choiceTable(value) {
@@ -94,7 +94,7 @@ export function choiceTable(value) {
   ]);
   return {
     caption: prose([value.why, value.granted, sentence(value), lately(value), value.budget].filter(Boolean).join(" ")),
-    head: rows.length ? ["length", "expected tokens", "expected ms", "tokens per second", "nodes", "chosen"] : [],
+    head: rows.length ? ["length", "expected tokens", "expected ms", "tokens / s", "nodes", "chosen"] : [],
     rows,
   };
 }

@@ -3,7 +3,7 @@
 import { card } from "./tip.js";
 import { fixed, plural, prose, rounded } from "./text.js";
 
-export const UNIT_WORDS = { x: "times plain decoding's speed", "tokens/s": "tokens a second", tokens: "tokens per pass of the LLM" };
+export const UNIT_WORDS = { x: "times plain decoding's speed", "tokens/s": "tokens / s", tokens: "tokens / pass" };
 
 export function format(value, unit) {
   if (value == null) return "–";

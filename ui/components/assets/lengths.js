@@ -42,7 +42,7 @@ function sentence(value) {
   const best = Math.max(...rounds.map((round) => round.a));
   const mean = rounds.reduce((sum, round) => sum + round.a, 0) / rounds.length;
   const before = Object.keys(value.before ?? {}).length ? " The pale line is the run before." : "";
-  return `${fixed(mean, 2)} accepted a round over ${plural(rounds.length, "round")}, at most ${best}.${before}`;
+  return `${fixed(mean, 2)} accepted / pass over ${plural(rounds.length, "round")}, at most ${best}.${before}`;
 }
 
 function figure(value, look) {

@@ -6,7 +6,7 @@ import { byKey, badge, llmBadge } from "./palette.js";
 import { attach, card } from "./tip.js";
 import { tokenText, prob, plural, prose, roundName } from "./text.js";
 import { scrollBy, scrollTo, wholeLines } from "./strip_lines.js";
-import { KINDS, updateToken, writeText } from "./strip_token.js";
+import { KINDS, KIND_NAMES, updateToken, writeText } from "./strip_token.js";
 
 const PROMPT_SHOWN = 1500, NEAR_END = 48;
 
@@ -67,14 +67,10 @@ function draw(value, view) {
   placeCaret(view.text, value.run && !value.done, Object.keys(value.tokens ?? {}).at(-1));
 }
 
-const SHAPES = [
-  ["accepted", "accepted draft"], ["recovered", "LLM after a rejection"], ["bonus", "its bonus"], ["plain", "no draft"],
-];
-
 // What colours and shapes mean, in one line.
 function legendLine() {
   const drafterNames = h("span", { class: "ss-legend-who" });
-  const shapes = SHAPES.map(([kind, words]) => h("span", { class: "ss-legend-item" }, h("span", { class: `ss-k-${kind} ss-sample`, "aria-hidden": "true" }, "ab"), words));
+  const shapes = Object.entries(KIND_NAMES).map(([kind, words]) => h("span", { class: "ss-legend-item" }, h("span", { class: `ss-k-${kind} ss-sample`, "aria-hidden": "true" }, "ab"), words));
   const node = h("p", { class: "ss-legend" }, drafterNames, shapes);
   let shown = "";
   return {
@@ -235,7 +231,7 @@ function tokenCard(token, index, all, note) {
 function tokenTable(value) {
   const all = byKey(value);
   const rows = entries(value.tokens).map(([index, token]) => [
-    Number(index) + 1, tokenText(token.tok ?? token.t), token.k, token.r + 1,
+    Number(index) + 1, tokenText(token.tok ?? token.t), KIND_NAMES[token.k] ?? token.k, token.r + 1,
     String(token.by ?? "").split(",").map((key) => all.get(key)).filter(Boolean).map((d) => `${d.letter} ${d.name}`).join(", ") || "–",
     prob(token.p),
   ]);

@@ -10,6 +10,9 @@ export const KINDS = {
   plain: "The LLM's own token; nothing had been drafted",
 };
 
+// The same in the legend and in the table.
+export const KIND_NAMES = { accepted: "accepted draft", recovered: "LLM after a rejection", bonus: "LLM's bonus", plain: "no draft" };
+
 const WHOLE = 20;  // characters of the longest token that is never torn at a line's end
 
 export function updateToken(node, token, state) {

@@ -2,6 +2,7 @@
 
 import { entries } from "./dom.js";
 import { byKey } from "./palette.js";
+import { KIND_NAMES } from "./strip_token.js";
 import { plain, plural, prob, roundName } from "./text.js";
 
 export const STAGES = [
@@ -159,7 +160,7 @@ export function tableOf(value, list, cell) {
   const part = (item) => (item.values?.origin === undefined ? "–" : item.trunk ? "trunk" : "side leaf");
   const rows = list.map((item) => [
     item.key === "-1" ? "root" : item.key, item.parent === "-1" ? "root" : item.parent ?? "–", cell(item.text),
-    item.kind.replace("_", " "), item.by.map((d) => `${d.letter} ${d.name}`).join(", ") || "–", ...(fused ? [part(item)] : []), prob(item.p),
+    OWN_LABEL[item.kind] ? KIND_NAMES[item.kind] : item.kind.replace("_", " "), item.by.map((d) => `${d.letter} ${d.name}`).join(", ") || "–", ...(fused ? [part(item)] : []), prob(item.p),
   ]);
   const whose = fused ? ["whose token", "part"] : ["proposed by"];
   const head = ["node", "after", "token", "outcome", ...whose, value.stage === "draft" ? "score" : "LLM probability"];

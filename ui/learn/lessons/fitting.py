@@ -64,7 +64,7 @@ FITTING = Lesson(
         "single token?",
         tree_pass,
         explain_passes,
-        "In the table of runs, the column “ms a pass”: the third row by the second.",
+        "In the table of runs, the column “ms / pass”: the third row by the second.",
         point="rows",
         needs="Do the thing to try first: it is the run with a tree.",
         unit="times",

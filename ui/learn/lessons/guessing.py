@@ -87,7 +87,7 @@ MEMORY_BOUND = Lesson(
         "How many times as long as a pass over 1 token did a pass over 8 tokens take?",
         eight_against_one,
         explain_passes,
-        "Divide two numbers of the column “ms a pass” in the table of runs: the row with 8 tokens "
+        "Divide two numbers of the column “ms / pass” in the table of runs: the row with 8 tokens "
         "by the row with 1.",
         point="rows",
         unit="times",

@@ -60,7 +60,7 @@ HALVES = Lesson(
         "With the tree: how many exchanges did the whole text take?",
         exchanges_with_a_tree,
         explain_exchanges,
-        "In the table of runs: exchanges a pass times LLM passes, in the second row.",
+        "In the table of runs: “exchanges / pass” times LLM passes, in the second row.",
         point="rows",
         needs="Do the thing to try first: it is the run with a tree.",
         unit="exchanges",

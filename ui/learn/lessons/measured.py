@@ -15,7 +15,6 @@ from core.events import RunStats
 from ui.run.view import RoundView, View
 
 __all__ = [
-    "ONE_SAMPLE",
     "COLUMNS",
     "Evidence",
     "Measured",
@@ -27,8 +26,6 @@ __all__ = [
 
 WARM_UP_PASSES = 1
 """Passes at the start of a run that are left out: a new tree size is slower the first time."""
-
-ONE_SAMPLE = "This is one sample of each: run both again to see whether it stays so."
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,20 +134,20 @@ COLUMNS: Mapping[str, tuple[str, str, int]] = MappingProxyType(
             "Median of the nodes verified in one pass.",
             0,
         ),
-        "pass_ms": ("ms a pass", "Median time of one pass of the LLM, in milliseconds.", 2),
+        "pass_ms": ("ms / pass", "Median time of one pass of the LLM, in milliseconds.", 2),
         "token_ms": (
             "ms per token in the pass",
             "Time of a pass, shared by the tokens in it: checked ones, of which few are written.",
             2,
         ),
-        "drafted": ("drafted a round", "Mean of the drafted tokens of this request in a round.", 1),
-        "granted": ("checked a round", "Mean of those that the LLM checked.", 1),
-        "exchanges": ("exchanges a pass", "How often the parts of the LLM exchange numbers.", 0),
+        "drafted": ("drafted / round", "Mean of the drafted tokens of this request in a round.", 1),
+        "granted": ("checked / round", "Mean of those that the LLM checked.", 1),
+        "exchanges": ("exchanges / pass", "How often the parts of the LLM exchange numbers.", 0),
         "exchange_ms": ("ms exchanging", "Median time of a pass spent on that, with waiting.", 2),
         "tokens": ("tokens", "Tokens of the text that was written.", 0),
         "passes": ("LLM passes", "How often the LLM was run: once a round.", 0),
         "per_round": ("tokens / pass", "1 + accepted tokens / rounds, as below the race.", 2),
-        "round_ms": ("ms a round", "Mean time of a round, drafting and checking.", 2),
+        "round_ms": ("ms / round", "Mean time of a round, drafting and checking.", 2),
         "tps": ("tokens / s", "Tokens of the text a second.", 0),
     }
 )

@@ -77,8 +77,8 @@ SHARING = Lesson(
         "round?",
         left_out,
         explain_left_out,
-        "In the table of runs, the row “one budget”: subtract the column “checked a round” from "
-        "“drafted a round”.",
+        "In the table of runs, the row “one budget”: subtract the column “checked / round” from "
+        "“drafted / round”.",
         point="rows",
         unit="tokens",
         places=1,

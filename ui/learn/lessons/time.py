@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from core.config import SpeculationConfig
 from ui.learn.lessons.lesson import Attempt, Lesson, Question, Setup, Step
-from ui.learn.lessons.measured import ONE_SAMPLE, Evidence
+from ui.learn.lessons.measured import Evidence
 from ui.learn.lessons.runs import (
     AHEAD_4,
     ALL_AND_NGRAM,
@@ -15,6 +15,7 @@ from ui.learn.lessons.runs import (
     NO_DRAFTERS,
     ONE,
 )
+from ui.words.messages import ONE_SAMPLE
 
 __all__ = ["LOSES", "PIPELINE"]
 
@@ -177,7 +178,7 @@ LOSES = Lesson(
         "alone?",
         needed_tokens,
         explain_need,
-        "Divide in the column “ms a round” of the table of runs: drafts of 12 by LLM alone. The "
+        "Divide in the column “ms / round” of the table of runs: drafts of 12 by LLM alone. The "
         "LLM alone writes one token a round.",
         point="rows",
         unit="tokens",

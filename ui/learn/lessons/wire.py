@@ -66,7 +66,7 @@ WIRE = Lesson(
         "wire?",
         added_ms,
         explain_wire,
-        "In the table of runs, the column “ms a round”: the second row less the first.",
+        "In the table of runs, the column “ms / round”: the second row less the first.",
         point="rows",
         unit="ms",
         places=0,
