@@ -1,8 +1,8 @@
 """Rules with `:has` must not make a change of one picture restyle the page.
 
-Blink keeps one set of what any `:has` may restyle. An element that a rule's `:has` was asked of is
-restyled after each change in it, and below it whatever that set names. So each such rule names its
-own elements, and none of them is around everything.
+Blink keeps one set of selectors that any `:has` may restyle. An element that a rule with `:has` may
+match is restyled after each change inside it, and with it whatever that set matches below it. So
+each such rule names its own elements, and none of them contains the whole page.
 """
 
 import re

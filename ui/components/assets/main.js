@@ -70,8 +70,8 @@ export async function mount(kind, host) {
   draw();
 }
 
-// Tells style sheets of Gradio's block around a picture whether that is drawn. Asking with `:has` instead would make each
-// change of the picture restyle the page.
+// Attributes of Gradio's block around a picture, for style sheets: its kind, and whether it is drawn or has a placeholder.
+// A selector with `:has` instead would restyle the page with each change of the picture (tests/ui/test_style_sheets.py).
 function markBlock(block, kind, panel) {
   const mark = () => {
     if (!block) return;

@@ -15,7 +15,7 @@ function chip(model) {
   } else created.append(node("span", "sp-role", model.role), node("span", "sp-name", model.short), node("span", "sp-facts", model.parameters));
   return created;
 }
-// What changes with each round, in place.
+// Updates what changes with each round: the counts and the description.
 function drawScore(created, model) {
   const { accepted, proposed } = model.score || {};
   const whole = [model.role, model.letter, model.name].filter(Boolean).join(" ");
