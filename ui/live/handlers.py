@@ -110,8 +110,8 @@ def record_opening(context: Context) -> None:
 
 
 def play_opening(live: Live, session: TabSession) -> Iterator[Values]:
-    """Play the opening run slowly, in a tab that has shown no run yet, and no words to the visitor
-    about what they did."""
+    """Play the opening run slowly, in a tab that has shown neither a run nor a message about what
+    its visitor did."""
     context = live.board.context
     opening = context.opening
     source = opening.source()
