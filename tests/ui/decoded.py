@@ -22,7 +22,7 @@ from core.events import (
 )
 from storage import RunQuery
 from tests.ui.browser.looks import frames
-from tests.ui.reading import read
+from tests.ui.reading import read, steady
 from tests.ui.sites import (
     all_panes,
     choose,
@@ -118,9 +118,18 @@ def wait_all_drawn(page: Any) -> None:
     )
 
 
+def click_round(page: Any, number: int, where: str = "live") -> None:
+    """Click a round in the text. The text scrolls on to a whole line: a pointer that goes down
+    before that and up after it is on two lines, and the click on neither."""
+    css = f"#{where}-strip .ss-round[data-r='{number}']"
+    page.locator(css).first.scroll_into_view_if_needed()
+    steady(page, f"() => document.querySelector(`{css}`).getBoundingClientRect().top")
+    page.locator(css).first.click()
+
+
 def select_round(page: Any, number: int) -> None:
     """Select a round by its text."""
-    page.locator(f"#live-strip .ss-round[data-r='{number}']").first.click()
+    click_round(page, number)
     page.locator("#live-proposals").get_by_text(f"Round {number + 1}:").wait_for()
     page.locator("#live-tree").get_by_text(f"Round {number + 1}", exact=True).wait_for()
     wait_all_drawn(page)

@@ -9,7 +9,7 @@ import pytest
 
 from core.config import Request, SamplingParams, SpeculationConfig
 from storage import RunQuery
-from tests.ui import sites
+from tests.ui import decoded, sites
 from tests.ui.fakes import script_of
 from tests.ui.past import about, open_run, record_run
 from tests.ui.reading import becomes, in_looks
@@ -83,7 +83,7 @@ def both_are_moved(page: Any) -> None:
     """Under one bar: a selection, a step, a round, a pull at the slider, and playing."""
     box = page.locator("#pair-scrub input[type=number]")
     last = box.input_value()
-    page.locator("#pair-one-strip .ss-round[data-r='2']").first.click()
+    decoded.click_round(page, 2, "pair-one")
     for half in ("one", "two"):
         strip = page.locator(f"#pair-{half}-strip")
         strip.locator(".ss-round[data-r='2'][aria-pressed=true]").first.wait_for()

@@ -163,7 +163,7 @@ def check_pictures(page: Any, run: decoded.Recorded, where: str = "live") -> Non
     assert all(results.values()), results
     for number in sorted({numbers[len(numbers) // 2] for numbers in results.values()}):
         if where != "live":
-            page.locator(f"#{where}-strip .ss-round[data-r='{number}']").first.click()
+            decoded.click_round(page, number, where)
         routed.check_round(page, run, number, where)
         check_grant(page, run.completed[number], where)
 

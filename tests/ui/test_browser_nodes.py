@@ -95,6 +95,7 @@ def test_a_node_that_is_killed_is_seen_to_be_missing(
         assert [i for one in run.completed for i in one.token_ids] == alone(bundled, run)
         states = [[trip.state for trip in one.nodes] for one in run.completed]
         assert ["in_time", "in_time"] in states and ["absent", "in_time"] in states
+        decoded.wait_all_drawn(page)
         check_rows(page, run)
         sites.shot(page, "nodes-killed-1920")
         # Rounds of half a second: a run without the node must not be over before it is there again.

@@ -11,6 +11,7 @@ import pytest
 
 from core.events import Event
 from tests.synthetic import HOSTILE_TEXTS, synthetic_run
+from tests.ui import decoded
 from tests.ui.browser.looks import at_rest
 from tests.ui.fakes import recorded
 from tests.ui.past import about
@@ -143,7 +144,7 @@ def test_the_report_is_the_board_of_the_page(
 
 
 def to_round(page: Any, where: str, number: int) -> None:
-    page.locator(f"#{where}-strip .ss-round[data-r='{number - 1}']").click()
+    decoded.click_round(page, number - 1, where)
 
 
 def alike(board: Any, report: Any) -> list[list[str]]:

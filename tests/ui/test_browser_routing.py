@@ -54,7 +54,7 @@ def test_strip_and_provenance_are_the_recorded_ones_live_and_in_sessions(
     sites.open_latest_run(page)
     decoded.wait_all_drawn(page)
     routed.check_strip(page, run, "sessions")
-    page.locator(f"#sessions-strip .ss-round[data-r='{number}']").first.click()
+    decoded.click_round(page, number, "sessions")
     routed.check_round(page, run, number, "sessions")
 
 

@@ -33,7 +33,8 @@ export function create(panel) {
   scroll.addEventListener("scroll", () => {
     state.atEnd = nearEnd(scroll);
   }, { passive: true });
-  scroll.addEventListener("scrollend", () => scrollTo(scroll, scroll.scrollTop));
+  // Not under a pointer that is down: it would come up on another line than it went down on, a click on neither.
+  scroll.addEventListener("scrollend", () => scroll.matches(":active") || scrollTo(scroll, scroll.scrollTop));
   const fit = () => wholeLines(scroll, panel.body, legend.node);
   // Other type or another window moves the lines: the selected round stays in sight.
   const refit = () => {
