@@ -46,6 +46,17 @@ RESIDENT, ACCELERATE, UNLIMITED = "resident", "accelerate disk_offload", "no lim
 TEXT_MBPS = MappingProxyType({BUNDLED: 200.0, GROWN: 400.0})
 PLAIN = "autoregressive"
 PRESETS = (PLAIN, "specinfer", "best")
+# A pass that streams costs the same for one node and for many: all SSMs and a large tree.
+TREE = "tree of 64 nodes"
+TREE_CONFIG = SpeculationConfig(
+    draft="best_first",
+    verify="greedy",
+    expansion=(1, 1, 3, 1, 1, 1, 1, 1),
+    speculation_length=8,
+    combine="vote_tree",
+    vote_nodes=64,
+    max_tree_nodes=64,
+)
 CONTEXT, PASSES = 64, 2  # tokens before a pass; passes that are timed
 # Largest allowed ratio of a pass to its bound.
 MAX_RATIO = 1.05
@@ -81,7 +92,7 @@ Pass = Callable[[int], float]
 class OffloadSuite(Suite):
     name: str = "offload"
     about: str = "an LLM with streamed layers: passes against the bound, texts, memory; accelerate"
-    defaults: Settings = Settings(prompts=2, tokens=32, repeats=2, dtypes=("bfloat16",))
+    defaults: Settings = Settings(prompts=5, tokens=48, repeats=2, dtypes=("bfloat16",))
     rates: tuple[int, ...] = (100, 200, 400)
     widths: tuple[int, ...] = (1, 16, 64)
 
@@ -128,8 +139,9 @@ class OffloadSuite(Suite):
         models = load_models(str(folder), [BUNDLED], key["dtype"], "cpu", None, offload)
         with closing(Engine(models)) as engine:
             engine.warm_up(context.say)
-            presets = {name: SpeculationConfig.preset(name) for name in PRESETS}
-            runs = {n: partial(_text, context, engine, one) for n, one in presets.items()}
+            contestants = {name: SpeculationConfig.preset(name) for name in PRESETS}
+            contestants[TREE] = TREE_CONFIG
+            runs = {n: partial(_text, context, engine, one) for n, one in contestants.items()}
             blocks.measure(runs)
 
     def _measure_memory(self, context: Context, key: Mapping[str, Any], folder: Path) -> None:
