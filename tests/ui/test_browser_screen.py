@@ -381,6 +381,9 @@ LANES = """() => [...document.querySelectorAll("#live-figures .ss-race-lane")]
   .map((lane) => [lane.dataset.lane, Number(lane.dataset.passes), Number(lane.dataset.tokens)])"""
 
 
+# Of each clock of the race, whether it is on and whether it cannot be chosen.
+CLOCK = """() => [...document.querySelectorAll("#live-figures .ss-clock input")]
+  .map((input) => [input.labels[0].textContent, input.checked, input.disabled])"""
 TIMES = """(wanted) => wanted.every((_, i) => {
   const count = document.querySelectorAll("#live-figures .ss-lane-count")[i];
   const [, seconds, tokens] = /^([\\d.]+) s → (\\d+) tokens?$/.exec(count.textContent) ?? [];
@@ -397,24 +400,43 @@ def test_the_race_says_what_the_events_say(live: Stage, browser_page: OpenPage) 
     assert verdict.inner_text() == (
         f"The same {sum(tokens)} tokens in {len(tokens)} LLM passes instead of {sum(tokens)}."
     )
-    passes = len(tokens)
-    becomes(page, LANES, [["plain", passes, passes], ["ours", passes, sum(tokens)]])
-    page.locator("#live-scrubber [data-r='3']").click()
-    becomes(page, LANES, [["plain", 4, 4], ["ours", 4, sum(tokens[:4])]])
-    # On the measured clock a lane's time stops with its last pass.
-    clock = page.locator("#live-figures").get_by_role("button", name="Race on the measured clock")
-    clock.press("Enter")
-    page.locator("#live-scrubber [data-r]").last.click()
+    # On the measured clock, which is on now that there are times, a lane's time stops with its
+    # last pass.
+    becomes(page, CLOCK, [["time", True, False], ["passes", False, False]])
     plain, end = desk.baseline.passes, round_ends_ms(reduce_all(events))[-1]
     done = sum(ms <= end + 0.01 for ms in plain)
     spent = min(end, plain[-1]) if done == len(plain) else end
     page.wait_for_function(TIMES, arg=[[spent, done], [end, sum(tokens)]])
-    clock.press("Enter")
+    clock = page.get_by_role("radiogroup", name="Clock of the race")
+    clock.get_by_role("radio", name="time").press("ArrowRight")
+    becomes(page, CLOCK, [["time", False, False], ["passes", True, False]])
+    passes = len(tokens)
+    becomes(page, LANES, [["plain", passes, passes], ["ours", passes, sum(tokens)]])
+    page.locator("#live-scrubber [data-r='3']").click()
+    becomes(page, LANES, [["plain", 4, 4], ["ours", 4, sum(tokens[:4])]])
+    clock.get_by_text("time").click()
+    page.locator("#live-scrubber [data-r]").last.click()
+    page.wait_for_function(TIMES, arg=[[spent, done], [end, sum(tokens)]])
     assert re.fullmatch(
         r"\d+\.\d\dx the speed of plain decoding \(\d+\.\d\d to \d+\.\d\d in 3 blocks\)"
         r"(: no.*)?",
         page.locator("#live-figures .ss-race-speed").inner_text(),
     )
+
+
+def test_the_race_goes_by_passes_until_plain_decoding_is_timed(
+    live: Stage, browser_page: OpenPage
+) -> None:
+    untimed = [["time", False, True], ["passes", True, False]]
+    page = sites.wait_ready(browser_page(live.url, still=True))
+    sites.ran(page)
+    becomes(page, CLOCK, untimed)
+    race(page)
+    becomes(page, CLOCK, [["time", True, False], ["passes", False, False]])
+    # The log has no times of plain decoding's passes.
+    sites.open_latest_run(page)
+    page.locator("#sessions-figures .ss-race-speed").get_by_text("3 blocks").wait_for()
+    becomes(page, CLOCK.replace("#live", "#sessions"), untimed)
 
 
 def test_a_page_that_came_before_the_recording_plays_it_once_it_is_there(
