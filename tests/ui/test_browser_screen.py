@@ -191,6 +191,43 @@ def test_other_type_or_another_screen_keeps_the_selected_round_in_sight(
                 becomes(page, SHOWN_YET, [True, True])
 
 
+# How many lines the text's legend takes; the proposals' chips whose words touch their right edge.
+LINES = """() => new Set([...document.querySelectorAll("#live-strip .ss-legend-item")]
+  .filter((one) => one.checkVisibility()).map((one) => one.offsetTop)).size"""
+TOUCHING = """() => [...document.querySelectorAll("#live-proposals .ss-chip")].filter((chip) => {
+  const words = [...chip.children].filter((one) => one.checkVisibility()).at(-1);
+  return words.getBoundingClientRect().right > chip.getBoundingClientRect().right - 3;
+}).map((chip) => chip.textContent)"""
+# The heads of the text's table that are not whole in sight.
+HEADS_CUT = """() => {
+  const table = document.querySelector("#live-strip .ss-table").getBoundingClientRect();
+  return [...document.querySelectorAll("#live-strip .ss-table th")].filter((head) => {
+    const { left, right } = head.getBoundingClientRect();
+    return left < table.left - 1 || right > table.right + 1 || head.scrollWidth > head.clientWidth;
+  }).map((head) => head.textContent);
+}"""
+
+
+def test_legend_table_and_chips_are_whole_at_the_smaller_size(
+    live: Stage, browser_page: OpenPage
+) -> None:
+    page = sites.wait_ready(browser_page(live.url, width=1280, height=800))
+    for uses in (MINIONS, None):
+        live.play(playback(synthetic_run(24, seed=5, drafters=FIVE, mechanisms=uses)))
+        sites.ran_again(page, live.context) if uses is None else sites.ran(page)
+        becomes(page, LINES, 1)
+        sites.dock(page, "who")
+        page.locator("#live-proposals .ss-chip").first.wait_for()
+        becomes(page, TOUCHING, [])
+        tools = page.locator("#live-strip .ss-tools")
+        tools.hover()
+        tools.get_by_text("Table").click()
+        page.locator("#live-strip .ss-table td").first.wait_for()
+        becomes(page, HEADS_CUT, [])
+        tools.get_by_text("Table").click()
+        sites.shot(page, f"whole-1280-{'minions' if uses else 'specinfer'}")
+
+
 # The longest words of When, of five SSMs in batched passes.
 LONGEST = """([words, remarks]) => {
   document.querySelector("#live-timeline .ss-words").textContent = words;
