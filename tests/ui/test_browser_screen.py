@@ -211,12 +211,11 @@ HEADS_CUT = """() => {
 def test_legend_table_and_chips_are_whole_at_the_smaller_size(
     live: Stage, browser_page: OpenPage
 ) -> None:
-    page = sites.wait_ready(browser_page(live.url, width=1280, height=800))
+    page = sites.dock(sites.wait_ready(browser_page(live.url, width=1280, height=800)), "who")
     for uses in (MINIONS, None):
         live.play(playback(synthetic_run(24, seed=5, drafters=FIVE, mechanisms=uses)))
         sites.ran_again(page, live.context) if uses is None else sites.ran(page)
         becomes(page, LINES, 1)
-        sites.dock(page, "who")
         page.locator("#live-proposals .ss-chip").first.wait_for()
         becomes(page, TOUCHING, [])
         tools = page.locator("#live-strip .ss-tools")
