@@ -23,11 +23,14 @@ pytestmark = pytest.mark.browser
 
 TABS = ("live", "compare", "prompts")
 KINDS = ("ssm-code", "ssm-dialogue", "ssm-stories")
+FIVE = ("ssm-code", "ssm-dialogue", "ssm-docs", "ssm-math", "ssm-stories")
 LONG = "some-owner/" + "a-very-long-name-" * 4
 
 
 def models(count: int, llm: str = "llm") -> list[ModelInfo]:
+    """An LLM and SSMs; of five the names of the bundled ones."""
     names = [KINDS[i % 3] + (f"-{i // 3 + 1}" if i > 2 else "") for i in range(count)]
+    names = list(FIVE) if count == len(FIVE) else names
     infos = [ModelInfo(llm, "llm", 7_475_456, "None", 64, 64, "float32", "cpu")]
     return infos + [ModelInfo(n, "ssm", 926_336, "None", 64, 64, "float32", "cpu") for n in names]
 
@@ -39,10 +42,15 @@ def header_alone() -> Iterator[str]:
         chips = header(header_value(models(0)))
         count, llm = gr.Number(0, elem_id="count"), gr.Textbox("llm", elem_id="llm")
 
-        def show(number: float, name: str) -> dict[str, Any]:
-            return header_value(models(int(number), name))
+        proposed = gr.Number(0, elem_id="proposed")
 
-        gr.on([count.change, llm.change], show, [count, llm], chips, **QUICK)
+        def show(number: float, name: str, tokens: float) -> dict[str, Any]:
+            infos = models(int(number), name)
+            scores = {one.name: (int(tokens) - i, int(tokens)) for i, one in enumerate(infos)}
+            return header_value(infos, scores=scores if tokens else None)
+
+        given = [count, llm, proposed]
+        gr.on([box.change for box in given], show, given, chips, **QUICK)
     with serve(page) as url:
         yield url
 
@@ -58,12 +66,13 @@ DRAWN = (
 )
 
 
-def chips_fit(page: Any, count: int) -> list[str]:
+def chips_fit(page: Any, count: int, width: int) -> list[str]:
     """The chips' words: the LLM first, then SSMs, then how many more there are."""
     chips = page.evaluate(CHIPS)
     words = [chip["words"] for chip in chips]
     assert not any(chip["cut"] for chip in chips), words
-    assert max(c["top"] for c in chips) - min(c["top"] for c in chips) <= 2, "one line"
+    lines = 40 if width < 640 else 2  # pixels: two lines on a phone, elsewhere one
+    assert max(c["top"] for c in chips) - min(c["top"] for c in chips) <= lines, width
     assert words[0].startswith("LLM")
     hidden = int(words[-1][1:]) if words[-1].startswith("+") else 0
     assert len(words) - 1 - bool(hidden) + hidden == count, words
@@ -80,16 +89,16 @@ def test_of_many_models_those_are_shown_that_stand_whole(browser_page: OpenPage)
         for count in (4, 6, 16):
             page.locator("#count input").fill(str(count))
             becomes(page, DRAWN, 1 + count)
-            for width, least in ((1280, 4), (390, 1), (1920, 4)):
+            for width, least in ((1280, 4), (390, min(count, 4)), (1920, 4)):
                 page.set_viewport_size({"width": width, "height": 900})
                 for large in (False, True):
                     large_type(page, large)
-                    words = chips_fit(page, count)
+                    words = chips_fit(page, count, width)
                     assert len(words) >= 1 + least - large, (width, words)
                     assert overflow(page) <= 0, (width, words)
                 large_type(page, False)
         page.set_viewport_size({"width": 390, "height": 900})
-        page.locator("#count input").fill("6")
+        page.locator("#count input").fill("16")
         names_of_the_others(page)
         page.locator("#count input").fill("2")
         page.locator("#llm :is(input, textarea)").fill(LONG)
@@ -98,10 +107,32 @@ def test_of_many_models_those_are_shown_that_stand_whole(browser_page: OpenPage)
         assert overflow(page) <= 0, "a name wider than the page ends in an ellipsis"
 
 
+def test_each_of_five_ssms_says_accepted_of_proposed(browser_page: OpenPage) -> None:
+    with header_alone() as url:
+        page = browser_page(url, width=1280)
+        page.locator("#count input").fill("5")
+        becomes(page, DRAWN, 6)
+        page.wait_for_function("() => document.fonts.status === 'loaded'")
+        for width in (1280, 1920, 390):
+            page.set_viewport_size({"width": width, "height": 900})
+            page.locator("#proposed input").fill("0")
+            page.locator(".sp-score b").first.wait_for(state="detached")
+            room = page.locator(".sp-chips").bounding_box()
+            for most in (181, 640):
+                page.locator("#proposed input").fill(str(most))
+                page.locator(".sp-score", has_text=f"of {most}").last.wait_for()
+                at_rest(page)
+                scores = [f"{most - 1 - i} of {most}" for i in range(5)]
+                names = [name.removeprefix("ssm-") for name in FIVE]
+                expected = [f"{'ABCDE'[i]} {names[i]} {scores[i]}" for i in range(5)]
+                assert [" ".join(one.split()) for one in chips_fit(page, 5, width)[1:]] == expected
+                assert page.locator(".sp-chips").bounding_box() == room, "nothing moves"
+
+
 def names_of_the_others(page: Any) -> None:
     """The left-out chips are listed on keyboard focus, under the whole line."""
     rest = page.locator(".sp-rest")
-    page.locator(".sp-rest", has_text=re.compile(r"\+[45]")).wait_for()  # for another width
+    page.locator(".sp-rest", has_text=re.compile(r"\+(9|1\d)")).wait_for()  # for another width
     rest.focus()
     page.keyboard.press("Shift+Tab")
     page.keyboard.press("Tab")
@@ -109,7 +140,7 @@ def names_of_the_others(page: Any) -> None:
     assert told.count("SSM ") == int(rest.inner_text()[1:])
     place = rest.evaluate("(one) => getComputedStyle(one).position")
     assert place == "static", "told under the whole line, not beside the page"
-    assert "SSM F ssm-stories-2" in told and rest.get_attribute("aria-label") in told
+    assert "SSM P ssm-code-6" in told and rest.get_attribute("aria-label") in told
     assert overflow(page) <= 0
 
 

@@ -191,6 +191,42 @@ def test_other_type_or_another_screen_keeps_the_selected_round_in_sight(
                 becomes(page, SHOWN_YET, [True, True])
 
 
+# How many lines the text's legend takes; the proposals' chips whose words touch their right edge.
+LINES = """() => new Set([...document.querySelectorAll("#live-strip .ss-legend-item")]
+  .filter((one) => one.checkVisibility()).map((one) => one.offsetTop)).size"""
+TOUCHING = """() => [...document.querySelectorAll("#live-proposals .ss-chip")].filter((chip) => {
+  const words = [...chip.children].filter((one) => one.checkVisibility()).at(-1);
+  return words.getBoundingClientRect().right > chip.getBoundingClientRect().right - 3;
+}).map((chip) => chip.textContent)"""
+# The heads of the text's table that are not whole in sight.
+HEADS_CUT = """() => {
+  const table = document.querySelector("#live-strip .ss-table").getBoundingClientRect();
+  return [...document.querySelectorAll("#live-strip .ss-table th")].filter((head) => {
+    const { left, right } = head.getBoundingClientRect();
+    return left < table.left - 1 || right > table.right + 1 || head.scrollWidth > head.clientWidth;
+  }).map((head) => head.textContent);
+}"""
+
+
+def test_legend_table_and_chips_are_whole_at_the_smaller_size(
+    live: Stage, browser_page: OpenPage
+) -> None:
+    page = sites.dock(sites.wait_ready(browser_page(live.url, width=1280, height=800)), "who")
+    for uses in (MINIONS, None):
+        live.play(playback(synthetic_run(24, seed=5, drafters=FIVE, mechanisms=uses)))
+        sites.ran_again(page, live.context) if uses is None else sites.ran(page)
+        becomes(page, LINES, 1)
+        page.locator("#live-proposals .ss-chip").first.wait_for()
+        becomes(page, TOUCHING, [])
+        tools = page.locator("#live-strip .ss-tools")
+        tools.hover()
+        tools.get_by_text("Table").click()
+        page.locator("#live-strip .ss-table td").first.wait_for()
+        becomes(page, HEADS_CUT, [])
+        tools.get_by_text("Table").click()
+        sites.shot(page, f"whole-1280-{'minions' if uses else 'specinfer'}")
+
+
 # The longest words of When, of five SSMs in batched passes.
 LONGEST = """([words, remarks]) => {
   document.querySelector("#live-timeline .ss-words").textContent = words;
@@ -381,6 +417,9 @@ LANES = """() => [...document.querySelectorAll("#live-figures .ss-race-lane")]
   .map((lane) => [lane.dataset.lane, Number(lane.dataset.passes), Number(lane.dataset.tokens)])"""
 
 
+# Of each clock of the race, whether it is on and whether it cannot be chosen.
+CLOCK = """() => [...document.querySelectorAll("#live-figures .ss-clock input")]
+  .map((input) => [input.labels[0].textContent, input.checked, input.disabled])"""
 TIMES = """(wanted) => wanted.every((_, i) => {
   const count = document.querySelectorAll("#live-figures .ss-lane-count")[i];
   const [, seconds, tokens] = /^([\\d.]+) s → (\\d+) tokens?$/.exec(count.textContent) ?? [];
@@ -397,24 +436,43 @@ def test_the_race_says_what_the_events_say(live: Stage, browser_page: OpenPage) 
     assert verdict.inner_text() == (
         f"The same {sum(tokens)} tokens in {len(tokens)} LLM passes instead of {sum(tokens)}."
     )
-    passes = len(tokens)
-    becomes(page, LANES, [["plain", passes, passes], ["ours", passes, sum(tokens)]])
-    page.locator("#live-scrubber [data-r='3']").click()
-    becomes(page, LANES, [["plain", 4, 4], ["ours", 4, sum(tokens[:4])]])
-    # On the measured clock a lane's time stops with its last pass.
-    clock = page.locator("#live-figures").get_by_role("button", name="Race on the measured clock")
-    clock.press("Enter")
-    page.locator("#live-scrubber [data-r]").last.click()
+    # On the measured clock, which is on now that there are times, a lane's time stops with its
+    # last pass.
+    becomes(page, CLOCK, [["time", True, False], ["passes", False, False]])
     plain, end = desk.baseline.passes, round_ends_ms(reduce_all(events))[-1]
     done = sum(ms <= end + 0.01 for ms in plain)
     spent = min(end, plain[-1]) if done == len(plain) else end
     page.wait_for_function(TIMES, arg=[[spent, done], [end, sum(tokens)]])
-    clock.press("Enter")
+    clock = page.get_by_role("radiogroup", name="Clock of the race")
+    clock.get_by_role("radio", name="time").press("ArrowRight")
+    becomes(page, CLOCK, [["time", False, False], ["passes", True, False]])
+    passes = len(tokens)
+    becomes(page, LANES, [["plain", passes, passes], ["ours", passes, sum(tokens)]])
+    page.locator("#live-scrubber [data-r='3']").click()
+    becomes(page, LANES, [["plain", 4, 4], ["ours", 4, sum(tokens[:4])]])
+    clock.get_by_text("time").click()
+    page.locator("#live-scrubber [data-r]").last.click()
+    page.wait_for_function(TIMES, arg=[[spent, done], [end, sum(tokens)]])
     assert re.fullmatch(
         r"\d+\.\d\dx the speed of plain decoding \(\d+\.\d\d to \d+\.\d\d in 3 blocks\)"
         r"(: no.*)?",
         page.locator("#live-figures .ss-race-speed").inner_text(),
     )
+
+
+def test_the_race_goes_by_passes_until_plain_decoding_is_timed(
+    live: Stage, browser_page: OpenPage
+) -> None:
+    untimed = [["time", False, True], ["passes", True, False]]
+    page = sites.wait_ready(browser_page(live.url, still=True))
+    sites.ran(page)
+    becomes(page, CLOCK, untimed)
+    race(page)
+    becomes(page, CLOCK, [["time", True, False], ["passes", False, False]])
+    # The log has no times of plain decoding's passes.
+    sites.open_latest_run(page)
+    page.locator("#sessions-figures .ss-race-speed").get_by_text("3 blocks").wait_for()
+    becomes(page, CLOCK.replace("#live", "#sessions"), untimed)
 
 
 def test_a_page_that_came_before_the_recording_plays_it_once_it_is_there(

@@ -4,6 +4,7 @@ import { h, set, setText } from "./dom.js";
 import { attach, card } from "./tip.js";
 import { fixed, prose } from "./text.js";
 import { createLane } from "./lane.js";
+import { createRaceClock } from "./race_clock.js";
 import { createScores } from "./scores.js";
 
 const CARDS = [
@@ -37,21 +38,17 @@ export function create(panel) {
   const same = h("span", { class: "ss-race-same", tabindex: 0, role: "note" });
   const state = h("span", { class: "ss-state", "aria-live": "polite", role: "status" });
   const views = CARDS.map((spec) => cardOf(spec));
-  const figures = h("div", { class: "ss-figures-line" }, state, views.map((view) => view.node));
+  const clock = createRaceClock(() => replay(view));
+  const figures = h("div", { class: "ss-figures-line" }, state, views.map((view) => view.node), clock.node);
   const end = h("div", { class: "ss-race-end" }, verdict, h("p", { class: "ss-race-times" }, speed, same));
   const scores = onLive ? null : createScores();
   panel.body.append(h("div", { class: "ss-race" }, h("div", { class: "ss-lanes" }, plain.node, ours.node), end, scores?.node), figures);
-  const view = { scores, plain, ours, verdict, speed, same, state, views, clock: "passes", played: null, frame: 0, value: {} };
-  const clock = panel.button("ms", "Race on the measured clock, in milliseconds, instead of passes", () => {
-    view.clock = view.clock === "passes" ? "ms" : "passes";
-    run(view);
-  });
-  const again = panel.button("⟲", "Run the race again", () => run(view));
+  const view = { scores, plain, ours, verdict, speed, same, state, views, clock, played: null, frame: 0, value: {} };
+  view.again = panel.button("⟲", "Run the race again", () => run(view));
   if (panel.ask) {
     const race = panel.button("Race plain", "Decode the same request without drafts, and compare speed and text", () => panel.ask());
     race.id = "live-race";
   }
-  view.buttons = { clock, again };
   panel.finishTools({ tableForm: true });
   attach(figures, ".ss-figure", (node) => {
     const { spec } = views.find((one) => one.node === node);
@@ -94,16 +91,15 @@ function draw(value, view) {
   view.same.hidden = !value.text;
   view.scores?.draw(value);
   const timed = Object.keys(value.plain_ms ?? {}).length > 0;
-  view.buttons.clock.hidden = !timed;
-  view.buttons.again.hidden = !value.verdict;
-  set(view.buttons.clock, "aria-pressed", String(view.clock === "ms"));
+  view.clock.draw({ timed, shown: Boolean(value.run) });
+  view.again.hidden = !value.verdict;
   view.ours.node.hidden = Boolean(value.run) && !value.drafts;
   if (view.frame && value.run !== view.racing) stop(view);
   if (!view.frame) rest(view);
   // Once plain decoding is measured, both run once as they were.
   if (timed && value.verdict && value.text && value.plain < 0 && view.played !== value.run) {
     view.played = value.run;
-    if (!value.pinned && !matchMedia("(prefers-reduced-motion: reduce)").matches) run(view);
+    replay(view);
   }
 }
 
@@ -124,7 +120,7 @@ function rest(view) {
   const { value } = view;
   const ms = numbers(value.rounds, "ms");
   const passes = value.pinned ? value.sel + (value.whole ? 1 : 0) : ms.length;
-  lanes(view, view.clock === "ms" ? { ms: ms[passes - 1] ?? 0 } : { passes });
+  lanes(view, view.clock.byTime ? { ms: ms[passes - 1] ?? 0 } : { passes });
 }
 
 function lanes(view, { passes, ms }) {
@@ -156,20 +152,28 @@ const SHORTEST_S = 3;
 const LONGEST_S = 9;
 const PASSES_A_SECOND = 20;
 
+// At a place that the visitor has chosen, or where nothing is to move, the lanes rest.
+function replay(view) {
+  stop(view);
+  if (view.value.pinned || matchMedia("(prefers-reduced-motion: reduce)").matches) rest(view);
+  else run(view);
+}
+
 function run(view) {
   stop(view);
   const { value } = view;
   if (!value.run) return;
   const plain = numbers(value.plain_ms);
-  const last = view.clock === "ms" ? Math.max(plain.at(-1) ?? 0, numbers(value.rounds, "ms").at(-1) ?? 0) : plain.length || numbers(value.rounds, "n").reduce((sum, n) => sum + n, 0);
+  const { byTime } = view.clock;
+  const last = byTime ? Math.max(plain.at(-1) ?? 0, numbers(value.rounds, "ms").at(-1) ?? 0) : plain.length || numbers(value.rounds, "n").reduce((sum, n) => sum + n, 0);
   if (!last) return rest(view);
-  const natural = view.clock === "ms" ? last / 1000 : last / PASSES_A_SECOND;
+  const natural = byTime ? last / 1000 : last / PASSES_A_SECOND;
   const seconds = Math.min(LONGEST_S, Math.max(SHORTEST_S, natural));
   const start = performance.now();
   view.racing = value.run;
   const step = (now) => {
     const part = Math.min(1, Math.max(0, now - start) / 1000 / seconds);
-    lanes(view, view.clock === "ms" ? { ms: part * last } : { passes: Math.floor(part * last) });
+    lanes(view, byTime ? { ms: part * last } : { passes: Math.floor(part * last) });
     view.frame = part < 1 ? requestAnimationFrame(step) : 0;
     if (!view.frame) setTimeout(() => !view.frame && rest(view), 1500);
   };

@@ -71,7 +71,7 @@ function draw(value, view) {
 // What colours and shapes mean, in one line.
 function legendLine() {
   const drafterNames = h("span", { class: "ss-legend-who" });
-  const shapes = Object.entries(KIND_NAMES).map(([kind, words]) => h("span", { class: "ss-legend-item" }, h("span", { class: `ss-k-${kind} ss-sample`, "aria-hidden": "true" }, "ab"), words));
+  const shapes = Object.entries(KIND_NAMES).map(([kind, words]) => h("span", { class: "ss-legend-item" }, h("span", { class: `ss-k-${kind} ss-sample`, "aria-hidden": "true" }, "a"), words));
   const node = h("p", { class: "ss-legend" }, drafterNames, shapes);
   let shown = "";
   return {
@@ -231,10 +231,10 @@ function tokenCard(token, index, all, note) {
 
 function tokenTable(value) {
   const all = byKey(value);
+  const names = [...all.values()].map((drafter) => `${drafter.letter} ${drafter.name}`).join(", ");
   const rows = entries(value.tokens).map(([index, token]) => [
     Number(index) + 1, tokenText(token.tok ?? token.t), KIND_NAMES[token.k] ?? token.k, token.r + 1,
-    String(token.by ?? "").split(",").map((key) => all.get(key)).filter(Boolean).map((d) => `${d.letter} ${d.name}`).join(", ") || "–",
-    prob(token.p),
+    String(token.by ?? "").split(",").map((key) => all.get(key)?.letter ?? "").join(" ").trim() || "–", prob(token.p),
   ]);
-  return { caption: plural(rows.length, "token"), head: ["#", "token", "kind", "round", "proposed by", "LLM probability"], rows };
+  return { caption: [plural(rows.length, "token"), names].filter(Boolean).join("; "), head: ["#", "token", "kind", "round", "proposed by", "LLM probability"], rows };
 }

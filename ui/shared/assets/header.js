@@ -75,20 +75,25 @@ function drawModels(models) {
   chips.dataset.shape = shape;
   fit();
 }
-// A line that is too long loses first the counts of proposals, then the LLM's facts, once a run has counts the names;
-// then drafters, those that drafted nothing first, since no picture has their letters.
+// A line that is too long loses first the LLM's facts; then each count goes below its name, so that all of it is shown;
+// where that is too long too, the counts of proposals are lost, and once a run has counts the names; then drafters, those
+// that drafted nothing first, since no picture has their letters.
 function fit() {
   const drafters = [...chips.querySelectorAll(".sp-drafter")];
-  chips.classList.remove("sp-tight", "sp-tighter", "sp-lettered");
+  chips.classList.remove("sp-tight", "sp-tighter", "sp-stacked", "sp-lettered");
   chips.classList.add("sp-fitting");
+  const lines = getComputedStyle(chips).flexWrap === "wrap" ? 2 : 1;
   const whole = () => {
-    const visible = [...chips.children].filter((one) => !one.hidden);
-    return !visible.length || visible.at(-1).getBoundingClientRect().right <= chips.getBoundingClientRect().right + 1;
+    const boxes = [...chips.children].filter((one) => !one.hidden).map((one) => one.getBoundingClientRect());
+    const end = chips.getBoundingClientRect().right + 1;
+    const starts = boxes.filter(({ left }, i) => !i || left < boxes[i - 1].left);
+    return starts.length <= lines && boxes.every(({ right }) => right <= end);
   };
   let count = drafters.length;
   show(drafters, count);
-  chips.classList.toggle("sp-tight", !whole());
   chips.classList.toggle("sp-tighter", !whole());
+  chips.classList.toggle("sp-stacked", !whole());
+  if (!whole()) chips.classList.replace("sp-stacked", "sp-tight");
   chips.classList.toggle("sp-lettered", !whole() && drafters.some((one) => one.querySelector("b")));
   for (; count > 0 && !whole(); show(drafters, count)) count -= 1;
   chips.classList.remove("sp-fitting");

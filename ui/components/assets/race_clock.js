@@ -1,0 +1,49 @@
+// Which clock the race goes by: measured time, or passes of the LLM. Time is the one to go by as soon as the passes of
+// plain decoding are timed; before that, and for runs whose log has no such times, only passes are known.
+
+import { h, set, uid } from "./dom.js";
+
+const MEANS = {
+  ms: "Both lanes at the same measured time, in seconds from the end of the prefill; replayed within 3 to 9 seconds",
+  passes: "Both lanes after as many passes of the LLM each: the same on every machine",
+};
+const UNTIMED = "Known once plain decoding of this run was timed, in the race after a run; a run's log has no times of its passes";
+
+// `changed` is called after the visitor has chosen.
+export function createRaceClock(changed) {
+  const name = uid("clock");
+  const option = (value, label) => h("input", { type: "radio", name, value, "aria-label": label, onchange: () => choose(value) });
+  const inputs = { ms: option("ms", "time"), passes: option("passes", "passes") };
+  const labels = { ms: labelOf(inputs.ms, "time"), passes: labelOf(inputs.passes, "passes") };
+  const node = h("span", { class: "ss-clock", role: "radiogroup", "aria-label": "Clock of the race" },
+    h("span", { class: "ss-clock-name", "aria-hidden": "true" }, "clock"), labels.ms, labels.passes);
+  const state = { timed: false, chosen: null };
+  const choose = (value) => {
+    state.chosen = value;
+    draw();
+    changed();
+  };
+  const at = () => (state.timed ? state.chosen ?? "ms" : "passes");
+  function draw() {
+    for (const [value, input] of Object.entries(inputs)) {
+      input.checked = at() === value;
+      input.disabled = value === "ms" && !state.timed;
+      set(labels[value], "data-on", input.checked);
+      set(labels[value], "title", input.disabled ? UNTIMED : MEANS[value]);
+    }
+  }
+  draw();
+  return {
+    node,
+    get byTime() {
+      return at() === "ms";
+    },
+    draw({ timed, shown }) {
+      state.timed = timed;
+      node.hidden = !shown;
+      draw();
+    },
+  };
+}
+
+const labelOf = (input, words) => h("label", { class: "ss-clock-option" }, input, h("span", {}, words));
