@@ -173,6 +173,7 @@ def take_nodes(browser: Any, images: Path = IMAGES) -> None:
             f"""([address, earlier]) => {{
               const rows = [...document.querySelectorAll("#live-timeline .ss-nodes-rows > li")];
               const row = rows.find((row) => row.textContent.includes(address));
+              if (!row) return false;  // the list of the run before is gone
               const rounds = ({ROUNDS_OF_NODE})(row);
               const sum = Object.values(rounds).reduce((total, count) => total + count, 0);
               return rounds["in time"] > 0 && sum < earlier;

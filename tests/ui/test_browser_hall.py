@@ -200,6 +200,20 @@ def test_axe_finds_no_serious_fault_in_tabs(whole: Stage, browser_page: OpenPage
 
 CONTRAST = looks.SCRIPT.with_name("contrast.js")
 
+# One of the two is in sight: Run becomes Stop while a run goes on.
+STATE = "(state) => { document.documentElement.dataset.liveState = state; }"
+
+
+def check_run_and_stop(page: Any, axe: Axe, look: str) -> None:
+    """Their labels stand out, on the page as it is and as it is during a run."""
+    before = page.evaluate("() => document.documentElement.dataset.liveState")
+    for state, button in ((before, "live-run"), ("running", "live-stop")):
+        page.evaluate(STATE, state)
+        ratios = page.evaluate("() => specscopeContrast.labels('#live-run, #live-stop')")
+        assert list(ratios) == [button] and ratios[button] >= 4.5, (look, ratios)
+        assert axe(page, f"#{button}") == [], look
+    page.evaluate(STATE, before)
+
 
 def test_texts_of_drawings_and_boxes_stand_out_in_every_tab(
     whole: Stage, browser_page: OpenPage, axe: Axe
@@ -212,6 +226,8 @@ def test_texts_of_drawings_and_boxes_stand_out_in_every_tab(
         for look in in_looks(page, (1280, False), (1280, True)):
             assert axe(page, "body") == [], (name, look)
             assert page.evaluate(MOUSE_ONLY) == [], (name, look)
+            if name == "Live":
+                check_run_and_stop(page, axe, look)
             for pane in panes:
                 if pane:
                     dock(page, pane)

@@ -785,6 +785,29 @@ SLOTS = """() => [...document.querySelectorAll("#live-mask .ss-slots")].map((str
   [...strip.querySelectorAll(".ss-slot[data-row]")].map((slot) =>
     [Number(slot.dataset.row), Number(slot.querySelector("small").textContent)]))"""
 
+# What looks otherwise than when it was last called with `true`: rows of the mask, slots that are
+# outlined, slots that are tinted, nodes of the tree.
+HIGHLIGHTED = """(keep) => {
+  const looks = new Map();
+  const found = { rows: [], outlined: [], tinted: [], nodes: [] };
+  const look = (kind, key, style, ...names) => {
+    const text = names.map((name) => style[name]).join(" ");
+    looks.set(`${kind} ${key}`, text);
+    if (keep || text === window.specscopeAtRest.get(`${kind} ${key}`)) return;
+    found[kind].push(Number(key));
+  };
+  for (const one of document.querySelectorAll("#live-mask rect[data-column]"))
+    look("rows", one.dataset.row, getComputedStyle(one), "stroke", "strokeWidth");
+  for (const one of document.querySelectorAll("#live-mask .ss-slots [data-row]")) {
+    look("outlined", one.dataset.row, getComputedStyle(one), "outlineStyle", "outlineWidth");
+    look("tinted", one.dataset.row, getComputedStyle(one), "backgroundColor", "borderTopColor");
+  }
+  for (const one of document.querySelectorAll("#live-tree .ss-node .ss-ring"))
+    look("nodes", one.closest(".ss-node").dataset.key, getComputedStyle(one), "stroke");
+  if (keep) window.specscopeAtRest = looks;
+  return Object.values(found).map((keys) => [...new Set(keys)].sort((a, b) => a - b));
+}"""
+
 
 def test_mask_and_slots_are_the_trees(live: Stage, browser_page: OpenPage) -> None:
     page = sites.wait_ready(browser_page(live.url))
@@ -813,6 +836,14 @@ def test_mask_and_slots_are_the_trees(live: Stage, browser_page: OpenPage) -> No
     becomes(page, SLOTS, [before, after])
     page.locator("#live-tree .ss-node[data-key='0']").hover()
     page.locator("#live-mask .ss-mask-said").get_by_text(f"slot {first + 1}, position").wait_for()
+    page.locator("#prompt textarea").hover()
+    page.locator("#live-mask .ss-mask-said").get_by_text("Point at a node").wait_for()
+    becomes(page, HIGHLIGHTED, [[], [], [], []], arg=True)
+    deepest = max(nodes, key=tree.depths.__getitem__)
+    path = sorted([-1, *(column for row, column in seen if row == deepest and column >= 0)])
+    assert len(path) > 3, "the root, two ancestors, the node"
+    page.locator(f"#live-tree .ss-node[data-key='{deepest}']").hover()
+    becomes(page, HIGHLIGHTED, [[deepest], [deepest], path, path], arg=False)
 
 
 WORDS_CUT = """() => [...document.querySelectorAll("#live-inspector .ss-bar-text")]

@@ -39,6 +39,7 @@ from ui.learn.parts import lesson_value
 from ui.run.values import PICTURES
 from ui.run.view import reduce_all
 from ui.shared.board import DOCK
+from ui.words.messages import ONE_SAMPLE
 
 KEYS = [lesson.key for lesson in LESSONS]
 HALVES = RanksInfo("tp", (1, 1))
@@ -346,9 +347,17 @@ def test_the_lesson_that_is_made_to_lose_says_when_it_wins(slower: float, words:
     assert base.stats.num_new_tokens / base.stats.num_rounds > 1.1
     rows = {plain: base, long: row(label=long, round_ms=slower)}
     outcome = loses.outcome(Evidence(MappingProxyType(rows)))
-    assert outcome.startswith(words)
+    assert outcome.startswith(words) and outcome.endswith(ONE_SAMPLE)
+    assert loses.question.explain(Evidence(MappingProxyType(rows))).endswith(ONE_SAMPLE)
     assert f"{slower:.1f}" not in outcome, "that is the answer to the question below"
     assert not loses.outcome(Evidence(MappingProxyType({plain: base})))
+
+
+def test_a_table_with_a_time_of_a_run_says_that_it_is_one_sample() -> None:
+    for lesson in LESSONS:
+        single = {"round_ms", "tps"} & {*lesson.columns}
+        note = runs_table_value(Evidence({}), lesson.columns)["note"]
+        assert note == ("times: one sample each" if single else ""), lesson.key
 
 
 def test_lessons_say_why_a_choice_of_ours_was_slower() -> None:

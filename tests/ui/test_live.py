@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from statistics import median
@@ -50,12 +52,14 @@ from ui.run.frame import Baseline
 from ui.run.opening import MOST_AT_ONCE, ROUNDS_A_SECOND
 from ui.run.plain_run import race_plain
 from ui.run.values import figures_value
+from ui.server.context import Context
 from ui.server.session import TabSession
 from ui.sessions.tab import opened_run
 from ui.shared.into_live import form_values_of
 from ui.shared.steering import move, set_pace
 
 ME = Press("me")
+WAIT_S = 30.0
 
 
 def unpack(packed: dict[str, str]) -> dict[str, Any]:
@@ -400,14 +404,25 @@ def test_questions_before_there_is_an_answer_are_refused_in_words(store: RunStor
     assert "no run yet" in notice_of(list(run_question(live, desk, ME, race_plain))[-1])
 
 
+def wait_until(reached: Callable[[], bool], ctx: Context) -> None:
+    """Read the latest run's events until `reached`."""
+    end = time.monotonic() + WAIT_S
+    while not reached():
+        assert time.monotonic() < end
+        ctx.hub.worker.runs[-1].poll(0.01)
+
+
+def wait_for_opening(ctx: Context) -> None:
+    """Wait until the run that the page opens with is recorded."""
+    wait_until(lambda: ctx.opening.source() is not None, ctx)
+
+
 def test_the_page_opens_with_a_run_that_plays_until_one_of_ones_own(store: RunStore) -> None:
     ctx = context(store)
     live, desk = live_of(ctx), TabSession()
     assert list(play_opening(live, desk)) == [], "nothing is recorded yet"
     record_opening(ctx)
-    source = ctx.hub.worker.runs[-1]
-    while ctx.opening.source() is None:
-        source.poll(0.01)
+    wait_for_opening(ctx)
     frames = play_opening(live, desk)
     assert "This is a recorded run" in notice_of(next(frames))
     assert desk.opening and desk.frame().view.stats.num_rounds == 0
@@ -445,12 +460,10 @@ def test_a_page_that_comes_before_the_recording_asks_until_it_is_there(store: Ru
     next(frames)
     assert not asks(other) and asks(early), "the recording is stopped, and made anew later"
     frames.close()  # type: ignore[attr-defined]
-    while not ctx.hub.idle:
-        worker.runs[-1].poll(0.01)
+    wait_until(lambda: ctx.hub.idle, ctx)
     worker.speed = 0.2
     assert list(play_opening(live, early)) == [] and asks(early)
-    while ctx.opening.source() is None:
-        worker.runs[-1].poll(0.01)
+    wait_for_opening(ctx)
     assert list(play_opening(live, busy)) == [], "the refusal stays"
     assert "This is a recorded run" in notice_of(next(iter(play_opening(live, early))))
     assert not asks(early)
@@ -461,9 +474,7 @@ def live_with_opening(store: RunStore) -> Live:
     ctx = context(store)
     live = live_of(ctx)
     record_opening(ctx)
-    source = ctx.hub.worker.runs[-1]
-    while ctx.opening.source() is None:
-        source.poll(0.01)
+    wait_for_opening(ctx)
     return live
 
 
@@ -501,8 +512,7 @@ def test_a_run_stops_the_recording_which_a_later_visit_makes_anew(store: RunStor
         own.poll(0.01)
     worker.speed = 0.2
     assert list(play_opening(live, TabSession())) == [] and len(worker.runs) == 3
-    while ctx.opening.source() is None:
-        worker.runs[-1].poll(0.01)
+    wait_for_opening(ctx)
     assert "This is a recorded run" in notice_of(next(iter(play_opening(live, TabSession()))))
     assert "Finished" in notice_of(run(live, TabSession())) and not ctx.opening.stopped
 
@@ -539,9 +549,7 @@ def test_past_some_pages_the_opening_run_is_shown_at_its_end(store: RunStore) ->
     """A playing run holds a thread of the server's."""
     ctx = context(store)
     record_opening(ctx)
-    source = ctx.hub.worker.runs[-1]
-    while ctx.opening.source() is None:
-        source.poll(0.01)
+    wait_for_opening(ctx)
     live, desks = live_of(ctx), [TabSession() for _ in range(MOST_AT_ONCE + 1)]
     *playing, late = [play_opening(live, desk) for desk in desks]
     for frames in playing:

@@ -235,6 +235,9 @@ def test_a_speed_up_is_shown_only_when_measured_and_figures_go_unrounded() -> No
     assert picture_values(running, baseline)["figures"]["speedup"] is None
     blocks = replace(baseline, blocks=((2.0, 4.0),))  # a replay at its fifth round
     assert picture_values(running, blocks)["figures"]["speedup"] == 2.0
+    for some, words in ((baseline, "one sample"), (replace(blocks, blocks=((2.0, 4.0),) * 2), "")):
+        assert picture_values(frame, some)["figures"]["sample"] == words
+    assert picture_values(frame)["figures"]["sample"] == "", "there is no speed-up"
     stopped = replace(running, view=replace(view, state="cancelled"), ended=True, known=1)
     slower = replace(baseline, tokens_per_second=2 * view.stats.tokens_per_second)
     assert picture_values(stopped, slower)["figures"]["speedup"] is None, "a part of a run"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -114,3 +116,25 @@ def test_drafting_ahead_and_the_prefill_are_no_drafting_of_the_round() -> None:
         drafting = [span.ms for span in own if span.lane.startswith("ssm")]
         assert draft_ms == pytest.approx(sum(drafting))
         assert draft_ms + llm_ms + other_ms == pytest.approx(line.time.whole_ms)
+
+
+ROOT = Path(__file__).resolve().parents[2]
+SPEEDUP = r"([\d.]+)x \(([\d.]+) to ([\d.]+)\)"
+
+
+def test_what_is_said_of_a_gpu_is_what_the_results_say() -> None:
+    source = (ROOT / "ui/components/assets/what_if.js").read_text(encoding="utf-8")
+    (literals,) = re.findall(r"const ON_A_GPU = (.*?);\n", source, re.DOTALL)
+    said = "".join(re.findall(r'"([^"]*)"', literals))
+    results = (ROOT / "docs/results.md").read_text(encoding="utf-8")
+    assert "preset best on an H200, temperature 0" in said
+    llms = (("the bundled LLM", "bundled"), ("one of 7 billion parameters", "grown 7 B"))
+    for words, row in llms:
+        (figures,) = re.findall(rf"{SPEEDUP} with {words} \((\d+) prompts\)", said)
+        (line,) = re.findall(rf"(?m)^\| H200, {row}, bfloat16.*`best` / plain.*$", results)
+        name, _, measured, _ = line.strip("|").split(" | ")
+        assert "greedy" in name and figures[-1] == re.findall(r"(\d+) prompts", name)[0]
+        assert figures[:-1] == re.findall(SPEEDUP, measured)[-1], "the row's last figure"
+        assert float(figures[1]) < 1 < float(figures[2]), "both ranges contain 1"
+    assert said.endswith("both ranges contain 1.")
+    assert len(re.findall(SPEEDUP, said)) == 2, "no other figure"

@@ -16,7 +16,7 @@ from lab.tables import PromptRow, Results, prompt_row, prompt_rows
 from ui.prompts.row_settings import RunSettings, labels_of
 from ui.prompts.run_figures import PastRun
 from ui.run.explain import quote
-from ui.words.spreads import noise_words
+from ui.words.spreads import SINGLE, noise_words
 
 __all__ = ["PromptLine", "of_runs", "of_study", "profit_words", "rows_plain", "prompts_table_value"]
 
@@ -210,7 +210,7 @@ def _speed_up_notes(row: PromptRow) -> dict[str, str]:
     several = Estimate(row.ratio, min(row.ratios), max(row.ratios), len(row.ratios), ends=True)
     one, spread = several.groups < 2, f"{several.low:.2f} to {several.high:.2f}"
     return {
-        "spread": "one sample" if one else f"{spread} in {several.groups} samples",
+        "spread": SINGLE if one else f"{spread} in {several.groups} samples",
         "noise": noise_words(several, row.mean_acceptance_length),
     }
 

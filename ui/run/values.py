@@ -24,7 +24,7 @@ from ui.run.routes import drafting_ssms, route_in_short, routing_value
 from ui.run.trees import drafts_apart, dropped_values, picture_words, tree_nodes
 from ui.run.view import Detail, TokenView, View
 from ui.run.votes import proposals_value, vote_in_short
-from ui.words.spreads import is_slower
+from ui.words.spreads import SINGLE, is_slower
 
 __all__ = ["PICTURES", "PictureMaker", "selected_round_words", "picture_values"]
 
@@ -204,6 +204,7 @@ def figures_value(
     )
     ratio = compared.speed_up(stats.tokens_per_second) if compared else None
     values["speedup"] = ratio.value if ratio else None
+    values["sample"] = SINGLE if ratio and ratio.groups < 2 else ""
     values["slower"] = ratio is not None and is_slower(ratio)
     values["scores"] = _scores_value(view)
     # Without its speed-up: one sample cannot be compared with blocks of this run.

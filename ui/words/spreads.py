@@ -10,6 +10,7 @@ from lab.figures import FEW, Estimate
 
 __all__ = [
     "AS_FAST",
+    "SINGLE",
     "is_noise",
     "is_slower",
     "is_unsure",
@@ -25,6 +26,9 @@ NOISE = 1.02
 """A speed-up that exceeds the tokens per pass by this factor is noise: with drafts, an LLM pass is
 at least as slow as without."""
 
+SINGLE = "one sample"
+"""What is said of a speed, or a ratio of speeds, of one run each."""
+
 DIGITS = 2
 
 
@@ -32,7 +36,7 @@ def speed_up_words(ratio: Estimate, noun: str = "block", against: str = "") -> s
     """`1.20x the speed of plain decoding (1.10 to 1.30 in 3 blocks)`. `noun`: what one group of the
     estimate is; `against`: which plain decoding a single sample is compared with."""
     if ratio.groups < 2:
-        return f"{ratio.value:.2f}x the speed of {against or 'plain decoding'}, one sample"
+        return f"{ratio.value:.2f}x the speed of {against or 'plain decoding'}, {SINGLE}"
     where = "in" if ratio.ends else "in 95 % of resamples of"
     interval = f"{ratio.low:.2f} to {ratio.high:.2f} {where} {ratio.groups} {noun}s"
     return f"{ratio.value:.2f}x the speed of plain decoding ({interval})"

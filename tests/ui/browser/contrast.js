@@ -80,5 +80,13 @@ window.specscopeContrast = (() => {
     }).filter(([value]) => value < least);
     return { count: all.length, found: found.map(([value, one]) => `${value.toFixed(2)} ${one.closest("[id]").id}`) };
   }
-  return { drawn, boxes };
+  // The ratio of each label of a button to the button's plain ground, by the button's id; those out of sight have none.
+  function labels(selector) {
+    return Object.fromEntries([...document.querySelectorAll(selector)].filter((one) => one.checkVisibility()).map((one) => {
+      const style = getComputedStyle(one);
+      if (style.backgroundImage !== "none") throw new Error(`#${one.id} is not of one colour`);
+      return [one.id, ratio(over(parse(style.color), ground(one)), ground(one))];
+    }));
+  }
+  return { drawn, boxes, labels };
 })();

@@ -334,6 +334,7 @@ def test_figures_inspector_and_legend_say_what_the_value_says(pictures: Pictures
     assert values["inspector"]["title"] in page.locator(".ss-inspected-title").text_content()
     legend = page.locator("#picture-strip .ss-legend").text_content()
     assert all(told["name"] in legend for told in values["strip"]["drafters"].values())
+    page.locator(".ss-figure[data-key=speedup]").get_by_text("x speed-up, one sample").wait_for()
     pictures.show("plain", "figures")
     cards = dict(page.locator(".ss-figure").evaluate_all(script))
     assert cards["draft_acceptance_rate"] == "–", "a rate of no drafts at all is none"

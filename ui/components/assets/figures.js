@@ -16,8 +16,8 @@ const CARDS = [
     means: "Accepted tokens in each pass, of the depth of the draft: of a tree a pass accepts at most one branch. What each drafter had accepted is on its chip, the chance of one token after its parent in What if." },
   { key: "tokens_per_second", label: "tokens / s", show: (v) => fixed(v.tokens_per_second, 1),
     means: "New tokens per second of this run alone, from the end of the prefill to the end of the run. The machine's speed changes from moment to moment: compare two runs by their speed-ups, each over plain decoding beside it." },
-  { key: "speedup", label: "speed-up", unit: "x", show: (v) => fixed(v.speedup, 2), more: (v) => v.speed,
-    means: "Speed over that of plain decoding: the median of blocks in which both ran in turns." },
+  { key: "speedup", label: "speed-up", unit: "x", show: (v) => fixed(v.speedup, 2), more: (v) => v.speed, note: (v) => v.sample,
+    means: "Speed over that of plain decoding: the median of blocks in which both ran in turns, or one sample." },
   { key: "num_rounds", label: "passes", show: (v) => fixed(v.num_rounds, 0),
     means: "Rounds: each drafts a tree, has the LLM check all of it in one pass, and commits what it accepts." },
   { key: "num_new_tokens", label: "tokens", show: (v) => fixed(v.num_new_tokens, 0), more: (v) => (v.max_new_tokens ? `of ${v.max_new_tokens} at most` : ""),
@@ -68,17 +68,20 @@ export function create(panel) {
 
 function cardOf(spec) {
   const value = h("b", { class: "ss-figure-value" }, "–");
+  const note = h("span", { class: "ss-figure-label" });
   const label = `${spec.unit ? `${spec.unit} ` : ""}${spec.label}`;
   const node = h("span", { class: "ss-figure", tabindex: 0, role: "group", "data-key": spec.key, "aria-label": spec.label },
-    value, h("span", { class: "ss-figure-label" }, ` ${label}`));
-  return { spec, node, value };
+    value, h("span", { class: "ss-figure-label" }, ` ${label}`), note);
+  return { spec, node, value, note };
 }
 
 function draw(value, view) {
   view.value = value;
-  for (const { spec, node, value: slot } of view.views) {
+  for (const { spec, node, value: slot, note } of view.views) {
     const shown = spec.show(value);
     setText(slot, shown);
+    const said = spec.note?.(value);
+    setText(note, said ? `, ${said}` : "");
     set(node, "data-missing", shown === "–");
     set(node, "data-slower", spec.key === "speedup" && value.slower);
   }

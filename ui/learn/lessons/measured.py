@@ -6,13 +6,14 @@ Pure: a View in, numbers out. The table of runs shows them and the questions are
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 from core.events import RunStats
 from ui.run.view import RoundView, View
+from ui.words.spreads import SINGLE
 
 __all__ = [
     "COLUMNS",
@@ -153,14 +154,18 @@ COLUMNS: Mapping[str, tuple[str, str, int]] = MappingProxyType(
 )
 """Column -> its title, its meaning, its decimals."""
 
+RUN_TIMES = frozenset(("round_ms", "tps"))
+"""Columns with one time of a whole run; the other times are medians over its passes."""
+
 
 def runs_table_value(
-    evidence: Evidence, columns: Iterable[str], planned: Iterable[str] = ()
+    evidence: Evidence, columns: Sequence[str], planned: Iterable[str] = ()
 ) -> dict[str, Any]:
     """The table of a lesson's runs as dicts of plain text. `planned`: labels of runs to come, which
     have empty rows (`coming`) so that the table does not grow."""
     heads = [(name, *COLUMNS[name]) for name in columns]
     return {
+        "note": f"times: {SINGLE} each" if RUN_TIMES.intersection(columns) else "",
         "head": {
             str(i): {"t": title, "means": means} for i, (_, title, means, _) in enumerate(heads)
         },

@@ -37,7 +37,7 @@ def explain_hits(evidence: Evidence) -> str:
     if rows is None:
         return hit
     before, after = (f"{row.round_ms:.1f} ms" for row in rows)
-    return f"{hit} A round took {after} instead of {before}."
+    return f"{hit} A round took {after} instead of {before}. {ONE_SAMPLE}"
 
 
 def longer_rounds(evidence: Evidence) -> str:
@@ -112,7 +112,8 @@ def explain_need(evidence: Evidence) -> str:
     need = needed_tokens(evidence) or 0.0
     tokens = rows[1].stats.num_new_tokens / rows[1].stats.num_rounds
     so = "so it was faster" if tokens > need else "so it was not faster"
-    return f"A round needed {need:.1f} tokens and wrote {tokens:.1f}, {so} than the LLM alone."
+    words = f"A round needed {need:.1f} tokens and wrote {tokens:.1f}, {so} than the LLM alone."
+    return f"{words} {ONE_SAMPLE}"
 
 
 def win_or_loss(evidence: Evidence) -> str:
@@ -125,7 +126,10 @@ def win_or_loss(evidence: Evidence) -> str:
     need = long.round_ms / plain.round_ms
     tokens_a_round = long.stats.num_new_tokens / long.stats.num_rounds
     if tokens_a_round <= need:
-        return "Here it loses: in the time of a round the LLM alone writes as many tokens or more."
+        return (
+            "Here it loses: in the time of a round the LLM alone writes as many tokens or more. "
+            f"{ONE_SAMPLE}"
+        )
     rate = long.stats.draft_acceptance_rate
     why = (
         f"the SSM knows this text better than expected, {100 * rate:.0f} % of the "

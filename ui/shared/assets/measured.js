@@ -1,11 +1,11 @@
 // The runs of a lesson as a table, the one on the board marked; a row's name shows its run there. Text nodes only.
-function headOf(head) {
+function headOf(head, note) {
   const heads = Object.values(head).map(({ t, means }) => {
     const created = heading("col", t);
     created.title = means;
     return created;
   });
-  return node("thead", "", node("tr", "", heading("col", "your runs (▸ shown)"), ...heads));
+  return node("thead", "", node("tr", "", heading("col", `your runs (▸ shown)${note ? `; ${note}` : ""}`), ...heads));
 }
 function rowOf({ label, latest, cells }) {
   const show = button("sp-again", (latest ? "▸ " : "") + label, () => trigger("select", { label, press: performance.now() }));
@@ -29,7 +29,7 @@ function draw() {
   [...root.querySelectorAll(".sp-again")].find((one) => one.dataset.label === focused)?.focus();
 }
 function build() {
-  const { head = {}, rows = {}, coming = {} } = props.value || {};
+  const { head = {}, note = "", rows = {}, coming = {} } = props.value || {};
   const all = Object.values(rows);
   const later = Object.values(coming);
   if (!all.length && !later.length) {
@@ -39,7 +39,7 @@ function build() {
   const caption = node("caption", "sp-sr", "Your runs in this lesson; – where one has not run yet");
   const planned = later.map((label) => plannedRow(label, Object.keys(head).length));
   const foot = planned.length ? node("tfoot", "", ...planned) : null;
-  root.replaceChildren(node("table", "sp-measured", caption, headOf(head), node("tbody", "", ...all.map(rowOf)), foot));
+  root.replaceChildren(node("table", "sp-measured", caption, headOf(head, note), node("tbody", "", ...all.map(rowOf)), foot));
 }
 draw();
 watch("value", draw);

@@ -1,0 +1,96 @@
+"""The run that Live opens with has the same trees on any machine and under any load."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from unittest import mock
+
+from core import Engine, Worker
+from core.events import Combined, Event, RoundCompleted, RunStarted
+from core.length.cost_model import NODE_COUNTS, Costs, VerifyCosts
+from storage import RunQuery, RunStore
+from ui.live.handlers import record_opening
+from ui.server.arguments import parse
+from ui.server.context import make_context
+from ui.server.visitors import Access
+
+WAIT_S = 60.0
+NARROW = VerifyCosts({n: 1.0 + n for n in NODE_COUNTS}, 64)
+"""A machine on which each node costs as much as a pass: `auto` affords one."""
+WIDE = VerifyCosts(dict.fromkeys(NODE_COUNTS, 1.0), 64)
+"""A machine on which nodes are free: `auto` affords all that were timed."""
+
+
+def opening_events(store: RunStore, engine: Engine, verify: VerifyCosts) -> tuple[Event, ...]:
+    """The recording made by another engine over the same models, with `verify` as the times of its
+    LLM's passes, as the application makes it at its start."""
+    models = engine.models
+    fresh = Engine(models)
+    fresh.costs = Costs(models.llm, verify)
+    with closing(Worker(fresh, threads=1)) as worker:
+        access = Access("127.0.0.1")
+        context = make_context(worker, store, access, parse([]).preset, RunQuery)
+        record_opening(context)
+        end = time.monotonic() + WAIT_S
+        while (source := context.opening.source()) is None:
+            assert context.opening.awaited and time.monotonic() < end
+            time.sleep(0.01)
+    return source.events(0, source.count)
+
+
+@contextmanager
+def busy_thread() -> Iterator[None]:
+    """Beside a thread that never rests."""
+    ended = threading.Event()
+
+    def spin() -> None:
+        while not ended.is_set():
+            sum(range(1000))
+
+    thread = threading.Thread(target=spin)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def leaping_clock() -> Callable[[], float]:
+    """The process's clock, in seconds, if something else took the core for up to 20 ms before each
+    look at it."""
+    leaps, clock, late = random.Random(5), time.perf_counter, 0.0
+
+    def now() -> float:
+        nonlocal late
+        late += 0.02 * leaps.random()
+        return clock() + late
+
+    return now
+
+
+def test_the_opening_run_has_the_same_trees_on_any_machine_and_under_any_load(
+    store: RunStore, bundled: Engine
+) -> None:
+    quiet = opening_events(store, bundled, NARROW)
+    with busy_thread(), mock.patch.object(time, "perf_counter", leaping_clock()):
+        loaded = opening_events(store, bundled, WIDE)
+
+    def trees(events: tuple[Event, ...]) -> list[tuple[object, ...]]:
+        return [
+            (e.round, e.root_token_id, e.token_ids, e.parents, e.proposals, e.origins, e.dropped)
+            for e in events
+            if isinstance(e, Combined)
+        ]
+
+    def rounds(events: tuple[Event, ...]) -> list[tuple[int, ...]]:
+        return [e.token_ids for e in events if isinstance(e, RoundCompleted)]
+
+    (first, second) = (e for e in (quiet[0], loaded[0]) if isinstance(e, RunStarted))
+    assert first.asked == second.asked
+    assert len(trees(quiet)) > 10 and trees(loaded) == trees(quiet)
+    assert rounds(loaded) == rounds(quiet)
