@@ -1,4 +1,4 @@
 """`python -m bench`: suites of measurements; each suite is a small object chosen by name.
 
-Imports core, torch and transformers only; knows no widget and no SQL.
+Imports core, torch and transformers only; no widget and no SQL.
 """

@@ -64,7 +64,7 @@ def application() -> Iterator[Application]:
             child = subprocess.Popen(command, cwd=ROOT, env=env, **piped)
         try:
             url = f"http://127.0.0.1:{port}/"
-            _wait(url, child, log)
+            _wait_until_served(url, child, log)
             yield Application(url, child.pid, time.perf_counter() - start)
         finally:
             child.terminate()
@@ -81,7 +81,7 @@ def free_port(host: str = "127.0.0.1") -> int:
         return int(probe.getsockname()[1])
 
 
-def _wait(url: str, child: subprocess.Popen[bytes], log: Path) -> None:
+def _wait_until_served(url: str, child: subprocess.Popen[bytes], log: Path) -> None:
     end = time.perf_counter() + TIMEOUT_S
     while time.perf_counter() < end and child.poll() is None:
         with suppress(urllib.error.URLError, OSError):

@@ -7,7 +7,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -89,11 +88,6 @@ def ids_by_round(
     """Runs a case to its end and returns the new tokens' ids, round by round."""
     events = run_events(engine, [request(case, speculation)])
     return [event.token_ids for event in events if isinstance(event, RoundCompleted)]
-
-
-def new_ids(engine: Engine, case: DecodeCase, speculation: SpeculationConfig) -> list[int]:
-    """Runs a case to its end and returns the new tokens' ids."""
-    return list(chain.from_iterable(ids_by_round(engine, case, speculation)))
 
 
 def load_module(folder: Path, dtype: torch.dtype) -> Any:

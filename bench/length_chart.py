@@ -33,7 +33,7 @@ def length_figure(results: Results, prompts: Sequence[Prompt]) -> go.Figure:
     titles = [
         f"Tokens a second / plain decoding, {dtype}, T = {t:g}" for dtype, t, _ in all_contests
     ]
-    titles += ["Mean chosen length by round (as far as half of the runs go)"] * len(all_contests)
+    titles += ["Mean chosen length by round (if half of the runs reach it)"] * len(all_contests)
     page = make_subplots(rows=2, cols=len(all_contests), subplot_titles=titles)
     for col, (_, _, contest) in enumerate(all_contests, start=1):
         groups = (OVERALL, *contest.domains)

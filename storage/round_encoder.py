@@ -29,7 +29,7 @@ Key = tuple[int, int]  # run, round
 
 TOKEN_FIELDS = ("token_ids", "texts", "parents", "depths", "scores", "qs", "ranks")
 LOOKUP_FIELDS = ("contexts", "shares")
-"""Stored where a draft has them."""
+"""Stored only for drafts that have them."""
 
 
 def encode_round(run: int, events: Sequence[RoundEvent], model_id: Callable[[str], int]) -> Rows:
@@ -133,7 +133,7 @@ class _RoundWriter:
 
     def _verdict(self, event: Verified) -> None:
         if event.outcomes and not self.rows["nodes"]:
-            raise ValueError("a Verified without the Combined it speaks of")
+            raise ValueError("Verified has outcomes, but the round has no Combined with nodes")
         self.rows["trials"] = [
             (*self.key, i, t.node, self.model_id(t.drafter), t.p, t.q, t.accepted)
             for i, t in enumerate(event.trials)

@@ -22,8 +22,8 @@ __all__ = [
     "merge_rows",
 ]
 
-# Schedule and `num_live` of a Scheduled in table `rounds`, as m020_schedules has indexed them: as
-# little edited as a migration. A value with NaN is no valid JSON and is skipped.
+# Schedule and `num_live` of a Scheduled in table `rounds`, as m020_schedules has indexed them:
+# never edited, like a migration. A value with NaN is no valid JSON and is skipped.
 SCHEDULED_PARTS = tuple(
     f"CASE WHEN json_valid(scheduled_json) THEN json_extract(scheduled_json, '$[{place}]') END"
     for place in (0, 1)

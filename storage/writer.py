@@ -53,7 +53,7 @@ class LogWriter:
         self._change = threading.Condition()
         # Guarded by `_change`:
         self._queue: deque[tuple[Event | Measurement, str]] = deque()
-        # Events so far: queued, taken by the thread, written or dropped, refused for want of space.
+        # Events so far: queued, taken by the thread, written or dropped, refused by a full queue.
         self._put = self._taken = self._settled = self._dropped = 0
         # Whether a unit is complete, to write without waiting for the interval, to end after that.
         self._due = self._urgent = self._closing = False

@@ -30,7 +30,7 @@ Drafting = Callable[..., Any]
 
 class LlamaCpp:
     """A transformers module, and `assistants` by name, in llama.cpp's own generation loop. `file`:
-    a GGUF file of the module, as quantized as it is there; None: its weights as they are.
+    a GGUF file of the module, whose quantization is kept; None: one is written from its weights.
 
     Raises ImportError without its packages, UnsupportedModelError if a model is no plain Llama,
     OSError without disk space, ValueError if llama.cpp cannot load the files.
@@ -48,7 +48,7 @@ class LlamaCpp:
             context = module.config.max_position_embeddings
             header = write_gguf(module, path) if file is None else {"context_length": context}
             self._ends = ends_of(module)
-            # Both read one file, which is in memory once. Drafts need the logits of every token.
+            # Both map one file into memory. Drafts need the logits of every token.
             self._plain = self._open(path, header, module)
             self._speculating = self._open(path, header, module, logits_all=True)
             self._assistants = {
@@ -96,7 +96,7 @@ class LlamaCpp:
         return lookup
 
     def drafting_with(self, name: str, count: int) -> Drafting:
-        return Small(self._assistants[name], count)
+        return DraftModel(self._assistants[name], count)
 
     def _open(self, path: Path, header: dict[str, Any], module: Any, **options: Any) -> Any:
         # Keys and values in float32 where the models are; float16 otherwise, llama.cpp's default.
@@ -107,7 +107,7 @@ class LlamaCpp:
         return self._package.Llama(str(path), type_k=kind, type_v=kind, **options)
 
 
-class Small:
+class DraftModel:
     """A small model as llama-cpp-python's draft model: returns its likeliest next tokens. It keeps
     its cache for the part of the text that is unchanged."""
 
@@ -144,8 +144,8 @@ def load_llama_cpp(
         llama = LlamaCpp(module, assistants, torch.get_num_threads(), file)
     except (ImportError, OSError, RuntimeError, ValueError, SpecScopeError) as error:
         return None, f"llama.cpp did not compete: {' '.join(str(error).split())[:200]}."
-    return llama, f"llama.cpp is that of llama-cpp-python {llama.version}{_reading(file)}."
+    return llama, f"llama.cpp is that of llama-cpp-python {llama.version}{_file_words(file)}."
 
 
-def _reading(file: Path | None) -> str:
+def _file_words(file: Path | None) -> str:
     return f", reading {file.name}" if file else ""

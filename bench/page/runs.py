@@ -24,7 +24,7 @@ LOOK_S = 0.05
 def headless(site: Site, request: Request) -> float:
     """Tokens per second of a run without page and log."""
     clock = EventClock()
-    for _ in site.worker.submit(request, clock.see).events():
+    for _ in site.worker.submit(request, clock.observe).events():
         pass
     return pace(clock)
 

@@ -33,7 +33,7 @@ class EventClock:
     cancelled: dict[str, float] = field(default_factory=dict)
     stop_requests: dict[str, float] = field(default_factory=dict)
 
-    def see(self, event: Event) -> None:
+    def observe(self, event: Event) -> None:
         now = time.time() * 1000
         if isinstance(event, RoundCompleted):
             self.tokens.setdefault(event.run_id, []).extend([now] * len(event.token_ids))
@@ -67,12 +67,12 @@ class _ClockedWorker:
         self._inner.cancel()
 
     def submit(self, request: Any, tap: Any = None) -> Any:
-        def see(event: Event) -> None:
-            self._clock.see(event)
+        def observe(event: Event) -> None:
+            self._clock.observe(event)
             if tap is not None:
                 tap(event)
 
-        return _ClockedWorker(self._inner.submit(request, see), self._clock)
+        return _ClockedWorker(self._inner.submit(request, observe), self._clock)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)

@@ -53,7 +53,7 @@ class Batch(Suite):
         context = blocks.context
         tokens, temperature = context.settings.tokens, blocks.key["temperature"]
         cases = [DecodeCase(prompt, SEED, tokens, temperature, True) for prompt in context.prompts]
-        for last in blocks.missing_blocks[-1:]:  # arenas grow and passes are timed in the first
+        for last in blocks.missing_blocks[-1:]:  # the first batch grows the arena and times passes
             _decode_batches(engine, cases, max(self.sizes), last)
         runs = {str(size): partial(_decode_batches, engine, cases, size) for size in self.sizes}
         blocks.measure(runs, keep_row=partial(_against_first, cases))
@@ -91,7 +91,7 @@ def tables(results: Results) -> tuple[str, ...]:
         title = f"Live requests, {kind['dtype']}, T = {kind['temperature']:g}"
         note = (
             "All requests' new tokens over the time until the last of them ended; {} Requests "
-            "whose ids were not those they have alone: {}."
+            "whose ids differ from those of a run alone: {}."
         )
         texts.append(totals(title, kind.rows, lambda size: f"{size} at a time", note))
     return tuple(texts)

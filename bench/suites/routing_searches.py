@@ -1,8 +1,8 @@
 """How soon a router finds a good SSM, counted on texts that are written. Plain numbers: no model.
 
 A set of SSMs that never changes has a good one behind many changes of domain, and most routed sets
-had theirs before the change. So a change is followed only where no good SSM was routed yet, and
-beside every count stands what a set that never changes has.
+had theirs before the change. So a change counts as followed only where no good SSM was routed
+yet, and every count is beside that of a set that never changes.
 """
 
 from __future__ import annotations

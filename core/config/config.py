@@ -116,7 +116,7 @@ class SamplingParams:
         return self.temperature == 0.0
 
     @property
-    def shape(self) -> SamplingParams:
+    def distribution(self) -> SamplingParams:
         """Only the parameters that turn logits into a distribution; the others are defaults."""
         return SamplingParams(
             temperature=self.temperature,
@@ -144,10 +144,9 @@ class SpeculationConfig:
     `drafters`: `all` (every SSM; without SSMs `suffix` and `table`), `first` (the first of these),
     names of SSMs, `ngram`, `suffix`, `table`, import paths of user-defined drafters; empty is plain
     decoding. `expansion` <k1,...,km>: a speculation length of s uses its first s entries, padded
-    with 1. `max_tree_nodes`: a number, `auto` (the largest tree whose verification costs at most
-    1.5 plain passes, at most 64; the largest tree that was timed, at most 64, if the length policy
-    measures times itself) or `uncut`; it is divided among the drafters before drafting, and no
-    combined tree has more nodes.
+    with 1. `max_tree_nodes`: a number, `uncut`, or `auto`: at most 64, and no more than can be
+    verified in 1.5 plain passes (no more than were timed, if the length policy measures times
+    itself). It is divided among the drafters before drafting, and no combined tree has more nodes.
 
     `combine`: a rule of COMBINE_RULES; `vote_tree` keeps `vote_nodes` nodes. Weighted rules use the
     drafters' `weights`: `paper` (Minions' rewards, by `eta`, within `weight_bounds`) or
@@ -267,7 +266,7 @@ class SpeculationConfig:
             random_kind = "sampled" if verify_rule(self.verify).reads_q else "coupled"
             draft = "topk" if greedy else random_kind
         if greedy and draft == "coupled":
-            draft = "topk"  # the noise of temperature 0 is no noise: the rules coincide
+            draft = "topk"  # without noise coupled drafts are top-k drafts
         if draft_kind(draft).by_score and combine_rule(self.combine).chains:
             # A sequence has one token per step: best first has no branches to choose from.
             draft = "topk" if greedy else "coupled"
@@ -277,7 +276,7 @@ class SpeculationConfig:
         # No verification rule is lossless: the draft kind itself is the error.
         if not rules:
             why = (
-                f"with combine={self.combine} its one tree leaves nothing to choose; choose union"
+                f"with combine={self.combine} its one draft leaves no choice; choose union"
                 if draft_kind(draft).fused
                 else "at temperature 0 every draw is the argmax; choose auto, topk or best_first"
             )

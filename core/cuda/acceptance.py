@@ -136,7 +136,7 @@ def fill_target_tokens(
     for state in states:
         if is_batchable(state):
             sequence = state.request.sequence
-            key = sequence.speculation.verify, sequence.sampling.shape
+            key = sequence.speculation.verify, sequence.sampling.distribution
             groups.setdefault(key, []).append(state)
     for (rule, _), several in groups.items():
         targets = batched_target_tokens(rule, [case_of(state) for state in several])

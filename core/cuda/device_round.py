@@ -69,7 +69,7 @@ class DeviceRound:
     @torch.inference_mode()
     def begin(self, states: Sequence[RoundState]) -> None:
         """Launches the next round without waiting for it. If `run` is then called with others,
-        it is discarded: all it wrote lies past the committed length of the KV rows."""
+        it is discarded: all that it wrote is past the committed length of the KV rows."""
         plan = self._plan(states)
         graph = None if plan is None else self._launch_draft(plan)
         if plan is None or graph is None:
@@ -142,7 +142,7 @@ class _RoundGraph:
             KvView.of(llm.forward, llm.arena, plan.rows, plan.extents[0], llm.num_embeddings),
             layout,
             layout.tensors(device),
-            plan.states[0].request.sequence.sampling.shape,
+            plan.states[0].request.sequence.sampling.distribution,
             plan.uses_noise,
             self._inputs,
             draft_pass,

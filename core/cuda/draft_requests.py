@@ -157,7 +157,9 @@ def _is_row_supported(row: DraftRow) -> bool:
 
 
 def _choice_of(request: DraftRequest, vocab_size: int) -> ChildChoice:
-    return ChildChoice(request.kind == "coupled", request.sequence.sampling.shape, vocab_size)
+    return ChildChoice(
+        request.kind == "coupled", request.sequence.sampling.distribution, vocab_size
+    )
 
 
 def write_inputs(inputs: HostToDevice, rows: Sequence[DraftRow], *, coupled: bool) -> None:

@@ -68,7 +68,7 @@ class RoundPlan:
         drafts = None
         if requests is not None:
             drafts = requests.arena_rows, requests.width, requests.layout.shape, requests.choice
-        return self.rows, self.extents, drafts, sequence.sampling.shape, self.uses_noise
+        return self.rows, self.extents, drafts, sequence.sampling.distribution, self.uses_noise
 
     @property
     def inputs_key(self) -> tuple[object, ...]:
@@ -87,7 +87,7 @@ def plan_round(
     Opens drafters at their first request: they read the prompt here."""
     if not states or not all(map(_fits_device_round, states)):
         return None
-    rules = {(one.speculation.verify, one.request.sequence.sampling.shape) for one in states}
+    rules = {(one.speculation.verify, one.request.sequence.sampling.distribution) for one in states}
     if len(rules) != 1:
         return None
     # The draft requests of each state, in its run's order of drafters.

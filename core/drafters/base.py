@@ -27,8 +27,8 @@ class DraftRequest:
 
     `shape` <k1,...,km>: children per frontier node at each step (SpecInfer 3.1), already cut to
     `budget` nodes; its length bounds the depth. `kind`: a draft kind of `core.config.DRAFTS`.
-    `stop`: may end the draft of the drafter `name` earlier. `beyond`: the draft starts so many
-    tokens after the end of the text (drafting ahead).
+    `stop`: may end the draft of the drafter `name` earlier. `beyond`: how many tokens after
+    the end of the text the draft starts (drafting ahead).
     """
 
     sequence: TokenSequence

@@ -152,7 +152,7 @@ def _concat(parts: Sequence[torch.Tensor]) -> torch.Tensor:
 def _log_processed(frontiers: Sequence[Frontier]) -> torch.Tensor:
     """The logarithms of the distributions drawn from, (n, V) float64."""
     # Requests of equal sampling are processed in one call.
-    if len(frontiers) == 1 or len({one.sampling.shape for one in frontiers}) == 1:
+    if len(frontiers) == 1 or len({one.sampling.distribution for one in frontiers}) == 1:
         log_probs = process_logits(
             _concat([one.logits for one in frontiers]), frontiers[0].sampling
         )

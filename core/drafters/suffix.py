@@ -41,7 +41,7 @@ EARLIER_TOKENS = 1 << 18
 GROWTH, BOUND = 2.0, 12
 # Nodes of a tree before its likeliest ones are chosen.
 MOST_NODES = 256
-# Prior of the acceptance rates: so many tokens, half of them accepted.
+# Prior of the acceptance rates: 2 tokens, one of them accepted.
 PRIOR_TOKENS = 2.0
 
 

@@ -30,7 +30,7 @@ from core.trees.tree import ROOT
 
 __all__ = ["FOLDS", "TableDrafter", "fold_of"]
 
-# Prompts are divided by their hash into so many folds.
+# The number of folds into which prompts are divided by their hash.
 FOLDS = 4
 # Rows of a fold's table, of 64 bytes: 16 MiB.
 NUM_CONTEXTS = 1 << 18

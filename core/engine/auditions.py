@@ -53,7 +53,7 @@ class AuditionStep:
         request.timings += self._audition(request, names, "prefill", window, observe)
 
     def before_route(self, state: RoundState) -> None:
-        """The audition of a round whose router wants one. Its time is part of the round."""
+        """The audition of a round, if its router is due for one. Its time is part of the round."""
         request, router = state.request, state.request.router
         waiting = self._remote is not None and self._remote.expects_audition(request)
         if router is None or not router.wants_audition or request.grant.length == 0 or waiting:

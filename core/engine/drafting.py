@@ -287,8 +287,8 @@ def plan_draft_requests(state: RoundState, beyond: int = 0) -> list[DraftRequest
     """Shape and node budget of each drafter, fixed before anything is drawn: cut by what
     was drawn, a draft would bias `mss` and `traversal`.
 
-    `beyond`: the draft starts so many tokens after the text (drafting ahead), under the same
-    choice of length.
+    `beyond`: how many tokens after the text the draft starts (drafting ahead); the choice of length
+    is the same.
     """
     request, sequence, choice = state.request, state.request.sequence, state.choice
     config = state.speculation

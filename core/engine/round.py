@@ -181,8 +181,8 @@ class RoundSteps:
         return logits
 
     def commit_one(self, state: RoundState, num_in_pass: int) -> CommitResult:
-        """Commits one request's accepted path and the LLM's own token, after a pass of so many
-        requests."""
+        """Commits one request's accepted path and the LLM's own token, after a pass of
+        `num_in_pass` requests."""
         start = time.perf_counter()
         request, sequence, verdict = state.request, state.request.sequence, state.verdict
         if not state.kv_committed:

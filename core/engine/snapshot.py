@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 RECENT_ROUNDS = 16
-"""The last rounds, over which a lane's busy share is measured."""
+"""How many rounds, the last ones, a lane's busy share is measured over."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,7 +92,7 @@ class Goodput:
             self._choice = None
 
     def use_drafters(self, names: Sequence[str]) -> None:
-        """See RoutedPolicy. The group's rate and balance stay: a router wants better drafts."""
+        """See RoutedPolicy. The group's rate and balance stay: routing is to improve the drafts."""
         for group in self._groups[:1]:
             own_names = tuple(
                 name for name in group.members if name in names or is_model_free(name)

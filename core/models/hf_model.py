@@ -150,7 +150,7 @@ class HfModel:
 
     def close_row(self, row: int) -> None:
         # The slots keep their contents: the next row of this number has length 0, and masks hide
-        # what lies past its length.
+        # what is past its length.
         self._rows[row] = None
 
     def length(self, row: int) -> int:

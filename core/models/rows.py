@@ -103,7 +103,7 @@ class Batch:
 
     `tokens`, `positions` (batch, width); `full`, `near` (batch, width, extent): the slots that a
     query attends to, in layers with full attention and with a sliding window (the same array
-    without a window). `last_only`: only the logits of a single feed's last query are wanted.
+    without a window). `last_only`: only the logits of a single feed's last query are computed.
     """
 
     tokens: IntArray

@@ -11,8 +11,8 @@ from core.errors import ConfigError, NodeError
 
 __all__ = ["check_nodes"]
 
-LISTENS_S = 5.0
-"""How long a cluster may take to accept a connection; Ray itself tries for minutes."""
+CONNECT_TIMEOUT_S = 5.0
+"""Limit for connecting to a cluster; Ray itself tries for minutes."""
 
 
 def check_nodes(settings: NodeSettings | None) -> None:
@@ -28,8 +28,7 @@ def check_nodes(settings: NodeSettings | None) -> None:
             raise ConfigError.of(
                 field,
                 value,
-                "none where `pip install -r requirements-cluster.txt` was not run "
-                f"({package} is missing)",
+                f"package {package} is missing; pip install -r requirements-cluster.txt",
             )
     from core.nodes.keys import read_keys
 
@@ -41,7 +40,7 @@ def check_nodes(settings: NodeSettings | None) -> None:
 def _check_listens(cluster: str) -> None:
     try:
         host, port = address_of("cluster", cluster)
-        with socket.create_connection((host.strip("[]"), port), LISTENS_S):
+        with socket.create_connection((host.strip("[]"), port), CONNECT_TIMEOUT_S):
             pass
     except (OSError, UnicodeError) as error:  # UnicodeError: a name that cannot be one of a host
         raise NodeError(

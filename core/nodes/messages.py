@@ -62,7 +62,7 @@ VERSION = 2
 LARGEST_FRAME = 8 << 20
 """Bytes; a longer message is refused before it is read."""
 MOST_RUNS, MOST_SSMS, MOST_TEXT, MOST_TOKENS = 64, 16, 300, 1 << 17
-"""At most so many runs, SSMs, characters of a reason and tokens of one run's text in a message."""
+"""Limits of a message: runs, SSMs, characters of a reason, tokens of one run's text."""
 MOST_MESSAGE_TOKENS = LARGEST_FRAME // 8
 """Tokens of all runs in a message: at most 5 bytes each, so that the rest fits into the frame."""
 MOST_OUTCOMES = 16

@@ -32,7 +32,7 @@ SHARE = 0.02
 # Rounds between two switches without a change of domain, so that noise does not make them
 # alternate.
 STEADY_ROUNDS = 16
-# A gain must exceed so many standard errors of the difference; after a change of domain, where the
+# A gain must exceed 3 standard errors of the difference; after a change of domain, where the
 # new tokens are few, any gain counts.
 NOISE = 3.0
 # Lower bound of a log-probability: a single surprising token says little about a drafter.

@@ -109,7 +109,7 @@ class BatchCosts(Protocol):
         ...
 
     def draft_ms(self, requests: int, length: int) -> float:
-        """Drafts of `length` tokens for so many requests."""
+        """Time of drafts of `length` tokens for `requests` requests."""
         ...
 
 

@@ -13,9 +13,9 @@ __all__ = ["BatchTimes", "size_class"]
 HORIZON = 64.0
 # Nodes up to which the engine's table of one request's passes is used; beyond, it is extrapolated.
 TABLE = 64
-# A new line starts with so many table values for each of these sizes, in nodes per request.
+# How many table values a new line starts with, for each of these sizes in nodes per request.
 PRIOR, PRIOR_NODES = 2, (0, 2, 4)
-# A measured pass counts for at most so many times the predicted one.
+# A pass that takes longer than twice its prediction counts as twice.
 OUTLIER = 2.0
 
 
@@ -66,7 +66,7 @@ class BatchTimes:
         return self._lines[size]
 
     def _context_ms(self, tokens: int, context: int) -> float:
-        """What `context` cached tokens add to a pass over so many tokens."""
+        """What `context` cached tokens add to a pass over `tokens` tokens."""
         return self._table_ms(tokens - 1, context) - self._table_ms(tokens - 1, 0)
 
     def _table_ms(self, nodes: int, context: int) -> float:

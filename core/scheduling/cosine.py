@@ -104,17 +104,18 @@ class Cosine:
     def __init__(self, times: BatchTimes) -> None:
         self._times = times
         self._control = SpeculationControl()
-        self._most = SpeculationLimit(0, 1)  # the most that a live request requests
+        # The longest draft and the most drafters that any live request asks for.
+        self._requested = SpeculationLimit(0, 1)
         self._decision = ""
 
     def plan(self, live: Sequence[LiveRequest], num_queued: int) -> Plan:
         """See Scheduler."""
         length, drafters = max(one.length for one in live), max(one.drafters for one in live)
-        self._most = SpeculationLimit(length, drafters)
+        self._requested = SpeculationLimit(length, drafters)
         limit = self._control.limit_within(length, drafters)
         lengths = [one.length if one.ready else min(one.length, limit.length) for one in live]
-        # Drafts are made for one half while the LLM verifies the other. A request that drafts
-        # nothing waits for no such turn, nor does any while the control allows no draft.
+        # Drafts are made for one half of the requests while the LLM verifies the other. Requests
+        # without drafts take no turns; while the control allows no drafts, that is all of them.
         overlapped = {i for i, one in enumerate(live) if one.overlapped and one.length}
         largest = len(live) - len(overlapped) // 2 if limit.length else len(live)
         indices, ready = range(len(live)), {i for i, one in enumerate(live) if one.ready}
@@ -151,7 +152,7 @@ class Cosine:
         """See Scheduler."""
         self._times.observe(outcome)
         busy = outcome.llm_ms / outcome.wall_ms if outcome.wall_ms > 0 else 1.0
-        self._decision = self._control.observe(busy, outcome.num_queued, self._most)
+        self._decision = self._control.observe(busy, outcome.num_queued, self._requested)
 
 
 def _reason(live: Sequence[LiveRequest], group: PassGroup, num_candidates: int) -> str:

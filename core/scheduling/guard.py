@@ -8,23 +8,26 @@ from core.length.cost_model import Average
 
 __all__ = ["PlainGuard"]
 
-# Weight of the average before it is judged: it forgets, so this is reached in the fifth round.
+# Weight of the averages from which they count. Each addition decays the earlier ones, so that it is
+# reached in the fifth round with drafts.
 ENOUGH = 4
-# Rounds without drafts before the next trial: doubled by each trial that is lost.
+# Rounds without drafts until drafting is tried again: at first, and at most; doubled by each trial
+# that does not pay.
 FIRST_WAIT, MAX_WAIT = 256, 4096
-# One in so many rounds with drafts is made plain, at a cost far below 1 %, so that the measured
-# time of plain rounds stays recent.
+# While drafting is on, every 64th round is plain, so that the measured time of plain rounds stays
+# recent. It costs far less than 1 %.
 PROBE_EVERY = 64
-# Rounds with drafts before the first such probe.
+# Rounds with drafts before the first of these probes.
 FIRST_PROBE = 4
-# A single round's time counts as at most so many times the mean.
+# A round that takes longer than 3 times the mean counts as 3 times.
 OUTLIER = 3.0
 
 
 class PlainGuard:
-    """`drafts`: whether the next round may have drafts. Off once rounds with drafts commit fewer
-    tokens than plain rounds would in their time, by more than the standard error. `allows_drafts`:
-    whether drafting is on; true also in a probe of plain rounds.
+    """`allows_drafts`: whether drafting is on. It is switched off once rounds with drafts commit
+    fewer tokens than plain rounds would in their time, by more than the standard error.
+    `next_may_draft`: whether the next round may have drafts: false also for a probe, a plain round
+    while drafting is on.
 
     Sums are compared, not the time per token of single rounds: of one request one round may commit
     one token and the next nine, and a mean of ratios would charge that as a loss.
@@ -33,22 +36,22 @@ class PlainGuard:
     def __init__(self) -> None:
         self.allows_drafts = True
         self._begin_trial()
-        self._num_drafts = self._plain = 0
+        self._num_rounds = self._num_plain = 0
         self._wait = FIRST_WAIT
 
     @property
-    def drafts(self) -> bool:
-        return self.allows_drafts and (self._num_drafts - FIRST_PROBE) % PROBE_EVERY != 0
+    def next_may_draft(self) -> bool:
+        return self.allows_drafts and (self._num_rounds - FIRST_PROBE) % PROBE_EVERY != 0
 
     @property
-    def relative(self) -> float:
+    def relative_cost(self) -> float:
         """The time of a token in rounds with drafts over that in plain rounds."""
         return self._cost.get() / self._tokens.get() if self._tokens.weight else 1.0
 
     def observe_drafted(self, cost: float, tokens: float = 1.0) -> bool:
         """Adds a round with drafts that committed `tokens`; returns whether it switched drafting
         off. `cost`: its time, in tokens that plain rounds commit in it."""
-        self._num_drafts += 1
+        self._num_rounds += 1
         if not (math.isfinite(cost) and cost > 0):
             return False
         cost = min(cost, OUTLIER * self._cost.get(tokens))
@@ -63,20 +66,20 @@ class PlainGuard:
             self.forbid()
             return True
         if mean < -standard_error:
-            self._wait = FIRST_WAIT  # it pays: a later loss is another load's
+            self._wait = FIRST_WAIT  # drafting pays: a later loss comes from another load
         return False
 
     def forbid(self) -> None:
         """No drafts until the next trial."""
-        self.allows_drafts, self._plain = False, 0
+        self.allows_drafts, self._num_plain = False, 0
 
     def observe_plain(self) -> bool:
         """Adds a round without drafts; returns whether drafting is tried again from now on."""
         if self.allows_drafts:
-            self._num_drafts += 1  # a probe
+            self._num_rounds += 1  # a probe
             return False
-        self._plain += 1
-        if self._plain < self._wait:
+        self._num_plain += 1
+        if self._num_plain < self._wait:
             return False
         self.allows_drafts, self._wait = True, min(MAX_WAIT, 2 * self._wait)
         self._begin_trial()

@@ -95,12 +95,12 @@ class Shared:
         if record is None:
             return Plan(group, unlimited, reason=ALONE)
         self._run_tokens = sum(one.tokens for one in live) / count
-        probes = record.guard.allows_drafts and not record.guard.drafts
+        probes = record.guard.allows_drafts and not record.guard.next_may_draft
         notice = ""
         # That drafting is tried again is reported by the first round with drafts, not by a probe.
         if not probes:
             notice, record.notice = record.notice, ""
-        if not record.guard.drafts:
+        if not record.guard.next_may_draft:
             self._plain = True
             probe = "one plain round, to measure what drafts are compared with"
             decision = "no request drafts: plain rounds are measured to be faster"
@@ -206,7 +206,7 @@ class Shared:
             if record.guard.observe_drafted(cost, outcome.tokens):
                 record.notice = (
                     f"no request drafts from now on: with {requests} a token took "
-                    f"{record.guard.relative:.2f} times as long as in plain rounds"
+                    f"{record.guard.relative_cost:.2f} times as long as in plain rounds"
                 )
         elif record.guard.observe_plain():
             record.notice = f"drafting is tried again with {requests}"

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from bench.__main__ import main
-from bench.contestants import DecodeCase, TransformersLlm, new_ids
+from bench.contestants import DecodeCase, TransformersLlm, decode
 from bench.prompts import load_prompts
 from bench.settings import Settings
 from bench.suites.gpu import BEST, FIXED, PLAIN, GpuContest, gaps, idle_share, load_bundled
@@ -82,7 +82,8 @@ def test_grown_models_say_what_the_small_ones_say(ssm_params: int) -> None:
     assert {"grown" in name for name in engine.models.ssms} == {ssm_params > 0}
     prompt = load_prompts()[0]
     case = DecodeCase(prompt, 1, 12, 0.0, ignore_eos=True)
-    result = new_ids(engine, case, SpeculationConfig.preset("specinfer"))
+    (outcome,) = decode(engine, [case], SpeculationConfig.preset("specinfer"))
+    result = outcome["token_ids"]
     assert result == transformers.generate(transformers.tokenize(prompt.text), 12)
     assert result == TransformersLlm("float32").generate(transformers.tokenize(prompt.text), 12)
 

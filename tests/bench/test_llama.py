@@ -14,7 +14,7 @@ import torch
 from bench.contestants import TransformersLlm
 from bench.ggml import peer
 from bench.ggml.layout import write_gguf
-from bench.ggml.peer import LlamaCpp, Small, load_llama_cpp
+from bench.ggml.peer import DraftModel, LlamaCpp, load_llama_cpp
 from bench.suites.cpu_bundled import CpuBundled, share_of_equal_ids
 from bench.suites.cpu_tables import LLAMA_ASSISTED, LLAMA_LOOKUP, Variant, all_variants
 from tests.bench.llamas import FakeLlama, FakeWriter, pretend
@@ -94,7 +94,7 @@ def test_a_text_ends_where_it_should_and_remembers_nothing() -> None:
 @pytest.mark.usefixtures("packages")
 def test_a_small_model_drafts_no_further_than_its_context() -> None:
     LlamaCpp(llama(), {}, 1)
-    drafts = Small(FakeLlama.opened[0], 4)
+    drafts = DraftModel(FakeLlama.opened[0], 4)
     context = FakeLlama.opened[0].n_ctx()
     for left, count in ((9, 4), (2, 2), (0, 0)):
         assert len(drafts(np.arange(context - left, dtype=np.intc))) == count

@@ -7,7 +7,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from bench.contestants import DecodeCase, decode, new_ids, request
+from bench.contestants import DecodeCase, decode, ids_by_round, request
 from bench.load import closed_loop, open_loop
 from bench.prompts import load_prompts
 from bench.suites.length import trace_run
@@ -22,7 +22,7 @@ CASE, CONFIG = DecodeCase(load_prompts()[0], 0, 4, 0.0), SpeculationConfig()
 LOST = "the device went away.*goes on without it"
 MEASURES: dict[str, Callable[[Engine], object]] = {
     "decode": lambda engine: decode(engine, [CASE], CONFIG),
-    "new_ids": lambda engine: new_ids(engine, CASE, CONFIG),
+    "ids_by_round": lambda engine: ids_by_round(engine, CASE, CONFIG),
     "trace_run": lambda engine: trace_run(engine, CASE, CONFIG),
     "run_together": lambda engine: run_together(engine, [CASE], CONFIG),
     "run_counted": lambda engine: run_counted(engine, request(CASE, CONFIG)),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bench.contestants import DecodeCase, decode, new_ids
+from bench.contestants import DecodeCase, decode, ids_by_round
 from bench.prompts import load_prompts
 from bench.suites.overhead import STAGES, Overhead, _outside
 from bench.table_model import table_family
@@ -52,15 +52,15 @@ class TestOverhead:
         chains = replace(chains, max_tree_nodes="uncut")
         with timing_passes(family, clock) as models:
             engine = Engine(models)
-            new_ids(engine, case, SpeculationConfig.preset("autoregressive"))
+            ids_by_round(engine, case, SpeculationConfig.preset("autoregressive"))
             taken = clock.take()
             assert taken["llm"] > 0 and taken["ssm"] == 0
             assert clock.take() == {"llm": 0.0, "ssm": 0.0}
-            _, took = time_call(lambda: new_ids(engine, case, chains))
+            _, took = time_call(lambda: ids_by_round(engine, case, chains))
             together = clock.take()
             least = 0 < together["ssm"] < 1000 * took - together["llm"]
             assert least, "a pass for three counts once"
-        new_ids(engine, case, chains)
+        ids_by_round(engine, case, chains)
         assert clock.take() == {"llm": 0.0, "ssm": 0.0}
 
     def test_a_synthetic_family_runs_as_a_real_one(self, family: LoadedModels) -> None:

@@ -48,7 +48,7 @@ def layouts() -> tuple[Live, Sessions]:
                 own_drafters=(),
                 preset="specinfer",
                 chat=False,
-                answers=False,
+                chats_by_default=False,
                 models=(),
                 race=True,
             ),

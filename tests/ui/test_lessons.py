@@ -301,7 +301,7 @@ def test_runs_hold_what_their_lessons_say_and_are_over_soon(
     runs_of_lessons: dict[str, Runs],
 ) -> None:
     rows = evidence_of(runs_of_lessons["memory"]).rows
-    assert [row.fed for row in rows.values()] == [1, 8, 16]
+    assert [row.pass_tokens for row in rows.values()] == [1, 8, 16]
     assert list(rows) == ["1 token in a pass", "8 tokens in a pass", "16 tokens in a pass"]
     texts = [reduce_all(events).token_ids for events in runs_of_lessons["tree"].values()]
     assert texts[0] == texts[1]
@@ -332,7 +332,7 @@ def test_the_task_of_the_tree_can_be_done(runs_of_lessons: dict[str, Runs]) -> N
 def test_one_budget_without_a_draft_is_said_and_not_praised() -> None:
     run = measured_row(SHARED, reduce_all(synthetic_run(4)))
     for drafted, message in ((0.0, True), (6.0, False)):
-        row = replace(run, drafted=drafted, granted=0.0)
+        row = replace(run, num_drafted=drafted, num_verified=0.0)
         evidence = Evidence(MappingProxyType({SHARED: row}))
         assert ("nothing was drafted" in nothing_drafted(evidence)) == message
         assert ("Nothing was drafted" in explain_left_out(evidence)) == message

@@ -145,7 +145,7 @@ def test_cancelled_between_stages() -> None:
     model_host.cancel()  # nothing is loaded
     model_host.begin(OTHER)
     model_host.cancel()
-    assert model_host.swap.ending
+    assert model_host.swap.cancel_requested
     loader.go.set()
     wait_settled(model_host)
     assert model_host.swap.state == "cancelled" and model_host.worker is old and not old.closed

@@ -315,9 +315,9 @@ def test_what_the_header_offers(store: RunStore) -> None:
         assert context.offer == offered
     loaded = ModelHost(FakeWorker(), Loader(lambda: other_worker()), ModelPair(SMOLLM2, ()))
     context = make_context(loaded, store, Access("127.0.0.1"), "best", RunQuery)
-    assert context.offer == "" and not context.answers
+    assert context.offer == "" and not context.chats_by_default
     loaded._served.chat = True
-    assert context.answers, "with its template a prompt is a message"
+    assert context.chats_by_default, "with its template a prompt is a message"
 
 
 FORM = ("other", "small", "auto", "auto")

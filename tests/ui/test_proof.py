@@ -18,11 +18,11 @@ from tests.core.engines import engine_of, tables
 from tests.synthetic import synthetic_run
 from tests.synthetic.run import model_infos
 from tests.ui.boards import ALL, live_of, run, sessions_of
+from tests.ui.example_run import run_events, run_view
 from tests.ui.fakes import as_asked, plain_twin, request
 from tests.ui.reports import Place, Report, unpack_value
 from tests.ui.test_live import ME
 from tests.ui.test_studies import mine, study, wait_for_end
-from tests.ui.test_words import run_events, run_view
 from ui.live.handlers import run_question
 from ui.run.baselines import baseline_of, speed_key
 from ui.run.explain import percent, probability

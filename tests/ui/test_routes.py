@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -199,3 +200,21 @@ def test_a_run_without_a_choice_has_no_picture(drafters: tuple[str, ...]) -> Non
     uses = Mechanisms() if drafters == FIVE else Mechanisms(routing="cosine")
     value = routing_of(synthetic_run(6, seed=5, drafters=drafters, mechanisms=uses))
     assert value["rule"] == "" and not value["rounds"] and value["sentence"] == value["cost"] == ""
+
+
+class CountedRounds(tuple[Any, ...]):
+    """Rounds that count how often all of them are gone through."""
+
+    passes = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        type(self).passes += 1
+        return super().__iter__()
+
+
+def test_a_live_update_goes_through_the_rounds_once() -> None:
+    view = reduce_all(run())
+    CountedRounds.passes = 0
+    counted = replace(view, rounds=CountedRounds(view.rounds))
+    assert routing_value(Frame(view=counted, detail=view.last))["cost"]
+    assert CountedRounds.passes == 1

@@ -1,10 +1,9 @@
-"""What the pictures are sent, and the view they are made from: the same live and replayed."""
+"""What the pictures are sent, made from a view: the same live and replayed."""
 
 from __future__ import annotations
 
 import copy
 import json
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,15 +14,7 @@ from gradio_client.utils import apply_diff
 
 from core.config import COMBINES
 from core.config.mechanisms import combine_rule
-from core.events import (
-    Combined,
-    Drafted,
-    RoundCompleted,
-    Verified,
-    event_from_plain,
-    event_to_plain,
-)
-from core.events.outcome import Outcome
+from core.events import Combined, Drafted
 from storage import RunStore
 from tests.logs import log_at
 from tests.synthetic import MINIONS, Mechanisms, synthetic_run
@@ -75,6 +66,8 @@ def stream(values: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 ROUTED = Mechanisms(routing="cosine", draft="fused", loses=9)
+
+
 RUNS = {
     "short": lambda: synthetic_run(14, seed=2),
     "hostile": lambda: synthetic_run(14, seed=3, hostile=True),
@@ -301,122 +294,6 @@ def test_votes_estimates_and_notes_come_back_from_the_store(tmp_path: Path, comb
     assert [line.number for line in view.rounds if line.notes] == [5]
 
 
-def test_a_votes_share_is_compared_with_the_mean_of_those_before_it() -> None:
-    events = synthetic_run(30, seed=4, mechanisms=Mechanisms("vote"))
-    before: list[float] = []
-    for line in reduce_all(events).rounds:
-        assert line.votes == len(before)
-        assert line.mean_share == pytest.approx(sum(before) / max(1, len(before)))
-        if line.winner:
-            before.append(line.share)
-    assert len(before) > 20 and len(set(before)) > 3
-
-
-def test_a_rounds_time_is_that_of_its_own_work() -> None:
-    for mechanisms in (Mechanisms(), MINIONS):
-        events = synthetic_run(9, seed=4, mechanisms=mechanisms)
-        for line in reduce_all(events).rounds:
-            # Drafting ahead costs its round nothing: it is within the LLM's pass.
-            hidden = ("prefill", "ahead")
-            own = [s for s in line.spans if s.name not in hidden and s.start_ms >= line.begin_ms]
-            assert line.time.ms == pytest.approx(sum(s.ms for s in own))
-
-
-def test_many_events_at_once_are_the_same_as_one_by_one() -> None:
-    """Wherever they are parted: in the middle of a round too, whose figures are the last one's."""
-    events = synthetic_run(6, seed=5, mechanisms=MINIONS)
-    for first in range(len(events)):
-        begun = reduce_all(events[:first])
-        one_by_one = begun
-        for end in range(first, len(events)):
-            one_by_one = reduce_all([events[end]], one_by_one)
-            assert reduce_all(events[first : end + 1], begun) == one_by_one
-        assert begun == reduce_all(events[:first])
-
-
-def test_a_view_differs_when_one_event_is_lost_and_not_after_json() -> None:
-    events = synthetic_run(6, seed=1)
-    lost = [e for e in events if not (isinstance(e, RoundCompleted) and e.round == 3)]
-    assert reduce_all(lost) != reduce_all(events)
-    events = synthetic_run(5, seed=8, hostile=True)
-    again = [event_from_plain(event_to_plain(event)) for event in events]
-    assert reduce_all(again) == reduce_all(events)
-
-
-def test_text_tokens_and_figures_are_those_of_the_run_also_while_it_runs() -> None:
-    events = synthetic_run(12, seed=3)
-    view, outcome = reduce_all(events), Outcome()
-    for event in events:
-        outcome.observe(event)
-    assert view.text == outcome.text and list(view.token_ids) == outcome.token_ids
-    assert view.stats == events[-1].stats
-    assert view.state == "completed" and view.finish_reason == "length"
-    assert sum(line.emitted for line in view.rounds) == len(view.tokens)
-    view, end = reduce_all(events[:-1]), events[-1].stats
-    assert view.stats.num_new_tokens == end.num_new_tokens
-    assert view.stats.acceptance_histogram == end.acceptance_histogram
-
-
-def test_each_token_has_its_origin() -> None:
-    events = synthetic_run(60, seed=5)
-    view = reduce_all(events)
-    for token in view.tokens:
-        detail = detail_of(events, token.round)
-        assert detail is not None and detail.combined and detail.verified
-        if token.kind == "accepted":
-            tree = detail.combined
-            nodes = [n for n in detail.verified.path if tree.token_ids[n] == token.token_id]
-            expected = {p.drafter for n in nodes for p in tree.proposals[n]}
-            assert {view.drafters[i] for i, _ in token.scores} <= expected and token.scores
-        else:
-            assert token.kind == detail.verified.own_kind
-            assert not token.scores
-    assert {token.kind for token in view.tokens} == {"accepted", "recovered", "bonus", "plain"}
-
-
-def test_a_cut_round_gives_no_token_of_the_llms_own() -> None:
-    events = next(
-        run
-        for run in (synthetic_run(12, seed=seed, stop=(" the",)) for seed in range(40))
-        if isinstance(run[-3], Verified)
-        and isinstance(run[-2], RoundCompleted)
-        and run[-2].num_accepted < len(run[-3].path)
-    )
-    last = events[-2]
-    tokens = [token for token in reduce_all(events).tokens if token.round == last.round]
-    assert [token.kind for token in tokens] == ["accepted"] * len(last.token_ids)
-
-
-def test_a_view_keeps_only_its_latest_rounds_whole() -> None:
-    view = reduce_all(synthetic_run(50, seed=1))
-    held = [d for d in (view.current, view.last) if d]
-    assert len(held) == 2 and {d.round for d in held} == {49}
-
-
-def test_failed_and_cancelled_runs_keep_their_text_or_have_no_beginning() -> None:
-    for end, state in (("failed", "failed"), ("cancelled", "cancelled"), ("cut", "running")):
-        view = reduce_all(synthetic_run(6, seed=2, end=end))
-        assert view.state == state and view.text and view.rounds
-        assert bool(view.error) == (end == "failed")
-    cancelled = replace(synthetic_run(1, end="cancelled")[-1], seq=0)
-    view = reduce_all([cancelled], View())
-    assert view.state == "cancelled" and view.run_id == "" and view.drafters == ()
-
-
-def test_shares_add_up_to_the_time_of_the_spans() -> None:
-    events = synthetic_run(8, seed=6)
-    share = dict(reduce_all(events).share)
-    spans = [s for e in events if isinstance(e, RoundCompleted) for s in e.spans]
-    busy = share.pop("busy")
-    assert sum(share.values()) == pytest.approx(sum(s.ms for s in spans))
-    assert 0 < busy <= sum(share.values()) + 1e-9
-
-
-def test_unknown_drafters_do_not_break_a_view() -> None:
-    events = synthetic_run(4, seed=1)
-    assert reduce_all([replace(events[0], drafters=()), *events[1:]]).tokens
-
-
 @pytest.mark.parametrize(
     ("texts", "template"),
     [
@@ -447,6 +324,8 @@ CHATML = (
     "<|im_start|>",
     "user",
 )
+
+
 TAIL = ("<|im_end|>", "\n", "<|im_start|>", "ass", "istant", "\n")
 
 
@@ -479,26 +358,6 @@ def test_a_drafter_has_the_letter_of_the_loaded_models_whatever_a_run_uses() -> 
     view = reduce_all([first])
     assert view.letters == {run[0].drafters[2]: "C", "ngram": "D"}, "as in the header"
     assert reduce_all(run).letters == dict(zip(run[0].drafters, "ABC", strict=True))
-
-
-def test_the_scoreboard_adds_up_what_each_drafter_proposed_and_the_llm_took() -> None:
-    run = synthetic_run(9, seed=4)
-    proposed, accepted = Counter[str](), Counter[str]()
-    tree: Any = None
-    for event in run:
-        if isinstance(event, Drafted):
-            proposed.update({one.drafter: len(one.token_ids) for one in event.drafts})
-        elif isinstance(event, Combined):
-            tree = event
-        elif isinstance(event, Verified):
-            for node in event.path:
-                accepted.update(tree.drafters_of(node))
-    board = reduce_all(run).scoreboard
-    assert {name: score[1] for name, score in board.items()} == dict(+proposed)
-    cut = sum(one.num_cut for one in run if isinstance(one, RoundCompleted))
-    assert cut == 0 and {name: score[0] for name, score in board.items()} == {
-        name: accepted[name] for name in board
-    }
 
 
 def test_the_selected_round_says_how_long_it_took_and_with_what() -> None:

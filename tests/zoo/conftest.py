@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from core import load_models
+from core.models.loading.load import LoadedModels
+from tests.zoo.chat_models import llm_folder
 from tests.zoo.small import SMALL, TickingClock
 from zoo.prepare import Inputs, prepare
 from zoo.presets import Preset
@@ -49,3 +52,9 @@ def ticking_run(store: TokenStore) -> Callable[..., TrainingRun]:
         return replace(run, clock=TickingClock(), **changes)
 
     return make
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> LoadedModels:
+    """The tiny chat LLM of `llm_folder`, without SSMs."""
+    return load_models(str(llm_folder(tmp_path / "llm")), [], "float32", "cpu")

@@ -82,7 +82,7 @@ def build_compare(context: Context) -> Compare:
     """The settings at the left; progress, table and charts at the right."""
     with gr.Row(equal_height=False):
         with gr.Column(scale=1, min_width=320, elem_classes="sp-controls"):
-            compare_form = _build_form(context.answers)
+            compare_form = _build_form(context.chats_by_default)
         with gr.Column(scale=4, min_width=360, elem_classes="sp-results"):
             board = build_study_board(context, "compare", "compare")
             pictures = _build_pictures()
@@ -241,7 +241,7 @@ def wire_compare(
     tab.select(choices_shown, [own, compare.configurations], compare.configurations, **QUICK)
     for index, button in enumerate(compare.examples):
         # Looked up at the click: another LLM may have been loaded, which answers or continues.
-        fill = fill_prompt(index, lambda: context.answers)
+        fill = fill_prompt(index, lambda: context.chats_by_default)
         button.click(fill, None, compare.prompt, **QUICK)
     table = compare.pictures["compared"]
     into_live(live, tabs, table.edit, _request_handler(compare), [visitor])

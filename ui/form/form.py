@@ -188,7 +188,7 @@ def build_settings(
     own: Sequence[str] = (),
 ) -> Form:
     """Every other setting. `chat`: the LLM has a chat template; `answers`: it is used by default.
-    `own`: drafters of one's own."""
+    `own`: user-defined drafters."""
     with gr.Accordion("Sampling", open=True):
         sampling = sampling_controls(chat, ticked=answers, temperature=command.temperature)
     with gr.Accordion("Every setting of the engine", open=False, elem_id="all-fields"):

@@ -104,7 +104,9 @@ def record_opening(context: Context) -> None:
     if not names or context.preset == PLAIN:
         return
     config = config_of(preset_values(context.preset, 0.0, names))
-    request = Request(examples(context.answers)[0][1], speculation=config, chat=context.answers)
+    request = Request(
+        examples(context.chats_by_default)[0][1], speculation=config, chat=context.chats_by_default
+    )
     start = partial(context.hub.start, log=False, background=True)
     context.opening.record(start, request)
 

@@ -62,7 +62,7 @@ def build_live(context: Context, chips: gr.HTML) -> Live:
     requests: list[AllRequests] = []
     with gr.Column(elem_id="live-screen", elem_classes="sp-screen"):
         with gr.Row(elem_id="live-command", equal_height=True):
-            command = build_command(context.preset, context.answers)
+            command = build_command(context.preset, context.chats_by_default)
             run = gr.Button("▶ Run", variant="primary", elem_id="live-run", min_width=96)
             stop = gr.Button("■ Stop", variant="stop", elem_id="live-stop", min_width=96)
             drawer = gr.Button("⚙ Settings", elem_id="live-drawer", min_width=96)
@@ -113,7 +113,7 @@ def _build_drawer(context: Context, command: Command) -> tuple[gr.Button, dict[s
             "is the same.",
             elem_id="live-racing",
         )
-        models = (context.drafter_names, context.preset, context.chat, context.answers)
+        models = (context.drafter_names, context.preset, context.chat, context.chats_by_default)
         form = build_settings(command, *models, own=context.own_drafters)
         presets = build_own_presets()
         gr.Markdown(KEYS, elem_classes="sp-keys")

@@ -156,7 +156,7 @@ def _wire_form(live: Live, own: gr.BrowserState) -> None:
     )
     offered.then(None, None, None, js=here).then(None, None, None, js=_run_settled_script())
     for place, button in enumerate(form.examples):
-        fill = fill_prompt(place, lambda: live.board.context.answers)
+        fill = fill_prompt(place, lambda: live.board.context.chats_by_default)
         filled = button.click(fill, None, form.prompt, **quick)
         filled.then(None, None, None, js=RUN)
     wire_own_presets(live.presets, form, live.chosen, live.validity, own, **quick)

@@ -153,7 +153,7 @@ def _state(model_host: ModelHost, swap: ModelSwap, may_load: bool) -> list[Line]
     names = ", ".join(model_host.names())
     stays = f"What was loaded stays: {names}."
     took = f"{swap.end - swap.began:.1f} s"
-    if swap.ending and swap.loading:
+    if swap.cancel_requested and swap.loading:
         return [Line("info", f"Giving{pair} up at the end of this stage.")]
     if swap.loading:
         stage = f": {swap.stages[-1].words}" if swap.stages and may_load else ""

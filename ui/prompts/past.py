@@ -1,6 +1,6 @@
 """Past runs prompt by prompt: which runs are read, their domains, their rows.
 
-Reads the store page by page and knows no component: the Prompts tab and `/prompt_rows` use it.
+Reads the store page by page, without a component: the Prompts tab and `/prompt_rows` use it.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ def slots_of(drafters: Sequence[str], models: Iterable[ModelInfo]) -> dict[str, 
     """The slot of each of a run's `drafters`, in their order; `models` were loaded in the run."""
     ssms = [model.name for model in models if model.role == "ssm"]
     names = [*ssms, *MODEL_FREE]
-    # Drafters of one's own, which are in no list.
+    # User-defined drafters, which are in no list.
     others = [name for name in drafters if name not in names]
     return {name: [*names, *others].index(name) for name in drafters}
 

@@ -329,7 +329,7 @@ class Player:
             )
 
     def _rounds_known(self, num_events: int) -> int:
-        """The number of complete rounds in so many events; an interrupted round has no last
+        """The number of complete rounds in that many events; an interrupted round has no last
         event."""
         last = self.source.events(max(0, num_events - 1), num_events)
         closing = any(ends(event) for event in last)

@@ -7,6 +7,7 @@ in core/config/mechanisms has the words, core/routing the rule.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from core.config.mechanisms import ROUTING_RULES, RoutingRule, is_model_free
@@ -28,40 +29,64 @@ DRAFTING = ("routed", "explored")
 CHOSEN = "chosen"
 
 
+@dataclass(frozen=True, slots=True)
+class _History:
+    """What all rounds of a run say about its routing, from one pass over them: a live page asks
+    with each update, and every further pass would take as long as the run is.
+
+    `scores`: round -> the score of each SSM, by which that round's SSMs were chosen; `switches`:
+    rounds whose routed SSMs differ from those of the previous routed round; `auditions`: rounds
+    with one, and its milliseconds; `explored`: how many rounds had an SSM draft only to be
+    measured.
+    """
+
+    scores: Mapping[int, Mapping[str, float]]
+    switches: Sequence[int]
+    auditions: Mapping[int, float]
+    explored: int
+
+
 def routing_value(frame: Frame) -> Value:
     """Each SSM's part and score in each round, where and why the routed set changed; sentences
     about the selected round and the cost of auditions; for a whole run, which drafter served which
     part of the text. `rule` is empty if all SSMs draft."""
     view = frame.view
     rule = _rule(view)
+    history = _history(view, rule)
     index = {name: str(i) for i, name in enumerate(view.drafters)}
     shown = view.rounds if frame.is_complete else view.rounds[-LIVE_ROUNDS:]
     routed = [line for line in shown if line.routing]
-    scores = _scores(view)
     return {
         "run": view.run_id,
         "drafters": drafters_value(view),
         "rule": rule.name if rule else "",
         "score": rule.score if rule else "",
         "ssms": {index[name]: name for name in _ssms(view)} if rule else {},
-        "rounds": {str(line.number): _cells(line, scores[line.number], index) for line in routed},
-        "switches": {str(number): True for number in _switches(view.rounds)},
+        "rounds": {
+            str(line.number): _cells(line, history.scores[line.number], index) for line in routed
+        },
+        "switches": {str(number): True for number in history.switches},
         "reasons": _reasons(routed),
-        "cost": _cost(view, rule) if rule else "",
+        "cost": _cost(view, rule, history) if rule else "",
         "parts": served_parts(view, _ssms(view)) if rule and frame.is_complete else {},
         "ask": rule is not None and frame.is_complete,
         "regret": regret_value(frame.regret, view.letters) if frame.regret else {},
-        **selected_route(frame),
+        **_selected_value(frame, rule, history),
     }
 
 
 def selected_route(frame: Frame) -> Value:
     """The fields that depend on the selected round."""
     rule = _rule(frame.view)
+    return _selected_value(frame, rule, _history(frame.view, rule))
+
+
+def _selected_value(frame: Frame, rule: RoutingRule | None, history: _History) -> Value:
+    number = frame.selected_round
     return {
-        "sel": frame.selected_round,
-        "sentence": _sentence(frame.view, frame.detail) if rule else "",
-        "scored": _when_scored(frame.view, rule, frame.selected_round) if rule else "",
+        "sel": number,
+        "sentence": _sentence(frame.view, frame.detail, rule, history) if rule else "",
+        "scored": _when_scored(frame.view, rule, history, number) if rule else "",
     }
 
 
@@ -99,18 +124,26 @@ def _ssms(view: View) -> list[str]:
     return [name for name in view.drafters if not is_model_free(name)]
 
 
-def _scores(view: View) -> dict[int, dict[str, float]]:
-    """Round -> the score of each SSM, by which that round's SSMs were chosen. A rule that judges
-    drafts is recorded with its scores after them, which choose the next round's; one that asks the
-    SSMs does so before the round that records it."""
-    rule, scores = _rule(view), {}
+def _history(view: View, rule: RoutingRule | None) -> _History:
+    """A rule that judges drafts is recorded with its scores after them, which choose the next
+    round's SSMs; one that asks the SSMs does so before the round that records it."""
+    scores: dict[int, dict[str, float]] = {}
     before = dict.fromkeys(_ssms(view), START)
+    drafting: frozenset[str] | None = None
+    switches, auditions, explored = [], {}, 0
     for line in view.rounds:
-        if line.routing:
-            recorded = {one.drafter: one.score for one in line.routing}
-            scores[line.number] = before if rule and rule.judges_drafts else recorded
-            before = recorded
-    return scores
+        if line.asking_ms > 0:
+            auditions[line.number] = line.asking_ms
+        if not line.routing:
+            continue
+        recorded = {one.drafter: one.score for one in line.routing}
+        scores[line.number] = before if rule and rule.judges_drafts else recorded
+        names = _drafting_names(line.routing)
+        if drafting not in (None, names):
+            switches.append(line.number)
+        before, drafting = recorded, names
+        explored += any(one.role == "explored" for one in line.routing)
+    return _History(scores, switches, auditions, explored)
 
 
 def _cells(line: RoundView, scores: Mapping[str, float], index: dict[str, str]) -> Value:
@@ -129,17 +162,6 @@ def _drafting_names(routing: Iterable[RoutedDrafter]) -> frozenset[str]:
     return frozenset(one.drafter for one in routing if one.role in DRAFTING)
 
 
-def _switches(rounds: Sequence[RoundView]) -> list[int]:
-    """Rounds whose routed SSMs differ from those of the previous routed round."""
-    routed = [line for line in rounds if line.routing]
-    pairs = zip(routed, routed[1:], strict=False)
-    return [
-        line.number
-        for before, line in pairs
-        if _drafting_names(before.routing) != _drafting_names(line.routing)
-    ]
-
-
 def _reasons(routed: Sequence[RoundView]) -> Value:
     """The reason of each round whose reason differs from the previous one's."""
     reasons: Value = {}
@@ -154,7 +176,7 @@ def _reasons(routed: Sequence[RoundView]) -> Value:
 # -- in words --
 
 
-def _sentence(view: View, detail: Detail | None) -> str:
+def _sentence(view: View, detail: Detail | None, rule: RoutingRule, history: _History) -> str:
     """Which SSMs drafted in the selected round, which did not, and why."""
     if detail is None:
         return "A rule chooses which SSMs draft. Its choice is shown here, round by round."
@@ -189,20 +211,22 @@ def _sentence(view: View, detail: Detail | None) -> str:
         sentences.append(f"{join_names(parts['lost'])} {_verb('was', parts['lost'])} lost")
     reason = route_reason(detail.completed.routing_reason, detail.round)
     why = f"Why? {reason}." if reason else ""
-    return " ".join(filter(None, (f"{'; '.join(sentences)}.", why, _by_score(view, detail))))
+    return " ".join(
+        filter(None, (f"{'; '.join(sentences)}.", why, _by_score(view, detail, rule, history)))
+    )
 
 
-def _by_score(view: View, detail: Detail) -> str:
+def _by_score(view: View, detail: Detail, rule: RoutingRule, history: _History) -> str:
     """Of a rule that judges drafts, which SSMs were chosen by score and which were left out, with
     the scores; empty where no score decided."""
-    rule, scores = _rule(view), _scores(view).get(detail.round, {})
+    scores = history.scores.get(detail.round, {})
     routing = detail.completed.routing if detail.completed else ()
     parts = {
         role: [one.drafter for one in routing if one.role == role]
         for role in (*DRAFTING, "waiting")
     }
     first, out = parts["routed"], parts["waiting"]
-    if rule is None or not rule.judges_drafts or not out or len(set(scores.values())) < 2:
+    if not rule.judges_drafts or not out or len(set(scores.values())) < 2:
         return ""
     scored = {
         name: f"{view.letters[name]} {name} ({score:.2f})"
@@ -229,13 +253,12 @@ def _verb(word: str, subjects: Sequence[str]) -> str:
     return one if len(subjects) == 1 else many
 
 
-def _when_scored(view: View, rule: RoutingRule, number: int) -> str:
+def _when_scored(view: View, rule: RoutingRule, history: _History, number: int) -> str:
     """When the scores shown for round `number` were measured (-1: for the latest round); an
     audition comes before the round that records it."""
     if rule.judges_drafts:
         return "as they were before its drafts and decided which SSMs draft"
-    auditions = [line.number for line in view.rounds if line.asking_ms > 0]
-    last = max((one for one in auditions if number < 0 or one <= number), default=None)
+    last = max((one for one in history.auditions if number < 0 or one <= number), default=None)
     if last is None:
         all_draft = view.speculation.get("routed_drafters", 0) >= len(_ssms(view))
         why = "is scored while all of them draft" if all_draft else "has been scored yet"
@@ -243,28 +266,28 @@ def _when_scored(view: View, rule: RoutingRule, number: int) -> str:
     return f"as of the end of round {last}" if last else "as of the prompt's end"
 
 
-def _cost(view: View, rule: RoutingRule) -> str:
+def _cost(view: View, rule: RoutingRule, history: _History) -> str:
     """How often the choice changed, how many auditions there were, and their time."""
-    routed = [line for line in view.rounds if line.routing]
-    if not routed:
+    count = len(history.scores)
+    if not count:
         return ""
-    changed = len(_switches(view.rounds))
+    changed = len(history.switches)
     times = "changed once" if changed == 1 else f"changed {changed} times" if changed else "stayed"
-    rounds = "round" if len(routed) == 1 else "rounds"
-    explored = sum(any(one.role == "explored" for one in line.routing) for line in routed)
+    rounds = "round" if count == 1 else "rounds"
+    explored = history.explored
     why = f"; in {explored} of them an SSM drafted only to be measured" if explored else ""
-    choice = f"The choice {times} in {len(routed)} {rounds}{why}."
-    auditions = [line for line in routed if line.asking_ms > 0]
+    choice = f"The choice {times} in {count} {rounds}{why}."
+    auditions = {number: ms for number, ms in history.auditions.items() if number in history.scores}
     if rule.judges_drafts:
         return f"{choice} This rule judges drafts; it needs no auditions."
     if not auditions:
         return f"{choice} No SSM was asked about the text, which cost 0 % of the decoding time."
     stats = view.stats
     decode_ms = 1000 * stats.num_new_tokens / max(stats.tokens_per_second, 1e-9)
-    share = sum(line.asking_ms for line in auditions) / max(decode_ms, 1e-9)
+    share = sum(auditions.values()) / max(decode_ms, 1e-9)
     often = "Once" if len(auditions) == 1 else f"{len(auditions)} times"
     # An audition before the first round is in that round's spans.
-    first = "" if auditions[0].number else ", first at the prompt's end"
+    first = "" if min(auditions) else ", first at the prompt's end"
     return (
         f"{choice} {often} all SSMs were asked how well they foretell the text{first}: this took "
         f"{percent(share)} of the decoding time."

@@ -83,7 +83,7 @@ class RoundView:
     end of the previous round; `time`: this one's, `predicted_ms`: the length policy's prediction of
     `time.ms` (0: none). `loads`: when an offloaded LLM's layers were read. `trips`: of the nodes
     that were asked; `traffic`: what the ranks of an LLM over ranks exchanged. `routing`: each SSM's
-    part if a rule chose who drafts; `asking_ms`: the time of auditions. `at_ms`: the round's end.
+    part if a rule chose which draft; `asking_ms`: the time of auditions. `at_ms`: the round's end.
     `next_length`, `length_reason`, `estimates`: the length policy's choice after the round;
     `draft_depths`: how deep each drafter's draft was.
     `tally`: of each drafter that drafted, how many of its tokens were accepted, and how many it
@@ -160,7 +160,7 @@ class Detail:
         beginning of the first round that it shows."""
         if self.verified is None or self.completed is None:
             return {}
-        # The end of the text may lie within the accepted path: only what was committed is text.
+        # The end of the text may be within the accepted path: only what was committed is text.
         path = self.verified.path[: self.completed.num_accepted]
         return dict(enumerate(path, -len(self.completed.token_ids)))
 
@@ -373,7 +373,7 @@ def _tally(detail: Detail, event: RoundCompleted) -> tuple[tuple[str, int, int],
         return ()
     # A node that several proposed counts for each of them, as a token's colours do; a fused draft's
     # node is in every SSM's draft and counts for the one whose token the fusion took.
-    # The end of the text may lie within the accepted path: only what was committed counts.
+    # The end of the text may be within the accepted path: only what was committed counts.
     accepted = Counter(
         name for node in verdict.path[: event.num_accepted] for name in tree.drafters_of(node)
     )

@@ -98,7 +98,7 @@ class Context:
         return self.hub.model_host.chat
 
     @property
-    def answers(self) -> bool:
+    def chats_by_default(self) -> bool:
         """Whether prompts are sent as chat messages by default."""
         return self.chat and self.hub.model_host.pair.llm == SMOLLM2
 

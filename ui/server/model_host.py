@@ -287,14 +287,14 @@ class ModelHost:
         """Records each stage of the loading; raises if it was cancelled."""
         with self._changed:
             # A loading cannot be interrupted within a stage; `_replace` checks once more.
-            if self._swap.ending or self._closed:
+            if self._swap.cancel_requested or self._closed:
                 raise _Cancelled(CANCELLED)
             self._set_swap(self._swap.at(stage, time.monotonic()))
 
     def _replace(self, new: ServedModels) -> ServedModels:
         """Make the new models the current ones; returns the old ones."""
         with self._changed:
-            cancelled = self._swap.ending or self._closed
+            cancelled = self._swap.cancel_requested or self._closed
             if not cancelled:
                 old, self._served = self._served, new
                 # A swap keeps the schedule; models from before stay refused by name, unless loaded

@@ -44,8 +44,8 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class ModelSwap:
-    """`state`: none, loading, done, cancelled or failed, then with the `reason`. `ending`: to be
-    cancelled at the next stage."""
+    """`state`: none, loading, done, cancelled or failed, then with the `reason`.
+    `cancel_requested`: it ends at the next stage."""
 
     pair: ModelPair | None = None
     state: str = "none"
@@ -53,7 +53,7 @@ class ModelSwap:
     began: float = 0.0
     end: float = 0.0
     reason: str = ""
-    ending: bool = False
+    cancel_requested: bool = False
 
     @classmethod
     def of(cls, pair: ModelPair) -> ModelSwap:
@@ -72,7 +72,7 @@ class ModelSwap:
         return replace(self, stages=(*self.stages, Stage(words, now)))
 
     def with_cancel_requested(self) -> ModelSwap:
-        return replace(self, ending=True)
+        return replace(self, cancel_requested=True)
 
     def end_with(self, reason: str, now: float) -> ModelSwap:
         """At its end; successful if there is no reason."""

@@ -192,8 +192,8 @@ def _filters() -> Filters:
 
 
 def _build_opened() -> OpenedRun:
-    """One line: the run in words and what is done most; the rest on demand, so that the board below
-    keeps its height."""
+    """One line: the run's summary and the most used buttons. The others come on demand, so that the
+    board below keeps its height."""
     small: dict[str, Any] = {"size": "sm", "min_width": 40}
     with gr.Column(visible=False, elem_id="sessions-opened", elem_classes="sp-opened") as section:
         with gr.Row(elem_classes="sp-buttons", elem_id="sessions-head"):

@@ -21,9 +21,9 @@ QUIET: dict[str, Any] = {
 # Answers at once, and so never waits behind a run.
 QUICK: dict[str, Any] = {**QUIET, "queue": False}
 
-# Of several presses that come while one is answered, the last is answered next: with the values of
-# then, but with the event data of the first. For handlers that look at values alone.
+# While a press is being answered, only the last of those that follow is kept, and answered next.
+# Its values are current, but its event data is of the first: for handlers that read values only.
 LATEST: dict[str, Any] = {**QUICK, "trigger_mode": "always_last"}
 
-# Every press is answered: for handlers that look at what was pressed.
+# Every press is answered: for handlers that read the event data.
 EACH: dict[str, Any] = {**QUICK, "trigger_mode": "multiple"}

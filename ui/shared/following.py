@@ -107,8 +107,8 @@ def _follow_handler(live: Live, count: int) -> Callable[..., list[Any]]:
         name, fields = fields_after_swap(context, before, preset, temperature or 0.0, own, values)
         session = live.board.session(request)
         properties: dict[str, Any] = {"interactive": context.chat, "info": chat_words(context.chat)}
-        if not context.chat or context.answers:
-            properties["value"] = context.answers
+        if not context.chat or context.chats_by_default:
+            properties["value"] = context.chats_by_default
         chat = gr.Checkbox(**properties)
         return [now, live_values(live, session, [])[0], name, name, chat, *fields]
 

@@ -156,14 +156,14 @@ def wire_links(
         *(*live.form.inputs, *sessions.opened_outputs, *live.outputs),
     ]
     given = [visitor, live.on_change]
-    come = blocks.load(_open_handler(live, sessions, tabs), given, shown, **QUICK)
+    loaded = blocks.load(_open_handler(live, sessions, tabs), given, shown, **QUICK)
     inputs = [visitor, sessions.opened_id]
-    come.then(as_asker(context, about_run), inputs, sessions.controls.about_outputs, **QUICK)
+    loaded.then(as_asker(context, about_run), inputs, sessions.controls.about_outputs, **QUICK)
     # Triggered only by a page whose link names a run.
     follow_opened(sessions, place.select, visitor)
     place.select(_follow_handler(live), place, live.outputs, **QUIET, concurrency_limit=None)
     place.submit(_history_handler(live, sessions, tabs), given, shown, **EACH)
-    come.then(None, None, None, js="() => { window.specscopeLink?.ready(); }")
+    loaded.then(None, None, None, js="() => { window.specscopeLink?.ready(); }")
     tabs.change(None, None, None, js="() => { window.specscopeLink?.turned(); }")
     copy.click(None, None, None, js="() => { window.specscopeLink?.copy('sessions-copy'); }")
 

@@ -111,7 +111,7 @@ def _run(study: Study, results: Results, cell: Cell) -> Row:
         "tokens_per_second": stats.tokens_per_second,
         "speed_up": stats.tokens_per_second / against if against else None,
         "tokens_per_pass": stats.mean_acceptance_length,
-        # Of nothing drafted nothing can be accepted: 0 would say that all was rejected.
+        # None where nothing was drafted: 0 would mean that all was rejected.
         "draft_acceptance_rate": stats.draft_acceptance_rate if stats.num_draft_tokens else None,
         "new_tokens": stats.num_new_tokens,
         "rounds": stats.num_rounds,

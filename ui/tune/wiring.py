@@ -64,7 +64,7 @@ def _wire_form(tune: Tune, own: gr.BrowserState, tab: gr.Tab, live: Live) -> Non
         return plan_values(context, form_values, values[:count], values[count:])
 
     inputs = [own, *live.form.inputs, *form.inputs]
-    # One event for all of them: the last change is answered last, whichever control it was of.
+    # One event for all controls, so that the answer to the last change comes last.
     changes = [control.change for control in form.inputs]  # type: ignore[attr-defined]
     gr.on([tab.select, *changes], plan, inputs, [tune.plan, tune.start], **LATEST)
 
@@ -119,7 +119,7 @@ def _file_handler(tune: Tune, what: str) -> Callable[..., Any]:
 
         def work() -> list[Any]:
             mine = studies_of(board.context, request, key)
-            # A number of its own each time: the same file may be wanted twice.
+            # A new number each time: the same file may be requested twice.
             number = session.stamps.on("file", {"again": object()})["n"]
             return [
                 {**study_csv(mine, session.study.study_id, what), "n": number},

@@ -47,7 +47,7 @@ def plan_lines(study: Study, refused: Sequence[Refused]) -> list[Line]:
             f"{number_of(points, 'point')} and plain decoding, "
             f"{number_of(len(study.prompts), 'prompt')}, {number_of(study.repeats, 'repeat')}: "
             f"{run_count(study)}. "
-            "How long that takes is told after the first ones.",
+            "How long that takes is estimated after the first ones.",
         )
     ]
     if any(one.temperature is not None for one in study.configurations):
@@ -228,8 +228,8 @@ def _idle_words(tuned: Tuned) -> str:
     """The sentence for a best point that is plain decoding in effect, as with speculation_length
     0."""
     words = (
-        "The best point drafts nothing, as plain decoding: what lies between their speeds is "
-        "noise, or what a setting costs that then has nothing to do."
+        "The best point drafts nothing, so it is plain decoding: their speeds differ by noise, "
+        "or by the cost of a setting that has no effect without drafts."
     )
     drafting = any(
         not one.plain and row.ratio is not None
@@ -269,7 +269,7 @@ def _same_lines(rows: Sequence[ConfigurationRow], is_complete: bool) -> list[Lin
         advice = "Run it in Live: plain decoding follows, and both texts are compared."
         return [Line("warn", f"{words} {advice}")]
     if "distribution" in kinds:
-        words = "Points with verify mss or traversal keep what the LLM is likely to write"
+        words = "Points with verify mss or traversal keep the distribution of the LLM's text"
         return [Line("info", f"{words}, not each token: their texts may differ.")]
     if "identical" in kinds:
         runs = "Every run" if is_complete else "Every run so far"

@@ -77,7 +77,7 @@ DRAFT_KINDS: Mapping[str, DraftKind] = by_name(
         # Not in the paper.
         DraftKind(
             "fused_credit",
-            "fused; who predicted well counts more",
+            "fused; SSMs that predicted well count more",
             coupled=True,
             fused=True,
             by_credit=True,

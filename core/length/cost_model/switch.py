@@ -122,7 +122,7 @@ class _Baseline:
         return self._clipped_log_ratio(ms, steps) - self._residual.get()
 
     def deviation(self, count: int) -> float:
-        """The standard error of the mean log ratio of so many rounds."""
+        """The standard error of the mean log ratio of `count` rounds."""
         # The baseline's mean is an estimate too: both variances add.
         residual = self._residual
         return math.sqrt(residual.variance * (1 / count + 1 / max(1.0, residual.weight)))

@@ -1,4 +1,5 @@
-"""Command line arguments for the models to load, their device and form. Loads nothing."""
+"""Command line arguments for the models to load, their dtype, device and placement. Loads
+nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ def add_model_arguments(p: Parser) -> None:
         action="append",
         default=[],
         metavar="MODULE:CLASS",
-        help="a drafter of one's own, to be named among the drafters; repeatable",
+        help="import path of a user-defined drafter, to name in --set drafters; repeatable",
     )
     p.add_argument("--dtype", default="auto", help="float32, bfloat16 or auto")
     p.add_argument("--device", default="auto", help="auto, cpu or cuda")
@@ -50,7 +51,9 @@ def add_model_arguments(p: Parser) -> None:
     p.add_argument("--node-key-file", metavar="FILE", help="the key file of the nodes")
     p.add_argument("--cluster", metavar="auto|HOST:PORT", help="a Ray cluster to place nodes in")
     p.add_argument(
-        "--node-ssm", action="append", help="SSMs to place in it, default: bundled; repeatable"
+        "--node-ssm",
+        action="append",
+        help="SSMs to place in the cluster, default: bundled; repeatable",
     )
 
 

@@ -232,8 +232,7 @@ def load_one(
             raise ConfigError.of(
                 "llm_ranks",
                 str(ranks),
-                "none where `pip install -r requirements-cluster.txt` was not run "
-                f"({error.name} is missing)",
+                f"package {error.name} is missing; pip install -r requirements-cluster.txt",
             ) from error
         return load_ranked(source, config, torch_dtype, device, ranks, say)
     if offload is not None and offload.mode == "host" and device.type == "cuda":

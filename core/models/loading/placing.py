@@ -71,7 +71,7 @@ def device_of(name: str) -> torch.device:
     """The device for `auto`, `cpu` or `cuda`. Raises ModelLoadError if there is none."""
     cuda = torch.cuda.is_available()
     if name == "cuda" and not cuda:
-        raise ModelLoadError("device is 'cuda': no CUDA device is at hand; choose auto or cpu")
+        raise ModelLoadError("device is 'cuda': no CUDA device is available; choose auto or cpu")
     return torch.device("cuda" if cuda and name != "cpu" else "cpu")
 
 

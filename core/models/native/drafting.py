@@ -66,12 +66,12 @@ def empty_outputs(batch: DraftBatch, limits: DraftLimits, outputs: int) -> Draft
 
 
 def slice_inputs(inputs: BatchInputs, sizes: tuple[int, int, int]) -> BatchInputs:
-    """Views of `inputs` for the next pass; `sizes`: tokens, slots attended to, logits wanted."""
-    tokens, extent, wanted = sizes
+    """Views of `inputs` for the next pass; `sizes`: tokens, slots attended to, rows of logits."""
+    tokens, extent, num_logits = sizes
     return BatchInputs(
         inputs.tokens[:tokens], inputs.positions[:tokens], inputs.rows[:tokens],
         inputs.slots[:tokens], inputs.first, inputs.full[: tokens * extent], inputs.near,
-        inputs.wanted[:wanted],
+        inputs.logits_indices[:num_logits],
     )  # fmt: skip
 
 
@@ -171,7 +171,7 @@ def next_pass(batch, g, inputs, level, row):
     wanted, then all frontiers. `row`: rows of logits so far. Returns its sizes, as in
     `slice_inputs`; no tokens if every draft has ended."""
     n, members = batch.requests.shape[0], inputs.first.shape[0] - 1
-    total, extent, wanted, t, i = 0, 0, 0, 0, 0
+    total, extent, num_logits, t, i = 0, 0, 0, 0, 0
     for each in range(n):
         # `width` 0: this draft has ended.
         if g.width[each]:
@@ -181,22 +181,22 @@ def next_pass(batch, g, inputs, level, row):
     inputs.full[: total * extent] = False
     for m in range(members):
         inputs.first[m] = t
-        # Requests are grouped by member, as the pass wants its tokens.
+        # Requests are grouped by member, as the pass takes its tokens.
         while i < n and batch.requests[i, MEMBER] == m:
             begin = t
             if g.width[i] and level == 0:
                 t = write_text(batch, i, inputs, t, extent)
-                # Of the text only the last token's logits are wanted: the root's.
+                # Of the text only the last token's logits are computed: the root's.
                 begin = t - 1
             elif g.width[i]:
                 t = write_frontier(batch, i, g, level, inputs, t, extent)
             for query in range(begin, t):
-                inputs.wanted[wanted] = query
-                g.rows[i, g.counts[i, FED] - (t - query) + 1 if level else 0] = row + wanted
-                wanted += 1
+                inputs.logits_indices[num_logits] = query
+                g.rows[i, g.counts[i, FED] - (t - query) + 1 if level else 0] = row + num_logits
+                num_logits += 1
             i += 1
     inputs.first[members] = t
-    return total, extent, wanted
+    return total, extent, num_logits
 
 
 @exact

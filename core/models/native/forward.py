@@ -211,7 +211,7 @@ class CompiledForward:
         extent = len(inputs.full) // len(inputs.tokens)
         # Positions are at most their slots (siblings share one), and slots are below `extent`.
         self._reach(extent)
-        with_padding = np.empty((len(inputs.wanted), self._shape.outputs), np.float32)
+        with_padding = np.empty((len(inputs.logits_indices), self._shape.outputs), np.float32)
         self._run(inputs, arena, with_padding)
         logits = self._without_padding(with_padding)
         rows, width = batch.tokens.shape
@@ -243,12 +243,12 @@ class CompiledForward:
         while (
             sizes := self._draft_step(draft_batch, result, inputs, flat, outputs, len(passes), row)
         )[0]:
-            wanted = sizes[2]
-            into = all_logits[row : row + wanted]
+            num_logits = sizes[2]
+            into = all_logits[row : row + num_logits]
             began = time.perf_counter()
             self._run(slice_inputs(inputs, sizes), arena, into)
             end = time.perf_counter()
-            row += wanted
+            row += num_logits
             # For coupled drafts the noise of the level's children is computed here.
             ready(len(passes))
             passes.append((began, end))

@@ -97,7 +97,7 @@ class BatchInputs(NamedTuple):
     `tokens`, `positions` (n,); `rows`, `slots` (n,): each token's place in the KV arena; `first`
     (members + 1,): where each member's tokens begin; `full`, `near` (n, extent), flat: the slots
     each token attends to, in layers with full attention and with a sliding window, `near` empty
-    without one; `wanted`: ascending indices of the tokens whose logits are computed.
+    without one; `logits_indices`: ascending indices of the tokens whose logits are computed.
     """
 
     # int64, but `full` and `near` bool. Here and below numba compiles the kernels for these element
@@ -109,7 +109,7 @@ class BatchInputs(NamedTuple):
     first: Any
     full: Any
     near: Any
-    wanted: Any
+    logits_indices: Any
 
 
 class SharedBuffers(NamedTuple):

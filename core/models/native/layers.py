@@ -270,10 +270,10 @@ def run_head(shape, w, inputs, span, logits, begin, workspace, part, w_at, v_at)
     """One member's rows of `logits`, from row `begin` on; returns the row after them."""
     hidden, end = shape.hidden, span[0] + span[1]
     norm = stretch(w.vectors, v_at, hidden)
-    # `wanted` is ascending, and tokens are grouped by member: this member's begin at `begin`.
+    # `logits_indices` is ascending, and tokens are grouped by member: this one's begin at `begin`.
     row = begin
-    while row < inputs.wanted.shape[0] and inputs.wanted[row] < end:
-        x = stretch(workspace.x, (inputs.wanted[row] - span[0]) * hidden, hidden)
+    while row < inputs.logits_indices.shape[0] and inputs.logits_indices[row] < end:
+        x = stretch(workspace.x, (inputs.logits_indices[row] - span[0]) * hidden, hidden)
         rms_norm(x, norm, w.eps, stretch(workspace.h, (row - begin) * hidden, hidden))
         row += 1
     products(
@@ -330,7 +330,7 @@ def _compile_kernel(source_hash: int) -> Any:
     def run(shape, w, inputs, store, s, logits, steps, workspace, part):
         """A pass, as one of several threads (`part`: index, count). `store`: keys and values
         (layers, rows, heads, slots, size), to which new ones are added, and (rows, slots); `logits`
-        (wanted, outputs) is the result; `workspace`: this thread's Workspace.
+        (logits_indices, outputs) is the result; `workspace`: this thread's Workspace.
 
         `steps`: (first, end, part) of the layers, after which comes the head as one more. A pass of
         one model may be several calls over successive steps: `w.matrices` then begins with those of

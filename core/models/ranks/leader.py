@@ -187,6 +187,74 @@ class RankedModel(HfModel):
         return rank_error
 
 
+@dataclass(frozen=True, slots=True)
+class _RankStart:
+    """Starts the ranks and reads the model; called again when ranks that failed are restarted.
+    `whole`: the module without weights; `timeout_s`: of the process group."""
+
+    source: ModelSource
+    config: Any
+    whole: Any
+    dtype: torch.dtype
+    device: torch.device
+    split: RankSplit
+    say: Say
+    timeout_s: float
+
+    def __call__(self) -> _RunningRanks:
+        split = self.split
+        if torch_distributed().is_initialized():
+            raise ConfigError.of(
+                "llm_ranks",
+                str(split),
+                "one LLM over ranks in a process, and one is there: to load another start anew",
+            )
+        self.say(f"starting ranks 1 to {split.count - 1}")
+        followers, group = Followers(split), None
+        # Ranks of one machine divide its cores.
+        threads = max(1, (os.cpu_count() or 1) // split.count)
+        try:
+            followers.wait_for_all(RankJoined)
+            followers.send_all(self._load_shard(threads))
+            if followers.local:
+                torch.set_num_threads(min(torch.get_num_threads(), threads))
+            group = RankGroup(followers.rendezvous, self.device, self.timeout_s)
+            module, own = self._own_shard(followers, group)
+            ready = followers.wait_for_all(ShardReady)
+        except (*MODEL_FAULTS, KeyboardInterrupt) as error:
+            words = None if isinstance(error, SpecScopeError) else followers.error_of(error)
+            _end_ranks(followers, group, at_once=True)
+            if words is None or isinstance(error, KeyboardInterrupt):
+                raise
+            raise words from error
+        group.take_traffic()  # discards that of the check
+        sizes = (own.weight_bytes, *(ready[rank].weight_bytes for rank in sorted(ready)))
+        return _RunningRanks(own, module, group, followers, RanksInfo(split.split, sizes))
+
+    def _load_shard(self, threads: int) -> LoadShard:
+        source, split = self.source, self.split
+        return LoadShard(
+            *(source.name, source.local, source.file, split.split, split.count),
+            *(str(self.dtype).removeprefix("torch."), self.device.type, threads, self.timeout_s),
+        )
+
+    def _own_shard(self, followers: Followers, group: RankGroup) -> tuple[Any, HfModel]:
+        """Rank 0's module and model, after the tree check that all ranks make together."""
+
+        def barrier() -> None:
+            self.say("meeting the other ranks")
+            followers.wait_for_all(BarrierReached)
+            followers.send_all(BarrierPassed())
+            self.say("tree check over all ranks")
+
+        self.say(f"weights of rank 0 of {self.split.count}")
+        # A copy: transformers writes the division into the configuration.
+        module = read_shard(self.source, copy.deepcopy(self.config), self.dtype, self.split)
+        fingerprint = fingerprint_of_files(self.source, module, self.whole, self.dtype)
+        info = info_of(self.whole, self.source, "llm", self.dtype, self.device, fingerprint)
+        return module, checked_shard(module, info, self.split, group, barrier)
+
+
 def load_ranked(
     source: ModelSource,
     config: Any,
@@ -201,50 +269,4 @@ def load_ranked(
     Raises ConfigError, RankError, ModelLoadError, UnsupportedModelError, and errors of `say`."""
     check_split(config, source.title, split)
     whole = module_without_weights(config)
-    # Ranks of one machine divide its cores.
-    threads = max(1, (os.cpu_count() or 1) // split.count)
-    load = LoadShard(
-        *(source.name, source.local, source.file, split.split, split.count),
-        *(str(dtype).removeprefix("torch."), device.type, threads, timeout_s),
-    )
-
-    def start() -> _RunningRanks:
-        if torch_distributed().is_initialized():
-            raise ConfigError.of(
-                "llm_ranks",
-                str(split),
-                "one LLM over ranks in a process, and one is there: to load another start anew",
-            )
-        say(f"starting ranks 1 to {split.count - 1}")
-        followers, group = Followers(split), None
-
-        def barrier() -> None:
-            say("meeting the other ranks")
-            followers.wait_for_all(BarrierReached)
-            followers.send_all(BarrierPassed())
-            say("tree check over all ranks")
-
-        try:
-            followers.wait_for_all(RankJoined)
-            followers.send_all(load)
-            if followers.local:
-                torch.set_num_threads(min(torch.get_num_threads(), threads))
-            group = RankGroup(followers.rendezvous, device, timeout_s)
-            say(f"weights of rank 0 of {split.count}")
-            # A copy: transformers writes the division into the configuration.
-            module = read_shard(source, copy.deepcopy(config), dtype, split)
-            fingerprint = fingerprint_of_files(source, module, whole, dtype)
-            info = info_of(whole, source, "llm", dtype, device, fingerprint)
-            own = checked_shard(module, info, split, group, barrier)
-            ready = followers.wait_for_all(ShardReady)
-        except (*MODEL_FAULTS, KeyboardInterrupt) as error:
-            words = None if isinstance(error, SpecScopeError) else followers.error_of(error)
-            _end_ranks(followers, group, at_once=True)
-            if words is None or isinstance(error, KeyboardInterrupt):
-                raise
-            raise words from error
-        group.take_traffic()  # discards that of the check
-        sizes = (own.weight_bytes, *(ready[rank].weight_bytes for rank in sorted(ready)))
-        return _RunningRanks(own, module, group, followers, RanksInfo(split.split, sizes))
-
-    return RankedModel(start)
+    return RankedModel(_RankStart(source, config, whole, dtype, device, split, say, timeout_s))

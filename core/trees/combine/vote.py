@@ -8,7 +8,7 @@ from core.trees.tree import ROOT
 
 __all__ = ["vote", "vote_tree"]
 
-# Decimal places: weights that agree to so many are a tie.
+# Weights that agree to this number of decimal places are a tie.
 DIGITS = 9
 
 

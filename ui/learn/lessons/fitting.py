@@ -23,7 +23,7 @@ def explain_passes(evidence: Evidence) -> str:
     assert rows is not None
     one, tree = rows
     return (
-        f"A pass over one token took {one.pass_ms:.0f} ms, one over {tree.fed:.0f} tokens "
+        f"A pass over one token took {one.pass_ms:.0f} ms, one over {tree.pass_tokens:.0f} tokens "
         f"{tree.pass_ms:.0f} ms: both fetch the same weights. The text needed "
         f"{tree.stats.num_rounds} passes instead of {one.stats.num_rounds}."
     )

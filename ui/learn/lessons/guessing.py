@@ -95,19 +95,19 @@ MEMORY_BOUND = Lesson(
         within=0.05,
     ),
     pictures=("strip",),
-    columns=("fed", "pass_ms", "token_ms"),
+    columns=("pass_tokens", "pass_ms", "token_ms"),
 )
 
 
 def most_accepted(evidence: Evidence) -> float | None:
     """The most drafted tokens accepted in one round of the displayed run."""
-    return float(evidence.last.most) if evidence.last else None
+    return float(evidence.last.max_accepted) if evidence.last else None
 
 
 def explain_best_round(evidence: Evidence) -> str:
     row = evidence.last
     assert row is not None
-    wrote = number_of(row.most_written, "token")
+    wrote = number_of(row.max_written, "token")
     return f"The best round of this run wrote {wrote} with a single pass of the LLM."
 
 
@@ -168,8 +168,9 @@ def explain_widths(evidence: Evidence) -> str:
     rows = evidence.of(WIDE, NARROW)
     assert rows is not None
     wide, narrow = rows
-    nodes = f"for {wide.fed - 1:.0f} instead of {narrow.fed - 1:.0f} nodes verified in a pass"
-    return f"{wide.stats.num_rounds} passes instead of {narrow.stats.num_rounds}, {nodes}."
+    fewer = f"{wide.stats.num_rounds} passes instead of {narrow.stats.num_rounds}"
+    nodes = f"{wide.pass_tokens - 1:.0f} instead of {narrow.pass_tokens - 1:.0f} nodes"
+    return f"{fewer}, for {nodes} verified in a pass."
 
 
 TREE = Lesson(

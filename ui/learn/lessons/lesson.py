@@ -1,6 +1,6 @@
 """Types of a lesson: texts, runs to look at, one experiment, one question. Plain values.
 
-Knows which models a lesson needs, not which are loaded, and no results: those are in
+Says which models a lesson needs, not which are loaded. Results are in
 ui/learn/lessons/measured.py.
 """
 

@@ -1,6 +1,7 @@
 """Results of a lesson's runs: one row a run, computed from its recorded events alone.
 
-Pure: a View in, numbers out. The table of runs shows them and the questions are judged by them.
+Pure: a View in, numbers out. The table of runs shows them, and the visitor's answers to the
+questions are checked against them.
 """
 
 from __future__ import annotations
@@ -33,28 +34,29 @@ WARM_UP_PASSES = 1
 class Measured:
     """One finished run.
 
-    Medians: `fed`: tokens in a pass of the LLM; `pass_ms`: milliseconds of a pass; `exchange_ms`:
-    of rank 0 in the exchanges of a pass. Means: `round_ms`: time of a round; `drafted`: drafted
-    tokens in a round; `granted`: those that the LLM verified. `most`: the most drafted tokens
-    accepted in one round; `most_written`: the most tokens written in one. `weights`, `scores`: the
-    weight and the routing score of each SSM at the end. `hits`: drafts made ahead that were
-    used; `early`: all drafts made ahead. `exchanges`: of an LLM over ranks, in a pass.
+    Medians: `pass_tokens`: tokens in a pass of the LLM; `pass_ms`: milliseconds of a pass;
+    `exchange_ms`: of rank 0 in the exchanges of a pass. Means: `round_ms`: time of a round;
+    `num_drafted`: drafted tokens in a round; `num_verified`: those that the LLM verified.
+    `max_accepted`, `max_written`: the most drafted tokens accepted, and the most tokens written, in
+    one round. `weights`, `scores`: the weight and the routing score of each SSM at the end.
+    `num_ahead`: drafts made ahead, of which `num_hits` were used. `exchanges`: of an LLM over
+    ranks, in a pass.
     """
 
     label: str
     run_id: str
     stats: RunStats
-    fed: float
+    pass_tokens: float
     pass_ms: float
     round_ms: float
-    most: int
-    most_written: int
+    max_accepted: int
+    max_written: int
     weights: Mapping[str, float]
-    hits: int
-    early: int
+    num_hits: int
+    num_ahead: int
     scores: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
-    drafted: float = 0.0
-    granted: float = 0.0
+    num_drafted: float = 0.0
+    num_verified: float = 0.0
     exchanges: int = 0
     exchange_ms: float = 0.0
 
@@ -76,17 +78,17 @@ def measured_row(label: str, view: View) -> Measured:
         label=label,
         run_id=view.run_id,
         stats=stats,
-        fed=statistics.median(line.nodes + 1 for line in warm),
+        pass_tokens=statistics.median(line.nodes + 1 for line in warm),
         pass_ms=statistics.median(forward),
         round_ms=decode_ms / stats.num_rounds,
-        most=max(line.accepted for line in view.rounds),
-        most_written=max(line.emitted for line in view.rounds),
+        max_accepted=max(line.accepted for line in view.rounds),
+        max_written=max(line.emitted for line in view.rounds),
         weights=MappingProxyType(dict(last.weights if last else {})),
-        hits=sum(one.hit for one in early),
-        early=len(early),
+        num_hits=sum(one.hit for one in early),
+        num_ahead=len(early),
         scores=MappingProxyType({one.drafter: one.score for one in last.routing} if last else {}),
-        drafted=statistics.mean(_num_drafted(line) for line in view.rounds),
-        granted=statistics.mean(line.nodes for line in view.rounds),
+        num_drafted=statistics.mean(_num_drafted(line) for line in view.rounds),
+        num_verified=statistics.mean(line.nodes for line in view.rounds),
         exchanges=max((one.collectives for line in warm for one in line.traffic), default=0),
         exchange_ms=statistics.median(line.traffic[0].ms if line.traffic else 0.0 for line in warm),
     )
@@ -129,7 +131,11 @@ def ranked_words(values: Mapping[str, float], places: int) -> str:
 
 COLUMNS: Mapping[str, tuple[str, str, int]] = MappingProxyType(
     {
-        "fed": ("tokens in a pass", "Median of the tokens that the LLM works on in one pass.", 0),
+        "pass_tokens": (
+            "tokens in a pass",
+            "Median of the tokens that the LLM works on in one pass.",
+            0,
+        ),
         "nodes": (
             "nodes verified / pass",
             "Median of the nodes verified in one pass.",
@@ -138,7 +144,7 @@ COLUMNS: Mapping[str, tuple[str, str, int]] = MappingProxyType(
         "pass_ms": ("ms / pass", "Median time of one pass of the LLM, in milliseconds.", 2),
         "token_ms": (
             "ms per token in the pass",
-            "Time of a pass, shared by the tokens in it: checked ones, of which few are written.",
+            "Time of a pass over the tokens in it, of which most are only checked.",
             2,
         ),
         "drafted": ("drafted / round", "Mean of the drafted tokens of this request in a round.", 1),
@@ -191,16 +197,16 @@ def cell(row: Measured, column: str) -> float:
     """A number of the table."""
     stats = row.stats
     return {
-        "fed": row.fed,
-        "nodes": row.fed - 1,
+        "pass_tokens": row.pass_tokens,
+        "nodes": row.pass_tokens - 1,
         "pass_ms": row.pass_ms,
-        "token_ms": row.pass_ms / row.fed,
+        "token_ms": row.pass_ms / row.pass_tokens,
         "tokens": float(stats.num_new_tokens),
         "passes": float(stats.num_rounds),
         "exchanges": float(row.exchanges),
         "exchange_ms": row.exchange_ms,
-        "drafted": row.drafted,
-        "granted": row.granted,
+        "drafted": row.num_drafted,
+        "granted": row.num_verified,
         "per_round": stats.mean_acceptance_length,
         "round_ms": row.round_ms,
         "tps": stats.tokens_per_second,

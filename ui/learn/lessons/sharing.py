@@ -15,12 +15,12 @@ OTHERS = (STORY, CODE, "Question: What is twelve times three?\nAnswer:")
 def left_out(evidence: Evidence) -> float | None:
     """Drafted tokens of a round that were not verified, with one budget for all requests."""
     rows = evidence.of(SHARED)
-    return rows[0].drafted - rows[0].granted if rows else None
+    return rows[0].num_drafted - rows[0].num_verified if rows else None
 
 
 def nothing_drafted(evidence: Evidence) -> str:
     rows = evidence.of(SHARED)
-    if not rows or rows[0].drafted:
+    if not rows or rows[0].num_drafted:
         return ""
     return (
         "With one budget nothing was drafted this time: the scheduler had measured that drafts do "
@@ -31,10 +31,11 @@ def nothing_drafted(evidence: Evidence) -> str:
 def explain_left_out(evidence: Evidence) -> str:
     rows = evidence.of(SHARED)
     assert rows is not None
-    if not rows[0].drafted:
+    if not rows[0].num_drafted:
         return "Nothing was drafted, so nothing could be left out."
     return (
-        f"Of {rows[0].drafted:.1f} drafted tokens in a round {rows[0].granted:.1f} were checked. "
+        f"Of {rows[0].num_drafted:.1f} drafted tokens in a round {rows[0].num_verified:.1f} were "
+        "checked. "
         "The room of the others went to requests with likelier tokens, or was not worth its time."
     )
 

@@ -25,7 +25,7 @@ TURNS, AHEAD = "one after the other", "draft ahead"
 def hits(evidence: Evidence) -> float | None:
     """The number of drafts made ahead that were used."""
     rows = evidence.of(AHEAD)
-    return float(rows[0].hits) if rows else None
+    return float(rows[0].num_hits) if rows else None
 
 
 def explain_hits(evidence: Evidence) -> str:
@@ -33,7 +33,7 @@ def explain_hits(evidence: Evidence) -> str:
     tokens_ahead = evidence.of(AHEAD)
     assert tokens_ahead is not None
     first = tokens_ahead[0]
-    hit = f"{first.hits} of {first.early} drafts that were begun ahead could be used."
+    hit = f"{first.num_hits} of {first.num_ahead} drafts that were begun ahead could be used."
     if rows is None:
         return hit
     before, after = (f"{row.round_ms:.1f} ms" for row in rows)

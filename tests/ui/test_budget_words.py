@@ -1,0 +1,121 @@
+"""What `max_tree_nodes` came to in a run, and what it kept from being drafted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+
+from tests.synthetic import DRAFTERS, Mechanisms, synthetic_run
+from ui.run.budget import budget_words, nodeless, with_budget_bounds
+from ui.run.frame import Frame
+from ui.run.player import Pace
+from ui.run.scrubber import scrubber_value
+from ui.run.values import picture_values
+from ui.run.view import View, detail_of, reduce_all
+
+
+@cache
+def view_of_eight() -> View:
+    return reduce_all(synthetic_run(8, seed=5))
+
+
+def with_budget(asked: Any, nodes: Any, view: View | None = None, **fields: Any) -> View:
+    """The run as if `max_tree_nodes` had been `asked` and had come to `nodes`."""
+    view = view or view_of_eight()
+    started, plans = view.started, []
+    for plan, most in ((started.asked, asked), (started.config, nodes)):
+        spec = {**plan["speculation"], "speculation_length": 8, **fields, "max_tree_nodes": most}
+        plans.append({**plan, "speculation": spec})
+    return replace(view, started=replace(started, asked=plans[0], config=plans[1]))
+
+
+def test_what_auto_came_to_is_said_to_be_measured_and_what_it_keeps_from() -> None:
+    said = budget_words(with_budget("auto", 2))
+    assert said.startswith("max_tree_nodes=auto came to 2 nodes in this run: larger trees took ")
+    assert "more than 1.5 times a plain pass when this machine was timed." in said
+    assert "2 nodes for 3 drafters let drafts be 1 deep: speculation_length 8 is not " in said
+    assert said.endswith(f"{DRAFTERS[2]} gets no node and drafts nothing.")
+    one = budget_words(with_budget("auto", 1))
+    assert "came to 1 node in" in one
+    assert one.endswith(f"{DRAFTERS[1]} and {DRAFTERS[2]} get no node and draft nothing.")
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        (
+            {"length": "goodput"},
+            "the largest tree that was timed: within it goodput chooses the length.",
+        ),
+        ({}, "the largest tree that was timed: it took at most 1.5 plain passes."),
+    ],
+)
+def test_sixty_four_is_as_many_as_are_timed(fields: dict[str, Any], words: str) -> None:
+    view = with_budget("auto", 64, speculation_length=4, expansion=[1], **fields)
+    assert budget_words(view) == f"max_tree_nodes=auto came to 64 nodes in this run, {words}"
+
+
+def test_a_budget_that_keeps_from_nothing_is_not_talked_of_and_a_vote_shares_none() -> None:
+    assert budget_words(with_budget("uncut", "uncut")) == ""
+    assert budget_words(with_budget(64, 64, speculation_length=2)) == ""
+    assert budget_words(with_budget("auto", 1, length="fixed", speculation_length=0)) == ""
+    assert budget_words(View()) == "" and nodeless(View()) == ()
+    assert budget_words(with_budget("auto", 8, unheard_of=1)) == "", "of another version"
+    view = with_budget(2, 2, combine="vote")
+    assert nodeless(view) == ()
+    words = budget_words(view)
+    assert words == "2 nodes let drafts be 2 deep: speculation_length 8 is not reached."
+    assert nodeless(with_budget(2, 2, length="goodput")) == (), "there a rule chooses who drafts"
+    assert nodeless(with_budget(2, 2, length="trend")) == (DRAFTERS[2],)
+
+
+def test_the_line_of_the_lengths_is_what_the_budget_allows() -> None:
+    lengths = {"rounds": {"0": {"a": 1, "d": 1, "s": 8}, "1": {"a": 2, "d": 2, "s": 8}}}
+    bounds = with_budget_bounds(lengths, with_budget("auto", 2))["rounds"]
+    assert bounds["0"]["m"] == 1 and bounds["1"]["m"] == 2, "what was drafted, was allowed"
+    assert with_budget_bounds(lengths, with_budget("uncut", "uncut"))["rounds"] == lengths["rounds"]
+    shown = picture_values(Frame(view=with_budget("auto", 2)))["lengths"]
+    assert shown["budget"] == budget_words(with_budget("auto", 2))
+    # The dots of the scrubber are the same line.
+    strip = scrubber_value(Frame(view=with_budget("auto", 2)), Pace(), False)["rounds"]
+    assert {
+        number: (one["a"], one.get("m", one["s"])) for number, one in shown["rounds"].items()
+    } == {number: (one["a"], one["s"]) for number, one in strip.items()}
+    assert all(one["s"] < 8 for one in strip.values())
+    result = with_budget_bounds(lengths, with_budget("auto", 2, length="trend"))["rounds"]
+    assert result == lengths["rounds"], "what a rule found is recorded as it was cut"
+
+
+def test_an_empty_row_says_that_the_budget_has_no_node_for_it() -> None:
+    view, detail = with_budget("auto", 2), detail_of(synthetic_run(8, seed=5), 1)
+    proposals = picture_values(Frame(view=view, detail=detail))["proposals"]
+    assert proposals["nodeless"] == {}, "here it drafted all the same"
+    detail = replace(detail, drafted=replace(detail.drafted, drafts=detail.drafted.drafts[:2]))
+    proposals = picture_values(Frame(view=view, detail=detail))["proposals"]
+    assert proposals["nodeless"] == {"2": "no node for it: max_tree_nodes is 2, for 3 drafters"}
+
+
+def test_an_empty_row_says_that_a_rule_did_not_choose_its_drafter() -> None:
+    view, detail = with_budget("auto", 2, length="goodput"), detail_of(synthetic_run(8, seed=5), 1)
+    detail = replace(detail, drafted=replace(detail.drafted, drafts=detail.drafted.drafts[:2]))
+    proposals = picture_values(Frame(view=view, detail=detail))["proposals"]
+    assert proposals["nodeless"] == {"2": "not chosen to draft"}
+
+
+def test_where_routing_chooses_the_budget_is_that_of_as_many_ssms() -> None:
+    view = with_budget(2, 2, routing="credit", routed_drafters=1)
+    assert nodeless(view) == ()
+    words = "2 nodes let drafts be 2 deep: speculation_length 8 is not reached."
+    assert budget_words(view) == words
+    two = with_budget(2, 2, routing="cosine", routed_drafters=2)
+    assert budget_words(two).startswith("2 nodes for 2 drafters let drafts be 1 deep")
+    assert nodeless(with_budget(2, 2, draft="fused")) == (), "the SSMs draft one trunk of them all"
+    events = synthetic_run(9, seed=5, mechanisms=Mechanisms(routing="cosine"))
+    detail = detail_of(events, 1)
+    assert detail is not None and detail.completed is not None
+    waiting = [one.drafter for one in detail.completed.routing if one.role == "waiting"]
+    shown = picture_values(Frame(view=reduce_all(events), detail=detail))["proposals"]["nodeless"]
+    assert shown == {str(DRAFTERS.index(n)): "left out by routing" for n in waiting} != {}
