@@ -1,6 +1,7 @@
 """A run as a Chrome trace, for ui.perfetto.dev, chrome://tracing and Speedscope.
 
-The run is one process; its threads are lanes: rounds, each drafter, combine, LLM, verify, commit.
+The run is one process; its threads are lanes: rounds, each drafter, combine, LLM pass, verdict,
+commit. A slice's category is the lane's key in the events, such as `llm` and `verify`.
 Rounds count from 1. In Perfetto, slices of one thread must be disjoint or nested: if two of a lane
 overlap, the later one goes to a second thread of that lane. The slices of SSMs in a batched pass
 all have its whole length; `share` is the part that counts for each.
@@ -33,6 +34,8 @@ NS_A_MS = 1_000_000
 LONGEST_MS = 1e10  # four months: a larger value is an error, and is left out
 ROUNDS = "rounds"
 LAST_LANES = ("combine", "llm", "layers", "verify", "commit")
+# The page's words (ui/components/assets): the pass is the LLM's, `verify` is the decision after it.
+TITLES = {"llm": "LLM pass", "verify": "verdict"}
 
 Slice = tuple[int, int, str, dict[str, Any]]  # start, end (ns), name, arguments
 Entry = dict[str, Any]
@@ -49,7 +52,8 @@ def chrome_trace(events: Sequence[Event], status: str = INTERRUPTED) -> str:
     for lane, slices in lanes.items():
         for number, apart in enumerate(_threads_without_overlap(slices)):
             thread += 1
-            title = lane if number == 0 else f"{lane} ({number + 1})"
+            title = lane if lane in drafters else TITLES.get(lane, lane)
+            title = title if number == 0 else f"{title} ({number + 1})"
             entries.append(_name("thread_name", thread, name=title))
             entries.append(_name("thread_sort_index", thread, sort_index=thread))
             entries += [_complete(one, thread, lane) for one in apart]

@@ -302,7 +302,7 @@ def test_the_trace_has_a_lane_a_stage_and_every_span(pipeline: str) -> None:
     trace = trace_of(events)
     lanes = check_lanes(trace)
     firsts = [name for name in lanes if not name.endswith(")")]
-    assert firsts == ["rounds", *DRAFTERS, "combine", "llm", "verify", "commit"]
+    assert firsts == ["rounds", *DRAFTERS, "combine", "LLM pass", "verdict", "commit"]
     spans = sorted(
         (s.lane, s.name, s.start_ms, s.end_ms) for e in rounds_of(events) for s in e.spans
     )

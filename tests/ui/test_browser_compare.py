@@ -207,11 +207,15 @@ def test_tabs_follow_a_comparison_a_live_run_goes_first(lab: Stage, browser_page
     bar_says(one, "Running")
     two = compare_tab(sites.wait_ready(browser_page(url)))
     bar_says(two, "Now: plain decoding")
+    for page in (one, two):
+        page.locator("#header .sp-state-measuring").get_by_text("Compare 0/12").wait_for()
     sites.shot(two, "compare-running")
     press(two, "Stop")
     bar_says(two, "Stopped")
     bar_says(one, "Stopped")
     sites.until(one, lambda: not context.conductor.progress().live)
+    for page in (one, two):
+        page.locator("#header .sp-state-ready", has_text="ready").wait_for()
     lab.worker.set_script(script, speed=2.0)
     press(one, "Go on")
     bar_says(one, "Complete")

@@ -227,6 +227,27 @@ def test_legend_table_and_chips_are_whole_at_the_smaller_size(
         sites.shot(page, f"whole-1280-{'minions' if uses else 'specinfer'}")
 
 
+# The largest letters of the tree's tokens, in pixels of the screen.
+LETTERS = """() => {
+  const zoom = Number(document.querySelector("#live-tree .ss-viewport").dataset.zoom);
+  const texts = [...document.querySelectorAll("#live-tree .ss-node-text")];
+  return zoom * Math.max(...texts.map((one) => parseFloat(one.getAttribute("font-size"))));
+}"""
+
+
+def test_large_type_enlarges_a_tree_that_fills_its_pane(
+    live: Stage, browser_page: OpenPage
+) -> None:
+    live.play(playback(synthetic_run(24, seed=5, drafters=FIVE)))
+    page = sites.wait_ready(browser_page(live.url, still=True, width=1920, height=1080))
+    sites.ran(page)
+    looks.at_rest(page)
+    before = page.evaluate(LETTERS)
+    looks.large_type(page, True)
+    becomes(page, SHOWN_YET, [True, True])
+    assert page.evaluate(LETTERS) > 1.2 * before
+
+
 # The longest words of When, of five SSMs in batched passes.
 LONGEST = """([words, remarks]) => {
   document.querySelector("#live-timeline .ss-words").textContent = words;

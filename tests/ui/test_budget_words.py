@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from core.events import RoundCompleted
 from tests.synthetic import DRAFTERS, Mechanisms, synthetic_run
 from ui.run.budget import budget_words, nodeless, with_budget_bounds
 from ui.run.frame import Frame
@@ -87,6 +88,21 @@ def test_the_line_of_the_lengths_is_what_the_budget_allows() -> None:
     assert all(one["s"] < 8 for one in strip.values())
     result = with_budget_bounds(lengths, with_budget("auto", 2, length="trend"))["rounds"]
     assert result == lengths["rounds"], "what a rule found is recorded as it was cut"
+
+
+def test_the_lengths_say_the_node_budget_once() -> None:
+    bound = "drafts are at most 1 deep (max_tree_nodes is 2, for 3 drafters)"
+    events = [
+        replace(one, length_reason=bound) if isinstance(one, RoundCompleted) else one
+        for one in synthetic_run(8, seed=5)
+    ]
+    view = with_budget(2, 2, view=reduce_all(events), length="fixed")
+    shown = picture_values(Frame(view=view, detail=detail_of(events, 3)))["lengths"]
+    assert bound in shown["why"] and shown["reason"] == "" and "deep" not in shown["budget"]
+    assert shown["budget"] == f"{DRAFTERS[2]} gets no node and drafts nothing."
+    # Before a round is complete no sentence explains its length.
+    early = picture_values(Frame(view=view, detail=detail_of(events[:-3], 7)))["lengths"]
+    assert early["why"] == "" and "2 nodes for 3 drafters let drafts be 1 deep" in early["budget"]
 
 
 def test_an_empty_row_says_that_the_budget_has_no_node_for_it() -> None:

@@ -483,6 +483,11 @@ def test_a_link_opens_a_run_at_its_place(store: RunStore) -> None:
     query = {"run": run_id, "round": "7", "node": "0"}
     why = "node is '0': -1, the root, in round 7"
     assert linked_run(sessions, TabSession(), ALL, query)[1] == why
+    for alone in ({"stage": "verify"}, {"node": "0"}):
+        desk_of_link = TabSession()
+        why = "round is '': a number from 1 to 9, whose stage or node the link names"
+        assert linked_run(sessions, desk_of_link, ALL, {"run": run_id, **alone})[1] == why
+        assert not desk_of_link.frame().pinned
     place = {"run": run_id, "round": "6", "stage": "verify", "node": "0"}
     linked_run(sessions, desk, ALL, place)
     frame = desk.frame()

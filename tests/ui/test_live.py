@@ -15,6 +15,7 @@ import pytest
 
 from core.config import Request
 from core.events import Event
+from lab.progress import Progress
 from storage import RunQuery, RunStore
 from tests.synthetic import synthetic_run
 from tests.ui.boards import (
@@ -37,6 +38,7 @@ from ui.live.handlers import (
     check_form,
     clear_trouble,
     header_for_form,
+    header_now,
     left_notice,
     live_values,
     play_opening,
@@ -543,6 +545,25 @@ def test_it_is_said_where_the_form_is_not_the_run_that_is_shown(store: RunStore)
         )
     assert header_for_form(live, desk, form_values(temperature=0.8))["changed"]
     assert not run(live, desk, temperature=0.8)[0]["changed"], "it was run"
+
+
+def test_the_header_says_what_the_engine_does_beside_a_tab_without_a_run(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ctx = context(store)
+    live, desk = live_of(ctx), TabSession()
+    assert header_now(live, desk)["at_work"] == ""
+    rest_ms = header_now(live, desk)["ask_ms"]
+    for kind, words in (("tune", "Tune 3/40"), ("prompts", "Prompts 3/40")):
+        measured = Progress(kind=kind, state="running", done=3, total=40)
+        monkeypatch.setattr(ctx.conductor, "progress", lambda measured=measured: measured)
+        value = header_now(live, desk)
+        assert value["at_work"] == words and value["ask_ms"] < rest_ms
+    frames = [header for header, *_ in start_run(live, desk, press())]
+    own = {one["at_work"] for one in frames if one["state"] == "running"}
+    assert own == {""}, "its own run comes first"
+    monkeypatch.undo()
+    assert header_now(live, desk)["at_work"] == ""
 
 
 def test_past_some_pages_the_opening_run_is_shown_at_its_end(store: RunStore) -> None:

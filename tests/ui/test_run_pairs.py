@@ -135,6 +135,7 @@ def test_the_bar_goes_on_from_a_clicked_round(pair: Pair) -> None:
         press(pair, "end")
         click(pair, 0, round=1)
         assert press(pair, name)[0]["value"] == place[0] and places(pair) == [place] * 2
+        assert rounds(pair) == (LONG, SHORT), "what is shown of the texts stays"
     press(pair, "end")
     click(pair, 0, round=5)
     counts = [rounds(pair) for _ in play_both(pair[1], 100.0)]
@@ -156,18 +157,20 @@ def test_steps_go_stage_by_stage_through_the_same_round(pair: Pair) -> None:
         assert [half["tree"]["stage"] for half in halves] == [stage, stage]
     assert rounds(pair) == (1, 1)
     press(pair, "step-back")
-    assert rounds(pair) == (0, 0)
+    assert places(pair) == [(1, "verify")] * 2 and rounds(pair) == (1, 1)
     press(pair, "round-next")
-    assert rounds(pair) == (1, 1)
+    assert places(pair) == [(1, "commit")] * 2 and rounds(pair) == (1, 1)
     for _ in range(SHORT + 1):
         press(pair, "round-next")
     assert rounds(pair) == (SHORT + 2, SHORT)
     press(pair, "step")
     press(pair, "round-previous")
-    assert rounds(pair) == (SHORT + 2, SHORT), "from within a round back to its beginning"
+    back = [(SHORT + 2, "commit"), (SHORT, "commit")]
+    assert places(pair) == back, "from within a round back to its beginning"
     for _ in range(3):
         press(pair, "round-previous")
-    assert rounds(pair) == (SHORT - 1, SHORT - 1), "the shorter one leaves its end again"
+    assert places(pair) == [(SHORT - 1, "commit")] * 2, "the shorter one leaves its end again"
+    assert rounds(pair) == (SHORT + 2, SHORT), "what is shown of the texts stays"
     press(pair, "end")
     assert rounds(pair) == (LONG, SHORT)
     assert all(desk.frame().at_end for desk in pair[1])

@@ -43,11 +43,13 @@ __all__ = [
     "left_notice",
     "clear_trouble",
     "header_for_form",
+    "header_now",
     "start_run",
     "stop_run",
 ]
 
 MEASURING_FRAME_S = 0.2
+BUSY_MS, REST_MS = 1000, 5000
 BLOCKS = 3
 """How often plain decoding and a run are measured in turns."""
 PLAIN = "autoregressive"
@@ -94,7 +96,25 @@ def _header(live: Live, session: TabSession) -> dict[str, Any]:
             *(context.models, state, frame.place, context.offer, frame.view.scoreboard),
             context.model_host.ranks,
         )
-        return session.stamps.on("header", {**chips, "changed": session.changed})
+        value = {**chips, **_at_work(context, state), "changed": session.changed}
+        return session.stamps.on("header", value)
+
+
+def header_now(live: Live, session: TabSession) -> dict[str, Any]:
+    """The header's value, for a page that asks what the engine does."""
+    return _header(live, session)
+
+
+def _at_work(context: Context, state: str) -> dict[str, Any]:
+    """What the engine does while this tab has no run of its own: `at_work` in words, empty for
+    nothing. `ask_ms`: when to ask again."""
+    progress, loading = context.conductor.progress(), context.model_host.swap.loading
+    words = ""
+    if state == "ready" and loading:
+        words = "loading"
+    elif state == "ready" and progress.live:
+        words = f"{progress.kind.title()} {progress.done}/{progress.total}"
+    return {"at_work": words, "ask_ms": BUSY_MS if progress.live or loading else REST_MS}
 
 
 def record_opening(context: Context) -> None:

@@ -18,6 +18,7 @@ from ui.live.handlers import (
     check_form,
     clear_trouble,
     header_for_form,
+    header_now,
     left_notice,
     play_opening,
     run_on_change,
@@ -99,6 +100,7 @@ def wire_live(
         js=WAS_RUNNING,
         **QUICK,
     )
+    live.header.tick(_header_handler(live), None, live.header, **LATEST)
     blocks.load(_opening_handler(live), **stream)
     # While the notice is asked for again: a page that opened before the recording was complete.
     board.notice.tick(_opening_handler(live), **stream)
@@ -184,6 +186,13 @@ def _press_handler(
         yield from work(live, live.board.session(request), click)
 
     return press
+
+
+def _header_handler(live: Live) -> Callable[..., dict[str, Any]]:
+    def ask(request: gr.Request) -> dict[str, Any]:
+        return header_now(live, live.board.session(request))
+
+    return ask
 
 
 def _race_handler(live: Live) -> Callable[..., Iterator[Values]]:

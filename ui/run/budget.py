@@ -26,7 +26,7 @@ LARGEST_MEASURED = 64
 
 def with_budget_bounds(lengths: dict[str, Any], view: View) -> dict[str, Any]:
     """The lengths with `m`, the longest draft that the budget allows, in each round whose
-    configured length is larger; `budget` says why."""
+    configured length is larger; `budget` says why, where `why` of the selected round does not."""
     config = _config(view)
     if config is None or not length_policy(config.length).set_by_user:
         return {**lengths, "budget": budget_words(view)}
@@ -39,17 +39,18 @@ def with_budget_bounds(lengths: dict[str, Any], view: View) -> dict[str, Any]:
         else lengths_of_round
         for number, lengths_of_round in lengths["rounds"].items()
     }
-    return {**lengths, "rounds": rounds, "budget": budget_words(view)}
+    is_said = "max_tree_nodes" in lengths.get("why", "")
+    return {**lengths, "rounds": rounds, "budget": budget_words(view, depth=not is_said)}
 
 
-def budget_words(view: View) -> str:
-    """What `auto` resolved to, and how the budget limits drafts; empty if it does not."""
+def budget_words(view: View, depth: bool = True) -> str:
+    """What `auto` resolved to, and how the budget limits drafts; empty if it does not. Without
+    `depth` nothing about how deep drafts can be."""
     config = _config(view)
     if config is None or config.never_drafts or not isinstance(config.max_tree_nodes, int):
         return ""
-    return " ".join(
-        filter(None, (_auto_words(view, config), _depth_words(view, config), _nodeless_words(view)))
-    )
+    deep = _depth_words(view, config) if depth else ""
+    return " ".join(filter(None, (_auto_words(view, config), deep, _nodeless_words(view))))
 
 
 def depth_bounds(view: View, most: int) -> tuple[int, dict[int, int]]:

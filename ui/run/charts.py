@@ -93,18 +93,19 @@ def choice_value(frame: Frame) -> Value:
     run whose length never changes."""
     completed = frame.detail.completed if frame.detail else None
     policy = length_policy(frame.view.speculation.get("length", ""))
+    why, reason = _length_words(frame), ""
+    if completed is not None:
+        reason = length_reason(completed.length_reason, completed.speculation_length)
     return {
         "policy": policy.name if frame.view.drafters else "",
         "predicts": policy.predicts,
         "always": policy.always,
         "no_estimates": policy.no_estimates,
-        "why": _length_words(frame),
+        "why": why,
         "offers": {
             str(i): name for i, name in enumerate(adapting_presets() if policy.always else ())
         },
-        "reason": length_reason(completed.length_reason, completed.speculation_length)
-        if completed
-        else "",
+        "reason": "" if reason in why else reason,  # said once
         "next": completed.next_speculation_length if completed else -1,
         "estimates": {
             str(e.length): {

@@ -99,17 +99,20 @@ class Player:
                 self._to(self._at + 1)
 
     def step(self, by: int) -> None:
-        """Move by `by` stages from the visitor's place, back if negative, and switch to stepping.
-        A step back keeps the rounds after it on show; a step past the last stage shown plays on."""
+        """`show_stage`, by `by` stages from the visitor's place, back if negative."""
+        with self._lock:
+            self.show_stage(max(1, self.place + by))
+
+    def show_stage(self, stages: int) -> None:
+        """Go to where `stages` stages from the beginning end, and switch to stepping. The rounds
+        after it stay on show; past the last stage shown it plays on."""
         with self._lock:
             self._pace = replace(self._pace, mode="step")
-            target = max(1, self.place + by)
-            shown = self.stage
             # Earlier stages are selected, not unplayed: what is shown stays where it is.
-            if target > shown:
-                self._jump(1 + target)
+            if 1 <= stages <= self.stage:
+                self.select_stage(stages)
             else:
-                self.select_stage(target)
+                self._jump(1 + max(0, stages))
 
     def seek(self, rounds: int) -> None:
         """Move to where `rounds` rounds are complete, and switch to stepping."""

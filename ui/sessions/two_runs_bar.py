@@ -130,8 +130,12 @@ def move_both(tab_sessions: Sequence[TabSession], name: str) -> None:
         here -= here % EVENTS_A_ROUND if name == "round-next" else -(-here % EVENTS_A_ROUND)
     # Events, which are more than the stages: `seek_stage` stops at the end.
     last = max((one.frame().known for one in players), default=0)
-    target = {"pause": here, "rewind": 0, "end": last}.get(name)
-    _seek(players, here + MOVES[name] if target is None else target)
+    if name in ("rewind", "end"):
+        return _seek(players, 0 if name == "rewind" else last)
+    # The rounds after a clicked one stay on show, as on the other boards.
+    for one in players:
+        one.take_turn()
+        one.show_stage(here + MOVES.get(name, 0))
 
 
 def select_in_both(tab_sessions: Sequence[TabSession], which: int, data: Any) -> None:

@@ -42,6 +42,8 @@ __all__ = [
     "wire_links",
 ]
 
+PLACE = ("round", "stage", "node")
+"""Where in a run a link leads; a stage and a node are those of a round."""
 REPEATED = "The form has this run's request: Run repeats it."
 
 
@@ -76,7 +78,7 @@ def linked_run(
     wrong with the place."""
     values = opened_run(at, session, asker, query["run"])
     player = session.player
-    if not values[-1] or player is None or not query.get("round"):
+    if not values[-1] or player is None or not any(map(query.get, PLACE)):
         return values, ""
     if wrong := _wrong_place(player, query):
         return values, wrong
@@ -114,9 +116,11 @@ def fill_linked(
 def _wrong_place(player: Player, query: Mapping[str, str]) -> str:
     """What is wrong with the link's round, stage or node; empty if nothing is."""
     frame = player.frame()
-    number = _number_or_zero(query["round"])
+    typed = query.get("round", "")
+    number = _number_or_zero(typed)
     if not 1 <= number <= frame.known_rounds:
-        return f"round is {query['round'][:20]!r}: a number from 1 to {frame.known_rounds}"
+        whose = "" if typed else ", whose stage or node the link names"
+        return f"round is {typed[:20]!r}: a number from 1 to {frame.known_rounds}{whose}"
     stage, node = query.get("stage", ""), query.get("node", "")
     if stage and stage not in STAGES:
         return f"stage is {stage[:20]!r}: one of {', '.join(STAGES)}"

@@ -48,7 +48,7 @@ SHELL = '<div class="sp-shell"></div>'
 
 def header(value: dict[str, Any]) -> gr.HTML:
     """Chips of the loaded models, the engine's state, the place in the queue; triggers `select`
-    when the offer is clicked."""
+    when the offer is clicked, and `tick` for an update."""
     return part("header.js", "header", value)
 
 

@@ -90,7 +90,7 @@ function draw(value, view) {
     view.rims.say(view.places, 0, Infinity);
     return;
   }
-  view.scale ??= scaleOf(panel.section);
+  view.scale ??= scaleOf(viewport);
   // A run at full speed is one scene; a round at rest has its own size at each stage, whatever was drawn before, and
   // larger type is another drawing.
   const scene = `${value.run} ${value.rest ? `${value.round} ${value.stage}` : ""} ${view.scale} ${view.sized}`;

@@ -112,8 +112,8 @@ function show(drafters, count) {
   rest.setAttribute("aria-label", label);
 }
 function drawState(value) {
-  const words = (value.state || "") + (value.place ? `, place ${value.place}` : "");
-  const kind = "sp-state sp-state-" + String(value.state || "").replace(/\W/g, "");
+  const words = value.at_work || (value.state || "") + (value.place ? `, place ${value.place}` : "");
+  const kind = "sp-state sp-state-" + (value.at_work ? "measuring" : String(value.state || "").replace(/\W/g, ""));
   if (state.className !== kind) state.className = kind;
   document.documentElement.dataset.liveState = value.state || "";
   if (stateText.textContent !== words) stateText.textContent = words;
@@ -138,8 +138,21 @@ function markTab() {
 }
 markTab();
 new MutationObserver(markTab).observe(document.body, { subtree: true, attributes: true, attributeFilter: ["aria-selected"] });
-draw();
-watch("value", draw);
+// The server is asked what the engine does: often while it measures, seldom at rest.
+let timer = 0;
+let interval = 0;  // milliseconds
+function poll() {
+  if (!element.isConnected) clearInterval(timer);
+  else if (!document.hidden) trigger("tick");
+}
+function update() {
+  draw();
+  if (interval === (shown.ask_ms || 5000)) return;
+  clearInterval(timer);
+  timer = setInterval(poll, (interval = shown.ask_ms || 5000));
+}
+update();
+watch("value", update);
 new ResizeObserver(fit).observe(chips);  // another width, larger type
 document.fonts?.ready.then(fit);
 document.fonts?.addEventListener?.("loadingdone", fit);
