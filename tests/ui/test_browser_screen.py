@@ -890,6 +890,22 @@ def test_why_and_the_temperature_are_read_at_the_smaller_size(
     assert not hint.is_visible()
     page.locator("#sampling-temperature input").hover()
     hint.wait_for()
+    rate = sites.desk_of(live.context).frame().view.stats.draft_acceptance_rate
+    hint.get_by_text(f"This run, accepted of depth: {100 * rate:.0f} % at 0.").wait_for()
+    box = hint.bounding_box()
+    assert box["x"] > 0 and box["x"] + box["width"] < 1280 and box["y"] + box["height"] < 800
+
+
+def test_a_vote_is_explained_without_a_further_click(live: Stage, browser_page: OpenPage) -> None:
+    live.play(recorded(ROUNDS, mechanisms=MINIONS))
+    page = sites.wait_ready(browser_page(live.url))
+    sites.ran(page)
+    assert page.locator("#live-dock").get_attribute("data-at") == "why", "a union has no vote"
+    sites.choose(page, "preset", "minions")  # which runs it
+    page.locator("#live-dock[data-at=who]").wait_for()
+    sites.wait_notice(page, "Finished: ")
+    page.locator("#live-proposals").get_by_text(re.compile(r" won(\.|:) ")).first.wait_for()
+    page.locator("#live-tree").get_by_text("draft won the vote").wait_for()
 
 
 DOTS = """() => [...document.querySelectorAll("#live-what_if .ss-what-if-dot")]

@@ -215,6 +215,12 @@ def test_proposals_know_their_place_in_the_tree() -> None:
                 assert name in {p.drafter for p in tree.proposals[entry["node"]]}
 
 
+def test_the_dock_opens_on_the_drafters_of_a_vote_but_not_of_a_union() -> None:
+    for combine, opens in (("vote", True), ("union", False), ("vote_tree", False)):
+        view = reduce_all(synthetic_run(3, mechanisms=Mechanisms(combine)))
+        assert figures_value(Frame(view=view), None)["who"] is opens, combine
+
+
 def test_a_speed_up_is_shown_only_when_measured_and_figures_go_unrounded() -> None:
     view = reduce_all(synthetic_run(5, seed=1))
     frame = Frame(view=view, detail=view.last)

@@ -37,7 +37,8 @@ from ui.form.menus import (
     why_pipeline_is_idle,
 )
 from ui.run.explain import RECORD_TOP_K
-from ui.words.settings import OWN, TEMPERATURE_MEANS, page_preset
+from ui.run.temperature import TEMPERATURE_INFO
+from ui.words.settings import OWN, page_preset
 
 __all__ = [
     "CHAT_EXAMPLES",
@@ -204,7 +205,7 @@ def temperature_control() -> gr.Number:
         value=0,
         step=0.1,
         label="Temperature",
-        info=f"0 always takes the best token. {TEMPERATURE_MEANS}",
+        info=TEMPERATURE_INFO,
         elem_id="sampling-temperature",
         min_width=90,
     )

@@ -46,6 +46,7 @@ __all__ = [
     "header_now",
     "start_run",
     "stop_run",
+    "temperature_hint",
 ]
 
 MEASURING_FRAME_S = 0.2
@@ -307,6 +308,21 @@ def left_notice(live: Live, session: TabSession, was_running: int | None) -> Any
         return gr.skip()
     session.doing = LEFT
     return live.board.current_notice(session)
+
+
+def temperature_hint(live: Live, session: TabSession) -> Any:
+    """The words beside the temperature, with the tab's runs once the shown one is complete. Nothing
+    new after a run that was stopped, and after one without drafts."""
+    player, asked = session.player, session.asked
+    if player is None or asked is None or session.opening or not asked.speculation.drafters:
+        return gr.skip()
+    last = player.source.events(player.source.count - 1, player.source.count)
+    for end in last:
+        if isinstance(end, RunCompleted):
+            models = live.board.context.models
+            session.acceptance.keep(asked, models, end.stats.draft_acceptance_rate)
+            return gr.update(info=session.acceptance.words())
+    return gr.skip()
 
 
 def check_form(values: Sequence[Any]) -> list[Any]:

@@ -25,6 +25,7 @@ from ui.live.handlers import (
     run_question,
     start_run,
     stop_run,
+    temperature_hint,
 )
 from ui.live.layout import Live, build_live
 from ui.live.rerun import (
@@ -76,10 +77,16 @@ def wire_live(
         "trigger_mode": "multiple",
     }
     run_inputs = [visitor, live.on_change, live.racing, *form.inputs, live.stops]
-    live.run.click(_press_handler(live, start_run), run_inputs, js=_with_stops("run"), **stream)
-    live.rerun.click(
-        _press_handler(live, run_on_change), run_inputs, js=_with_stops("rerun"), **stream
+    started = (
+        live.run.click(
+            _press_handler(live, start_run), run_inputs, js=_with_stops("run"), **stream
+        ),
+        live.rerun.click(
+            _press_handler(live, run_on_change), run_inputs, js=_with_stops("rerun"), **stream
+        ),
     )
+    for event in started:
+        event.then(_hint_handler(live), None, form.sampling["temperature"], **QUIET)
     board.pictures["figures"].submit(
         _race_handler(live), [visitor, live.stops], js=_with_stops("race"), **stream
     )
@@ -234,6 +241,13 @@ def _awaiting(live: Live, session: TabSession) -> Values:
     if live.board.awaits_opening(session):
         values[live.outputs.index(live.board.notice)] = live.board.current_notice(session)
     return values
+
+
+def _hint_handler(live: Live) -> Callable[..., Any]:
+    def tell(request: gr.Request) -> Any:
+        return temperature_hint(live, live.board.session(request))
+
+    return tell
 
 
 def _left_handler(live: Live) -> Callable[..., Any]:

@@ -12,6 +12,7 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
+from core.config.mechanisms import combine_rule
 from ui.run.budget import with_budget_bounds
 from ui.run.charts import drafters_value, lengths_value, timeline_value
 from ui.run.explain import bars, explain
@@ -192,7 +193,8 @@ def figures_value(
     values: Value = {
         "run": view.run_id,
         "state": _state(frame),
-        "routed": bool(drafting_ssms(view)),
+        # The dock opens on the drafters' pane: there it is said why these drafts were chosen.
+        "who": bool(drafting_ssms(view)) or _is_vote(view),
     }
     for name in FIGURES:
         values[name] = getattr(stats, name) if any_yet else None
@@ -210,6 +212,11 @@ def figures_value(
     # Without its speed-up: one sample cannot be compared with blocks of this run.
     values["before"] = {name: getattr(before.stats, name) for name in FIGURES} if before else {}
     return {**values, **race_value(frame, baseline)}
+
+
+def _is_vote(view: View) -> bool:
+    """Whether one drafter's sequence is verified, chosen by a vote."""
+    return bool(view.drafters) and combine_rule(view.speculation.get("combine", "union")).chains
 
 
 def _scores_value(view: View) -> Value:

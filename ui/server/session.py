@@ -30,6 +30,7 @@ from ui.run.opening import OPENING
 from ui.run.player import EVENTS_A_ROUND, Pace, Player
 from ui.run.proof import Answer
 from ui.run.source import LiveSource, StoreLike
+from ui.run.temperature import AcceptanceByTemperature
 from ui.run.values import PictureMaker
 from ui.server.loaded_models import WorkerLike
 from ui.server.model_host import ModelHost
@@ -139,8 +140,9 @@ class TabSession:
     with. `trouble` and `doing` are sentences for the visitor. `side` is a second run for this
     session, such as the baseline's; `racing`: it is plain decoding; `measuring`: a speed-up is
     being measured; `why_no_run`: why no run can be started. `pace`: how runs to come play.
-    `lecture` has the results of the lessons' runs. `stops` counts clicks on Stop, as counted by the
-    browser; `sent` are values on their way to the form; `study` is used by pages of studies.
+    `lecture` has the results of the lessons' runs, `acceptance` that of Live's by temperature.
+    `stops` counts clicks on Stop, as counted by the browser; `sent` are values on their way to the
+    form; `study` is used by pages of studies.
     A handler holds `drawing` while it changes what is shown, so that clicks in quick succession
     are answered in order.
     """
@@ -168,6 +170,7 @@ class TabSession:
     drawing: threading.RLock = field(default_factory=threading.RLock)
     clicks: LatestClicks = field(init=False)
     lecture: Lecture = field(default_factory=Lecture)
+    acceptance: AcceptanceByTemperature = field(default_factory=AcceptanceByTemperature)
     _trouble: tuple[str, object] = ("", None)
 
     def __post_init__(self) -> None:

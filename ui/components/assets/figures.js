@@ -57,9 +57,9 @@ export function create(panel) {
   attach(end, ".ss-race-same", () => (panel.value?.text_why ? card("Why?", [prose(panel.value.text_why)]) : null));
   return {
     draw(value) {
-      // The dock of a run with routing opens on the pane of the drafters (dock.js).
+      // The dock of a run with routing or a vote opens on the pane of the drafters (dock.js).
       const board = panel.section.closest(".sp-board");
-      if (value.routed && view.value.run !== value.run) board?.querySelector(".sp-dock")?.dispatchEvent(new Event("specscope-routed"));
+      if (value.who && view.value.run !== value.run) board?.querySelector(".sp-dock")?.dispatchEvent(new Event("specscope-who"));
       draw(value, view);
     },
     table,

@@ -1,5 +1,5 @@
-// The dock's tabs: which of its panes is shown. A second click on the open tab closes the dock. For a run with routing it
-// opens on Who, until a visitor has clicked a tab. Text nodes only.
+// The dock's tabs: which of its panes is shown. A second click on the open tab closes the dock. For a run with routing
+// or a vote it opens on Who, until a visitor has clicked a tab. Text nodes only.
 const dock = element.closest(".sp-dock"), board = dock.closest(".sp-board");
 const NAMES = { why: "Why", who: "Who", when: "When", length: "Length", inside: "Inside", whatif: "What if", requests: "Requests" };
 const MEANINGS = {
@@ -36,7 +36,7 @@ root.replaceChildren(bar);
 if (dock.id === "live-dock") dock.dataset.part = "dock";
 // A lesson opens the pane with its picture (lesson.js), which may be there before the dock is.
 addEventListener("specscope-dock", ({ detail }) => { if (detail.id === dock.id) show(detail.name); });
-dock.addEventListener("specscope-routed", () => { if (!anyPress && dock.id !== "learn-dock") show("who"); });
+dock.addEventListener("specscope-who", () => { if (!anyPress && dock.id !== "learn-dock") show("who"); });
 // On a phone the dock is below the pictures: a token that is pressed there brings its answer into sight.
 const PHONE = "(max-width: 999px)";
 board.addEventListener("click", ({ target }) => {

@@ -1,0 +1,84 @@
+"""What is said beside the temperature: what it means, and the shares accepted in the tab's runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import gradio as gr
+
+from core.config import Request, SamplingParams
+from core.events import RunCompleted
+from storage import RunStore
+from tests.ui.boards import context, live_of, press, run
+from tests.ui.fakes import INFOS, script_of
+from ui.form.form import preset_config
+from ui.live.handlers import start_run, temperature_hint
+from ui.run.temperature import TEMPERATURE_INFO, AcceptanceByTemperature
+from ui.server.session import TabSession
+
+
+def asked(temperature: float, preset: str = "specinfer") -> Request:
+    sampling = SamplingParams(temperature=temperature)
+    return Request("Once", sampling, preset_config(preset, temperature))
+
+
+def test_the_runs_at_each_temperature_are_beside_each_other() -> None:
+    runs = AcceptanceByTemperature()
+    assert runs.words() == TEMPERATURE_INFO
+    runs.keep(asked(0.8), INFOS, 0.5)
+    assert runs.words().endswith(
+        "This run, accepted of depth: 50 % at 0.8. Run it at 1.5 to see the difference here."
+    )
+    runs.keep(asked(0.0), INFOS, 0.834)
+    runs.keep(asked(0.8), INFOS, 0.61)
+    assert runs.words() == (
+        f"{TEMPERATURE_INFO} Your runs, accepted of depth: 83 % at 0 and 61 % at 0.8."
+    )
+    for at in (0.5, 1.0, 2.0):
+        runs.keep(asked(at), INFOS, 0.25)
+    assert "83 %" not in runs.words(), "the latest four"
+
+
+def test_a_preset_with_other_fields_at_another_temperature_is_the_same() -> None:
+    runs = AcceptanceByTemperature()
+    paper = [asked(at, "specinfer-paper") for at in (0.0, 0.8)]
+    assert paper[0].speculation != paper[1].speculation
+    for request in paper:
+        runs.keep(request, INFOS, 0.5)
+    assert "Your runs" in runs.words()
+
+
+def test_runs_that_differ_in_more_than_the_temperature_are_not_compared() -> None:
+    first = asked(0.0)
+    longer = replace(first, sampling=replace(first.sampling, max_new_tokens=9))
+    for other, models in (
+        (asked(0.0, "minions"), INFOS),
+        (replace(first, prompt="Twice"), INFOS),
+        (longer, INFOS),
+        (first, INFOS[:-1]),
+    ):
+        runs = AcceptanceByTemperature()
+        runs.keep(asked(0.8), INFOS, 0.5)
+        runs.keep(other, models, 0.7)
+        assert "This run, accepted of depth: 70 % at 0." in runs.words()
+
+
+def test_a_complete_run_with_drafts_is_said_beside_the_temperature(store: RunStore) -> None:
+    live, session = live_of(context(store)), TabSession()
+    worker = live.board.context.hub.worker
+    assert temperature_hint(live, session) == gr.skip(), "no run yet"
+    worker.speed = 1000.0  # it lasts until it is stopped
+    frames = start_run(live, session, press())
+    next(frames)
+    frames.close()  # type: ignore[attr-defined]
+    session.player.source.wait_done(10)  # type: ignore[union-attr]
+    assert temperature_hint(live, session) == gr.skip(), "stopped"
+    worker.speed = 0.2
+    run(live, session)
+    (end,) = (event for event in script_of(8)(asked(0.0), "x") if isinstance(event, RunCompleted))
+    share = f"accepted of depth: {100 * end.stats.draft_acceptance_rate:.0f} % at 0."
+    assert share in temperature_hint(live, session)["info"]
+    run(live, session, temperature=0.8)
+    assert "% at 0 and " in temperature_hint(live, session)["info"]
+    run(live, session, drafters=[])
+    assert temperature_hint(live, session) == gr.skip(), "plain decoding accepts nothing"

@@ -1,0 +1,62 @@
+"""What the temperature did to acceptance: the shares accepted in runs that differ in it alone.
+
+Pure: requests and rates in, a sentence out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from core.config import Request, SpeculationConfig
+from core.events import ModelInfo
+from ui.run.baselines import speed_key
+from ui.run.listed import join_names
+from ui.words.settings import TEMPERATURE_MEANS, settings_of
+
+__all__ = ["TEMPERATURE_INFO", "AcceptanceByTemperature"]
+
+TEMPERATURE_INFO = f"0 always takes the best token. {TEMPERATURE_MEANS}"
+MOST = 4
+"""Temperatures that are named at once."""
+TRY, OTHER = 0.8, 1.5
+"""The temperature to compare with, and another one where it is the run's own."""
+
+
+@dataclass(slots=True)
+class AcceptanceByTemperature:
+    """The accepted share of the drafts' depth by temperature, of the latest run at each, of one
+    prompt under one preset or set of settings with one set of models; a run of others begins
+    anew."""
+
+    _key: object = None
+    _rates: dict[float, float] = field(default_factory=dict)
+
+    def keep(self, asked: Request, models: Sequence[ModelInfo], rate: float) -> None:
+        """Add a completed run with drafts: its request as made, the loaded models."""
+        ssms = tuple(one.name for one in models if one.role == "ssm")
+        # A preset may have other fields at another temperature: its name counts.
+        settings = settings_of(asked.to_plain(), ssms)
+        # Without drafts: some cannot be drawn at temperature 0.
+        plain = SpeculationConfig.preset("autoregressive")
+        cold = replace(asked, sampling=replace(asked.sampling, temperature=0.0), speculation=plain)
+        key = (speed_key(cold, models), ssms, settings.name, settings.differ)
+        if key != self._key:
+            self._key, self._rates = key, {}
+        self._rates.pop(asked.sampling.temperature, None)
+        self._rates[asked.sampling.temperature] = rate
+
+    def words(self) -> str:
+        """What temperature means, and what the runs at hand had accepted at each."""
+        latest = dict(list(self._rates.items())[-MOST:])
+        if not latest:
+            return TEMPERATURE_INFO
+        shares = join_names([f"{100 * latest[at]:.0f} % at {at:g}" for at in sorted(latest)])
+        if len(latest) > 1:
+            return f"{TEMPERATURE_INFO} Your runs, accepted of depth: {shares}."
+        (only,) = latest
+        other = TRY if only != TRY else OTHER
+        return (
+            f"{TEMPERATURE_INFO} This run, accepted of depth: {shares}. Run it at {other:g} to "
+            "see the difference here."
+        )
