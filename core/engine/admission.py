@@ -21,8 +21,8 @@ from core.trees.noise import SeededNoise
 
 __all__ = ["chat_tokens", "check", "prepare", "refuse_oversized"]
 
-# Of a prompt with more characters for each token of the context, the beginning is tokenized first.
-# Cut there, it may have up to CUT_TOKENS tokens more than as a part of the whole text.
+# If a prompt has more characters than this per token of the context, its beginning is tokenized
+# first. Cut there, it may have up to CUT_TOKENS tokens more than as a part of the whole text.
 CHARACTERS_A_TOKEN, CUT_TOKENS = 8, 64
 MOST_RENDERED = 1 << 26  # characters of a conversation in its template, where a token may be longer
 

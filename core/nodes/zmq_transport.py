@@ -122,8 +122,8 @@ class ZmqTransport:
         if self._context is not None:
             return
         self._context = zmq.Context()
-        # Of the monitors: a full one, of a node that refuses each connection, would block ZeroMQ's
-        # only thread, and with it the heartbeats to all other nodes.
+        # No limit for the monitors' queues: a full one, of a node that refuses each connection,
+        # would block ZeroMQ's only thread, and with it the heartbeats to all other nodes.
         self._context.rcvhwm = 0
         for address, identity in zip(self._addresses, self._identities, strict=True):
             socket = self._context.socket(zmq.DEALER)

@@ -186,7 +186,7 @@ def next_pass(batch, g, inputs, level, row):
             begin = t
             if g.width[i] and level == 0:
                 t = write_text(batch, i, inputs, t, extent)
-                # Of the text only the last token's logits are computed: the root's.
+                # Only the logits of the text's last token, the root, are computed.
                 begin = t - 1
             elif g.width[i]:
                 t = write_frontier(batch, i, g, level, inputs, t, extent)
