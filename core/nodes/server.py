@@ -62,7 +62,7 @@ __all__ = ["NodeServer"]
 # dropped first.
 MOST_VOCABULARIES, MOST_CLIENTS = 4, 64
 UNUSED_S = 600.0
-"""A run without a request for so long is freed: its engine may be gone."""
+"""Time without a request after which a run is freed: its engine may be gone."""
 Clock = Callable[[], float]
 
 

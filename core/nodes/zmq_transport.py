@@ -23,8 +23,8 @@ RECONNECT_MS, LONGEST_RECONNECT_MS = 100, 1000
 # A silent connection ends after SILENCE_MS; rounds with a stopped node end by their own deadline.
 HEARTBEAT_MS, SILENCE_MS = 1000, 3000
 REOPEN_S = 5.0
-"""libzmq connects again by itself, but never after a frame above its limit or of another protocol:
-a connection that is down for so long is opened anew."""
+"""Time after which a connection that is down is opened again. libzmq connects again by itself, but
+never after a frame above its limit or of another protocol."""
 QUEUED = 16
 """Frames that wait for a node; a round is sent only when the last one was answered."""
 EVENTS = (

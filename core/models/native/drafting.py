@@ -168,7 +168,7 @@ def write_frontier(batch, i, g, level, inputs, t, extent):
 @exact
 def next_pass(batch, g, inputs, level, row):
     """Writes the inputs of the next pass: at level 0 the unread text, whose last token's logits are
-    wanted, then all frontiers. `row`: rows of logits so far. Returns its sizes, as in
+    computed, then all frontiers. `row`: rows of logits so far. Returns its sizes, as in
     `slice_inputs`; no tokens if every draft has ended."""
     n, members = batch.requests.shape[0], inputs.first.shape[0] - 1
     total, extent, num_logits, t, i = 0, 0, 0, 0, 0
