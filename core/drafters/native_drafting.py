@@ -124,7 +124,7 @@ def native_drafts(slots: Sequence[DraftSlot]) -> list[Draft]:
     if not all(score > 0 for one in grown for score in one.scores) or any(
         math.isnan(whole) for one in grown for *_, whole in one.moments
     ):
-        raise EngineError("logits are no numbers, or a token is next to impossible")
+        raise EngineError("logits are NaN or infinite, or the score of a drafted token is 0")
     # A level ends when the next pass begins: its children are chosen in between.
     ends = [*(begin for begin, _ in outputs.passes[1:]), time.perf_counter()]
     times = _timings_by_member(grown, ends, began)

@@ -115,7 +115,7 @@ def _resolve_drafters(models: LoadedModels, request: Request) -> tuple[str, ...]
             "verify",
             speculation.verify,
             f"greedy or match with drafters on nodes ({', '.join(on_nodes)}): it reads the "
-            "probability of every token at every node of a draft, which does not travel",
+            "probability of every token at every node of a draft, which nodes do not send",
         )
     if on_nodes and draft_kind(speculation.draft).drawn:
         allowed = [name for name, kind in DRAFT_KINDS.items() if not kind.drawn]
