@@ -235,7 +235,8 @@ def value_text(value: Any) -> str:
 
 
 def _each_once(field: str, values: Iterable[Any]) -> tuple[Any, ...]:
-    """Of equal values (2.0 and 2, true and 1) the first one that the field allows."""
+    """The values without repetition: the first of equal ones (2.0 and 2, true and 1) that the field
+    allows."""
     by_key: dict[Any, Any] = {}
     for value in values:
         # Equal values have one hash: 2.0 in place of 2 would be refused by an integer field.

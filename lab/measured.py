@@ -126,7 +126,7 @@ class _Fold:
         tree, verdict = self._tree, self._verdict
         if tree is None or verdict is None:
             return
-        # Of the accepted path, what a stop did not cut off.
+        # The accepted path as far as no stop cut it off.
         for node in verdict.path[: event.num_accepted]:
             self._accepted_by.update(tree.drafters_of(node))
         if verdict.own_kind == "recovered" and len(event.token_ids) > len(verdict.path):

@@ -22,9 +22,9 @@ __all__ = ["EXPORTS", "Export", "chrome_trace", "events_json", "rounds_csv"]
 @dataclass(frozen=True, slots=True)
 class Export:
     """One file format: the ending of the name (without a dot), the media type, and the function
-    (events, status, regret) -> text. `status`: that of events without an end, by default
-    `interrupted`; the table of rounds does not contain it. `regret`: as of `events_json`, which
-    alone contains it."""
+    (events, status, regret) -> text. `status`: of a run whose events have no end, by
+    default `interrupted`; not in the table of rounds. `regret`: see `events_json`, the only format
+    with it."""
 
     extension: str
     media_type: str

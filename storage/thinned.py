@@ -82,7 +82,7 @@ def _tokens(nodes: list[Fields], proposals: list[Fields]) -> dict[str, list[Any]
     place: dict[int, int] = {-1: -1}
     for i, row in enumerate(proposals):
         node = nodes[row["node"]]
-        # Of a drafter's equal proposals the first is the parent of what follows.
+        # If a drafter made equal proposals, the first is the parent of what follows.
         place.setdefault(row["node"], i)
         entry = (
             node["token_id"],

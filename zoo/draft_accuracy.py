@@ -24,10 +24,10 @@ LONGEST = 8
 
 @dataclass(frozen=True, slots=True)
 class DraftAccuracy:
-    """Of one SSM, over the positions after the prefixes. `agreement`: how often its most probable
-    token is the LLM's. `overlap`: sum over v of min(p(v), q(v)), the rate at which its sampled
-    tokens are accepted. `tokens_per_pass`: 1 + the accepted tokens of a greedy chain of LONGEST, on
-    texts that the LLM wrote greedily."""
+    """One SSM's accuracy over the positions after the prefixes. `agreement`: how often its most
+    probable token is the LLM's. `overlap`: sum over v of min(p(v), q(v)), the rate at which its
+    sampled tokens are accepted. `tokens_per_pass`: 1 + the accepted tokens of a greedy chain
+    of LONGEST, on texts that the LLM wrote greedily."""
 
     agreement: float
     overlap: float

@@ -71,7 +71,7 @@ class Distillation:
                 teacher = log_probabilities(self.teacher, inputs)
             best = teacher.argmax(-1)
             own = log_probabilities(model, inputs)
-            # Of a narrow head the tokens that it has: what is minimised differs by a constant.
+            # Only the tokens of a narrow head: what is minimised differs by a constant.
             teacher = teacher[..., : own.shape[-1]]
             each = functional.kl_div(own, teacher, log_target=True, reduction="none").sum(-1)
         else:

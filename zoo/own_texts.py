@@ -25,8 +25,8 @@ __all__ = ["HELD_OUT_FORM", "TRAIN_FORM", "BatchShape", "OwnTexts", "continue_pr
 
 @dataclass(frozen=True, slots=True)
 class BatchShape:
-    """Of a batch: how many texts, of how many tokens, and what each draws from: lengths of the
-    prefix and temperatures, one after another."""
+    """How many texts a batch has, of how many tokens, and the prefix lengths and temperatures that
+    they take in turn."""
 
     texts: int = 64
     length: int = 257
@@ -79,7 +79,7 @@ class OwnTexts:
     def _generate_batch(self, domain: str, number: int) -> np.ndarray:
         form = self.form
         domains = sorted(self.tokens)
-        # Of each batch its own: a missing one is generated again as it was.
+        # Each batch has noise of its own: a missing one is generated again as it was.
         noise = np.random.default_rng((self.seed, domains.index(domain), number))
         prefixes = self._prefixes(self.tokens[domain], self.prefix(number), noise)
         temperature = form.temperatures[number % len(form.temperatures)]

@@ -45,7 +45,7 @@ CHUNK = 16_384
 
 @dataclass(frozen=True, slots=True)
 class StudentShape:
-    """Of each student. `head`: logits over so many first token ids (`narrow_head`)."""
+    """The shape of each student. `head`: the first token ids, which have logits (`narrow_head`)."""
 
     layers: int = 4
     hidden: int = 256
@@ -56,7 +56,7 @@ class StudentShape:
 
 @dataclass(frozen=True, slots=True)
 class StudentBatch:
-    """Of a training step: windows, and tokens of each."""
+    """Windows of a training step, and tokens of each."""
 
     windows: int = 24
     length: int = 1024

@@ -38,10 +38,10 @@ NOTICEABLE = 1.05  # a gain below is hardly felt
 
 @dataclass(frozen=True, slots=True)
 class Speedup:
-    """Of one SSM, or of all together (then `length` is 0: it adapts). `acceptance`: the share of
-    first drafted tokens that the LLM accepts. `tokens_per_pass`: of chains of LONGEST. `cost`: the
-    time of an SSM's pass over that of the LLM's. `predicted` and `measured`: speed over the LLM's
-    alone; `low` and `high`: the 95 % interval over prompts, None for a single prompt.
+    """One SSM's speed-up, or that of all together (then `length` is 0: it adapts). `acceptance`:
+    the share of first drafted tokens that the LLM accepts. `tokens_per_pass`: of chains of LONGEST.
+    `cost`: the time of an SSM's pass over that of the LLM's. `predicted` and `measured`: speed over
+    the LLM's alone; `low` and `high`: the 95 % interval over prompts, None for a single prompt.
     """
 
     name: str

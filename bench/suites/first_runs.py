@@ -20,7 +20,7 @@ from bench.tables import figure
 from lab.figures import estimate, middle
 
 RUNS, TOKENS = 10, 96
-# Of the first run over the tenth.
+# The first run's figure over the tenth's.
 TARGETS = {"tokens per pass": 0.85, "tokens per second": 0.8}
 # It ends with its parent, even if that is killed.
 BUSY_LOOP = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: pass"

@@ -204,7 +204,7 @@ def _run(engine: Engine, request: Request, text: SplicedText | None = None) -> d
     own = engine.own_tokens(sequence, names, whole, len(sequence.prompt_ids))
     hits = {n: [a == b for a, b in zip(own[n], token_ids, strict=True)] for n in names}
     regret = regret_of(hits, routes, request.speculation.speculation_length)
-    # Of a spliced text what follows each change; else all of it: its prompt shows what is to come.
+    # A spliced text counts from each change on, another one whole: its prompt shows what will come.
     starts = [0] if text is None else text.starts[1:]
     parts = zip(starts, [*starts[1:], len(token_ids)], strict=True)
     figures |= {
@@ -335,8 +335,8 @@ def _never_changes(one: SearchCounts) -> str:
 
 
 def _search_claims(kind: str, counts: Mapping[str, SearchCounts]) -> list[list[str]]:
-    """Of spliced texts only changes count at which no good SSM was routed; of others, whose prompts
-    show what is to come, all texts, unless a set that never changes does as well."""
+    """In spliced texts only those changes count at which no good SSM was routed. Other texts, whose
+    prompts show what is to come, all count, unless a set that never changes does as well."""
     limit, lines = FOUND_WITHIN[kind], []
     for name in (CREDIT, CREDIT_ONE):
         one = counts[name]

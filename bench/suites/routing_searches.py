@@ -16,7 +16,7 @@ from typing import Any
 NEAR_BEST = 0.95
 
 Search = Mapping[str, Any]
-"""Of a part of a text: `good`, its good SSMs; `after`, the tokens of the part until one of them
+"""A part of a text. `good`: its good SSMs; `after`, the tokens of the part until one of them
 drafts. 0: one drafts the first token, before anything of the part is known; None: none drafts."""
 
 

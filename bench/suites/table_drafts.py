@@ -94,7 +94,7 @@ class _Drafts:
         self._drafter.open(self._probe)
 
     def table_size(self) -> tuple[int, int]:
-        """Of the table that the prompt reads: rows that have counts, and bytes of all rows."""
+        """Rows that have counts, and bytes of all rows, in the table that the prompt reads."""
         table = self._drafter.tables[fold_of(self._probe.prompt_ids)]
         return int((table[:, -1] > 0).sum()), table.nbytes
 

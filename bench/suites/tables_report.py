@@ -54,11 +54,11 @@ Columns = dict[str, Callable[[Group], object]]
 
 
 def times_of(results: Results) -> AccessTimes:
-    """Of the reads measured so far, each size's medians."""
+    """Each size's medians of the reads measured so far."""
     sizes = group_rows(list(results.where(part="reads")), ("kb",))
     of = {1024 * one["kb"]: partial(_median_read, one.rows) for one in sizes}
     alone = {size: read("1") for size, read in of.items()}
-    # Of eight reads side by side seven are beside another.
+    # Seven of eight reads side by side are beside another.
     return AccessTimes(alone, {n: max(0.0, (read("8") - alone[n]) / 7) for n, read in of.items()})
 
 

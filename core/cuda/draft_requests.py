@@ -110,7 +110,7 @@ class DraftRequests:
 
     @property
     def arena_rows(self) -> tuple[int, ...]:
-        """Of each row, its index in the group's KV arena."""
+        """Each row's index in the group's KV arena."""
         return tuple(row.model.place(row.state.row) for row in self.rows)
 
     @property

@@ -92,7 +92,7 @@ class KvView:
         # A padded token repeats the last position, so that it sees real slots and gives no NaN.
         positions = first[:, None] + torch.minimum(steps, last)
         slots = (first[:, None] + steps).masked_fill(steps > last, self.extent - 1)
-        # Of committed text slot = position, so this is the causal mask.
+        # Committed text has slot = position, so this is the causal mask.
         visible = self._slots <= positions[..., None]
         logits = self.logits(tokens, positions, slots, visible)
         return logits.gather(1, last[..., None].expand(-1, -1, logits.shape[2]))

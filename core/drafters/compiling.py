@@ -1,5 +1,5 @@
-"""`jit`: plain loops over arrays as machine code where numba is installed; slower, the same
-where it is not."""
+"""`jit`: compiles plain loops over arrays where numba is installed; elsewhere they run in Python,
+slower and with the same results."""
 
 from __future__ import annotations
 

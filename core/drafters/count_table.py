@@ -186,7 +186,7 @@ def add_text(table: np.ndarray, tokens: np.ndarray, first: int) -> None:
 
 @jit
 def insert_rows(table: np.ndarray, rows: np.ndarray) -> None:
-    """Adds another table's rows; the tables may differ in size. Of two rows the heavier stays."""
+    """Adds another table's rows; the tables may differ in size. The heavier of two rows stays."""
     for at in range(rows.shape[0]):
         code, length = rows[at, _HASH], rows[at, _LENGTH]
         row = _find(table, code, length)

@@ -4,12 +4,12 @@ for all live requests at once.
 At each position every SSM proposes one token after each of its two live branches of a request, its
 own chain and the trunk, in one batched pass. The trunk goes on with the proposal of the highest
 calibrated score (ties: drafter order), which every SSM is fed; what it did not choose stays as side
-leaves. Of all nodes the most probable paths are kept, within the node budget and K (m + 1) for m
-SSMs and K steps.
+leaves. The most probable paths of the tree are kept, within the node budget and K (m + 1) nodes
+for m SSMs and K steps.
 
 A fused token was not drawn from one SSM's q, so only `greedy` and `match` are lossless. With
-`fused_credit` (ours) a score counts times the SSM's share of the highest weight, in the choice of
-the trunk and of the nodes that are kept, so that an SSM that is sure and wrong gets neither.
+`fused_credit` (ours) a score is multiplied by the SSM's weight over the highest weight, both for
+the trunk and for the nodes that are kept, so that a confident but wrong SSM wins neither.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class _FusedRequest:
 def draft_fused(
     ssms: Mapping[str, SsmDrafter], pools: Sequence[PooledRequest]
 ) -> list[list[Draft] | DrafterError]:
-    """Of each request one draft per SSM: the trunk and its own side leaves. `ssms`: the loaded
+    """One draft per request and SSM: the trunk and its own side leaves. `ssms`: the loaded
     ones, by name.
 
     An SSM that fails ends the drafts of every request that it drafts for: instead of them there is

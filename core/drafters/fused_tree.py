@@ -66,9 +66,9 @@ class FusedTree:
 class FusedSsm:
     """One SSM's part of one request. `tree`: of all SSMs of the request. `weight`: at most 1.
     `own`: the tip of its chain, None once that has ended. `places`: the pending node of its model
-    by node of the tree; `rows`: the row of its logits after each node it was fed. Of the current
-    step: `tips`, the trunk's tip and that of its own chain, after which it proposes; the `frontier`
-    there; and what it `proposed`, the node and its own score, ROOT and 0 where it has none."""
+    by node of the tree; `rows`: the row of its logits after each node it was fed. In the
+    current step: `tips`, the trunk's tip and that of its own chain, after which it proposes; the
+    `frontier` there; `proposed`, the node and its own score, ROOT and 0 where it has none."""
 
     drafter: SsmDrafter
     request: DraftRequest

@@ -2,8 +2,8 @@
 sequences, from the catch-up pass to the last level, without Python between two passes.
 
 The drafts equal those of `SsmDrafter.draft_steps`, except for ties (here the lowest id comes
-first), for tokens whose score is next to 0, and for the scores' digits (float32). Served are
-expansions of the most probable tokens, coupled or not, whose length policy gives its limits as
+first), for tokens whose score is next to 0, and for the scores' digits (float32). It serves
+expansions of the most probable tokens, coupled or not, whose length policy has its limits as
 numbers (`core.drafters.draft_batch`); everything else drafts in lock-step over feeds.
 """
 
@@ -119,12 +119,12 @@ def native_drafts(slots: Sequence[DraftSlot]) -> list[Draft]:
     # level.
     outputs = models.runner.drafts(pack(slots, noise), workspace_for(slots), noise.fill_level)
     grown = [_Draft.of(slot, i, outputs) for i, slot in enumerate(slots)]
-    # Checked before `write_back`: lock-step can still serve the requests, and finds which SSM is to
-    # blame.
+    # Checked before `write_back`: lock-step can still serve the requests, and finds which SSM
+    # failed.
     if not all(score > 0 for one in grown for score in one.scores) or any(
         math.isnan(whole) for one in grown for *_, whole in one.moments
     ):
-        raise EngineError("logits are no numbers, or a token is next to impossible")
+        raise EngineError("logits are NaN or infinite, or the score of a drafted token is 0")
     # A level ends when the next pass begins: its children are chosen in between.
     ends = [*(begin for begin, _ in outputs.passes[1:]), time.perf_counter()]
     times = _timings_by_member(grown, ends, began)

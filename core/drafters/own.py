@@ -170,8 +170,12 @@ class GuardedDrafter:
     def likelihoods(self, sequence: TokenSequence) -> list[float]:
         with self._guarded(sequence) as (copy,):
             values = list(self._drafter.likelihoods(copy.sequence))
-            if not all(isinstance(p, float) and (0 <= p <= 1 or math.isnan(p)) for p in values):
-                raise ValueError("a likelihood is no float from 0 to 1, or NaN")
+            for p in values:
+                if not (isinstance(p, float) and (0 <= p <= 1 or math.isnan(p))):
+                    wrong = one_line(repr(p), 80)
+                    raise ValueError(
+                        f"likelihood is {wrong}: a float from 0 to 1, or NaN, is allowed"
+                    )
             copy.num_likelihoods += len(values)
             if copy.num_likelihoods > copy.size:
                 raise ValueError(f"{copy.num_likelihoods} likelihoods of {copy.size} tokens")
@@ -194,12 +198,19 @@ class GuardedDrafter:
         """The spans. Raises ValueError if one is not of this drafter, or not within this call."""
         end = time.perf_counter()
         if type(timings) is not tuple or not all(type(one) is Timed for one in timings):
-            raise ValueError("its timings are no tuple of Timed")
+            raise ValueError(
+                f"timings is {one_line(repr(timings), 80)}: a tuple of Timed is allowed"
+            )
         for one in timings:
             if one.lane != self._name or one.name not in STAGES:
-                raise ValueError(f"a timing is not on its lane, or none of {', '.join(STAGES)}")
+                raise ValueError(
+                    f"timing has lane {one.lane!r} and name {one.name!r}: lane {self._name!r} and "
+                    f"one of {', '.join(STAGES)} are allowed"
+                )
             if not (began <= one.start <= one.end <= end and 0 < one.share <= 1):
-                raise ValueError("a timing is not within the call, or its share not up to 1")
+                raise ValueError(
+                    f"timing is {one}: within the call, and a share up to 1, is allowed"
+                )
         return timings
 
 

@@ -54,9 +54,9 @@ class SsmPool:
         return drafts | {name: _drafts_or_error(work) for name, work in run_all(steps).items()}
 
     def draft_together(self, requests: Sequence[PooledRequest]) -> list[Drafts]:
-        """Of each request one tree drafted by several SSMs, by its draft kind fused (`draft_fused`:
-        the requests share the SSMs' passes) or pooled (`draft_pooled`): a draft per SSM, or an
-        error, a DrafterError if it is of one SSM."""
+        """One tree per request, drafted by several SSMs: fused (`draft_fused`, where the requests
+        share the SSMs' passes) or pooled (`draft_pooled`), by its draft kind. As a draft per SSM,
+        or an error, a DrafterError if it is one SSM's."""
         results = iter(self._draft_fused([one for one in requests if _is_fused(one)]))
         return [next(results) if _is_fused(one) else self._draft_pooled(one) for one in requests]
 

@@ -74,9 +74,9 @@ class TableDrafter(LookupDrafter[_TableState]):
         if rows is not None:
             for table in self.tables:
                 insert_rows(table, rows)
-        # Of the texts that were counted, oldest first.
+        # Hashes of the texts that were counted, oldest first.
         self._text_hashes: dict[int, None] = {}
-        # Of the last draft.
+        # In the last draft.
         self.num_lookups = 0
         # Scratch of the compiled function.
         self._path = np.zeros(LONGEST_CONTEXT + DEEPEST, np.int64)

@@ -21,8 +21,8 @@ from core.trees.noise import SeededNoise
 
 __all__ = ["chat_tokens", "check", "prepare", "refuse_oversized"]
 
-# Of a prompt with more characters for each token of the context, the beginning is tokenized first.
-# Cut there, it may have up to CUT_TOKENS tokens more than as a part of the whole text.
+# If a prompt has more characters than this per token of the context, its beginning is tokenized
+# first. Cut there, it may have up to CUT_TOKENS tokens more than as a part of the whole text.
 CHARACTERS_A_TOKEN, CUT_TOKENS = 8, 64
 MOST_RENDERED = 1 << 26  # characters of a conversation in its template, where a token may be longer
 
@@ -115,7 +115,7 @@ def _resolve_drafters(models: LoadedModels, request: Request) -> tuple[str, ...]
             "verify",
             speculation.verify,
             f"greedy or match with drafters on nodes ({', '.join(on_nodes)}): it reads the "
-            "probability of every token at every node of a draft, which does not travel",
+            "probability of every token at every node of a draft, which nodes do not send",
         )
     if on_nodes and draft_kind(speculation.draft).drawn:
         allowed = [name for name, kind in DRAFT_KINDS.items() if not kind.drawn]

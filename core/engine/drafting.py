@@ -191,8 +191,8 @@ class Drafting:
         # `table` would count the beginning once more with each later run of it.
         if request.sequence.finish_reason not in ("", "failed"):
             self._unlearned_texts.append(request.sequence)
-        # Before a lookup drafts nothing is learned: the functions may have to be compiled, which
-        # would delay every live request for seconds.
+        # Nothing is learned before a lookup drafts for the first time: compiling the functions
+        # could delay every live request for seconds.
         if self._lookup_in_use:
             self._learn()
         if self._remote is not None:

@@ -45,7 +45,7 @@ class IdleTime:
         gap = time.perf_counter() - self._began
         # The union: stages on the drafting thread overlap the LLM's pass.
         gap -= union_ms((one.start, one.end) for one in stages)
-        # Of the previous round, from its commit to its last event, if it was this run's.
+        # From the previous round's commit to its last event, if that round was this run's.
         behind = self._behind if request.run_id == self._run_id else 0.0
         state.between_ms = (max(0.0, gap) + behind) * 1000
 

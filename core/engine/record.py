@@ -219,7 +219,7 @@ def _reported_probabilities(state: RoundState) -> tuple[float, tuple[float, ...]
 
 
 def _origins(state: RoundState, names: Sequence[str]) -> tuple[str, ...]:
-    """Of a tree with fused drafts: for each node, the drafter that proposed it."""
+    """For each node of a tree with fused drafts, the drafter that proposed it; else empty."""
     if not any(draft.origins for draft in state.drafts.values()):
         return ()
     origin: dict[tuple[int, ...], str] = {}

@@ -63,7 +63,7 @@ class RoundSteps:
     ) -> Iterator[Event]:
         """Drafts for `to_draft`; the rest of `states` were drafted during an earlier pass."""
         self._drafting.draft(to_draft)
-        # Of all states: a round has the events of each draft in it, whenever the draft was made.
+        # For all states: a round has the events of each draft in it, whenever the draft was made.
         for state in states:
             yield count_event(state, self._recorder.drafted_event(state))
 

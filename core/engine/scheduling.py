@@ -227,8 +227,8 @@ def _covered_ms(timings: Iterable[Timed]) -> float:
 
 
 def _likeliest(chances: Sequence[Sequence[float]], budget: int) -> list[list[int]]:
-    """Of the nodes of all requests the `budget` likeliest: by request, their indices in order.
-    Among equals the earlier first, so that a parent comes before its child."""
+    """The `budget` likeliest nodes of all requests: by request, their indices in order. Among
+    equals the earlier comes first, so that a parent comes before its child."""
     nodes = [
         (-chance, request, node)
         for request, own in enumerate(chances)

@@ -24,7 +24,7 @@ from core.length.stop_rule import StopRule, step_limits
 __all__ = ["DEEPER", "Goodput"]
 
 DEEPER = 8
-"""A draft may become so much deeper than the deepest recently verified tree."""
+"""How much deeper a draft may become than the deepest recently verified tree."""
 PROBE_LENGTH = 2
 # Rounds that use one plan: making it costs a few hundredths of a round.
 ROUNDS_PER_PLAN = 8
@@ -213,7 +213,7 @@ class Goodput:
             self._choice = None
 
     def _observe_drafts(self, outcome: RoundOutcome) -> None:
-        # Without an SSM whose draft was not worth starting: it neither gains nor costs anything.
+        # SSMs whose draft was not worth starting are left out: they neither gain nor cost anything.
         drafts = {n: d for n, d in outcome.drafts.items() if d.ms > 0 or d.depths}
         costs = self._round_costs
         costs.measure(outcome, drafts, self._probe_names)

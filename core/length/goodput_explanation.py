@@ -41,7 +41,7 @@ def _end_words(history: LengthHistory, draft: DraftRecord) -> str:
     estimates = {one.length: one for one in history.rounds[-2].estimates} if recorded else {}
     if token_ms is None or not {1, depth, depth + 1} <= {*estimates}:
         return ""
-    # Of a chain with the acceptance rate r the estimates expect 1 + r tokens at length 1.
+    # For a chain with the acceptance rate r the estimates expect 1 + r tokens at length 1.
     rate = estimates[1].tokens - 1
     right = rate * min(1.0, _chance(draft, depth))
     worth, cost = right * float(token_ms[1]), estimates[depth + 1].ms - estimates[depth].ms

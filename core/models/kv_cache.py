@@ -63,7 +63,7 @@ class KVArena:
         self._dtype, self._device = dtype, device
         self._stacks: list[torch.Tensor] = []
         self._layers: list[tuple[torch.Tensor, torch.Tensor]] = []
-        # Of the last plan only: all layers of a pass have the same one.
+        # For the last plan only: all layers of a pass have the same one.
         self._last_places: tuple[SlotPlan, torch.Tensor, torch.Tensor] | None = None
         self.rows = self.slots = 0
 

@@ -136,7 +136,7 @@ def batch_of(
             reach = slots[None, :] > positions[i, :count, None] - window
             near[i, :count, : len(slots)] = full[i, :count, : len(slots)] & reach
             near[i, count:, -1] = True
-    # Of several feeds all logits are computed, since their last tokens are at different indices.
+    # With several feeds all logits are computed: their last tokens are at different indices.
     last_only = len(feeds) == 1 and feeds[0].last_only
     return Batch(tokens, positions, full, near, plan, last_only)
 

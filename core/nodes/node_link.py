@@ -20,7 +20,7 @@ DEADLINE_TRIPS = 3.0
 RETRY_S = 1.0
 """Time between two hellos to a node that was refused."""
 GIVE_UP_S = 60.0
-"""After so long an answer is no longer expected, and the node gets a new hello."""
+"""Time after which no answer is expected any more, and the node gets a new hello."""
 MEDIAN_TRIPS = 32
 """Round trips in the median."""
 

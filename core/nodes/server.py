@@ -62,7 +62,7 @@ __all__ = ["NodeServer"]
 # dropped first.
 MOST_VOCABULARIES, MOST_CLIENTS = 4, 64
 UNUSED_S = 600.0
-"""A run without a request for so long is freed: its engine may be gone."""
+"""Time without a request after which a run is freed: its engine may be gone."""
 Clock = Callable[[], float]
 
 
@@ -149,10 +149,14 @@ class NodeServer:
 
     def _welcome(self, client: bytes, hello: HelloMessage) -> WelcomeMessage | RefusedMessage:
         if hello.version != VERSION:
-            return RefusedMessage(0, f"version is {hello.version}: {VERSION} is that of this node")
+            return RefusedMessage(
+                0, f"version is {hello.version}: {VERSION} is allowed by this node"
+            )
         if hello.tokenizer != self._tokenizer_hash:
             theirs, ours = hello.tokenizer[:12], self._tokenizer_hash[:12]
-            return RefusedMessage(0, f"tokenizer is {theirs}: that of the SSMs here, {ours}")
+            return RefusedMessage(
+                0, f"tokenizer is {theirs}: {ours}, of this node's SSMs, is allowed"
+            )
         if hello.vocab_size not in self._pools:
             if not hello.vocab_size:
                 return RefusedMessage(0, "vocab_size is 0: at least 1")
@@ -164,7 +168,9 @@ class NodeServer:
                 )
             self._pools[hello.vocab_size] = SsmPool(self._models, hello.vocab_size)
         if self._clients.get(client, hello.vocab_size) != hello.vocab_size:
-            return RefusedMessage(0, f"vocab_size is {hello.vocab_size}: that of your first hello")
+            return RefusedMessage(
+                0, f"vocab_size is {hello.vocab_size}: only that of the first hello"
+            )
         while len(self._clients) >= MOST_CLIENTS and client not in self._clients:
             oldest = next(iter(self._clients))
             self._free_all(oldest)

@@ -23,8 +23,8 @@ RECONNECT_MS, LONGEST_RECONNECT_MS = 100, 1000
 # A silent connection ends after SILENCE_MS; rounds with a stopped node end by their own deadline.
 HEARTBEAT_MS, SILENCE_MS = 1000, 3000
 REOPEN_S = 5.0
-"""libzmq connects again by itself, but never after a frame above its limit or of another protocol:
-a connection that is down for so long is opened anew."""
+"""Time after which a connection that is down is opened again. libzmq connects again by itself, but
+never after a frame above its limit or of another protocol."""
 QUEUED = 16
 """Frames that wait for a node; a round is sent only when the last one was answered."""
 EVENTS = (
@@ -122,8 +122,8 @@ class ZmqTransport:
         if self._context is not None:
             return
         self._context = zmq.Context()
-        # Of the monitors: a full one, of a node that refuses each connection, would block ZeroMQ's
-        # only thread, and with it the heartbeats to all other nodes.
+        # No limit for the monitors' queues: a full one, of a node that refuses each connection,
+        # would block ZeroMQ's only thread, and with it the heartbeats to all other nodes.
         self._context.rcvhwm = 0
         for address, identity in zip(self._addresses, self._identities, strict=True):
             socket = self._context.socket(zmq.DEALER)

@@ -68,7 +68,8 @@ def noise_of(ours: Sequence[float], theirs: Sequence[float]) -> float:
         return math.inf
     weights = [FORGETTING**age for age in range(len(differences))][::-1]
     total = sum(weights)
-    # Of a weighted mean of independent differences: sqrt(sum w^2 (d - mean)^2) / sum w.
+    # The standard error of a weighted mean of independent differences is
+    # sqrt(sum w^2 (d - mean)^2) / sum w.
     mean = sum(w * d for w, d in zip(weights, differences, strict=True)) / total
     spread = sum((w * (d - mean)) ** 2 for w, d in zip(weights, differences, strict=True))
     return math.sqrt(spread) / total

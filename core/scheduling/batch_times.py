@@ -57,7 +57,7 @@ class BatchTimes:
             self._step.add(outcome.draft_ms / (outcome.requests * outcome.steps))
 
     def _line(self, requests: int) -> Line:
-        """Of passes over texts without a context."""
+        """The line of passes over texts without a context."""
         size = size_class(requests)
         if size not in self._lines:
             self._lines[size] = line = Line(HORIZON)

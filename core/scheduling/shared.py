@@ -73,7 +73,7 @@ class Shared:
     def __init__(self, times: BatchTimes) -> None:
         self._times = times
         self._records: dict[int, _SizeRecord] = {}
-        # Of a request that is alone, by its kind: there is no average over unlike ones.
+        # The records of requests that are alone, by their kind: unlike ones have no common average.
         self._alone: dict[Hashable, _SizeRecord] = {}
         # A round's milliseconds outside the models, per request: plain, and with drafts.
         self._overhead = {False: Meter(), True: Meter()}
@@ -82,7 +82,7 @@ class Shared:
         self._open_ms = Meter()
         self._run_tokens = 1.0
         self._price = 0.0
-        # Of the planned round: the number of live requests, their record, and whether it is plain.
+        # The planned round: the number of live requests, their record, and whether it is plain.
         self._num_live, self._plain = 0, False
         self._plan_record: _SizeRecord | None = None
 
@@ -108,7 +108,7 @@ class Shared:
             plain = (Grant(length=0),) * count
             # All in one pass: turns pay only if drafts are made meanwhile.
             return Plan(group, plain, None, reason, "plain" if notice else "", next_group=())
-        # Of requests whose drafts are made during each other's passes, half are verified at once.
+        # Requests whose drafts are made during each other's passes are verified in two halves.
         batch = count - sum(one.overlapped for one in live) // 2
         if batch < 2:
             turns = f"{count} requests take turns in the LLM's passes: each has its own budget"

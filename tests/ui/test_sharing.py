@@ -49,12 +49,12 @@ def test_requests_run_at_once_and_their_grants_are_counted(learn: Learn, store: 
     assert chosen == {"each", "shared"} and host.schedule == "each", "and it is put back"
     assert max(live) == 4
     rows = desk.lecture.evidence("sharing").rows
-    assert rows[EACH].drafted == rows[EACH].granted
+    assert rows[EACH].num_drafted == rows[EACH].num_verified
     rounds = [e for e in store.events(rows[SHARED].run_id) if isinstance(e, RoundCompleted)]
     parts = [event.scheduled for event in rounds if event.scheduled is not None]
     assert len(parts) == len(rounds) and {part.schedule for part in parts} == {"shared"}
-    assert rows[SHARED].drafted == sum(part.num_drafted for part in parts) / len(rounds)
-    assert rows[SHARED].granted == sum(part.num_granted for part in parts) / len(rounds)
+    assert rows[SHARED].num_drafted == sum(part.num_drafted for part in parts) / len(rounds)
+    assert rows[SHARED].num_verified == sum(part.num_granted for part in parts) / len(rounds)
     assert store.runs(RunQuery(owner="me")).total == 8
     for label, schedule in ((SHARED, "shared"), (EACH, "each")):
         show_run(learn, desk, NUMBER, label)

@@ -24,6 +24,7 @@ from lab.tuned import as_good
 from ui.compare.study_shown import ShownRuns, Text, shown_of, text_of, texts_words
 from ui.compare.study_text import ANSWERS, Events, same_answer
 from ui.run.explain import RECORD_TOP_K
+from ui.run.listed import by_index
 from ui.run.slower import pool_stats, slower_because
 from ui.run.view import View, reduce_all
 from ui.shared.study_words import limit_words, machine_words
@@ -177,29 +178,25 @@ def comparison_values(study: Study, results: Results, events: Events) -> dict[st
     sentences = (verdict(study, results), limit_words(study), machine_words(results))
     words = " ".join(filter(None, sentences))
     return {
-        "compared": {**head, "rows": _by_number(map(_row_words, rows)), "words": words},
+        "compared": {**head, "rows": by_index(map(_row_words, rows)), "words": words},
         "ratios": {
             **head,
-            "ratios": _by_number(map(_ratio, rows)),
-            "spreads": _by_number(row["ratio_spread"] for row in rows),
+            "ratios": by_index(map(_ratio, rows)),
+            "spreads": by_index(row["ratio_spread"] for row in rows),
         },
-        "rounds": {**head, "rounds": _by_number(_rounds(views.get(name)) for name in names)},
+        "rounds": {**head, "rounds": by_index(_rounds(views.get(name)) for name in names)},
         "rates": {
             **head,
-            "rates": _by_number(_rates(study, results, name) for name in names),
-            "runs": _by_number(row["runs"] for row in rows),
+            "rates": by_index(_rates(study, results, name) for name in names),
+            "runs": by_index(row["runs"] for row in rows),
         },
         "portions": {
             **head,
             "note": "",
-            "stages": _by_number(_stages(_middle_view(results, name, events)) for name in names),
+            "stages": by_index(_stages(_middle_view(results, name, events)) for name in names),
         },
         "texts": {**head, **_texts(study, results, rows, shown)},
     }
-
-
-def _by_number(values: Any) -> dict[str, Any]:
-    return {str(i): value for i, value in enumerate(values)}
 
 
 def _row_words(row: dict[str, Any]) -> dict[str, Any]:
@@ -234,7 +231,7 @@ def _rates(study: Study, results: Results, name: str) -> dict[str, float]:
     if name == study.base:
         return {}
     row = next((row for row in prompt_rows(study, results) if row.configuration == name), None)
-    return _by_number(row.rate_per_position if row else ())
+    return by_index(row.rate_per_position if row else ())
 
 
 def _middle_view(results: Results, name: str, events: Events) -> View | None:

@@ -5,12 +5,13 @@ Plain `gr.HTML` like ui/shared/parts.py: dict values, text nodes only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import gradio as gr
 
 from ui.learn.lessons import LESSONS, Lesson, lesson_of
+from ui.run.listed import by_index
 from ui.shared.board import DOCK
 from ui.shared.parts import part
 
@@ -35,9 +36,9 @@ def lesson_value(number: int, progress: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "at": number,
         "title": lesson.title,
-        "text": _by_number(lesson.text),
+        "text": by_index(lesson.text),
         "look": lesson.look,
-        "words": _by_number({"w": one.word, "m": one.means} for one in (*lesson.words, *before)),
+        "words": by_index({"w": one.word, "m": one.means} for one in (*lesson.words, *before)),
         "steps": {
             str(i): {"t": one.title, "s": one.short, "done": one.key in finished}
             for i, one in enumerate(LESSONS, 1)
@@ -60,7 +61,3 @@ def finished_lessons(progress: Mapping[str, Any]) -> tuple[str, ...]:
     return (
         tuple(key for key in finished if isinstance(key, str)) if isinstance(finished, list) else ()
     )
-
-
-def _by_number(things: Iterable[Any]) -> dict[str, Any]:
-    return {str(i): thing for i, thing in enumerate(things)}

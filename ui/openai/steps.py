@@ -28,7 +28,7 @@ class StepFold:
     """Gives a StreamStep at the end of each round of one run."""
 
     def __init__(self) -> None:
-        # Of the round's tree. Never reset: each round has a Combined event.
+        # The depth of the round's tree. Never reset: each round has a Combined event.
         self._depth = 0
 
     def observe(self, event: Event) -> StreamStep | None:

@@ -15,6 +15,7 @@ from ui.form.form import CHAT_EXAMPLES, EXAMPLES
 from ui.prompts.past import MOST_RUNS, FoundPrompts, PastSearch, read_past_runs
 from ui.prompts.rows import prompts_table_value
 from ui.prompts.run_figures import RunFigures
+from ui.run.listed import number_of
 from ui.server.context import Context
 from ui.server.session import TabSession, guard
 from ui.sessions.history import ANY_MODEL, NO_DRAFTER, asker_of, drafter_choices
@@ -138,18 +139,14 @@ def _values(result: FoundPrompts, look: PastSearch, drafters: Sequence[str]) -> 
 def found_words(result: FoundPrompts) -> str:
     """How many prompts and runs were found, and which runs were read."""
     prompts = len({line.row.prompt for line in result.lines})
-    num_runs = _count(result.drafted, "completed run")
-    sentence = f"{_count(prompts, 'prompt')} of {num_runs} that drafted"
+    num_runs = number_of(result.drafted, "completed run")
+    sentence = f"{number_of(prompts, 'prompt')} of {num_runs} that drafted"
     if not result.done:
         return f"{sentence}, reading on."
     if not result.more:
         return f"{sentence}."
     range_words = f"the latest {result.looked} of {result.total} runs that match"
     return f"{sentence}; {range_words} were looked at."
-
-
-def _count(number: int, noun: str) -> str:
-    return f"1 {noun}" if number == 1 else f"{number} {noun}s"
 
 
 # -- wiring --

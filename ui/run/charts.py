@@ -47,7 +47,7 @@ SHOWN_MS = 0.05
 HIDDEN_MS = 0.005
 """Smaller times are shown as 0.00 ms."""
 RECENT_ROUNDS = 32  # the length policy's averages reach about as far back
-# Of a live run a frame has at most so many rounds; at its end all of them are sent once.
+# The most rounds in a frame of a live run; at its end all of them are sent once.
 LIVE_ROUNDS = 100
 LIVE_BARS = 40
 MOST_BEFORE = 600

@@ -1,10 +1,18 @@
-"""Names, numbers and long texts in a sentence."""
+"""Names, numbers and long texts in a sentence; a list as the dict that pictures take."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
-__all__ = ["join_names", "number_of", "shorten"]
+__all__ = ["by_index", "join_names", "number_of", "shorten"]
+
+T = TypeVar("T")
+
+
+def by_index(values: Iterable[T]) -> dict[str, T]:
+    """The values by their index: of a dict only what changed is sent, a list is sent whole."""
+    return {str(i): value for i, value in enumerate(values)}
 
 
 def join_names(names: Sequence[str]) -> str:

@@ -17,7 +17,7 @@ from ui.run.view import Detail, View
 __all__ = ["MOST_NODES", "mask_value"]
 
 MOST_NODES = 64
-"""Of a larger tree only the first MOST_NODES nodes are drawn, and the accepted ones."""
+"""Only this many nodes of a larger tree are drawn, the first ones, and the accepted ones."""
 
 
 def mask_value(frame: Frame) -> dict[str, Any]:

@@ -261,9 +261,9 @@ class Player:
         """The round to show at the end of a run; the last one is often empty, with no room for a
         draft.
 
-        Of a completed run: the round with most of a story (`RoundView.story`), then the most
-        accepted tokens, then the smallest tree, then the latest. Of a run that was stopped or
-        failed: the last round with a draft.
+        In a completed run the round with most of a story (`RoundView.story`), then the most
+        accepted tokens, then the smallest tree, then the latest. In a run that was stopped or
+        failed the last round with a draft.
         """
         drafting = [line for line in self._view.rounds if line.nodes]
         if not drafting:

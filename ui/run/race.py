@@ -19,7 +19,7 @@ __all__ = ["place_value", "race_value", "speed_sentence", "verdict"]
 Value = dict[str, Any]
 
 TEXT_TOKENS = 600
-"""Of a longer text the lanes show no words."""
+"""The lanes show no words of a longer text."""
 
 
 def race_value(frame: Frame, baseline: Baseline | None) -> Value:
@@ -37,7 +37,7 @@ def race_value(frame: Frame, baseline: Baseline | None) -> Value:
         },
         "words": {str(i): token.text for i, token in enumerate(words)},
         "alike": _num_alike(frame, len(words)),
-        # Of the same text only: another one's passes would be drawn over this one's words.
+        # For the same text only: another one's passes would be drawn over this one's words.
         "plain_ms": {str(i): round(ms, 2) for i, ms in enumerate(baseline.passes)}
         if baseline and _is_identical(frame)
         else {},

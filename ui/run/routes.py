@@ -217,8 +217,8 @@ def _sentence(view: View, detail: Detail | None, rule: RoutingRule, history: _Hi
 
 
 def _by_score(view: View, detail: Detail, rule: RoutingRule, history: _History) -> str:
-    """Of a rule that judges drafts, which SSMs were chosen by score and which were left out, with
-    the scores; empty where no score decided."""
+    """Which SSMs a rule that judges drafts chose by score and which it left out, with the scores;
+    empty where no score decided."""
     scores = history.scores.get(detail.round, {})
     routing = detail.completed.routing if detail.completed else ()
     parts = {

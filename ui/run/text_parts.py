@@ -81,7 +81,7 @@ def _cut(shares: Sequence[Sequence[float]], count: int) -> list[tuple[int, int, 
     for own in shares:
         best = max(range(count), key=lambda i: worth[i])
         # Stay with i, or change from the best drafter so far for CHANGE: whichever is worth more.
-        # Of equals the change, so that rounds that accepted nothing stay with the drafter before.
+        # The change wins a tie, so that rounds that accepted nothing stay with the drafter before.
         before = [i if worth[i] > worth[best] - CHANGE else best for i in range(count)]
         worth = [max(worth[i], worth[best] - CHANGE) + own[i] for i in range(count)]
         came_from.append(before)

@@ -339,12 +339,12 @@ def _template(view: View) -> Value:
     return dict(_around(view.started.prompt, view.started.prompt_texts))
 
 
-# Of each frame the same: a long conversation has many places to look at.
+# The same for each frame: a long conversation has many places to look at.
 @lru_cache(maxsize=64)
 def _around(prompt: str, texts: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """The items of `_template`. Of several places the message is at one that is made of whole
-    tokens, but for white space around it; that the text which begins the answer comes after; or
-    else at the last one."""
+    """The items of `_template`. The message may be found in several places. It is then at
+    one that is made of whole tokens, but for white space around it; at one that is followed by the
+    text which begins the answer; or else at the last one."""
     text = "".join(texts)
     if prompt not in text:
         prompt = prompt.strip()  # as some templates do

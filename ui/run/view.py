@@ -225,7 +225,7 @@ class View:
 
     @property
     def scoreboard(self) -> dict[str, tuple[int, int]]:
-        """Of each drafter that drafted: its tokens that were accepted, and those it drafted."""
+        """Accepted and drafted tokens by drafter, of those that drafted."""
         sums: dict[str, tuple[int, int]] = {}
         for name, accepted, drafted in (one for line in self.rounds for one in line.tally):
             before = sums.get(name, (0, 0))

@@ -33,7 +33,7 @@ __all__ = ["helped_words", "proposals_value", "vote_in_short", "vote_sentence"]
 
 Value = dict[str, Any]
 
-# Of the sum of all weights.
+# A share of the sum of all weights.
 NEARLY_ALL = 0.99
 LINE_DIGITS = 4
 """Digits of the weights over the rounds, which are drawn, not written."""

@@ -42,7 +42,7 @@ __all__ = ["build_page", "launch", "page_options", "who_can_reach"]
 
 TITLE = "SpecScope"
 POLL_WORK_S, POLL_PROGRESS_S = 0.01, 0.1
-# Of all handlers together: each run that plays occupies a thread.
+# For all handlers together: each run that plays occupies a thread.
 MAX_THREADS = 128
 
 # Fixed, so that a visitor finds its own again after a restart. The secret only scrambles what the

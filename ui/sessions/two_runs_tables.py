@@ -44,8 +44,8 @@ TIMES = {"tokens_per_second", "overlap_ratio", "ttft_ms", "draft_ms", "verify_ms
 
 
 def figures_of(one: RunStats | None, two: RunStats | None) -> dict[str, Any]:
-    """A row for each figure: both values and, of a count, the second over the first. Of times there
-    is one sample each, whose ratio says nothing of the settings: it is empty."""
+    """A row for each figure: both values and, for a count, the second over the first. A time is
+    one sample, whose ratio says nothing of the settings: it is empty."""
     first, second = one or RunStats(), two or RunStats()
     rows: dict[str, Any] = {}
     for i, (label, name, show) in enumerate(FIGURES):
@@ -73,7 +73,7 @@ def settings_apart(one: Any, two: Any, schedules: tuple[str, str] = ("", "")) ->
     apart += [
         (f"{name} (as run)", *(side.get(name) for side in became))
         for name in _names(*became)
-        # Of settings that differ as requested, one row is enough; a drawn seed has its own below.
+        # One row is enough for a setting that differs as requested; a drawn seed has its own below.
         if requests[0].get(name) == requests[1].get(name) and name != "seed"
     ]
     first, second = (words.removeprefix("schedule ") or "each" for words in schedules)

@@ -116,8 +116,8 @@ class Studies:
         self.context.conductor.stop(study_id)
 
     def progress(self) -> Progress:
-        """State of the study that is measured now or was measured last. Of another visitor's study
-        only numbers: `study_id` and `cell` are empty."""
+        """State of the study that is measured now or was measured last. Another visitor's
+        study has numbers only: `study_id` and `cell` are empty."""
         progress = self.context.conductor.progress()
         if self.owner is None or progress.owner == self.owner:
             return progress

@@ -6,7 +6,6 @@ them. Two axes make a map (with a menu for the values of a third), one axis a li
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +16,7 @@ from lab.study import Study
 from lab.tables import ConfigurationRow, Results
 from lab.tuned import Tuned
 from ui.compare.study_text import ANSWERS
-from ui.run.listed import number_of
+from ui.run.listed import by_index, number_of
 from ui.words.acceptance import ACCEPTED_OF_DEPTH
 from ui.words.settings import field_label, point_words
 from ui.words.spreads import is_noise, is_unsure, spread_words
@@ -60,7 +59,7 @@ def grid_value(study: Study, tuned: Tuned, measure: str) -> dict[str, Any]:
     values = [figure.value for figure in figures if figure.value is not None]
     has_ratios = measure == "speed" and any(row.ratio for row in tuned.rows)
     one = 1.0 if has_ratios else None
-    texts = [_by_number(map(value_text, axis.values)) for axis in axes]
+    texts = [by_index(map(value_text, axis.values)) for axis in axes]
     fields = [field_label(axis.field) for axis in axes]
     return {
         "study": study.study_id,
@@ -80,8 +79,8 @@ def grid_value(study: Study, tuned: Tuned, measure: str) -> dict[str, Any]:
 
 
 def _scale(values: list[float], measure: str) -> dict[str, float | None]:
-    """Ends of the colours. Not those of the values: a small difference must look small. Of ratios
-    plain decoding's 1 is in the middle, tokens per pass begin at its 1, speeds at 0."""
+    """Ends of the colours. Not those of the values: a small difference must look small. A ratio
+    has plain decoding's 1 in the middle; tokens per pass begin at its 1, speeds at 0."""
     if not values:
         return {"low": None, "high": None}
     apart = max(0.5, *(abs(value - 1) for value in values))
@@ -159,10 +158,6 @@ def _of(value: float | None, estimate: Estimate | None, over: str) -> _Figure:
     return _Figure(value, estimate.low, estimate.high, spread_words(estimate, over))
 
 
-def _by_number(texts: Iterable[str]) -> dict[str, str]:
-    return {str(i): text for i, text in enumerate(texts)}
-
-
 # -- the table --
 
 
@@ -184,7 +179,7 @@ def points_value(study: Study, tuned: Tuned) -> dict[str, Any]:
     return {
         "study": study.study_id,
         "words": _measured_words(study, tuned, spread),
-        "heads": _by_number(heads),
+        "heads": by_index(heads),
         "spread": spread,
         "rows": rows,
         "best": -1 if best is None else best,

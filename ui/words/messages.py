@@ -65,7 +65,7 @@ def run_lines(
         kinds = {"identical": "good", "distribution": "good", "tie": "warn", "bug": "error"}
         lines.append(Line(kinds.get(answer.kind, "info"), answer.sentence))
     lines += _routing_lines(frame)
-    # Of a whole run its results come before the sentence that it has ended.
+    # The results of a whole run come before the sentence that it has ended.
     lines.insert(len(lines) if frame.is_complete else 0, place)
     lines += _final_round_note(frame)
     started = frame.view.started
@@ -78,7 +78,7 @@ def run_lines(
 
 
 def _routing_lines(frame: Frame) -> list[Line]:
-    """Of a whole run that routes, which drafter served which part of the text."""
+    """Which drafter served which part of the text, for a whole run that routes."""
     ssms = drafting_ssms(frame.view)
     if not frame.is_complete or not ssms:
         return []

@@ -1,6 +1,7 @@
 """A run's settings in few words: its preset, or its differences from the defaults.
 
-Pure: a recorded request in, words out. Of the request as made, not as resolved: `auto` stays.
+Pure: a recorded request in, words out. The words are of the request as made, not as resolved:
+`auto` stays.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class Average:
 
     @property
     def variance(self) -> float:
-        """Of the population; 0 before the first value."""
+        """The population's; 0 before the first value."""
         mean = self.get()
         return max(0.0, self._square_sum / self.weight - mean * mean) if self.weight else 0.0
 

@@ -30,7 +30,8 @@ OUTLIER = 3.0
 
 class Switch:
     """Off at first. Now and then the other setting is tried, for TRIAL to LONG rounds, and kept if
-    its rounds are significantly shorter; a trial of off need not be significant after LONG rounds.
+    its rounds are significantly shorter. A trial of off needs only MAX_RATIO after LONG
+    rounds.
 
     After a lost trial the next one follows in FIRST_WAIT rounds, then in twice as many, up to
     MAX_WAIT. An undecided trial does not change this interval; a win sets it back to FIRST_WAIT.
@@ -105,7 +106,7 @@ class _Baseline:
 
     def __init__(self) -> None:
         self._line = Line()
-        # Of the logarithm of a measured over the predicted time.
+        # Mean logarithm of the measured over the predicted time.
         self._residual = Average()
 
     def add(self, ms: float, steps: float) -> None:

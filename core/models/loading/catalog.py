@@ -49,7 +49,7 @@ __all__ = [
     "hub_failures",
 ]
 
-# Of the request whether the hub has a model.
+# Limit for the request whether the hub has a model.
 HUB_TIMEOUT_S = 10.0
 GGUF_SUFFIX = ".gguf"
 BUNDLED = "bundled"

@@ -72,7 +72,7 @@ def context_length_of(module: Any) -> int:
 def _configured_context(module: Any) -> int:
     config = module.config.get_text_config()
     fields = (getattr(config, name, None) for name in POSITION_FIELDS)
-    # Of the fields only the first that is set counts; of the position tables, each.
+    # Only the first field that is set counts, but every position table.
     lengths = [value for value in fields if isinstance(value, int) and value > 0][:1]
     tables = [
         part.num_embeddings

@@ -95,7 +95,7 @@ class LoadedModels:
 
     @property
     def infos(self) -> tuple[ModelInfo, ...]:
-        """Of the LLM, then of the SSMs in their fixed order, those on drafter nodes last."""
+        """The LLM's, then those of the SSMs in their fixed order, those on drafter nodes last."""
         return (self.llm.info, *(ssm.info for ssm in self.ssms.values()), *self.remote)
 
     @property

@@ -108,7 +108,7 @@ def info_of(
         role=role,
         parameters=sum(p.numel() for p in module.parameters()),
         architecture=type(module).__name__,
-        # Of the head: with a narrow one the embedding has more rows.
+        # The head's, not the embedding's: with a narrow head the embedding has more rows.
         vocab_size=module.get_output_embeddings().weight.shape[0],
         context_length=context_length_of(module),
         dtype=str(dtype).removeprefix("torch."),

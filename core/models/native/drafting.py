@@ -168,7 +168,7 @@ def write_frontier(batch, i, g, level, inputs, t, extent):
 @exact
 def next_pass(batch, g, inputs, level, row):
     """Writes the inputs of the next pass: at level 0 the unread text, whose last token's logits are
-    wanted, then all frontiers. `row`: rows of logits so far. Returns its sizes, as in
+    computed, then all frontiers. `row`: rows of logits so far. Returns its sizes, as in
     `slice_inputs`; no tokens if every draft has ended."""
     n, members = batch.requests.shape[0], inputs.first.shape[0] - 1
     total, extent, num_logits, t, i = 0, 0, 0, 0, 0
@@ -186,7 +186,7 @@ def next_pass(batch, g, inputs, level, row):
             begin = t
             if g.width[i] and level == 0:
                 t = write_text(batch, i, inputs, t, extent)
-                # Of the text only the last token's logits are computed: the root's.
+                # Only the logits of the text's last token, the root, are computed.
                 begin = t - 1
             elif g.width[i]:
                 t = write_frontier(batch, i, g, level, inputs, t, extent)

@@ -65,7 +65,7 @@ class DraftResult(NamedTuple):
 
 
 class CompiledForward:
-    """See Forward. Of stacked models, row r of the arena belongs to member r modulo their number.
+    """See Forward. With stacked models, row r of the arena belongs to member r modulo their number.
     Arithmetic is float32; a bfloat16 model keeps weights, keys and values in bfloat16 and rounds
     activations to it where weights are multiplied in pairs or tiles. Weights are copied into the
     kernel's layout here: later changes to them have no effect."""

@@ -144,7 +144,7 @@ class _Follower:
         self.group = RankGroup(self.rendezvous, device, message.timeout_s)
         config = read_config(source)
         module = read_shard(source, config, dtype, split)
-        # Of the undivided model, as on rank 0.
+        # For the undivided model, as on rank 0.
         info = info_of(module_without_weights(config), source, "llm", dtype, device, "")
         self.model = checked_shard(module, info, split, self.group, self._barrier)
         self.group.take_traffic()  # discards that of the check

@@ -182,15 +182,15 @@ def late(self: Any, *_: Any) -> tuple[Timed, ...]:
 
 
 MISBEHAVIOUR: dict[str, tuple[dict[str, Any], str]] = {
-    "NoTimings": (drafts(timings=None), "timings are no tuple of Timed"),
-    "Timings": (drafts(timings=("x",)), "timings are no tuple of Timed"),
-    "Late": ({"open": late}, "a timing is not within the call"),
-    "Lane": (drafts(timings=(Timed("llm", "draft", 0, 1),)), "a timing is not on its lane"),
+    "NoTimings": (drafts(timings=None), "timings is None: a tuple of Timed is allowed"),
+    "Timings": (drafts(timings=("x",)), "timings is ('x',): a tuple of Timed is allowed"),
+    "Late": ({"open": late}, "within the call, and a share up to 1, is allowed"),
+    "Lane": (drafts(timings=(Timed("llm", "draft", 0, 1),)), "timing has lane 'llm' and name"),
     "Contexts": (drafts(contexts=("a",)), "context or the number of passes is no int"),
     "Shares": (drafts(shares=(float("nan"),)), "a score or share is not from 0 to 1"),
     "Ranks": (drafts(ranks=[10**400]), "is not from 0 to"),
     "Passes": (drafts(passes="x"), "the number of passes is no int"),
-    "Opened": ({"open": lambda self, sequence: (1, 2)}, "timings are no tuple of Timed"),
+    "Opened": ({"open": lambda self, sequence: (1, 2)}, "timings is (1, 2): a tuple of Timed"),
     "Open": ({"open": raising(KeyError("a"))}, "KeyError: 'a'"),
     "None": ({"draft": lambda self, requests: None}, "TypeError"),
     "Other": ({"draft": lambda self, requests: ["x"] * len(requests)}, "a draft is a str"),
@@ -200,13 +200,19 @@ MISBEHAVIOUR: dict[str, tuple[dict[str, Any], str]] = {
     "Terminal": ({"draft": raising(ValueError("\x1b]0;a\x07"))}, r"ValueError: \x1b]0;a\x07"),
     "Commit": ({"commit": raising(ZeroDivisionError())}, "ZeroDivisionError"),
     "Warm": ({"temperature": lambda self, sequence: "hot"}, "its temperature is 'hot'"),
-    "Likely": ({"likelihoods": lambda self, sequence: ["x", None]}, "a likelihood is no float"),
+    "Likely": (
+        {"likelihoods": lambda self, sequence: ["x", None]},
+        ": a float from 0 to 1, or NaN, is allowed",
+    ),
     "Unlikely": ({"likelihoods": lambda self, sequence: None}, "TypeError"),
     "Reports": ({"likelihoods": lambda self, sequence: [0.5] * 99}, "99 likelihoods of 6 tokens"),
     "Append": (on_draft(lambda r: r.sequence.tokens.append(3)), "changed the tokens"),
     "Pop": (on_draft(lambda r: r.sequence.tokens.pop()), "changed the tokens"),
     "Committed": (on_draft(lambda r: r.sequence.commit((3,))), "AttributeError"),
-    "Closed": ({"close": raising(SystemExit(3)), **drafts(timings=None)}, "no tuple of Timed"),
+    "Closed": (
+        {"close": raising(SystemExit(3)), **drafts(timings=None)},
+        "timings is None: a tuple",
+    ),
 }
 
 

@@ -175,7 +175,7 @@ def test_nodes_of_another_kind_are_refused_by_name(models) -> None:
 
 def test_another_version_is_refused_by_name(models, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("core.nodes.client.VERSION", VERSION + 1)
-    message = f"version is {VERSION + 1}: {VERSION} is that of this node"
+    message = f"version is {VERSION + 1}: {VERSION} is allowed by this node"
     with pytest.raises(NodeError, match=message):
         pool_over(models, [server_of(models)])
 
