@@ -80,7 +80,7 @@ class Player:
                 self._play(passed)
             self._skip_free()
             due = now - self._followed_at >= FOLLOW_EVERY_S
-            if due or self._pace.mode != "full" or self.paused:
+            if due or self._pace.mode != "full" or self.is_paused:
                 self._follow_latest(now)
 
     def _play(self, passed: float) -> None:
@@ -234,7 +234,7 @@ class Player:
                 self._to(self.source.count)
             self._follow_latest()
             last = self._shown_rounds() - 1
-            if self._followed and self._followed.round < last and self.paused:
+            if self._followed and self._followed.round < last and self.is_paused:
                 self._pinned = last
             self._version += 1
 
@@ -247,7 +247,7 @@ class Player:
         view = self._view
         # At full speed a whole round; else the current one, stage by stage.
         latest = view.last if self._pace.mode == "full" and view.last else view.current
-        if self._pace.mode == "full" and self.paused:
+        if self._pace.mode == "full" and self.is_paused:
             latest = self._final_detail() or latest
         if latest != self._followed:
             self._followed = latest
@@ -305,7 +305,7 @@ class Player:
         return self._at >= self.source.count
 
     @property
-    def paused(self) -> bool:
+    def is_paused(self) -> bool:
         """Whether nothing changes any more until the visitor moves it."""
         return self.source.is_done and (self.at_end or self._pace.mode == "step")
 
