@@ -183,9 +183,9 @@ class Player:
         stages: int = EVENTS_A_ROUND,
         token: int | None = None,
     ) -> None:
-        """Select a round that has been shown, with so many of its stages, and optionally a node of
-        its tree: by its number, or as that of the round's `token` (see `Detail.node_of_token`).
-        None: the round and the node that are selected."""
+        """Select a round that has been shown, with its first `stages` stages, and optionally a node
+        of its tree: by its number, or as the one behind the round's `token` (see
+        `Detail.node_of_token`). None: the round and the node that are selected."""
         with self._lock:
             if number is None:
                 detail = self._selected_detail()
@@ -341,7 +341,7 @@ class Player:
         return self._round(self._pinned, self._stages)
 
     def _round(self, number: int, stages: int = EVENTS_A_ROUND) -> Detail:
-        """As much of the round as is shown, at most so many stages."""
+        """As much of the round as is shown, at most its first `stages` stages."""
         first = 1 + EVENTS_A_ROUND * number
         # The two latest rounds are in the View; others are reduced again from their events.
         if stages == EVENTS_A_ROUND:
