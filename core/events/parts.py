@@ -167,9 +167,9 @@ class DraftRecord:
 
     `scores`: its unprocessed, calibrated probability of each token; `qs`: the probability with
     which each was drawn (1 for a deterministic proposal); `ranks`: draw order among siblings.
-    `drafted_ahead`: the draft was made during the previous verification. Of a lookup `contexts`:
-    the tokens before each node that had been found, and `shares`: the node's share of what was
-    counted after them; the score is that times the acceptance measured so far.
+    `drafted_ahead`: the draft was made during the previous verification. A lookup's draft also
+    has `contexts`, the tokens before each node that had been found, and `shares`, the node's share
+    of what was counted after them; the score is that times the acceptance measured so far.
     """
 
     drafter: str

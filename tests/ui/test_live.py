@@ -506,7 +506,7 @@ def test_a_run_stops_the_recording_which_a_later_visit_makes_anew(store: RunStor
     next(frames)
     recording, own = worker.runs
     assert recording.is_cancelled and not own.is_cancelled
-    while not ctx.opening.stopped:
+    while not ctx.opening.was_stopped:
         recording.poll(0.01)
     assert list(play_opening(live, TabSession())) == [] and len(worker.runs) == 2, "one is running"
     frames.close()  # type: ignore[attr-defined]
@@ -516,7 +516,7 @@ def test_a_run_stops_the_recording_which_a_later_visit_makes_anew(store: RunStor
     assert list(play_opening(live, TabSession())) == [] and len(worker.runs) == 3
     wait_for_opening(ctx)
     assert "This is a recorded run" in notice_of(next(iter(play_opening(live, TabSession()))))
-    assert "Finished" in notice_of(run(live, TabSession())) and not ctx.opening.stopped
+    assert "Finished" in notice_of(run(live, TabSession())) and not ctx.opening.was_stopped
 
 
 def test_a_preset_chosen_beside_the_opening_run_runs(store: RunStore) -> None:

@@ -438,7 +438,7 @@ def test_a_link_fills_the_form_so_that_run_repeats_the_run(store: RunStore) -> N
         expected = Request("Once", replace(sampling, seed=seed), config)
         assert request_of(values) == with_names(expected) and not refused
         assert preset == menu == "minions" and (switch is False) == on_change
-        assert desk.asked == request_of(values) and not desk.changed
+        assert desk.asked == request_of(values) and not desk.form_differs
         assert ("switched off" in desk.doing) == on_change
     other = ctx.hub.start(Request("Once", speculation=SpeculationConfig(("nobody",))), "a")
     other.wait_done(20.0)

@@ -59,7 +59,7 @@ def test_slow_motion_does_not_jump_after_waiting_and_ends_with_the_whole_run() -
     player = Player(store_source(events), Pace("slow", 50.0))
     for tick in range(40):
         player.advance(tick / 10)
-    assert player.frame().view == reduce_all(events) and player.paused
+    assert player.frame().view == reduce_all(events) and player.is_paused
 
 
 def test_step_goes_one_stage_forward_and_back() -> None:

@@ -114,7 +114,7 @@ def test_slow_motion_records_at_the_engines_pace_not_the_visitors() -> None:
 def test_stepping_lets_the_generator_go_when_the_engine_is_done() -> None:
     desk = desk_with(hub(rounds=5), Pace("step"))
     frames = list(play(desk))
-    assert desk.player is not None and desk.player.paused
+    assert desk.player is not None and desk.player.is_paused
     assert frames[-1].ended and len(frames[-1].view.rounds) == 0
     desk.player.step(1)
     assert desk.player.frame().detail is not None

@@ -97,7 +97,7 @@ def _header(live: Live, session: TabSession) -> dict[str, Any]:
             *(context.models, state, frame.place, context.offer, frame.view.scoreboard),
             context.model_host.ranks,
         )
-        value = {**chips, **_at_work(context, state), "changed": session.changed}
+        value = {**chips, **_at_work(context, state), "changed": session.form_differs}
         return session.stamps.on("header", value)
 
 
@@ -138,7 +138,7 @@ def play_opening(live: Live, session: TabSession) -> Iterator[Values]:
     context = live.board.context
     opening = context.opening
     source = opening.source()
-    if opening.stopped and context.hub.idle:
+    if opening.was_stopped and context.hub.idle:
         record_opening(context)  # for a later visit
     # A playing run occupies a server thread: beyond a number of pages the run is shown at its end.
     plays = opening.players.acquire(blocking=False)

@@ -135,7 +135,7 @@ class Completion:
         return piece
 
     @property
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether the run's last event was observed."""
         return self._ended is not None
 

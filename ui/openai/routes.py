@@ -155,9 +155,9 @@ async def _generate(
             answer.observe(event)
     finally:
         source.cancel()
-    if not answer.ended and not source.is_done:
+    if not answer.has_ended and not source.is_done:
         return Response(status_code=CLIENT_LEFT)
-    if answer.error or not answer.ended:
+    if answer.error or not answer.has_ended:
         raise ApiError(answer.error or LOST, 500)
     return JSONResponse(answer.response())
 
@@ -202,7 +202,7 @@ async def _sse(
     async for event in _follow(http, source):
         if piece := answer.observe(event):
             yield _data(answer.text_chunk(piece))
-    if answer.error or not answer.ended:
+    if answer.error or not answer.has_ended:
         yield _data(error_body(answer.error or LOST, 500, None, None))
     else:
         yield _data(answer.finish_chunk())

@@ -41,14 +41,14 @@ class Opening:
         return MemorySource([replace(one, run_id=OPENING) for one in events], OPENING)
 
     @property
-    def stopped(self) -> bool:
+    def was_stopped(self) -> bool:
         """Whether a visitor's run stopped the recording."""
         return isinstance((self._events() or (None,))[-1], RunCancelled)
 
     @property
-    def awaited(self) -> bool:
+    def is_awaited(self) -> bool:
         """Whether there will be a recording: it is under way, or will be made anew."""
-        return self._source is not None and (not self._source.is_done or self.stopped)
+        return self._source is not None and (not self._source.is_done or self.was_stopped)
 
     def _events(self) -> tuple[Event, ...]:
         """All of the recording; none before its end."""

@@ -80,7 +80,7 @@ class Player:
                 self._play(passed)
             self._skip_free()
             due = now - self._followed_at >= FOLLOW_EVERY_S
-            if due or self._pace.mode != "full" or self.paused:
+            if due or self._pace.mode != "full" or self.is_paused:
                 self._follow_latest(now)
 
     def _play(self, passed: float) -> None:
@@ -186,9 +186,9 @@ class Player:
         stages: int = EVENTS_A_ROUND,
         token: int | None = None,
     ) -> None:
-        """Select a round that has been shown, with so many of its stages, and optionally a node of
-        its tree: by its number, or as that of the round's `token` (see `Detail.node_of_token`).
-        None: the round and the node that are selected."""
+        """Select a round that has been shown, with its first `stages` stages, and optionally a node
+        of its tree: by its number, or as the one behind the round's `token` (see
+        `Detail.node_of_token`). None: the round and the node that are selected."""
         with self._lock:
             if number is None:
                 detail = self._selected_detail()
@@ -237,7 +237,7 @@ class Player:
                 self._to(self.source.count)
             self._follow_latest()
             last = self._shown_rounds() - 1
-            if self._followed and self._followed.round < last and self.paused:
+            if self._followed and self._followed.round < last and self.is_paused:
                 self._pinned = last
             self._version += 1
 
@@ -250,7 +250,7 @@ class Player:
         view = self._view
         # At full speed a whole round; else the current one, stage by stage.
         latest = view.last if self._pace.mode == "full" and view.last else view.current
-        if self._pace.mode == "full" and self.paused:
+        if self._pace.mode == "full" and self.is_paused:
             latest = self._final_detail() or latest
         if latest != self._followed:
             self._followed = latest
@@ -308,7 +308,7 @@ class Player:
         return self._at >= self.source.count
 
     @property
-    def paused(self) -> bool:
+    def is_paused(self) -> bool:
         """Whether nothing changes any more until the visitor moves it."""
         return self.source.is_done and (self.at_end or self._pace.mode == "step")
 
@@ -344,7 +344,7 @@ class Player:
         return self._round(self._pinned, self._stages)
 
     def _round(self, number: int, stages: int = EVENTS_A_ROUND) -> Detail:
-        """As much of the round as is shown, at most so many stages."""
+        """As much of the round as is shown, at most its first `stages` stages."""
         first = 1 + EVENTS_A_ROUND * number
         # The two latest rounds are in the View; others are reduced again from their events.
         if stages == EVENTS_A_ROUND:

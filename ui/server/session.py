@@ -209,7 +209,7 @@ class TabSession:
         return self.player is not None and self.player.source.run_id == OPENING
 
     @property
-    def changed(self) -> bool:
+    def form_differs(self) -> bool:
         """Whether the form would run something else than the run that is shown."""
         return None not in (self.asked, self.form) and self.form != self.asked
 
@@ -217,7 +217,7 @@ class TabSession:
     def moving(self) -> bool:
         """Whether the run plays by itself."""
         player = self.player
-        return player is not None and not player.paused and player.pace.mode != "step"
+        return player is not None and not player.is_paused and player.pace.mode != "step"
 
     def frame(self) -> Frame:
         if self.player is None:
@@ -297,7 +297,7 @@ def play(session: TabSession, clock: Callable[[], float] = time.monotonic) -> It
             if frame is not None:
                 shown = version
                 yield frame
-            elif player.paused:
+            elif player.is_paused:
                 return
             _pause(player, clock, spent)
     finally:
@@ -312,7 +312,7 @@ def _pause(player: Player, clock: Callable[[], float], spent: float) -> None:
     began = clock() - spent
     if player.pace.mode == "full" and not player.source.is_done:
         player.source.wait(player.source.count, CHECK_S)
-    if not player.paused:
+    if not player.is_paused:
         time.sleep(max(REST_S, FRAME_S - (clock() - began)))
 
 

@@ -103,7 +103,7 @@ class Board:
         """Whether the page will open with a run whose recording is not complete yet: it asks until
         then, or until the visitor has pressed Run."""
         idle = session.player is None and not session.trouble and not session.doing
-        return self.page == "live" and idle and self.context.opening.awaited
+        return self.page == "live" and idle and self.context.opening.is_awaited
 
     @property
     def places(self) -> list[Component]:
@@ -114,7 +114,7 @@ class Board:
         """The present values of `places`: whether the run is playing."""
         if self.stop is None:
             return []
-        moves = session.player is not None and not session.player.paused
+        moves = session.player is not None and not session.player.is_paused
         return [gr.update(interactive=moves)]
 
     def values(self, session: TabSession) -> Values:

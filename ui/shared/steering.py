@@ -96,7 +96,7 @@ def play_on(board: Board, session: TabSession, rewind: bool) -> Iterator[Values]
 def refresh_notice(board: Board, session: TabSession) -> Any:
     """The notice again while the log is paused; a playing run updates it with its next frame."""
     player = session.player
-    if player is not None and not player.paused and player.pace.mode != "step":
+    if player is not None and not player.is_paused and player.pace.mode != "step":
         return gr.skip()
     return board.current_notice(session)
 
@@ -108,10 +108,10 @@ def set_pace(board: Board, session: TabSession, mode: str, rate: float | None) -
     def frames() -> Iterator[object]:
         pace = Pace(mode, session.pace.rounds_per_second if rate is None else rate)
         player, session.pace = session.player, pace
-        was_paused = player is None or player.paused
+        was_paused = player is None or player.is_paused
         if player is not None:
             player.set_pace(pace)
-        if player is not None and was_paused and not player.paused:
+        if player is not None and was_paused and not player.is_paused:
             yield from play(session)
         else:
             yield None

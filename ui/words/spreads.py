@@ -49,7 +49,7 @@ def is_unsure(ratio: Estimate) -> bool:
 
 
 def is_noise(ratio: float, tokens_per_pass: float | None) -> bool:
-    """Whether a speed-up is above what so many tokens per LLM pass can gain."""
+    """Whether a speed-up is above what `tokens_per_pass` can gain."""
     return tokens_per_pass is not None and ratio > NOISE * tokens_per_pass
 
 
