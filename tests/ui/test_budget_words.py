@@ -79,7 +79,9 @@ def test_the_line_of_the_lengths_is_what_the_budget_allows() -> None:
     assert bounds["0"]["m"] == 1 and bounds["1"]["m"] == 2, "what was drafted, was allowed"
     assert with_budget_bounds(lengths, with_budget("uncut", "uncut"))["rounds"] == lengths["rounds"]
     shown = picture_values(Frame(view=with_budget("auto", 2)))["lengths"]
-    assert shown["budget"] == budget_words(with_budget("auto", 2))
+    view = with_budget("auto", 2)
+    assert shown["deep"] and shown["deep"] in budget_words(view)
+    assert shown["budget"] == budget_words(view).replace(f"{shown['deep']} ", "")
     # The dots of the scrubber are the same line.
     strip = scrubber_value(Frame(view=with_budget("auto", 2)), Pace(), False)["rounds"]
     assert {
@@ -98,11 +100,12 @@ def test_the_lengths_say_the_node_budget_once() -> None:
     ]
     view = with_budget(2, 2, view=reduce_all(events), length="fixed")
     shown = picture_values(Frame(view=view, detail=detail_of(events, 3)))["lengths"]
-    assert bound in shown["why"] and shown["reason"] == "" and "deep" not in shown["budget"]
+    assert bound in shown["why"] and (shown["reason"], shown["deep"]) == ("", "")
     assert shown["budget"] == f"{DRAFTERS[2]} gets no node and drafts nothing."
     # Before a round is complete no sentence explains its length.
     early = picture_values(Frame(view=view, detail=detail_of(events[:-3], 7)))["lengths"]
-    assert early["why"] == "" and "2 nodes for 3 drafters let drafts be 1 deep" in early["budget"]
+    assert early["why"] == ""
+    assert early["deep"].startswith("2 nodes for 3 drafters let drafts be 1 deep")
 
 
 def test_an_empty_row_says_that_the_budget_has_no_node_for_it() -> None:

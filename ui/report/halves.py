@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from ui.run.budget import depth_words
 from ui.run.charts import choice_value, round_value, took_words
 from ui.run.frame import Baseline, Frame
 from ui.run.race import place_value
@@ -37,6 +38,7 @@ def round_values(frame: Frame) -> Value:
         for name, value in whole.items()
     }
     length = {key: value for key, value in choice_value(frame).items() if key != "policy"}
+    length["deep"] = depth_words(frame.view, length)
     return {
         "strip": selected_round_words(frame),
         "figures": place_value(frame),

@@ -6,6 +6,7 @@ Pure: a View in, words and numbers out. core.config.budget has the rule that div
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +19,7 @@ from ui.run.listed import join_names, number_of
 from ui.run.routes import drafting_ssms
 from ui.run.view import View
 
-__all__ = ["budget_words", "depth_bounds", "nodeless", "with_budget_bounds"]
+__all__ = ["budget_words", "depth_bounds", "depth_words", "nodeless", "with_budget_bounds"]
 
 LARGEST_MEASURED = 64
 """The largest tree that is timed at warm-up (core/length/cost_model/verify_costs.py)."""
@@ -26,10 +27,11 @@ LARGEST_MEASURED = 64
 
 def with_budget_bounds(lengths: dict[str, Any], view: View) -> dict[str, Any]:
     """The lengths with `m`, the longest draft that the budget allows, in each round whose
-    configured length is larger; `budget` says why, where `why` of the selected round does not."""
+    configured length is larger; `budget` as of `budget_words`, without the depth, which is the
+    selected round's `deep`."""
     config = _config(view)
     if config is None or not length_policy(config.length).set_by_user:
-        return {**lengths, "budget": budget_words(view)}
+        return {**lengths, "budget": budget_words(view, depth=False), "deep": ""}
     # What a drafter's share of the nodes reaches, however long its draft may be.
     most = max_draft_depth(config, _budget_drafters(view, config), config.speculation_length)
     rounds = {
@@ -39,8 +41,8 @@ def with_budget_bounds(lengths: dict[str, Any], view: View) -> dict[str, Any]:
         else lengths_of_round
         for number, lengths_of_round in lengths["rounds"].items()
     }
-    is_said = "max_tree_nodes" in lengths.get("why", "")
-    return {**lengths, "rounds": rounds, "budget": budget_words(view, depth=not is_said)}
+    words = {"budget": budget_words(view, depth=False), "deep": depth_words(view, lengths)}
+    return {**lengths, "rounds": rounds, **words}
 
 
 def budget_words(view: View, depth: bool = True) -> str:
@@ -49,8 +51,22 @@ def budget_words(view: View, depth: bool = True) -> str:
     config = _config(view)
     if config is None or config.never_drafts or not isinstance(config.max_tree_nodes, int):
         return ""
-    deep = _depth_words(view, config) if depth else ""
+    deep = depth_words(view, {}) if depth else ""
     return " ".join(filter(None, (_auto_words(view, config), deep, _nodeless_words(view))))
+
+
+def depth_words(view: View, lengths: Mapping[str, Any]) -> str:
+    """How deep drafts can be within the node budget; empty if it does not limit them, or if the
+    selected round's `why`, of the values `lengths`, says it."""
+    config = _config(view)
+    if (
+        "max_tree_nodes" in lengths.get("why", "")
+        or config is None
+        or config.never_drafts
+        or not isinstance(config.max_tree_nodes, int)
+    ):
+        return ""
+    return _depth_words(view, config)
 
 
 def depth_bounds(view: View, most: int) -> tuple[int, dict[int, int]]:

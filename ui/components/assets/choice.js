@@ -37,8 +37,8 @@ export function createChoice(panel) {
       none.hidden = Boolean(shown) || !value.no_estimates;
       legend.hidden = !value.predicts;
       setText(none, value.no_estimates ?? "");
-      budget.hidden = !value.budget;
-      setText(budget, prose(value.budget));
+      budget.hidden = !bounds(value);
+      setText(budget, prose(bounds(value)));
       setText(heat, value.heat ?? "");
     },
   };
@@ -84,6 +84,9 @@ function candidates(value) {
   };
 }
 
+// What the node budget came to and keeps from; `deep` where the round's own sentence does not say how deep drafts can be.
+const bounds = (value) => [value.budget, value.deep].filter(Boolean).join(" ");
+
 const lately = (value) => (value.lately ? `Recently measured: ${fixed(value.lately, 1)} tokens / s.` : "");
 
 // The reason and the estimates of each length in the selected round; null without drafters.
@@ -93,7 +96,7 @@ export function choiceTable(value) {
     length, fixed(t, 2), fixed(took, 2), fixed(tps, 1), n, Number(length) === value.next ? "▸ next" : "",
   ]);
   return {
-    caption: prose([value.why, value.granted, sentence(value), lately(value), value.budget].filter(Boolean).join(" ")),
+    caption: prose([value.why, value.granted, sentence(value), lately(value), bounds(value)].filter(Boolean).join(" ")),
     head: rows.length ? ["length", "expected tokens", "expected ms", "tokens / s", "nodes", "chosen"] : [],
     rows,
   };
