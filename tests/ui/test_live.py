@@ -196,10 +196,11 @@ def test_a_speed_up_that_passes_cannot_explain_is_called_noise(store: RunStore) 
 
 
 def test_no_race_follows_a_run_without_drafts_or_one_that_was_stopped(store: RunStore) -> None:
-    ctx = context(store, rounds=300)
+    ctx = context(store)
     live, desk = live_of(ctx), TabSession()
     list(start_run(live, desk, replace(press(drafters=[]), race=True)))
     assert len(ctx.hub.worker.requests) == 1
+    ctx.hub.worker.speed = 100.0  # minutes: it is stopped long before its end
     frames = start_run(live, desk, replace(press(), race=True))
     until_writing(frames)
     stop_run(live, desk)
