@@ -59,7 +59,6 @@ def rounds_and_end(events: Iterable[Event]) -> tuple[list[RoundCompleted], RunCo
     return [event for event in every if isinstance(event, RoundCompleted)], last
 
 
-@torch.inference_mode()
 def transformers_ids(
     module: Any,
     prompt_ids: Sequence[int],
@@ -68,13 +67,28 @@ def transformers_ids(
     **options: Any,
 ) -> list[int]:
     """What transformers' own greedy `generate` continues with; `options` go to it as they are."""
-    ids = torch.tensor([list(prompt_ids)])
+    return transformers_ids_of_many(module, [prompt_ids], sampling, eos_ids, **options)[0]
+
+
+@torch.inference_mode()
+def transformers_ids_of_many(
+    module: Any,
+    prompts_ids: Sequence[Sequence[int]],
+    sampling: SamplingParams,
+    eos_ids: Sequence[int] = (),
+    **options: Any,
+) -> list[list[int]]:
+    """The same of several prompts of as many tokens in one batch; each text ends with its first
+    end token."""
+    ids = torch.tensor([list(one) for one in prompts_ids])
     out = module.generate(
         ids, attention_mask=torch.ones_like(ids), do_sample=False,
         max_new_tokens=sampling.max_new_tokens, eos_token_id=list(eos_ids) or None, pad_token_id=0,
         **options,
     )  # fmt: skip
-    return [int(i) for i in out[0, len(prompt_ids) :]]
+    rows = out[:, ids.shape[1] :].tolist()
+    ends = [next((i + 1 for i, one in enumerate(row) if one in eos_ids), None) for row in rows]
+    return [row[:end] for row, end in zip(rows, ends, strict=True)]
 
 
 def module_of(models: LoadedModels) -> Any:

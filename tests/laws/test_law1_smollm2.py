@@ -2,10 +2,12 @@
 its file does with `generate`, under every preset; law 2 at a temperature; bfloat16 equals itself.
 
 Its SSMs are the four that come with it; or itself, whose drafts are taken, and a random model,
-whose drafts are not. The nightly tier shares the forty prompts among the presets, the slow one
-gives each preset all of them.
+whose drafts are not. The nightly tier shares the forty prompts among the presets, of which each has
+its first prompt alone and the others in common passes; the slow one gives each preset all of them,
+one by one.
 """
 
+from collections import defaultdict
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -20,7 +22,7 @@ from core.config import PRESETS
 from core.models.loading.catalog import SMOLLM2, bundled_ssms, is_gguf
 from core.models.loading.finding import find_folder
 from tests.laws.margins import Divergences
-from tests.laws.runs import PLAIN, ids_of, transformers_ids
+from tests.laws.runs import PLAIN, ids_of, ids_of_many, transformers_ids_of_many
 from tests.smollm2 import chat_prompts, smollm2
 
 nightly = pytest.mark.nightly
@@ -32,11 +34,9 @@ DRAFTING = [name for name in PRESETS if name != "autoregressive"]
 
 
 @pytest.fixture(scope="module")
-def random_ssm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def random_ssm(smollm2_engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small random model with SmolLM2's tokenizer."""
-    folder = tmp_path_factory.mktemp("ssm") / "random"
-    smollm2()
-    models = load_models(SMOLLM2, [], "float32")
+    folder, models = tmp_path_factory.mktemp("ssm") / "random", smollm2_engine.models
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1}
     config = LlamaConfig(
         vocab_size=models.llm.vocab_size, num_attention_heads=2, eos_token_id=2, **sizes
@@ -81,24 +81,49 @@ def request(prompt: str, config: SpeculationConfig, sampling: SamplingParams = S
     return Request(prompt, sampling, config, chat=True)
 
 
-def prompt_ids(engine: Engine, prompt: str) -> list[int]:
+def prompt_ids(engine: Engine, prompt: str) -> tuple[int, ...]:
     message = [{"role": "user", "content": prompt}]
     template: Any = engine.models.tokenizer.apply_chat_template
-    return list(template(message, add_generation_prompt=True, return_dict=True)["input_ids"])
+    return tuple(template(message, add_generation_prompt=True, return_dict=True)["input_ids"])
 
 
 @cache
-def expected_ids(engine: Engine, theirs: Any, prompt: str) -> list[int]:
-    ids = prompt_ids(engine, prompt)
-    return transformers_ids(theirs, ids, SAMPLING, engine.models.eos_ids)
-
-
-def check(engine: Engine, theirs: Any, config: SpeculationConfig, prompts: Any) -> None:
-    divergences = Divergences(theirs)
+def expected_ids(
+    theirs: Any, prompts: tuple[tuple[int, ...], ...], eos_ids: tuple[int, ...]
+) -> dict[tuple[int, ...], list[int]]:
+    """What transformers writes, by the prompt's tokens. Prompts of as many tokens are one batch, in
+    which nothing is padded: the weights are read once for all of them."""
+    batches = defaultdict[int, list[tuple[int, ...]]](list)
     for prompt in prompts:
-        ours = ids_of(engine, request(prompt, config))
-        should = expected_ids(engine, theirs, prompt)
-        divergences.check(prompt_ids(engine, prompt), ours, should, SAMPLING)
+        batches[len(prompt)].append(prompt)
+    texts: dict[tuple[int, ...], list[int]] = {}
+    for batch in batches.values():
+        written = transformers_ids_of_many(theirs, batch, SAMPLING, eos_ids)
+        texts.update(zip(batch, written, strict=True))
+    return texts
+
+
+def check(
+    engine: Engine, theirs: Any, config: SpeculationConfig, prompts: Any, num_alone: int = 1
+) -> None:
+    """Of the prompts the first `num_alone` one by one, the others together: a pass of all of them
+    reads the weights once."""
+    requests = [request(prompt, config) for prompt in prompts]
+    texts = [ids_of(engine, one) for one in requests[:num_alone]]
+    texts += ids_of_many(engine, requests[num_alone:])
+    every = tuple(prompt_ids(engine, prompt) for prompt in PROMPTS)
+    expected = expected_ids(theirs, every, tuple(engine.models.eos_ids))
+    divergences = Divergences(theirs)
+    for prompt, ours in zip(prompts, texts, strict=True):
+        ids = prompt_ids(engine, prompt)
+        divergences.check(ids, ours, expected[ids], SAMPLING)
+
+
+def check_match(engine: Engine, config: SpeculationConfig, prompts: Any) -> None:
+    """Drafted one by one, and plain together."""
+    plain = ids_of_many(engine, [request(prompt, PLAIN, DRAWN) for prompt in prompts])
+    for prompt, expected in zip(prompts, plain, strict=True):
+        assert ids_of(engine, request(prompt, config, DRAWN)) == expected, prompt
 
 
 @nightly
@@ -125,7 +150,7 @@ def test_every_preset(engine: Engine, theirs: Any, preset: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("preset", DRAFTING)
 def test_every_preset_on_all_prompts(engine: Engine, theirs: Any, preset: str) -> None:
-    check(engine, theirs, config_of(preset), PROMPTS)
+    check(engine, theirs, config_of(preset), PROMPTS, len(PROMPTS))
 
 
 @nightly
@@ -136,10 +161,7 @@ def test_prompt_lookup_alone(engine: Engine, theirs: Any) -> None:
 @nightly
 @pytest.mark.parametrize("preset", ["best", "specinfer"])
 def test_match_at_a_temperature_is_plain(engine: Engine, preset: str) -> None:
-    config = config_of(preset, DRAWN.temperature)
-    for prompt in PROMPTS[:3]:
-        drafted = ids_of(engine, request(prompt, config, DRAWN))
-        assert drafted == ids_of(engine, request(prompt, PLAIN, DRAWN)), prompt
+    check_match(engine, config_of(preset, DRAWN.temperature), PROMPTS[:3])
 
 
 @nightly
@@ -162,9 +184,7 @@ def test_lookups_alone_with_the_shipped_counts(smollm2_engine: Engine, theirs: A
 def test_match_with_the_shipped_ssms_is_plain(smollm2_engine: Engine, preset: str) -> None:
     config, part = config_of(preset, DRAWN.temperature), DRAFTING.index(preset)
     assert config.resolve(DRAWN.temperature).verify == "match"
-    for prompt in PROMPTS[part :: 2 * len(DRAFTING)]:
-        drafted = ids_of(smollm2_engine, request(prompt, config, DRAWN))
-        assert drafted == ids_of(smollm2_engine, request(prompt, PLAIN, DRAWN)), prompt
+    check_match(smollm2_engine, config, PROMPTS[part :: 2 * len(DRAFTING)])
 
 
 @nightly
