@@ -33,20 +33,63 @@ TIMEOUT_S = 3.0
 BUSY_S = 8.0  # what a machine that is busy may take beside
 
 
+@pytest.fixture(scope="module")
+def llm_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A tiny LLM. What transformers imports for it leaves a folder among temporary files."""
+    folder = str(tmp_path_factory.mktemp("llm"))
+    tiny_module("llama", 3, torch.float32, num_key_value_heads=2).save_pretrained(folder)
+    word_tokenizer(64).save_pretrained(folder)
+    return folder
+
+
+# -- ranks that do not start, before `tiny` is there --
+
+
+def test_a_rank_that_stops_while_it_loads_is_an_error(
+    llm_folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "LOADING_S", 1.0)
+    started, start = list[subprocess.Popen[bytes]](), processes._start
+
+    def stopped(*place: Any) -> subprocess.Popen[bytes]:
+        started.append(start(*place))
+        started[-1].send_signal(signal.SIGSTOP)
+        return started[-1]
+
+    monkeypatch.setattr(processes, "_start", stopped)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(RankError, match="rank 1 of the LLM did not load its part within 1 s"):
+        load_models(llm_folder, [], "float32", "cpu", ranks=ranks_of("tp=2"))
+    assert all_end([started[0].pid], BUSY_S) and not list(tmp_path.iterdir())
+
+
+def test_ranks_that_cannot_be_started_leave_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*place: Any) -> subprocess.Popen[bytes]:
+        raise OSError("no process")
+
+    monkeypatch.setattr(processes, "_start", failing)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(OSError, match="no process"):
+        processes.Followers(ranks_of("tp=2") or RankSplit("tp", 2))
+    assert not list(tmp_path.iterdir())
+
+
 # -- ranks that end or do not answer: a tiny LLM --
 
 
-@pytest.fixture
-def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LoadedModels]:
-    module = tiny_module("llama", 3, torch.float32, num_key_value_heads=2)
-    module.save_pretrained(tmp_path / "llm")
-    word_tokenizer(64).save_pretrained(tmp_path / "llm")
-    short = partial(leader.load_ranked, timeout_s=TIMEOUT_S)
-    monkeypatch.setattr(leader, "load_ranked", short)
-    models = load_models(str(tmp_path / "llm"), [], "float32", "cpu", ranks=ranks_of("tp=2"))
-    model: Any = models.llm
-    yield models
-    model.close()
+@pytest.fixture(scope="module")
+def tiny(llm_folder: str) -> Iterator[LoadedModels]:
+    """Over two ranks, which take seconds to start: those of one test are the next one's. No other
+    model may be over ranks of this process from now on."""
+    with pytest.MonkeyPatch.context() as patch:
+        short = partial(leader.load_ranked, timeout_s=TIMEOUT_S)
+        patch.setattr(leader, "load_ranked", short)
+        models = load_models(llm_folder, [], "float32", "cpu", ranks=ranks_of("tp=2"))
+        model: Any = models.llm
+        yield models
+        model.close()
     assert all_end(pids_of(model), 1.0)
 
 
@@ -100,37 +143,6 @@ def test_ranks_may_idle_for_longer_than_a_collective_may_take(tiny: LoadedModels
     expected = ids_of_events(engine.generate(request()))
     time.sleep(TIMEOUT_S + 1.0)
     assert ids_of_events(engine.generate(request())) == expected
-
-
-def test_a_rank_that_stops_while_it_loads_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(processes, "LOADING_S", 1.0)
-    started, start = list[subprocess.Popen[bytes]](), processes._start
-
-    def stopped(*place: Any) -> subprocess.Popen[bytes]:
-        started.append(start(*place))
-        started[-1].send_signal(signal.SIGSTOP)
-        return started[-1]
-
-    monkeypatch.setattr(processes, "_start", stopped)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with pytest.raises(RankError, match="rank 1 of the LLM did not load its part within 1 s"):
-        load_models("bundled", [], "float32", "cpu", ranks=ranks_of("tp=2"))
-    assert all_end([started[0].pid], BUSY_S) and not list(tmp_path.iterdir())
-
-
-def test_ranks_that_cannot_be_started_leave_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def failing(*place: Any) -> subprocess.Popen[bytes]:
-        raise OSError("no process")
-
-    monkeypatch.setattr(processes, "_start", failing)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with pytest.raises(OSError, match="no process"):
-        processes.Followers(ranks_of("tp=2") or RankSplit("tp", 2))
-    assert not list(tmp_path.iterdir())
 
 
 # -- the leader's end --
