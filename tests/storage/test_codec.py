@@ -34,7 +34,7 @@ def test_rounds_whose_parts_do_not_fit_are_refused() -> None:
     refused: tuple[tuple[list[Any], str], ...] = (
         ([drafted, short, verified, completed], "shorter|longer"),
         ([drafted, few, verified, completed], "proposals has"),
-        ([drafted, verified, completed], "without the Combined"),
+        ([drafted, verified, completed], "the round has no Combined"),
         ([first, last], r"rounds \[0, 1\]"),
     )
     for events, message in refused:

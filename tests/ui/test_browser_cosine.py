@@ -13,6 +13,7 @@ from core import Engine, load_models
 from core.engine.worker import Worker
 from core.events import RoundCompleted
 from tests.ui import decoded, routed, sites
+from tests.ui.browser.looks import at_rest
 from tests.ui.reading import becomes, click_in_motion
 from ui.live.handlers import record_opening
 from ui.server.context import Context
@@ -35,9 +36,9 @@ GRANTED = "(where) => document.querySelector(`#${where}-lengths .ss-choice-grant
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[sites.Served]:
-    """The bundled models behind Live and Sessions: the page's address and its context."""
+    """The whole page with the bundled models: its address and its context."""
     worker = Worker(Engine(load_models(llm="bundled", ssms=["bundled"])))
-    with sites.serve_page(tmp_path_factory.mktemp("cosine"), worker, ("sessions",)) as site:
+    with sites.serve_page(tmp_path_factory.mktemp("cosine"), worker) as site:
         yield site
 
 
@@ -148,6 +149,29 @@ def test_from_the_opened_page_two_clicks_say_which_drafter_serves_what(
     sites.choose(page, "preset", "specinfer")
     sites.wait_run(page)
     assert page.locator("#live-dock").get_attribute("data-at") == "why", "the visitor has chosen"
+    chips_stay_beside_the_tabs(page)
+
+
+BESIDE = """() => {
+  const box = (one) => one.getBoundingClientRect();
+  const [first, second] = document.querySelectorAll(".sp-chip:not([hidden])");
+  const tabs = [...document.querySelectorAll("#tabs [role=tab]")].map((one) => box(one).right);
+  return Boolean(second) && box(first).left >= Math.max(...tabs);
+}"""
+
+
+def chips_stay_beside_the_tabs(page: Any) -> None:
+    """On other tabs they have no counts and fit a shorter line; back on Live they are fitted
+    again."""
+    becomes(page, BESIDE, True)
+    sites.sessions(page)
+    becomes(page, BESIDE, True)
+    # A line that is drawn while another tab is open.
+    page.set_viewport_size({"width": 1290, "height": 800})
+    at_rest(page)
+    sites.turn_to(page, "Live")
+    page.locator("#live-run").wait_for()
+    becomes(page, BESIDE, True)
 
 
 def check_pictures(page: Any, run: decoded.Recorded, where: str = "live") -> None:

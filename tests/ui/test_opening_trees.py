@@ -37,7 +37,7 @@ def opening_events(store: RunStore, engine: Engine, verify: VerifyCosts) -> tupl
         record_opening(context)
         end = time.monotonic() + WAIT_S
         while (source := context.opening.source()) is None:
-            assert context.opening.awaited and time.monotonic() < end
+            assert context.opening.is_awaited and time.monotonic() < end
             time.sleep(0.01)
     return source.events(0, source.count)
 

@@ -132,9 +132,12 @@ function draw() {
   drawOffer(shown.offer || "");
   document.documentElement.toggleAttribute("data-changed", Boolean(shown.changed));
 }
-// The open tab, for style sheets.
+// The open tab, for style sheets; chips have their counts on Live alone, so that each tab's line is fitted anew.
 function markTab() {
-  document.documentElement.dataset.tab = document.querySelector("#tabs [role=tab][aria-selected=true]")?.dataset.tabId ?? "live";
+  const tab = document.querySelector("#tabs [role=tab][aria-selected=true]")?.dataset.tabId ?? "live";
+  if (document.documentElement.dataset.tab === tab) return;
+  document.documentElement.dataset.tab = tab;
+  fit();
 }
 markTab();
 new MutationObserver(markTab).observe(document.body, { subtree: true, attributes: true, attributeFilter: ["aria-selected"] });
