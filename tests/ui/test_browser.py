@@ -26,8 +26,9 @@ TABS = ("live", "sessions")
 
 FILLED = """() => ["tree", "inspector", "figures", "strip"]
   .every((name) => document.querySelector(`#live-${name}`).innerText.trim())"""
+# The word before the race's clock is there where it has room.
 BOARD = """(where) => ["figures", "strip"].map((name) =>
-  document.querySelector(`#${where}-${name} .ss-body`).innerText)"""
+  document.querySelector(`#${where}-${name} .ss-body`).innerText.replace("clock\\n", ""))"""
 TOPS = """(ids) => Object.fromEntries(ids.map((id) =>
   [id, Math.round(document.getElementById(id).getBoundingClientRect().top + scrollY)]))"""
 PICTURES = ("figures", "strip", "tree", "scrubber", "dock", "inspector")
