@@ -246,6 +246,14 @@ def test_large_type_enlarges_a_tree_that_fills_its_pane(
     looks.large_type(page, True)
     becomes(page, SHOWN_YET, [True, True])
     assert page.evaluate(LETTERS) > 1.2 * before
+    # What is out of sight is one press away.
+    page.evaluate("() => { const box = document.querySelector('#live-tree .ss-viewport');"
+                  " box.scrollTop = box.scrollLeft = 0; }")  # fmt: skip
+    more = page.locator("#live-tree .ss-more:not([hidden])").filter(has_text=re.compile("[→↓]"))
+    more.first.click()
+    scrolled = "(box) => box.scrollTop + box.scrollLeft > 0"
+    viewport = "document.querySelector('#live-tree .ss-viewport')"
+    becomes(page, f"() => ({scrolled})({viewport})", True)
 
 
 # The longest words of When, of five SSMs in batched passes.

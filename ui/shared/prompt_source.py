@@ -60,7 +60,7 @@ def build_prompt_source(page: str, kind: str = EXAMPLES) -> PromptSource:
     typed = gr.Textbox(
         label="Your prompts",
         info="Each line is a prompt; with a line of --- between them, prompts may have several.",
-        placeholder="Once upon a time\nUser: I want to book a table for two.\nAssistant:",
+        placeholder="Once upon a time\n---\nUser: I want to book a table for two.\nAssistant:",
         lines=6,
         max_lines=14,
         visible=kind == TYPED,

@@ -30,7 +30,7 @@ export function create(panel) {
   const svg = s("svg", { class: "ss-tree-svg", role: "group" }, rails, edges, headings, nodes);
   const viewport = h("div", { class: "ss-viewport" }, svg);
   const empty = h("p", { class: "ss-placeholder" }, "Run a prompt, then pick a round: its tree is drawn here.");
-  const rims = createRims();
+  const rims = createRims(viewport);
   const fused = h("p", { class: "ss-meant ss-fused-meant", hidden: true }, FUSED);
   panel.body.append(stages.node, empty, h("div", { class: "ss-window" }, viewport, rims.fades), fused);
   const numbers = h("span", { class: "ss-numbers-meant", hidden: true });

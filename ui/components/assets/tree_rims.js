@@ -14,8 +14,10 @@ function showCount(pill, before, count, after) {
   setText(pill.lastChild, after);
 }
 
-export function createRims() {
-  const [before, after, below] = ["before", "after", "below"].map(() => h("span", { class: "ss-more", hidden: true }));
+// A press of a pill scrolls `viewport` there, by most of what is in sight; keys scroll the viewport itself.
+export function createRims(viewport) {
+  const there = (x, y) => () => viewport.scrollBy({ left: 0.8 * x * viewport.clientWidth, top: 0.8 * y * viewport.clientHeight, behavior: "smooth" });
+  const [before, after, below] = [[-1, 0], [1, 0], [0, 1]].map(([x, y]) => h("span", { class: "ss-more", hidden: true, title: "Scroll there", onclick: there(x, y) }));
   const fades = ["before", "after"].map((side) => h("div", { class: `ss-fade ss-${side}`, hidden: true }));
   return {
     fades,
