@@ -26,9 +26,10 @@ TABS = ("live", "sessions")
 
 FILLED = """() => ["tree", "inspector", "figures", "strip"]
   .every((name) => document.querySelector(`#live-${name}`).innerText.trim())"""
-# The word before the race's clock is there where it has room.
+# Live alone has the clock of the race: a log has no times of plain decoding's passes.
 BOARD = """(where) => ["figures", "strip"].map((name) =>
-  document.querySelector(`#${where}-${name} .ss-body`).innerText.replace("clock\\n", ""))"""
+  document.querySelector(`#${where}-${name} .ss-body`).innerText
+    .replace("\\nclock\\ntime\\npasses", ""))"""
 TOPS = """(ids) => Object.fromEntries(ids.map((id) =>
   [id, Math.round(document.getElementById(id).getBoundingClientRect().top + scrollY)]))"""
 PICTURES = ("figures", "strip", "tree", "scrubber", "dock", "inspector")

@@ -39,7 +39,8 @@ export function create(panel) {
   const state = h("span", { class: "ss-state", "aria-live": "polite", role: "status" });
   const views = CARDS.map((spec) => cardOf(spec));
   const clock = createRaceClock(() => replay(view));
-  const figures = h("div", { class: "ss-figures-line" }, state, views.map((view) => view.node), clock.node);
+  // The log, and so a replay, has no times of plain decoding's passes: there is no clock to choose.
+  const figures = h("div", { class: "ss-figures-line" }, state, views.map((view) => view.node), onLive ? clock.node : null);
   const end = h("div", { class: "ss-race-end" }, verdict, h("p", { class: "ss-race-times" }, speed, same));
   const scores = onLive ? null : createScores();
   panel.body.append(h("div", { class: "ss-race" }, h("div", { class: "ss-lanes" }, plain.node, ours.node), end, scores?.node), figures);

@@ -1,5 +1,5 @@
 // Which clock the race goes by: measured time, or passes of the LLM. Time is the one to go by as soon as the passes of
-// plain decoding are timed; before that, and for runs whose log has no such times, only passes are known.
+// plain decoding are timed; before that only passes are known.
 
 import { h, set, uid } from "./dom.js";
 
@@ -7,7 +7,7 @@ const MEANS = {
   ms: "Both lanes at the same measured time, in seconds from the end of the prefill; replayed within 3 to 9 seconds; of this run and of one run of plain decoding, while the speed beside it is of all blocks",
   passes: "Both lanes after as many passes of the LLM each: the same on every machine",
 };
-const UNTIMED = "Known once plain decoding of this run was timed, in the race after a run; a run's log has no times of its passes";
+const UNTIMED = "Known once plain decoding of this run was timed, in the race after a run";
 
 // `changed` is called after the visitor has chosen.
 export function createRaceClock(changed) {
