@@ -247,13 +247,19 @@ def test_large_type_enlarges_a_tree_that_fills_its_pane(
     becomes(page, SHOWN_YET, [True, True])
     assert page.evaluate(LETTERS) > 1.2 * before
     # What is out of sight is one press away.
-    page.evaluate("() => { const box = document.querySelector('#live-tree .ss-viewport');"
-                  " box.scrollTop = box.scrollLeft = 0; }")  # fmt: skip
-    more = page.locator("#live-tree .ss-more:not([hidden])").filter(has_text=re.compile("[→↓]"))
-    more.first.click()
-    scrolled = "(box) => box.scrollTop + box.scrollLeft > 0"
     viewport = "document.querySelector('#live-tree .ss-viewport')"
-    becomes(page, f"() => ({scrolled})({viewport})", True)
+    page.evaluate(f"() => {{ {viewport}.scrollTop = {viewport}.scrollLeft = 0; }}")
+    more = page.locator("#live-tree .ss-more:not([hidden])")
+    more.filter(has_text=re.compile("[→↓]")).first.click()
+    becomes(page, f"() => {viewport}.scrollTop + {viewport}.scrollLeft > 0", True)
+    more.filter(has_text=re.compile("[←↑]")).first.click()
+    becomes(page, f"() => {viewport}.scrollTop + {viewport}.scrollLeft", 0)
+    # From a notebook to a projector, and back: as large as if it had been switched on there.
+    there = page.evaluate(LETTERS)
+    page.set_viewport_size({"width": 1280, "height": 800})
+    looks.at_rest(page)
+    page.set_viewport_size({"width": 1920, "height": 1080})
+    becomes(page, f"() => Math.abs(({LETTERS})() - {there}) < 0.1", True)
 
 
 # The longest words of When, of five SSMs in batched passes.
@@ -324,17 +330,25 @@ HIGH = """() => Math.max(...[...document.querySelectorAll("#sessions-runs tbody 
 
 BESIDE = """() => [...document.querySelectorAll("#sessions-figures .ss-score")]
   .map((one) => one.querySelector("b").dataset.text + one.lastElementChild.dataset.text)"""
+CHIP_SCORES = """() => [...document.querySelectorAll("#header .sp-drafter .sp-score")]
+  .map((one) => one.textContent.replace(/\\s+/g, " ").trim())"""
 SCORES = """() => getComputedStyle(document.querySelector("#header .sp-score")).visibility"""
+
+
+def scores_of(live: Stage, where: str) -> list[str]:
+    """Of each SSM, accepted of proposed by the run's events."""
+    view = sites.desk_of(live.context, where).frame().view
+    counts = [view.scoreboard.get(name, (0, 0)) for name in view.slots]
+    return [f"{got} of {of}" if of else "–" for got, of in counts]
 
 
 def test_sessions_are_a_list_beside_the_opened_run(live: Stage, browser_page: OpenPage) -> None:
     page = sites.wait_ready(browser_page(live.url))
     sites.ran(page)
+    becomes(page, CHIP_SCORES, scores_of(live, "live"))
     sites.open_latest_run(page)
     assert page.evaluate(SCORES) == "hidden", "of Live's run, not of the opened one"
-    view = sites.desk_of(live.context, "sessions").frame().view
-    counts = [view.scoreboard.get(name, (0, 0)) for name in view.slots]
-    becomes(page, BESIDE, [f"{got} of {of}" if of else "–" for got, of in counts])
+    becomes(page, BESIDE, scores_of(live, "sessions"))
     assert page.locator("#live-figures .ss-score").count() == 0, "the header's chips are it"
     for width, height in SIZES:
         page.set_viewport_size({"width": width, "height": height})

@@ -46,6 +46,7 @@ export function create(panel) {
   const resized = ({ wider }) => {
     if (!view.value || !(wider || view.value.rest)) return;
     view.sized += 1;
+    if (wider) view.scale = null;  // by style sheets, which ask for the window's width
     draw(view.value, view);
   };
   view.zoom = zoomable(panel, viewport, svg, { resized, seen: (...part) => rims.say(view.places, ...part) });

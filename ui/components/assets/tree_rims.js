@@ -17,23 +17,25 @@ function showCount(pill, before, count, after) {
 // A press of a pill scrolls `viewport` there, by most of what is in sight; keys scroll the viewport itself.
 export function createRims(viewport) {
   const there = (x, y) => () => viewport.scrollBy({ left: 0.8 * x * viewport.clientWidth, top: 0.8 * y * viewport.clientHeight, behavior: "smooth" });
-  const [before, after, below] = [[-1, 0], [1, 0], [0, 1]].map(([x, y]) => h("span", { class: "ss-more", hidden: true, title: "Scroll there", onclick: there(x, y) }));
+  const [before, after, above, below] = [[-1, 0], [1, 0], [0, -1], [0, 1]].map(([x, y]) => h("span", { class: "ss-more", hidden: true, title: "Scroll there", onclick: there(x, y) }));
   const fades = ["before", "after"].map((side) => h("div", { class: `ss-fade ss-${side}`, hidden: true }));
   return {
     fades,
-    said: h("span", { class: "ss-mores", "aria-hidden": "true" }, before, after, below),
-    // `places` of the nodes; visible is what lies between two x and above a y.
-    say(places, from, to, bottom = Infinity) {
-      const [left, right, under] = [new Set(), new Set(), new Set()];
+    said: h("span", { class: "ss-mores", "aria-hidden": "true" }, before, after, above, below),
+    // `places` of the nodes; visible is what lies between two x and two y.
+    say(places, from, to, bottom = Infinity, top = -Infinity) {
+      const [left, right, over, under] = [new Set(), new Set(), new Set(), new Set()];
       for (const { x, y, width, right: level } of places.values()) {
         if (x < from - CUT) left.add(level);
         if (x + width > to + GUTTER) right.add(level);
         if (y + HALF > bottom) under.add(y);
+        if (y - HALF < top) over.add(y);
       }
-      [before.hidden, after.hidden, below.hidden] = [!left.size, !right.size, !under.size];
+      [before.hidden, after.hidden, above.hidden, below.hidden] = [!left.size, !right.size, !over.size, !under.size];
       [fades[0].hidden, fades[1].hidden] = [!left.size, !right.size];
       showCount(before, "← ", left.size, "");
       showCount(after, "", right.size, " →");
+      showCount(above, "", over.size, " ↑");
       showCount(below, "", under.size, " ↓");
     },
   };

@@ -11,7 +11,7 @@ const SHOWN_AT = 0.7;  // of the panel's width
 const GROWN = 1.7;  // the largest scale of a small tree that fills its panel
 
 // `resized` is called when the panel's size has changed (`wider`: its width), since another form of the drawing may fit;
-// `seen` with the visible part in the drawing's own pixels: left, right and lower end.
+// `seen` with the visible part in the drawing's own pixels: left, right, lower and upper end.
 export function zoomable(panel, viewport, svg, { resized, seen }) {
   const state = {
     width: 0, height: 0, legible: 1, own: null, fitted: 1, scene: null, run: null, end: [0, 0], whole: false,
@@ -42,7 +42,8 @@ export function zoomable(panel, viewport, svg, { resized, seen }) {
     const over = room.width && state.width * scale() > room.width + 1;
     const from = over ? state.at[0] / scale() : 0;
     const high = room.height && state.height * scale() > room.height + 1;
-    seen(from, over ? from + room.width / scale() : Infinity, high ? (state.at[1] + room.height) / scale() : Infinity);
+    const [top, bottom] = high ? [state.at[1], state.at[1] + room.height].map((y) => y / scale()) : [-Infinity, Infinity];
+    seen(from, over ? from + room.width / scale() : Infinity, bottom, top);
   };
   // The scroll position is taken from events: reading it would make the browser lay out the page.
   const follow = () => {
