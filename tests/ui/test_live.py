@@ -105,7 +105,9 @@ def test_a_bug_is_reported_in_a_line(store: RunStore, caplog: pytest.LogCaptureF
 
 
 def test_stop_shows_what_there_was(store: RunStore) -> None:
-    live, desk = live_of(context(store, rounds=400)), TabSession()
+    ctx = context(store)
+    ctx.hub.worker.speed = 100.0  # minutes: it is stopped long before its end
+    live, desk = live_of(ctx), TabSession()
     frames = start_run(live, desk, press())
     until_writing(frames)
     assert "Stopped: " in notice_of(stop_run(live, desk))
@@ -238,12 +240,12 @@ def test_prove_it_answers_identical_tie_and_bug(store: RunStore) -> None:
 
 def before_a_proof(store: RunStore) -> tuple[Live, TabSession, Any]:
     """A finished run behind which plain decoding takes its time."""
-    ctx = context(store, rounds=300)
+    ctx = context(store, rounds=30)
     worker: Any = ctx.hub.worker
     worker.speed = 0.01
     live, desk = live_of(ctx), TabSession()
     run(live, desk)
-    worker.speed = 1.0
+    worker.speed = 10.0  # long enough to be stopped or left
     return live, desk, worker
 
 

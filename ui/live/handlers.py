@@ -81,10 +81,11 @@ class Press:
 
 def live_values(live: Live, session: TabSession, values: Values) -> Values:
     """The header's value, then the board's values."""
-    return [_header(live, session), *values]
+    return [header_now(live, session), *values]
 
 
-def _header(live: Live, session: TabSession) -> dict[str, Any]:
+def header_now(live: Live, session: TabSession) -> dict[str, Any]:
+    """The header's value: models, and what runs or is measured now."""
     with session.drawing:
         frame = session.frame()
         state = "queued" if frame.place else "ready"
@@ -99,11 +100,6 @@ def _header(live: Live, session: TabSession) -> dict[str, Any]:
         )
         value = {**chips, **_at_work(context, state), "changed": session.form_differs}
         return session.stamps.on("header", value)
-
-
-def header_now(live: Live, session: TabSession) -> dict[str, Any]:
-    """The header's value, for a page that asks what the engine does."""
-    return _header(live, session)
 
 
 def _at_work(context: Context, state: str) -> dict[str, Any]:
@@ -299,7 +295,7 @@ def header_for_form(live: Live, session: TabSession, values: Sequence[Any]) -> d
         session.form = request_of(values)
     except ConfigError:  # the form, or Run once it is pressed, says why
         session.form = None
-    return _header(live, session)
+    return header_now(live, session)
 
 
 def left_notice(live: Live, session: TabSession, was_running: int | None) -> Any:

@@ -38,7 +38,7 @@ def round_values(frame: Frame) -> Value:
         for name, value in whole.items()
     }
     length = {key: value for key, value in choice_value(frame).items() if key != "policy"}
-    length["deep"] = depth_words(frame.view, length)
+    length["deep"] = depth_words(frame.view, length.get("why", ""))
     return {
         "strip": selected_round_words(frame),
         "figures": place_value(frame),

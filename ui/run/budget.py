@@ -6,7 +6,6 @@ Pure: a View in, words and numbers out. core.config.budget has the rule that div
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -41,7 +40,10 @@ def with_budget_bounds(lengths: dict[str, Any], view: View) -> dict[str, Any]:
         else lengths_of_round
         for number, lengths_of_round in lengths["rounds"].items()
     }
-    words = {"budget": budget_words(view, depth=False), "deep": depth_words(view, lengths)}
+    words = {
+        "budget": budget_words(view, depth=False),
+        "deep": depth_words(view, lengths.get("why", "")),
+    }
     return {**lengths, "rounds": rounds, **words}
 
 
@@ -51,22 +53,32 @@ def budget_words(view: View, depth: bool = True) -> str:
     config = _config(view)
     if config is None or config.never_drafts or not isinstance(config.max_tree_nodes, int):
         return ""
-    deep = depth_words(view, {}) if depth else ""
+    deep = depth_words(view) if depth else ""
     return " ".join(filter(None, (_auto_words(view, config), deep, _nodeless_words(view))))
 
 
-def depth_words(view: View, lengths: Mapping[str, Any]) -> str:
-    """How deep drafts can be within the node budget; empty if it does not limit them, or if the
-    selected round's `why`, of the values `lengths`, says it."""
+def depth_words(view: View, why: str = "") -> str:
+    """How deep drafts can be within the node budget; empty if it does not limit them, or if `why`,
+    which explains the selected round's length, says it."""
     config = _config(view)
     if (
-        "max_tree_nodes" in lengths.get("why", "")
+        "max_tree_nodes" in why
         or config is None
         or config.never_drafts
         or not isinstance(config.max_tree_nodes, int)
+        or not length_policy(config.length).set_by_user
     ):
         return ""
-    return _depth_words(view, config)
+    most_tokens = config.speculation_length
+    names = _budget_drafters(view, config)
+    most = max_draft_depth(config, names, most_tokens)
+    if most >= most_tokens:
+        return ""
+    nodes = number_of(config.max_tree_nodes, "node")
+    many = len(names) > 1 and combine_rule(config.combine).node_budget != "each"
+    among = f" for {len(names)} drafters" if many else ""
+    short = f"speculation_length {most_tokens} is not reached"
+    return f"{nodes}{among} let drafts be {most} deep: {short}."
 
 
 def depth_bounds(view: View, most: int) -> tuple[int, dict[int, int]]:
@@ -138,21 +150,6 @@ def _auto_words(view: View, config: SpeculationConfig) -> str:
         f"{sentence}: larger trees took the LLM more than 1.5 times a plain pass when this machine "
         "was timed."
     )
-
-
-def _depth_words(view: View, config: SpeculationConfig) -> str:
-    if not length_policy(config.length).set_by_user:
-        return ""
-    most_tokens = config.speculation_length
-    names = _budget_drafters(view, config)
-    most = max_draft_depth(config, names, most_tokens)
-    if most >= most_tokens:
-        return ""
-    nodes = number_of(int(config.max_tree_nodes), "node")
-    many = len(names) > 1 and combine_rule(config.combine).node_budget != "each"
-    among = f" for {len(names)} drafters" if many else ""
-    short = f"speculation_length {most_tokens} is not reached"
-    return f"{nodes}{among} let drafts be {most} deep: {short}."
 
 
 def _nodeless_words(view: View) -> str:
