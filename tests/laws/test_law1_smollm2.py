@@ -2,9 +2,8 @@
 its file does with `generate`, under every preset; law 2 at a temperature; bfloat16 equals itself.
 
 Its SSMs are the four that come with it; or itself, whose drafts are taken, and a random model,
-whose drafts are not. The nightly tier shares the forty prompts among the presets, of which each has
-its first prompt alone and the others in common passes; the slow one gives each preset all of them,
-one by one.
+whose drafts are not. The nightly tier shares the forty prompts among the presets, the slow one
+gives each preset all of them.
 """
 
 from collections import defaultdict
@@ -103,19 +102,12 @@ def expected_ids(
     return texts
 
 
-def check(
-    engine: Engine, theirs: Any, config: SpeculationConfig, prompts: Any, num_alone: int = 1
-) -> None:
-    """Of the prompts the first `num_alone` one by one, the others together: a pass of all of them
-    reads the weights once."""
-    requests = [request(prompt, config) for prompt in prompts]
-    texts = [ids_of(engine, one) for one in requests[:num_alone]]
-    texts += ids_of_many(engine, requests[num_alone:])
+def check(engine: Engine, theirs: Any, config: SpeculationConfig, prompts: Any) -> None:
     every = tuple(prompt_ids(engine, prompt) for prompt in PROMPTS)
     expected = expected_ids(theirs, every, tuple(engine.models.eos_ids))
     divergences = Divergences(theirs)
-    for prompt, ours in zip(prompts, texts, strict=True):
-        ids = prompt_ids(engine, prompt)
+    for prompt in prompts:
+        ids, ours = prompt_ids(engine, prompt), ids_of(engine, request(prompt, config))
         divergences.check(ids, ours, expected[ids], SAMPLING)
 
 
@@ -150,7 +142,7 @@ def test_every_preset(engine: Engine, theirs: Any, preset: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("preset", DRAFTING)
 def test_every_preset_on_all_prompts(engine: Engine, theirs: Any, preset: str) -> None:
-    check(engine, theirs, config_of(preset), PROMPTS, len(PROMPTS))
+    check(engine, theirs, config_of(preset), PROMPTS)
 
 
 @nightly
