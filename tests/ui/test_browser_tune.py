@@ -401,6 +401,7 @@ def test_a_grid_from_a_file_is_stopped_gone_on_with_and_deleted(
     page.click("#tune-start")
     bar_says(page, re.compile(r"[1-9]\d* of 20"))
     bar_says(page, "left")
+    page.locator("#tune-found").get_by_text("Best so far").wait_for()
     page.reload()
     turn_to(page, "Tune")
     press(page, "Stop")

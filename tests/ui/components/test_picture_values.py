@@ -170,13 +170,13 @@ def what_is_cut_is_counted(pictures: Pictures) -> None:
     set_width(pictures, 750)
     deep = viewport_of(pictures, "deep")
     assert deep["inside"] and not deep["wide"] and deep["width"] < 720
-    assert deep["token"] >= 10 and deep["more"] == ["", "", ""]
-    before, after, below = viewport_of(pictures, "deeper")["more"]
+    assert deep["token"] >= 10 and deep["more"] == [""] * 4
+    before, after, above, below = viewport_of(pictures, "deeper")["more"]
     hidden = int(before.removeprefix("← ").removesuffix(" more"))
     assert 1 < hidden < 16 and after == ""
-    assert scroll(pictures, 0)["more"] == ["", f"{hidden} more →", below]
+    assert scroll(pictures, 0)["more"] == ["", f"{hidden} more →", above, below]
     pictures.page.get_by_role("button", name="Fit the whole tree").click()
-    assert pictures.rest().evaluate(VIEWPORT)["more"] == ["", "", ""], "nothing is cut"
+    assert pictures.rest().evaluate(VIEWPORT)["more"] == [""] * 4, "nothing is cut"
 
 
 def test_drafters_that_agree_have_one_badge_where_a_tree_has_no_room_for_all(
