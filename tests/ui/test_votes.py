@@ -70,6 +70,7 @@ def test_a_pool_s_number_is_the_weighted_geometric_mean_of_the_scores_beside_it(
 
 def test_no_drafter_has_a_weight_in_a_union() -> None:
     proposals = pictures_at(run("union"), 3)["proposals"]
+    assert proposals["words"]["legend"] == " No vote: union merges all drafts into one tree."
     assert not proposals["weights"] and not proposals["history"] and not proposals["sentence"]
     assert all(t["mass"] is None for row in proposals["rows"].values() for t in row.values())
 
