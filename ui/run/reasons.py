@@ -15,8 +15,8 @@ __all__ = ["length_reason", "route_reason"]
 FIRST = re.compile(r"(\d+) -> (\d+): nothing to compare with yet \(at \d+ it is ([\d.]+) ms\)")
 MOVE = re.compile(r"(\d+) -> (\d+)(?=: )")
 GOES_ON = re.compile(
-    r"a second step takes ([\d.]+) ms, a token ([\d.]+) ms, so a draft goes on while its score is at "
-    r"least ([\d.]+)"
+    r"a second step takes ([\d.]+) ms, a token ([\d.]+) ms, so a draft goes on while its score is "
+    r"at least ([\d.]+)"
 )
 COUNTING = re.compile(r"(\d+) stays: (\d+) of (\d+) verifications made with it")
 
@@ -47,8 +47,8 @@ def length_reason(recorded: str, length: int) -> str:
     if match := COUNTING.fullmatch(recorded):
         here, count, enough = match.groups()
         return (
-            f"{here} stays: it is judged by the LLM's time for each token over {enough} passes, "
-            f"of which {count} are measured"
+            f"{here} stays: it is judged by the LLM's time for each token over "
+            f"{number_of(int(enough), 'pass')}, of which {count} are measured"
         )
     return recorded
 
@@ -98,4 +98,4 @@ def _in_words(reason: str, number: int) -> str:
 
 
 def _tokens(count: str) -> str:
-    return "1 drafted token" if count == "1" else f"{count} drafted tokens"
+    return number_of(int(count), "drafted token")

@@ -199,7 +199,7 @@ def _measured_words(study: Study, tuned: Tuned, spread: str) -> str:
     counts = ", ".join(number_of(n, noun) for n, noun in count_words)
     has_temperatures = any(axis.field == TEMPERATURE for axis in tuned.grid.axes)
     with_ = "" if has_temperatures else f"temperature {sampling.temperature:g}, "
-    with_ += f"{sampling.max_new_tokens} tokens at most"
+    with_ += f"{number_of(sampling.max_new_tokens, 'token')} at most"
     spread_of = f"Spread of the speed-up: {spread}." if spread else ""
     return " ".join(filter(None, (f"{counts}; {with_}.", sample_words(study), spread_of)))
 

@@ -3,7 +3,7 @@
 
 import { h, set, setText, entries } from "./dom.js";
 import { columnChart } from "./minichart.js";
-import { fixed, ms, prose, roundName } from "./text.js";
+import { fixed, ms, plural, prose, roundName } from "./text.js";
 
 export function createChoice(panel) {
   const why = h("p", { class: "ss-sentence ss-choice-why" });
@@ -72,7 +72,7 @@ function candidates(value) {
   const all = entries(value.estimates);
   if (!all.length) return null;
   const columns = all.map(([length, e]) => ({
-    key: length, value: e.tps, note: `length ${length}: ${fixed(e.t, 2)} tokens in ${ms(e.ms)}, ${fixed(e.tps, 1)} a second, ${e.n} nodes`,
+    key: length, value: e.tps, note: `length ${length}: ${fixed(e.t, 2)} tokens in ${ms(e.ms)}, ${fixed(e.tps, 1)} a second, ${plural(e.n, "node")}`,
   }));
   const notes = columns.map((column) => column.note).join("; ");
   return {

@@ -19,7 +19,7 @@ function chip(model) {
 function drawScore(created, model) {
   const { accepted, proposed } = model.score || {};
   const whole = [model.role, model.letter, model.name].filter(Boolean).join(" ");
-  const score = proposed ? `; ${accepted} of the ${proposed} tokens it proposed were accepted (one that several proposed counts for each, in a fused draft for the one whose token was taken)`
+  const score = proposed ? `; ${accepted} accepted of ${proposed} proposed (one that several proposed counts for each, in a fused draft for the one whose token was taken)`
     : proposed === 0 ? "; no token of this run's drafts is from it" : "";
   const facts = model.parameters ? `${model.parameters} parameters, ${model.dtype}, ${model.device}` : "no model, it looks up what was written";
   const label = `${whole}: ${facts}${score}`;
