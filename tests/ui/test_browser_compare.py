@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import pytest
@@ -192,7 +194,35 @@ def test_on_a_narrow_page_hostile_texts_differ_and_past_comparisons_go(
     sites.in_sight(page, "#prompt textarea", "#live-run")
 
 
-def test_tabs_follow_a_comparison_a_live_run_goes_first(lab: Stage, browser_page: OpenPage) -> None:
+# From now on `window.seen`: how far the study is by the header; `apart`: where the bar differs.
+WATCHED = """() => {
+  const [head, bar] = ["#header .sp-state", "#compare-progress .sp-study-words"]
+    .map((css) => document.querySelector(css));
+  Object.assign(window, { seen: [], apart: [] });
+  const look = () => {
+    const by = /\\d+\\/\\d+/.exec(head.textContent)?.[0];
+    const own = /\\d+ of \\d+/.exec(bar.textContent)?.[0].replace(" of ", "/");
+    if (by && window.seen.at(-1) !== by) window.seen.push(by);
+    if (by && own && by !== own) window.apart.push([by, own]);
+  };
+  const options = { childList: true, characterData: true, subtree: true };
+  for (const one of [head, bar]) new MutationObserver(look).observe(one, options);
+}"""
+
+
+def header_and_bar_agree(page: Any, conductor: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However far the study is whenever one of the two asks."""
+    counts, progress = count(1), conductor.progress
+    monkeypatch.setattr(conductor, "progress", lambda: replace(progress(), done=next(counts)))
+    page.evaluate(WATCHED)
+    page.wait_for_function("() => window.seen.length > 2")
+    assert page.evaluate("() => window.apart") == []
+    monkeypatch.undo()
+
+
+def test_tabs_follow_a_comparison_a_live_run_goes_first(
+    lab: Stage, browser_page: OpenPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def script(request: Request, run_id: str) -> list[Event]:
         """Live's run takes seconds, a study's none."""
         lives = request.sampling.max_new_tokens > 100
@@ -232,3 +262,4 @@ def test_tabs_follow_a_comparison_a_live_run_goes_first(lab: Stage, browser_page
     sites.wait_notice(two, "Finished: ")
     bar_says(one, "Running")
     assert context.conductor.progress().live
+    header_and_bar_agree(one, context.conductor, monkeypatch)

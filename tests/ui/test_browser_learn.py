@@ -71,6 +71,12 @@ CUT = """(parts) => parts.filter((part) => {
 WHOLE = ("#learn-run", "#learn-try", "#learn-rows table", "#learn-moves", ".sp-look", ".sp-answer")
 WHOLE += ("#learn-check", "#learn-show", "#learn-verdict", "#learn-strip", "#learn-scrubber")
 WHOLE += (".sp-steps",)
+# Whether two whole lines of the text are in sight.
+TWO_LINES = """() => {
+  const scroll = document.querySelector("#learn-strip .ss-scroll");
+  const { lineHeight } = getComputedStyle(scroll.firstElementChild);
+  return scroll.clientHeight >= 2 * parseFloat(lineHeight);
+}"""
 TITLES = "() => [...document.querySelectorAll('.sp-step')].map((one) => one.innerText)"
 STILL = "() => document.documentElement.scrollHeight <= innerHeight"
 ROUND = "() => document.querySelector('#sessions-scrubber .ss-columns').ariaValueNow"
@@ -176,6 +182,15 @@ def test_every_lesson_is_one_screen_with_its_picture_and_its_question(
         becomes(page, CUT, [], list(WHOLE))
         assert page.evaluate(STILL), number
         assert not sites.overflows(page), number
+    # The lesson whose words about a run and an answer are the longest.
+    step_to(page, 8)
+    page.click("#learn-run")
+    sites.wait_notice(page, "Finished: ", "learn")
+    verdict(page, "One sample of each")
+    read(page, TWO_LINES)
+    answer(page, 77)
+    verdict(page, "Not in this run. Where to look: ")
+    read(page, TWO_LINES)
 
 
 def test_nothing_moves_when_a_run_comes_and_the_place_of_the_answer_is_shown(

@@ -161,14 +161,16 @@ ROWS = """(name) => {
 }"""
 
 
-# Whether the selected round is in sight: the LLM's own token in the tree, and the text.
+# Whether the selected round is in sight: the accepted path in the tree, from the root to the LLM's
+# own token, and the text.
 SHOWN_YET = """() => {
   const within = (part, whole) => {
     const [a, b] = [part, whole].map((one) => document.querySelector(one)?.getBoundingClientRect());
     return Boolean(a && b) && a.left >= b.left - 1 && a.right <= b.right + 1
       && a.top >= b.top - 1 && a.top < b.bottom - 5;
   };
-  return [within("#live-tree .ss-node[data-key=own]", "#live-tree .ss-viewport"),
+  return [["own", "'-1'"].every((key) =>
+    within(`#live-tree .ss-node[data-key=${key}]`, "#live-tree .ss-viewport")),
     within("#live-strip .ss-round[aria-pressed=true] .ss-tok", "#live-strip .ss-scroll")];
 }"""
 

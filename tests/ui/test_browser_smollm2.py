@@ -16,6 +16,7 @@ from tests.smollm2 import smollm2
 from tests.ui import decoded, sites
 from tests.ui.reading import becomes
 from ui.form.form import CHAT_EXAMPLES
+from ui.run.explain import quote
 from ui.server.model_host import ModelHost
 from ui.server.model_swap import ModelPair
 
@@ -24,6 +25,9 @@ pytestmark = pytest.mark.browser
 TOKENS = 24
 SURROUNDINGS = """() => [...document.querySelectorAll("#live-strip .ss-template")]
   .map((side) => side.textContent)"""
+# Of the open Why what lies below its own box, by so many pixels.
+CUT = """() => { const { scrollHeight, clientHeight } =
+  document.querySelector("#live-inspector .ss-body"); return scrollHeight - clientHeight; }"""
 DRAWN = """() => [...document.querySelectorAll("#live-strip .ss-tok")]
   .map((token) => token.textContent).join("")"""
 
@@ -52,6 +56,13 @@ def test_a_question_is_answered_drawn_and_kept(
     assert run.started.prompt == question and len(run.started.drafters) == 4
     text = "".join(delta for one in run.completed for delta in one.text_deltas)
     becomes(page, DRAWN, text)
+    page.set_viewport_size({"width": 1280, "height": 800})
+    for number, verdict in enumerate(run.verified):
+        page.locator(f"#live-scrubber [data-r='{number}']").click()
+        page.locator("#live-tree").get_by_text(f"Round {number + 1}", exact=True).wait_for()
+        own = page.locator("#live-inspector .ss-inspected-title")
+        own.get_by_text(quote(verdict.own_text)).wait_for()
+        becomes(page, CUT, 0)
     before, after = page.evaluate(SURROUNDINGS)
     assert "<|im_start|>user" in before and "<|im_start|>assistant" in after
     plain = SpeculationConfig.preset("autoregressive")

@@ -557,11 +557,12 @@ def test_the_header_says_what_the_engine_does_beside_a_tab_without_a_run(
     live, desk = live_of(ctx), TabSession()
     assert header_now(live, desk)["at_work"] == ""
     rest_ms = header_now(live, desk)["ask_ms"]
-    for kind, words in (("tune", "Tune 3/40"), ("prompts", "Prompts 3/40")):
+    for kind, words in (("tune", "Tune"), ("prompts", "Prompts")):
         measured = Progress(kind=kind, state="running", done=3, total=40)
         monkeypatch.setattr(ctx.conductor, "progress", lambda measured=measured: measured)
         value = header_now(live, desk)
         assert value["at_work"] == words and value["ask_ms"] < rest_ms
+        assert value["measured"] == "3/40"
     frames = [header for header, *_ in start_run(live, desk, press())]
     own = {one["at_work"] for one in frames if one["state"] == "running"}
     assert own == {""}, "its own run comes first"

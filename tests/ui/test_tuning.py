@@ -111,6 +111,8 @@ def test_one_prompt_measured_once_has_no_spread_and_without_a_ratio_speeds_are_t
     for measure in ("speed", "length"):
         assert {c["low"] for c in grid_value(study, result, measure)["cells"].values()} == {None}
     assert "no spread is known" in words(study, grid_results(study, steady))
+    rows = points_value(study, result)["rows"].values()
+    assert {row["cells"]["3"]["t"] for row in rows} == {"–", "one sample"}
     assert {row["speed_up_low"] for row in summary_rows(result)} == {None}
     study = grid_study()
     results = {c: r for c, r in grid_results(study, steady).items() if c.contestant != study.base}
@@ -136,6 +138,9 @@ def test_each_interval_says_what_it_is_of(prompts: int, repeats: int, spread: st
     assert {cell["spread"] for cell in cells} == {spread}
     points = points_value(study, result)
     assert points["spread"] == spread
+    sampled = "On each prompt the speeds are one sample."
+    for shown in (points["samples"], points["words"], words(study, results)):
+        assert (sampled in shown) == (repeats == 1)
     assert points["words"].endswith(f". Spread of the speed-up: {spread}."), "in a saved file"
     assert summary_rows(result)[1]["speed_up_spread"] == spread
     assert summary_rows(result)[0]["speed_up_spread"] is None
@@ -252,7 +257,8 @@ def test_a_point_that_drafted_as_the_best_did_counts_as_good() -> None:
     assert "Every other point" not in text and "Alike: speculation length 2, expansion 1; " in text
     once = {cell: one for cell, one in results.items() if cell.item == "p0"}
     text = words(grid_study(prompts=1), once)
-    assert "It was measured once" in text and "Not told apart from it: speculation length 2" in text
+    assert "Its speed is one sample" in text
+    assert "Not told apart from it: speculation length 2" in text
 
 
 def test_a_slower_grid_is_said_plainly() -> None:

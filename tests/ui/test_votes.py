@@ -70,6 +70,7 @@ def test_a_pool_s_number_is_the_weighted_geometric_mean_of_the_scores_beside_it(
 
 def test_no_drafter_has_a_weight_in_a_union() -> None:
     proposals = pictures_at(run("union"), 3)["proposals"]
+    assert proposals["words"]["legend"] == " No vote: union merges all drafts into one tree."
     assert not proposals["weights"] and not proposals["history"] and not proposals["sentence"]
     assert all(t["mass"] is None for row in proposals["rows"].values() for t in row.values())
 
@@ -204,6 +205,22 @@ def test_every_reason_of_trend_is_reported_in_plain_words() -> None:
     assert length_reason(repeated, 16) == "16 stays, as chosen before: a second step takes 0.74 ms"
 
 
+@pytest.mark.parametrize(
+    ("step_ms", "score", "reached"),
+    [
+        ("0.50", "0.17", "a chance of at least 12.5 %, which is a score of 0.17"),
+        ("6.00", "1.00", "a chance of at least 150.0 %, which no score reaches"),
+    ],
+)
+def test_the_least_score_of_goodput_is_said_as_the_chance_that_a_round_is_explained_by(
+    step_ms: str, score: str, reached: str
+) -> None:
+    before = f"4 -> 10: a second step takes {step_ms} ms, a token 4.00 ms, so a draft goes on while"
+    recorded = f"{before} its score is at least {score}; ssm-a is tried again"
+    said = length_reason(recorded, 4)
+    assert said == f"{before} its next token is right with {reached}; ssm-a is tried again"
+
+
 def test_estimates_are_those_behind_the_selected_round() -> None:
     events = run("union")
     completed = [event for event in events if isinstance(event, RoundCompleted)]
@@ -213,6 +230,7 @@ def test_estimates_are_those_behind_the_selected_round() -> None:
         round_event = detail.completed
         said = length_reason(round_event.length_reason, round_event.speculation_length)
         assert lengths["reason"] == said
+        assert "temperature" not in str(lengths), "its field on Live says what it does"
         assert lengths["next"] == detail.completed.next_speculation_length
         speeds = [1000 * e.tokens / e.ms for e in detail.completed.estimates]
         assert [e["tps"] for e in lengths["estimates"].values()] == pytest.approx(speeds, abs=6e-3)

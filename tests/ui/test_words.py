@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import ui
 from core.engine.overlap import ALONE as ALONE_NOTE
 from core.events import Ahead
+from tests.source import tree_of
 from tests.synthetic import HOSTILE_TEXTS, synthetic_run
 from tests.synthetic.run import model_infos
 from tests.ui.example_run import end_frame, run_events, run_view
@@ -107,6 +110,33 @@ def test_one_is_one() -> None:
     assert " in 1 round;" in position_sentence(one)
     token = replace(view, stats=replace(view.stats, num_new_tokens=1, num_rounds=2))
     assert "1 token in 2 rounds;" in position_sentence(replace(one, view=token))
+
+
+# A noun in the plural right behind a figure that may be 1; "3 of 8 tokens" is read as it is.
+COUNTED = re.compile(r" (?:[a-z]+ )?(?:tokens|rounds|passes|nodes)\b(?! / )")
+AMONG = re.compile(r"\b(?:of|of its|of the|to)\s*$", re.IGNORECASE)
+
+
+def test_no_sentence_counts_one_as_many() -> None:
+    found = [
+        f"{path.relative_to(UI)}:{node.lineno}: {words}"
+        for path in sorted(UI.rglob("*.py"))
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.JoinedStr)
+        for words in counted_as_many(node)
+    ]
+    assert not found, "number_of (ui/run/listed.py) has both forms"
+
+
+def counted_as_many(node: ast.JoinedStr) -> Iterator[str]:
+    """The figures of an f-string with a noun in the plural, whatever the figure."""
+    texts = [str(one.value) if isinstance(one, ast.Constant) else "" for one in node.values]
+    for before, figure, after in zip(["", *texts], node.values, texts[1:], strict=False):
+        if not isinstance(figure, ast.FormattedValue) or figure.format_spec is not None:
+            continue
+        is_constant = isinstance(figure.value, ast.Name) and figure.value.id.isupper()
+        if COUNTED.match(after) and not AMONG.search(before) and not is_constant:
+            yield f"{ast.unparse(figure)}{after[:20]}"
 
 
 def test_a_drafter_without_a_model_has_a_chip_in_a_run_that_it_drafts_in() -> None:

@@ -28,6 +28,7 @@ from ui.server.session import STOP_WAIT_S, Hub, TabSession, play
 from ui.server.under_way import stop
 from ui.shared.board import Values
 from ui.shared.parts import header_value, notice_value
+from ui.shared.study_words import measured_words
 from ui.words.messages import Line
 from ui.words.refusals import refusal_words
 
@@ -104,14 +105,16 @@ def header_now(live: Live, session: TabSession) -> dict[str, Any]:
 
 def _at_work(context: Context, state: str) -> dict[str, Any]:
     """What the engine does while this tab has no run of its own: `at_work` in words, empty for
-    nothing. `ask_ms`: when to ask again."""
+    nothing; `measured`: a study's runs so far, which a bar in sight says better. `ask_ms`: when to
+    ask again."""
     progress, loading = context.conductor.progress(), context.model_host.swap.loading
-    words = ""
+    words = measured = ""
     if state == "ready" and loading:
         words = "loading"
     elif state == "ready" and progress.live:
-        words = f"{progress.kind.title()} {progress.done}/{progress.total}"
-    return {"at_work": words, "ask_ms": BUSY_MS if progress.live or loading else REST_MS}
+        words, measured = progress.kind.title(), measured_words(progress)
+    ask_ms = BUSY_MS if progress.live or loading else REST_MS
+    return {"at_work": words, "measured": measured, "ask_ms": ask_ms}
 
 
 def record_opening(context: Context) -> None:

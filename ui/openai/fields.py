@@ -16,6 +16,7 @@ from core.config.checks import integer
 from core.errors import ConfigError, ContextLengthError
 from ui.api.generate import request_from
 from ui.openai.errors import ApiError
+from ui.run.listed import number_of
 from ui.server.context import Context
 
 __all__ = ["ApiRequest", "chat_request", "completion_request"]
@@ -78,7 +79,8 @@ def completion_request(context: Context, body: Any) -> ApiRequest:
     llm = context.models[0]
     if len(prompt) >= llm.context_length:  # before each of them is looked at
         raise ContextLengthError(
-            f"prompt has {len(prompt)} tokens: the context of {llm.name} is {llm.context_length}"
+            f"prompt has {number_of(len(prompt), 'token')}: the context of {llm.name} is "
+            f"{llm.context_length}"
         )
     token_ids = _token_ids(prompt, llm.vocab_size)
     text = context.model_host.worker.engine.models.tokenizer.decode(list(token_ids))

@@ -126,7 +126,8 @@ def _settings_key(settings: Settings, request_fields: dict[str, Any]) -> list[An
 
 
 def _limits(sampling: dict[str, Any]) -> list[str]:
-    limits = [f"{sampling['max_new_tokens']:.0f} tokens"] if "max_new_tokens" in sampling else []
+    most = sampling.get("max_new_tokens")
+    limits = [] if most is None else [number_of(round(most), "token")]
     limits += ["ignore_eos"] if sampling.get("ignore_eos") else []
     return limits + (["with stop texts"] if sampling.get("stop") else [])
 

@@ -16,6 +16,7 @@ from lab.tables import PromptRow, Results, prompt_row, prompt_rows
 from ui.prompts.row_settings import RunSettings, labels_of
 from ui.prompts.run_figures import PastRun
 from ui.run.explain import quote
+from ui.run.listed import number_of
 from ui.words.spreads import SINGLE, noise_words
 
 __all__ = ["PromptLine", "of_runs", "of_study", "profit_words", "rows_plain", "prompts_table_value"]
@@ -49,7 +50,8 @@ def of_study(study: Study, results: Results) -> tuple[PromptLine, ...]:
             dict.fromkeys(n for n, _ in measured.accepted_by)
         )
     sampling = study.sampling
-    detail = f"temperature {sampling.temperature:g}, {sampling.max_new_tokens} tokens"
+    tokens = number_of(sampling.max_new_tokens, "token")
+    detail = f"temperature {sampling.temperature:g}, {tokens}"
     lines = [
         PromptLine(
             row=row,

@@ -18,7 +18,7 @@ from ui.components.pictures import PICTURES, Scrubber
 from ui.report.embedded_files import fonts_css, plotly_data, report_file, scripts_data, seal, styles
 from ui.report.recording import Limits, Recording, record
 from ui.run.frame import Baseline
-from ui.run.listed import shorten
+from ui.run.listed import number_of, shorten
 from ui.run.race import speed_sentence
 from ui.run.regret_words import regret_plain
 from ui.run.view import View
@@ -122,7 +122,8 @@ def _model(model: ModelInfo) -> str:
 def _figures_sentence(view: View, baseline: Baseline | None) -> str:
     """The run's figures in a sentence."""
     stats = view.stats
-    amount = f"{stats.num_new_tokens} tokens in {stats.num_rounds} rounds"
+    rounds = number_of(stats.num_rounds, "round")
+    amount = f"{number_of(stats.num_new_tokens, 'token')} in {rounds}"
     parts = [amount, f"{stats.tokens_per_second:.1f} tokens / s"]
     if view.drafters:
         parts.append(f"{stats.mean_acceptance_length:.2f} tokens / pass")

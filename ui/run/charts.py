@@ -27,7 +27,6 @@ from ui.run.reasons import length_reason
 from ui.run.scheduling import decision_values, granted_words
 from ui.run.times import NOT_OF_THE_ROUND, add_spans, time_of
 from ui.run.view import RoundView, View
-from ui.words.settings import TEMPERATURE_MEANS
 
 __all__ = [
     "adapting_presets",
@@ -82,7 +81,6 @@ def lengths_value(frame: Frame, before: Before | None = None) -> Value:
         "before_rates": _rates(before.stats) if before else {},
         "decisions": decision_values(rounds),
         "sel": frame.selected_round,
-        "heat": TEMPERATURE_MEANS if view.drafters else "",
         **choice_value(frame),
     }
 

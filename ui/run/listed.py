@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
-__all__ = ["by_index", "join_names", "number_of", "shorten"]
+__all__ = ["by_index", "join_names", "noun_of", "number_of", "shorten"]
 
 T = TypeVar("T")
 
@@ -20,9 +20,14 @@ def join_names(names: Sequence[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)
 
 
+def noun_of(count: int, noun: str) -> str:
+    """token for 1, else tokens; pass, else passes."""
+    return noun if count == 1 else f"{noun}es" if noun.endswith("s") else f"{noun}s"
+
+
 def number_of(count: int, noun: str) -> str:
     """1 token; 2 tokens."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+    return f"{count} {noun_of(count, noun)}"
 
 
 def shorten(text: str, most: int) -> str:

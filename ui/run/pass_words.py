@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Sequence
 
 from core.events import OffloadInfo, RanksInfo
+from ui.run.listed import number_of
 from ui.run.view import RoundView
 
 __all__ = ["LEAST_PASSES", "division_words", "offload_words", "ranks_words"]
@@ -71,7 +72,8 @@ def _worth(info: RanksInfo, rounds: Sequence[RoundView]) -> str:
     least_ms, most_ms = max(computed_ms), sum(computed_ms)
     computed = ", ".join(f"rank {rank} {ms:.1f} ms" for rank, ms in enumerate(computed_ms))
     sentence = (
-        f"The run's {len(passes)} passes over {_widths(passes)} took {pass_ms:.1f} ms (median), "
+        f"The run's {number_of(len(passes), 'pass')} over {_widths(passes)} took {pass_ms:.1f} ms "
+        "(median), "
         f"computing in them {computed} (lower quartile). Predicted for one process with a rank's "
         f"threads: {least_ms:.1f} ms if no work is divided, {most_ms:.1f} ms if all is: the ranks "
         "are "
@@ -106,7 +108,7 @@ def _widths(rounds: Sequence[RoundView]) -> str:
     least, most = min(widths), max(widths)
     if least < most:
         return f"{least} to {most} tokens"
-    return f"{most} token{'s' * (most > 1)}"
+    return number_of(most, "token")
 
 
 def _kilobytes(size: int) -> str:

@@ -17,6 +17,7 @@ from core.errors import ConfigError
 from core.events import ModelInfo, RunCompleted
 from ui.run.baselines import keep_baseline, key_of_run, round_ends_ms
 from ui.run.frame import Baseline
+from ui.run.listed import number_of
 from ui.run.player import Player
 from ui.run.proof import Answer, compare, llm_of, same_distribution, with_plain_decoding
 from ui.run.source import LiveSource, Source
@@ -179,7 +180,7 @@ def _run_plain(
     player = session.player
     recorded = view.speculation.get("record_top_k", 0)
     request = with_plain_decoding(view, recorded if top_k is None else top_k)
-    total = request.sampling.max_new_tokens
+    total = number_of(request.sampling.max_new_tokens, "token")
     try:
         session.racing = True
         for source in run_to_end(hub, session, request, owner, log):
@@ -188,9 +189,7 @@ def _run_plain(
             place = f", {source.place} in the queue" if source.place else ""
             # A RunStarted, then 4 events a round; a round of plain decoding writes one token.
             num_rounds = max(0, source.count - 1) // 4
-            session.doing = (
-                f"Plain decoding of the same request: {num_rounds} of {total} tokens{place}."
-            )
+            session.doing = f"Plain decoding of the same request: {num_rounds} of {total}{place}."
             yield
             session.plain = source if source.is_done and session.player is player else None
     finally:

@@ -16,6 +16,7 @@ from core.events import Event, ModelInfo, RoundCompleted, TopK, Verified
 from lab.tables import DISTRIBUTION_RULES
 from lab.texts import first_difference
 from ui.run.explain import quote
+from ui.run.listed import number_of
 from ui.run.view import View
 
 __all__ = [
@@ -99,10 +100,11 @@ def compare(
 def identical(view: View) -> Answer:
     """The answer for a run whose text plain decoding writes too."""
     so_far = "" if view.state == "completed" else " as far as it went"
+    tokens = number_of(len(view.tokens), "token")
     return Answer(
         "identical",
-        f"Identical{so_far}: plain decoding with the same seed writes the same {len(view.tokens)} "
-        "tokens, since a drafted token is kept only where the LLM itself writes that very token.",
+        f"Identical{so_far}: plain decoding with the same seed writes the same {tokens}, since a "
+        "drafted token is kept only where the LLM itself writes that very token.",
     )
 
 

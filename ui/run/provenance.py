@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from core.config.mechanisms import NGRAM, SUFFIX, TABLE, is_model_free
 from core.events import Combined, DraftRecord, ProposalRecord
-from ui.run.listed import join_names
+from ui.run.listed import join_names, number_of
 from ui.run.trees import places, trunk_of
 from ui.run.view import Detail
 
@@ -77,7 +77,7 @@ def lookup_reasons(detail: Detail, node: int, names: Mapping[str, str]) -> str:
 
 def _reason(draft: DraftRecord, place: int, name: str) -> str:
     count = draft.contexts[place]
-    before = "the token before it" if count == 1 else f"the {count} tokens before it"
+    before = "the token before it" if count == 1 else f"the {number_of(count, 'token')} before it"
     share, score = _percent(draft.shares[place]), _percent(draft.scores[place])
     if draft.drafter == TABLE:
         found = f"of what the LLM wrote after {before}, {share} was this"

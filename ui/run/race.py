@@ -10,6 +10,7 @@ from typing import Any
 
 from ui.run.baselines import round_ends_ms
 from ui.run.frame import Baseline, Frame
+from ui.run.listed import noun_of
 from ui.run.proof import same_distribution
 from ui.run.view import View
 from ui.words.spreads import is_noise, is_unsure, noise_words, speed_up_words
@@ -114,5 +115,4 @@ def _text_answer(frame: Frame) -> str:
 
 
 def _count(number: int, noun: str) -> str:
-    plural = "" if number == 1 else "es" if noun.endswith("s") else "s"
-    return f"{number:,} {noun}{plural}"
+    return f"{number:,} {noun_of(number, noun)}"

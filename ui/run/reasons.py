@@ -14,6 +14,10 @@ __all__ = ["length_reason", "route_reason"]
 # Length policies, as core/length/trend.py and goodput.py write them.
 FIRST = re.compile(r"(\d+) -> (\d+): nothing to compare with yet \(at \d+ it is ([\d.]+) ms\)")
 MOVE = re.compile(r"(\d+) -> (\d+)(?=: )")
+GOES_ON = re.compile(
+    r"a second step takes ([\d.]+) ms, a token ([\d.]+) ms, so a draft goes on while its score is "
+    r"at least ([\d.]+)"
+)
 COUNTING = re.compile(r"(\d+) stays: (\d+) of (\d+) verifications made with it")
 
 # Routers, as core/routing/cosine.py and credit.py write them.
@@ -28,6 +32,7 @@ NONE_YET = "no SSM has drafted yet, so the first in order are tried"
 
 def length_reason(recorded: str, length: int) -> str:
     """A length policy's reason in words, after a round with that speculation length."""
+    recorded = GOES_ON.sub(_goes_on_words, recorded)
     move = MOVE.match(recorded)
     if move and int(move[1]) != length == int(move[2]):
         # A policy that did not choose anew repeats the reason of the round in which it did.
@@ -42,10 +47,22 @@ def length_reason(recorded: str, length: int) -> str:
     if match := COUNTING.fullmatch(recorded):
         here, count, enough = match.groups()
         return (
-            f"{here} stays: it is judged by the LLM's time for each token over {enough} passes, "
-            f"of which {count} are measured"
+            f"{here} stays: it is judged by the LLM's time for each token over "
+            f"{number_of(int(enough), 'pass')}, of which {count} are measured"
         )
     return recorded
+
+
+def _goes_on_words(match: re.Match[str]) -> str:
+    """The least score as a chance too, which is what a round's own explanation compares
+    (core/length/goodput_explanation.py)."""
+    step, token, score = match.groups()
+    chance = float(step) / float(token) if float(token) else 0.0
+    reached = "which no score reaches" if chance > 1 else f"which is a score of {score}"
+    return (
+        f"a second step takes {step} ms, a token {token} ms, so a draft goes on while its next "
+        f"token is right with a chance of at least {100 * chance:.1f} %, {reached}"
+    )
 
 
 def route_reason(recorded: str, number: int) -> str:
@@ -81,4 +98,4 @@ def _in_words(reason: str, number: int) -> str:
 
 
 def _tokens(count: str) -> str:
-    return "1 drafted token" if count == "1" else f"{count} drafted tokens"
+    return number_of(int(count), "drafted token")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from core.routing.regret import Regret, RoutingTrial
-from ui.run.listed import join_names
+from ui.run.listed import join_names, number_of
 
 __all__ = ["regret_plain", "regret_value"]
 
@@ -75,9 +75,9 @@ def _regret(regret: Regret, other: RoutingTrial) -> str:
 def _words(regret: Regret, names: dict[str, str]) -> str:
     routed = regret.routed
     sentences = [
-        f"Counted afterwards: each SSM read the recorded text once; drafts of up to {regret.depth} "
-        f"tokens. With what was routed the LLM needs {routed.passes} passes for {routed.tokens} "
-        "tokens.",
+        "Counted afterwards: each SSM read the recorded text once; drafts of up to "
+        f"{number_of(regret.depth, 'token')}. With what was routed the LLM needs "
+        f"{number_of(routed.passes, 'pass')} for {number_of(routed.tokens, 'token')}.",
         _regret_sentence(
             regret, regret.fixed, f"{_many(regret.fixed, names)} all along, the best single SSM"
         ),

@@ -15,7 +15,7 @@ from core.config import recorded_sampling
 from core.events import Event, RunStarted
 from lab.tables import DISTRIBUTION_RULES
 from lab.texts import first_difference
-from ui.run.listed import join_names
+from ui.run.listed import join_names, number_of
 from ui.run.proof import Answer, llm_of, tie_or_bug
 from ui.run.view import View, reduce_all
 
@@ -44,9 +44,9 @@ def same_text(
     if at is None:
         far = " as far as both went" if cut else ""
         still = f", though they differ in {join_names(why)}" if why else ""
-        count = len(one.tokens)
+        tokens = number_of(len(one.tokens), "token")
         sentence = f"{names[0]} wrote the same text as {names[1]}{far}{still}"
-        return Answer("identical", f"{sentence}: {count} tokens, one for one.")
+        return Answer("identical", f"{sentence}: {tokens}, one for one.")
     if why:
         differ = f"the runs differ in {join_names(why)}"
         return Answer("other", f"Another text from token {at + 1} on, as may be: {differ}.", at)

@@ -20,6 +20,7 @@ from core.errors import ConfigError
 from core.events import RunStats
 from lab.figures import Estimate
 from ui.form.menus import idle_fields
+from ui.run.listed import noun_of, number_of
 
 __all__ = ["pool_stats", "slower_because"]
 
@@ -133,7 +134,8 @@ def _few_drafted_words(mean: MeanRound, stats: RunStats, fields: Mapping[str, An
     """For a run that drafted almost nothing: drafting is not the reason, and why there are so few
     drafts."""
     drafted = stats.num_draft_tokens
-    tokens = f"{drafted or 'no'} token{'' if drafted == 1 else 's'}"
+    tokens = f"{drafted or 'no'} {noun_of(drafted, 'token')}"
+    rounds = number_of(stats.num_rounds, "round")
     if mean.ms <= NOISE * mean.plain:
         reason = "which is within the noise of single runs"
         advice = "A difference of this size means nothing."
@@ -141,8 +143,8 @@ def _few_drafted_words(mean: MeanRound, stats: RunStats, fields: Mapping[str, An
         reason = "because of something other than drafting"
         advice = f"Its rounds took {mean.ms:.1f} ms, plain ones {mean.plain:.1f} ms: run it again."
     return (
-        f"{reason}: with {tokens} drafted in {stats.num_rounds} rounds, this run is practically "
-        f"plain decoding. {advice} {_why_few_drafts(fields)}"
+        f"{reason}: with {tokens} drafted in {rounds}, this run is practically plain decoding. "
+        f"{advice} {_why_few_drafts(fields)}"
     )
 
 

@@ -18,7 +18,7 @@ from ui.run.budget import nodeless
 from ui.run.charts import LIVE_ROUNDS, drafters_value
 from ui.run.explain import percent
 from ui.run.frame import Frame
-from ui.run.listed import join_names
+from ui.run.listed import join_names, number_of
 from ui.run.probabilities import rounded_probability
 from ui.run.trees import places
 from ui.run.view import Detail, RoundView, View
@@ -201,12 +201,14 @@ def helped_words(view: View) -> str:
     if not drafted:
         return ""
     (name, (accepted, proposed)), *others = drafted
-    counts = f"{accepted} of its {proposed} tokens {_was(accepted)} accepted in this run"
+    tokens = number_of(proposed, "token")
+    counts = f"{accepted} of its {tokens} {_was(accepted)} accepted in this run"
     if not others:
         return f"{name} drafted alone: {counts}."
     level = [other for other, (count, _) in others if count == accepted]
     if level:
-        return f"{join_names([name, *level])} helped most: {accepted} tokens each were accepted."
+        each = f"{number_of(accepted, 'token')} each {_was(accepted)}"
+        return f"{join_names([name, *level])} helped most: {each} accepted."
     return f"{name} helped most: {counts}."
 
 
@@ -218,7 +220,7 @@ def vote_in_short(detail: Detail | None) -> str:
         return ""
     drafts = detail.drafted.drafts if detail.drafted else ()
     dropped = len(tree.dropped)
-    lost = f"{dropped} tokens of the others were" if dropped != 1 else "1 token of the others was"
+    lost = f"{number_of(dropped, 'token')} of the others {_was(dropped)}"
     split = deciding_split(tree, drafts)
     # A later split's weights would be those of the drafters that were still together there.
     won = f"at {split}" if split else "no draft disagrees"
@@ -280,15 +282,16 @@ def _tree_vote_words(tree: Combined, drafts: tuple[DraftRecord, ...]) -> list[st
     counts = _kept_counts(tree, drafts)
     nodes, everything = counts["nodes"], counts["all"]
     if nodes == everything:
-        return [f"All {everything} drafted nodes were kept: this is the union."]
+        return [f"All drafted nodes ({everything}) were kept: this is the union."]
     return [f"The best {nodes} of {everything} drafted nodes were kept, by weighted score."]
 
 
 def _pool_words(tree: Combined, drafting: list[str]) -> list[str]:
     subject = f"{len(drafting)} SSMs" if len(drafting) > 1 else drafting[0]
+    nodes = number_of(len(tree.token_ids), "node")
     return [
-        f"{subject} drafted one tree of {len(tree.token_ids)} nodes together; ∏ is the weighted "
-        "geometric mean of their scores."
+        f"{subject} drafted one tree of {nodes} together; ∏ is the weighted geometric mean of "
+        "their scores."
     ]
 
 

@@ -17,6 +17,7 @@ __all__ = [
     "left_words",
     "limit_words",
     "machine_words",
+    "measured_words",
     "progress_value",
     "study_row_value",
 ]
@@ -102,11 +103,17 @@ def left_words(seconds: float | None) -> str:
     return f"about {max(1, round(seconds))} s left"
 
 
+def measured_words(progress: Progress) -> str:
+    """`3/40`: the runs of the study that is measured now; empty for none."""
+    return f"{progress.done}/{progress.total}" if progress.live else ""
+
+
 def progress_value(row: Any, progress: Progress, kind: str, trouble: str = "") -> dict[str, Any]:
     """The value of assets/progress.js for the study in `row` (None: none is opened)."""
     live = progress.live
     is_measured = row is not None and progress.study_id == row.study_id and live
     value: dict[str, Any] = {"trouble": trouble, "ask_ms": LIVE_MS if live else REST_MS}
+    value["measured"] = measured_words(progress)  # for the header, from this very answer
     if row is None:
         value |= {"study": "", "state": "none", "title": f"No {KINDS[kind]} yet"}
         value["more"] = COMING[kind]
@@ -161,7 +168,8 @@ def _other_study_notice(progress: Progress, kind: str) -> dict[str, Any]:
 
 
 def study_row_value(row: Any, progress: Progress, *, with_kind: bool = False) -> dict[str, Any]:
-    """A line of the list of studies; `with_kind`: of a list of all kinds."""
+    """A line of the list of studies; `with_kind`: of a list of all kinds. In a list of one kind the
+    bar above it says how far a study is that is measured, more often than the list is drawn."""
     live = progress.measures(row.study_id)
     state = progress.state if live else row.state
     kind = KINDS.get(row.kind, row.kind)
@@ -171,6 +179,8 @@ def study_row_value(row: Any, progress: Progress, *, with_kind: bool = False) ->
         "title": visible(row.title),
         "when": f"{kind[:1].upper()}{kind[1:]}, {when}" if with_kind else when,
         "state": state,
-        "cells": f"{progress.done if live else row.done} of {row.total}",
+        "cells": ""
+        if live and not with_kind
+        else f"{progress.done if live else row.done} of {row.total}",
         "live": live,
     }

@@ -17,9 +17,10 @@ from lab.tables import ConfigurationRow, Results
 from lab.tuned import Tuned
 from ui.compare.study_text import ANSWERS
 from ui.run.listed import by_index, number_of
+from ui.tune.words import sample_words
 from ui.words.acceptance import ACCEPTED_OF_DEPTH
 from ui.words.settings import field_label, point_words
-from ui.words.spreads import is_noise, is_unsure, spread_words
+from ui.words.spreads import SINGLE, is_noise, is_unsure, spread_words
 
 __all__ = ["AXES", "axes_to_draw", "grid_value", "point_value", "points_value"]
 
@@ -181,6 +182,7 @@ def points_value(study: Study, tuned: Tuned) -> dict[str, Any]:
         "words": _measured_words(study, tuned, spread),
         "heads": by_index(heads),
         "spread": spread,
+        "samples": sample_words(study),
         "rows": rows,
         "best": -1 if best is None else best,
     }
@@ -197,18 +199,16 @@ def _measured_words(study: Study, tuned: Tuned, spread: str) -> str:
     counts = ", ".join(number_of(n, noun) for n, noun in count_words)
     has_temperatures = any(axis.field == TEMPERATURE for axis in tuned.grid.axes)
     with_ = "" if has_temperatures else f"temperature {sampling.temperature:g}, "
-    with_ += f"{sampling.max_new_tokens} tokens at most"
-    return f"{counts}; {with_}." + (f" Spread of the speed-up: {spread}." if spread else "")
+    with_ += f"{number_of(sampling.max_new_tokens, 'token')} at most"
+    spread_of = f"Spread of the speed-up: {spread}." if spread else ""
+    return " ".join(filter(None, (f"{counts}; {with_}.", sample_words(study), spread_of)))
 
 
 def _row(point: int, values: list[Any], row: ConfigurationRow) -> dict[str, Any]:
-    spread = row.ratio if row.ratio and row.ratio.groups > 1 else None
     cells = [
         *(_cell(value_text(value), value) for value in values),
         _number(row.ratio.value if row.ratio else None, "{:.2f}x"),
-        _cell(f"{spread.low:.2f} to {spread.high:.2f}", spread.half_width)
-        if spread
-        else _cell("–"),
+        _spread_cell(row.ratio),
         _number(row.speed, "{:.1f}"),
         _number(row.mean_acceptance_length, "{:.2f}"),
         _cell(_share(row.draft_acceptance_rate), row.draft_acceptance_rate),
@@ -217,6 +217,14 @@ def _row(point: int, values: list[Any], row: ConfigurationRow) -> dict[str, Any]
     ]
     by_number = {str(i): cell for i, cell in enumerate(cells)}
     return {"point": point, "mark": "", "found": "", "cells": by_number}
+
+
+def _spread_cell(ratio: Estimate | None) -> dict[str, Any]:
+    if ratio is None:
+        return _cell("–")
+    if ratio.groups < 2:
+        return _cell(SINGLE)
+    return _cell(f"{ratio.low:.2f} to {ratio.high:.2f}", ratio.half_width)
 
 
 def _refused_row(number: int, grid: Grid, one: Refused) -> dict[str, Any]:

@@ -18,9 +18,9 @@ from ui.run.listed import number_of
 from ui.words.acceptance import ACCEPTED_OF_DEPTH
 from ui.words.messages import Line
 from ui.words.settings import TEMPERATURE_MEANS, point_words
-from ui.words.spreads import is_unsure, noise_words, spread_words, where_words
+from ui.words.spreads import SINGLE, is_unsure, noise_words, spread_words, where_words
 
-__all__ = ["found_lines", "grid_title", "plan_lines", "run_count"]
+__all__ = ["found_lines", "grid_title", "plan_lines", "run_count", "sample_words"]
 
 MAX_NAMED = 3
 """The most points that a sentence names; the rest are counted."""
@@ -83,6 +83,11 @@ def _refused_lines(refused: Sequence[Refused]) -> list[Line]:
 # -- after --
 
 
+def sample_words(study: Study) -> str:
+    """That the speeds of a point on a prompt are of one run; empty with several repeats."""
+    return f"On each prompt the speeds are {SINGLE}." if study.repeats == 1 else ""
+
+
 def found_lines(study: Study, tuned: Tuned, num_done: int) -> list[Line]:
     """The best point, those as good within noise, whether it pays, and whether the text is the
     same."""
@@ -96,7 +101,7 @@ def found_lines(study: Study, tuned: Tuned, num_done: int) -> list[Line]:
         lines = [Line("warn", f"No difference from plain decoding is shown. {best}")]
     elif row.ratio is not None and row.ratio.value < 1:
         lines = [Line("warn", f"No point beats plain decoding. {best}")]
-    lines += _noise_lines(tuned, row)
+    lines += _noise_lines(study, tuned, row)
     lines += _worth_lines(tuned, row)
     lines += _alike_lines(tuned)
     lines += _temperature_lines(tuned)
@@ -121,9 +126,9 @@ def _interval(ratio: Estimate, over: str) -> str:
     return f" ({spread_words(ratio, over)}: {ratio.low:.2f}x to {ratio.high:.2f}x)"
 
 
-def _noise_lines(tuned: Tuned, best: ConfigurationRow) -> list[Line]:
+def _noise_lines(study: Study, tuned: Tuned, best: ConfigurationRow) -> list[Line]:
     once = best.ratio is None or best.ratio.groups < 2
-    words = "It was measured once: no spread is known, and a faster point may be chance."
+    words = f"Its speed is {SINGLE}: no spread is known, and a faster point may be chance."
     lines = [Line("warn", f"{words} More prompts or repeats would tell.")] if once else []
     if best.ratio is not None and (noise := noise_words(best.ratio, best.mean_acceptance_length)):
         lines.append(Line("warn", f"Of its speed-up, {noise}."))
@@ -140,17 +145,18 @@ def _noise_lines(tuned: Tuned, best: ConfigurationRow) -> list[Line]:
             )
         )
     if not once:
-        lines.append(Line("info", _elsewhere_words(tuned)))
+        lines.append(Line("info", _elsewhere_words(study, tuned)))
     return lines
 
 
-def _elsewhere_words(tuned: Tuned) -> str:
+def _elsewhere_words(study: Study, tuned: Tuned) -> str:
     """Why Live may disagree: what the interval does not cover."""
     over = "" if tuned.over == "repeat" else ", not over runs at other times"
     return (
-        f"The interval is over these {tuned.over}s{over}: a run in Live, of one prompt with its "
-        "own settings beside whatever else the machine does, may be faster or slower."
-    )
+        f"{sample_words(study)} The interval is over these {tuned.over}s{over}: a run in Live, of "
+        "one prompt with its own settings beside whatever else the machine does, may be faster or "
+        "slower."
+    ).strip()
 
 
 def _as_good_words(tuned: Tuned) -> str:

@@ -16,9 +16,9 @@ class PictureWords:
     """Texts of the page's pictures about a combine rule.
 
     `dropped`: why a node is not in the tree; `dropped_short`: that in two or three words;
-    `unverified`: why a proposal was not verified. `legend`: what the marks mean. `mass`: what the
-    number at a node of the tree is; `proposal_mass`: that at a proposal; `mass_symbol`,
-    `mass_meaning`: how the number is computed.
+    `unverified`: why a proposal was not verified. `legend`: what the marks of a vote mean, or that
+    there is none. `mass`: what the number at a node of the tree is; `proposal_mass`: that at a
+    proposal; `mass_symbol`, `mass_meaning`: how the number is computed.
     """
 
     dropped: str = "Dropped: not worth the time of verifying it"
@@ -108,7 +108,10 @@ COMBINE_RULES: Mapping[str, CombineRule] = by_name(
             "core.trees.combine.whole:union",
             keeps_all=True,
             meaning="the drafts of all drafters are merged into one tree",
-            words=PictureWords(dropped="Dropped: the node budget was full"),
+            words=PictureWords(
+                dropped="Dropped: the node budget was full",
+                legend=" No vote: union merges all drafts into one tree.",
+            ),
         ),
         # Minions (arXiv 2402.15678, 3.2). Only one draft is verified: each may fill the budget.
         CombineRule(

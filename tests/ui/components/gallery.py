@@ -68,6 +68,7 @@ def scenes() -> dict[str, Callable[[], dict[str, Any]]]:
         "budget": lambda: variants.budgeted(values_at(run, 4, node=0)),
         "drawn": lambda: variants.drawn(values_at(run, 4)),
         "plain": lambda: values_at(synthetic_run(rounds=5, seed=1, drafters=()), 2),
+        "one": lambda: values_at(synthetic_run(rounds=1, seed=1, drafters=())),
         "feeds": lambda: variants.only_line_feeds(values_at(run, 4)),
         "hostile": hostile_values,
         "large": lambda: {**values_at(run), "tree": large_tree()},

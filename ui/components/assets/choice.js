@@ -3,7 +3,7 @@
 
 import { h, set, setText, entries } from "./dom.js";
 import { columnChart } from "./minichart.js";
-import { fixed, ms, prose, roundName } from "./text.js";
+import { fixed, ms, plural, prose, roundName } from "./text.js";
 
 export function createChoice(panel) {
   const why = h("p", { class: "ss-sentence ss-choice-why" });
@@ -15,8 +15,7 @@ export function createChoice(panel) {
   const budget = h("p", { class: "ss-choice-budget" });
   const granted = h("p", { class: "ss-sentence ss-choice-granted" });
   const markLegend = h("p", { class: "ss-choice-meant" }, MARKED);
-  const heat = h("p", { class: "ss-choice-meant" });
-  const node = h("div", { class: "ss-choice" }, why, offers, reason, granted, markLegend, chart.node, none, legend, budget, heat);
+  const node = h("div", { class: "ss-choice" }, why, offers, reason, granted, markLegend, chart.node, none, legend, budget);
   panel.body.append(node);
   return {
     restyle: chart.restyle,
@@ -39,7 +38,6 @@ export function createChoice(panel) {
       setText(none, value.no_estimates ?? "");
       budget.hidden = !bounds(value);
       setText(budget, prose(bounds(value)));
-      setText(heat, value.heat ?? "");
     },
   };
 }
@@ -58,7 +56,7 @@ function offer(panel, node, presets) {
 
 // The columns and the choice answer different questions.
 const MEANT = "A column is a round in which every draft goes that far. Real drafts end where their drafter is unsure, so ▸, the longest "
-  + "allowed, need not be the tallest. Dashed: recent measured average. The least score: a step's time over a token's, over the share accepted.";
+  + "allowed, need not be the tallest. Dashed: recent measured average. A step is worth it while chance × a token's time is at least the step's; chance: score × share accepted.";
 
 const MARKED = "▼ marks rounds from which on the scheduler allowed longer or shorter drafts, or none: hover for its reason.";
 
@@ -74,7 +72,7 @@ function candidates(value) {
   const all = entries(value.estimates);
   if (!all.length) return null;
   const columns = all.map(([length, e]) => ({
-    key: length, value: e.tps, note: `length ${length}: ${fixed(e.t, 2)} tokens in ${ms(e.ms)}, ${fixed(e.tps, 1)} a second, ${e.n} nodes`,
+    key: length, value: e.tps, note: `length ${length}: ${fixed(e.t, 2)} tokens in ${ms(e.ms)}, ${fixed(e.tps, 1)} a second, ${plural(e.n, "node")}`,
   }));
   const notes = columns.map((column) => column.note).join("; ");
   return {

@@ -18,9 +18,9 @@ const CARDS = [
     means: "New tokens per second of this run alone, from the end of the prefill to the end of the run. The machine's speed changes from moment to moment: compare two runs by their speed-ups, each over plain decoding beside it." },
   { key: "speedup", label: "speed-up", unit: "x", show: (v) => fixed(v.speedup, 2), more: (v) => v.speed, note: (v) => v.sample,
     means: "Speed over that of plain decoding: the median of blocks in which both ran in turns, or one sample." },
-  { key: "num_rounds", label: "passes", show: (v) => fixed(v.num_rounds, 0),
+  { key: "num_rounds", label: "passes", one: "pass", show: (v) => fixed(v.num_rounds, 0),
     means: "Rounds: each drafts a tree, has the LLM check all of it in one pass, and commits what it accepts." },
-  { key: "num_new_tokens", label: "tokens", show: (v) => fixed(v.num_new_tokens, 0), more: (v) => (v.max_new_tokens ? `of ${v.max_new_tokens} at most` : ""),
+  { key: "num_new_tokens", label: "tokens", one: "token", show: (v) => fixed(v.num_new_tokens, 0), more: (v) => (v.max_new_tokens ? `of ${v.max_new_tokens} at most` : ""),
     means: "Tokens written after the prompt, accepted drafts and the LLM's own." },
   { key: "ttft_ms", label: "first token", unit: "ms", show: (v) => fixed(v.ttft_ms, 0), more: (v) => (v.queue_ms > 1 ? `${fixed(v.queue_ms, 0)} ms queued` : ""),
     means: "Time from leaving the queue to the first new token." },
@@ -70,17 +70,18 @@ export function create(panel) {
 function cardOf(spec) {
   const value = h("b", { class: "ss-figure-value" }, "–");
   const note = h("span", { class: "ss-figure-label" });
-  const label = `${spec.unit ? `${spec.unit} ` : ""}${spec.label}`;
+  const label = h("span", { class: "ss-figure-label" }, ` ${spec.unit ? `${spec.unit} ` : ""}${spec.label}`);
   const node = h("span", { class: "ss-figure", tabindex: 0, role: "group", "data-key": spec.key, "aria-label": spec.label },
-    value, h("span", { class: "ss-figure-label" }, ` ${label}`), note);
-  return { spec, node, value, note };
+    value, label, note);
+  return { spec, node, value, note, label };
 }
 
 function draw(value, view) {
   view.value = value;
-  for (const { spec, node, value: slot, note } of view.views) {
+  for (const { spec, node, value: slot, note, label } of view.views) {
     const shown = spec.show(value);
     setText(slot, shown);
+    if (spec.one) setText(label, ` ${value[spec.key] === 1 ? spec.one : spec.label}`);
     const said = spec.note?.(value);
     setText(note, said ? `, ${said}` : "");
     set(node, "data-missing", shown === "–");

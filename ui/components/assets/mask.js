@@ -1,7 +1,7 @@
 // Inside a pass of the LLM: the attention mask of the tree, and the slots of the KV cache before and after the commit.
 
 import { h, s, set, setText, entries } from "./dom.js";
-import { plain, prose, roundName } from "./text.js";
+import { plain, plural, prose, roundName } from "./text.js";
 
 const CELL = 9;
 const GAP = 1;
@@ -44,7 +44,7 @@ function draw(value, view) {
   set(svg, "viewBox", `0 0 ${size.width} ${size.height}`);
   set(svg, "width", Math.round(1.4 * size.width));
   set(svg, "height", Math.round(1.4 * size.height));
-  set(svg, "aria-label", rows.length ? `Attention mask of ${roundName(value.round)}: ${rows.length} rows, one for each token of the pass` : null);
+  set(svg, "aria-label", rows.length ? `Attention mask of ${roundName(value.round)}: ${plural(rows.length, "row")}, one for each token of the pass` : null);
   cells.replaceChildren(...rows.flatMap((row, y) => [
     s("rect", { class: "ss-mask-prefix", "data-row": row.key, x: 0, y: y * step, width: PREFIX, height: CELL }),
     ...rows.map((column, x) => s("rect", {
@@ -73,14 +73,14 @@ function point(view, key) {
 
 function sentence(row, { value, rows }) {
   if (!rows.length) return "";
-  const more = value.more ? ` ${value.more} more nodes are not drawn.` : "";
+  const more = value.more ? ` ${plural(value.more, "more node")} not drawn.` : "";
   if (!row) return `Each row is a token of the pass, each column one that it may attend to: the text, and its own ancestors. Point at a node.${more}`;
   const others = row.sees.size - 1;
   const tree = others ? `, ${others} of the tree before it` : "";
   const place = `slot ${row.slot}, position ${value.cached + row.depth}`;
   const destination = row.after == null ? "not kept" : row.after === row.slot ? "kept where it is" : `moved to slot ${row.after}`;
   const fate = ["verify", "commit"].includes(value.stage) ? `; ${destination}` : "";
-  return prose(`“${row.text}” attends to the ${value.cached} cached tokens${tree} and itself: ${place}${fate}.`);
+  return prose(`“${row.text}” attends to the ${plural(value.cached, "cached token")}${tree} and itself: ${place}${fate}.`);
 }
 
 function listen(view) {

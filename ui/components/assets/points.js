@@ -60,7 +60,7 @@ export function create(panel) {
       if (!rows.length) return;
       const numeric = numbers(value);
       drawHeads(value, numeric);
-      panel.say([PRESS, value.spread && `Speeds and speed-ups are medians. Spread of the speed-up: ${value.spread}.`].filter(Boolean).join(" "));
+      panel.say([PRESS, value.samples, value.spread && `Speeds and speed-ups are medians. Spread of the speed-up: ${value.spread}.`].filter(Boolean).join(" "));
       const columns = entries(value.heads).length;
       const chosen = point.of(value);
       keyed(body, state.rows, rows, {

@@ -29,7 +29,7 @@ function update(node, { name, letter, accepted, proposed }) {
   const [, , got, of] = node.children;
   set(got, "data-text", proposed ? String(accepted) : "–");
   set(of, "data-text", proposed ? ` of ${proposed}` : "");
-  const told = proposed ? `${accepted} of the ${proposed} tokens it proposed were ${MEANS}` : "no token of this run's drafts is from it";
+  const told = proposed ? `${accepted} of ${proposed} proposed were ${MEANS}` : "no token of this run's drafts is from it";
   set(node, "title", `${name}: ${told}`);
   set(node, "aria-label", `${letter} ${name}: ${told}`);
 }

@@ -16,6 +16,7 @@ import { zoomable } from "./zoom.js";
 
 const STEPPED_AFTER = 400;
 const END_RIM = 12;
+const RING = 4;  // around a node that is selected
 const NUMBERS = {
   draft: ["0.5 = drafter's score", "How sure the drafter is of the token at its place, calibrated on committed tokens"],
   verify: ["0.5 = LLM's probability", "How probable the LLM holds the token at its place; at temperature 0 it writes the most probable one"],
@@ -100,7 +101,7 @@ function draw(value, view) {
   sayNumbers(value, view, !size.compact && list.some((item) => item.p != null));
   set(svg, "data-stage", value.stage);
   set(svg, "aria-label", `Token tree, ${heading(value)}: ${prose(words(value, list))}`);
-  zoom.resize(layout, size.legible, { scene, run: value.run, end: value.rest ? endOf(measured, layout) : [0, 0] });
+  zoom.resize(layout, size.legible, { scene, run: value.run, path: value.rest ? pathOf(measured, layout, size) : [0, 0, 0, 0] });
   const paint = (places) => {
     drawRails(view, measured, places, size);
     drawEdges(view, measured, places, size);
@@ -121,10 +122,13 @@ function sayNumbers({ stage }, { numbers }, shown) {
   set(numbers, "title", meaning);
 }
 
-// Where the accepted path ends, with the LLM's own token behind it: right and lower end.
-function endOf(list, { places }) {
-  const ends = list.filter((item) => STRONG.has(item.kind)).map(({ key }) => places.get(key));
-  return [Math.max(0, ...ends.map(({ x, width }) => x + width)) + END_RIM, Math.max(0, ...ends.map(({ y }) => y)) + END_RIM];
+// The box around the accepted path, from the root to the LLM's own token: left, upper, right and lower end.
+function pathOf(list, { places }, { height }) {
+  const path = list.filter((item) => item.kind === "root" || STRONG.has(item.kind)).map(({ key }) => places.get(key));
+  const [above, below] = [-1, 1].map((side) => path.map(({ y }) => y + side * (height / 2 + RING)));
+  return [
+    Math.min(...path.map(({ x }) => x)) - RING, Math.min(...above), Math.max(...path.map(({ x, width }) => x + width)) + END_RIM, Math.max(...below),
+  ];
 }
 
 // Nodes glide when a visitor steps through one round. Another round is another tree, and at full speed the animation

@@ -3,7 +3,7 @@
 import { h, set, setText, entries } from "./dom.js";
 import { dash, lineChart } from "./minichart.js";
 import { drafters } from "./palette.js";
-import { prose, fixed } from "./text.js";
+import { prose, fixed, plural } from "./text.js";
 
 // A rule that weighs drafters has a word for the number of a node; value.words are of core/config/mechanisms/.
 export const weighs = (value) => Boolean(value.words?.mass);
@@ -47,7 +47,7 @@ function drawDial(value, { dial, track, dialWords }) {
   dial.hidden = !value.dial;
   const share = drafted ? Math.min(1, Math.max(0, (nodes - longest) / Math.max(1, all - longest))) : 0;
   track.style.width = `${(100 * (drafted && all <= longest ? 1 : share)).toFixed(1)}%`;
-  setText(dialWords, drafted ? `${nodes} of ${all} nodes kept; one sequence has ${longest}` : "nothing drafted");
+  setText(dialWords, drafted ? `${nodes} of ${plural(all, "node")} kept; one sequence has ${longest}` : "nothing drafted");
 }
 
 function weights(value) {
@@ -62,7 +62,7 @@ function weights(value) {
   const now = all.map((drafter) => `${drafter.name} ${weightText(latest[drafter.key])}`).join(", ");
   return {
     series, sel: value.round, title: ["Weights over the rounds", "Weights"], format: (weight) => fixed(weight, !weight || weight >= 10 ? 0 : 1),
-    label: prose(`Weights over ${history.length} rounds, at last ${now}`),
+    label: prose(`Weights over ${plural(history.length, "round")}, at last ${now}`),
   };
 }
 

@@ -117,7 +117,7 @@ function speedWords({ curve, at }, k) {
 function adviceOf(view, prediction) {
   const { best, deepest, most, at, range } = prediction;
   const { takes = {} } = view.state.value;
-  const bound = most < LONGEST ? ` of up to ${most} tokens` : "";
+  const bound = most < LONGEST ? ` of up to ${plural(most, "token")}` : "";
   const holdsOne = (at(best)?.[0] ?? 1) <= 1;
   const advice = !best ? `drafts${bound} do not beat plain decoding${bound ? " (max_tree_nodes allows no deeper ones: hollow dots)" : ""}`
     : `${speedWords(prediction, best)} with drafts ${best} deep${bound ? `, of ${most} that max_tree_nodes allows` : ""}`

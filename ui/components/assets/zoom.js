@@ -9,12 +9,13 @@ const LEAST = 0.25;
 const MOST = 4;
 const SHOWN_AT = 0.7;  // of the panel's width
 const GROWN = 1.7;  // the largest scale of a small tree that fills its panel
+const ALONG = 0.86;  // the least scale for the path's sake: large type stays larger than ordinary type
 
 // `resized` is called when the panel's size has changed (`wider`: its width), since another form of the drawing may fit;
 // `seen` with the visible part in the drawing's own pixels: left, right, lower and upper end.
 export function zoomable(panel, viewport, svg, { resized, seen }) {
   const state = {
-    width: 0, height: 0, legible: 1, own: null, fitted: 1, scene: null, run: null, end: [0, 0], whole: false,
+    width: 0, height: 0, legible: 1, own: null, fitted: 1, scene: null, run: null, path: [0, 0, 0, 0], whole: false,
     moved: false, put: null, at: [0, 0], across: 0, high: 0,
   };
   const room = sizeOf(viewport, () => {
@@ -74,9 +75,12 @@ export function zoomable(panel, viewport, svg, { resized, seen }) {
     const isThere = state.put.every((px, i) => Math.abs(px - state.at[i]) < 1);
     if (!isThere) viewport.scrollTo(...(state.at = state.put));
   };
-  // Scrolls so that a place, in the drawing's own pixels, is at the right and not below the edge, with room for what is
-  // drafted after it.
-  const show = ([x, y]) => scrollTo(...[[x, room.width], [y, room.height]].map(([at, length]) => Math.max(0, at * scale() - SHOWN_AT * length)));
+  // Scrolls so that the path, in the drawing's own pixels, ends at the right and not below the edge, with room for what
+  // is drafted after it; but not past its beginning where both are in sight.
+  const show = ([left, top, right, bottom]) => scrollTo(...[[left, right, room.width], [top, bottom, room.height]].map(([from, to, length]) => {
+    const after = Math.max(0, to * scale() - SHOWN_AT * length);
+    return (to - from) * scale() <= length + 1 ? Math.min(after, from * scale()) : after;
+  }));
   panel.button("−", "Zoom out", () => zoomTo(scale() / STEP));
   panel.button("+", "Zoom in", () => zoomTo(scale() * STEP));
   panel.button("Fit", "Fit the whole tree", fit);
@@ -98,17 +102,17 @@ export function zoomable(panel, viewport, svg, { resized, seen }) {
       room.width ? (room.width - 2) / Math.min(GROWN, Math.max(legible, (room.height - 2) / height)) - width : 0
     ),
     // Within a scene the fitted scale only shrinks, so that trees of changing size do not pulsate. A drawing that does not
-    // fit shows its `end`, unless the visitor has zoomed, or scrolled in this run.
-    resize({ width, height }, legible, { scene, run, end }) {
+    // fit shows its `path` (left, upper, right and lower end), unless the visitor has zoomed, or scrolled in this run.
+    resize({ width, height }, legible, { scene, run, path }) {
       const fresh = scene !== state.scene;
-      const moves = fresh || end.some((px, i) => px !== state.end[i]);
+      const moves = fresh || path.some((px, i) => px !== state.path[i]);
       const stays = state.own !== null || (moves && run === state.run && scrolled(state, room, scale()));
       const whole = state.whole && (!fresh || state.scene === null);
-      Object.assign(state, { width, height, legible, scene, run, end, whole });
+      Object.assign(state, { width, height, legible, scene, run, path, whole });
       const target = fitting(state, room);
       state.fitted = fresh || state.whole ? target : Math.min(state.fitted, target);
       apply();
-      if (moves && !stays && room.width) show(end);
+      if (moves && !stays && room.width) show(path);
       look();
     },
   };
@@ -127,11 +131,12 @@ function scrolled(state, room, scale) {
   return expected.some((px, i) => Math.abs(px - at[i]) > 2);
 }
 
-// Into the panel as long as it stays legible, and larger where there is room; Fit shows all of it,
-// however small.
-function fitting({ width, height, legible, whole }, room) {
+// Into the panel as long as it stays legible, and larger where there is room; a little smaller where that brings the
+// whole path into sight. Fit shows all of the drawing, however small.
+function fitting({ width, height, legible, whole, path: [left, top, right, bottom] }, room) {
   const both = Math.min((room.width - 2) / width, (room.height - 2) / height);
-  return both > 1 ? Math.min(GROWN, both) : Math.max(whole ? LEAST : legible, both);
+  const along = [room.width / (right - left), room.height / (bottom - top)].filter((scale) => scale >= ALONG);
+  return both > 1 ? Math.min(GROWN, both) : Math.max(whole ? LEAST : Math.min(legible, ...along), both);
 }
 
 // Dragging the ground moves it; a press that moved is no click on a node.

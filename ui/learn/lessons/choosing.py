@@ -6,6 +6,7 @@ from core.config import SpeculationConfig
 from ui.learn.lessons.lesson import Attempt, Lesson, Question, Setup, Step
 from ui.learn.lessons.measured import Evidence, leader, ranked_words
 from ui.learn.lessons.runs import ALL, CODE, DIALOGUE, DRAFT_8, FORK_4, ONE, STORY
+from ui.run.listed import number_of
 from ui.words.messages import ONE_SAMPLE
 
 __all__ = ["ACCEPTANCE", "LENGTH", "VOTE"]
@@ -93,7 +94,8 @@ def explain_own(evidence: Evidence) -> str:
     assert evidence.last is not None
     own, rounds = evidence.last.own, evidence.last.stats.num_rounds
     each = ": one in each" if own == rounds else ""
-    return f"The LLM wrote {own} tokens itself in {rounds} rounds{each}. The rest was accepted."
+    wrote = f"{number_of(own, 'token')} itself in {number_of(rounds, 'round')}"
+    return f"The LLM wrote {wrote}{each}. The rest was accepted."
 
 
 ACCEPTANCE = Lesson(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ui.learn.lessons.lesson import Attempt, Lesson, Question, Setup, Step
 from ui.learn.lessons.measured import Evidence
 from ui.learn.lessons.runs import ALL, DIALOGUE, NO_DRAFTERS, TREE_16
+from ui.run.listed import number_of
 
 __all__ = ["FITTING"]
 
@@ -25,7 +26,7 @@ def explain_passes(evidence: Evidence) -> str:
     return (
         f"A pass over one token took {one.pass_ms:.0f} ms, one over {tree.pass_tokens:.0f} tokens "
         f"{tree.pass_ms:.0f} ms: both fetch the same weights. The text needed "
-        f"{tree.stats.num_rounds} passes instead of {one.stats.num_rounds}."
+        f"{number_of(tree.stats.num_rounds, 'pass')} instead of {one.stats.num_rounds}."
     )
 
 

@@ -168,7 +168,7 @@ def explain_widths(evidence: Evidence) -> str:
     rows = evidence.of(WIDE, NARROW)
     assert rows is not None
     wide, narrow = rows
-    fewer = f"{wide.stats.num_rounds} passes instead of {narrow.stats.num_rounds}"
+    fewer = f"{number_of(wide.stats.num_rounds, 'pass')} instead of {narrow.stats.num_rounds}"
     nodes = f"{wide.pass_tokens - 1:.0f} instead of {narrow.pass_tokens - 1:.0f} nodes"
     return f"{fewer}, for {nodes} verified in a pass."
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ui.learn.lessons.lesson import Attempt, Lesson, Question, Setup, Step
 from ui.learn.lessons.measured import Evidence
 from ui.learn.lessons.runs import ALL, DIALOGUE, NO_DRAFTERS, TREE_16
+from ui.run.listed import number_of
 
 __all__ = ["HALVES"]
 
@@ -23,9 +24,10 @@ def explain_exchanges(evidence: Evidence) -> str:
     assert rows is not None
     alone, tree = rows
     return (
-        f"{tree.exchanges} exchanges in each of {tree.stats.num_rounds} passes. One token a pass "
-        f"took {alone.exchanges} in each of {alone.stats.num_rounds}. A pass over the tree needs "
-        "no more exchanges than a pass over one token: they only carry more numbers."
+        f"{number_of(tree.exchanges, 'exchange')} in each of "
+        f"{number_of(tree.stats.num_rounds, 'pass')}. One token a pass took {alone.exchanges} in "
+        f"each of {alone.stats.num_rounds}. A pass over the tree needs no more exchanges than a "
+        "pass over one token: they only carry more numbers."
     )
 
 

@@ -178,8 +178,7 @@ LOSES = Lesson(
         ),
     ),
     question=Question(
-        "How many tokens would a round with drafts of 12 have to write to be as fast as the LLM "
-        "alone?",
+        "How many tokens must a round with drafts of 12 write to be as fast as the LLM alone?",
         needed_tokens,
         explain_need,
         "Divide in the column “ms / round” of the table of runs: drafts of 12 by LLM alone. The "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ui.learn.lessons.lesson import Attempt, Lesson, Question, Setup, Step
 from ui.learn.lessons.measured import Evidence
 from ui.learn.lessons.runs import DIALOGUE, DRAFT_4, DRAFT_12, ONE
+from ui.run.listed import number_of
 
 __all__ = ["WIRE"]
 
@@ -24,8 +25,8 @@ def explain_wire(evidence: Evidence) -> str:
     near, far = rows
     return (
         f"A round took {near.round_ms:.1f} ms beside the LLM and {far.round_ms:.1f} ms over the "
-        f"wire. Both needed {far.stats.num_rounds} rounds for the same text: the wire is paid once "
-        "a round."
+        f"wire. Both needed {number_of(far.stats.num_rounds, 'round')} for the same text: the wire "
+        "is paid once a round."
     )
 
 

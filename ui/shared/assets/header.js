@@ -19,7 +19,7 @@ function chip(model) {
 function drawScore(created, model) {
   const { accepted, proposed } = model.score || {};
   const whole = [model.role, model.letter, model.name].filter(Boolean).join(" ");
-  const score = proposed ? `; ${accepted} of the ${proposed} tokens it proposed were accepted (one that several proposed counts for each, in a fused draft for the one whose token was taken)`
+  const score = proposed ? `; ${accepted} accepted of ${proposed} proposed (one that several proposed counts for each, in a fused draft for the one whose token was taken)`
     : proposed === 0 ? "; no token of this run's drafts is from it" : "";
   const facts = model.parameters ? `${model.parameters} parameters, ${model.dtype}, ${model.device}` : "no model, it looks up what was written";
   const label = `${whole}: ${facts}${score}`;
@@ -111,8 +111,14 @@ function show(drafters, count) {
   rest.dataset.told = label;
   rest.setAttribute("aria-label", label);
 }
+// How far a study is: of a bar in sight its own figures, so that they never differ.
+function measured(value) {
+  const bar = [...document.querySelectorAll(".sp-study")].find((one) => one.offsetParent !== null);
+  return bar ? bar.dataset.measured : value.measured;
+}
 function drawState(value) {
-  const words = value.at_work || (value.state || "") + (value.place ? `, place ${value.place}` : "");
+  const work = value.at_work && [value.at_work, measured(value)].filter(Boolean).join(" ");
+  const words = work || (value.state || "") + (value.place ? `, place ${value.place}` : "");
   const kind = "sp-state sp-state-" + (value.at_work ? "measuring" : String(value.state || "").replace(/\W/g, ""));
   if (state.className !== kind) state.className = kind;
   document.documentElement.dataset.liveState = value.state || "";
@@ -156,6 +162,8 @@ function update() {
 }
 update();
 watch("value", update);
+const drawMeasured = () => (element.isConnected ? drawState(shown) : document.removeEventListener("specscope-measured", drawMeasured));
+document.addEventListener("specscope-measured", drawMeasured);
 new ResizeObserver(fit).observe(chips);  // another width, larger type
 document.fonts?.ready.then(fit);
 document.fonts?.addEventListener?.("loadingdone", fit);

@@ -42,6 +42,7 @@ function draw() {
   say(parts.trouble, shown.trouble);
   say(parts.glyph, GLYPHS[state]);
   root.firstChild.dataset.state = state;
+  root.firstChild.dataset.measured = shown.measured || "";
   line.hidden = parts.bar.hidden = !shown.study;
   parts.filled.style.width = `${total ? (100 * done) / total : 0}%`;
   for (const [name, at] of [["now", done], ["min", 0], ["max", total]]) parts.bar.setAttribute(`aria-value${name}`, at);
@@ -50,6 +51,7 @@ function draw() {
   parts.show.hidden = !shown.beside_study;
   other.hidden = !shown.beside;
   parts.trouble.hidden = !shown.trouble;
+  document.dispatchEvent(new Event("specscope-measured"));  // to the header
 }
 // The server is polled while the panel is visible: often while a study is measured, seldom at rest, when another tab or
 // a client may begin one.

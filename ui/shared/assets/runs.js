@@ -25,7 +25,7 @@ function textCell(run) {
   const settings = run.sampling === USUAL ? null : node("span", "sp-col-settings", run.sampling + " · ");
   const thinned = run.thinned ? node("span", "sp-thinned", "thinned · ") : null;
   const facts = node("div", "sp-run-facts", status, run.study ? "study · " : "", settings, thinned, run.prompt, " · " + run.drafters);
-  facts.title = `${run.when}. ${run.tokens} tokens in ${run.rounds} passes, ${run.tps} tokens / s. ${run.settings}, ${run.sampling}. Drafters: ${run.drafters}`;
+  facts.title = `${run.when}. ${[run.tokens, run.passes].filter(Boolean).join(" in ")}, ${run.tps} tokens / s. ${run.settings}, ${run.sampling}. Drafters: ${run.drafters}`;
   const note = run.note ? node("span", "sp-note", "✎ " + run.note) : null;
   return node("td", "sp-col-text", open, facts, note);
 }
