@@ -1,4 +1,4 @@
-"""The table of mechanisms in docs/guide.md is made of their records.
+"""The tables of mechanisms and of figures in docs/guide.md are made of their records.
 
 `python -m tests.test_guide` writes it anew.
 """
@@ -16,9 +16,9 @@ from core.config.mechanisms import (
     VERIFY_RULES,
 )
 from tests.source import ROOT
+from ui.words.glossary import GLOSSARY
 
 GUIDE = ROOT / "docs" / "guide.md"
-BLOCK = re.compile(r"(?<=<!-- mechanisms -->\n).*?(?=<!-- end of mechanisms -->)", re.DOTALL)
 REGISTRIES: Mapping[str, Mapping[str, Any]] = {
     "draft": DRAFT_KINDS, "combine": COMBINE_RULES, "routing": ROUTING_RULES,
     "length": LENGTH_POLICIES, "verify": VERIFY_RULES, "pipeline": PIPELINE_MODES,
@@ -35,9 +35,24 @@ def mechanisms_table(registries: Mapping[str, Mapping[str, Any]]) -> str:
     return "\n".join(["| setting | value | meaning |", "|---|---|---|", *rows, ""])
 
 
-def test_the_guide_has_the_table_of_the_records() -> None:
-    (block,) = BLOCK.findall(GUIDE.read_text(encoding="utf-8"))
-    assert block == mechanisms_table(REGISTRIES), "run: python -m tests.test_guide"
+def figures_table() -> str:
+    """One row a quantity of the page."""
+    rows = [f"| {one.label} | {one.means} |" for one in GLOSSARY.values()]
+    return "\n".join(["| figure | meaning |", "|---|---|", *rows, ""])
+
+
+TABLES = {"mechanisms": mechanisms_table(REGISTRIES), "figures": figures_table()}
+
+
+def block_of(name: str) -> re.Pattern[str]:
+    """What is between the two comments of a table."""
+    return re.compile(rf"(?<=<!-- {name} -->\n).*?(?=<!-- end of {name} -->)", re.DOTALL)
+
+
+def test_the_guide_has_the_tables_of_the_records() -> None:
+    for name, table in TABLES.items():
+        (block,) = block_of(name).findall(GUIDE.read_text(encoding="utf-8"))
+        assert block == table, "run: python -m tests.test_guide"
 
 
 def test_every_mechanism_says_what_it_does() -> None:
@@ -47,5 +62,6 @@ def test_every_mechanism_says_what_it_does() -> None:
 
 if __name__ == "__main__":
     page = GUIDE.read_text(encoding="utf-8")
-    table = mechanisms_table(REGISTRIES)
-    GUIDE.write_text(BLOCK.sub(lambda _: table, page), encoding="utf-8")
+    for name, table in TABLES.items():
+        page = block_of(name).sub(lambda _, new=table: new, page)
+    GUIDE.write_text(page, encoding="utf-8")

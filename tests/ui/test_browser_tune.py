@@ -124,7 +124,7 @@ def goes_by_keys(page: Any) -> None:
     page.keyboard.press("Enter")
     point_is(page, "speculation length 4, expansion 1")
     becomes(page, FOCUSED, "3")  # the focus stays
-    page.locator(".ss-tip").get_by_text("times plain decoding's speed").wait_for()
+    page.locator(".ss-tip").get_by_text("speed-up", exact=True).wait_for()
     becomes(page, f"() => document.querySelectorAll(\"{CELLS}[tabindex='0']\").length", 1)
 
 

@@ -32,13 +32,14 @@ from ui.learn.lessons.answers import is_right
 from ui.learn.lessons.choosing import LENGTH
 from ui.learn.lessons.lecture import Lecture
 from ui.learn.lessons.lesson import Setup
-from ui.learn.lessons.measured import COLUMNS, Evidence, Measured, measured_row, runs_table_value
+from ui.learn.lessons.measured import Evidence, Measured, measured_row, runs_table_value
 from ui.learn.lessons.sharing import SHARED, SHARING, explain_left_out, nothing_drafted
 from ui.learn.lessons.time import PIPELINE
 from ui.learn.parts import lesson_value
 from ui.run.values import PICTURES
 from ui.run.view import reduce_all
 from ui.shared.board import DOCK
+from ui.words.glossary import GLOSSARY
 from ui.words.messages import ONE_SAMPLE
 
 KEYS = [lesson.key for lesson in LESSONS]
@@ -122,7 +123,7 @@ def test_lessons_name_pictures_and_columns_that_there_are() -> None:
     assert len(LESSONS) == 13 and len(set(KEYS)) == 13
     for lesson in LESSONS:
         assert set(lesson.pictures) <= {*PICTURES, "requests"} and "strip" in lesson.pictures
-        assert set(lesson.columns) <= set(COLUMNS)
+        assert set(lesson.columns) <= set(GLOSSARY)
         assert lesson.question.point in (*lesson.pictures, "rows")
         labels = [setup.label for setup in setups(lesson)]
         assert len(set(labels)) == len(labels)
@@ -355,7 +356,7 @@ def test_the_lesson_that_is_made_to_lose_says_when_it_wins(slower: float, words:
 
 def test_a_table_with_a_time_of_a_run_says_that_it_is_one_sample() -> None:
     for lesson in LESSONS:
-        single = {"round_ms", "tps"} & {*lesson.columns}
+        single = {"round_ms", "tokens_per_second"} & {*lesson.columns}
         note = runs_table_value(Evidence({}), lesson.columns)["note"]
         assert note == ("times: one sample each" if single else ""), lesson.key
 
@@ -485,7 +486,7 @@ def test_the_table_shows_what_was_measured() -> None:
     events = synthetic_run(8)
     view = reduce_all(events)
     evidence = Evidence(MappingProxyType({"x": measured_row("x", view)}), "x")
-    shown = runs_table_value(evidence, ("tokens", "passes", "pass_ms"))
+    shown = runs_table_value(evidence, ("num_new_tokens", "num_rounds", "pass_ms"))
     assert [one["t"] for one in shown["head"].values()] == ["tokens", "LLM passes", "ms / pass"]
     cells = shown["rows"]["0"]["cells"]
     assert cells["0"] == str(len(view.tokens)) and cells["1"] == str(len(rounds_of(events)))

@@ -343,8 +343,9 @@ def test_figures_stand_beside_each_other_with_their_ratio() -> None:
     assert rows["LLM passes"]["one"] == "6" and rows["LLM passes"]["two"] == str(two.num_rounds)
     assert rows["LLM passes"]["ratio"] == f"{two.num_rounds / 6:.2f}x"
     timed = {name for name, row in rows.items() if not row["ratio"]}
-    units = {name for name in rows if name.endswith((", ms", "/ s"))}
-    assert timed == units | {"Overlap"}, "times of one run each have no ratio"
+    in_ms = {row["name"] for row in rows.values() if row["one"].endswith(" ms")}
+    assert timed == in_ms | {"Tokens / s", "Overlap"}, "times of one run each have no ratio"
+    assert len(in_ms) == 4
     rows = {row["name"]: row for row in figures_of(None, two).values()}
     assert rows["LLM passes"]["ratio"] == "–"
 

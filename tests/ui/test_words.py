@@ -16,16 +16,14 @@ from tests.synthetic import HOSTILE_TEXTS, synthetic_run
 from tests.synthetic.run import model_infos
 from tests.ui.example_run import end_frame, run_events, run_view
 from ui.components.pictures import PICTURES, GridLength, GridSpeed
-from ui.learn.lessons.measured import COLUMNS
 from ui.run.explain import quote
 from ui.run.frame import Frame
 from ui.run.letters import letter, letters_of, slots_of
 from ui.run.pipeline_notes import ALONE
 from ui.run.values import figures_value, strip_value
 from ui.run.view import reduce_all
-from ui.sessions.two_runs_tables import FIGURES
 from ui.shared.parts import header_value
-from ui.words.acceptance import ACCEPTED_OF_DEPTH
+from ui.words.glossary import GLOSSARY
 from ui.words.messages import Line, ordinal, position_sentence, run_lines
 
 UI = Path(ui.__file__).parent
@@ -158,19 +156,13 @@ def test_a_drafter_without_a_model_has_a_chip_in_a_run_that_it_drafts_in() -> No
 
 def test_the_share_of_the_drafts_depth_has_one_word_on_every_tab() -> None:
     """Of a wide tree the share of nodes is another one, so no place calls it a share of tokens."""
-    assert [name for name, figure, _ in FIGURES if figure == "draft_acceptance_rate"] == [
-        ACCEPTED_OF_DEPTH.capitalize()
-    ]
-    shown = {}
-    for path in (*UI.rglob("*.py"), *UI.rglob("*.js")):
-        source = path.read_text(encoding="utf-8")
-        assert not OTHER_WORDS.findall(source), path
-        shown["/".join(path.parts[-2:])] = (
-            ACCEPTED_OF_DEPTH in source or "ACCEPTED_OF_DEPTH" in source
-        )
-    tabs = ("assets/figures.js", "assets/compared.js", "assets/prompt_row.js")
-    assert all(shown[name] for name in (*tabs, "tune/values.py", "tune/words.py"))
-    assert shown["report/document.py"]
+    paths = (*UI.rglob("*.py"), *UI.rglob("*.js"))
+    sources = {"/".join(path.parts[-2:]): path.read_text(encoding="utf-8") for path in paths}
+    assert not [name for name, source in sources.items() if OTHER_WORDS.search(source)]
+    scripts = ("assets/figures.js", "assets/compared.js", "assets/prompt_row.js")
+    values = ("tune/values.py", "tune/words.py", "report/document.py", "run/temperature.py")
+    for name in (*scripts, *values, "sessions/two_runs_tables.py"):
+        assert '"draft_acceptance_rate"' in sources[name] and "GLOSSARY" in sources[name], name
 
 
 # A quantity in words, where labels, heads and captions have a slash.
@@ -196,10 +188,60 @@ def test_labels_heads_and_captions_have_one_form_of_a_quantity() -> None:
         for path in sorted(UI.rglob("*.js"))
         for label in labels_of(path.read_text(encoding="utf-8"))
     ]
-    labels += [("measured", title) for title, _, _ in COLUMNS.values()]
+    labels += [(name, quantity.label) for name, quantity in GLOSSARY.items()]
     labels += [(make.name, make.label) for make in (*PICTURES, GridSpeed, GridLength)]
     assert any("tokens / s" in label for _, label in labels)
     wrong = [(name, label) for name, label in labels if IN_WORDS.search(label)]
     assert not wrong, wrong
     assert labels_of('x("Tokens per second")') == ["Tokens per second"], "control"
     assert IN_WORDS.search("Tokens per second"), "control"
+
+
+# Names that a quantity had beside its label.
+SECOND_NAMES = re.compile(
+    r"\bx plain\b|times plain|acceptance rate|^new tokens|rounds a run|of depth|speed up\b"
+    r"|time to first|mean (acceptance )?length",
+    re.IGNORECASE,
+)
+
+
+def constants_of(source: str) -> list[str]:
+    """The strings of a module that may be labels: no docstring, sentence or name."""
+    tree = ast.parse(source)
+    docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.Constant)]
+    texts = [one.value for one in found if isinstance(one.value, str) and id(one) not in docs]
+    return [one for one in texts if not re.search(r"\.($| )|^\w*$", one)]
+
+
+def is_second_name(label: str) -> bool:
+    """Whether a string outside the glossary names one of its quantities, by whatever word."""
+    own = {one.label.lower() for one in GLOSSARY.values() if not one.label.isalpha()}
+    said = label.strip(" ,:").lower()
+    return (
+        said in own
+        or any(one in said for one in own if " / " in one)
+        or bool(SECOND_NAMES.search(label))
+    )
+
+
+def test_a_quantity_is_named_by_the_glossary_alone() -> None:
+    scripts = [(path, labels_of(path.read_text(encoding="utf-8"))) for path in UI.rglob("*.js")]
+    modules = [(path, constants_of(path.read_text(encoding="utf-8"))) for path in UI.rglob("*.py")]
+    named = [
+        (path.name, label)
+        for path, labels in (*scripts, *modules)
+        for label in labels
+        if path.name != "glossary.py" and is_second_name(label)
+    ]
+    assert not named, named
+    for control in ("speed-up", " tokens / pass", "Accepted of depth", "x plain, median in pairs"):
+        assert is_second_name(control), control
+    assert "y tokens / s" in constants_of('f"{x}y tokens / s"'), "control"
+
+
+def test_scripts_name_quantities_that_there_are() -> None:
+    names = re.compile(r'GLOSSARY\.(\w+)|\bkey: "\w+", of: "(\w+)"')
+    for path in UI.rglob("*.js"):
+        found = names.findall(path.read_text(encoding="utf-8"))
+        assert {one or other for one, other in found} <= set(GLOSSARY), path

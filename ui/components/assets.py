@@ -2,25 +2,29 @@
 
 Each file has one route, `/specscope/<version>/<name>`; no other file on disk can be reached, no
 `allowed_paths` are needed and nothing comes from another host. The version is a digest of the
-files, so a browser may cache them for ever. Knows no run and no picture.
+files, so a browser may cache them for ever. One is made here: `glossary.js` has the words of
+ui/words/glossary.py. Knows no run and no picture.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import FileResponse
+from starlette.responses import Response
 from starlette.routing import Route
 
 from ui.components.theme import page_theme
+from ui.words.glossary import GLOSSARY
 
-__all__ = ["STYLESHEETS", "asset_files", "asset_routes", "assets_head", "launch_options", "version"]
+__all__ = ["STYLESHEETS", "asset_routes", "asset_texts", "assets_head", "launch_options", "version"]
 
 PICTURE_ASSETS = Path(__file__).parent / "assets"
 STYLESHEETS = (
@@ -41,40 +45,42 @@ MEDIA_TYPES = {".js": "text/javascript", ".css": "text/css"}
 
 
 @cache
-def asset_files() -> dict[str, Path]:
+def asset_texts() -> dict[str, str]:
     """Every file a browser may ask for, by the name it is served under."""
     ours = {
-        path.name: path for path in sorted(PICTURE_ASSETS.iterdir()) if path.suffix in MEDIA_TYPES
+        path.name: path.read_text(encoding="utf-8")
+        for path in sorted(PICTURE_ASSETS.iterdir())
+        if path.suffix in MEDIA_TYPES
     }
-    return {**ours, PLOTLY: Path(str(files("plotly") / "package_data" / PLOTLY))}
+    words = json.dumps({name: asdict(one) for name, one in GLOSSARY.items()})
+    plotly = (files("plotly") / "package_data" / PLOTLY).read_text(encoding="utf-8")
+    return {**ours, "glossary.js": f"export const GLOSSARY = {words};\n", PLOTLY: plotly}
 
 
 @cache
 def version() -> str:
-    """A digest of the names, sizes and (our own) contents of all assets."""
+    """A digest of the names and contents of all assets."""
     digest = hashlib.sha256()
-    for name, path in asset_files().items():
-        digest.update(f"{name}:{path.stat().st_size}:".encode())
-        if path.parent == PICTURE_ASSETS:
-            digest.update(path.read_bytes())
+    for name, text in asset_texts().items():
+        digest.update(f"{name}:{len(text)}:{text}".encode())
     return digest.hexdigest()[:12]
 
 
 def asset_routes() -> list[Route]:
     """Routes for FastAPI (`app_kwargs={"routes": ...}`), one a file."""
     return [
-        Route(f"/specscope/{version()}/{name}", _sender(path), methods=["GET", "HEAD"])
-        for name, path in asset_files().items()
+        Route(f"/specscope/{version()}/{name}", _sender(name), methods=["GET", "HEAD"])
+        for name in asset_texts()
     ]
 
 
-def _sender(path: Path) -> Callable[[Request], Awaitable[FileResponse]]:
+def _sender(name: str) -> Callable[[Request], Awaitable[Response]]:
     # The media type is given, not guessed: a Windows registry may call .js text/plain.
     headers = {"Cache-Control": "public, max-age=31536000, immutable"}
-    media_type = MEDIA_TYPES[path.suffix]
+    media_type = MEDIA_TYPES[Path(name).suffix]
 
-    async def send(_request: Request) -> FileResponse:
-        return FileResponse(path, media_type=media_type, headers=headers)
+    async def send(_request: Request) -> Response:
+        return Response(asset_texts()[name], media_type=media_type, headers=headers)
 
     return send
 
@@ -82,7 +88,7 @@ def _sender(path: Path) -> Callable[[Request], Awaitable[FileResponse]]:
 def assets_head() -> str:
     """For `launch(head=...)`: the stylesheets, the scripts asked for all at once, large type."""
     base = f"specscope/{version()}"
-    scripts = [name for name in asset_files() if name.endswith(".js") and name != PLOTLY]
+    scripts = [name for name in asset_texts() if name.endswith(".js") and name != PLOTLY]
     return "\n".join(
         [f'<link rel="stylesheet" href="{base}/{name}">' for name in (*STYLESHEETS, PAGE)]
         + [f'<link rel="modulepreload" href="{base}/{name}">' for name in scripts]

@@ -15,6 +15,7 @@ from typing import Any
 import gradio as gr
 
 from ui.components.assets import version
+from ui.words.glossary import GLOSSARY
 
 __all__ = [
     "COMPARE_PICTURES",
@@ -103,7 +104,7 @@ WhatIf = Picture("what_if", "What if", 150)
 Lengths = Picture("lengths", "Accepted tokens and speculation length", 340)
 Timeline = Picture("timeline", "Pipeline", 400)
 GridSpeed = Picture("grid", "Speed of each point", 330)
-GridLength = Picture("grid", "Tokens / pass of each point", 330)
+GridLength = Picture("grid", f"{GLOSSARY['mean_acceptance_length'].title} of each point", 330)
 GridPoints = Picture("points", "All points", 200)
 PromptTable = Picture("prompts", "Acceptance prompt by prompt", 200)
 
@@ -120,9 +121,9 @@ PICTURES = (
 
 COMPARE_PICTURES = (
     Picture("compared", "Side by side", 240),
-    Picture("ratios", "Speed, times plain decoding", 220),
+    Picture("ratios", f"{GLOSSARY['speedup'].title} over plain decoding", 220),
     Picture("portions", "Where the time goes", 220),
     Picture("rounds", "Accepted tokens per round", 300),
-    Picture("rates", "Acceptance rate by position", 300),
+    Picture("rates", GLOSSARY["acceptance_rate_per_position"].title, 300),
     Picture("texts", "The texts", 200),
 )

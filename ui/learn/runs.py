@@ -51,7 +51,11 @@ class _Table:
         if view.state != "completed" or not view.rounds:
             return False
         session.lecture.keep(self.lesson.key, measured_row(setup.label, view), self.models)
-        if session.player is player and not view.drafters and "tps" in self.lesson.columns:
+        if (
+            session.player is player
+            and not view.drafters
+            and "tokens_per_second" in self.lesson.columns
+        ):
             session.baseline = _baseline(view)
             keep_baseline(self.log, view.run_id, session.baseline)
         return True

@@ -17,6 +17,7 @@ from ui.prompts.row_settings import RunSettings, labels_of
 from ui.prompts.run_figures import PastRun
 from ui.run.explain import quote
 from ui.run.listed import number_of
+from ui.words.glossary import GLOSSARY
 from ui.words.spreads import SINGLE, noise_words
 
 __all__ = ["PromptLine", "of_runs", "of_study", "profit_words", "rows_plain", "prompts_table_value"]
@@ -141,7 +142,7 @@ def _time_words(lines: Sequence[PromptLine]) -> str:
 
 
 def _gain_text(line: PromptLine) -> str:
-    return f"{line.row.mean_acceptance_length:.2f} tokens / pass"
+    return GLOSSARY["mean_acceptance_length"].said(line.row.mean_acceptance_length)
 
 
 def _gain_words(line: PromptLine, lines: Sequence[PromptLine]) -> str:

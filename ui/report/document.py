@@ -7,7 +7,6 @@ the pictures turn them into text nodes.
 from __future__ import annotations
 
 import html
-import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from string import Template
@@ -22,7 +21,7 @@ from ui.run.listed import number_of, shorten
 from ui.run.race import speed_sentence
 from ui.run.regret_words import regret_plain
 from ui.run.view import View
-from ui.words.acceptance import ACCEPTED_OF_DEPTH
+from ui.words.glossary import GLOSSARY
 from ui.words.settings import settings_line
 
 __all__ = ["report_html"]
@@ -124,12 +123,10 @@ def _figures_sentence(view: View, baseline: Baseline | None) -> str:
     stats = view.stats
     rounds = number_of(stats.num_rounds, "round")
     amount = f"{number_of(stats.num_new_tokens, 'token')} in {rounds}"
-    parts = [amount, f"{stats.tokens_per_second:.1f} tokens / s"]
-    if view.drafters:
-        parts.append(f"{stats.mean_acceptance_length:.2f} tokens / pass")
-        # Halves are rounded up, as the browser does in the figures below.
-        share = math.floor(100 * stats.draft_acceptance_rate + 0.5)
-        parts.append(f"{share} % {ACCEPTED_OF_DEPTH}")
-    parts.append(f"first token after {stats.ttft_ms:.0f} ms")
+    drafted = ("mean_acceptance_length", "draft_acceptance_rate") if view.drafters else ()
+    names = ("tokens_per_second", *drafted)
+    parts = [amount, *(GLOSSARY[name].said(getattr(stats, name)) for name in names)]
+    first = GLOSSARY["ttft_ms"]
+    parts.append(f"{first.label} after {first.text(stats.ttft_ms)}")
     parts.append(speed_sentence(view, baseline))
     return ", ".join(filter(None, parts))

@@ -16,7 +16,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from ui.components.assets import PLOTLY, STYLESHEETS, asset_files
+from ui.components.assets import PLOTLY, STYLESHEETS, asset_texts
 from ui.shared.parts import SHARED_ASSETS, component_script
 
 __all__ = ["fonts_css", "plotly_data", "report_file", "scripts_data", "seal", "styles"]
@@ -42,8 +42,8 @@ def report_file(name: str) -> str:
 def scripts_data() -> str:
     """Every module by name, encoded by `seal`."""
     ours = {
-        name: path.read_text(encoding="utf-8")
-        for name, path in asset_files().items()
+        name: text
+        for name, text in asset_texts().items()
         if name.endswith(".js") and name != PLOTLY
     }
     own = {
@@ -66,13 +66,13 @@ def _mapped_imports(script: str) -> str:
 @cache
 def plotly_data() -> str:
     """plotly.js, encoded by `seal`; it draws two charts, as on the page."""
-    return seal(asset_files()[PLOTLY].read_text(encoding="utf-8"))
+    return seal(asset_texts()[PLOTLY])
 
 
 @cache
 def styles() -> str:
     """The pictures' styles, the page's, then the report's."""
-    texts = [asset_files()[name].read_text(encoding="utf-8") for name in STYLESHEETS]
+    texts = [asset_texts()[name] for name in STYLESHEETS]
     page = (SHARED_ASSETS / "page.css").read_text(encoding="utf-8")
     return "\n".join([*texts, page, report_file("report.css")])
 

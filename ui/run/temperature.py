@@ -12,6 +12,7 @@ from core.config import Request, SpeculationConfig
 from core.events import ModelInfo
 from ui.run.baselines import speed_key
 from ui.run.listed import join_names
+from ui.words.glossary import GLOSSARY
 from ui.words.settings import TEMPERATURE_MEANS, settings_of
 
 __all__ = ["TEMPERATURE_INFO", "AcceptanceByTemperature"]
@@ -51,12 +52,13 @@ class AcceptanceByTemperature:
         latest = dict(list(self._rates.items())[-MOST:])
         if not latest:
             return TEMPERATURE_INFO
-        shares = join_names([f"{100 * latest[at]:.0f} % at {at:g}" for at in sorted(latest)])
+        share = GLOSSARY["draft_acceptance_rate"]
+        shares = join_names([f"{share.text(latest[at])} at {at:g}" for at in sorted(latest)])
         if len(latest) > 1:
-            return f"{TEMPERATURE_INFO} Your runs, accepted of depth: {shares}."
+            return f"{TEMPERATURE_INFO} Your runs, {share.label}: {shares}."
         (only,) = latest
         other = TRY if only != TRY else OTHER
         return (
-            f"{TEMPERATURE_INFO} This run, accepted of depth: {shares}. Run it at {other:g} to "
+            f"{TEMPERATURE_INFO} This run, {share.label}: {shares}. Run it at {other:g} to "
             "see the difference here."
         )

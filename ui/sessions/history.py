@@ -21,6 +21,7 @@ from ui.server.session import guard_once
 from ui.server.under_way import under_way
 from ui.shared.parts import log_line, notice_value
 from ui.words.dates import local_time
+from ui.words.glossary import GLOSSARY
 from ui.words.messages import Line
 from ui.words.settings import OWN, point_words, settings_of
 from ui.words.visible import visible
@@ -66,6 +67,7 @@ TO_END = MappingProxyType(
         "elsewhere": "another server makes it, so only that one can stop it; or wait for its end",
     }
 )
+GAIN = GLOSSARY["mean_acceptance_length"]
 PAGE = 20
 EXCERPT = 160
 DIFFERENCES = 3
@@ -143,7 +145,7 @@ def list_values(
         }
         anything = bool(text) or status != "all" or more != NO_FILTERS
         empty = "No run matches." if anything else "No run yet: the Live tab makes the first."
-        value = {"rows": rows, "selected": opened, "empty": empty}
+        value = {"rows": rows, "selected": opened, "empty": empty, "mean": GAIN.label}
         lines = [Line("info", f"{number_of(runs_page.total, 'run')}, page {number} of {last}.")]
         log = log_line(context.store.status())
         lines += [log, Line("info", "" if asker.paths else "You see the runs of this browser.")]
@@ -202,10 +204,10 @@ def run_row_value(
         "sampling": ", ".join([*settings.sampling, *_schedule_words(summary)]),
         "tokens": number_of(stats.num_new_tokens, "token") if stats else "",
         "passes": number_of(summary.num_rounds, "pass"),
-        "mean": f"{stats.mean_acceptance_length:.2f}" if stats else "",
+        "mean": GAIN.text(stats.mean_acceptance_length) if stats else "",
         "note": excerpt(summary.note),
         "thinned": summary.thinned,
-        "tps": f"{stats.tokens_per_second:.1f}" if stats else "",
+        "speed": GLOSSARY["tokens_per_second"].said(stats.tokens_per_second) if stats else "",
     }
 
 

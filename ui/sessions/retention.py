@@ -17,6 +17,7 @@ from ui.shared.parts import notice_value
 from ui.shared.studies import Studies
 from ui.shared.study_words import KINDS
 from ui.words.dates import local_time, short_time
+from ui.words.glossary import GLOSSARY
 from ui.words.messages import Line
 from ui.words.settings import settings_of
 
@@ -91,7 +92,8 @@ def about_run(context: Context, asker: Asker, run_id: str) -> list[Any]:
 def _in_short(run: Any) -> list[str]:
     """A run's configuration, sampling, figure and time."""
     settings = settings_of(run.asked, run.ssms)
-    mean = [f"{run.stats.mean_acceptance_length:.2f} tokens / pass"] if run.stats else []
+    gain = GLOSSARY["mean_acceptance_length"]
+    mean = [gain.said(run.stats.mean_acceptance_length)] if run.stats else []
     words = [settings.brief(DIFFERENCES), *settings.sampling]
     return [*words, *mean, short_time(local_time(run.created_utc))]
 

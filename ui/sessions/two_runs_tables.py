@@ -6,38 +6,30 @@ Pure: summaries of the store in, plain dicts out. ui/run/same_text.py compares t
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from core.events import RunStats
 from ui.run.listed import shorten
+from ui.words.glossary import GLOSSARY
 
 __all__ = ["figures_of", "settings_apart"]
 
-Show = Callable[[float], str]
 LONGEST = 300
 """Characters of a value."""
 
-
-_no_decimals, _tenth, _hundredth = "{:.0f}".format, "{:.1f}".format, "{:.2f}".format
-
-
-def _share(value: float) -> str:
-    return f"{100 * value:.0f} %"
-
-
-FIGURES: tuple[tuple[str, str, Show], ...] = (
-    ("Tokens / s", "tokens_per_second", _tenth),
-    ("Tokens / pass", "mean_acceptance_length", _hundredth),
-    ("Accepted of depth", "draft_acceptance_rate", _share),
-    ("LLM passes", "num_rounds", _no_decimals),
-    ("New tokens", "num_new_tokens", _no_decimals),
-    ("Nodes verified", "num_verified_nodes", _no_decimals),
-    ("Overlap", "overlap_ratio", _share),
-    ("First token, ms", "ttft_ms", _tenth),
-    ("Drafting, ms", "draft_ms", _tenth),
-    ("LLM, ms", "verify_ms", _tenth),
-    ("Whole run, ms", "total_ms", _tenth),
+FIGURES = (
+    "tokens_per_second",
+    "mean_acceptance_length",
+    "draft_acceptance_rate",
+    "num_rounds",
+    "num_new_tokens",
+    "num_verified_nodes",
+    "overlap_ratio",
+    "ttft_ms",
+    "draft_ms",
+    "verify_ms",
+    "total_ms",
 )
 TIMES = {"tokens_per_second", "overlap_ratio", "ttft_ms", "draft_ms", "verify_ms", "total_ms"}
 """Of FIGURES, those that another run of the same request would change."""
@@ -48,12 +40,13 @@ def figures_of(one: RunStats | None, two: RunStats | None) -> dict[str, Any]:
     one sample, whose ratio says nothing of the settings: it is empty."""
     first, second = one or RunStats(), two or RunStats()
     rows: dict[str, Any] = {}
-    for i, (label, name, show) in enumerate(FIGURES):
+    for i, name in enumerate(FIGURES):
+        quantity = GLOSSARY[name]
         values = float(getattr(first, name)), float(getattr(second, name))
         rows[str(i)] = {
-            "name": label,
-            "one": show(values[0]),
-            "two": show(values[1]),
+            "name": quantity.title,
+            "one": quantity.text(values[0]),
+            "two": quantity.text(values[1]),
             "ratio": "" if name in TIMES else _ratio(*values),
         }
     return rows

@@ -18,7 +18,7 @@ from lab.tuned import Tuned
 from ui.compare.study_text import ANSWERS
 from ui.run.listed import by_index, number_of
 from ui.tune.words import sample_words
-from ui.words.acceptance import ACCEPTED_OF_DEPTH
+from ui.words.glossary import GLOSSARY, Quantity
 from ui.words.settings import field_label, point_words
 from ui.words.spreads import SINGLE, is_noise, is_unsure, spread_words
 
@@ -29,6 +29,10 @@ AXES = 3
 PLAIN_POINT, REFUSED_POINT = -1, -2
 """Plain decoding's number in the table, where a grid's points are numbered from 0, and that of the
 first point that cannot run, from which on they go down."""
+
+
+SPEED_UP, SPEED = GLOSSARY["speedup"], GLOSSARY["tokens_per_second"]
+GAIN, SHARE = GLOSSARY["mean_acceptance_length"], GLOSSARY["draft_acceptance_rate"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +171,7 @@ def points_value(study: Study, tuned: Tuned) -> dict[str, Any]:
     each axis and figure. A cell has its text `t` and, for numbers, the number `v` for sorting."""
     best = tuned.best
     heads = [field_label(axis.field) for axis in tuned.grid.axes]
-    heads += ["speed-up", "spread", "tokens / s", "tokens / pass"]
-    heads += [ACCEPTED_OF_DEPTH, "same text?", "runs"]
+    heads += [SPEED_UP.label, "spread", SPEED.label, GAIN.label, SHARE.label, "same text?", "runs"]
     rows = {"0": _row(PLAIN_POINT, ["plain"] + [""] * (len(tuned.grid.axes) - 1), tuned.plain)}
     for i, (point, row) in enumerate(zip(tuned.grid.points, tuned.rows, strict=True)):
         texts = [point[axis.field] for axis in tuned.grid.axes]
@@ -207,13 +210,13 @@ def _measured_words(study: Study, tuned: Tuned, spread: str) -> str:
 def _row(point: int, values: list[Any], row: ConfigurationRow) -> dict[str, Any]:
     cells = [
         *(_cell(value_text(value), value) for value in values),
-        _number(row.ratio.value if row.ratio else None, "{:.2f}x"),
+        _number(SPEED_UP, row.ratio.value if row.ratio else None),
         _spread_cell(row.ratio),
-        _number(row.speed, "{:.1f}"),
-        _number(row.mean_acceptance_length, "{:.2f}"),
-        _cell(_share(row.draft_acceptance_rate), row.draft_acceptance_rate),
+        _number(SPEED, row.speed),
+        _number(GAIN, row.mean_acceptance_length),
+        _number(SHARE, row.draft_acceptance_rate),
         _cell(ANSWERS[row.same.kind]),
-        _number(row.cells, "{}"),
+        _cell(str(row.cells), row.cells),
     ]
     by_number = {str(i): cell for i, cell in enumerate(cells)}
     return {"point": point, "mark": "", "found": "", "cells": by_number}
@@ -235,16 +238,12 @@ def _refused_row(number: int, grid: Grid, one: Refused) -> dict[str, Any]:
         "point": number,
         "mark": "refused",
         "found": "✕ cannot run",
-        "cells": {str(i): cell for i, cell in enumerate(cells)},
+        "cells": by_index(cells),
     }
 
 
-def _number(value: float | None, form: str) -> dict[str, Any]:
-    return _cell("–") if value is None else _cell(form.format(value), value)
-
-
-def _share(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.0f} %"
+def _number(quantity: Quantity, value: float | None) -> dict[str, Any]:
+    return _cell(quantity.text(value), value)
 
 
 def _cell(text: str, value: Any = None) -> dict[str, Any]:
@@ -265,22 +264,23 @@ def point_value(study: Study, results: Results, tuned: Tuned, point: int) -> dic
         for i, cell in enumerate(c for c in study.cells() if c.contestant == row.name)
         if cell in results
     }
-    figures = {
-        "speed-up": f"{row.ratio.value:.2f}x" if row.ratio else "–",
-        "tokens / s": f"{row.speed:.1f}" if row.speed is not None else "–",
-        "tokens / pass": _text(row.mean_acceptance_length, "{:.2f}"),
-        ACCEPTED_OF_DEPTH: _share(row.draft_acceptance_rate),
-        "rounds a run": _text(row.rounds, "{:.0f}"),
-        "first token": _text(row.ttft_ms, "{:.0f} ms"),
-        "drafting, of model time": _share(row.draft_share),
-    }
+    figures = (
+        (SPEED_UP, row.ratio.value if row.ratio else None),
+        (SPEED, row.speed),
+        (GAIN, row.mean_acceptance_length),
+        (SHARE, row.draft_acceptance_rate),
+        (GLOSSARY["num_rounds"], row.rounds),
+        (GLOSSARY["ttft_ms"], row.ttft_ms),
+        (GLOSSARY["draft_share"], row.draft_share),
+    )
     return {
         "study": study.study_id,
         "point": point,
         "name": point_words(row.name),
         "mark": _mark(tuned, point),
         "found": _mark_words(tuned, point),
-        "figures": {str(i): {"name": n, "text": t} for i, (n, t) in enumerate(figures.items())},
+        "figures": by_index({"name": of.label, "text": of.text(value)} for of, value in figures),
+        "heads": by_index(["run", "prompt", "repeat", SPEED.label, SPEED_UP.label, GAIN.label]),
         "runs": runs,
     }
 
@@ -294,15 +294,11 @@ def _run(study: Study, results: Results, cell: Cell) -> dict[str, str]:
         "run": result.run_id,
         "prompt": cell.item,
         "repeat": str(cell.repeat + 1),
-        "tps": f"{speed:.1f}",
+        "tps": SPEED.text(speed),
         "ratio": _ratio_text(speed / against, length) if against else "–",
-        "mean": f"{length:.2f}",
+        "mean": GAIN.text(length),
     }
 
 
 def _ratio_text(ratio: float, tokens_per_pass: float) -> str:
-    return f"{ratio:.2f}x{' (noise)' * is_noise(ratio, tokens_per_pass)}"
-
-
-def _text(value: float | None, form: str) -> str:
-    return "–" if value is None else form.format(value)
+    return SPEED_UP.text(ratio) + " (noise)" * is_noise(ratio, tokens_per_pass)

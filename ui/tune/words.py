@@ -15,7 +15,7 @@ from lab.study import PLAIN, Study
 from lab.tables import ConfigurationRow, best_of
 from lab.tuned import Tuned
 from ui.run.listed import number_of
-from ui.words.acceptance import ACCEPTED_OF_DEPTH
+from ui.words.glossary import GLOSSARY
 from ui.words.messages import Line
 from ui.words.settings import TEMPERATURE_MEANS, point_words
 from ui.words.spreads import SINGLE, is_unsure, noise_words, spread_words, where_words
@@ -111,13 +111,13 @@ def found_lines(study: Study, tuned: Tuned, num_done: int) -> list[Line]:
 
 def _best_figures(row: ConfigurationRow, over: str) -> str:
     length = row.mean_acceptance_length
-    tokens = f", {length:.2f} tokens / pass" if length is not None else ""
-    if row.ratio is None:
-        return f"{row.speed:.1f} tokens / s{tokens}."
-    return (
-        f"{row.ratio.value:.2f}x the speed of plain decoding{_interval(row.ratio, over)}, "
-        f"{row.speed:.1f} tokens / s{tokens}."
-    )
+    parts = [GLOSSARY["tokens_per_second"].said(row.speed)]
+    if row.ratio is not None:
+        ratio = GLOSSARY["speedup"].text(row.ratio.value)
+        parts.insert(0, f"{ratio} the speed of plain decoding{_interval(row.ratio, over)}")
+    if length is not None:
+        parts.append(GLOSSARY["mean_acceptance_length"].said(length))
+    return f"{', '.join(parts)}."
 
 
 def _interval(ratio: Estimate, over: str) -> str:
@@ -211,10 +211,11 @@ def _temperature_lines(tuned: Tuned) -> list[Line]:
     means = [(at, sum(own_rates) / len(own_rates)) for at, own_rates in sorted(rates.items())]
     if len(means) < 2:
         return []
-    each = ", ".join(f"{100 * rate:.0f} % at temperature {at:g}" for at, rate in means)
+    share = GLOSSARY["draft_acceptance_rate"]
+    each = ", ".join(f"{share.text(rate)} at temperature {at:g}" for at, rate in means)
     falls = all(later < before for (_, before), (_, later) in pairwise(means))
     why = f" {TEMPERATURE_MEANS}" if falls else ""
-    lines = [Line("info", f"{ACCEPTED_OF_DEPTH.capitalize()}: {each}.{why}")]
+    lines = [Line("info", f"{share.title}: {each}.{why}")]
     # A temperature is chosen for the text, not for the speed.
     bests = [best_of(_rows_at(tuned, at), tuned.plain.name) for at, _ in means]
     ratios = [

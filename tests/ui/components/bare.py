@@ -12,7 +12,7 @@ from bench.page.browser import Tab
 from tests.ui.browser.looks import frames
 from tests.ui.components.gallery import ORDER, values_of
 from ui.components import assets_head, pack
-from ui.components.assets import MEDIA_TYPES, asset_files, version
+from ui.components.assets import MEDIA_TYPES, asset_texts, version
 from ui.components.theme import page_theme
 
 ADDRESS = "http://pictures.test/"
@@ -125,11 +125,12 @@ def document() -> str:
 
 def _answer(route: Any) -> None:
     name = route.request.url.removeprefix(ADDRESS).partition("?")[0]
-    asset = asset_files().get(name.removeprefix(f"specscope/{version()}/"))
+    name = name.removeprefix(f"specscope/{version()}/")
+    asset = asset_texts().get(name)
     if not name:
         route.fulfill(body=document(), content_type="text/html")
     elif asset:
-        route.fulfill(path=asset, content_type=MEDIA_TYPES[asset.suffix])
+        route.fulfill(body=asset, content_type=MEDIA_TYPES[Path(name).suffix])
     elif name.startswith("static/fonts/"):
         route.fulfill(path=STATIC / name, content_type="font/woff2")
     else:

@@ -3,6 +3,7 @@
 import { h, set, setText, entries, last } from "./dom.js";
 import { lineChart, upDownChart } from "./minichart.js";
 import { byKey } from "./palette.js";
+import { GLOSSARY } from "./quantities.js";
 import { ms, percent, plural, prose, roundName, fixed } from "./text.js";
 
 // Marks in the bars of the lanes, besides colour.
@@ -224,7 +225,7 @@ function lines(value, rounds) {
     ],
     sel: value.sel,
     robust: true,
-    title: ["Milliseconds of a round; dashed: predicted", "ms / round; dashed: predicted"],
+    title: ["Milliseconds of a round; dashed: predicted", `${GLOSSARY.round_ms.label}; dashed: predicted`],
     format: short,
     label: compared(value),
   };

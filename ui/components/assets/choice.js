@@ -3,7 +3,11 @@
 
 import { h, set, setText, entries } from "./dom.js";
 import { columnChart } from "./minichart.js";
+import { GLOSSARY, amount, capital } from "./quantities.js";
 import { fixed, ms, plural, prose, roundName } from "./text.js";
+
+const TPS = GLOSSARY.tokens_per_second;
+const SPEED = TPS.label;
 
 export function createChoice(panel) {
   const why = h("p", { class: "ss-sentence ss-choice-why" });
@@ -77,7 +81,7 @@ function candidates(value) {
   const notes = columns.map((column) => column.note).join("; ");
   return {
     columns, chosen: String(value.next), line: value.lately || null,
-    title: ["Expected tokens / s if all drafts went so far; ▸ allowed next", "Tokens / s if all drafts went so far; ▸ allowed", "Tokens / s by length"],
+    title: [`Expected ${SPEED} if all drafts went so far; ▸ allowed next`, `${capital(SPEED)} if all drafts went so far; ▸ allowed`, `${capital(SPEED)} by length`],
     format: (tps) => fixed(tps, !tps || tps >= 10 ? 0 : 1), label: `Next length ${value.next}. Expected: ${notes}. ${lately(value)}`,
   };
 }
@@ -85,7 +89,7 @@ function candidates(value) {
 // What the node budget came to and keeps from; `deep` where the round's own sentence does not say how deep drafts can be.
 const bounds = (value) => [value.budget, value.deep].filter(Boolean).join(" ");
 
-const lately = (value) => (value.lately ? `Recently measured: ${fixed(value.lately, 1)} tokens / s.` : "");
+const lately = (value) => (value.lately ? `Recently measured: ${amount(TPS, value.lately)} ${SPEED}.` : "");
 
 // The reason and the estimates of each length in the selected round; null without drafters.
 export function choiceTable(value) {
@@ -95,7 +99,7 @@ export function choiceTable(value) {
   ]);
   return {
     caption: prose([value.why, value.granted, sentence(value), lately(value), bounds(value)].filter(Boolean).join(" ")),
-    head: rows.length ? ["length", "expected tokens", "expected ms", "tokens / s", "nodes", "chosen"] : [],
+    head: rows.length ? ["length", "expected tokens", "expected ms", SPEED, "nodes", "chosen"] : [],
     rows,
   };
 }

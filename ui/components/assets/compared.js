@@ -3,24 +3,21 @@
 
 import { h, entries, set } from "./dom.js";
 import { mark } from "./overlays.js";
-import { fixed, ms, percent, prose } from "./text.js";
+import { GLOSSARY, described } from "./quantities.js";
+import { fixed, prose } from "./text.js";
 
-const COLUMNS = [
-  { head: "tokens / pass", show: (row) => fixed(row.mean_acceptance_length, 2),
-    means: "1 + accepted tokens / rounds: what one pass of the LLM brings: a count, not a time. Only where measured times choose the length does it depend on the machine." },
-  { head: "tokens / s, median", show: (row) => fixed(row.tokens_per_second, 1), note: spread,
-    means: "New tokens per second from the end of the prefill: the median of the runs, below it the slowest and the fastest." },
-  { head: "x plain, median in pairs", show: (row) => fixed(row.ratio, 2), note: interval,
+const COLUMNS = described([
+  { key: "mean_acceptance_length" },
+  { key: "tokens_per_second", how: ", median", note: spread, also: "The median of the runs, below it the slowest and the fastest." },
+  { key: "ratio", of: "speedup", how: ", median in pairs", note: interval,
     below: "each repeat's own ratio, since load drifts",
     noted: (row) => row.ratio_spread,
-    means: "Speed over that of plain decoding in the same repeat: the median of these ratios, which is not the ratio of the medians; below it their spread, as told above the table." },
-  { head: "accepted of depth", show: (row) => percent(row.draft_acceptance_rate),
-    means: "Accepted tokens over the depth of the drafts, not their nodes: of a tree a pass accepts at most one branch. Shorter drafts have a higher share: compare tokens / pass." },
-  { head: "rounds", show: (row) => fixed(row.rounds, 0), means: "Passes of the LLM: the median of the runs." },
-  { head: "first token", show: (row) => ms(row.ttft_ms), means: "Time to the first new token: the median." },
-  { head: "drafting, of model time", show: (row) => percent(row.draft_share),
-    means: "Of the time that drafters and LLM were at work, the drafters' part. The picture of where the time goes has the rest of a round too." },
-];
+    also: "In the same repeat: the median of these ratios, which is not the ratio of the medians; below it their spread, as told above the table." },
+  { key: "draft_acceptance_rate", also: `Shorter drafts have a higher share: compare ${GLOSSARY.mean_acceptance_length.label}.` },
+  { key: "rounds", of: "num_rounds", also: "The median of the runs." },
+  { key: "ttft_ms", also: "The median." },
+  { key: "draft_share", also: "The picture of where the time goes has the rest of a round too." },
+]);
 
 function spread({ runs, slowest, fastest }) {
   return runs > 1 ? `${fixed(slowest, 1)} to ${fixed(fastest, 1)}` : "";
@@ -52,7 +49,7 @@ export function create(panel) {
 }
 
 function table(panel, value, rows) {
-  const heads = COLUMNS.map(({ head, means, below }) => h("th", { scope: "col", title: means }, head, below && h("span", { class: "ss-compared-note" }, below)));
+  const heads = COLUMNS.map(({ label, how = "", means, below }) => h("th", { scope: "col", title: means }, label + how, below && h("span", { class: "ss-compared-note" }, below)));
   return h(
     "table", { class: "ss-compared-table" },
     h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "configuration"), heads, h("th", { scope: "col" }, "same text?"))),

@@ -2,29 +2,27 @@
 
 import { h, set, setText } from "./dom.js";
 import { attach, card } from "./tip.js";
+import { GLOSSARY, amount, described } from "./quantities.js";
 import { fixed, prose } from "./text.js";
 import { createLane } from "./lane.js";
 import { createRaceClock } from "./race_clock.js";
 import { createScores } from "./scores.js";
 
-const CARDS = [
-  { key: "mean_acceptance_length", label: "tokens / pass", show: (v) => fixed(v.mean_acceptance_length, 2),
-    means: "1 + accepted tokens / rounds: what one pass of the LLM brings: a count, not a time. Only where measured times choose the length does it depend on the machine." },
-  { key: "draft_acceptance_rate", label: "accepted / pass",
+const SHARE = GLOSSARY.draft_acceptance_rate;
+
+const CARDS = described([
+  { key: "mean_acceptance_length" },
+  { key: "draft_acceptance_rate", of: "accepted_per_pass",
     show: (v) => (v.num_draft_tokens ? `${fixed(v.num_accepted_tokens / v.num_rounds, 1)} of ${fixed(v.num_draft_tokens / v.num_rounds, 1)}` : "–"),
-    more: (v) => (v.num_draft_tokens ? `${v.num_accepted_tokens ?? 0} of ${v.num_draft_tokens}: ${fixed(100 * v.draft_acceptance_rate, 0)} % accepted of depth` : ""),
-    means: "Accepted tokens in each pass, of the depth of the draft: of a tree a pass accepts at most one branch. What each drafter had accepted is on its chip, the chance of one token after its parent in What if." },
-  { key: "tokens_per_second", label: "tokens / s", show: (v) => fixed(v.tokens_per_second, 1),
-    means: "New tokens per second of this run alone, from the end of the prefill to the end of the run. The machine's speed changes from moment to moment: compare two runs by their speed-ups, each over plain decoding beside it." },
-  { key: "speedup", label: "speed-up", unit: "x", show: (v) => fixed(v.speedup, 2), more: (v) => v.speed, note: (v) => v.sample,
-    means: "Speed over that of plain decoding: the median of blocks in which both ran in turns, or one sample." },
-  { key: "num_rounds", label: "passes", one: "pass", show: (v) => fixed(v.num_rounds, 0),
-    means: "Rounds: each drafts a tree, has the LLM check all of it in one pass, and commits what it accepts." },
-  { key: "num_new_tokens", label: "tokens", one: "token", show: (v) => fixed(v.num_new_tokens, 0), more: (v) => (v.max_new_tokens ? `of ${v.max_new_tokens} at most` : ""),
-    means: "Tokens written after the prompt, accepted drafts and the LLM's own." },
-  { key: "ttft_ms", label: "first token", unit: "ms", show: (v) => fixed(v.ttft_ms, 0), more: (v) => (v.queue_ms > 1 ? `${fixed(v.queue_ms, 0)} ms queued` : ""),
-    means: "Time from leaving the queue to the first new token." },
-];
+    more: (v) => (v.num_draft_tokens ? `${v.num_accepted_tokens ?? 0} of ${v.num_draft_tokens}: ${amount(SHARE, v.draft_acceptance_rate)} ${SHARE.label}` : ""),
+    also: "What each drafter had accepted is on its chip, the chance of one token after its parent in What if." },
+  { key: "tokens_per_second",
+    also: "Of this run alone. The machine's speed changes from moment to moment: compare two runs by their speed-ups, each over plain decoding beside it." },
+  { key: "speedup", more: (v) => v.speed, note: (v) => v.sample, also: "The median of blocks in which both ran in turns, or one sample." },
+  { key: "num_rounds", one: "LLM pass" },
+  { key: "num_new_tokens", one: "token", more: (v) => (v.max_new_tokens ? `of ${v.max_new_tokens} at most` : "") },
+  { key: "ttft_ms", more: (v) => (v.queue_ms > 1 ? `${fixed(v.queue_ms, 0)} ms queued` : "") },
+]);
 
 // Reasons for the end of a run, short enough for their place.
 const ENDS = { length: "token limit", eos: "end of text", stop: "stop string", context: "context full" };
@@ -70,7 +68,7 @@ export function create(panel) {
 function cardOf(spec) {
   const value = h("b", { class: "ss-figure-value" }, "–");
   const note = h("span", { class: "ss-figure-label" });
-  const label = h("span", { class: "ss-figure-label" }, ` ${spec.unit ? `${spec.unit} ` : ""}${spec.label}`);
+  const label = h("span", { class: "ss-figure-label" }, ` ${spec.label}`);
   const node = h("span", { class: "ss-figure", tabindex: 0, role: "group", "data-key": spec.key, "aria-label": spec.label },
     value, label, note);
   return { spec, node, value, note, label };
@@ -199,7 +197,7 @@ function compared(spec, before) {
 function table(value) {
   return {
     caption: "Figures of this run",
-    head: ["figure", "value", "unit", "meaning"],
-    rows: CARDS.map((spec) => [spec.label, spec.show(value), spec.unit || "–", spec.means]),
+    head: ["figure", "value", "meaning"],
+    rows: CARDS.map((spec) => [spec.label, spec.show(value), spec.means]),
   };
 }

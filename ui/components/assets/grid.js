@@ -1,7 +1,7 @@
 // One figure of a grid: a map of two axes, a line over one. A third axis is chosen from.
 
 import { h, entries, set, setText } from "./dom.js";
-import { UNIT_WORDS, format, markWords, range } from "./grid_words.js";
+import { format, labelOf, markWords, range } from "./grid_words.js";
 import { createHeat } from "./heat.js";
 import { sharedChoice, sharedPoint } from "./shared_choice.js";
 import { createSweep } from "./sweep.js";
@@ -80,7 +80,7 @@ function layer(value, at) {
 function words(value, at) {
   const over = value.column_field ? `${value.row_field} by ${value.column_field}` : value.row_field;
   const where = value.layer_field ? `, at ${value.layer_field} ${value.layers[at]}` : "";
-  return prose(`${UNIT_WORDS[value.unit]}, ${over}${where}`);
+  return prose(`${labelOf(value.unit)}, ${over}${where}`);
 }
 
 function table(value, at) {
@@ -92,5 +92,5 @@ function table(value, at) {
     cell.refused ? "" : fixed(cell.runs, 0),
     markWords(cell),
   ]);
-  return { caption: words(value, at), head: ["point", UNIT_WORDS[value.unit], "from to", "spread", "runs", "found"], rows };
+  return { caption: words(value, at), head: ["point", labelOf(value.unit), "from to", "spread", "runs", "found"], rows };
 }

@@ -1,15 +1,13 @@
 // A grid's figures in words: for cells, tips and screen readers.
 
 import { card } from "./tip.js";
-import { fixed, plural, prose, rounded } from "./text.js";
+import { GLOSSARY, amount } from "./quantities.js";
+import { fixed, plural, prose } from "./text.js";
 
-export const UNIT_WORDS = { x: "times plain decoding's speed", "tokens/s": "tokens / s", tokens: "tokens / pass" };
+const QUANTITIES = { x: GLOSSARY.speedup, "tokens/s": GLOSSARY.tokens_per_second, tokens: GLOSSARY.mean_acceptance_length };
 
-export function format(value, unit) {
-  if (value == null) return "–";
-  if (unit === "x") return `${rounded(value, 2)}x`;
-  return rounded(value, unit === "tokens/s" ? 1 : 2);
-}
+export const labelOf = (unit) => QUANTITIES[unit].label;
+export const format = (value, unit) => amount(QUANTITIES[unit], value);
 
 // What was found of a point: a glyph and its meaning. One whose interval overlaps that of the best may be much slower,
 // or faster.
@@ -27,7 +25,7 @@ export function tipOf(cell, unit) {
   if (cell.refused) return card(prose(cell.name), ["Cannot run.", prose(cell.refused)]);
   if (cell.value == null) return card(prose(cell.name), ["Not measured yet."]);
   const reach = range(cell, unit);
-  const rows = [[UNIT_WORDS[unit], format(cell.value, unit)], reach && [cell.spread, reach], ["runs", fixed(cell.runs, 0)]];
+  const rows = [[labelOf(unit), format(cell.value, unit)], reach && [cell.spread, reach], ["runs", fixed(cell.runs, 0)]];
   return card(prose(cell.name), [markWords(cell)].filter(Boolean), rows.filter(Boolean));
 }
 

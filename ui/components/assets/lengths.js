@@ -3,8 +3,10 @@
 import { entries } from "./dom.js";
 import { CHART_PACE, createChart, axis, below, heading, shareTicks } from "./charts.js";
 import { choiceTable, createChoice } from "./choice.js";
+import { GLOSSARY, capital } from "./quantities.js";
 import { fixed, percent, plural, prose } from "./text.js";
 
+const RATE = capital(GLOSSARY.acceptance_rate_per_position.label);
 const MANY = 150;
 
 export function create(panel) {
@@ -42,7 +44,7 @@ function sentence(value) {
   const best = Math.max(...rounds.map((round) => round.a));
   const mean = rounds.reduce((sum, round) => sum + round.a, 0) / rounds.length;
   const before = Object.keys(value.before ?? {}).length ? " The pale line is the run before." : "";
-  return `${fixed(mean, 2)} accepted / pass over ${plural(rounds.length, "round")}, at most ${best}.${before}`;
+  return `${fixed(mean, 2)} ${GLOSSARY.accepted_per_pass.label} over ${plural(rounds.length, "round")}, at most ${best}.${before}`;
 }
 
 function figure(value, look) {
@@ -158,7 +160,7 @@ function titles(value, look, places) {
     ? [`<b>Accepted</b>, ${bounded(value) ? "allowed" : "length"} dotted`, "<b>How often</b>"]
     : [`<b>Accepted</b> (bars) and ${dotted} (dotted)`, "<b>How often</b> that many"];
   // One name at every width, since texts call the chart by it.
-  names.push(look.narrow && large(look) ? "<b>Rate</b> by<br>position" : "<b>Rate</b> by position");
+  names.push(RATE.replace(/^\w+/, "<b>$&</b>").replace("by ", look.narrow && large(look) ? "by<br>" : "by "));
   const shown = names.map((name, i) => ({ ...heading(look, name, ...places[i]), align: "left" }));
   return noRates(value) ? [...shown, nothing(look)] : shown;
 }
@@ -167,10 +169,8 @@ function titles(value, look, places) {
 const noRates = (value) => ![value.per_position, value.before_rates].some((rates) => Object.keys(rates ?? {}).length);
 
 function nothing(look) {
-  return {
-    text: "no draft accepted", xref: "x3 domain", yref: "y3 domain", x: 0.5, y: 0.5, showarrow: false,
-    font: { size: 12 * look.scale, color: look.muted },
-  };
+  const font = { size: 12 * look.scale, color: look.muted };
+  return { text: "no draft accepted", xref: "x3 domain", yref: "y3 domain", x: 0.5, y: 0.5, showarrow: false, font };
 }
 
 function axes(value, look, xs, ys) {
@@ -230,7 +230,7 @@ function rateTable({ per_position: rates = {}, before_rates: earlier }) {
   const rows = entries({ ...before, ...rates }).map(([i]) => (
     [Number(i) + 1, percent(rates[i], 1), ...(before ? [percent(before[i], 1)] : [])]
   ));
-  return { caption: "Rate by position", head: ["position", "accepted in rounds", ...(before ? ["the run before"] : [])], rows };
+  return { caption: RATE, head: ["position", "accepted in rounds", ...(before ? ["the run before"] : [])], rows };
 }
 
 function oftenTable(value) {

@@ -5,9 +5,11 @@ import { h, s, entries } from "./dom.js";
 import { intervalBars, stackedBars } from "./hbars.js";
 import { dash, lineChart } from "./minichart.js";
 import { columnRows } from "./multiples.js";
-import { fixed, percent, plural, prose, spreads } from "./text.js";
+import { GLOSSARY, amount, capital } from "./quantities.js";
+import { fixed, plural, prose, spreads } from "./text.js";
 import { STAGES } from "./timeline_bars.js";
 
+const { speedup: SPEED_UP, acceptance_rate_per_position: RATE } = GLOSSARY;
 const number = (key) => String(Number(key) + 1);
 // Plain decoding is ink; the others have colours of their own in their order, none of them a drafter's.
 const CONFIGS = 5;
@@ -67,14 +69,14 @@ function ratios(panel) {
         .map(([key, one, name]) => ({ key: number(key), name, color: paint(key, one), spread: value.spreads[key], ...value.ratios[key] }));
       if (!bars.length) return null;
       const label = bars.map(({ name, value: ratio }) => `${name} ${fixed(ratio, 2)}`).join("; ");
-      return { bars, level: 1, label: `Times plain decoding: ${label}`, format: (x) => `${fixed(x, 2)}x`,
+      return { bars, level: 1, label: `${capital(SPEED_UP.label)}: ${label}`, format: (x) => amount(SPEED_UP, x),
         say: `1 is plain decoding's speed; ${bars.some(({ low }) => low != null) ? "whiskers: " : ""}${spreads(bars.map(({ spread }) => spread))}.` };
     },
     table: (value) => ({
-      caption: panel.title, head: ["configuration", "x plain", "from", "to", "spread"],
+      caption: panel.title, head: ["configuration", SPEED_UP.label, "from", "to", "spread"],
       rows: names(value).filter(([, one]) => !one.plain).map(([key, , name]) => {
         const { value: ratio, low, high } = value.ratios[key];
-        return [name, fixed(ratio, 2), fixed(low, 2), fixed(high, 2), value.spreads[key]];
+        return [name, ...[ratio, low, high].map((one) => amount(SPEED_UP, one)), value.spreads[key]];
       }),
     }),
   });
@@ -99,7 +101,7 @@ function stages(panel) {
         say: `Milliseconds per new token: 1000 / tokens per second, of each configuration's run nearest to its median. The first token's wait is not in it. ▴ is the time on the clock: stages beside each other add up to more.` };
     },
     table: (value) => ({
-      caption: panel.title, head: ["configuration", "all, ms a token", ...STAGES.values()],
+      caption: panel.title, head: ["configuration", "all, ms / token", ...STAGES.values()],
       rows: names(value).map(([key, , name]) => {
         const times = value.stages[key] ?? {};
         return [name, fixed(times.wall, 2), ...[...STAGES.keys()].map((stage) => fixed(times[stage], 2))];
@@ -154,11 +156,11 @@ function rates(panel) {
     drawing(value) {
       const lines = series(value, value.rates);
       if (!lines.length) return null;
-      return { series: lines, format: (y) => percent(y), title: ["Rounds that accepted the token at this position", "Rate by position"],
-        of: "position", label: "Acceptance rate by position", keys: whoKey(value, lines.map((line) => line.key)),
+      return { series: lines, format: (y) => amount(RATE, y), title: ["Rounds that accepted the token at this position", capital(RATE.label)],
+        of: "position", label: capital(RATE.label), keys: whoKey(value, lines.map((line) => line.key)),
         say: `Over ${measured(value, lines.map(({ key }) => value.runs[key]))}.` };
     },
-    table: (value) => byNumber(panel, value, value.rates, "position", (y) => percent(y)),
+    table: (value) => byNumber(panel, value, value.rates, "position", (y) => amount(RATE, y)),
   });
 }
 

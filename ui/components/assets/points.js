@@ -1,6 +1,7 @@
 // All points of a grid in a table that sorts by any column; a row's button chooses its point.
 
 import { h, entries, keyed, set, setText } from "./dom.js";
+import { GLOSSARY } from "./quantities.js";
 import { sharedPoint } from "./shared_choice.js";
 import { growing } from "./table_rows.js";
 import { prose } from "./text.js";
@@ -88,7 +89,7 @@ function pointRequest(panel) {
   };
 }
 
-const axes = (value) => entries(value.heads).findIndex(([, title]) => title === "speed-up");
+const axes = (value) => entries(value.heads).findIndex(([, title]) => title === GLOSSARY.speedup.label);
 
 // The columns that hold a number in any row.
 function numbers({ heads, rows }) {

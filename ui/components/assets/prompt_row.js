@@ -1,20 +1,21 @@
 // A row of the table of prompts: its cells, and what each column means.
 
 import { h, s, entries, set } from "./dom.js";
-import { fixed, percent, plural, prose } from "./text.js";
+import { GLOSSARY, amount, described } from "./quantities.js";
+import { percent, plural, prose } from "./text.js";
 
 // `key` is what a column sorts by; `number`: figures stand at the right and begin with the largest.
-export const COLUMNS = [
-  { key: "prompt", title: "prompt", cell: promptCell, means: "A click opens its latest run." },
-  { key: "settings", title: "settings", cell: settingsCell, means: "The preset, or what differs from the defaults." },
-  { key: "mean", title: "tokens / pass", number: true, show: (row) => fixed(row.mean, 2), means: "New tokens per pass of the LLM: mean acceptance length." },
-  { key: "rate", title: "accepted of depth", number: true, show: (row) => percent(row.rate), means: "Accepted tokens over the depth of the drafts, not their nodes: of a tree a pass accepts at most one branch." },
-  { key: "positions", title: "by position", cell: sparkCell, means: "Share of rounds that accepted more than 0, 1, 2, ... drafted tokens." },
-  { key: "best", title: "best drafter", cell: bestCell, means: "Who proposed most of the accepted tokens." },
-  { key: "rejected", title: "rejected at", number: true, show: (row) => (row.rejected == null ? "–" : `token ${row.rejected + 1}`), means: "The drafted token at which most rejections came: token 1 is the first." },
-  { key: "speed", title: "tokens / s", number: true, show: (row) => fixed(row.speed, 1), means: "Median over the row's runs." },
-  { key: "ratio", title: "speed-up", number: true, cell: ratioCell, means: "Tokens per second beside plain decoding of the same prompt: the median, with the lowest and the highest." },
-];
+export const COLUMNS = described([
+  { key: "prompt", label: "prompt", cell: promptCell, also: "A click opens its latest run." },
+  { key: "settings", label: "settings", cell: settingsCell, also: "The preset, or what differs from the defaults." },
+  { key: "mean", of: "mean_acceptance_length", number: true },
+  { key: "rate", of: "draft_acceptance_rate", number: true },
+  { key: "positions", of: "acceptance_rate_per_position", cell: sparkCell },
+  { key: "best", label: "best drafter", cell: bestCell, also: "Who proposed most of the accepted tokens." },
+  { key: "rejected", label: "rejected at", number: true, show: (row) => (row.rejected == null ? "–" : `token ${row.rejected + 1}`), also: "The drafted token at which most rejections came: token 1 is the first." },
+  { key: "speed", of: "tokens_per_second", number: true, also: "The median of the row's runs." },
+  { key: "ratio", of: "speedup", number: true, cell: ratioCell, also: "Of the same prompt: the median, with the lowest and the highest." },
+]);
 
 const MEANS = ["mean", "rate", "speed", "ratio"];
 // Of times: how many of them a row's figure is the median of. Counts are the same in every run.
@@ -31,8 +32,8 @@ export function groupLine(columns, name, rows, alike) {
   // The name stands over the words of its rows, the means over their figures.
   const words = columns.filter(({ key }) => key === "prompt" || key === "settings").length;
   const head = h("th", { scope: "rowgroup", colspan: words }, prose(`${name}: mean of ${rows.length} prompts`));
-  return h("tr", { class: "ss-group" }, head, columns.slice(words).map(({ key }) =>
-    h("td", { "data-number": true, class: isWeak(key, rows) && "ss-prompts-weak" }, MEANS.includes(key) ? meanCell(key, rows) : "")));
+  return h("tr", { class: "ss-group" }, head, columns.slice(words).map(({ key, show }) =>
+    h("td", { "data-number": true, class: isWeak(key, rows) && "ss-prompts-weak" }, MEANS.includes(key) ? show({ [key]: meanOf(key, rows) }) : "")));
 }
 
 // A mean with single samples or noise in it is not set in bold.
@@ -41,13 +42,10 @@ function isWeak(key, rows) {
   return measured.some((row) => row[SAMPLES[key]] < 2 || (key === "ratio" && row.noise));
 }
 
-function meanCell(key, rows) {
+function meanOf(key, rows) {
   const measured = rows.map((row) => row[key]).filter((value) => value != null);
-  const mean = measured.length ? measured.reduce((sum, value) => sum + value, 0) / measured.length : null;
-  return { mean: fixed(mean, 2), rate: percent(mean), speed: fixed(mean, 1), ratio: times(mean) }[key];
+  return measured.length ? measured.reduce((sum, value) => sum + value, 0) / measured.length : null;
 }
-
-const times = (value) => (value == null ? "–" : `${fixed(value, 2)}x`);
 
 function promptCell(row, panel) {
   const button = h("button", {
@@ -76,7 +74,7 @@ function bestCell(row) {
 
 function ratioCell(row) {
   const notes = [row.spread, row.noise, row.plain > 0 && plural(row.plain, "plain run")];
-  const cell = h("td", { "data-number": true, class: "ss-prompts-ratio" }, times(row.ratio),
+  const cell = h("td", { "data-number": true, class: "ss-prompts-ratio" }, amount(GLOSSARY.speedup, row.ratio),
     notes.filter(Boolean).map((note) => h("span", { class: "ss-prompts-note" }, note)));
   set(cell, "title", row.against ? `Beside ${row.against}` : "No plain run of the same prompt, sampling and LLM is there");
   return cell;

@@ -104,7 +104,7 @@ function head(columns, sort, sortBy) {
     const glyph = isSorted ? (sort.down ? " ▼" : " ▲") : "";
     const button = h("button", {
       type: "button", class: "ss-prompts-sort", title: column.means, "data-focus": `sort-${column.key}`, onclick: () => sortBy(column),
-    }, prose(column.title) + glyph);
+    }, prose(column.label) + glyph);
     const cell = h("th", { scope: "col", "data-number": Boolean(column.number) }, button);
     set(cell, "aria-sort", isSorted ? (sort.down ? "descending" : "ascending") : "none");
     return cell;

@@ -1,9 +1,11 @@
 // What a routed run's choice of SSMs cost, counted afterwards: part of the routing picture.
 
 import { h, setText, entries } from "./dom.js";
-import { fixed, prose } from "./text.js";
+import { GLOSSARY, amount } from "./quantities.js";
+import { prose } from "./text.js";
 
-const HEAD = ["SSMs that draft", "LLM passes", "tokens / pass", "regret"];
+const { num_rounds: PASSES, mean_acceptance_length: GAIN } = GLOSSARY;
+const HEAD = ["SSMs that draft", PASSES.label, GAIN.label, "regret"];
 
 // A sentence and a row for each choice, once Regret was clicked.
 export function createRegret() {
@@ -25,7 +27,7 @@ export function createRegret() {
   };
 }
 
-const regretRows = (choices) => entries(choices).map(([, row]) => [prose(row.drafters), String(row.passes), fixed(row.tokens, 2), row.regret ?? "–"]);
+const regretRows = (choices) => entries(choices).map(([, row]) => [prose(row.drafters), String(row.passes), amount(GAIN, row.tokens), row.regret ?? "–"]);
 
 export function regretTable({ regret }) {
   if (!regret?.sentence) return null;

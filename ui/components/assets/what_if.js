@@ -2,8 +2,10 @@
 
 import { h, s, set, setText } from "./dom.js";
 import { sizeOf } from "./measure.js";
+import { GLOSSARY, amount, capital } from "./quantities.js";
 import { fixed, plural } from "./text.js";
 
+const SPEED_UP = GLOSSARY.speedup;
 const LONGEST = 16;
 const BIGGER = 8;
 // As measured: docs/results.md, "Summary" and "On a GPU".
@@ -110,7 +112,7 @@ function predictionOf(view, size) {
 
 function speedWords({ curve, at }, k) {
   const range = at(k);
-  return `${fixed(curve[k], 2)}x${range ? ` (${fixed(range[0], 2)} to ${fixed(range[1], 2)})` : ""}`;
+  return `${amount(SPEED_UP, curve[k])}${range ? ` (${fixed(range[0], 2)} to ${fixed(range[1], 2)})` : ""}`;
 }
 
 // The advice for the depths that the node budget allows, and for deeper drafts.
@@ -153,11 +155,11 @@ function render(view) {
     s("path", { class: "ss-what-if-curve", d: curve.map((v, k) => `${k ? "L" : "M"}${x(k).toFixed(1)} ${y(v).toFixed(1)}`).join("") }),
     ...curve.map((v, k) => s("circle", { class: "ss-what-if-dot", "data-k": k, "data-beyond": k > most ? "" : null, "data-speedup": v.toFixed(4), cx: x(k), cy: y(v), r: k === best ? 5 : 2.5 })),
     ...[0, 4, 8, 12, 16].map((k) => text(String(k), x(k), size.height - ROOM.bottom + 15)),
-    text("times plain decoding", 2, 12, "start"),
+    text(SPEED_UP.label, 2, 12, "start"),
     text("depth of the drafts", (size.width + ROOM.left) / 2, size.height - 3), ...measured,
   );
   const real = value.speedup == null ? "No plain decoding was measured: a pass over the tree stands for one over a token."
-    : `Measured in ${plural(value.blocks, "block")}: ${fixed(value.speedup, 2)}x${spreadOf(value)}; a round cost `
+    : `Measured in ${plural(value.blocks, "block")}: ${amount(SPEED_UP, value.speedup)}${spreadOf(value)}; a round cost `
       + `${fixed(value.tokens / value.speedup, 1)} plain tokens and wrote ${fixed(value.tokens, 1)}.`;
   const llm = factors(inputs).size;
   // With another size on the slider the sentence is about that size.
@@ -166,7 +168,7 @@ function render(view) {
   const more = asIs ? ` An LLM ${BIGGER} times as slow: ${speedWords(bigger, bigger.best)}.` : "";
   const which = asIs ? "" : ` for an LLM ${fixed(llm, llm < 10 ? 1 : 0)} times as slow`;
   setText(said, `Predicted${which}: ${adviceOf(view, prediction)}${more} ${real}`);
-  set(svg, "aria-label", `Times plain decoding over the depth of the drafts. ${said.textContent}`);
+  set(svg, "aria-label", `${capital(SPEED_UP.label)} over the depth of the drafts. ${said.textContent}`);
 }
 
 // The range over the blocks, which may show no difference.
@@ -186,5 +188,5 @@ function band(ranges, x, y) {
 function table(view) {
   if (!view.state.value.run) return null;
   const prediction = predictionOf(view);
-  return { caption: "Predicted speed-up", head: ["depth of the drafts", "predicted"], rows: prediction.curve.map((v, k) => [k, speedWords(prediction, k)]) };
+  return { caption: `Predicted ${SPEED_UP.label}`, head: ["depth of the drafts", "predicted"], rows: prediction.curve.map((v, k) => [k, speedWords(prediction, k)]) };
 }

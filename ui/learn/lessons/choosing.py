@@ -80,7 +80,7 @@ VOTE = Lesson(
         besides=(TIE,),
     ),
     pictures=("figures", "strip", "proposals"),
-    columns=("tokens", "passes", "per_round"),
+    columns=("num_new_tokens", "num_rounds", "mean_acceptance_length"),
     ssms=2,
 )
 
@@ -137,7 +137,7 @@ ACCEPTANCE = Lesson(
         unit="tokens",
     ),
     pictures=("figures", "strip", "tree", "inspector"),
-    columns=("tokens", "passes", "per_round"),
+    columns=("num_new_tokens", "num_rounds", "mean_acceptance_length"),
 )
 
 ALWAYS, FOUND = "always 8", "goodput"
@@ -221,6 +221,6 @@ LENGTH = Lesson(
         within=0.03,
     ),
     pictures=("figures", "strip", "lengths"),
-    columns=("passes", "per_round", "round_ms", "tps"),
+    columns=("num_rounds", "mean_acceptance_length", "round_ms", "tokens_per_second"),
     outcome=slower_choice,
 )

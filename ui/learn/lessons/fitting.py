@@ -73,5 +73,5 @@ FITTING = Lesson(
         within=0.05,
     ),
     pictures=("figures", "strip", "timeline"),
-    columns=("nodes", "pass_ms", "passes", "per_round", "round_ms"),
+    columns=("pass_nodes", "pass_ms", "num_rounds", "mean_acceptance_length", "round_ms"),
 )

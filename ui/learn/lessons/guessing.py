@@ -152,7 +152,7 @@ ONE_SSM = Lesson(
         unit="tokens",
     ),
     pictures=("figures", "strip", "lengths"),
-    columns=("tokens", "passes", "per_round"),
+    columns=("num_new_tokens", "num_rounds", "mean_acceptance_length"),
 )
 
 WIDE, NARROW = "width 3", "width 1"
@@ -212,5 +212,5 @@ TREE = Lesson(
         unit="passes",
     ),
     pictures=("figures", "strip", "tree"),
-    columns=("nodes", "passes", "per_round"),
+    columns=("pass_nodes", "num_rounds", "mean_acceptance_length"),
 )

@@ -13,11 +13,12 @@ from types import MappingProxyType
 from typing import Any
 
 from core.events import RunStats
+from ui.run.listed import by_index
 from ui.run.view import RoundView, View
+from ui.words.glossary import GLOSSARY
 from ui.words.spreads import SINGLE
 
 __all__ = [
-    "COLUMNS",
     "Evidence",
     "Measured",
     "leader",
@@ -129,60 +130,24 @@ def ranked_words(values: Mapping[str, float], places: int) -> str:
     return ", ".join(f"{name} {value:.{places}f}" for name, value in in_order)
 
 
-COLUMNS: Mapping[str, tuple[str, str, int]] = MappingProxyType(
-    {
-        "pass_tokens": (
-            "tokens in a pass",
-            "Median of the tokens that the LLM works on in one pass.",
-            0,
-        ),
-        "nodes": (
-            "nodes verified / pass",
-            "Median of the nodes verified in one pass.",
-            0,
-        ),
-        "pass_ms": ("ms / pass", "Median time of one pass of the LLM, in milliseconds.", 2),
-        "token_ms": (
-            "ms per token in the pass",
-            "Time of a pass over the tokens in it, of which most are only checked.",
-            2,
-        ),
-        "drafted": ("drafted / round", "Mean of the drafted tokens of this request in a round.", 1),
-        "granted": ("checked / round", "Mean of those that the LLM checked.", 1),
-        "exchanges": ("exchanges / pass", "How often the parts of the LLM exchange numbers.", 0),
-        "exchange_ms": ("ms exchanging", "Median time of a pass spent on that, with waiting.", 2),
-        "tokens": ("tokens", "Tokens of the text that was written.", 0),
-        "passes": ("LLM passes", "How often the LLM was run: once a round.", 0),
-        "per_round": ("tokens / pass", "1 + accepted tokens / rounds, as below the race.", 2),
-        "round_ms": ("ms / round", "Mean time of a round, drafting and checking.", 2),
-        "tps": ("tokens / s", "Tokens of the text a second.", 0),
-    }
-)
-"""Column -> its title, its meaning, its decimals."""
-
-RUN_TIMES = frozenset(("round_ms", "tps"))
+RUN_TIMES = frozenset(("round_ms", "tokens_per_second"))
 """Columns with one time of a whole run; the other times are medians over its passes."""
 
 
 def runs_table_value(
     evidence: Evidence, columns: Sequence[str], planned: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """The table of a lesson's runs as dicts of plain text. `planned`: labels of runs to come, which
-    have empty rows (`coming`) so that the table does not grow."""
-    heads = [(name, *COLUMNS[name]) for name in columns]
+    """The table of a lesson's runs as dicts of plain text. `columns`: names in GLOSSARY. `planned`:
+    labels of runs to come, which have empty rows (`coming`) so that the table does not grow."""
+    heads = by_index({"t": GLOSSARY[name].label, "means": GLOSSARY[name].means} for name in columns)
     return {
         "note": f"times: {SINGLE} each" if RUN_TIMES.intersection(columns) else "",
-        "head": {
-            str(i): {"t": title, "means": means} for i, (_, title, means, _) in enumerate(heads)
-        },
+        "head": heads,
         "rows": {
             str(at): {
                 "label": row.label,
                 "latest": row.label == evidence.latest,
-                "cells": {
-                    str(i): f"{cell(row, name):.{places}f}"
-                    for i, (name, _, _, places) in enumerate(heads)
-                },
+                "cells": by_index(GLOSSARY[name].text(cell(row, name)) for name in columns),
             }
             for at, row in enumerate(evidence.rows.values())
         },
@@ -198,16 +163,16 @@ def cell(row: Measured, column: str) -> float:
     stats = row.stats
     return {
         "pass_tokens": row.pass_tokens,
-        "nodes": row.pass_tokens - 1,
+        "pass_nodes": row.pass_tokens - 1,
         "pass_ms": row.pass_ms,
         "token_ms": row.pass_ms / row.pass_tokens,
-        "tokens": float(stats.num_new_tokens),
-        "passes": float(stats.num_rounds),
+        "num_new_tokens": float(stats.num_new_tokens),
+        "num_rounds": float(stats.num_rounds),
         "exchanges": float(row.exchanges),
         "exchange_ms": row.exchange_ms,
-        "drafted": row.num_drafted,
-        "granted": row.num_verified,
-        "per_round": stats.mean_acceptance_length,
+        "round_drafted": row.num_drafted,
+        "round_verified": row.num_verified,
+        "mean_acceptance_length": stats.mean_acceptance_length,
         "round_ms": row.round_ms,
-        "tps": stats.tokens_per_second,
+        "tokens_per_second": stats.tokens_per_second,
     }[column]

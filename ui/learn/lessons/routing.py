@@ -85,6 +85,6 @@ ROUTING = Lesson(
         besides=(TIE,),
     ),
     pictures=("strip", "routing"),
-    columns=("tokens", "passes", "per_round"),
+    columns=("num_new_tokens", "num_rounds", "mean_acceptance_length"),
     ssms=3,
 )

@@ -86,6 +86,6 @@ SHARING = Lesson(
         within=0.05,
     ),
     pictures=("figures", "strip", "requests"),
-    columns=("drafted", "granted", "per_round", "round_ms"),
+    columns=("round_drafted", "round_verified", "mean_acceptance_length", "round_ms"),
     outcome=nothing_drafted,
 )

@@ -91,7 +91,7 @@ PIPELINE = Lesson(
         unit="hits",
     ),
     pictures=("figures", "strip", "timeline"),
-    columns=("per_round", "round_ms", "tps"),
+    columns=("mean_acceptance_length", "round_ms", "tokens_per_second"),
     outcome=longer_rounds,
 )
 
@@ -189,6 +189,6 @@ LOSES = Lesson(
         within=0.05,
     ),
     pictures=("figures", "strip", "lengths"),
-    columns=("per_round", "round_ms", "tps"),
+    columns=("mean_acceptance_length", "round_ms", "tokens_per_second"),
     outcome=win_or_loss,
 )

@@ -74,5 +74,5 @@ WIRE = Lesson(
         within=0.05,
     ),
     pictures=("figures", "strip", "timeline"),
-    columns=("passes", "per_round", "round_ms", "tps"),
+    columns=("num_rounds", "mean_acceptance_length", "round_ms", "tokens_per_second"),
 )

@@ -36,3 +36,24 @@ function takeNewest() {
   if (newer) shown = value;
   return newer;
 }
+// poll(milliseconds): the server is asked as often, never at 0, while the component is visible; and at once when it comes
+// into view, or its browser tab does, since its value is old then.
+const poll = (() => {
+  let interval = 0;
+  let timer = 0;
+  const entering = new IntersectionObserver((entries) => { if (entries.some((one) => one.isIntersecting)) ask(); });
+  function ask() {
+    if (!element.isConnected) every(0);
+    else if (!document.hidden && element.offsetParent !== null) trigger("tick");
+  }
+  function every(milliseconds) {
+    if (milliseconds === interval) return;
+    clearInterval(timer);
+    timer = milliseconds && setInterval(ask, milliseconds);
+    interval = milliseconds;
+    if (milliseconds) entering.observe(root);
+    else entering.disconnect();
+    document[milliseconds ? "addEventListener" : "removeEventListener"]("visibilitychange", ask);
+  }
+  return every;
+})();

@@ -147,18 +147,10 @@ function markTab() {
 }
 markTab();
 new MutationObserver(markTab).observe(document.body, { subtree: true, attributes: true, attributeFilter: ["aria-selected"] });
-// The server is asked what the engine does: often while it measures, seldom at rest.
-let timer = 0;
-let interval = 0;  // milliseconds
-function poll() {
-  if (!element.isConnected) clearInterval(timer);
-  else if (!document.hidden) trigger("tick");
-}
+// Often while the engine measures, seldom at rest.
 function update() {
   draw();
-  if (interval === (shown.ask_ms || 5000)) return;
-  clearInterval(timer);
-  timer = setInterval(poll, (interval = shown.ask_ms || 5000));
+  poll(shown.ask_ms || 5000);
 }
 update();
 watch("value", update);

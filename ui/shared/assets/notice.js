@@ -35,18 +35,11 @@ function reach() {
 new ResizeObserver(reach).observe(root);  // in a narrower window the same words take more lines
 // Lines that expire by themselves are requested again while the notice is visible.
 const AGAIN_MS = 2000;
-let asking = 0;
-function ask() {
-  if (!element.isConnected) clearInterval(asking);
-  else if (!document.hidden && element.offsetParent !== null) trigger("tick");
-}
 function update() {
   takeNewest();
   // Together with the pictures of the same moment, which are drawn in the next frame (frame.js).
   requestAnimationFrame(() => requestAnimationFrame(draw));
-  const again = Boolean(shown.again);
-  if (again && !asking) asking = setInterval(ask, AGAIN_MS);
-  if (!again && asking) asking = clearInterval(asking) || 0;
+  poll(shown.again ? AGAIN_MS : 0);
 }
 update();
 watch("value", update);

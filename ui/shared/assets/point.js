@@ -1,5 +1,4 @@
 // One point of a grid: its figures, and its runs; a run's button opens it. Text nodes only.
-const HEADS = ["run", "prompt", "repeat", "tokens / s", "speed-up", "tokens / pass"];
 function figures(all) {
   return node("dl", "sp-point-figures", ...all.map(({ name, text }) => node("div", "", node("dt", "", name), node("dd", "", text))));
 }
@@ -9,8 +8,8 @@ function row(run) {
   const cells = [open, run.prompt, run.repeat, run.tps, run.ratio, run.mean];
   return node("tr", "", ...cells.map((cell) => node("td", "", cell)));
 }
-function table(runs) {
-  const head = node("thead", "", node("tr", "", ...HEADS.map((name) => heading("col", name))));
+function table(heads, runs) {
+  const head = node("thead", "", node("tr", "", ...Object.values(heads).map((name) => heading("col", name))));
   const body = node("tbody", "", ...runs.map(row));
   return scroller("Runs of this point", node("table", "sp-point-runs", head, body), "sp-point-scroll");
 }
@@ -23,7 +22,7 @@ function draw() {
   }
   root.replaceChildren(
     node("h2", "sp-study-title", shown.name), node("p", "sp-point-mark", shown.found || ""),
-    figures(Object.values(shown.figures || {})), table(runs),
+    figures(Object.values(shown.figures || {})), table(shown.heads, runs),
   );
 }
 draw();

@@ -53,24 +53,11 @@ function draw() {
   parts.trouble.hidden = !shown.trouble;
   document.dispatchEvent(new Event("specscope-measured"));  // to the header
 }
-// The server is polled while the panel is visible: often while a study is measured, seldom at rest, when another tab or
-// a client may begin one.
-let timer = 0;
-let interval = 0;  // milliseconds
-function poll() {
-  if (!element.isConnected) {
-    clearInterval(timer);
-    document.removeEventListener("visibilitychange", poll);
-  } else if (!document.hidden && element.offsetParent !== null) trigger("tick");
-}
+// Often while a study is measured, seldom at rest, when another tab or a client may begin one.
 function update() {
   takeNewest();
   draw();
-  const milliseconds = shown.ask_ms || 5000;
-  if (milliseconds === interval) return;
-  clearInterval(timer);
-  timer = setInterval(poll, (interval = milliseconds));
+  poll(shown.ask_ms || 5000);
 }
-document.addEventListener("visibilitychange", poll);
 update();
 watch("value", update);

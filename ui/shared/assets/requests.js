@@ -86,23 +86,10 @@ function draw() {
   fill(parts.lanes, lanes, createLane, drawLane);
   busy.classList.toggle("sp-quiet", !lanes.length);
 }
-// The server is polled while the panel is visible: often while requests run, seldom at rest.
-let timer = 0;
-let interval = 0;  // milliseconds
-function poll() {
-  if (!element.isConnected) {
-    clearInterval(timer);
-    timer = interval = 0;
-  } else if (!document.hidden && element.offsetParent !== null) trigger("tick");
-}
+// Often while requests run, seldom at rest.
 function update() {
   draw();
-  const milliseconds = shown.ask_ms || 1500;
-  if (milliseconds === interval && timer) return;
-  clearInterval(timer);
-  timer = setInterval(poll, (interval = milliseconds));
+  poll(shown.ask_ms || 1500);
 }
 update();
 watch("value", update);
-// A panel that comes into view has an old value: it polls at once, not after the interval.
-new IntersectionObserver((entries) => { if (entries.some((one) => one.isIntersecting)) poll(); }).observe(root);

@@ -1,10 +1,9 @@
 // Past runs as a table; a row opens its run, with keys its button does. Text nodes only.
 const USUAL = "temperature 0";
-const COLUMNS = [["configuration", "text"], ["tokens / pass", "mean"]];
 const MARKS_PX = 4;
 const GLYPHS = { completed: "✓", running: "…", cancelled: "■", failed: "✕", interrupted: "⚡" };
-function head() {
-  return node("thead", "", node("tr", "", ...COLUMNS.map(([title, key]) => heading("col", title, "sp-col-" + key))));
+function head(mean) {
+  return node("thead", "", node("tr", "", heading("col", "configuration", "sp-col-text"), heading("col", mean, "sp-col-mean")));
 }
 function openRun(run) {
   trigger("select", { run: run.id, press: performance.now() });
@@ -17,15 +16,15 @@ function pressRow(event, run) {
   if (!dragged && !event.target.closest("button, a, input")) openRun(run);
 }
 // What differs comes first: the configuration, of a study its point; the prompt is below.
-function textCell(run) {
-  const name = `${run.title}, ${run.mean} tokens / pass, ${run.when}: ${run.prompt}`;
+function textCell(run, mean) {
+  const name = `${run.title}, ${run.mean} ${mean}, ${run.when}: ${run.prompt}`;
   const open = button("sp-open", node("b", "", run.title), () => openRun(run), name);
   const word = node("span", run.status === "completed" ? "sp-sr" : "", run.status + " ");
   const status = node("span", "sp-run-" + run.status.replace(/\W/g, ""), (GLYPHS[run.status] || "?") + " ", word);
   const settings = run.sampling === USUAL ? null : node("span", "sp-col-settings", run.sampling + " · ");
   const thinned = run.thinned ? node("span", "sp-thinned", "thinned · ") : null;
   const facts = node("div", "sp-run-facts", status, run.study ? "study · " : "", settings, thinned, run.prompt, " · " + run.drafters);
-  facts.title = `${run.when}. ${[run.tokens, run.passes].filter(Boolean).join(" in ")}, ${run.tps} tokens / s. ${run.settings}, ${run.sampling}. Drafters: ${run.drafters}`;
+  facts.title = `${run.when}. ${[run.tokens, run.passes].filter(Boolean).join(" in ")}, ${run.speed}. ${run.settings}, ${run.sampling}. Drafters: ${run.drafters}`;
   const note = run.note ? node("span", "sp-note", "✎ " + run.note) : null;
   return node("td", "sp-col-text", open, facts, note);
 }
@@ -33,8 +32,8 @@ function meanCell(run) {
   // Month, day, hour and minute; the whole date is in the tooltip.
   return node("td", "sp-col-mean", node("b", "", run.mean || "–"), node("span", "sp-col-when", run.when.slice(5, 16)));
 }
-function row(run, selected) {
-  const created = node("tr", run.id === selected ? "sp-selected" : "", textCell(run), meanCell(run));
+function row(run, { selected, mean }) {
+  const created = node("tr", run.id === selected ? "sp-selected" : "", textCell(run, mean), meanCell(run));
   created.addEventListener("click", (event) => pressRow(event, run));
   if (run.id === selected) {
     created.setAttribute("aria-current", "true");
@@ -49,8 +48,8 @@ function draw() {
     root.replaceChildren(node("p", "sp-empty", value.empty || "No run yet."));
     return;
   }
-  const body = node("tbody", "", ...rows.map((run) => row(run, value.selected)));
-  root.replaceChildren(scroller("Past runs", node("table", "sp-runs", head(), body)));
+  const body = node("tbody", "", ...rows.map((run) => row(run, value)));
+  root.replaceChildren(scroller("Past runs", node("table", "sp-runs", head(value.mean), body)));
 }
 draw();
 watch("value", draw);

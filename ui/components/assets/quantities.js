@@ -1,0 +1,23 @@
+// Numbers and columns as the page's glossary has them (ui/words/glossary.py).
+
+import { GLOSSARY } from "./glossary.js";
+import { fixed } from "./text.js";
+
+export { GLOSSARY };
+
+// A number with its sign; a dash for what was not measured.
+export function amount({ places, sign, scale }, value) {
+  return value == null || !Number.isFinite(value) ? "–" : `${fixed(scale * value, places)}${sign}`;
+}
+
+// Columns or figures with the label, the meaning and the numbers of the quantity `of`, which is `key` if left out. `also`:
+// what it means here besides.
+export function described(specs) {
+  return specs.map((spec) => {
+    const quantity = GLOSSARY[spec.of ?? spec.key];
+    const means = [quantity?.means, spec.also].filter(Boolean).join(" ");
+    return { ...quantity, show: (value) => amount(quantity, value[spec.key]), means, ...spec };
+  });
+}
+
+export const capital = (label) => label[0].toUpperCase() + label.slice(1);
