@@ -19,8 +19,15 @@ from bench.prompts import Prompt, domains, load_prompts
 from bench.recorded import RecordedLlm, SplicedText, splice
 from bench.results import Results
 from bench.settings import Settings
-from bench.suites.routing_searches import NEAR_BEST, SearchCounts, count_searches, search_good_ssm
+from bench.suites.routing_searches import (
+    NEAR_BEST,
+    SearchCounts,
+    count_searches,
+    first_routed,
+    search_good_ssm,
+)
 from bench.tables import (
+    NOTHING,
     Group,
     Row,
     Table,
@@ -39,6 +46,7 @@ from core.engine.engine import Engine
 from core.events import RoundCompleted
 from core.metrics import audition_ms
 from core.routing.regret import regret_of
+from lab.figures import Estimate
 from lab.order import Block
 
 # Names of configurations; the number is that of the SSMs which a router lets draft.
@@ -61,6 +69,8 @@ SEGMENT = 48
 # Tokens within which a good SSM is to be found, by kind of text; in which share of all cases.
 FOUND_WITHIN = {"own": 16, "turning": 24, "spliced": 24}
 SHARE = 0.9
+# The regret that texts which change their domain may have at most, by its field.
+MOST_REGRET = {"to_fixed": ("the best fixed SSM", 0.0), "to_oracle": ("the oracle", 0.1)}
 # The same request in other words, by the prompt's id.
 REWORDED = Path(__file__).parent.parent / "prompts-reworded.jsonl"
 # Prompts that end in another domain than they begin in; their `domain` is that of the end.
@@ -207,9 +217,12 @@ def _run(engine: Engine, request: Request, text: SplicedText | None = None) -> d
     # A spliced text counts from each change on, another one whole: its prompt shows what will come.
     starts = [0] if text is None else text.starts[1:]
     parts = zip(starts, [*starts[1:], len(token_ids)], strict=True)
+    # Several where as few passes would have been needed with each.
+    best = {one.drafters[0] for one in regret.alone if one.passes == regret.fixed.passes}
     figures |= {
         "to_fixed": regret.against(regret.fixed),
         "to_oracle": regret.against(regret.oracle),
+        "best_fixed_after": first_routed(routes, best),
         "searches": [search_good_ssm(routes, hits, *part) for part in parts],
     }
     return figures
@@ -295,6 +308,13 @@ def _routing_claims(kind: str, rows: Sequence[Row]) -> list[list[str]]:
     )
     row[2] += f"; the median text {ratio(credit.ratio(per_pass, contestant=ALL))}"
     lines = [row]
+    if kind == "own":
+        lines += [_best_fixed_claim(every.of(contestant=name)) for name in (CREDIT, CREDIT_ONE)]
+    else:
+        lines += [
+            _regret_row(f"{kind}: regret of `{CREDIT}` to {other}", credit.median(field), most)
+            for field, (other, most) in MOST_REGRET.items()
+        ]
     if kind == "spliced":
         best = _best_alone(rows)
         for name in (CREDIT, CREDIT_ONE):
@@ -303,6 +323,26 @@ def _routing_claims(kind: str, rows: Sequence[Row]) -> list[list[str]]:
             what = f"spliced: `{name}` against the best single SSM, tokens per second"
             lines.append(claim_row(what, faster, 1.15))
     return lines
+
+
+def _best_fixed_claim(group: Group) -> list[str]:
+    """In how many texts the SSM with the fewest passes, if it drafts alone, was routed in time."""
+    limit, firsts = FOUND_WITHIN["own"], [row["best_fixed_after"] for row in group.rows]
+    found = sum(first is not None and first <= limit for first in firsts)
+    claim = f"own: `{group['contestant']}`: the best fixed SSM drafts by token {limit}"
+    return _count_row(claim, found, len(firsts))
+
+
+def _regret_row(claim: str, regret: Estimate | None, most: float) -> list[str]:
+    """A row of the table of claims: a regret, as a fraction of passes, against the highest that
+    is allowed."""
+    target = f"at most {100 * most:.0f} %"
+    if regret is None:
+        return [claim, target, NOTHING, NOTHING]
+    value, low, high = (f"{100 * x:+.1f} %" for x in (regret.value, regret.low, regret.high))
+    excess = 100 * (regret.value - most)
+    verdict = "reached" if excess <= 0 else f"not reached, by {max(0.1, excess):.1f} %"
+    return [claim, target, f"{value} ({low} to {high})", verdict]
 
 
 def _search_counts(kind: str, rows: Sequence[Row], name: str) -> SearchCounts:

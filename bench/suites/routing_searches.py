@@ -7,7 +7,7 @@ yet, and every count is beside that of a set that never changes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -27,8 +27,12 @@ def search_good_ssm(
     whether each SSM's own token is right (`hits`)."""
     right = {name: sum(own[start:end]) for name, own in hits.items()}
     good = {name for name, count in right.items() if count >= NEAR_BEST * max(right.values())}
-    after = next((i - start for i in range(start, end) if routes[i] & good), None)
-    return {"good": sorted(good), "after": after}
+    return {"good": sorted(good), "after": first_routed(routes[start:end], good)}
+
+
+def first_routed(routes: Sequence[frozenset[str]], names: Collection[str]) -> int | None:
+    """The first token that one of these SSMs drafts; None: none of them drafts one."""
+    return next((i for i, route in enumerate(routes) if not route.isdisjoint(names)), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,12 @@ import pytest
 
 from bench.results import Results
 from bench.suites.routing import ALL, ALONE, COSINE, CREDIT, CREDIT_ONE, routing_tables
-from bench.suites.routing_searches import Search, count_searches, search_good_ssm
+from bench.suites.routing_searches import (
+    Search,
+    count_searches,
+    first_routed,
+    search_good_ssm,
+)
 from bench.tables import Group
 
 # Four domains of ten tokens; "a" is right in the first, "b" in the second ..., "e" nearly nowhere.
@@ -82,14 +87,16 @@ def figures(
 ) -> dict[str, Any]:
     own: dict[str, Any] = {"tokens": 96, "rounds": rounds, "seconds": seconds, "audition": 0.0}
     if searches is not None:
-        own |= {"searches": searches, "to_fixed": 0.0, "to_oracle": 0.0}
+        own |= {"searches": searches, "to_fixed": 0.0, "to_oracle": 0.0, "best_fixed_after": 0}
     return own
 
 
-def sample(prompt: str, ours: int, searches: list[Search]) -> dict[str, Any]:
-    """A text of 96 tokens, in `ours` passes with credit's two SSMs and 16 with all."""
+def sample(prompt: str, ours: int, searches: list[Search], **changes: Any) -> dict[str, Any]:
+    """A text of 96 tokens, in `ours` passes with credit's two SSMs and 16 with all. `changes`:
+    figures of credit's two."""
     routed = {CREDIT: ours, CREDIT_ONE: 20, COSINE: 20}
     contest = {ALL: figures(16)} | {n: figures(r, searches) for n, r in routed.items()}
+    contest[CREDIT] |= changes
     contest |= {f"{ALONE}{name}": figures(30) for name in SSMS}
     return {"prompt": prompt, "repeat": 0, "figures": contest}
 
@@ -135,6 +142,42 @@ class TestClaims:
         ]
         assert measured.startswith("0.83x (") and "the median text 1.00x (" in measured
         assert verdict == "not reached, by 0.17"
+
+    @pytest.mark.parametrize("kind", ["turning", "spliced"])
+    def test_regret_is_claimed_of_texts_that_change(self, tmp_path: Path, kind: str) -> None:
+        """Of the median text, in passes; below 0 the best fixed SSM would have needed more."""
+        regrets = [(-0.2, 0.05), (-0.1, 0.125), (0.3, 0.2)]
+        samples = [
+            sample(str(i), 16, searches_of("ab"), to_fixed=fixed, to_oracle=oracle)
+            for i, (fixed, oracle) in enumerate(regrets)
+        ]
+        own = claims(tmp_path, kind, samples)
+        fixed, oracle = (
+            own[f"regret of `{CREDIT}` to {other}"]
+            for other in ("the best fixed SSM", "the oracle")
+        )
+        assert fixed == ["at most 0 %", "-10.0 % (-20.0 % to +30.0 %)", "reached"]
+        assert oracle == ["at most 10 %", "+12.5 % (+5.0 % to +20.0 %)", "not reached, by 2.5 %"]
+        assert not [claim for claim in claims(tmp_path, "own", samples) if "regret" in claim]
+
+    def test_the_best_fixed_ssm_is_found_by_token_16(self, tmp_path: Path) -> None:
+        """In nine of ten texts; after more tokens, or never, it is not."""
+        claim = f"`{CREDIT}`: the best fixed SSM drafts by token 16"
+        for late, verdict in ((0, "reached"), (17, "not reached, by 10 %")):
+            firsts = [0, 3, 16, 0, 0, 0, 0, 0, late, None]
+            samples = [
+                sample(str(i), 16, searches_of("ab"), best_fixed_after=first)
+                for i, first in enumerate(firsts)
+            ]
+            target, measured, result = claims(tmp_path, "own", samples)[claim]
+            found = 9 if late <= 16 else 8
+            assert (target, measured) == ("at least 90 %", f"{found} of 10 ({10 * found} %)")
+            assert result == verdict
+
+
+def test_the_first_token_that_one_of_some_ssms_drafts() -> None:
+    routes = [frozenset("ab"), frozenset("ac"), frozenset("cd")]
+    assert [first_routed(routes, each) for each in ("a", "c", "dc", "d", "e")] == [0, 1, 1, 2, None]
 
 
 def test_a_pooled_ratio_takes_blocks_that_have_both() -> None:

@@ -208,6 +208,8 @@ CASES = (
             "How soon a good SSM drafts: Spliced texts",
             "turning: `credit, 2`: a good SSM found within 24 tokens",
             "spliced: `credit` with 2 against all, all tokens over all passes",
+            "spliced: regret of `credit, 2` to the oracle",
+            "own: `credit, 2`: the best fixed SSM drafts by token 16",
         ),
         tokens=4,
         prompts=1,

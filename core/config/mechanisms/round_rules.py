@@ -118,8 +118,8 @@ SCHEDULES: Mapping[str, ScheduleRule] = by_name(
             "like lengths together",
             "core.scheduling.cosine:Cosine",
             (
-                "requests whose texts are of like length share a pass; the more requests wait in "
-                "the queue, the fewer tokens are drafted, down to none (CoSine)"
+                "requests whose texts are of like length share a pass; while a queue does not "
+                "shrink, fewer and fewer tokens are drafted, down to none (CoSine)"
             ),
         ),
         # After TETRIS and vLLM's adaptive verification.

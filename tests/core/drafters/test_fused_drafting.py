@@ -228,6 +228,15 @@ def test_a_confident_liar_stops_winning_by_credit(budget: int) -> None:
     assert budget == 99 or all(0 not in draft.origins for draft in by_credit)
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+def test_of_equal_proposals_the_first_ssm_s_is_taken(weighted: bool) -> None:
+    tables = {n: TableModel(n, VOCAB, random_table(VOCAB, 0, 1.5), 64) for n in ("x", "y", "z")}
+    drafters = {name: SsmDrafter(name, table, VOCAB) for name, table in tables.items()}
+    drafts = draft_one(drafters, pool(drafters), weighted=weighted)
+    assert [draft.parents for draft in drafts] == [[-1, 0, 1, 2]] * 3
+    assert {origin for draft in drafts for origin in draft.origins} == {0}
+
+
 def test_an_ssm_that_fails_is_named_and_the_others_keep_their_text() -> None:
     drafters = ssms()
     requests = pool(drafters)

@@ -77,6 +77,39 @@ def test_a_confident_liar_is_worth_nothing() -> None:
     assert one.route().drafters == ("shy",)
 
 
+def routes_where_one_is_right(one: CosineRouter, right: str, rounds: int) -> list[tuple[str, ...]]:
+    """The routes of rounds in which all SSMs are sure, and only `right` drafts the LLM's tokens."""
+    routes = []
+    for _ in range(rounds):
+        names = one.route().drafters
+        routes.append(names)
+        drafts = {name: (0.9, 0.9 if name == right else 0.1) for name in names}
+        one.observe(evidence(5 if right in names else 0, **drafts))
+    return routes
+
+
+def test_a_change_of_domain_is_followed() -> None:
+    """Rounds in which nothing is accepted try those that drafted least; the one that is right
+    stays."""
+    one = router()
+    before = routes_where_one_is_right(one, "b", 12)
+    assert all("b" in names for names in before)
+    after = routes_where_one_is_right(one, "e", 12)
+    first = next(i for i, names in enumerate(after) if "e" in names)
+    assert 0 < first <= len(NAMES)
+    assert all("e" in names for names in after[first:])
+
+
+def test_equals_do_not_alternate() -> None:
+    """The first in order stay, whether their scores rise or not."""
+    for score in (0.5, 0.8):
+        one, routes = router(), []
+        for _ in range(30):
+            routes.append(one.route().drafters)
+            one.observe(evidence(4, **dict.fromkeys(routes[-1], (score, score))))
+        assert {*routes} == {("a", "b")}
+
+
 def test_a_drafter_that_failed_is_not_routed() -> None:
     one = router()
     one.drop("a")

@@ -90,6 +90,23 @@ def test_equals_do_not_flap(seed: int) -> None:
     assert len(switches) <= 1 + 290 // 48, "of 290 rounds; the first is the prompt's"
 
 
+def test_without_a_change_of_domain_one_ssm_is_replaced_in_16_rounds() -> None:
+    """Also where two others are better by more than any noise."""
+
+    def likelihoods(good: str) -> dict[str, list[float]]:
+        return {name: [math.log(0.8 if name in good else 0.3)] * WINDOW for name in NAMES}
+
+    one, changes = router(), []
+    one.observe_audition(likelihoods("ab"), 1.0)
+    for number in range(1, 41):
+        before = one.route().drafters
+        one.observe(RoundEvidence(3, 4, 4.0))
+        one.observe_audition(likelihoods("cd"), 1.0)
+        if one.route().drafters != before:
+            changes.append(number)
+    assert changes == [16, 32] and one.route().drafters == ("c", "d")
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_a_liar_and_a_dead_drafter_are_left_out(seed: int) -> None:
     """A liar's own scores are no part of its credit: the LLM's tokens are."""

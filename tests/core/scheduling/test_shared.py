@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from core.engine.scheduling import _likeliest
 from core.length.cost_model import Costs, VerifyCosts
 from core.scheduling.base import BatchOutcome, LiveRequest
 from core.scheduling.batch_times import BatchTimes
@@ -45,6 +46,14 @@ def test_the_budget_is_the_optimum_over_all_ancestor_closed_choices(seed: int) -
     count = node_budget(chances, price, added)
     result = sum(sorted(chances, reverse=True)[:count]) - price * added(count)
     assert result == pytest.approx(best, abs=1e-9)
+
+
+def test_of_equally_likely_nodes_a_parent_is_kept_before_its_child() -> None:
+    """An SSM may be sure of a token: then its node is as likely as the one before it."""
+    chances = [[0.5, 0.5, 0.5], [0.5, 0.2]]
+    assert _likeliest(chances, 1) == [[0], []]
+    assert _likeliest(chances, 2) == [[0, 1], []]
+    assert _likeliest(chances, 4) == [[0, 1, 2], [0]]
 
 
 @pytest.mark.parametrize(
