@@ -15,7 +15,7 @@ from core import Engine, Request, SamplingParams, SpeculationConfig, load_models
 from core.models import fastest
 from core.models.hf_model import HfModel
 from core.models.protocol import chain
-from tests.laws.runs import PROMPTS
+from tests.laws.runs import PROMPTS, ids_of_many
 from tests.laws.runs import ids_of as run_ids
 
 DEVICES = [
@@ -30,14 +30,17 @@ def prompts(count: int) -> list[str]:
     return lines[:: len(lines) // count][:count]
 
 
-def ids_of(
-    engine: Engine, prompt: str, preset: str, temperature: float = 0.0, **changes: Any
-) -> list[int]:
+def request(prompt: str, preset: str, temperature: float = 0.0, **changes: Any) -> Request:
     sampling = SamplingParams(max_new_tokens=NEW_TOKENS, temperature=temperature, seed=5)
     speculation = SpeculationConfig.preset(preset, temperature)
     if preset != "autoregressive":
-        speculation = dataclasses.replace(speculation, verify="auto", draft="auto", **changes)
-    return run_ids(engine, Request(prompt, sampling, speculation))
+        changes = {"verify": "auto", "draft": "auto", **changes}
+        speculation = dataclasses.replace(speculation, **changes)
+    return Request(prompt, sampling, speculation)
+
+
+def ids_of(engine: Engine, prompt: str, preset: str, temperature: float = 0.0) -> list[int]:
+    return run_ids(engine, request(prompt, preset, temperature))
 
 
 def stepped_logits(
@@ -87,24 +90,43 @@ def test_every_bfloat16_token_is_within_the_rounding_gap_of_the_argmax(
     assert float(last.max() - last.median()) > gap
 
 
-@pytest.mark.parametrize("drafters", [("all",), ("suffix", "table", "all")])
+@pytest.mark.parametrize(
+    ("schedule", "preset", "changes"),
+    [
+        ("each", "specinfer", {"drafters": ("all",)}),
+        ("each", "specinfer", {"drafters": ("suffix", "table", "all")}),
+        ("each", "specinfer", {"routing": "credit", "draft": "fused_credit"}),
+        ("cosine", "cosine", {"draft": "fused"}),
+        ("shared", "specinfer", {"routing": "credit"}),
+    ],
+)
 def test_compiled_every_bfloat16_token_is_the_argmax(
-    native_engine: Engine, drafters: tuple[str, ...]
+    native_engine: Engine, schedule: str, preset: str, changes: dict[str, Any]
 ) -> None:
     """The compiled pass rounds a token alike, whatever else is in the pass: there is no gap."""
-    gap, margin, _ = measure(native_engine, least=1.0, drafters=drafters)
+    gap, margin, _ = measure(native_engine, 1.0, schedule, preset, **changes)
     assert gap == 0, "not one logit differs"
     assert float(margin.max()) == 0
 
 
 def measure(
-    engine: Engine, least: float = 0.999, drafters: tuple[str, ...] = ("all",)
+    engine: Engine,
+    least: float = 0.999,
+    schedule: str = "each",
+    preset: str = "specinfer",
+    **changes: Any,
 ) -> tuple[float, torch.Tensor, torch.Tensor]:
     """The rounding gap (twice this quantile of the differences), how far below the arg max each
-    emitted token is, and the last logits."""
+    emitted token is, and the last logits. Under another schedule than `each` all prompts run
+    together."""
     models, differences, margins = engine.models, [], []
-    for prompt in prompts(4):
-        new = ids_of(engine, prompt, "specinfer", drafters=drafters)
+    requests = [request(prompt, preset, **changes) for prompt in prompts(4)]
+    engine.schedule = schedule
+    if schedule == "each":
+        texts = [run_ids(engine, one) for one in requests]
+    else:
+        texts = ids_of_many(engine, requests)
+    for prompt, new in zip(prompts(4), texts, strict=True):
         *prefix, root = models.tokenizer(prompt)["input_ids"]
         one = stepped_logits(models.llm, prefix, [root, *new], 1)
         many = stepped_logits(models.llm, prefix, [root, *new], 12)
