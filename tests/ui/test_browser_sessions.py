@@ -17,7 +17,7 @@ from tests.ui.past import ASKED, about, open_run, record_run, run_ids
 from tests.ui.reading import becomes, click_in_motion, read, saved_file
 from tests.ui.sites import OpenPage, OpenSite, Served, Stage
 from tests.ui.test_studies import study
-from ui.run.player import Player
+from ui.run.player import Pace, Player
 from ui.server.context import Context
 from ui.shared.studies import Studies
 
@@ -187,17 +187,19 @@ def test_a_past_run_is_opened_by_a_row_played_paused_and_stepped_through(
     page.locator("#sessions-stop:not([disabled])").wait_for()
     click_in_motion(page, "#sessions-stop")
     page.locator("#sessions-stop[disabled]").wait_for(state="attached")
-    assert player_of(context, run_id).stage // 4 < 60
+    player = player_of(context, run_id)
+    assert player.stage // 4 < 60
 
     sites.speed(page, "1", "sessions")
+    sites.until(page, lambda: player.pace == Pace("slow", 1.0))
     sites.speed(page, "step", "sessions")
+    sites.until(page, lambda: player.pace.mode == "step")
     page.click("#sessions-rewind")
     sites.wait_notice(page, "you are at round 0 of 60", "sessions")
     click_in_motion(page, "#sessions-play")
     sites.wait_notice(page, re.compile(r"you are at round [1-9]\d* of 60"), "sessions")
     assert read(page, BETWEEN, [0, 60])
     click_in_motion(page, "#sessions-play")
-    player = player_of(context, run_id)
     sites.until(page, lambda: player.pace.mode == "step")
     becomes(page, ROUND, str((player.stage + 3) // 4))
     assert 0 < player.stage < 240
