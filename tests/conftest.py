@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Generator, Iterator
+import re
+from collections.abc import Generator, Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -83,6 +85,41 @@ def _no_drafter_is_lost(
     assert not lost or request.node.get_closest_marker("loses_drafters"), lost
 
 
+# -- files of a tier --
+
+TIERS = ("browser", "nightly")  # run by `-m NAME`
+
+
+@cache
+def marks_tier(tier: str, file: Path) -> bool:
+    """Whether a file of tests, or the conftest.py of a folder that it is in, marks tests as of this
+    tier."""
+    folders = file.parents[: file.parents.index(Path(__file__).parent)]
+    files = (file, *(conftest for one in folders if (conftest := one / "conftest.py").is_file()))
+    mark = re.compile(rf"\bmark\.{tier}\b|\.add_marker\(\"{tier}\"\)")
+    return any(mark.search(one.read_text("utf-8")) for one in files)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Of the second and third tier only the files are read that mark tests: all of them take a
+    worker 16 s of CPU time."""
+    tier = config.getoption("markexpr")
+    if tier not in TIERS or collection_path.suffix != ".py":
+        return None
+    return None if marks_tier(tier, collection_path) else True
+
+
+def check_tiers(items: Iterable[pytest.Item]) -> None:
+    """In the first tier, which reads all files: the others find their tests. Raises UsageError."""
+    for item in items:
+        for tier in TIERS:
+            if item.get_closest_marker(tier) and not marks_tier(tier, item.path):
+                raise pytest.UsageError(
+                    f"{item.nodeid} is marked `{tier}`, but its file does not say so: write "
+                    f"`pytest.mark.{tier}` there, else `-m {tier}` leaves it out"
+                )
+
+
 # -- order --
 
 # The first file compiles every variant of the model pass, which takes a minute where nothing is
@@ -91,6 +128,7 @@ FIRST = ("core/models/native/test_forward.py", "storage", "lab")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    check_tiers(items)
     here = Path(__file__).parent
     places = [here / name for name in FIRST]
 

@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,8 +22,33 @@ from tests.ended import has_ended
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.fixture(scope="module")
+def app() -> Iterator[Application]:
+    """The application, which takes ten seconds of CPU time to open; it ends when it is left."""
+    with application() as opened:
+        yield opened
+    assert has_ended(opened.pid)
+
+
+@pytest.fixture
+def openings(app: Application, monkeypatch: pytest.MonkeyPatch) -> list[Application]:
+    """Grows whenever a suite opens an application; each time it is given `app`."""
+    opened: list[Application] = []
+
+    def open_app() -> AbstractContextManager[Application]:
+        opened.append(app)
+        return nullcontext(app)
+
+    monkeypatch.setattr("bench.suites.start.application", open_app)
+    return opened
+
+
 @pytest.mark.nightly
-def test_the_application_opens_runs_and_ends(make_context: Any) -> None:
+def test_the_application_opens_runs_and_ends(
+    make_context: Any, openings: list[Application], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Figures of so short a run mean nothing; all ten of a process are there.
+    monkeypatch.setattr("bench.suites.first_runs.TOKENS", 8)
     messages: list[str] = []
     context = make_context(messages.append)
     Start(runs=2, processes=1).measure(context)
@@ -35,6 +62,7 @@ def test_the_application_opens_runs_and_ends(make_context: Any) -> None:
     assert [len(one["runs"]) for one in context.results.samples if "process" in one] == [10, 10]
     Start(runs=2, processes=1).measure(make_context(messages.append))
     assert len(context.results.samples) == 5, "what is there is not measured again"
+    assert len(openings) == 2, "one opened to be timed, one for the runs"
     assert "seconds until the page is open" in Start().report(context).tables[0]
 
 
@@ -48,10 +76,13 @@ def test_the_last_run_has_a_sample(make_context: Any, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.nightly
-def test_visitors_are_reported_what_a_lone_one_is(make_context: Any) -> None:
+def test_visitors_are_reported_what_a_lone_one_is(
+    make_context: Any, openings: list[Application]
+) -> None:
     context = make_context()
     suite = Visitors(counts=(1, 3), presets=("best",))
     suite.measure(context)
+    assert len(openings) == 1
     (sample,) = context.results.samples
     assert [f["tokens"] for f in sample["figures"].values()] == [16, 48]
     assert suite.report(context).failures == ()

@@ -23,6 +23,7 @@ from core.models.ranks import leader, processes
 from core.models.ranks.leader import RankedModel
 from core.models.ranks.rendezvous import env_rendezvous
 from tests.core.engines import ids_of_events, texts_of
+from tests.core.models.forked_ranks import forked_ranks
 from tests.core.models.over_ranks import all_end, is_running, pids_of
 from tests.fakes import tiny_module, word_tokenizer
 from tests.interrupts import hear_interrupts
@@ -81,9 +82,9 @@ def test_ranks_that_cannot_be_started_leave_nothing(
 
 @pytest.fixture(scope="module")
 def tiny(llm_folder: str) -> Iterator[LoadedModels]:
-    """Over two ranks, which take seconds to start: those of one test are the next one's. No other
+    """Over two ranks, of which the second is forked: those of one test are the next one's. No other
     model may be over ranks of this process from now on."""
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, forked_ranks():
         short = partial(leader.load_ranked, timeout_s=TIMEOUT_S)
         patch.setattr(leader, "load_ranked", short)
         models = load_models(llm_folder, [], "float32", "cpu", ranks=ranks_of("tp=2"))

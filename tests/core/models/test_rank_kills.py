@@ -5,6 +5,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from core.events import RunFailed
 from core.models.ranks import leader
 from core.models.ranks.leader import RankedModel
 from tests.core.engines import ids_of_events
+from tests.core.models.forked_ranks import forked_ranks
 from tests.core.models.over_ranks import over_ranks, pids_of
 from tests.fakes import tiny_module, word_tokenizer
 from tests.laws.runs import bundled_engine, prompts
@@ -54,9 +56,10 @@ def short_timeout() -> Iterator[None]:
 
 @pytest.fixture(scope="module", params=["tp=2", "pp=2", "tp=4", "pp=3"])
 def ranks(request: pytest.FixtureRequest, llm_folder: str) -> Iterator[RankedModel]:
-    """A tiny LLM, or for `bundled tp=2` the bundled one."""
+    """A tiny LLM over forked ranks, or for `bundled tp=2` the bundled one over ranks that start as
+    they do for users."""
     name, _, split = request.param.rpartition(" ")
-    with over_ranks(name or llm_folder, split) as model:
+    with nullcontext() if name else forked_ranks(), over_ranks(name or llm_folder, split) as model:
         yield model
 
 

@@ -9,6 +9,7 @@ import torch
 from core import Engine, LoadedModels, Request, SamplingParams, SpeculationConfig, load_models
 from core.models.loading.catalog import SMOLLM2
 from tests.core.engines import ids_of_events
+from tests.core.models.forked_ranks import forked_ranks
 from tests.core.models.over_ranks import all_end, error_of, logits_of_trees, over_ranks, pids_of
 from tests.smollm2 import chat_prompts, smollm2
 
@@ -49,7 +50,7 @@ def one_process() -> OneProcess:
 
 @pytest.mark.parametrize("split", ["tp=3", "pp=3"])
 def test_smollm2_over_three(one_process: OneProcess, split: str) -> None:
-    with over_ranks(SMOLLM2, split) as model:
+    with forked_ranks(), over_ranks(SMOLLM2, split) as model:
         assert error_of(logits_of_trees(model), one_process.logits) < 1e-4
         assert texts_of(replace(one_process.models, llm=model)) == one_process.texts
         pids = pids_of(model)

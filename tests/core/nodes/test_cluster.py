@@ -59,27 +59,32 @@ def test_what_a_cluster_may_be_is_said(address: str) -> None:
         node_settings((), None, address, None)
 
 
+def start_ray(*arguments: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "ray.scripts.scripts", "start", *arguments, "--block"]
+    path = os.pathsep.join([os.getcwd(), *sys.path[1:]])
+    return subprocess.Popen(
+        [*command, "--node-ip-address=127.0.0.1"],
+        env={**os.environ, "PYTHONPATH": path},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def end_ray(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGTERM)
+    process.wait(30)
+
+
 @dataclass
 class Cluster:
     """A head that may not draft, and one machine that may: two raylets of this machine."""
 
-    folder: str
     machine: subprocess.Popen[bytes] | None = None
-
-    def ray(self, *arguments: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "ray.scripts.scripts", "start", *arguments, "--block"]
-        path = os.pathsep.join([os.getcwd(), *sys.path[1:]])
-        return subprocess.Popen(
-            [*command, "--node-ip-address=127.0.0.1"],
-            env={**os.environ, "PYTHONPATH": path},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
 
     def start_machine(self, applications: int = 1) -> None:
         resources = f'--resources={{"drafts": {applications}}}'
-        self.machine = self.ray(f"--address={ADDRESS}", "--num-cpus=1", resources)
+        self.machine = start_ray(f"--address={ADDRESS}", "--num-cpus=1", resources)
 
     def raylet(self) -> int:
         """The process id of the machine's raylet, with which its workers end."""
@@ -91,36 +96,48 @@ class Cluster:
         raise AssertionError("the machine has no raylet")
 
 
+@pytest.fixture(scope="module")
+def head() -> Iterator[None]:
+    """The cluster's head, which takes ten seconds to start. Its token is of these tests; the user's
+    folder is untouched."""
+    # A short path: Ray's sockets are in it, whose names have 107 characters at most.
+    folder = tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_AUTH_MODE", "token")
+        patch.setenv("RAY_AUTH_TOKEN", TOKEN)
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        process = start_ray(
+            *("--head", f"--port={ADDRESS.split(':')[1]}", "--num-cpus=1"),
+            *("--include-dashboard=false", f"--temp-dir={folder.name}"),
+        )
+        try:
+            wait_until(listens, 60)
+            yield
+        finally:
+            end_ray(process)
+            folder.cleanup()
+
+
 @pytest.fixture(params=[1])
-def cluster(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    """For `param` applications. Its token is of these tests; the user's folder is untouched."""
-    monkeypatch.setenv("RAY_AUTH_MODE", "token")
-    monkeypatch.setenv("RAY_AUTH_TOKEN", TOKEN)
-    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+def cluster(request: pytest.FixtureRequest, head: None) -> Iterator[Cluster]:
+    """For `param` applications, with a machine of its own."""
     import ray
 
     from core.nodes.cluster import place_nodes
 
-    # A short path: Ray's sockets are in it, whose names have 107 characters at most.
-    folder = tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True)
-    made = Cluster(folder.name)
-    head = made.ray(
-        *("--head", f"--port={ADDRESS.split(':')[1]}", "--num-cpus=1"),
-        *("--include-dashboard=false", f"--temp-dir={folder.name}"),
-    )
+    made = Cluster()
     try:
-        wait_until(listens, 60)
         ray.init(address=ADDRESS, log_to_driver=False)
+        # The machine of the test before.
+        wait_until(lambda: "drafts" not in ray.cluster_resources(), 60)
         made.start_machine(request.param)
         wait_until(lambda: "drafts" in ray.cluster_resources(), 60)
         yield made
     finally:
         ray.shutdown()
         place_nodes.cache_clear()
-        for process in filter(None, (made.machine, head)):
-            process.send_signal(signal.SIGTERM)
-            process.wait(30)
-        folder.cleanup()
+        if made.machine is not None:
+            end_ray(made.machine)
 
 
 def wait_until(condition: Callable[[], bool], seconds: float) -> None:

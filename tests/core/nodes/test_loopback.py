@@ -6,6 +6,7 @@ import struct
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from socket import (
@@ -378,15 +379,15 @@ def test_a_link_goes_down_in_mid_run(bundled: Engine, tmp_path: Path) -> None:
         run.come_back()
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_two_machines_write_the_texts_of_one(
-    bundled: Engine, tmp_path: Path, temperature: float
-) -> None:
-    """Five SSMs on two nodes behind a wire, twenty prompts, several at once."""
-    key, models = str(tmp_path / "key"), bundled.models
+@pytest.fixture(scope="module")
+def two_machines(
+    bundled: Engine, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[NodeSettings, list[list[str]]]]:
+    """Five SSMs on two nodes behind a wire, which take seconds to start: one engine after another
+    is connected to them. Also the SSMs of each node."""
+    key = str(tmp_path_factory.mktemp("keys") / "key")
     write_keys(key)
-    parts = [[*models.ssms][number::2] for number in range(2)]
+    parts = [[*bundled.models.ssms][number::2] for number in range(2)]
     assert sum(map(len, parts)) == 5
     with ExitStack() as leaving:
         machines = [leaving.enter_context(namespace(number)) for number in (1, 2)]
@@ -395,9 +396,19 @@ def test_two_machines_write_the_texts_of_one(
             for at, part in zip(machines, parts, strict=True)
         ]
         addresses = tuple(leaving.enter_context(node)[1] for node in nodes)
-        here = LoadedModels(models.llm, {}, models.tokenizer, models.eos_ids)
-        pool = connect_nodes(NodeSettings(addresses, key), here)
-        engine = leaving.enter_context(closing(Engine(here, nodes=pool)))
+        yield NodeSettings(addresses, key), parts
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_two_machines_write_the_texts_of_one(
+    bundled: Engine, two_machines: tuple[NodeSettings, list[list[str]]], temperature: float
+) -> None:
+    """Twenty prompts, several at once."""
+    settings, parts = two_machines
+    models = bundled.models
+    here = LoadedModels(models.llm, {}, models.tokenizer, models.eos_ids)
+    with closing(Engine(here, nodes=connect_nodes(settings, here))) as engine:
         sampling = SamplingParams(48, temperature=temperature, seed=7)
         requests = [Request(prompt, sampling, LONG.speculation) for prompt in prompts(20)]
         accepted = Counter[str]()
@@ -406,6 +417,6 @@ def test_two_machines_write_the_texts_of_one(
             events = list(engine.generate_many(group))
             assert texts_of(events) == texts_of(bundled.generate_many(group))
             accepted += tokens_by_drafter(events)[1]
-        # There is no SSM here: what an SSM drafted came from its node.
-        for part in parts:
-            assert sum(accepted[name] for name in part) > 100
+    # There is no SSM here: what an SSM drafted came from its node.
+    for part in parts:
+        assert sum(accepted[name] for name in part) > 100

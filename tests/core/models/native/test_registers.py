@@ -15,12 +15,13 @@ import torch
 
 pytest.importorskip("numba")
 
+from core.models.native import layers  # noqa: E402
 from core.models.native.compiling import cached_entry  # noqa: E402
 from core.models.native.layers import source_hash_of  # noqa: E402
 from core.models.native.products import products  # noqa: E402
 
 ROOT = Path(__file__).parents[4]
-COMPILED = ROOT / "core" / "models" / "compiled"
+COMPILED = Path(layers.__file__).parent
 # What numba compiles for, whatever the processor has.
 LESSER = {
     "haswell": {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx2,+avx,+fma"},

@@ -1,0 +1,81 @@
+"""Ranks forked from a process that has imported what a rank needs: a start takes a fraction of the
+CPU time. What they do and how they end is that of any rank.
+"""
+
+import multiprocessing
+import os
+import runpy
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerProcess
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from core.models.ranks import processes
+
+__all__ = ["forked_ranks"]
+
+MODULE = "core.models.ranks"
+
+
+class ForkedRank:
+    """What `Followers` uses of a `subprocess.Popen`. `stdin`: closing it ends the rank."""
+
+    def __init__(self, process: ForkServerProcess, stdin: Connection) -> None:
+        assert process.pid is not None
+        self._process, self.pid, self.stdin = process, process.pid, stdin
+
+    def poll(self) -> int | None:
+        """Minus the signal that ended it, as for Popen."""
+        return self._process.exitcode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Raises TimeoutExpired if it goes on."""
+        self._process.join(timeout)
+        if self._process.exitcode is None:
+            raise subprocess.TimeoutExpired(MODULE, timeout or 0.0)
+        return self._process.exitcode
+
+    def kill(self) -> None:
+        self._process.kill()
+
+
+@contextmanager
+def forked_ranks() -> Iterator[None]:
+    """Ranks that start in the block are forked. The process that they are forked from starts with
+    the first one and ends with this process."""
+    calls = {name: getattr(subprocess, name) for name in ("PIPE", "DEVNULL", "TimeoutExpired")}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(processes, "subprocess", SimpleNamespace(Popen=_fork, **calls))
+        yield
+
+
+def _fork(command: list[str], *, env: Mapping[str, str], **options: Any) -> ForkedRank:
+    """In place of Popen, for the one command of `processes._start`."""
+    assert command == [sys.executable, "-m", MODULE]
+    assert options == {
+        "stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "start_new_session": True
+    }  # fmt: skip
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.core.models.rank_imports"])
+    stdin, ours = context.Pipe(duplex=False)
+    process = context.Process(target=_run_rank, args=(dict(env), stdin), daemon=True)
+    process.start()
+    stdin.close()
+    return ForkedRank(process, ours)
+
+
+def _run_rank(env: Mapping[str, str], stdin: Connection) -> None:
+    """Ends this process, as the module does."""
+    os.setsid()
+    os.environ.clear()
+    os.environ.update(env)
+    os.dup2(stdin.fileno(), 0)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    sys.stdin = os.fdopen(0)  # multiprocessing has put another one there
+    runpy.run_module(MODULE, run_name="__main__")

@@ -1,0 +1,10 @@
+"""What a rank of a tiny Llama imports, and what numba registers before it loads compiled code."""
+
+import transformers.models.llama.modeling_llama  # noqa: F401
+from numba.core.registry import cpu_target
+
+import core.models.native.forward
+import core.models.ranks.follower  # noqa: F401
+
+cpu_target.typing_context.refresh()
+cpu_target.target_context.refresh()
