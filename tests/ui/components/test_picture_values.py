@@ -339,7 +339,7 @@ def test_figures_inspector_and_legend_say_what_the_value_says(pictures: Pictures
     cards = dict(page.locator(".ss-figure").evaluate_all(script))
     assert cards["draft_acceptance_rate"] == "–", "a rate of no drafts at all is none"
     pictures.show("one", "figures")
-    for key, words in (("num_rounds", "1 pass"), ("num_new_tokens", "1 token")):
+    for key, words in (("num_rounds", "1 LLM pass"), ("num_new_tokens", "1 token")):
         assert page.locator(f".ss-figure[data-key={key}]").inner_text() == words
     pictures.show("budget", "inspector")
     note = page.locator("#picture-inspector .ss-meant")
