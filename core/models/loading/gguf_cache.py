@@ -89,6 +89,8 @@ def dequantize_file(file: Path, say: Say) -> Path:
     """The folder with the file's weights, tokenizer and chat template, written unless it is in the
     cache. Raises ModelError if the file cannot be loaded or does not fit."""
     header = read_header(file)
+    if not _is_recorded(file):
+        _check_memory(file, header)  # before minutes of hashing what cannot be dequantized
     say("hashing the GGUF file")  # seconds for gigabytes
     entry = _entry_of(_digest(file))
     sweep_parts(entry.parent)
@@ -175,6 +177,12 @@ def _record_of(folder: Path) -> dict[str, Any]:
         return {}
 
 
+def _is_recorded(file: Path) -> bool:
+    """Whether a file of this name was dequantized: then it may need no memory for that again."""
+    records = (cache_folder() / "gguf").glob(f"*/*/{RECORD}")
+    return any(_record_of(record.parent).get("file") == file.name for record in records)
+
+
 def _whole_folder(entry: Path) -> Path | None:
     """The complete folder of a cache entry, named after its GGUF file; None if there is none."""
     return next((path.parent for path in entry.glob(f"*/{RECORD}") if _is_whole(path.parent)), None)
@@ -253,7 +261,8 @@ def _dequantize(file: Path, header: GgufHeader, folder: Path, say: Say) -> tuple
     from safetensors.torch import save_file
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-    _check_room(file, header, folder)
+    _check_memory(file, header)
+    _check_disk(file, header, folder)
     try:
         with _isolate_file(file, folder) as link:
             say("reading the GGUF file's configuration")
@@ -313,22 +322,26 @@ def _warnings(file: Path, header: GgufHeader, unread: int) -> tuple[str, ...]:
     )
 
 
-def _check_room(file: Path, header: GgufHeader, folder: Path) -> None:
-    """Raises OutOfMemoryError if memory is too small for the peak of dequantizing, or the disk for
-    the float32 weights."""
-    weights = 4 * header.parameters
-    peak = weights + TEMPORARY_BYTES * header.largest
-    memory = available_bytes(torch.device("cpu"))
-    disk = shutil.disk_usage(folder).free
-    for size, free, place in (
-        (peak, memory, "in memory"),
-        (weights, disk, f"on the disk of {cache_folder()}"),
-    ):
-        if free is not None and size > free:
-            raise OutOfMemoryError(
-                f"model {file.name} needs {format_bytes(size)} to be dequantized: "
-                f"{format_bytes(free)} are free {place}; choose a smaller model"
-            )
+def _check_memory(file: Path, header: GgufHeader) -> None:
+    """Raises OutOfMemoryError if memory is too small for the peak of dequantizing."""
+    peak = 4 * header.parameters + TEMPORARY_BYTES * header.largest
+    free = available_bytes(torch.device("cpu"))
+    if free is not None and peak > free:
+        raise _no_room(file, peak, free, "in memory")
+
+
+def _check_disk(file: Path, header: GgufHeader, folder: Path) -> None:
+    """Raises OutOfMemoryError if the disk is too small for the float32 weights."""
+    weights, free = 4 * header.parameters, shutil.disk_usage(folder).free
+    if weights > free:
+        raise _no_room(file, weights, free, f"on the disk of {cache_folder()}")
+
+
+def _no_room(file: Path, size: int, free: int, place: str) -> OutOfMemoryError:
+    return OutOfMemoryError(
+        f"model {file.name} needs {format_bytes(size)} to be dequantized: "
+        f"{format_bytes(free)} are free {place}; choose a smaller model"
+    )
 
 
 def _parameters_described(file: Path, header: GgufHeader, config: Any) -> int:

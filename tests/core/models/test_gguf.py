@@ -375,6 +375,19 @@ def test_too_little_memory(q8: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         dequantize_file(q8, ignore)
 
 
+def test_a_file_too_large_for_memory_is_not_hashed(
+    q8: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hashing takes minutes for a large one. One that was dequantized before needs no such
+    memory."""
+    folder, messages = dequantize_file(q8, ignore), list[str]()
+    monkeypatch.setattr(gguf_cache, "available_bytes", lambda _: 10_240)
+    assert dequantize_file(q8, ignore) == folder
+    with pytest.raises(gguf_cache.OutOfMemoryError, match=r"10 KiB are free in memory; choose"):
+        dequantize_file(write_model(tmp_path / "other.gguf", "F16"), messages.append)
+    assert not messages
+
+
 @pytest.mark.parametrize("kind", ["F16", "Q8_0"])
 def test_it_needs_memory_beside_the_weights(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
