@@ -64,6 +64,7 @@ PRIMES = (7, 11, 13, 17)
 REPEAT_OFFSET = 11
 # By measure: what it is, and decimals where all percentiles are in one cell.
 MEASURES = {"ttft_ms": ("first token", 0), "tpot_ms": ("per token", 1)}
+BESIDE_PLAIN = "after the comma: divided by plain decoding's in the same block"
 # CoSine over the best of SpecInfer and others, as its paper claims (arXiv 2503.10325).
 PUBLISHED_THROUGHPUT, PUBLISHED_LATENCY = 1.325, 1 - 0.232
 
@@ -211,12 +212,15 @@ def _with_item(row: Row, item: str) -> Row:
 
 
 def _throughput(rows: Sequence[Row], loop: str, head: str) -> str:
-    def cell(own: Group) -> str:
-        gain = own.ratio("speed", contestant=PLAIN) if own["contestant"] != PLAIN else None
-        return f"{figure(own.median('speed'), 0)}{f', {ratio(gain)}' if gain else ''}"
-
-    note = "Medians over repeats; after the comma: divided by plain decoding's in the same block."
+    cell = partial(_beside_plain, name="speed", digits=0)
+    note = f"Medians over repeats; {BESIDE_PLAIN}."
     return _by_load(rows, f"Total tokens per second, {loop} loop", head, note, cell)
+
+
+def _beside_plain(group: Group, name: str, digits: int) -> str:
+    """The median of a figure and its ratio to plain decoding's, both with intervals."""
+    other = group.ratio(name, contestant=PLAIN) if group["contestant"] != PLAIN else None
+    return f"{figure(group.median(name), digits)}{f', {ratio(other)}' if other else ''}"
 
 
 def _percentiles(rows: Sequence[Row], loop: str, head: str, measure: str) -> str:
@@ -252,17 +256,16 @@ def _by_load(
 def _latency(rows: Sequence[Row], loop: str, head: str) -> str:
     """One row per contestant and load, one column (a panel of the chart) per percentile."""
 
-    def cell(name: str, group: Group) -> str:
-        return figure(group.median(name), 1)
-
     columns: dict[str, Any] = {
         f"contestant at {head}": lambda group: f"{group['contestant']} at {group['load']:g}",
     }
     for measure, (title, _) in MEASURES.items():
         for share in PERCENTILES:
             name = _percentile_name(measure, share)
-            columns[f"{title}, p{share * 100:.0f}, ms"] = partial(cell, name)
-    note = "Percentiles of the requests of a block, medians over repeats."
+            columns[f"{title}, p{share * 100:.0f}, ms"] = partial(
+                _beside_plain, name=name, digits=1
+            )
+    note = f"Percentiles of the requests of a block, medians over repeats; {BESIDE_PLAIN}."
     rows = sorted(rows, key=lambda row: list(CONTESTANTS).index(row["contestant"]))
     title = f"Latency, {loop} loop"
     return str(Table(title, rows, ("contestant", "load"), columns, note, _BLOCKS))

@@ -3,6 +3,7 @@ queue."""
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 
 from core.scheduling.base import count_noun
@@ -37,6 +38,9 @@ class SpeculationControl:
     the user's number of SSMs. So `more` only reverses `fewer`. It also follows QUIET rounds without
     a queue: else a single request that keeps the LLM busy would keep the limit of a past queue.
 
+    A policy may request a long draft in one round and none in the next, so a step starts from the
+    most requested in the last PATIENCE rounds. If that is no draft, there is nothing to limit.
+
     A queue counts as growing while it does not shrink: a round is shorter than the time between two
     requests, so in most rounds a growing queue is as long as before, and so is one that stays.
     """
@@ -47,6 +51,7 @@ class SpeculationControl:
         self._signal = self._last_step = 0
         self._rounds, self._patience = 0, PATIENCE
         self._queue = self._quiet = self._steady = 0
+        self._recent: deque[SpeculationLimit] = deque(maxlen=PATIENCE)
 
     def limit_within(self, length: int, drafters: int) -> SpeculationLimit:
         """The current limit, at most what the live requests request."""
@@ -63,24 +68,30 @@ class SpeculationControl:
         self._steady += 1
         if self._steady > FORGET:
             self._patience, self._last_step = PATIENCE, 0
-        limit = self.limit_within(requested.length, requested.drafters)
+        self._recent.append(requested)
+        most = SpeculationLimit(
+            max(one.length for one in self._recent), max(one.drafters for one in self._recent)
+        )
+        before = self.limit or most
         # Plain decoding counts as idle, although the LLM never waits for a draft then.
-        idle = busy < IDLE or not limit.length
+        idle = busy < IDLE or not before.length
         # -1: fewer; 1: more; 0: no step.
         signal = -1 if grows else int(queue == 0 and (idle or self._quiet > QUIET))
-        if signal != self._signal:
+        if signal != self._signal or not most.length:
             self._signal, self._rounds = signal, 0
         self._rounds += 1
         if not signal or self._rounds < self._patience:
             return ""
-        after = _fewer(limit) if signal < 0 else _more(limit, requested)
+        if signal < 0:
+            before = self.limit_within(most.length, most.drafters)
+        after = _fewer(before) if signal < 0 else _more(before, most)
         self._rounds = 0
-        if after == limit:
+        if after == before:
             return ""
         if self._last_step == -signal:
             self._patience = min(LONGEST, 2 * self._patience)
         self.limit, self._last_step, self._steady = after, signal, 0
-        self.reason = _reason(after, limit, queue, busy if idle else None)
+        self.reason = _reason(after, before, queue, busy if idle else None)
         return "fewer" if signal < 0 else "more"
 
 
@@ -112,7 +123,9 @@ def _fewer(limit: SpeculationLimit) -> SpeculationLimit:
     return SpeculationLimit(max(0, limit.length - 1), limit.drafters)
 
 
-def _more(limit: SpeculationLimit, requested: SpeculationLimit) -> SpeculationLimit:
-    if limit.length < requested.length:
+def _more(limit: SpeculationLimit, most: SpeculationLimit) -> SpeculationLimit:
+    if limit.length < most.length:
         return SpeculationLimit(limit.length + 1, limit.drafters)
-    return SpeculationLimit(limit.length, min(requested.drafters, limit.drafters + 1))
+    if limit.drafters < most.drafters:
+        return SpeculationLimit(limit.length, limit.drafters + 1)
+    return limit

@@ -148,6 +148,31 @@ def test_the_chart_of_load_has_every_percentile(tmp_path: Path) -> None:
     assert page.index("<td>plain at 0.5</td>") < page.index("<td>best, shared at 0.25</td>")
 
 
+@pytest.mark.parametrize("loop", ["open", "closed"])
+def test_every_ratio_of_load_has_its_interval_over_repeats(tmp_path: Path, loop: str) -> None:
+    """A ratio is that of one block: the machine is twice as slow in the second repeat."""
+    samples = [
+        {
+            "loop": loop,
+            "rate" if loop == "open" else "clients": "0.5",
+            "repeat": repeat,
+            "figures": {
+                name: {"speed": 100 * gain / slow, "differ": 0}
+                | {f"{m}_p{p}": p * slow / gain for m in ("ttft_ms", "tpot_ms") for p in SHOWN}
+                for name, gain in (("plain", 1.0), ("best, shared", best))
+            },
+        }
+        for repeat, (slow, best) in enumerate(((1.0, 1.25), (2.0, 2.0), (1.0, 1.6)))
+    ]
+    throughput, *_, latency, _ = load_tables(Results(tmp_path / "r.json", {}, samples))
+    assert f"Total tokens per second, {loop} loop" in throughput
+    assert "| 125 (100 to 160), 1.60x (1.25 to 2.00) |" in throughput
+    assert f"Latency, {loop} loop" in latency
+    of_plain, of_best = [line for line in latency.splitlines() if " at 0.5 " in line]
+    assert of_plain.count(" to ") == 6 and "x" not in of_plain
+    assert of_best.count("0.62x (0.50 to 0.80) |") == 6
+
+
 def test_turning_prompts_end_in_another_domain() -> None:
     turning, known = load_prompts(TURNING), {one.domain for one in load_prompts()}
     pairs = [one.id.split("-")[1:] for one in turning]

@@ -1,4 +1,9 @@
-"""A log written by an earlier version opens, is brought up to date, and reads back whole."""
+"""A log written by an earlier version opens, is brought up to date, and reads back whole.
+
+Each file was written by the storage of its version, named after the last migration. `m004`: made-up
+runs. `m018`: two runs of the bundled models under schedule `shared` (b55f4353), both with two of
+five SSMs routed: `credit` with `fused_credit` drafts, and `cosine` with `fused` at T = 0.8.
+"""
 
 import gzip
 import json
@@ -7,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from core.events import event_from_plain, event_to_plain
+from core.events import Combined, Drafted, event_from_plain, event_to_plain
 from storage import RunQuery, RunStore
 from tests.synthetic import synthetic_run
+from ui.run.view import reduce_all
 
 OLDER = Path(__file__).parent / "older"
 VERSIONS = sorted(path.name.removesuffix(".db.gz") for path in OLDER.glob("*.db.gz"))
@@ -45,6 +51,29 @@ def test_new_runs_join_it(old: Path, keep: Any) -> None:
         keep(store, synthetic_run(3, seed=9))
     with RunStore(old) as store:
         assert list(store.events("synthetic-9")) == synthetic_run(3, seed=9)
+
+
+@pytest.mark.parametrize("version", ["m018"], indirect=True)
+def test_routing_fusion_and_schedule_replay(old: Path, version: str, sql: Any) -> None:
+    drafted = "SELECT sum(num_tokens) FROM drafts JOIN runs ON runs.id = run WHERE run_id = ?"
+    fed = {run_id: sql(drafted, run_id)[0][0] for (run_id,) in sql("SELECT run_id FROM runs")}
+    assert not sql("SELECT 1 FROM _sqlite_migrations WHERE name >= 'm019'")
+    for run, rule in zip(events_of_version(version), ("credit", "cosine"), strict=True):
+        with RunStore(old) as store:
+            replayed, live = reduce_all(store.events(run[0].run_id)), reduce_all(run)
+        assert replayed == live and replayed.started.config["speculation"]["routing"] == rule
+        for line in replayed.rounds:
+            roles = [one.role for one in line.routing]
+            assert len(roles) == 5 and roles.count("routed") + roles.count("explored") == 2
+            assert line.routing_reason
+            assert line.scheduled is not None and line.scheduled.schedule == "shared"
+        trees = [event for event in run if isinstance(event, Combined)]
+        assert all(len(tree.origins) == len(tree.parents) for tree in trees)
+        assert any(tree.origins for tree in trees)
+        # Tokens that an SSM was only fed counted as its own then.
+        drafts = [draft for event in run if isinstance(event, Drafted) for draft in event.drafts]
+        own = sum(draft.ranks.count(0) for draft in drafts)
+        assert sql(drafted, run[0].run_id)[0][0] == own < fed[run[0].run_id]
 
 
 def test_the_fixture_is_older_than_the_events_of_today(version: str) -> None:

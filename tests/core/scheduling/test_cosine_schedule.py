@@ -130,6 +130,43 @@ def test_a_queue_that_does_not_shrink_ends_drafting(rounds: int) -> None:
     assert not any(shrinking.observe(0.9, 100 - place, ASKED) for place in range(90))
 
 
+def limits_of(requested: Sequence[SpeculationLimit]) -> list[SpeculationLimit]:
+    """The limits set in turn where the queue grows: by round, what the requests want."""
+    control, limits = SpeculationControl(), []
+    for queue, want in enumerate(requested, start=1):
+        if control.observe(0.9, queue, want):
+            assert control.limit is not None
+            limits.append(control.limit)
+    return limits
+
+
+@pytest.mark.parametrize("short", [0, 1])
+@pytest.mark.parametrize("place", range(PATIENCE))
+def test_a_round_with_a_short_draft_ends_drafting_no_sooner(short: int, place: int) -> None:
+    """As of `goodput`, whose length changes from round to round."""
+    wants = [SpeculationLimit(short, 2) if i % PATIENCE == place else ASKED for i in range(40)]
+    down = [SpeculationLimit(*pair) for pair in ((4, 1), (3, 1), (2, 1), (1, 1), (0, 1))]
+    assert limits_of(wants) == down
+    none = [SpeculationLimit(0, 2)] * 40
+    assert limits_of(none) == [], "nothing to shorten"
+    assert limits_of([*none, *wants]) == down
+
+
+def test_a_round_with_a_short_draft_brings_drafting_back_no_later() -> None:
+    control = SpeculationControl()
+    for queue in range(1, 14):
+        control.observe(0.9, queue, ASKED)
+    before = control.limit
+    assert before == SpeculationLimit(2, 1)
+    for _ in range(4 * LONGEST):
+        decision = control.observe(0.3, 0, SpeculationLimit(0, 1))
+        assert not decision and control.limit == before, "no request drafts"
+    for i in range(2 * LONGEST):
+        control.observe(0.3, 0, SpeculationLimit(1, 1) if i % PATIENCE else ASKED)
+        assert control.limit_within(4, 2).length >= before.length, "`more` never lowers it"
+    assert control.limit == ASKED
+
+
 def test_plain_decoding_ends_with_the_queue_though_it_keeps_the_llm_busy() -> None:
     control = SpeculationControl()
     for queue in range(1, 40):
