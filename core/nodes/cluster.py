@@ -28,6 +28,8 @@ RESOURCE = "drafts"
 """Ray's resource of a machine that may draft: `ray start --resources '{"drafts": 1}'`."""
 PLACING_S = 300.0
 """How long an actor may take to load its SSMs."""
+NO_RAY = "Could not find any running Ray"
+"""Of the error that Ray raises where none runs."""
 
 
 class NodeActor:
@@ -94,7 +96,13 @@ def place_nodes(cluster: str, ssms: tuple[str, ...], key_file: str | None) -> Pl
         ray.init(address=cluster, ignore_reinit_error=True, log_to_driver=False)
     # ConnectionError: not reachable; RuntimeError: a wrong token.
     except (OSError, RuntimeError, ValueError) as error:
-        raise NodeError(f"cluster is {cluster!r}: {' '.join(str(error).split())[:300]}") from error
+        words = " ".join(str(error).split())[:300]
+        if NO_RAY in words:  # Ray goes on with a flag of its own that is none of the engine's
+            words = (
+                "no Ray runs on this machine; start it (ray start --head, or ray start "
+                "--address=HOST:PORT for a head elsewhere)"
+            )
+        raise NodeError(f"cluster is {cluster!r}: {words}") from error
     machines = [one for one in ray.nodes() if one["Alive"] and one["Resources"].get(RESOURCE)]
     if not machines:
         raise NodeError(

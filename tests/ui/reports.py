@@ -6,10 +6,14 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from itertools import accumulate
 from typing import Any
+
+from core.events import Event
+from ui.report import report_html
 
 Value = dict[str, Any]
 
@@ -24,6 +28,12 @@ class Place:
     node: int | None = None
     moving: bool = False
     opening: bool = False
+
+
+def last_timeline(events: Sequence[Event]) -> Value:
+    """The pipeline picture of a run's report where the file ends."""
+    report = Report(report_html(events))
+    return report.pictures(Place(report.stops - 1))["timeline"]
 
 
 class Report:

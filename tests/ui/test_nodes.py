@@ -16,6 +16,7 @@ from tests.core.engines import request, rounds_of, tables
 from tests.core.nodes.served import engine_over, server_of
 from tests.fakes import loaded_tables
 from tests.logs import log_at
+from tests.ui.reports import last_timeline
 from ui.run.charts import timeline_value
 from ui.run.frame import Frame
 from ui.run.nodes import nodes_of, nodes_value
@@ -101,6 +102,13 @@ def test_the_pipeline_picture_has_a_lane_for_each(events: list[Event]) -> None:
     bars = [bar for spans in value["bars"].values() for bar in spans.values()]
     assert {bar["name"] for bar in bars if bar["lane"] == lanes[ONE]} == {"round trip", "late"}
     assert {bar["name"] for bar in bars if bar["lane"] == lanes[TWO]} == {"round trip"}
+
+
+def test_the_report_has_lanes_and_panel(events: list[Event]) -> None:
+    value = last_timeline(events)
+    assert {ONE, TWO} <= {*value["lanes"].values()}
+    # As JSON has them, lists for tuples.
+    assert value["nodes"] == json.loads(json.dumps(nodes_value(reduce_all(events))))
 
 
 def test_the_panel_counts_and_predicts(events: list[Event]) -> None:

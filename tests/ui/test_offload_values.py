@@ -15,6 +15,7 @@ from storage.exports import chrome_trace
 from tests.core.engines import rounds_of
 from tests.core.models.folders import save_tiny_model
 from tests.logs import log_at
+from tests.ui.reports import last_timeline
 from ui.run.charts import timeline_value
 from ui.run.frame import Frame
 from ui.run.pass_words import offload_words
@@ -91,6 +92,8 @@ def test_the_pipeline_picture_has_a_lane_for_them(events: list[Event]) -> None:
     bars = [bar for spans in value["bars"].values() for bar in spans.values()]
     assert sum(bar["lane"] == lane for bar in bars) == sum(len(o.loads) for o in rounds_of(events))
     assert "one transfer" in value["moves"]
+    report = last_timeline(events)
+    assert (report["lanes"], report["moves"]) == (value["lanes"], value["moves"])
 
 
 def test_the_sentence_has_the_bound() -> None:

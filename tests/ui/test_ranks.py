@@ -17,6 +17,7 @@ from storage import RunStore
 from tests.core.engines import engine_of, tables
 from tests.logs import log_at
 from tests.synthetic import synthetic_run
+from tests.ui.reports import last_timeline
 from ui.run.charts import timeline_value
 from ui.run.frame import Frame
 from ui.run.pass_words import LEAST_PASSES, ranks_words
@@ -120,6 +121,7 @@ def test_the_pipeline_picture_has_it_and_the_log_keeps_it(tmp_path: Path) -> Non
     view = reduce_all(results)
     value = timeline_value(Frame(view=view, detail=view.last, ended=True, at_end=True))
     assert "2 ranks (tp)" in value["moves"] and "33 times" in value["moves"]
+    assert last_timeline(results)["moves"] == value["moves"]
     plain = reduce_all(synthetic_run(6))
     assert timeline_value(Frame(view=plain, detail=plain.last, ended=True))["moves"] == ""
 

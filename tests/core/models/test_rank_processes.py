@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -16,8 +17,9 @@ from core.events import Combined, RoundCompleted, RunStarted, Span
 from core.models.hf_model import HfModel
 from core.models.loading.catalog import bundled_llm
 from core.models.ranks.messages import CommitRow
-from tests.core.engines import ids_of_events, texts_of
+from tests.core.engines import ids_of_events, rounds_of, texts_of, tokens_by_drafter
 from tests.core.models.over_ranks import error_of, logits_of_trees, over_ranks
+from tests.core.nodes.served import listening, pool_to, server_of
 from tests.laws.runs import bundled_engine, prompts
 from ui.run.pass_words import ranks_words
 from ui.run.view import reduce_all
@@ -78,14 +80,48 @@ def test_laws_1_and_2(
 ) -> None:
     speculation = SpeculationConfig.preset(preset, sampling.temperature)
     requests = [Request(prompt, sampling, speculation) for prompt in prompts(5)]
-    one, engine = bundled_engine(), Engine(rank_models, schedule=schedule)
-    plain = SpeculationConfig.preset("autoregressive")
-    expected = [
-        ids_of_events(one.generate(replace(request, speculation=plain))) for request in requests
-    ]
+    engine, expected = Engine(rank_models, schedule=schedule), plain_texts(requests)
     if schedule == "each":
         assert [ids_of_events(engine.generate(request)) for request in requests] == expected
     assert texts_of(engine.generate_many(requests)) == expected
+
+
+def plain_texts(requests: list[Request]) -> list[list[int]]:
+    """Token ids that one process writes without drafts."""
+    plain = SpeculationConfig.preset("autoregressive")
+    one = bundled_engine()
+    return [ids_of_events(one.generate(replace(each, speculation=plain))) for each in requests]
+
+
+@pytest.mark.parametrize(
+    ("sampling", "schedule", "pipeline"),
+    [(GREEDY, "each", "ahead"), (DRAWN, "cosine", "across")],
+    ids=["greedy, ahead", "match, across"],
+)
+def test_ssms_on_nodes_draft_beside_the_ranks(
+    rank_models: LoadedModels, sampling: SamplingParams, schedule: str, pipeline: str
+) -> None:
+    """Rank 0 has no SSM: two nodes have all of them, and draft while the ranks verify."""
+    names = [*rank_models.ssms]
+    parts, here = (names[:2], names[2:]), replace(rank_models, ssms={})
+    speculation = replace(TREE, pipeline=pipeline)
+    requests = [Request(prompt, sampling, speculation) for prompt in prompts(3)]
+    first, second = (server_of(rank_models, part) for part in parts)
+    with (
+        listening(first, None) as one,
+        listening(second, None) as other,
+        closing(pool_to([one, other], None, here.llm.vocab_size)) as pool,
+    ):
+        engine = Engine(here, nodes=pool.connect(()), schedule=schedule)
+        events = list(engine.generate(requests[0]) if schedule == "each" else [])
+        events += engine.generate_many(requests[1:])
+    assert texts_of(events) == plain_texts(requests)[schedule != "each" :]
+    rounds = rounds_of(events)
+    # A rank's report of a pass may be late on a busy machine, and is not waited for long.
+    assert {one.rank for each in rounds for one in each.traffic} == {0, 1}
+    assert {trip.state for each in rounds for trip in each.nodes} <= {"in_time", "ahead"}
+    accepted = tokens_by_drafter(events)[1]
+    assert all(any(accepted[name] for name in part) for part in parts)
 
 
 def test_events_say_what_the_ranks_exchanged(rank_models: LoadedModels) -> None:

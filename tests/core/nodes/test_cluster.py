@@ -16,12 +16,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from socket import create_server
 from subprocess import PIPE
+from types import SimpleNamespace
 
 import pytest
 
 from core import Engine, LoadedModels, connect_nodes
 from core.config.nodes import NodeSettings, address_of, node_settings
 from core.errors import ConfigError, NodeError
+from core.nodes.cluster import place_nodes
 from tests.core.engines import rounds_of, tables
 from tests.core.nodes.missing import LONG, missing_node
 from tests.fakes import loaded_tables
@@ -49,6 +51,21 @@ def test_a_cluster_that_is_not_there_is_said_at_once(monkeypatch: pytest.MonkeyP
     with pytest.raises(NodeError, match=f"cluster is '{free}': nothing listens there"):
         connect_nodes(settings, loaded_tables(llm, ssms))
     assert time.monotonic() - began < 20, "Ray was not asked"
+
+
+def test_without_a_cluster_on_this_machine_how_to_start_one_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def init(**_: object) -> None:
+        raise ConnectionError(
+            "Could not find any running Ray instance. Please specify the one to connect to by "
+            "setting `--address` flag or `RAY_ADDRESS` environment variable."
+        )
+
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(init=init))
+    with pytest.raises(NodeError, match="cluster is .auto.: no Ray runs .*ray start --h") as said:
+        place_nodes("auto", ("bundled",), None)
+    assert "flag" not in str(said.value)
 
 
 @pytest.mark.parametrize(
@@ -123,8 +140,6 @@ def cluster(request: pytest.FixtureRequest, head: None) -> Iterator[Cluster]:
     """For `param` applications, with a machine of its own."""
     import ray
 
-    from core.nodes.cluster import place_nodes
-
     made = Cluster()
     try:
         ray.init(address=ADDRESS, log_to_driver=False)
@@ -163,8 +178,6 @@ def test_ray_places_a_node_and_starts_it_again(cluster: Cluster, bundled: Engine
     drafts again ten seconds after Ray could have started it anew, thrice as slowly as at first."""
     import ray
 
-    from core.nodes.cluster import place_nodes
-
     ssms = ("ssm-code", "ssm-stories")
     began = time.monotonic()
     (actor,) = place_nodes(ADDRESS, ssms, None).actors
@@ -202,8 +215,6 @@ def test_ray_places_a_node_and_starts_it_again(cluster: Cluster, bundled: Engine
 @pytest.mark.parametrize("cluster", [2], indirect=True)
 def test_two_applications_share_a_cluster(cluster: Cluster, bundled: Engine) -> None:
     """Each has a node of its own on the one machine, at another port."""
-    from core.nodes.cluster import place_nodes
-
     code = f"""
 from core.nodes.cluster import place_nodes
 print(place_nodes({ADDRESS!r}, ("ssm-stories",), None).addresses[0], flush=True)
