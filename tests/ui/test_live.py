@@ -189,12 +189,15 @@ def test_a_speed_up_that_passes_cannot_explain_is_called_noise(store: RunStore) 
     frame = replace(desk.frame(), answer=None)
     rate = frame.view.stats.tokens_per_second
     per_pass = frame.view.stats.num_new_tokens / frame.view.stats.num_rounds
-    for factor, noise in ((0.9, False), (1.2, True)):
+    for factor, is_noise in ((0.9, False), (1.2, True)):
         baseline = Baseline(rate / (factor * per_pass), "plain", "")
-        assert ("noise" in figures_value(frame, baseline)["speed"]) == noise
+        assert ("noise" in figures_value(frame, baseline)["speed"]) == is_noise
     blocks = tuple((rate, rate * per_pass * factor) for factor in (0.9, 0.9, 1.5))
     speed = figures_value(frame, Baseline(rate, "plain", "", blocks=blocks))["speed"]
     assert speed.endswith(f": above {per_pass:.2f}x, the tokens per pass, is noise")
+    blocks = tuple((rate, rate * factor) for factor in (0.8, 0.9, 1.5 * per_pass))
+    speed = figures_value(frame, Baseline(rate, "plain", "", blocks=blocks))["speed"]
+    assert speed.endswith(f"in 3 blocks): no difference is shown; above {per_pass:.2f}x is noise")
 
 
 def test_no_race_follows_a_run_without_drafts_or_one_that_was_stopped(store: RunStore) -> None:

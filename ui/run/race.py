@@ -81,9 +81,11 @@ def speed_sentence(view: View, baseline: Baseline | None) -> str:
         return ""
     words = speed_up_words(ratio, against=baseline.note)
     tokens_per_pass = view.stats.num_new_tokens / max(1, view.stats.num_rounds)
-    if is_unsure(ratio) and not is_noise(ratio.value, tokens_per_pass):
-        return f"{words}: no difference is shown"
     noise = noise_words(ratio, tokens_per_pass)
+    if is_unsure(ratio) and not is_noise(ratio.value, tokens_per_pass):
+        # Short: at 1280 pixels it is one line.
+        top = f"; above {tokens_per_pass:.2f}x is noise" if noise else ""
+        return f"{words}: no difference is shown{top}"
     return f"{words}: {noise}" if noise else words
 
 
