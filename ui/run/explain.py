@@ -292,22 +292,20 @@ def _stopped_here(
         return f"Nothing was drafted here; the LLM went on with {own} ({own_p})."
     likeliest = max(children, key=lambda node: verdict.llm_probabilities[node])
     other = probability(verdict.llm_probabilities[likeliest])
-    by = [letters.get(name, name) for name in tree.drafters_of(likeliest)]
+    by = ", ".join(letters.get(name, name) for name in tree.drafters_of(likeliest))
     draft = quote(tree.texts[likeliest])
-    if len(by) == 1:
-        words = f"{by[0]}'s draft said {draft}"
+    if len(children) > 1:
+        names = {letters.get(name, name) for node in children for name in tree.drafters_of(node)}
+        count = number_of(len(children), "token")
+        here = f"{count} drafted here ({', '.join(sorted(names))})"
+        words = f"Of {here} the likeliest is {draft} ({by})"
+    elif len(tree.drafters_of(likeliest)) == 1:
+        words = f"{by}'s draft said {draft}"
     else:
-        words = f"The drafts said {draft} (by {', '.join(by)})"
-    others = [node for node in children if node != likeliest]
-    by_others = {letters.get(name, name): None for i in others for name in tree.drafters_of(i)}
-    more = ""
-    if others:
-        more = f" (besides it {number_of(len(others), 'token')} here, by {', '.join(by_others)})"
+        words = f"The drafts said {draft} (by {by})"
     # A drawn token is no preference, even if it is the most probable one.
     chose = "drew" if _is_drawn(verdict, sampling) else "prefers"
-    return (
-        f"{words}{more}; the LLM {chose} {own} ({own_p} against {other}), so the draft stops here."
-    )
+    return f"{words}; the LLM {chose} {own} ({own_p} against {other}), so the draft stops here."
 
 
 def _is_drawn(verdict: Verified, sampling: Mapping[str, Any]) -> bool:
