@@ -30,7 +30,11 @@ AS_HIGH_AS_IT_IS = """
 #live-board { grid-template-rows: auto 380px auto auto !important; }
 :is(#live-mask, #live-inspector) .ss-body { min-height: 190px !important; }
 """
-IN_PLACE = "#live-scrubber { position: static !important; }"  # it sticks to a phone's lower edge
+# What sticks to an edge of the window would cover a part of a picture of the whole page.
+IN_PLACE = "#live-scrubber { position: static !important; }"
+BUTTONS_IN_PLACE = (
+    ":is(#tune-start, #prompts-measure, #compare-begin) { position: static !important; }"
+)
 NO_VOTE = "#live-proposals .ss-body { min-height: 190px !important; }"  # neither weights nor words
 # How often a node of the pipeline's list was in time, ahead, late and absent.
 ROUNDS_OF_NODE = """(row) => Object.fromEntries([...row.querySelectorAll("dl > div")]
@@ -266,6 +270,7 @@ def take_tabs(browser: Any, address: str, images: Path, hide: str) -> None:
     script that takes paths of this machine off the page."""
     page = browser.new_page(viewport={"width": 1280, "height": 800}, color_scheme="light")
     page.goto(f"{address}?__theme=light")
+    page.add_style_tag(content=BUTTONS_IN_PLACE)
     for drive in (_compare, _tune, _prompts, _sessions, _pair, _learn, _models):
         name = drive.__name__.removeprefix("_")
         drive(page)
