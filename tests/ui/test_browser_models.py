@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from tests.ui.sites import (
     wait_notice,
     wait_ready,
 )
+from ui.models_tab import handlers
 from ui.server.context import Context
 from ui.server.model_host import ModelHost
 from ui.server.model_swap import ModelPair, Say
@@ -222,6 +224,30 @@ def test_what_cannot_be_loaded_is_refused_and_names_are_text(
     assert page.evaluate("() => globalThis.pwned") is None
     assert page.locator("img[src='x']").count() == 0
     assert not overflows(page)
+
+
+def test_a_check_while_the_table_is_still_made_stays_reported(
+    bundled_site: Served, browser_page: OpenPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered, calls = threading.Event(), []
+    offers, need, state = handlers.offers, handlers.memory_need, handlers.state_lines
+
+    def slow_offers(*values: Any) -> Any:
+        assert answered.wait(30.0)
+        return offers(*values)
+
+    monkeypatch.setattr(handlers, "offers", slow_offers)
+    monkeypatch.setattr(handlers, "memory_need", lambda *v: calls.append("check") or need(*v))
+    monkeypatch.setattr(handlers, "state_lines", lambda *v: calls.append("state") or state(*v))
+    page = wait_ready(browser_page(bundled_site[0]))
+    turn_to(page, "Models")
+    page.click("#models-need")
+    wait_notice(page, "It fits: ", "models")
+    # The state of an opened tab is asked for once: it comes no more.
+    assert calls == ["state", "check"]
+    answered.set()
+    page.locator("table.sp-offers").wait_for()
+    assert "It fits: " in page.locator("#models-notice").inner_text()
 
 
 def test_an_llm_alone_opens_the_plain_preset_and_ssms_bring_the_other_back(

@@ -94,6 +94,22 @@ def test_a_link_follows_it_on_live_to_its_end_and_stop_ends_it(ctx: Context) -> 
     assert desk.player is not None and desk.player.turn == 0
 
 
+def test_a_run_that_ends_before_it_is_followed_is_shown_to_its_end(ctx: Context) -> None:
+    source = start_run(ctx, 20.0)
+    sessions, live, desk, other = sessions_of(ctx), live_of(ctx), TabSession(), TabSession()
+    opened = opened_run(sessions, desk, ALL, source.run_id)
+    opened_run(live, other, ALL, source.run_id)
+    assert "Writing: " in notice_of(opened, 0)
+    ctx.hub.worker.speed = 0.1
+    source.wait_done(20.0)
+    frames = list(follow_run(sessions, desk, ALL, source.run_id))
+    assert "Finished: " in notice_of(frames[-2], 0)
+    board, places = len(sessions.board.outputs), len(sessions.board.places)
+    assert not frames[-2][board]["interactive"], "Stop"
+    assert "under way" not in notice_texts(frames[-1][board + places :])
+    assert "Finished: " in notice_of(list(follow_linked(live, other, source.run_id))[-1])
+
+
 def test_whoever_looks_on_stops_nothing_by_leaving(ctx: Context) -> None:
     source = start_run(ctx, 20.0)
     sessions, desk = sessions_of(ctx), TabSession()

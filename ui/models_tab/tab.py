@@ -139,10 +139,12 @@ def wire_models(
     """Connect the tab's components; all parts of the page are updated after a swap."""
     table_outputs = [models.offers, models.free]
     table_inputs = [models.dtype, models.device]
+    state, state_outputs = _handler(models, state_values), models.state_outputs
+    # Before the table: Gradio answers a tab's handlers one after the other, and a state after the
+    # table, which takes long at first, would overwrite what a button's press has reported.
+    opened = tabs["models"].select(state, None, state_outputs, **LATEST)
     for trigger in (tabs["models"].select, models.dtype.change, models.device.change):
         trigger(_handler(models, table), table_inputs, table_outputs, **LATEST)
-    state, state_outputs = _handler(models, state_values), models.state_outputs
-    opened = tabs["models"].select(state, None, state_outputs, **LATEST)
     ticked = models.notice.tick(state, None, state_outputs, **LATEST)
     models.need.click(_handler(models, need_values), models.form, state_outputs, **LATEST)
     models.cancel.click(_handler(models, cancel_loading), None, state_outputs, **LATEST)

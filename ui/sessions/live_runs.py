@@ -24,11 +24,12 @@ def follow_run(
     sessions: Sessions, session: TabSession, asker: Asker, run_id: str
 ) -> Iterator[list[Any]]:
     """The board and the scrubber while the run goes on, and at its end once the facts about the
-    run. Yields nothing for a run that has ended or is no longer shown."""
+    run. Yields nothing for a run that is shown to its end, or no longer shown."""
     board, outputs = sessions.board, sessions.controls.about_outputs
     player = session.player
     quiet = [gr.skip() for _ in (*board.outputs, *board.places, *outputs)]
-    if player is None or player.source.run_id != run_id or player.source.is_done:
+    # Not `source.is_done`: a short run may have ended since it was opened.
+    if player is None or player.source.run_id != run_id or player.is_paused:
         yield quiet
         return
     for values in board.stream(session, play(session)):

@@ -178,7 +178,8 @@ def follow_linked(live: Live, session: TabSession, run_id: str) -> Iterator[list
     player = session.player
     # A run that was started here is played already.
     followed = player is not None and not isinstance(player.source, LiveSource)
-    if player is None or not followed or player.source.run_id != run_id or player.source.is_done:
+    # Not `source.is_done`: a short run may have ended since it was opened.
+    if player is None or not followed or player.source.run_id != run_id or player.is_paused:
         yield [gr.skip() for _ in live.outputs]
         return
     for values in live.board.stream(session, play(session)):
