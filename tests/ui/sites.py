@@ -139,18 +139,24 @@ def ran(page: Any) -> Any:
 
 def ran_again(page: Any, context: Context) -> Any:
     """A further run: the words of the one before stand there until it begins; the page."""
-    desk = desk_of(context)
-    before = desk.player
+    # Of all tabs: another one that asks for its header meanwhile is the latest.
+    before = [(desk, desk.player) for desk in desks_of(context)]
     page.click("#live-run")
-    until(page, lambda: desk.player is not before and desk.player.source.is_done)
+    until(page, lambda: any(d.player is not old and d.player.source.is_done for d, old in before))
     wait_notice(page, "Finished: ")
     return wait_drawn(page)
 
 
 def desk_of(context: Context, board: str = "live") -> TabSession:
-    """The server's session of the tab that opened a run last."""
+    """The server's session of the tab with a run that asked for something last."""
+    return desks_of(context, board)[-1]
+
+
+def desks_of(context: Context, board: str = "live") -> list[TabSession]:
+    """The server's sessions of the tabs with a run, the one that asked for something last behind
+    the others."""
     desks = [desk for (_, name), desk in context.tab_sessions._sessions.items() if name == board]
-    return [desk for desk in desks if desk.player][-1]
+    return [desk for desk in desks if desk.player]
 
 
 def open_latest_run(page: Any) -> Any:
