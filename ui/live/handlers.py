@@ -315,7 +315,7 @@ def temperature_hint(live: Live, session: TabSession) -> Any:
     player, asked = session.player, session.asked
     if player is None or asked is None or session.opening or not asked.speculation.drafters:
         return gr.skip()
-    last = player.source.events(player.source.count - 1, player.source.count)
+    last = player.source.events(max(0, player.source.count - 1), player.source.count)
     for end in last:
         if isinstance(end, RunCompleted):
             models = live.board.context.models
