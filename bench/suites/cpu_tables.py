@@ -203,7 +203,9 @@ def _bases(rows: Sequence[Row]) -> Iterable[str]:
 
 def _llama_note(samples: list[dict[str, Any]]) -> str:
     """Why llama.cpp is missing, or its version and how similar its text is to this engine's."""
-    notes = "".join(f"{each} " for each in dict.fromkeys(s.get("told") for s in samples) if each)
+    notes = "".join(
+        f"{each} " for each in dict.fromkeys(s.get("llama_note") for s in samples) if each
+    )
     shares = [s["figures"].get(LLAMA_PLAIN, {}).get("same") for s in samples]
     same = [share for share in shares if share is not None]
     if not same:

@@ -108,7 +108,7 @@ def test_it_competes_where_it_is_installed(make_context: Any) -> None:
     cold, warm = context.results.where(kind="block")
     for block in (cold, warm):
         assert list(block["figures"])[-3:] == list(LLAMAS)
-        assert block["told"] == "llama.cpp is that of llama-cpp-python 1.2.3."
+        assert block["llama_note"] == "llama.cpp is that of llama-cpp-python 1.2.3."
     swept = context.results.where(kind="sweep")
     assert all(set(sample["figures"]) == set(map(str, VARIANTS)) for sample in swept)
     assert 0.0 <= cold["figures"]["llama.cpp plain"]["same"] <= 1.0
@@ -152,7 +152,9 @@ def test_blocks_without_it_stand_beside_blocks_with_it(make_context: Any) -> Non
         figures = {name: {"tokens": speed, "seconds": 1.0} for name, speed in every.items()}
         if speeds:
             figures["llama.cpp plain"]["same"] = 0.75
-        context.results.add({**key, "prompt": f"p{i}", "told": f"told {i}.", "figures": figures})
+        context.results.add(
+            {**key, "prompt": f"p{i}", "llama_note": f"told {i}.", "figures": figures}
+        )
     (table,) = suite.report(context).tables
     head = next(line for line in table.splitlines() if line.startswith("| contestant"))
     assert head.endswith(f"| / llama.cpp plain | / {LLAMA_LOOKUP} |"), "plain, and the best of them"

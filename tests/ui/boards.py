@@ -45,7 +45,7 @@ def layouts() -> tuple[Live, Sessions]:
             Context,
             SimpleNamespace(
                 drafter_names=(),
-                own_drafters=(),
+                user_drafters=(),
                 preset="specinfer",
                 chat=False,
                 chats_by_default=False,

@@ -87,7 +87,7 @@ def test_a_past_run_goes_into_live_is_noted_and_rerun(
     note = " ".join(text.replace("\r", "").replace("\x00", "") for text in HOSTILE_TEXTS)
     sites.run_tools(page).fill("#sessions-note textarea", note)
     page.click("#sessions-keep-note")
-    about(page, "The note is kept; the search finds its words.")
+    about(page, "The note is saved; the search finds its words.")
     assert context.store.run(run_id).note == note
     page.get_by_role("button", name="Filter and order").click()
     page.locator("#sessions-noted input").check()

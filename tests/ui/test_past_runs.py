@@ -21,7 +21,7 @@ from ui.form.form import OWN, preset_config, request_of
 from ui.run.hindsight import find_regret
 from ui.run.player import Pace
 from ui.run.regret_words import regret_plain
-from ui.run.routes import routing_value
+from ui.run.routing_values import routing_value
 from ui.run.view import reduce_all
 from ui.server.context import Context
 from ui.server.session import TabSession
@@ -105,7 +105,7 @@ def test_a_note_is_kept_and_shown_again(store: RunStore) -> None:
     ctx = context(store)
     (run_id,) = record_runs(store, "a")
     note = "".join(HOSTILE_TEXTS[:3])
-    assert "kept" in text(keep_note(ctx, ALL, run_id, note))
+    assert "saved" in text(keep_note(ctx, ALL, run_id, note))
     section, said, shown, _, way = about_run(ctx, ALL, run_id)
     assert section.visible and shown == note and run_id in text(said) and not way.visible
     assert "rounds / s" in text(said)
@@ -287,14 +287,14 @@ def test_how_many_runs_stay_whole_is_for_the_owner_to_say(store: RunStore) -> No
     said, button = set_retention(ctx, ALL, "2", confirmed=False)
     assert "Sure?" in text(said) and button.visible and store.retention() is None
     said, button = set_retention(ctx, ALL, "2", confirmed=True)
-    assert "The last 2 runs stay whole" in text(said) and not button.visible
+    assert "The last 2 runs are kept in full" in text(said) and not button.visible
     assert store.retention() == 2 and retention_view(ctx, ALL, "", "")[1] == "2"
     assert retention_view(ctx, ALL, "7", "2")[1:] == [gr.skip(), "2"], "typed, not yet set"
     assert retention_view(ctx, ALL, "7", "")[1:] == [gr.skip(), "2"]
     assert retention_view(ctx, ALL, "1", "1")[1:] == ["2", "2"], "set in another tab meanwhile"
     said, _ = set_retention(ctx, MINE, "1", confirmed=True)
-    assert "only who owns" in text(said) and store.retention() == 2
-    assert "every run stays whole" in text(set_retention(ctx, ALL, "0", confirmed=False)[0])
+    assert "only by the server's owner" in text(said) and store.retention() == 2
+    assert "every run is kept in full" in text(set_retention(ctx, ALL, "0", confirmed=False)[0])
     assert store.retention() is None
     zero_padded = "0" * 19 + "1" + "9" * 30
     for typed in ("-1", "2.5", "many", "9" * 30, zero_padded, "nan", "\udce9"):

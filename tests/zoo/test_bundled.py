@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tests.family import SSMS
 from zoo.corpora import END_OF_TEXT
-from zoo.tokenizer import open_tokenizer, tokenizer_difference
+from zoo.tokenizer import first_differing_id, open_tokenizer
 
 ROOT = Path(__file__).resolve().parents[2]
 BUNDLED = ROOT / "bundled"
@@ -79,7 +79,7 @@ def test_tokenizer_puts_the_end_of_text_first(name: str) -> None:
     assert ids[0] == 0 and ids.count(0) == 1
     assert tokenizer.convert_ids_to_tokens(0) == END_OF_TEXT
     assert tokenizer.decode(ids, skip_special_tokens=True) == "Once upon a time"
-    assert tokenizer_difference(tokenizer, open_tokenizer(BUNDLED / "llm")) is None
+    assert first_differing_id(tokenizer, open_tokenizer(BUNDLED / "llm")) is None
 
 
 @pytest.mark.parametrize("name", PARAMETERS)

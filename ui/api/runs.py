@@ -202,7 +202,7 @@ def _set_retention(context: Context) -> Callable[..., Any]:
 def _check_owner(context: Context, request: gr.Request) -> None:
     """StoreError for callers to whom the page does not show the control."""
     if not asker_of(context, request, "").paths:
-        raise StoreError("runs kept whole: only who owns this server may ask or say how many")
+        raise StoreError("retention can be read and set only by the server's owner")
 
 
 ENDPOINTS = (_runs, _run, _export, _annotate, _delete, _retention, _set_retention)

@@ -83,14 +83,14 @@ class Context:
         return self.hub.model_host.drafter_names
 
     @property
-    def own_drafters(self) -> tuple[str, ...]:
+    def user_drafters(self) -> tuple[str, ...]:
         """The import paths of the user's own drafters."""
-        return self.hub.model_host.own_drafters
+        return self.hub.model_host.user_drafters
 
     @property
     def model_free(self) -> tuple[str, ...]:
         """The names of the drafters that are not SSMs."""
-        return (*MODEL_FREE, *self.own_drafters)
+        return (*MODEL_FREE, *self.user_drafters)
 
     @property
     def chat(self) -> bool:

@@ -89,8 +89,8 @@ class ModelHost:
         return self._served.drafter_names
 
     @property
-    def own_drafters(self) -> tuple[str, ...]:
-        return self._served.own_drafters
+    def user_drafters(self) -> tuple[str, ...]:
+        return self._served.user_drafters
 
     @property
     def chat(self) -> bool:
@@ -193,7 +193,7 @@ class ModelHost:
 
     def _checked_request(self, request: Request, served: ServedModels) -> Request:
         """The request; ConfigError if it was made for models that are no longer loaded."""
-        allowed = ("all", "first", *MODEL_FREE, *served.own_drafters, *served.drafter_names)
+        allowed = ("all", "first", *MODEL_FREE, *served.user_drafters, *served.drafter_names)
         gone = [name for name in request.speculation.drafters if name not in allowed]
         if any(name in self._past_drafters for name in gone):
             # Not submitted: this gives back what `enter` counted.

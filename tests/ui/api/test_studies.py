@@ -181,7 +181,7 @@ def test_retention_is_reported_and_set_by_who_owns_the_server(api: Site, elsewhe
     assert api("/set_retention", runs=7, sure=True) == {"runs": 7} and api.store.retention() == 7
     assert api("/set_retention", runs=None) == {"runs": None}
     for name, asked in (("/retention", {}), ("/set_retention", {"runs": 5, "sure": True})):
-        with pytest.raises(AppError, match="only who owns this server"):
+        with pytest.raises(AppError, match="only by the server's owner"):
             elsewhere(name, **asked)
     assert elsewhere.store.retention() is None
 

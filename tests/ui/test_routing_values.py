@@ -14,7 +14,7 @@ from tests.core.engines import rounds_of
 from tests.synthetic import Mechanisms, synthetic_run
 from tests.ui.components.samples import values_at
 from ui.run.frame import Frame
-from ui.run.routes import routing_value
+from ui.run.routing_values import routing_value
 from ui.run.view import detail_of, reduce_all
 
 FIVE = ("ssm-code", "ssm-dialogue", "ssm-docs", "ssm-math", "ssm-stories")
