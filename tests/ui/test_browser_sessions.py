@@ -117,7 +117,7 @@ def test_a_past_run_goes_into_live_is_noted_and_rerun(
     sites.wait_notice(page, "This run wrote the same text as the one before", "sessions")
     becomes(page, "() => document.querySelector('#sessions-strip').innerText", before)
     page.locator("#sessions-figures .ss-figure").first.hover()
-    page.locator("#ss-tip").get_by_text("the run before: ").wait_for(state="attached")
+    page.locator("#ss-tip").get_by_text("the previous run: ").wait_for(state="attached")
     (new,) = {*run_ids(context)} - {run_id, other}
     about(page, new)
     becomes(page, "() => document.querySelectorAll('#sessions-runs tr.sp-selected').length", 1)

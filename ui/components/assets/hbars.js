@@ -73,7 +73,7 @@ function intervals({ bars, level, format }, place) {
     parts.push(named(row, place, `: ${format(value)}`), box);
     if (hasInterval) parts.push(whisker(x(low), x(Math.min(high, most)), middle, row.high * 0.35, high > most));
   }
-  return { parts, xs: null };
+  return { parts, roundAtPx: null };
 }
 
 // A dark line on a pale one: visible on every colour.
@@ -106,5 +106,5 @@ function stacks({ bars, format }, place) {
     parts.push(s("path", { class: "ss-wall", d: `M${wall} ${row.top + row.high + 1}l-4 6h8Z` }, title(`${row.bar.name}: ${format(row.bar.wall)} on the clock`)));
     parts.push(text(format(row.bar.wall), x(Math.max(at, row.bar.wall)) + 0.5 * place.font, row.top + row.high / 2, place, { class: "ss-mini-end" }));
   }
-  return { parts, xs: null };
+  return { parts, roundAtPx: null };
 }
