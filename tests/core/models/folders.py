@@ -1,4 +1,4 @@
-"""Writes tiny model folders; `refusal_of` returns the message of the error that a bad one raises."""
+"""Writes tiny model folders; `refusal_of` returns the error message of loading a bad one."""
 
 from pathlib import Path
 from typing import Any

@@ -116,9 +116,8 @@ def test_a_study_of_prompts_is_waited_for(api: Site) -> None:
     assert (result["kind"], result["state"], result["done"]) == ("prompts", "completed", 12)
     listed = [(row["prompt"], row["domain"], row["settings"]) for row in result["prompts"]]
     both = [("Once", ""), ("x = 1", "code")]
-    assert listed[-2:] == [
-        (*one, "plain decoding") for one in both
-    ]  # what accepts nothing goes last
+    # Settings that draft nothing come last.
+    assert listed[-2:] == [(*one, "plain decoding") for one in both]
     assert listed[:-2] == [(*one, name) for one in both for name in ("specinfer", "short")]
     row = result["prompts"][0]
     assert len(row["runs"]) == 2 and api.store.run(row["runs"][0]).prompt == "Once"

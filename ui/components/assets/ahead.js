@@ -118,8 +118,7 @@ function ofTrial([round, trial]) {
   const [used, other] = on ? [withIt, without] : [without, withIt];
   if (used >= other) return `${intro}: neither way is clearly faster, ${ms(withIt)} a round with ${what}, ${ms(without)} without.`;
   const times = `${ms(used)} against ${ms(other)}`;
-  const chance = chanceText(trial);
-  if (chance) return `${intro}: its rounds with ${what} were faster, ${times}, ${chance}.`;
+  if (chanceText(trial)) return `${intro}: its rounds with ${what} were faster, ${times}, ${chanceText(trial)}.`;
   return `${intro}: rounds are faster ${on ? "with" : "without"} ${what}, ${times}.`;
 }
 
