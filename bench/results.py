@@ -80,10 +80,10 @@ class Results:
     def _write(self) -> None:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         whole = {"format": FORMAT, **self.header, "written_utc": now, "samples": self.samples}
-        write_text("--out", self.path, json.dumps(whole))
+        write_file("--out", self.path, json.dumps(whole))
 
 
-def write_text(field: str, path: Path, text: str) -> None:
+def write_file(field: str, path: Path, text: str) -> None:
     """Writes a file; a kill leaves the old one or the new one. Raises ConfigError, naming `field`,
     where it cannot be written."""
     beside = path.with_name(f"{path.name}.partial")

@@ -150,9 +150,7 @@ def test_other_architectures_are_refused(family: str, changes: dict[str, Any]) -
 def test_parts_of_its_own_are_refused() -> None:
     module = tiny_module("llama", dtype=torch.float32)
     module.model.layers[0].self_attn.q_proj.lora = torch.nn.Linear(2, 2)
-    with pytest.raises(
-        UnsupportedModelError, match="parameter model.layers.0.self_attn.q_proj.lora"
-    ):
+    with pytest.raises(UnsupportedModelError, match=r"parameter model\.layers\.0\.self_attn"):
         model_shape(module)
 
 
