@@ -4,7 +4,7 @@ import { h, set, setText, keyed, entries } from "./dom.js";
 import { drafters, badge, llmBadge } from "./palette.js";
 import { tokenText, prob, prose } from "./text.js";
 
-const ASK = "Click a node of the tree: the models' most probable tokens will stand here side by side.";
+const ASK = "Click a node of the tree: the models' most probable tokens will appear here side by side.";
 
 export function create(panel) {
   const sources = h("div", { class: "ss-sources" });
