@@ -179,7 +179,7 @@ def test_every_setting_of_it_is_swept() -> None:
 @pytest.mark.parametrize("tied", [True, False])
 def test_its_logits_are_those_of_transformers(tied: bool) -> None:
     module = llama(tie_word_embeddings=tied)
-    llm = LlamaCpp(module, {}, 1)._speculating
+    llm = LlamaCpp(module, {}, 1)._with_all_logits
     ids = torch.randint(module.config.vocab_size, (40,), generator=torch.Generator().manual_seed(0))
     llm.reset()
     llm.eval(ids.tolist())
