@@ -196,8 +196,9 @@ def _contestants(contest: LengthContest, where: str) -> str:
     }
     blocks = len(contest.of(PLAIN).rows)
     note = (
-        f"{blocks} blocks; `{PLAIN}` is plain decoding. All other settings are equal. `chosen length`, `depth`"
-        f" and `nodes` of the trees verified: means over rounds. By domain: against `{PLAIN}`."
+        f"{blocks} blocks; `{PLAIN}` is plain decoding. All other settings are equal. "
+        "`chosen length`, `depth` and `nodes` of the trees verified: means over rounds. By domain: "
+        f"against `{PLAIN}`."
     )
     title = f"Length policies, {where}"
     return str(Table(title, contest.rows, ("contestant",), columns, note))
@@ -261,7 +262,7 @@ def _hopeless(rows: Sequence[Row], dtype: str) -> str:
             gain = ratio(own.ratio(contestant=PLAIN))
             lines.append([f"{start + 1} to {end}", gain, len(depths), num_drafted, accepted])
     note = (
-        "One engine, one SSM whose proposals are the opposite of what it means; greedy. Plain "
+        "One engine, one SSM with negated logits; greedy. Plain "
         "decoding and `goodput` in turn, prompt by prompt."
     )
     heads = ("prompts", f"{GOODPUT} / {PLAIN}", "rounds", "rounds that drafted", "accepted tokens")

@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 PLACE = ("round", "stage", "node")
-"""Where in a run a link leads; a stage and a node are those of a round."""
+"""The fields of a link that name a place in a run; a stage and a node belong to a round."""
 REPEATED = "The form has this run's request: Run repeats it."
 
 
@@ -74,8 +74,8 @@ def _number_or_zero(text: str) -> int:
 def linked_run(
     at: Sessions | Live, session: TabSession, asker: Asker, query: Mapping[str, str]
 ) -> tuple[list[Any], str]:
-    """The run of the link on a tab's board, at its place: `opened_run`'s values, and what was
-    wrong with the place."""
+    """Opens the link's run on a tab's board, at its place: `opened_run`'s values, and an error
+    message about the place."""
     values = opened_run(at, session, asker, query["run"])
     player = session.player
     if not values[-1] or player is None or not any(map(query.get, PLACE)):
@@ -115,7 +115,7 @@ def fill_linked(
 
 
 def _wrong_place(player: Player, query: Mapping[str, str]) -> str:
-    """What is wrong with the link's round, stage or node; empty if nothing is."""
+    """An error message about the link's round, stage or node; empty if they are valid."""
     frame = player.frame()
     typed = query.get("round", "")
     number = _number_or_zero(typed)
@@ -133,7 +133,7 @@ def _wrong_place(player: Player, query: Mapping[str, str]) -> str:
 
 
 def _node(text: str) -> int | None:
-    """The node's number, -1 for the root; None if the text is no number."""
+    """The node's number, -1 for the root; None if the text is not a number."""
     digits = text.strip()
     is_number = digits.isascii() and digits.isdigit() and len(digits) < 10
     return -1 if digits == "-1" else int(digits) if is_number else None
@@ -149,7 +149,7 @@ def wire_links(
     page: tuple[gr.HTML, gr.Tabs, gr.Blocks],
     visitor: gr.BrowserState,
 ) -> None:
-    """Open what the address names, and keep the address up to date.
+    """Opens the tab, lesson or run that the address names, and keeps the address up to date.
 
     `page`: the notice for an invalid link, the tabs, and the page's Blocks, whose `load` is used.
     """
@@ -176,7 +176,7 @@ def wire_links(
 def follow_linked(live: Live, session: TabSession, run_id: str) -> Iterator[list[Any]]:
     """The header and the board while the run that a link has opened on Live goes on elsewhere."""
     player = session.player
-    # A run that was started here is played already.
+    # A run that was started in this tab is being played already.
     followed = player is not None and not isinstance(player.source, LiveSource)
     # Not `source.is_done`: a short run may have ended since it was opened.
     if player is None or not followed or player.source.run_id != run_id or player.is_paused:
