@@ -12,7 +12,7 @@ from ui.run.listed import number_of
 from ui.server.context import Context
 from ui.server.session import guard_once
 from ui.server.under_way import under_way
-from ui.sessions.history import DIFFERENCES, Asker, allowed_run, excerpt
+from ui.sessions.history import DIFFERENCES, CallerRights, allowed_run, excerpt
 from ui.shared.parts import notice_value
 from ui.shared.studies import Studies
 from ui.shared.study_words import KINDS
@@ -52,11 +52,11 @@ MOST_RUNS = 10_000_000
 # -- the opened run --
 
 
-def about_run(context: Context, asker: Asker, run_id: str) -> list[Any]:
+def about_run(context: Context, rights: CallerRights, run_id: str) -> list[Any]:
     """Updates of the opened run's section, notice, note, stop button and study button."""
     try:
-        run = allowed_run(context, asker, run_id) if run_id else None
-        study = Studies(context, asker.owner, "").of_run(run_id)
+        run = allowed_run(context, rights, run_id) if run_id else None
+        study = Studies(context, rights.owner, "").of_run(run_id)
     except SpecScopeError:
         run = None  # the board shows the error
     if run is None:
@@ -97,13 +97,13 @@ def _in_short(run: Any) -> list[str]:
     return [*words, *mean, short_time(local_time(run.created_utc))]
 
 
-def keep_note(context: Context, asker: Asker, run_id: str, note: str) -> dict[str, Any]:
+def keep_note(context: Context, rights: CallerRights, run_id: str, note: str) -> dict[str, Any]:
     """Store the note of the opened run; returns the notice."""
 
     def work() -> dict[str, Any]:
         if not run_id:
             raise StoreError("no run is opened: open one from the list first")
-        allowed_run(context, asker, run_id)
+        allowed_run(context, rights, run_id)
         context.store.annotate(run_id, note or "")
         message = (
             "The note is saved; the search finds its words." if note else "The run has no note now."
@@ -131,7 +131,9 @@ def parse_retention(typed: Any) -> int | None:
     return int(digits)
 
 
-def retention_view(context: Context, asker: Asker, typed: Any, last: str | None) -> list[Any]:
+def retention_view(
+    context: Context, rights: CallerRights, typed: Any, last: str | None
+) -> list[Any]:
     """Visibility and value of the control, and the log's value for the next call.
 
     `last`: the log's value at the last call. If the box shows another one, the visitor has typed
@@ -146,13 +148,13 @@ def retention_view(context: Context, asker: Asker, typed: Any, last: str | None)
         unchanged = touched or limit == (typed or "")
         return [gr.Accordion(visible=True), gr.skip() if unchanged else limit, limit]
 
-    return guard_once(work, lambda _: hidden) if asker.paths else hidden
+    return guard_once(work, lambda _: hidden) if rights.paths else hidden
 
 
-def log_location(context: Context, asker: Asker) -> dict[str, Any]:
+def log_location(context: Context, rights: CallerRights) -> dict[str, Any]:
     """A notice of where the log is and how to look inside; empty for clients that may not see
     paths."""
-    if not asker.paths:
+    if not rights.paths:
         return notice_value([])
     command = context.store.datasette()
     where = f"All runs are in {context.store.path} (SQLite). To look inside: {command}"
@@ -160,13 +162,13 @@ def log_location(context: Context, asker: Asker) -> dict[str, Any]:
 
 
 def set_retention(
-    context: Context, asker: Asker, typed: Any, confirmed: bool
+    context: Context, rights: CallerRights, typed: Any, confirmed: bool
 ) -> tuple[dict[str, Any], gr.Button]:
     """Sets how many runs are kept in full. The trees of older ones are deleted permanently, so this
     asks for confirmation first."""
 
     def work() -> tuple[dict[str, Any], gr.Button]:
-        if not asker.paths:
+        if not rights.paths:
             raise StoreError("retention can be set only by the server's owner")
         keep = parse_retention(typed)
         if keep is not None and not confirmed:
