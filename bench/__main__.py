@@ -18,7 +18,7 @@ from bench.context import Context, Report, Suite, family_in
 from bench.grown.command import grow, grow_parser
 from bench.machine import code_digest, load_average, machine, versions
 from bench.prompts import take_round_robin
-from bench.results import Results, write_text
+from bench.results import Results, write_file
 from bench.settings import DTYPES, Settings
 from bench.suites import SUITES, check_used
 from core.config.arguments import Parser, integer_argument
@@ -89,7 +89,7 @@ def run(arguments: argparse.Namespace, suites: Mapping[str, Suite]) -> Report:
     text = "\n".join([heading(context), *report.tables])
     print(text)
     page = context.results.path.with_suffix(".html")
-    write_text("out", page, chart(text))
+    write_file("out", page, chart(text))
     context.say(f"the same as a chart: {page}")
     return report
 

@@ -168,16 +168,16 @@ def run(args: argparse.Namespace) -> None:
                 engine.warm_up()
             return converse(engine, sampling, speculation, sys.stdin)
         events = engine.generate(request)
-        write_events(events, sys.stdout) if args.events else write_text(events, args.json)
+        print_events(events, sys.stdout) if args.events else print_text(events, args.json)
 
 
-def write_events(events: Iterator[Event], out: TextIO) -> None:
+def print_events(events: Iterator[Event], out: TextIO) -> None:
     """Writes every event as it comes, one JSON object a line."""
     for event in events:
         print(json.dumps(event_to_plain(event)), file=out, flush=True)
 
 
-def write_text(events: Iterator[Event], as_json: bool) -> None:
+def print_text(events: Iterator[Event], as_json: bool) -> None:
     """Prints the text as it is generated, then to standard error the rounds' notes (a node is
     missing) and a summary. `as_json`: one JSON object at the end, and no summary."""
     from core.events.outcome import Outcome

@@ -87,7 +87,7 @@ class GrowthRecipe:
         return {"format": FORMAT, **plain}
 
 
-def keep(folder: Path, recipe: GrowthRecipe, measured: Likeness) -> None:
+def write_manifest(folder: Path, recipe: GrowthRecipe, measured: Likeness) -> None:
     manifest = {
         "grown": f"function-preserving enlargement of {recipe.source}; no such model exists",
         "asked": recipe.to_plain(),

@@ -1,5 +1,5 @@
 """The rows of the `acceptance` suite: single SSMs, their union, chains, trees by width, chains by
-length, the combine rules, and the drafters that look up.
+length, the combine rules, and lookup drafters.
 
 Every row is deterministic: fixed seeds, and node budgets that are given or `uncut`, never measured.
 """
@@ -65,7 +65,7 @@ class AcceptanceRow:
 
     @property
     def learns(self) -> bool:
-        """Whether its figures depend on the runs before."""
+        """Whether its figures depend on earlier runs."""
         return not LEARNING.isdisjoint(self.speculation.drafters)
 
     @property
@@ -122,7 +122,7 @@ def _combine_rows(
 
 
 def _lookup_rows(best: DecodingKind, ssms: tuple[str, ...]) -> Iterator[AcceptanceRow]:
-    """The drafters that look up: without an SSM, and beside all of them."""
+    """The lookup drafters: without an SSM, and beside all SSMs."""
     alone: tuple[tuple[str, ...], ...] = ((NGRAM,), (SUFFIX,), (TABLE,), (SUFFIX, TABLE))
     rows = [(" + ".join(each), each, LOOKUP_NODES) for each in alone]
     rows.append((f"SSMs + {SUFFIX} + {TABLE}", (*ssms, SUFFIX, TABLE), EQUAL_NODES))

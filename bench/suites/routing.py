@@ -211,7 +211,7 @@ def _run(engine: Engine, request: Request, text: SplicedText | None = None) -> d
     names = list(engine.models.ssms)
     whole = [*sequence.prompt_ids, *token_ids]
     # Each SSM's own greedy token at every position, also where it did not draft.
-    own = engine.own_tokens(sequence, names, whole, len(sequence.prompt_ids))
+    own = engine.first_choice_tokens(sequence, names, whole, len(sequence.prompt_ids))
     hits = {n: [a == b for a, b in zip(own[n], token_ids, strict=True)] for n in names}
     regret = regret_of(hits, routes, request.speculation.speculation_length)
     # A spliced text counts from each change on, another one whole: its prompt shows what will come.

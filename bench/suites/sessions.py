@@ -32,7 +32,7 @@ NOTE = "Wall time of one call, in milliseconds. SYNTHETIC runs: no model made th
 
 
 @dataclass(frozen=True)
-class Sessions(Suite):
+class SessionsLog(Suite):
     """See Suite. `runs`, `nodes`: the size of the log."""
 
     name: str = "sessions"

@@ -126,11 +126,11 @@ class Tables(Suite):
     def report(self, context: Context) -> Report:
         return Report(lookup_tables(context.results))
 
-    def _read(self, memory: np.ndarray, count: int, in_turn: bool, block: Block) -> float:
+    def _read(self, memory: np.ndarray, count: int, dependent: bool, block: Block) -> float:
         """`count` tables whose total size is the block's item, in KB."""
         rows = int(block.item) * 1024 // 64 // count
         tables = [FeatureTable((), rows, 64)] * count
-        return row_read_ns(memory, tables, self.reads, in_turn=in_turn)
+        return row_read_ns(memory, tables, self.reads, dependent=dependent)
 
     def _look_up(
         self,

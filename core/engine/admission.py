@@ -108,7 +108,7 @@ def _refuse_by_beginning(models: LoadedModels, text: str) -> None:
 
 def _resolve_drafters(models: LoadedModels, request: Request) -> tuple[str, ...]:
     speculation = request.speculation.resolve(request.sampling.temperature)
-    names = resolve_drafters(speculation.drafters, models.drafter_names, models.own_drafters)
+    names = resolve_drafters(speculation.drafters, models.drafter_names, models.user_drafters)
     on_nodes = [info.name for info in models.remote if info.name in names]
     if on_nodes and verify_rule(speculation.verify).reads_q:
         raise ConfigError.of(

@@ -21,9 +21,8 @@ from core.models.kv_cache import KVArena
 from core.models.layer_stream import LayerStream
 from core.models.lean import LeanWeights
 from core.models.lean_weights import adopt
-from core.models.protocol import Feed
+from core.models.protocol import CACHED, Feed
 from core.models.rows import Row, batch_of
-from core.trees.tree import ROOT
 
 if TYPE_CHECKING:
     from core.models.native.forward import DraftResult, Ready
@@ -261,7 +260,7 @@ class HfModel:
         for feed in feeds:
             row = self._row(feed.row)
             for node, parent in enumerate(feed.parents, start=row.pending):
-                if not ROOT <= parent < node:
+                if not CACHED <= parent < node:
                     raise EngineError(
                         f"parent of node {node} is {parent}: -1 to {node - 1} are there"
                     )

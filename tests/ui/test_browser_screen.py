@@ -15,7 +15,7 @@ from tests.synthetic import MINIONS, Mechanisms, synthetic_run
 from tests.ui import decoded, sites
 from tests.ui.browser import looks
 from tests.ui.browser.looks import turn_to
-from tests.ui.fakes import as_asked, recorded, request
+from tests.ui.fakes import recorded, request, with_request
 from tests.ui.past import record_run
 from tests.ui.predicted import RoundCost, predicted_speedup
 from tests.ui.reading import becomes
@@ -524,7 +524,7 @@ def test_a_page_that_came_before_the_recording_plays_it_once_it_is_there(
     live: Stage, browser_page: OpenPage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, *others = synthetic_run(ROUNDS)
-    events = (as_asked(first, request()), *others)
+    events = (with_request(first, request()), *others)
     source = SimpleNamespace(is_done=False, count=len(events), events=lambda *_: events)
     monkeypatch.setattr(live.context.opening, "_source", source)
     page = sites.wait_ready(browser_page(live.url, still=True))

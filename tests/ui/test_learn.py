@@ -42,7 +42,7 @@ from ui.server.model_host import ModelHost
 from ui.server.model_swap import ModelPair
 from ui.server.session import TabSession
 from ui.server.visitors import Access
-from ui.sessions.history import Asker
+from ui.sessions.history import CallerRights
 from ui.shared.links import linked_run, wanted_lesson, wanted_tab
 
 FULL = Pace()
@@ -307,7 +307,7 @@ def test_a_run_that_goes_on_keeps_the_board_and_is_of_its_own_models(store: RunS
     player, model_host = desk.player, learn.board.context.model_host
     worker: Any = model_host.worker
     model_host.begin(ModelPair())
-    while model_host.swap.loading:
+    while model_host.swap.is_loading:
         model_host.wait(model_host.swap, 1.0)
     lesson_values(learn, desk, 2)
     assert desk.player is player and player is not None and not player.source.is_done
@@ -504,6 +504,6 @@ def test_a_link_to_no_run_of_ones_own_says_so_and_opens_none(store: RunStore, ru
     ctx, theirs = recorded_run(store, "me")
     sessions, desk = sessions_of(ctx), TabSession()
     me, run_id = ("you", theirs) if run_id == "another's" else ("me", run_id)
-    values, _ = linked_run(sessions, desk, Asker(me, False), {"run": run_id, "round": "2"})
+    values, _ = linked_run(sessions, desk, CallerRights(me, False), {"run": run_id, "round": "2"})
     assert "no such run of yours" in notice_of(values, 0)
     assert values[-1] == "" and desk.player is None

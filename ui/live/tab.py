@@ -334,7 +334,7 @@ def send_at_temperature(
     """
     sent, fields = session.sent, shown
     if sent is not None and not sent.has_arrived(shown, time.monotonic()):
-        preset, fields = sent.preset, sent.arriving(shown)
+        preset, fields = sent.preset, sent.on_arrival(shown)
     values = fields_at_temperature(preset, temperature, names, fields)
     return None if values is None else _send(session, preset, shown, values)
 

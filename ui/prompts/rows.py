@@ -13,7 +13,7 @@ from typing import Any
 from lab.figures import Estimate
 from lab.study import Study
 from lab.tables import PromptRow, Results, prompt_row, prompt_rows
-from ui.prompts.row_settings import RunSettings, labels_of
+from ui.prompts.row_settings import RowSettings, labels_of
 from ui.prompts.run_figures import PastRun
 from ui.run.explain import quote
 from ui.run.listed import number_of
@@ -73,7 +73,7 @@ def of_runs(
     """Rows of past runs, newest first: one for each prompt and settings, grouped by prompt. Runs of
     plain decoding have no rows: they are the baselines of rows with the same prompt, sampling and
     LLM. A prompt's domain is the first known for any of its runs."""
-    groups: dict[str, dict[RunSettings, list[PastRun]]] = {}
+    groups: dict[str, dict[RowSettings, list[PastRun]]] = {}
     plain: dict[tuple[str, str], list[PastRun]] = {}
     domains: dict[str, str] = {}
     for run in runs:

@@ -21,7 +21,7 @@ from ui.run.opening import OPENING
 from ui.run.pipeline_notes import is_fault
 from ui.run.probabilities import probability_words, rounded_probability
 from ui.run.race import place_value, race_value
-from ui.run.routes import drafting_ssms, route_in_short, routing_value
+from ui.run.routing_values import route_in_short, routed_candidates, routing_value
 from ui.run.trees import drafts_apart, dropped_values, picture_words, tree_nodes
 from ui.run.view import Detail, TokenView, View
 from ui.run.votes import proposals_value, vote_in_short
@@ -194,7 +194,7 @@ def figures_value(
         "run": view.run_id,
         "state": _state(frame),
         # The dock opens on the drafters' pane: there it is said why these drafts were chosen.
-        "who": bool(drafting_ssms(view)) or _is_vote(view),
+        "who": bool(routed_candidates(view)) or _is_vote(view),
     }
     for name in FIGURES:
         values[name] = getattr(stats, name) if any_yet else None

@@ -204,7 +204,7 @@ class TabSession:
         return (source.run_id, source.is_done) if source else ("", True), self.side is not None
 
     @property
-    def opening(self) -> bool:
+    def shows_opening_run(self) -> bool:
         """Whether it shows the run that the page opens with."""
         return self.player is not None and self.player.source.run_id == OPENING
 
@@ -214,7 +214,7 @@ class TabSession:
         return None not in (self.asked, self.form) and self.form != self.asked
 
     @property
-    def moving(self) -> bool:
+    def is_playing(self) -> bool:
         """Whether the run plays by itself."""
         player = self.player
         return player is not None and not player.is_paused and player.pace.mode != "step"

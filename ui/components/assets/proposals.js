@@ -134,7 +134,7 @@ function makeChip() {
 }
 
 // Whether all SSMs that drafted proposed the token: then its weight says nothing.
-function agreed(token, value) {
+function allSsmsAgree(token, value) {
   const drafted = entries(value.weights).filter(([key]) => entries(value.rows?.[key]).length);
   return drafted.length > 1 && Math.abs(token.mass - drafted.reduce((sum, [, weight]) => sum + weight, 0)) < 1e-3;
 }
@@ -158,7 +158,7 @@ function updateChip(chip, token, drafter, value) {
   set(chip, "data-dropped", token.in_tree === false);
   set(chip, "data-fed", Boolean(token.fed));
   set(chip, "data-same", token.mass != null && token.mass === value.rows[drafter.key][token.parent]?.mass);
-  set(chip, "data-agreed", token.mass != null && agreed(token, value));
+  set(chip, "data-agreed", token.mass != null && allSsmsAgree(token, value));
 }
 
 // A token of the trunk that another SSM proposed: this one was fed it, and went on from there.

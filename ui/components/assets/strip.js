@@ -20,7 +20,7 @@ export function create(panel) {
   const legend = legendLine();
   panel.body.append(scroll, legend.node);
 
-  const state = { run: null, rounds: new Map(), tokens: new Map(), marks: false, sel: null, newest: undefined, value: null, atEnd: true, reveal: null };
+  const state = { run: null, rounds: new Map(), tokens: new Map(), marks: false, sel: null, newest: undefined, value: null, atEnd: true, toReveal: null };
   const button = panel.button("␣ ↵", "Show white space", () => {
     state.marks = !state.marks;
     set(button, "aria-pressed", String(state.marks));
@@ -33,10 +33,10 @@ export function create(panel) {
   scroll.addEventListener("scroll", () => {
     state.atEnd = nearEnd(scroll);
   }, { passive: true });
-  // Not under a pointer that is down: it would come up on another line than it went down on, a click on neither.
+  // Do not snap while the pointer is down: pointerup would hit another line, and no click fires.
   scroll.addEventListener("scrollend", () => scroll.matches(":active") || scrollTo(scroll, scroll.scrollTop));
   const fit = () => wholeLines(scroll, panel.body, legend.node);
-  // Other type or another window moves the lines: the selected round stays in sight.
+  // A change of type size or window moves the lines: the selected round stays in sight.
   const refit = () => {
     fit();
     const round = state.value?.done && state.rounds.get(state.sel);
@@ -96,12 +96,12 @@ function placeCaret(text, writing, at = "") {
 const nearEnd = (scroll) => scroll.scrollHeight - scroll.scrollTop - scroll.clientHeight < NEAR_END;
 
 function settle(scroll, state) {
-  if (state.reveal && (state.value?.done || !state.atEnd)) {
-    reveal(scroll, state.reveal);
+  if (state.toReveal && (state.value?.done || !state.atEnd)) {
+    reveal(scroll, state.toReveal);
     // A round that was in sight already scrolls nothing, so that no scroll event updates `atEnd`.
     state.atEnd = nearEnd(scroll);
   } else if (state.atEnd && (state.grown || !state.value?.done)) scroll.scrollTop = scroll.scrollHeight;
-  state.reveal = null;
+  state.toReveal = null;
 }
 
 function reset(value, { state, flow, text, fit }) {
@@ -127,11 +127,11 @@ function drawSurroundings(value, { prompt, around, old, text, panel }) {
   setText(old, entries(value.old).map(([, chunk]) => chunk).join(""));
   // A text in the other direction is a paragraph of its own, else its full stop would be at the line's start.
   const written = old.textContent || entries(value.tokens).map(([, token]) => token.t).join("");
-  const [asks, writes] = [direction(full.split("\n").at(-1)), direction(written)];
-  set(text, "data-turned", Boolean(asks && writes && asks !== writes));
+  const [promptDirection, textDirection] = [direction(full.split("\n").at(-1)), direction(written)];
+  set(text, "data-turned", Boolean(promptDirection && textDirection && promptDirection !== textDirection));
   const count = Object.keys(value.tokens ?? {}).length;
   const empty = !value.run;
-  panel.say(empty ? "The text will appear here, coloured by who drafted it." : value.said || "Click a token: why it is there, and its round everywhere.");
+  panel.say(empty ? "The text will appear here, coloured by drafter." : value.said || "Click a token to see why it was chosen, and to select its round in all panels.");
   set(panel.section, "data-routed", Boolean(value.said));
   set(panel.section, "data-empty", empty && count === 0);
 }
@@ -179,7 +179,7 @@ function mark(flow, state, { sel, done, pinned, whole, token }) {
   if (chosen) set(chosen, "data-chosen", true);
   state.chosen = chosen;
   const followed = !done && (grown || name === newest);
-  if (name !== state.sel && !followed) state.reveal = state.rounds.get(name);
+  if (name !== state.sel && !followed) state.toReveal = state.rounds.get(name);
   state.sel = name;
 }
 
@@ -216,7 +216,7 @@ function listen(flow, panel, state) {
   });
 }
 
-// Counted from the round's end, -1 being its last: the first round on show may have lost its beginning to `old`.
+// Index from the round's end, -1 its last token: the round's start may have moved into `old`.
 const placeOf = (token) => [...token.parentNode.children].indexOf(token) - token.parentNode.children.length;
 
 function tokenCard(token, index, all, note) {

@@ -19,7 +19,7 @@ const END_RIM = 12;
 const RING = 4;  // around a node that is selected
 const NUMBERS = {
   draft: ["0.5 = drafter's score", "How sure the drafter is of the token at its place, calibrated on committed tokens"],
-  verify: ["0.5 = LLM's probability", "How probable the LLM holds the token at its place; at temperature 0 it writes the most probable one"],
+  verify: ["0.5 = LLM's probability", "The LLM's probability of the token after its parent; at temperature 0 it writes the most probable one"],
 };
 
 export function create(panel) {
@@ -47,7 +47,7 @@ export function create(panel) {
   const resized = ({ wider }) => {
     if (!view.value || !(wider || view.value.rest)) return;
     view.sized += 1;
-    if (wider) view.scale = null;  // by style sheets, which ask for the window's width
+    if (wider) view.scale = null;  // the type size depends on the window's width
     draw(view.value, view);
   };
   view.zoom = zoomable(panel, viewport, svg, { resized, seen: (...part) => rims.say(view.places, ...part) });
@@ -216,7 +216,7 @@ function listen(view) {
   attach(nodes, ".ss-node", (node) => nodeCard(view.byKey.get(node.dataset.key), view.value));
 }
 
-// Right: first child; left: parent; up and down: siblings, then whatever stands next in the list.
+// Right: first child; left: parent; up and down: siblings, then whatever comes next in the list.
 function neighbour(list, key, arrow) {
   const item = list.find((other) => other.key === key);
   if (arrow === "ArrowLeft") return item.parent;

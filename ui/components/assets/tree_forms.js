@@ -7,7 +7,7 @@ import { nodeWidth, sizes } from "./tree_node.js";
 // The accepted path, with the LLM's own token.
 export const STRONG = new Set(["accepted", "recovered", "bonus", "plain"]);
 const ROOMY_AT_MOST = 48;
-const ROOMY_DRAFTS_AT_MOST = 24;  // drafts stand one below the other: all of them are to be seen
+const ROOMY_DRAFTS_AT_MOST = 24;  // drafts are drawn one below the other, and all must be visible
 // [compact, tight, flat, least, merged], the roomiest first.
 const FORMS = [
   [false, false], [false, true], [true, false], [true, true], [true, true, true],

@@ -40,7 +40,7 @@ export function items(value) {
   const [nodes, lost] = [merged(value, drafters), dropped(value, drafters)];
   const drafting = new Set([...nodes, ...lost].flatMap(({ by }) => by)).size;
   for (const item of [...nodes, ...lost]) item.agreed = drafting >= AGREED && item.by.length === drafting;
-  // Siblings stand in their drafter's order, its surest first; above them what the LLM wrote in their place.
+  // Siblings are in their drafter's order, its surest first; above them is what the LLM wrote in their place.
   const llmTokens = own(value);
   const after = (key) => llmTokens.filter((item) => item.parent === key);
   return [root, ...after("-1"), ...nodes.flatMap((item) => [item, ...after(item.key)]), ...lost];
