@@ -142,7 +142,7 @@ class CellInterruptedError(StudyError):
 # Errors that a model, a device, a request or a caller's callback is expected to raise now and then.
 EXPECTED_ERRORS = (SpecScopeError, RuntimeError, ValueError, MemoryError)
 # Errors of third-party code: a model's pass, a tokenizer, a chat template. One in a drafter drops
-# that drafter, its run goes on; one in the LLM ends that request, the others go on. They are of any
-# type: a token outside the embedding is an IndexError, a deleted folder an OSError, and tokenizers
+# that drafter, its run goes on; one in the LLM ends that request, the others go on. Any type is
+# seen: a token outside the embedding is an IndexError, a deleted folder an OSError, and tokenizers
 # raises bare Exceptions.
 MODEL_FAULTS = (Exception,)

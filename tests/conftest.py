@@ -120,20 +120,45 @@ def check_tiers(items: Iterable[pytest.Item]) -> None:
                 )
 
 
+# -- workers --
+
+
+@pytest.hookimpl(wrapper=True, optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> Generator[None, int, int]:
+    """One more than there are cores in the second and third tier, whose tests wait: for frames of a
+    page, for processes that start, for what is to happen in time. Two thirds of two cores' time
+    were used by as many workers."""
+    count = yield
+    return count + (config.getoption("markexpr") in TIERS)
+
+
 # -- order --
 
 # The first file compiles every variant of the model pass, which takes a minute where nothing is
 # cached. Those after it need none: else several workers would compile the same ones at once.
 FIRST = ("core/models/native/test_forward.py", "storage", "lab")
+# A file is one worker's: a long one that begins last is waited for alone.
+LONGEST = {
+    "nightly": (
+        "bench/test_suites.py",
+        "bench/test_start.py",
+        "laws/test_law1_smollm2.py",
+        "core/models/test_rank_kills.py",
+        "core/models/test_rank_ends.py",
+    ),
+    "browser": ("ui/test_browser_smollm2.py", "ui/test_browser_bundled.py"),
+}
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     check_tiers(items)
-    here = Path(__file__).parent
-    places = [here / name for name in FIRST]
+    tier, here = config.getoption("markexpr"), Path(__file__).parent
+    places = [here / name for name in LONGEST.get(tier, FIRST)]
 
-    def rank(item: pytest.Item) -> int:
-        return next((i for i, at in enumerate(places) if item.path.is_relative_to(at)), len(places))
+    def rank(item: pytest.Item) -> tuple[int, int]:
+        within = (i for i, at in enumerate(places) if item.path.is_relative_to(at))
+        # Tests in a browser take about as long as they are.
+        return next(within, len(places)), -item.path.stat().st_size if tier == "browser" else 0
 
     items.sort(key=rank)
 

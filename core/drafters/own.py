@@ -122,18 +122,18 @@ class GuardedDrafter:
         """See LookupDrafter."""
         copy = _copy_of(sequence)
         copy.follow(sequence)
-        with self._guarded():
+        with self._guard():
             cast(Any, self._drafter).learn(copy.sequence)
 
     def open(self, sequence: TokenSequence) -> tuple[Timed, ...]:
         self._copies[sequence.run_id] = _copy_of(sequence)
-        with self._guarded(sequence) as (copy,):
+        with self._guard(sequence) as (copy,):
             began = time.perf_counter()
             timings = self._drafter.open(copy.sequence)
             return self._checked_timings(timings, began)
 
     def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
-        with self._guarded(*(request.sequence for request in requests)) as copies:
+        with self._guard(*(request.sequence for request in requests)) as copies:
             began = time.perf_counter()
             drafts = self._drafter.draft(
                 [
@@ -149,7 +149,7 @@ class GuardedDrafter:
     def commit(
         self, sequence: TokenSequence, draft: Draft | None, token_ids: tuple[int, ...]
     ) -> None:
-        with self._guarded(sequence) as (copy,):
+        with self._guard(sequence) as (copy,):
             own_draft = None if draft is None else _plain_copy(draft)
             self._drafter.commit(copy.sequence, own_draft, token_ids)
             # Read here, where an error drops the drafter, and not when the round is recorded.
@@ -160,7 +160,7 @@ class GuardedDrafter:
     def close(self, sequence: TokenSequence) -> None:
         if sequence.run_id in self._copies:
             own = self._copies.pop(sequence.run_id).sequence
-            with self._guarded():
+            with self._guard():
                 self._drafter.close(own)
 
     def temperature(self, sequence: TokenSequence) -> float:
@@ -168,7 +168,7 @@ class GuardedDrafter:
         return 1.0 if copy is None else copy.temperature
 
     def likelihoods(self, sequence: TokenSequence) -> list[float]:
-        with self._guarded(sequence) as (copy,):
+        with self._guard(sequence) as (copy,):
             values = list(self._drafter.likelihoods(copy.sequence))
             for p in values:
                 if not (isinstance(p, float) and (0 <= p <= 1 or math.isnan(p))):
@@ -182,7 +182,7 @@ class GuardedDrafter:
             return values
 
     @contextmanager
-    def _guarded(self, *sequences: TokenSequence) -> Iterator[list[_SequenceCopy]]:
+    def _guard(self, *sequences: TokenSequence) -> Iterator[list[_SequenceCopy]]:
         """The sequences' copies, up to date. Whatever is raised within becomes a DrafterError."""
         try:
             copies = [self._copies[sequence.run_id] for sequence in sequences]

@@ -22,10 +22,10 @@ __all__ = [
     "Frontier",
     "Proposals",
     "Proposer",
-    "coupled",
+    "coupled_top_k",
+    "draw_distinct",
+    "draw_independent",
     "proposer",
-    "sampled",
-    "sampled_iid",
     "top_k",
 ]
 
@@ -77,7 +77,7 @@ def top_k(frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Proposal
     return [Proposals(children) for children in _top_children(logits, frontiers, widths)]
 
 
-def coupled(frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Proposals]:
+def coupled_top_k(frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Proposals]:
     """Top-k of log q + G(position), G the target's own noise: under `match` the LLM takes the
     arg max of log p + G, so the closer q is to p, the likelier a child is the LLM's choice."""
     # With the request's temperature, top-k and top-p, like the LLM's own scores.
@@ -94,12 +94,12 @@ def coupled(frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Propos
     return [Proposals(children, utilities=own) for children, own in proposals]
 
 
-def sampled(frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Proposals]:
+def draw_distinct(frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Proposals]:
     """Draws from q without replacement (Gumbel-top-k, in its sorted order)."""
     return [_draw(*each, distinct=True) for each in zip(frontiers, widths, strict=True)]
 
 
-def sampled_iid(frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Proposals]:
+def draw_independent(frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Proposals]:
     """Independent draws from q; a token may be drawn, and will be tried, more than once."""
     return [_draw(*each, distinct=False) for each in zip(frontiers, widths, strict=True)]
 
@@ -107,12 +107,12 @@ def sampled_iid(frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Pr
 def proposer(kind: str, *, greedy: bool) -> Proposer:
     """The proposer of a resolved draft kind. `best_first` and fusion choose like `topk` at
     temperature 0, else like `coupled`."""
-    by_temperature = top_k if greedy else coupled
+    by_temperature = top_k if greedy else coupled_top_k
     proposers: dict[str, Proposer] = {
         "topk": top_k,
-        "coupled": coupled,
-        "sampled": sampled,
-        "sampled_iid": sampled_iid,
+        "coupled": coupled_top_k,
+        "sampled": draw_distinct,
+        "sampled_iid": draw_independent,
         "best_first": by_temperature,
         "fused": by_temperature,
         "fused_credit": by_temperature,

@@ -16,7 +16,7 @@ from core.config import config as config_module
 from core.drafters import fused_drafting, ssm_pool
 from core.drafters.fused_drafting import draft_fused
 from core.drafters.fused_tree import FusedSsm
-from core.drafters.proposers import Frontier, Proposals, sampled_iid
+from core.drafters.proposers import Frontier, Proposals, draw_independent
 from core.engine import round as round_module
 from core.errors import ConfigError
 from core.trees.combine import CombinedTree, combine
@@ -89,7 +89,7 @@ def drawn(frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Proposal
         assert isinstance(one.noise, WalkNoise)
         asked = len(one.noise.asked)  # so far: no two keys are equal
         keys = [("fused", asked, row) for row in range(len(one.logits))]
-        proposals += sampled_iid([replace(one, keys=keys)], [width])
+        proposals += draw_independent([replace(one, keys=keys)], [width])
     return proposals
 
 

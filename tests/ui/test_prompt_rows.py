@@ -1,19 +1,15 @@
-"""The Prompts tab: its rows, from a study and from past runs; what a look takes in."""
+"""The Prompts tab: its rows, from a study and from past runs."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from csv import DictReader
 from dataclasses import replace
 from statistics import median
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from core.config import Request, SamplingParams, SpeculationConfig
-from core.errors import ConfigError, UnknownRunError
+from core.errors import UnknownRunError
 from core.events import Combined, Event, RoundCompleted, Scheduled, Verified
 from lab.measured import Measured, measure_run
 from lab.order import Cell
@@ -23,24 +19,9 @@ from lab.tables import configuration_row, same_text
 from tests.synthetic import DRAFTERS, Mechanisms, synthetic_run
 from tests.ui.fakes import plain_twin, with_request
 from ui.compare.comparison import comparison_rows
-from ui.prompts.export import NOTHING, rows_csv
-from ui.prompts.past import MOST_RUNS, FoundPrompts, PastSearch, read_past_runs
-from ui.prompts.past_handlers import found_words, known_domains, past_updates
 from ui.prompts.row_settings import settings_of_run
 from ui.prompts.rows import of_runs, of_study, profit_words, prompts_table_value, rows_plain
 from ui.prompts.run_figures import PastRun, RunFigures
-from ui.prompts.tab import study_updates
-from ui.server.context import Context
-from ui.server.session import TabSession
-from ui.shared.prompt_source import count_notice
-from ui.shared.studies import Studies, new_study
-from ui.shared.study_handlers import (
-    StudyBoard,
-    StudyPictures,
-    begin_study,
-    look_at_study,
-    press_button,
-)
 
 PROMPTS = (StudyPrompt("1", "one\ntwo", "code"), StudyPrompt("2", "x" * 300))
 
@@ -334,149 +315,6 @@ def test_what_a_scheduler_served_beside_others_is_a_row_of_its_own_beside_its_ow
     assert [line.plain for line in of_runs([*runs, beside])] == [1, 1, 1]
 
 
-def run(context: Context, prompt: str, preset: str = "specinfer", owner: str = "me") -> str:
-    speculation = SpeculationConfig.preset(preset)
-    source = context.hub.start(Request(prompt, SamplingParams(), speculation), owner)
-    source.wait_done(10)
-    context.store.flush()
-    return source.run_id
-
-
-def look(context: Context, **asked: Any) -> FoundPrompts:
-    asking = PastSearch(**{"owner": None, **asked})
-    *_, result = read_past_runs(context, RunFigures(context.store), known_domains(), asking)
-    return result
-
-
-def study_of_prompts(context: Context, *prompts: StudyPrompt) -> Study:
-    both = (plain_configuration(), Configuration("tree", SpeculationConfig.preset("specinfer")))
-    return new_study(context, "prompts", SamplingParams(max_new_tokens=8), both, prompts)
-
-
-def measure(context: Context, *prompts: StudyPrompt) -> Studies:
-    mine = Studies(context, None, "me")
-    mine.begin(study_of_prompts(context, *prompts))
-    assert context.conductor.wait(20)
-    context.store.flush()
-    return mine
-
-
-def test_plain_runs_are_a_baseline_though_the_search_leaves_them_out(context: Context) -> None:
-    run(context, "Once", "autoregressive")
-    run_id = run(context, "Once")
-    run(context, "Twice")
-    context.store.annotate(run_id, "marked")
-    result = look(context, search="marked")
-    assert [line.text for line in result.lines] == ["Once"]
-    assert result.lines[0].against == "1 plain run of the same prompt, sampling and LLM"
-    assert (result.drafted, result.looked, result.total) == (1, 1, 1)
-
-
-def test_older_runs_are_taken_in_when_asked(context: Context) -> None:
-    for i in range(5):
-        run(context, f"number {i}")
-    first = look(context, taken=3)
-    assert [line.text for line in first.lines] == ["number 4", "number 3", "number 2"]
-    assert first.more
-    assert found_words(first) == (
-        "3 prompts of 3 completed runs that drafted; the latest 3 of 5 runs that match were "
-        "looked at."
-    )
-    assert PastSearch(None).more().taken == 2 * MOST_RUNS
-    whole = look(context, taken=5)
-    assert len(whole.lines) == 5 and not whole.more
-    assert found_words(whole) == "5 prompts of 5 completed runs that drafted."
-
-
-def test_domains_come_from_the_study_or_from_the_examples(context: Context) -> None:
-    measure(context, StudyPrompt("1", "x = 1", "python"), StudyPrompt("2", "nothing told"))
-    known = next(text for text, domain in known_domains().items() if domain == "math")
-    run(context, known)
-    domains = {line.text: line.row.domain for line in look(context).lines}
-    assert domains == {known: "math", "x = 1": "python", "nothing told": ""}
-
-
-def test_a_look_sees_only_whose_runs_they_are(context: Context) -> None:
-    run(context, "mine")
-    run(context, "hers", owner="her")
-    run(context, "mine", "autoregressive", owner="her")
-    assert [(line.text, line.against) for line in look(context, owner="me").lines] == [("mine", "")]
-
-
-def updates_of(context: Context, desk: TabSession, **asked: Any) -> Iterator[list[Any]]:
-    asking = PastSearch(**{"owner": None, **asked})
-    return past_updates(context, desk, RunFigures(context.store), asking, ())
-
-
-def board_and_pictures(context: Context) -> tuple[StudyBoard, StudyPictures, TabSession]:
-    """A board of prompts, its pictures, and the tab session that shows them."""
-    board = StudyBoard(context, "prompts", "prompts", None, None)
-    return (
-        board,
-        StudyPictures((None,) * 3, lambda opened: study_updates(context, opened)),
-        TabSession(),
-    )
-
-
-def test_opening_a_study_takes_the_notice_away_and_ends_the_look(context: Context) -> None:
-    mine = measure(context, StudyPrompt("1", "Once"))
-    board, pictures, desk = board_and_pictures(context)
-    look_at_study(board, desk, mine, pictures, opening=True)
-    (last,) = updates_of(context, desk)
-    assert last[1]["lines"]["0"]["text"].startswith("1 prompt of 1 completed run")
-    # While it is looked at, nothing that the board draws takes its place.
-    quiet = look_at_study(board, desk, mine, pictures, opening=True)
-    assert all("__type__" in value for value in quiet[2:])
-    study_id = mine.latest("prompts")
-    shown = press_button(board, desk, mine, pictures, {"do": "open", "study": study_id})
-    assert shown[2]["of"] == study_id and shown[3]["lines"] == {}
-    assert shown[3]["n"] > last[1]["n"] and not shown[4].visible
-
-
-def test_a_look_that_is_overtaken_ends(context: Context) -> None:
-    for i in range(60):
-        context.store.flush()
-        run(context, f"number {i}")
-    desk = TabSession()
-    first = updates_of(context, desk)
-    next(first)
-    list(updates_of(context, desk, search="number"))
-    assert list(first) == []
-
-
-def test_beginning_a_study_ends_the_look(context: Context) -> None:
-    board, pictures, desk = board_and_pictures(context)
-    run(context, "Once")
-    list(updates_of(context, desk))
-    make = lambda: study_of_prompts(context, StudyPrompt("1", "Once"))  # noqa: E731
-    shown = begin_study(board, desk, Studies(context, None, "me"), pictures, make)
-    assert desk.study.past is None and shown[3]["lines"] == {}
-
-
-def save(context: Context, mine: Studies, desk: TabSession) -> tuple[str, list[dict[str, str]]]:
-    csv_text = rows_csv(context, RunFigures(context.store), mine, desk)
-    assert csv_text["media_type"] == "text/csv"
-    return csv_text["name"], list(DictReader(csv_text["text"].splitlines()))
-
-
-def test_the_file_has_every_row_of_the_study_or_of_the_look(context: Context) -> None:
-    run(context, "=SUM(A1)")
-    mine, desk = measure(context, StudyPrompt("1", "Once", "stories")), TabSession()
-    with pytest.raises(ConfigError, match=NOTHING.split(":")[0]):
-        save(context, mine, desk)
-    desk.study.study_id = mine.latest("prompts")
-    name, rows = save(context, mine, desk)
-    assert name == f"specscope-{desk.study.study_id}-prompts.csv"
-    assert {(row["prompt"], row["domain"]) for row in rows} == {("Once", "stories")}
-    assert [row["settings"] for row in rows] == ["tree", "plain decoding"]
-    assert float(rows[0]["speed_up"]) > 0
-    assert len(rows[0]["acceptance_rate_per_position"].split(" ")) > 1
-    list(updates_of(context, desk))
-    name, rows = save(context, mine, desk)
-    assert name == "specscope-past-runs-prompts.csv"
-    assert [row["prompt"] for row in rows] == ["Once", "'=SUM(A1)"]
-
-
 def test_fused_runs_have_rows_of_their_own_and_the_best_is_whose_tokens_were_taken() -> None:
     fused = {"routing": "cosine", "routed_drafters": 2, "draft": "fused"}
     uses = Mechanisms(routing="cosine", draft="fused")
@@ -494,21 +332,3 @@ def test_fused_runs_have_rows_of_their_own_and_the_best_is_whose_tokens_were_tak
     assert lines[0].row.best_drafter == origins.most_common(1)[0][0]
     shown = prompts_table_value("past", lines, DRAFTERS, chosen=names[0])
     assert [row["settings"] for row in shown["rows"].values()] == names
-
-
-COUNTED = {
-    "": "",
-    " \n": "",
-    "Once": "1 prompt: each line is one.",
-    "Once\n\nTwice\r\nThrice": "3 prompts: each line is one.",
-    "def f():\n\n    return 1\n---\nTwice": "2 prompts: each text between lines of --- is one.",
-    "---": "at least one prompt",
-}
-
-
-@pytest.mark.parametrize("typed", COUNTED)
-def test_typed_prompts_are_counted_with_the_rule_that_divides_them(typed: str) -> None:
-    lines = list(count_notice("typed", typed)["lines"].values())
-    said = " ".join(line["text"] for line in lines)
-    assert (COUNTED[typed] in said) and bool(lines) == bool(typed.strip())
-    assert not count_notice("examples", typed)["lines"]

@@ -142,7 +142,7 @@ def _time_words(lines: Sequence[PromptLine]) -> str:
 
 
 def _gain_text(line: PromptLine) -> str:
-    return GLOSSARY["mean_acceptance_length"].said(line.row.mean_acceptance_length)
+    return GLOSSARY["mean_acceptance_length"].with_label(line.row.mean_acceptance_length)
 
 
 def _gain_words(line: PromptLine, lines: Sequence[PromptLine]) -> str:

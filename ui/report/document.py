@@ -125,7 +125,7 @@ def _figures_sentence(view: View, baseline: Baseline | None) -> str:
     amount = f"{number_of(stats.num_new_tokens, 'token')} in {rounds}"
     drafted = ("mean_acceptance_length", "draft_acceptance_rate") if view.drafters else ()
     names = ("tokens_per_second", *drafted)
-    parts = [amount, *(GLOSSARY[name].said(getattr(stats, name)) for name in names)]
+    parts = [amount, *(GLOSSARY[name].with_label(getattr(stats, name)) for name in names)]
     first = GLOSSARY["ttft_ms"]
     parts.append(f"{first.label} after {first.text(stats.ttft_ms)}")
     parts.append(speed_sentence(view, baseline))

@@ -166,7 +166,7 @@ def _node_weights(tree: Combined, drafter: str, nodes: Mapping[int, int]) -> dic
 def _means(tree: Combined | None, drafts: tuple[DraftRecord, ...]) -> dict[tuple[int, ...], float]:
     """For a pool: tokens from the root -> the weighted geometric mean of the last one's scores; a
     node weight is the product of these along the path. Empty for other rules."""
-    if tree is None or not combine_rule(tree.rule).pooled:
+    if tree is None or not combine_rule(tree.rule).is_pooled:
         return {}
     logs: dict[tuple[int, ...], dict[str, float]] = {}
     for draft in drafts:
@@ -242,7 +242,7 @@ def vote_sentence(view: View, detail: Detail | None) -> str:
     if rule.chains:
         parts = _vote_words(tree, drafting, drafts)
     else:
-        parts = _pool_words(tree, drafting) if rule.pooled else _tree_vote_words(tree, drafts)
+        parts = _pool_words(tree, drafting) if rule.is_pooled else _tree_vote_words(tree, drafts)
     parts += filter(None, [dropped_choice(tree, drafts, detail.verified)])
     if rule.chains and line and detail.verified:
         parts += _reward_words(view, detail, line)

@@ -207,7 +207,7 @@ def run_row_value(
         "mean": GAIN.text(stats.mean_acceptance_length) if stats else "",
         "note": excerpt(summary.note),
         "thinned": summary.thinned,
-        "speed": GLOSSARY["tokens_per_second"].said(stats.tokens_per_second) if stats else "",
+        "speed": GLOSSARY["tokens_per_second"].with_label(stats.tokens_per_second) if stats else "",
     }
 
 

@@ -92,7 +92,7 @@ def _in_short(run: Any) -> list[str]:
     """A run's configuration, sampling, figure and time."""
     settings = settings_of(run.asked, run.ssms)
     gain = GLOSSARY["mean_acceptance_length"]
-    mean = [gain.said(run.stats.mean_acceptance_length)] if run.stats else []
+    mean = [gain.with_label(run.stats.mean_acceptance_length)] if run.stats else []
     words = [settings.brief(DIFFERENCES), *settings.sampling]
     return [*words, *mean, short_time(local_time(run.created_utc))]
 

@@ -111,12 +111,12 @@ def found_lines(study: Study, tuned: Tuned, num_done: int) -> list[Line]:
 
 def _best_figures(row: ConfigurationRow, over: str) -> str:
     length = row.mean_acceptance_length
-    parts = [GLOSSARY["tokens_per_second"].said(row.speed)]
+    parts = [GLOSSARY["tokens_per_second"].with_label(row.speed)]
     if row.ratio is not None:
         ratio = GLOSSARY["speedup"].text(row.ratio.value)
         parts.insert(0, f"{ratio} the speed of plain decoding{_interval(row.ratio, over)}")
     if length is not None:
-        parts.append(GLOSSARY["mean_acceptance_length"].said(length))
+        parts.append(GLOSSARY["mean_acceptance_length"].with_label(length))
     return f"{', '.join(parts)}."
 
 

@@ -33,7 +33,7 @@ class Quantity:
         """`1.20x`, `64 %`; a dash for what was not measured."""
         return "–" if value is None else f"{self.scale * value:.{self.places}f}{self.sign}"
 
-    def said(self, value: float | None) -> str:
+    def with_label(self, value: float | None) -> str:
         """`2.53 tokens / pass`."""
         return f"{self.text(value)} {self.label}"
 

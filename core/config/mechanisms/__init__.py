@@ -126,7 +126,7 @@ def verify_rule(name: str) -> VerifyRule:
 def drafts_together(draft: str, combine: str) -> bool:
     """Whether the SSMs draft in lock-step, within one share of the node budget. Such drafts are
     not begun ahead: every SSM would have to guess the same outcomes."""
-    return combine_rule(combine).pooled or draft_kind(draft).fused
+    return combine_rule(combine).is_pooled or draft_kind(draft).fused
 
 
 def can_begin_ahead(draft: str, combine: str) -> bool:

@@ -57,14 +57,14 @@ class CombineRule:
     words: PictureWords = field(default_factory=PictureWords)
 
     @property
-    def pooled(self) -> bool:
+    def is_pooled(self) -> bool:
         """Whether the SSMs draft one tree together, token by token."""
         return self.node_budget == "pooled"
 
     @property
     def one_draft(self) -> bool:
         """Whether one draft comes of all drafters: none can be left out by itself."""
-        return self.chains or self.pooled
+        return self.chains or self.is_pooled
 
 
 _VOTE = PictureWords(

@@ -1,0 +1,40 @@
+"""Live on one screen, for tests in a browser: its parts, sizes of windows, a run with its race."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.ui import sites
+from tests.ui.fakes import recorded
+from tests.ui.sites import Stage
+
+PARTS = ("race", "text", "tree", "scrubber", "dock")
+SIZES = ((1280, 800), (1920, 1080))
+ROUNDS = 12
+FIVE = ("ssm-code", "ssm-dialogue", "ssm-docs", "ssm-math", "ssm-stories")
+# Each part's box as far as it is in the window, in parts of the box; and whether the page scrolls.
+SEEN = """(parts) => [...parts.map((part) => {
+  const all = document.querySelectorAll(`[data-part=${part}]`);
+  if (all.length !== 1) return `${all.length} of ${part}`;
+  const box = all[0].getBoundingClientRect();
+  const whole = box.left >= 0 && box.top >= 0 && box.right <= innerWidth + 0.5
+    && box.bottom <= innerHeight + 0.5 && box.width > 100 && box.height > 30;
+  return whole ? part : `${part}: ${JSON.stringify(box)}`;
+}), document.documentElement.scrollHeight <= innerHeight ? "still" : "scrolls"]"""
+
+
+def live_stage(stages: Any) -> Stage:
+    """The page with Live and Sessions, an empty log and a run of ROUNDS rounds to play."""
+    stage: Stage = stages(("live", "sessions"))
+    stage.clear()
+    stage.play(recorded(ROUNDS))
+    return stage
+
+
+def race(page: Any) -> Any:
+    """A run and the race after it, to their ends."""
+    sites.open_drawer(page).get_by_label("Race plain decoding").check()
+    sites.ran(sites.close_drawer(page))
+    page.locator("#live-figures .ss-race-same").get_by_text("same text").wait_for()
+    page.locator("#live-figures .ss-race-speed").get_by_text("3 blocks").wait_for()
+    return page

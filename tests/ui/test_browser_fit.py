@@ -1,0 +1,411 @@
+"""Live and Sessions in a real Chromium: what is to be in sight is, at any size and large type."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from bench.page.playback import playback
+from tests.synthetic import MINIONS, Mechanisms, synthetic_run
+from tests.ui import sites
+from tests.ui.browser import looks
+from tests.ui.browser.looks import turn_to
+from tests.ui.fakes import recorded
+from tests.ui.live_screen import FIVE, PARTS, ROUNDS, SEEN, SIZES, live_stage, race
+from tests.ui.past import record_run
+from tests.ui.reading import becomes
+from tests.ui.sites import OpenPage, Stage
+from ui.run.baselines import keep_baseline
+from ui.run.frame import Baseline
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture
+def live(stages: Any) -> Stage:
+    """The page with Live and Sessions and an empty log."""
+    return live_stage(stages)
+
+
+# How high the race is, and the lines of its sentence.
+RACE = """() => {
+  const verdict = document.querySelector("#live-figures .ss-verdict");
+  const line = parseFloat(getComputedStyle(verdict).lineHeight);
+  const box = document.querySelector("[data-part=race]").getBoundingClientRect();
+  return [Math.round(verdict.getBoundingClientRect().height / line), box.height];
+}"""
+# A thin bar that every system shows: a style of its own takes the place of the system's.
+BAR = """() => getComputedStyle(
+  document.querySelector("#live-strip .ss-scroll"), "::-webkit-scrollbar").width"""
+
+
+# How high the windows of text and tree are.
+HEIGHTS = """() => ["#live-strip .ss-scroll", "#live-tree .ss-window"].map((css) =>
+  document.querySelector(css).getBoundingClientRect().height)"""
+
+
+def test_large_type_takes_no_height_from_the_tree_and_the_text_says_that_it_goes_on(
+    live: Stage, browser_page: OpenPage
+) -> None:
+    page = race(sites.wait_ready(browser_page(live.url)))
+    page.set_viewport_size({"width": 1920, "height": 1080})
+    looks.at_rest(page)
+    assert page.evaluate(BAR) == "9px"
+    lines, high = page.evaluate(RACE)
+    looks.large_type(page, True)
+    large, higher = page.evaluate(RACE)
+    assert (lines, large) == (1, 1) and higher < high + 14
+    looks.large_type(page, False)
+    # On a notebook the dock gives up height for both.
+    page.set_viewport_size({"width": 1280, "height": 800})
+    looks.at_rest(page)
+    ordinary = page.evaluate(HEIGHTS)
+    looks.large_type(page, True)
+    text, tree = (
+        large / small for large, small in zip(page.evaluate(HEIGHTS), ordinary, strict=True)
+    )
+    assert text > 1.15 and tree > 1.15
+    looks.large_type(page, False)
+
+
+def test_live_is_one_screen_before_and_after_a_run(live: Stage, browser_page: OpenPage) -> None:
+    page = sites.wait_ready(browser_page(live.url))
+    expected = [*PARTS, "still"]
+    for after in (False, True):
+        if after:
+            race(page)
+        for width, height in SIZES:
+            page.set_viewport_size({"width": width, "height": height})
+            looks.at_rest(page)
+            becomes(page, SEEN, expected, list(PARTS))
+            for large in (True, False):
+                looks.large_type(page, large)
+                becomes(page, SEEN, expected, list(PARTS))
+            sites.shot(page, f"screen-{width}-{'after' if after else 'before'}")
+    for width, height in reversed(SIZES):
+        page.set_viewport_size({"width": width, "height": height})
+        for name in ("who", "when", "length", "inside", "whatif", "requests", "why"):
+            sites.dock(page, name)
+            looks.at_rest(page)
+            becomes(page, SEEN, expected, list(PARTS))
+            for faults in (looks.overlaps, looks.tiny_texts, looks.covered):
+                assert faults(page) == [], (width, name)
+
+
+# Of each pane the parts that answer its question.
+ANSWERS = {
+    "who": ("#live-proposals .ss-votes th:last-child", "#live-proposals .ss-words"),
+    "when": (
+        "#live-timeline .ss-plot",
+        "#live-timeline .ss-words",
+        "#live-timeline .ss-share-words",
+        "#live-timeline .ss-lane-remarks",
+    ),
+    "length": (
+        "#live-lengths .ss-plot",
+        "#live-lengths .ss-choice-said",
+        "#live-lengths .ss-choice > .ss-mini",
+    ),
+    "inside": ("#live-mask .ss-mask-svg", "#live-mask .ss-mask-said"),
+    "whatif": ("#live-what_if .ss-what-if-plot", "#live-what_if .ss-what-if-said"),
+    "why": ("#live-inspector .ss-sentence", "#live-inspector .ss-meant"),
+}
+# Which of them are not whole in sight.
+HIDDEN = """([name, parts]) => {
+  const pane = document.querySelector(`#live-dock .sp-pane-${name}`).getBoundingClientRect();
+  return parts.filter((part) => {
+    const found = document.querySelector(part);
+    const box = found?.getBoundingClientRect();
+    const cut = found?.closest(".ss-scroll")?.getBoundingClientRect() ?? pane;
+    return !(box && box.height > 5 && box.top >= pane.top - 1 && box.bottom <= pane.bottom + 1
+      && box.left >= cut.left - 1 && box.right <= cut.right + 1);
+  });
+}"""
+ROWS = """(name) => {
+  const table = document.querySelector(`#live-${name} .ss-table`).getBoundingClientRect();
+  return [...document.querySelectorAll(`#live-${name} .ss-table tbody tr`)]
+    .filter((row) => row.getBoundingClientRect().bottom <= table.bottom).length;
+}"""
+
+
+# Whether the selected round is in sight: the accepted path in the tree, from the root to the LLM's
+# own token, and the text.
+SHOWN_YET = """() => {
+  const within = (part, whole) => {
+    const [a, b] = [part, whole].map((one) => document.querySelector(one)?.getBoundingClientRect());
+    return Boolean(a && b) && a.left >= b.left - 1 && a.right <= b.right + 1
+      && a.top >= b.top - 1 && a.top < b.bottom - 5;
+  };
+  return [["own", "'-1'"].every((key) =>
+    within(`#live-tree .ss-node[data-key=${key}]`, "#live-tree .ss-viewport")),
+    within("#live-strip .ss-round[aria-pressed=true] .ss-tok", "#live-strip .ss-scroll")];
+}"""
+
+
+def test_other_type_or_another_screen_keeps_the_selected_round_in_sight(
+    live: Stage, browser_page: OpenPage
+) -> None:
+    live.play(playback(synthetic_run(24, seed=5, drafters=FIVE, mechanisms=MINIONS)))
+    page = sites.wait_ready(browser_page(live.url, still=True))
+    page.set_viewport_size({"width": 1280, "height": 800})
+    sites.ran(page)
+    for number in (4, 20):
+        page.locator(f"#live-scrubber [data-r='{number - 1}']").click()
+        for width, height in (*SIZES, *SIZES):
+            page.set_viewport_size({"width": width, "height": height})
+            looks.at_rest(page)
+            becomes(page, SHOWN_YET, [True, True])
+            for large in (True, False):
+                looks.large_type(page, large)
+                becomes(page, SHOWN_YET, [True, True])
+
+
+# How many lines the text's legend takes; the proposals' chips whose words touch their right edge.
+LINES = """() => new Set([...document.querySelectorAll("#live-strip .ss-legend-item")]
+  .filter((one) => one.checkVisibility()).map((one) => one.offsetTop)).size"""
+TOUCHING = """() => [...document.querySelectorAll("#live-proposals .ss-chip")].filter((chip) => {
+  const words = [...chip.children].filter((one) => one.checkVisibility()).at(-1);
+  return words.getBoundingClientRect().right > chip.getBoundingClientRect().right - 3;
+}).map((chip) => chip.textContent)"""
+# The heads of the text's table that are not whole in sight.
+HEADS_CUT = """() => {
+  const table = document.querySelector("#live-strip .ss-table").getBoundingClientRect();
+  return [...document.querySelectorAll("#live-strip .ss-table th")].filter((head) => {
+    const { left, right } = head.getBoundingClientRect();
+    return left < table.left - 1 || right > table.right + 1 || head.scrollWidth > head.clientWidth;
+  }).map((head) => head.textContent);
+}"""
+
+
+def test_legend_table_and_chips_are_whole_at_the_smaller_size(
+    live: Stage, browser_page: OpenPage
+) -> None:
+    page = sites.dock(sites.wait_ready(browser_page(live.url, width=1280, height=800)), "who")
+    for uses in (MINIONS, None):
+        live.play(playback(synthetic_run(24, seed=5, drafters=FIVE, mechanisms=uses)))
+        sites.ran_again(page, live.context) if uses is None else sites.ran(page)
+        becomes(page, LINES, 1)
+        page.locator("#live-proposals .ss-chip").first.wait_for()
+        becomes(page, TOUCHING, [])
+        tools = page.locator("#live-strip .ss-tools")
+        tools.hover()
+        tools.get_by_text("Table").click()
+        page.locator("#live-strip .ss-table td").first.wait_for()
+        becomes(page, HEADS_CUT, [])
+        tools.get_by_text("Table").click()
+        sites.shot(page, f"whole-1280-{'minions' if uses else 'specinfer'}")
+
+
+# The largest letters of the tree's tokens, in pixels of the screen.
+LETTERS = """() => {
+  const zoom = Number(document.querySelector("#live-tree .ss-viewport").dataset.zoom);
+  const texts = [...document.querySelectorAll("#live-tree .ss-node-text")];
+  return zoom * Math.max(...texts.map((one) => parseFloat(one.getAttribute("font-size"))));
+}"""
+
+
+def test_large_type_enlarges_a_tree_that_fills_its_pane(
+    live: Stage, browser_page: OpenPage
+) -> None:
+    live.play(playback(synthetic_run(24, seed=5, drafters=FIVE)))
+    page = sites.wait_ready(browser_page(live.url, still=True, width=1920, height=1080))
+    sites.ran(page)
+    looks.at_rest(page)
+    before = page.evaluate(LETTERS)
+    looks.large_type(page, True)
+    becomes(page, SHOWN_YET, [True, True])
+    assert page.evaluate(LETTERS) > 1.2 * before
+    # What is out of sight is one press away.
+    viewport = "document.querySelector('#live-tree .ss-viewport')"
+    page.evaluate(f"() => {{ {viewport}.scrollTop = {viewport}.scrollLeft = 0; }}")
+    more = page.locator("#live-tree .ss-more:not([hidden])")
+    more.filter(has_text=re.compile("[→↓]")).first.click()
+    becomes(page, f"() => {viewport}.scrollTop + {viewport}.scrollLeft > 0", True)
+    more.filter(has_text=re.compile("[←↑]")).first.click()
+    becomes(page, f"() => {viewport}.scrollTop + {viewport}.scrollLeft", 0)
+    # From a notebook to a projector, and back: as large as if it had been switched on there.
+    there = page.evaluate(LETTERS)
+    page.set_viewport_size({"width": 1280, "height": 800})
+    looks.at_rest(page)
+    page.set_viewport_size({"width": 1920, "height": 1080})
+    becomes(page, f"() => Math.abs(({LETTERS})() - {there}) < 0.1", True)
+
+
+# The longest words of When, of five SSMs in batched passes.
+LONGEST = """([words, remarks]) => {
+  document.querySelector("#live-timeline .ss-words").textContent = words;
+  document.querySelector("#live-timeline .ss-lane-remarks").textContent = remarks;
+}"""
+WHEN_WORDS = (
+    "Round 16 took 19.1 ms: drafting 12.0 ms, LLM pass 3.9 ms, combine, verdict and commit 1.0 ms, "
+    "between stages 2.3 ms. Drafting and LLM passes took turns, nothing overlapped. The run: 659.6 "
+    "ms measured; largest share: drafting, 42 %. Between stages: no model worked (bookkeeping, "
+    "other programs)."
+)
+WHEN_REMARKS = (
+    "Hatched: catching up with the text. SSMs that drafted together share that time: each is "
+    "counted for its part of it."
+)
+
+
+def test_beside_why_all_words_of_when_are_in_sight(live: Stage, browser_page: OpenPage) -> None:
+    page = race(sites.wait_ready(browser_page(live.url, still=True)))
+    page.set_viewport_size({"width": 1920, "height": 1080})
+    sites.dock(page, "when")
+    looks.at_rest(page)
+    page.evaluate(LONGEST, [WHEN_WORDS, WHEN_REMARKS])
+    becomes(page, HIDDEN, [], ["when", list(ANSWERS["when"])])
+
+
+def test_every_pane_answers_in_sight_at_the_smaller_size(
+    live: Stage, browser_page: OpenPage
+) -> None:
+    live.play(recorded(ROUNDS, mechanisms=MINIONS))
+    page = race(sites.wait_ready(browser_page(live.url)))
+    for width, height in SIZES:
+        page.set_viewport_size({"width": width, "height": height})
+        for name, parts in ANSWERS.items():
+            sites.dock(page, name)
+            looks.at_rest(page)
+            becomes(page, HIDDEN, [], [name, list(parts)])
+    page.set_viewport_size({"width": 1280, "height": 800})
+    sites.dock(page, "when")
+    high = page.locator("#live-figures").bounding_box()
+    for name, least in (("timeline", 2), ("figures", 7)):
+        tools = page.locator(f"#live-{name} .ss-tools")
+        tools.hover()
+        tools.get_by_text("Table").click()
+        looks.at_rest(page)
+        assert page.evaluate(ROWS, name) >= least
+    # The figures' table lies over what is below, where the button that closes it is in sight.
+    assert page.locator("#live-figures").bounding_box() == high
+    tools.get_by_text("Table").click()
+    assert page.locator("#live-figures .ss-table").is_hidden()
+
+
+# Which of these boxes are not whole in the window, and whether the page scrolls.
+CUT = """(parts) => [...parts.filter((part) => {
+  const box = document.querySelector(part)?.getBoundingClientRect();
+  return !(box && box.left >= 0 && box.top >= 0 && box.right <= innerWidth + 0.5
+    && box.bottom <= innerHeight + 0.5 && box.width > 100 && box.height > 30);
+}), document.documentElement.scrollHeight <= innerHeight ? "still" : "scrolls"]"""
+OPENED = ("#sessions-search", "#sessions-opened", "#sessions-figures", "#sessions-strip")
+OPENED += ("#sessions-tree", "#sessions-scrubber", "#sessions-dock")
+LEFT_OF = """() => document.querySelector("#sessions-runs").getBoundingClientRect().right
+  <= document.querySelector("#sessions-board").getBoundingClientRect().left"""
+HIGH = """() => Math.max(...[...document.querySelectorAll("#sessions-runs tbody tr")]
+  .map((row) => row.getBoundingClientRect().height))"""
+
+
+BESIDE = """() => [...document.querySelectorAll("#sessions-figures .ss-score")]
+  .map((one) => one.querySelector("b").dataset.text + one.lastElementChild.dataset.text)"""
+CHIP_SCORES = """() => [...document.querySelectorAll("#header .sp-drafter .sp-score")]
+  .map((one) => one.textContent.replace(/\\s+/g, " ").trim())"""
+SCORES = """() => getComputedStyle(document.querySelector("#header .sp-score")).visibility"""
+
+
+def scores_of(live: Stage, where: str) -> list[str]:
+    """Of each SSM, accepted of proposed by the run's events."""
+    view = sites.desk_of(live.context, where).frame().view
+    counts = [view.scoreboard.get(name, (0, 0)) for name in view.slots]
+    return [f"{got} of {of}" if of else "–" for got, of in counts]
+
+
+def test_sessions_are_a_list_beside_the_opened_run(live: Stage, browser_page: OpenPage) -> None:
+    page = sites.wait_ready(browser_page(live.url))
+    sites.ran(page)
+    becomes(page, CHIP_SCORES, scores_of(live, "live"))
+    sites.open_latest_run(page)
+    assert page.evaluate(SCORES) == "hidden", "of Live's run, not of the opened one"
+    becomes(page, BESIDE, scores_of(live, "sessions"))
+    assert page.locator("#live-figures .ss-score").count() == 0, "the header's chips are it"
+    for width, height in SIZES:
+        page.set_viewport_size({"width": width, "height": height})
+        looks.at_rest(page)
+        becomes(page, CUT, ["still"], list(OPENED))
+        assert page.evaluate(LEFT_OF)
+        assert page.evaluate(HIGH) < 60, "prompt, and settings with drafters: two lines"
+        sites.shot(page, f"sessions-{width}")
+    page.set_viewport_size({"width": 390, "height": 844})
+    looks.at_rest(page)
+    assert not sites.overflows(page)
+    about = page.locator("#sessions-about").bounding_box()
+    assert about["width"] > 300, "the run's name is above its buttons"
+
+
+def test_what_to_press_in_sessions_is_a_line_and_not_a_column(
+    live: Stage, browser_page: OpenPage
+) -> None:
+    page = sites.wait_ready(browser_page(live.url))
+    turn_to(page, "Sessions")
+    for width, height in (*SIZES, (390, 844)):
+        page.set_viewport_size({"width": width, "height": height})
+        looks.at_rest(page)
+        words = page.get_by_text("Open a run from the list.")
+        assert words.bounding_box()["height"] < 75, width
+
+
+KINDS: tuple[tuple[tuple[str, ...], Mechanisms | None], ...] = (
+    (FIVE, MINIONS),
+    (FIVE, Mechanisms(routing="cosine", draft="fused")),
+    (FIVE[:2], None),
+)
+# The tree's window in pixels, and what is longer than a person reads among what is in sight.
+SEEN_RUN = """() => {
+  const about = document.querySelector("#sessions-about .sp-shell").getBoundingClientRect();
+  const lines = [...document.querySelectorAll("#sessions-about .sp-line")].filter((line) =>
+    line.getBoundingClientRect().top < about.bottom - 2);
+  const high = document.querySelector("#sessions-tree .ss-window").getBoundingClientRect().height;
+  return [high >= 220 || high,
+    lines.length, /[0-9a-f]{32}/.test(lines.map((line) => line.textContent).join(" "))];
+}"""
+
+
+# Of the open Why what lies below its own box.
+WHY_BELOW = """() => {
+  const body = document.querySelector("#sessions-inspector .ss-body").getBoundingClientRect();
+  const parts = ":is(.ss-sentence, .ss-inspected-title, .ss-bar)";
+  return [...document.querySelectorAll(`#sessions-inspector ${parts}`)]
+    .filter((one) => one.checkVisibility() && one.getBoundingClientRect().bottom > body.bottom + 1)
+    .map((one) => one.textContent);
+}"""
+HITS = """() => [...document.querySelectorAll("#sessions-inspector .ss-bar[data-hit]")]
+  .filter((one) => one.checkVisibility()).length"""
+
+
+def test_of_an_opened_run_the_tree_is_seen_whatever_the_run(
+    live: Stage, browser_page: OpenPage
+) -> None:
+    for drafters, uses in KINDS:
+        live.play(playback(synthetic_run(24, seed=5, drafters=drafters, mechanisms=uses)))
+        run_id = record_run(live.context)
+        # The longest that is said of a speed.
+        note = "plain decoding in the same study, same prompt and repeat"
+        keep_baseline(live.context.store, run_id, Baseline(100.0, "", note))
+    page = sites.wait_ready(browser_page(live.url))
+    page.set_viewport_size({"width": 1280, "height": 800})
+    for place in range(len(KINDS)):
+        sites.sessions(page)
+        page.locator(".sp-open").nth(place).click()
+        page.locator(".sp-selected .sp-open").and_(page.locator(".sp-open").nth(place)).wait_for()
+        sites.wait_notice(page, "Finished: ", "sessions")
+        sites.wait_drawn(page, "sessions")
+        for width, height in reversed(SIZES):
+            page.set_viewport_size({"width": width, "height": height})
+            looks.at_rest(page)
+            becomes(page, CUT, ["still"], list(OPENED))
+            becomes(page, SEEN_RUN, [True, 2, False])
+            why = page.locator("#sessions-docked [data-name=why]")
+            if why.get_attribute("aria-pressed") != "true":  # a routed run opens on Who
+                why.click()
+            page.locator("#sessions-inspector .ss-bar").first.wait_for()
+            becomes(page, WHY_BELOW, [])
+            assert page.evaluate(HITS), "the token that is explained is among the bars"
+            for faults in (looks.overlaps, looks.covered):
+                assert faults(page) == [], (place, width)
+        sites.shot(page, f"sessions-1280-{place}")
+    assert not page.locator("#sessions-delete").is_visible()
+    sites.run_tools(page).keyboard.press("Escape")
+    page.locator("#sessions-delete").wait_for(state="hidden")

@@ -1,0 +1,214 @@
+"""The run that Live opens with, and what is said beside it, as plain generators and functions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from lab.progress import Progress
+from storage import RunQuery, RunStore
+from tests.ui.boards import (
+    context,
+    live_of,
+    notice_of,
+    press,
+    run,
+)
+from tests.ui.test_form import form_values
+from ui.live.handlers import (
+    header_for_form,
+    header_now,
+    live_values,
+    play_opening,
+    record_opening,
+    run_on_change,
+    start_run,
+)
+from ui.live.layout import Live
+from ui.run.opening import MOST_AT_ONCE, ROUNDS_A_SECOND
+from ui.server.context import Context
+from ui.server.session import TabSession
+from ui.shared.into_live import form_values_of
+from ui.shared.steering import move
+
+WAIT_S = 30.0
+
+
+def wait_until(reached: Callable[[], bool], ctx: Context) -> None:
+    """Read the latest run's events until `reached`."""
+    end = time.monotonic() + WAIT_S
+    while not reached():
+        assert time.monotonic() < end
+        ctx.hub.worker.runs[-1].poll(0.01)
+
+
+def wait_for_opening(ctx: Context) -> None:
+    """Wait until the run that the page opens with is recorded."""
+    wait_until(lambda: ctx.opening.source() is not None, ctx)
+
+
+def test_the_page_opens_with_a_run_that_plays_until_one_of_ones_own(store: RunStore) -> None:
+    ctx = context(store)
+    live, desk = live_of(ctx), TabSession()
+    assert list(play_opening(live, desk)) == [], "nothing is recorded yet"
+    record_opening(ctx)
+    wait_for_opening(ctx)
+    frames = play_opening(live, desk)
+    assert "This is a recorded run" in notice_of(next(frames))
+    assert desk.shows_opening_run and desk.frame().view.stats.num_rounds == 0
+    refused = list(start_run(live, desk, press(prompt="")))[-1]
+    message = notice_of(refused)
+    assert "The prompt is empty." in message and "This is a recorded run" in message
+    assert refused[2]["state"] == "recording"
+    assert desk.player is not None
+    desk.player.seek(10_000)
+    message = notice_of(live_values(live, desk, live.board.values(desk)))
+    assert "A recording, no run of yours. Finished: " in message
+    last = run(live, desk)
+    assert "Finished" in notice_of(last) and "record" not in notice_of(last)
+    assert last[2]["state"] == "completed"
+    assert list(frames) == [] and not desk.shows_opening_run
+    assert store.runs(RunQuery()).total == 1, "the opening run is in no log"
+    assert list(play_opening(live, desk)) == [], "a tab that has shown a run goes on with it"
+
+
+def test_a_page_that_comes_before_the_recording_asks_until_it_is_there(store: RunStore) -> None:
+    ctx = context(store)
+    live, worker = live_of(ctx), ctx.hub.worker
+    early, busy = TabSession(), TabSession()
+
+    def asks(desk: TabSession) -> bool:
+        return bool(live.board.current_notice(desk).get("again"))
+
+    assert not asks(early), "nothing is recorded"
+    worker.speed = 1000.0
+    record_opening(ctx)
+    assert asks(early) and asks(busy) and list(play_opening(live, early)) == []
+    list(start_run(live, busy, press(prompt=" ")))
+    assert not asks(busy), "a press of Run was refused"
+    frames = start_run(live, other := TabSession(), press())
+    next(frames)
+    assert not asks(other) and asks(early), "the recording is stopped, and made anew later"
+    frames.close()  # type: ignore[attr-defined]
+    wait_until(lambda: ctx.hub.idle, ctx)
+    worker.speed = 0.2
+    assert list(play_opening(live, early)) == [] and asks(early)
+    wait_for_opening(ctx)
+    assert list(play_opening(live, busy)) == [], "the refusal stays"
+    assert "This is a recorded run" in notice_of(next(iter(play_opening(live, early))))
+    assert not asks(early)
+
+
+def live_with_opening(store: RunStore) -> Live:
+    """Live, once the run that it opens with is recorded."""
+    ctx = context(store)
+    live = live_of(ctx)
+    record_opening(ctx)
+    wait_for_opening(ctx)
+    return live
+
+
+def test_the_menu_names_the_speed_of_the_opening_run_while_it_plays(store: RunStore) -> None:
+    live, desk = live_with_opening(store), TabSession()
+    at = 1 + list(live.board.pictures).index("scrubber")
+
+    def shown() -> tuple[str, float]:
+        value = live.board.values(desk)[at]
+        return value["mode"], value["rate"]
+
+    next(play_opening(live, desk))
+    assert shown() == ("slow", ROUNDS_A_SECOND)
+    move(live.board, desk, "pause")
+    assert shown() == (desk.pace.mode, desk.pace.rounds_per_second) == ("full", 2.0)
+    run(live, desk)
+    assert shown() == ("full", 2.0), "of the visitor's own runs"
+
+
+def test_a_run_stops_the_recording_which_a_later_visit_makes_anew(store: RunStore) -> None:
+    """Decoded together, both would be slow, and the visitor's would be measured so."""
+    ctx = context(store)
+    live, worker = live_of(ctx), ctx.hub.worker
+    worker.speed = 1000.0  # no run comes to its end
+    record_opening(ctx)
+    frames = start_run(live, TabSession(), press())
+    next(frames)
+    recording, own = worker.runs
+    assert recording.is_cancelled and not own.is_cancelled
+    while not ctx.opening.was_stopped:
+        recording.poll(0.01)
+    assert list(play_opening(live, TabSession())) == [] and len(worker.runs) == 2, "one is running"
+    frames.close()  # type: ignore[attr-defined]
+    while not ctx.hub.idle:
+        own.poll(0.01)
+    worker.speed = 0.2
+    assert list(play_opening(live, TabSession())) == [] and len(worker.runs) == 3
+    wait_for_opening(ctx)
+    assert "This is a recorded run" in notice_of(next(iter(play_opening(live, TabSession()))))
+    assert "Finished" in notice_of(run(live, TabSession())) and not ctx.opening.was_stopped
+
+
+def test_a_preset_chosen_beside_the_opening_run_runs(store: RunStore) -> None:
+    live, desk = live_with_opening(store), TabSession()
+    ctx = live.board.context
+    next(play_opening(live, desk))
+    same = form_values_of(ctx.hub.worker.requests[-1], ctx)
+    assert not header_for_form(live, desk, same)["changed"], "it is the form's own run"
+    vote = press(combine="vote")
+    assert "Finished" in notice_of(list(run_on_change(live, desk, vote))[-1])
+    assert not desk.shows_opening_run and ctx.hub.worker.requests[-1].speculation.combine == "vote"
+
+
+def test_it_is_said_where_the_form_is_not_the_run_that_is_shown(store: RunStore) -> None:
+    live, desk = live_of(context(store)), TabSession()
+    assert not header_for_form(live, desk, form_values(temperature=0.8))["changed"], (
+        "nothing is shown yet"
+    )
+    run(live, desk)
+    for other in ({"temperature": 0.8}, {"prompt": "Another"}, {"combine": "vote"}):
+        assert header_for_form(live, desk, form_values(**other))["changed"], other
+        assert not header_for_form(live, desk, form_values())["changed"], "restored"
+    for wrong in ({"top_p": 7}, {"prompt": "   "}):
+        assert not header_for_form(live, desk, form_values(**wrong))["changed"], (
+            "it is said why it cannot"
+        )
+    assert header_for_form(live, desk, form_values(temperature=0.8))["changed"]
+    assert not run(live, desk, temperature=0.8)[0]["changed"], "it was run"
+
+
+def test_the_header_says_what_the_engine_does_beside_a_tab_without_a_run(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ctx = context(store)
+    live, desk = live_of(ctx), TabSession()
+    assert header_now(live, desk)["at_work"] == ""
+    rest_ms = header_now(live, desk)["ask_ms"]
+    for kind, words in (("tune", "Tune"), ("prompts", "Prompts")):
+        measured = Progress(kind=kind, state="running", done=3, total=40)
+        monkeypatch.setattr(ctx.conductor, "progress", lambda measured=measured: measured)
+        value = header_now(live, desk)
+        assert value["at_work"] == words and value["ask_ms"] < rest_ms
+        assert value["measured"] == "3/40"
+    frames = [header for header, *_ in start_run(live, desk, press())]
+    own = {one["at_work"] for one in frames if one["state"] == "running"}
+    assert own == {""}, "its own run comes first"
+    monkeypatch.undo()
+    assert header_now(live, desk)["at_work"] == ""
+
+
+def test_past_some_pages_the_opening_run_is_shown_at_its_end(store: RunStore) -> None:
+    """A playing run holds a thread of the server's."""
+    ctx = context(store)
+    record_opening(ctx)
+    wait_for_opening(ctx)
+    live, desks = live_of(ctx), [TabSession() for _ in range(MOST_AT_ONCE + 1)]
+    *playing, late = [play_opening(live, desk) for desk in desks]
+    for frames in playing:
+        next(frames)
+    assert len(list(late)) < 10
+    assert desks[-1].frame().view.state == "completed"
+    assert desks[0].frame().view.state != "completed"
+    for frames in playing:
+        frames.close()  # type: ignore[attr-defined]
+    assert ctx.opening.players.acquire(blocking=False), "free again"
