@@ -19,6 +19,7 @@ from bench.results import Results
 from bench.tables import Group, Row, Table, column, figure, group_rows, long_rows, ratio, speed
 from core.engine.engine import Engine
 from core.models.loading.catalog import bundled_ssms
+from core.words import number_of
 
 ASSISTED, LOOKUP = "transformers assisted", "transformers prompt lookup"
 FAMILIES = (ASSISTED, LOOKUP)
@@ -172,7 +173,8 @@ def contest_table(
     best = f"Swept first, the best competes: {', '.join(swept)}. " if swept else ""
     loads = column(results.where(dtype=dtype, temperature=temperature), "load") or [float("nan")]
     note = (
-        f"{preface}{len(samples)} blocks. Medians; ratios within blocks; 95 % intervals over "
+        f"{preface}{number_of(len(samples), 'block')}. "
+        f"Medians; ratios within blocks; 95 % intervals over "
         f"prompts. {best}`{PLAIN}` is our plain decoding. {_llama_note(samples)}"
         f"Load average {min(loads):g} to {max(loads):g}."
     )
