@@ -24,6 +24,7 @@ from bench.suites import SUITES, check_used
 from core.config.arguments import Parser, integer_argument
 from core.config.checks import choice
 from core.errors import SpecScopeError
+from core.words import number_of
 
 DEFAULT_SUITE = "cpu-bundled"
 FOLDER = Path("artifacts")
@@ -83,7 +84,9 @@ def run(arguments: argparse.Namespace, suites: Mapping[str, Suite]) -> Report:
     settings = settings.with_changes(threads=use_threads(arguments.threads))
     context = open_context(suite, settings, arguments)
     if context.results.found:
-        context.say(f"{context.results.found} samples are in {context.results.path} already")
+        context.say(
+            f"{number_of(context.results.found, 'sample')} are in {context.results.path} already"
+        )
     suite.measure(context)
     report = suite.report(context)
     text = "\n".join([heading(context), *report.tables])

@@ -160,9 +160,11 @@ def check_vocabulary(folder: Path, store: TokenStore, field: str = "models") -> 
     differs = first_differing_id(*pair)
     if differs is not None:
         there, here = (one.convert_ids_to_tokens(differs) for one in pair)
-        raise VocabMismatchError(
-            f"{field} is {str(folder)!r}: a model with the tokenizer that the corpora were "
-            f"prepared with; token id {differs} is {there!r} there and {here!r} in the corpora"
+        raise VocabMismatchError.of(
+            field,
+            str(folder),
+            "a model with the tokenizer that the corpora were "
+            f"prepared with; token id {differs} is {there!r} there and {here!r} in the corpora",
         )
 
 

@@ -109,8 +109,8 @@ def _member(name: str, params: int, field: str, stay: bool = False) -> Member:
     name = find_folder(name)
     folder = Path(locate(name).name) if is_path(name) else snapshot(name)
     if folder is None:
-        raise ModelLoadError(
-            f"model is {name!r}: bundled, a folder or a hub id in the local cache is allowed"
+        raise ModelLoadError.of(
+            "model", name, "bundled, a folder or a hub id in the local cache is allowed"
         )
     source = folder.resolve().name if is_path(name) else name.rpartition("/")[2]
     shape = model_shape(_without_weights(folder))
@@ -130,9 +130,10 @@ def _without_weights(folder: Path) -> Any:
             return kind.from_config(config)
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         reason = " ".join(str(error).split())[:200]
-        raise ModelLoadError(
-            f"model is {str(folder)!r}: it cannot be read ({reason}); the folder of a decoder-only "
-            "model is allowed"
+        raise ModelLoadError.of(
+            "model",
+            str(folder),
+            f"it cannot be read ({reason}); the folder of a decoder-only model is allowed",
         ) from error
 
 

@@ -15,6 +15,7 @@ import torch
 
 from bench.grown.shape import GrowthPlan
 from core.errors import ConfigError, UnsupportedModelError
+from core.words import number_of
 
 FULL_ALLOWED = 1e-3
 # Times the largest logit: half precisions round sums that are made in another order.
@@ -136,7 +137,7 @@ speed and is no better than the small model at anything.
 - from: {plan.small.parameters:,} parameters ({plan.small})
 - to: {plan.large.parameters:,} parameters ({plan.large})
 - {recipe.dtype}, seed {recipe.seed}; the norms' correction is {plan.correction:g}, {rounding}
-- logits against the small model's over {result.tokens} tokens: differ by at most
+- logits against the small model's over {number_of(result.tokens, "token")}: differ by at most
   {result.difference:.3g}, the largest logit is {result.largest:.3g}; at {result.same} of them the
   same token is the likeliest
 

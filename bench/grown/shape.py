@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from core.errors import ConfigError
+from core.words import number_of
 
 # How far the number of parameters may be from the requested one.
 TOLERANCE = 0.1
@@ -54,8 +55,8 @@ class ModelShape:
 
     def __str__(self) -> str:
         return (
-            f"hidden {self.hidden}, {self.layers} layers, {self.heads} heads of {self.head_size} "
-            f"({self.kv_heads} of keys and values), feed-forward {self.ffn}"
+            f"hidden {self.hidden}, {number_of(self.layers, 'layer')}, {self.heads} heads of "
+            f"{self.head_size} ({self.kv_heads} of keys and values), feed-forward {self.ffn}"
         )
 
 

@@ -26,6 +26,7 @@ from core.events import (
     RunStarted,
     RunStats,
 )
+from core.words import number_of
 
 Script = Callable[[Request, str], list[Event]]
 Tap = Callable[[Event], None]
@@ -169,7 +170,9 @@ class PlaybackWorker:
         a drafter that is not loaded."""
         models = self.engine.models
         if len(request.prompt.split()) >= models.infos[0].context_length:
-            raise ContextLengthError(f"prompt is {len(request.prompt.split())} words long")
+            raise ContextLengthError(
+                f"prompt is {number_of(len(request.prompt.split()), 'word')} long"
+            )
         resolve_drafters(request.speculation.drafters, models.drafter_names)
 
     def place(self, run: PlaybackRun) -> int:

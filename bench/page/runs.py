@@ -14,6 +14,7 @@ from bench.application import BenchError
 from bench.page.browser_process import BrowserClient
 from bench.page.site import EventClock, Site
 from core.config import Request
+from core.words import number_of
 
 ENGINE = "engine"
 PATIENCE_S = 120.0
@@ -40,7 +41,9 @@ def watched_speed(browser: BrowserClient, site: Site, prompt: str, tokens: int) 
     until = time.monotonic() + PATIENCE_S
     while sum(map(len, site.clock.tokens.values())) < tokens:
         if time.monotonic() > until:
-            raise BenchError(f"the run has fewer than its {tokens} tokens after {PATIENCE_S:g} s")
+            raise BenchError(
+                f"the run has fewer than its {number_of(tokens, 'token')} after {PATIENCE_S:g} s"
+            )
         time.sleep(POLL_S)
     browser.call("wait_for_end")
     return pace(site.clock)

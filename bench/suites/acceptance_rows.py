@@ -13,6 +13,7 @@ from typing import Any
 from core.config import WEIGHTS, SpeculationConfig
 from core.config.budget import shape_nodes
 from core.config.mechanisms import NGRAM, SUFFIX, TABLE
+from core.words import number_of
 
 TEMPERATURE = 0.8
 PAPER = (1, 1, 3, 1, 1, 1, 1, 1)  # SpecInfer's expansion: three branches at its third step
@@ -113,11 +114,11 @@ def _combine_rows(
     yield _row("combine", "union, chains", kind, CHAIN, ssms)
     for nodes in DIAL:
         dial = {"combine": "vote_tree", "vote_nodes": nodes, "max_tree_nodes": EQUAL_NODES}
-        yield _row("combine", f"vote_tree, {nodes} nodes", best, PAPER, ssms, **dial)
+        yield _row("combine", f"vote_tree, {number_of(nodes, 'node')}", best, PAPER, ssms, **dial)
         pool = {"combine": "log_pool", "max_tree_nodes": nodes}
-        yield _row("combine", f"log_pool, {nodes} nodes", best, PAPER, ssms, **pool)
+        yield _row("combine", f"log_pool, {number_of(nodes, 'node')}", best, PAPER, ssms, **pool)
     for nodes in (12, 24, 48, EQUAL_NODES, UNMERGED_NODES):
-        name = f"union, {nodes} nodes drafted"
+        name = f"union, {number_of(nodes, 'node')} drafted"
         yield _row("combine", name, best, PAPER, ssms, max_tree_nodes=nodes)
 
 
@@ -128,7 +129,7 @@ def _lookup_rows(best: DecodingKind, ssms: tuple[str, ...]) -> Iterator[Acceptan
     rows.append((f"SSMs + {SUFFIX} + {TABLE}", (*ssms, SUFFIX, TABLE), EQUAL_NODES))
     for name, drafters, nodes in rows:
         tree = {"combine": "vote_tree", "vote_nodes": nodes, "max_tree_nodes": nodes}
-        yield _row("lookup", f"{name}, {nodes} nodes", best, PAPER, drafters, **tree)
+        yield _row("lookup", f"{name}, {number_of(nodes, 'node')}", best, PAPER, drafters, **tree)
 
 
 def _row(

@@ -19,6 +19,7 @@ from bench.results import Results
 from bench.tables import Group, Row, Table, column, figure, group_rows, long_rows, ratio, speed
 from core.engine.engine import Engine
 from core.models.loading.catalog import bundled_ssms
+from core.words import number_of
 
 ASSISTED, LOOKUP = "transformers assisted", "transformers prompt lookup"
 FAMILIES = (ASSISTED, LOOKUP)
@@ -172,8 +173,9 @@ def contest_table(
     best = f"Swept first, the best competes: {', '.join(swept)}. " if swept else ""
     loads = column(results.where(dtype=dtype, temperature=temperature), "load") or [float("nan")]
     note = (
-        f"{preface}{len(samples)} blocks. Medians; ratios within blocks; 95 % intervals over "
-        f"prompts. {best}`{PLAIN}` is this engine's plain decoding. {_llama_note(samples)}"
+        f"{preface}{number_of(len(samples), 'block')}. Medians; ratios within blocks; 95 % "
+        f"intervals over prompts. {best}`{PLAIN}` is this engine's plain decoding. "
+        f"{_llama_note(samples)}"
         f"Load average {min(loads):g} to {max(loads):g}."
     )
     return str(Table(f"{title}{dtype}, T = {temperature:g}", rows, ("contestant",), columns, note))

@@ -32,6 +32,7 @@ from bench.tables import (
 )
 from core.config import SpeculationConfig
 from core.config.mechanisms import LENGTH_POLICIES
+from core.words import number_of
 from lab.figures import Estimate
 
 LENGTHS = (0, 1, 2, 3, 4, 5, 6, 8)
@@ -196,7 +197,7 @@ def _contestants(contest: LengthContest, where: str) -> str:
     }
     blocks = len(contest.of(PLAIN).rows)
     note = (
-        f"{blocks} blocks; `{PLAIN}` is plain decoding. All other settings are equal. "
+        f"{number_of(blocks, 'block')}; `{PLAIN}` is plain decoding. All other settings are equal. "
         "`chosen length`, `depth` and `nodes` of the trees verified: means over rounds. By domain: "
         f"against `{PLAIN}`."
     )

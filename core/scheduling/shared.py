@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 
 from core.length.base import BatchLoad
 from core.length.cost_model import TINY_MS, Average, Meter
-from core.scheduling.base import FREE, BatchOutcome, Grant, LiveRequest, Plan, count_noun
+from core.scheduling.base import FREE, BatchOutcome, Grant, LiveRequest, Plan
 from core.scheduling.batch_times import BatchTimes, size_class
 from core.scheduling.guard import PlainGuard
+from core.words import number_of
 
 __all__ = ["Shared", "node_budget"]
 
@@ -194,7 +195,7 @@ class Shared:
         record = self._plan_record
         if record is None or not outcome.tokens or (has_drafts and self._plain):
             return
-        requests = count_noun(self._num_live, "request")
+        requests = number_of(self._num_live, "request")
         ms = outcome.wall_ms - outcome.open_ms
         record.tokens.add(outcome.tokens)
         record.ms.add(ms)

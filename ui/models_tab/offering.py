@@ -136,10 +136,9 @@ def _needs(part: Part) -> str:
 # -- a swap --
 
 
-def state_lines(model_host: ModelHost, may_load: bool) -> list[Line]:
-    """The state of the latest swap. Names and reasons may contain paths of this machine: they are
+def state_lines(model_host: ModelHost, swap: ModelSwap, may_load: bool) -> list[Line]:
+    """The state of a swap. Names and reasons may contain paths of this machine: they are
     for visitors that may load models."""
-    swap = model_host.swap
     lines = _state(model_host, swap, may_load)
     runs = model_host.runs_on_old_models()
     if runs:

@@ -213,7 +213,7 @@ def _speed_up_notes(row: PromptRow) -> dict[str, str]:
     several = Estimate(row.ratio, min(row.ratios), max(row.ratios), len(row.ratios), ends=True)
     one, spread = several.groups < 2, f"{several.low:.2f} to {several.high:.2f}"
     return {
-        "spread": SINGLE if one else f"{spread} in {several.groups} samples",
+        "spread": SINGLE if one else f"{spread} in {number_of(several.groups, 'sample')}",
         "noise": noise_words(several, row.mean_acceptance_length),
     }
 

@@ -139,9 +139,9 @@ class TabSession:
     now; `baseline`, `answer` and `regret` belong to that run, `before` is the run it is compared
     with. `trouble` and `doing` are sentences for the visitor. `side` is a second run for this
     session, such as the baseline's; `racing`: it is plain decoding; `measuring`: a speed-up is
-    being measured; `why_no_run`: why no run can be started. `pace`: how runs to come play.
-    `lecture` has the results of the lessons' runs, `acceptance` that of Live's by temperature.
-    `stops` counts clicks on Stop, as counted by the browser; `sent` are values on their way to the
+    being measured; `no_run_words`: what the board says without a run. `pace`: how runs to come
+    play. `lecture` has the results of the lessons' runs, `acceptance` that of Live's by
+    temperature. `stops` counts clicks on Stop, as counted by the browser; `sent` are values on their way to the
     form; `study` is used by pages of studies.
     A handler holds `drawing` while it changes what is shown, so that clicks in quick succession
     are answered in order.
@@ -160,7 +160,7 @@ class TabSession:
     side: LiveSource | None = None
     racing: bool = False
     measuring: bool = False
-    why_no_run: str = ""
+    no_run_words: str = ""
     stops: int = 0
     study: StudyPlace = field(default_factory=StudyPlace)
     sent: PendingFields | None = None

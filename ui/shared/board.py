@@ -85,7 +85,7 @@ class Board:
         frame = session.frame()
         first, *rest = run_lines(frame, session.baseline, session.answer)
         if not frame.run_id:
-            first = Line("info", session.why_no_run or self.welcome)
+            first = Line("info", session.no_run_words or self.welcome)
         if session.shows_opening_run:
             # Also at its end: below a refused prompt it would be taken for that prompt's run.
             still = f"A recording, no run of yours. {first.text}"

@@ -291,7 +291,7 @@ def _eos_ids(model: HfModel, tokenizer: Any) -> tuple[int, ...]:
         ids = tokenizer.eos_token_id
     all_ids = [] if ids is None else ids if isinstance(ids, (list, tuple)) else [ids]
     if not all(isinstance(i, int) for i in all_ids):
-        raise ModelLoadError(
-            f"eos_token_id of {model.info.name} is {ids!r}: a whole number or a list of them"
+        raise ModelLoadError.of(
+            f"eos_token_id of {model.info.name}", ids, "a whole number or a list of them"
         )
     return tuple(all_ids)
