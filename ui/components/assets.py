@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
 from functools import cache
 from importlib.resources import files
@@ -22,7 +22,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ui.components.theme import page_theme
-from ui.words.glossary import GLOSSARY
+from ui.words.glossary import GLOSSARY, TOKEN_KINDS
 
 __all__ = ["STYLESHEETS", "asset_routes", "asset_texts", "assets_head", "launch_options", "version"]
 
@@ -52,9 +52,13 @@ def asset_texts() -> dict[str, str]:
         for path in sorted(PICTURE_ASSETS.iterdir())
         if path.suffix in MEDIA_TYPES
     }
-    words = json.dumps({name: asdict(one) for name, one in GLOSSARY.items()})
+    words: dict[str, Mapping[str, Any]] = {"GLOSSARY": GLOSSARY, "TOKEN_KINDS": TOKEN_KINDS}
+    glossary = "".join(
+        f"export const {name} = {json.dumps({key: asdict(one) for key, one in part.items()})};\n"
+        for name, part in words.items()
+    )
     plotly = (files("plotly") / "package_data" / PLOTLY).read_text(encoding="utf-8")
-    return {**pictures, "glossary.js": f"export const GLOSSARY = {words};\n", PLOTLY: plotly}
+    return {**pictures, "glossary.js": glossary, PLOTLY: plotly}
 
 
 @cache

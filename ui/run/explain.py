@@ -19,6 +19,7 @@ from ui.run.probabilities import rounded_probability
 from ui.run.provenance import fused_provenance, lookup_reasons, own_proposals
 from ui.run.trees import dropped_after, tree_nodes
 from ui.run.view import Detail
+from ui.words.glossary import TOKEN_KINDS
 
 __all__ = ["RECORD_TOP_K", "Explanation", "bars", "explain", "quote"]
 
@@ -27,7 +28,11 @@ MAX_NAMED = 2  # proposers with letter and name
 # Beyond these bounds rounding would show 0, 1 or 100 %: `percent` and `probability` write `<` or
 # `>` instead.
 SMALLEST, SMALL = 0.0001, 0.0005
-OWN_KINDS = {"recovered": " after a rejection", "bonus": ", a bonus"}
+OWN = "the LLM's own token"
+OWN_TITLES = {
+    "recovered": f"{OWN} after a rejection",
+    "bonus": f"a {TOKEN_KINDS['bonus'].name}",
+}
 RECORD_TOP_K = 5
 """The `record_top_k` of runs made on the page: alternatives of a node that the inspector shows."""
 
@@ -242,13 +247,13 @@ def _explain_own_token(
     own, own_p = quote(verdict.own_text), probability(verdict.own_probability)
     reasons = {
         "recovered": _stopped_here(tree, verdict, after, letters, sampling),
-        "bonus": f"{quote(before)} is the end of an accepted branch; the same LLM pass also gives "
-        f"the token after it, {own} ({own_p}), for free."
+        "bonus": f"{quote(before)} ends an accepted branch; the same LLM pass also gives the token "
+        f"after it ({own_p}), for free."
         + _dropped_draft(detail, after, verdict.own_token_id, letters),
         "plain": _without_a_tree(detail, verdict, letters),
     }
     return Explanation(
-        title=f"{own}, the LLM's own token{OWN_KINDS.get(verdict.own_kind, '')}",
+        title=f"{own}, {OWN_TITLES.get(verdict.own_kind, OWN)}",
         sentence=reasons.get(verdict.own_kind, ""),
         outcome="own",
         token=verdict.own_text,

@@ -2,7 +2,7 @@
 
 import { h, set, setText, keyed, entries } from "./dom.js";
 import { drafters, badge, llmBadge } from "./palette.js";
-import { tokenText, prob, prose } from "./text.js";
+import { tokenText, prob, prose, said } from "./text.js";
 
 const ASK = "Click a node of the tree: the models' most probable tokens will appear here side by side.";
 
@@ -48,8 +48,8 @@ function drawWords({ token, title, sentence, outcome }, view) {
   view.shown = shown;
   const inspected = h("span", { class: "ss-inspected", "data-outcome": outcome || null, hidden: !token }, token ? tokenText(token, 40) : null);
   view.words.replaceChildren(
-    h("div", { class: "ss-inspected-head" }, inspected, h("span", { class: "ss-inspected-title" }, prose(title ?? ""))),
-    h("p", { class: "ss-sentence" }, prose(sentence ?? "")),
+    h("div", { class: "ss-inspected-head" }, inspected, h("span", { class: "ss-inspected-title" }, ...said(title ?? ""))),
+    h("p", { class: "ss-sentence" }, ...said(sentence ?? "")),
   );
 }
 

@@ -6,7 +6,8 @@ import { byKey, badge, llmBadge } from "./palette.js";
 import { attach, card } from "./tip.js";
 import { tokenText, prob, plural, prose, roundName } from "./text.js";
 import { scrollBy, scrollTo, wholeLines } from "./strip_lines.js";
-import { KINDS, KIND_NAMES, updateToken, writeText } from "./strip_token.js";
+import { TOKEN_KINDS } from "./glossary.js";
+import { updateToken, writeText } from "./strip_token.js";
 
 const PROMPT_SHOWN = 1500, NEAR_END = 48;
 
@@ -71,7 +72,7 @@ function draw(value, view) {
 // What colours and shapes mean, in one line.
 function legendLine() {
   const drafterNames = h("span", { class: "ss-legend-who" });
-  const shapes = Object.entries(KIND_NAMES).map(([kind, words]) => h("span", { class: "ss-legend-item" }, h("span", { class: `ss-k-${kind} ss-sample`, "aria-hidden": "true" }, "a"), words));
+  const shapes = Object.entries(TOKEN_KINDS).map(([kind, { name: words }]) => h("span", { class: "ss-legend-item" }, h("span", { class: `ss-k-${kind} ss-sample`, "aria-hidden": "true" }, "a"), words));
   const node = h("p", { class: "ss-legend" }, drafterNames, shapes);
   let shown = "";
   return {
@@ -221,7 +222,7 @@ const placeOf = (token) => [...token.parentNode.children].indexOf(token) - token
 
 function tokenCard(token, index, all, note) {
   const by = String(token.by ?? "").split(",").filter(Boolean).map((key) => all.get(key)).filter(Boolean);
-  const line = h("span", { class: "ss-by" }, by.length ? by.map(badge) : llmBadge(), ` ${KINDS[token.k] ?? ""}`);
+  const line = h("span", { class: "ss-by" }, by.length ? by.map(badge) : llmBadge(), ` ${TOKEN_KINDS[token.k]?.means ?? ""}`);
   const rows = [["LLM", prob(token.p)]];
   for (const drafter of by) rows.push([[badge(drafter), ` ${drafter.name}`], prob(token.s?.[drafter.key])]);
   if (note) rows.push(["noted", prose(note)]);
@@ -233,7 +234,7 @@ function tokenTable(value) {
   const all = byKey(value);
   const names = [...all.values()].map((drafter) => `${drafter.letter} ${drafter.name}`).join(", ");
   const rows = entries(value.tokens).map(([index, token]) => [
-    Number(index) + 1, tokenText(token.tok ?? token.t), KIND_NAMES[token.k] ?? token.k, token.r + 1,
+    Number(index) + 1, tokenText(token.tok ?? token.t), TOKEN_KINDS[token.k]?.name ?? token.k, token.r + 1,
     String(token.by ?? "").split(",").map((key) => all.get(key)?.letter ?? "").join(" ").trim() || "–", prob(token.p),
   ]);
   return { caption: [plural(rows.length, "token"), names].filter(Boolean).join("; "), head: ["#", "token", "kind", "round", "proposed by", "LLM probability"], rows };
