@@ -110,7 +110,7 @@ def choice_value(frame: Frame) -> Value:
                 "n": e.nodes,
                 "t": round(e.tokens, 4),
                 "ms": round(e.ms, 4),
-                "tps": round(1000 * e.tokens / e.ms, 2) if e.ms > 0 else 0.0,
+                "tps": round(1000 * e.tokens / e.ms, 3) if e.ms > 0 else 0.0,
             }
             for e in (completed.estimates if completed else ())
         },
