@@ -79,10 +79,10 @@ class Endless:
     def grows(self, score: float) -> bool:
         return True
 
-    def continues(self, drafter: str, depth: int, chances: Sequence[float]) -> bool:
+    def continues(self, drafter: str, depth: int, scores: Sequence[float]) -> bool:
         return True
 
-    def keeps(self, drafter: str, depth: int, chance: float) -> bool:
+    def keeps(self, drafter: str, depth: int, score: float) -> bool:
         return True
 
     def limits(self, drafter: str) -> None:
