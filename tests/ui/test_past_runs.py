@@ -310,7 +310,7 @@ def test_a_thinned_run_says_so(store: RunStore) -> None:
     runs = {run.run_id: run.thinned for run in store.runs(RunQuery()).rows}
     assert sorted(runs.values()) == [False, True]
     thinned = next(run_id for run_id, gone in runs.items() if gone)
-    assert "accepted paths" in text(about_run(ctx, ALL, thinned)[1])
+    assert "only text, figures and accepted tokens" in text(about_run(ctx, ALL, thinned)[1])
     assert "Finished" in notice_of(opened_run(sessions_of(ctx), TabSession(), ALL, thinned), 0)
 
 
