@@ -18,7 +18,7 @@ from core.config import Request
 ENGINE = "engine"
 PATIENCE_S = 120.0
 # Seconds between polls of the run's progress.
-LOOK_S = 0.05
+POLL_S = 0.05
 
 
 def headless(site: Site, request: Request) -> float:
@@ -30,18 +30,18 @@ def headless(site: Site, request: Request) -> float:
 
 
 def watched_speed(browser: BrowserClient, site: Site, prompt: str, tokens: int) -> float:
-    """Tokens per second of a run that is logged and shown; `prepare` has set the page's
-    `tokens`."""
+    """Tokens per second of a run that is logged and shown; `tokens`: the page's `max_new_tokens`,
+    which `prepare` has set."""
     # The run that is measured is the only one on the clock.
     site.clock.rounds.clear()
     site.clock.tokens.clear()
     browser.call("run", prompt)
-    # Not by the page, which may still say that the previous run is finished.
+    # By the clock: the page may still report that the previous run has finished.
     until = time.monotonic() + PATIENCE_S
     while sum(map(len, site.clock.tokens.values())) < tokens:
         if time.monotonic() > until:
-            raise BenchError(f"the run did not come to its {tokens} tokens")
-        time.sleep(LOOK_S)
+            raise BenchError(f"the run has fewer than its {tokens} tokens after {PATIENCE_S:g} s")
+        time.sleep(POLL_S)
     browser.call("wait_for_end")
     return pace(site.clock)
 

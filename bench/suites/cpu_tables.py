@@ -173,7 +173,7 @@ def contest_table(
     loads = column(results.where(dtype=dtype, temperature=temperature), "load") or [float("nan")]
     note = (
         f"{preface}{len(samples)} blocks. Medians; ratios within blocks; 95 % intervals over "
-        f"prompts. {best}`{PLAIN}` is our plain decoding. {_llama_note(samples)}"
+        f"prompts. {best}`{PLAIN}` is this engine's plain decoding. {_llama_note(samples)}"
         f"Load average {min(loads):g} to {max(loads):g}."
     )
     return str(Table(f"{title}{dtype}, T = {temperature:g}", rows, ("contestant",), columns, note))

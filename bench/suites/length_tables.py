@@ -196,8 +196,9 @@ def _contestants(contest: LengthContest, where: str) -> str:
     }
     blocks = len(contest.of(PLAIN).rows)
     note = (
-        f"{blocks} blocks; `{PLAIN}` is plain decoding. All else is alike. `chosen length`, `depth`"
-        f" and `nodes` of the trees verified: means over rounds. By domain: against `{PLAIN}`."
+        f"{blocks} blocks; `{PLAIN}` is plain decoding. All other settings are equal. "
+        "`chosen length`, `depth` and `nodes` of the trees verified: means over rounds. By domain: "
+        f"against `{PLAIN}`."
     )
     title = f"Length policies, {where}"
     return str(Table(title, contest.rows, ("contestant",), columns, note))

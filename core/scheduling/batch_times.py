@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from core.length.cost_model import TINY_MS, Costs, Line, Meter
+from core.length.cost_model import TINY_MS, Costs, LinearFit, Meter
 from core.scheduling.base import BatchOutcome
 
 __all__ = ["BatchTimes", "size_class"]
@@ -32,7 +32,7 @@ class BatchTimes:
 
     def __init__(self, costs: Costs) -> None:
         self._costs = costs
-        self._lines: dict[int, Line] = {}
+        self._lines: dict[int, LinearFit] = {}
         # Milliseconds of one drafted step of one request.
         self._step = Meter()
 
@@ -55,11 +55,11 @@ class BatchTimes:
         if outcome.steps:
             self._step.add(outcome.draft_ms / (outcome.requests * outcome.steps))
 
-    def _line(self, requests: int) -> Line:
+    def _line(self, requests: int) -> LinearFit:
         """The fitted line, at context length 0."""
         size = size_class(requests)
         if size not in self._lines:
-            self._lines[size] = line = Line(HORIZON)
+            self._lines[size] = line = LinearFit(HORIZON)
             for nodes in (n * requests for n in PRIOR_NODES for _ in range(PRIOR)):
                 line.add(nodes + requests, self._table_ms(nodes + requests - 1, 0))
         return self._lines[size]

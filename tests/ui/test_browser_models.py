@@ -65,7 +65,7 @@ def bundled_site(site: Served) -> Served:
 def swap_models(context: Context, pair: ModelPair) -> None:
     """Other models, loaded without this page's doing."""
     context.model_host.begin(pair)
-    while context.model_host.swap.loading:
+    while context.model_host.swap.is_loading:
         context.model_host.wait(context.model_host.swap, 1.0)
 
 

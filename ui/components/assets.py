@@ -47,14 +47,14 @@ MEDIA_TYPES = {".js": "text/javascript", ".css": "text/css"}
 @cache
 def asset_texts() -> dict[str, str]:
     """Every file that is served, by its name."""
-    ours = {
+    pictures = {
         path.name: path.read_text(encoding="utf-8")
         for path in sorted(PICTURE_ASSETS.iterdir())
         if path.suffix in MEDIA_TYPES
     }
     words = json.dumps({name: asdict(one) for name, one in GLOSSARY.items()})
     plotly = (files("plotly") / "package_data" / PLOTLY).read_text(encoding="utf-8")
-    return {**ours, "glossary.js": f"export const GLOSSARY = {words};\n", PLOTLY: plotly}
+    return {**pictures, "glossary.js": f"export const GLOSSARY = {words};\n", PLOTLY: plotly}
 
 
 @cache

@@ -107,7 +107,7 @@ def _at_work(context: Context, state: str) -> dict[str, Any]:
     """What the engine does while this tab has no run of its own: `at_work` in words, empty for
     nothing; `measured`: a study's runs so far, which a bar in sight says better. `ask_ms`: when to
     ask again."""
-    progress, loading = context.conductor.progress(), context.model_host.swap.loading
+    progress, loading = context.conductor.progress(), context.model_host.swap.is_loading
     words = measured = ""
     if state == "ready" and loading:
         words = "loading"

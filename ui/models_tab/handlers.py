@@ -56,11 +56,11 @@ def state_values(context: Context, may_load: bool, *first: Line) -> Values:
     elif not lines:
         lines = [Line("info", f"Loaded: {', '.join(context.model_host.names())}.")]
     swap = context.model_host.swap
-    moving = swap.loading or context.model_host.runs_on_old_models() > 0
+    moving = swap.is_loading or context.model_host.runs_on_old_models() > 0
     return [
         notice_value(lines, again=moving),
         stages_value(swap, may_load),
-        *_buttons(may_load, swap.loading),
+        *_buttons(may_load, swap.is_loading),
     ]
 
 
@@ -94,7 +94,7 @@ def need_values(context: Context, may_load: bool, *form: Any) -> Values:
 
 def _press_result(context: Context, may_load: bool, *lines: Line) -> Values:
     """The result of a click, without the last swap's result."""
-    if context.model_host.swap.loading or not may_load:
+    if context.model_host.swap.is_loading or not may_load:
         return state_values(context, may_load, *lines)
     return [notice_value(list(lines)), {"lines": {}}, *_buttons(may_load, False)]
 
@@ -105,7 +105,7 @@ def load_values(context: Context, may_load: bool, *form: Any) -> Iterator[Values
     def frames() -> Iterator[Values]:
         _require_may_load(may_load)
         context.model_host.begin(pair_of(*form))
-        while (swap := context.model_host.swap).loading:
+        while (swap := context.model_host.swap).is_loading:
             yield state_values(context, may_load)
             context.model_host.wait(swap, FRAME_S)
         yield state_values(context, may_load)

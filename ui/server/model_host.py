@@ -229,7 +229,7 @@ class ModelHost:
         with self._changed:
             if self._closed:
                 raise EngineClosedError("worker is closed: no models are loaded any more")
-            if self._swap.loading:
+            if self._swap.is_loading:
                 raise ConfigError(
                     "another pair is being loaded: wait until it is loaded, or cancel that first"
                 )
@@ -240,7 +240,7 @@ class ModelHost:
     def cancel(self) -> None:
         """Cancels a loading at its next stage; no effect after its end."""
         with self._changed:
-            if self._swap.loading:
+            if self._swap.is_loading:
                 self._set_swap(self._swap.with_cancel_requested())
 
     def wait(self, swap: ModelSwap, timeout: float) -> None:

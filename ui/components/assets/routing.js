@@ -49,7 +49,7 @@ export function create(panel) {
       // The table of the text's parts explains the score.
       const score = entries(value.parts).length ? "" : `: ${prose(value.score)}`;
       const scored = value.scored ? `, ${prose(value.scored)}` : "";
-      setText(note, `At the right the scores of the selected round${scored}${score}.`);
+      setText(note, `Right: scores of the selected round${scored}${score}.`);
     },
     table: (value) => [partsTable(value), tableOf(value), regretTable(value)],
   };
