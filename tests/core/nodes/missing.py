@@ -48,7 +48,7 @@ class RunWithout:
 
     def come_back(self, seconds: float = 10) -> None:
         """Runs until the first node's drafts are used again, then to the end. A pause after each
-        round makes 500 rounds, fewer than LONG has, last at least `seconds` on any machine."""
+        round makes 500 rounds last at least `seconds` on any machine."""
         until = time.monotonic() + seconds
         state = ""
         while state != "in_time":
