@@ -1,4 +1,4 @@
-"""What is done with a past run: note, exports, run again, into Live, what the log keeps."""
+"""Actions on a past run: note, exports, run again, open on Live; the log's retention."""
 
 from __future__ import annotations
 
@@ -340,7 +340,7 @@ REQUESTS = (
 
 
 def with_names(request: Request) -> Request:
-    """With the drafters that its words mean."""
+    """The request with the drafters' names in place of `all` or `first`."""
     whole = {"all": DRAFTERS, "first": DRAFTERS[:1]}
     names = [one for name in request.speculation.drafters for one in whole.get(name, (name,))]
     return replace(request, speculation=replace(request.speculation, drafters=tuple(names)))
