@@ -1,4 +1,4 @@
-"""The Prompts tab: its rows, from a study and from past runs; which runs are read."""
+"""The Prompts tab: its rows, from a study and from past runs."""
 
 from __future__ import annotations
 
