@@ -78,7 +78,7 @@ def _atomic_folder(folder: Path) -> Iterator[Path]:
         folder.parent.mkdir(parents=True, exist_ok=True)
         beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
         yield beside
-        beside.chmod(0o755)  # a temporary folder is its owner's alone
+        beside.chmod(0o755)  # temporary folders are readable by their owner only
         if folder.exists():
             folder.rmdir()  # a non-empty folder was refused earlier
         os.replace(beside, folder)

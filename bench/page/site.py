@@ -23,9 +23,9 @@ from ui.server.visitors import Access
 
 @dataclass
 class EventClock:
-    """The times of the engine's events, in milliseconds of the system clock, which browsers use
-    too. By run: of its `tokens`, of its `rounds`, `cancelled`: of its end after Stop,
-    `stop_requests`: of Stop.
+    """Times of the engine's events by run, in milliseconds of the system clock, which browsers use
+    too. `tokens`, `rounds`: of each; `stop_requests`: when Stop was called; `cancelled`: when the
+    run had ended after it.
     """
 
     tokens: dict[str, list[float]] = field(default_factory=dict)

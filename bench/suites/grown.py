@@ -51,7 +51,7 @@ class GrownContestants:
             grown = FamilyInFolders(family, context)
         else:
             if family.llm.plan is not None:
-                # Copies in memory: our weights, our packed weights, transformers' weights, and
+                # Copies in memory: this engine's weights, also packed, transformers' weights, and
                 # llama.cpp's where it is installed.
                 copies, name = 4 if is_installed() else 3, family.llm.name
                 check_memory_to_grow(family.llm.plan, getattr(torch, dtype), name, copies)

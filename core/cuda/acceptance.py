@@ -148,7 +148,7 @@ def fill_target_tokens(
 def batched_target_tokens(rule: str, cases: Sequence[VerifyInput]) -> list[TargetTokens]:
     """The LLM's tokens on each tree by `greedy` or `match`; all have the same sampling."""
     widths = [len(case.target) for case in cases]
-    inputs = _sent_trees(cases, max(widths), with_noise=rule == "match").device
+    inputs = _send_trees(cases, max(widths), with_noise=rule == "match").device
     logits = _pad_logits([case.target.logits for case in cases])
     bases = inputs["bases"] if rule == "match" else None
     trees = TreeBatch(inputs["tokens"], inputs["parents"], inputs["depths"])
@@ -173,7 +173,7 @@ def _on_host(outputs: TargetOutputs, widths: Sequence[int]) -> list[TargetTokens
     ]
 
 
-def _sent_trees(cases: Sequence[VerifyInput], width: int, *, with_noise: bool) -> HostToDevice:
+def _send_trees(cases: Sequence[VerifyInput], width: int, *, with_noise: bool) -> HostToDevice:
     deepest = 1 + max(case.tree.depth for case in cases)
     nodes = (len(cases), width - 1)
     shapes = {"tokens": nodes, "parents": nodes, "depths": (len(cases), width)}

@@ -93,7 +93,7 @@ class DraftRequests:
 
     @cached_property
     def layout(self) -> TreeLayout:
-        """That of the deepest draft; the others have its first levels."""
+        """The layout of the deepest draft; the others have its first levels."""
         return TreeLayout(max((row.request.shape for row in self.rows), key=len))
 
     @cached_property

@@ -50,9 +50,9 @@ class DraftRequest:
         """Whether there is a step to draft, and the length policy allows it."""
         return bool(self.shape) and self.continues(1, [1.0])
 
-    def continues(self, depth: int, chances: Sequence[float]) -> bool:
+    def continues(self, depth: int, scores: Sequence[float]) -> bool:
         """See `core.length.Stop.continues`."""
-        return self.stop is None or self.stop.continues(self.name, depth, chances)
+        return self.stop is None or self.stop.continues(self.name, depth, scores)
 
 
 Drafts = list[Draft] | BaseException
@@ -113,7 +113,7 @@ def top_outcomes(
     """The `count` most probable outcomes of verifying `tree`, each at least 1 %, best first.
 
     `scores` (1 + nodes, V): P(the LLM chooses y) after the root and after each node. An outcome
-    that ends at node u with the LLM's own token y has P(path to u) P(y | u); y is no child of u,
+    that ends at node u with the LLM's own token y has P(path to u) P(y | u); y is not a child of u,
     since a child would have been accepted. Outcomes with a token of `ends` are left
     out: no round follows them.
     """
@@ -137,7 +137,7 @@ def top_outcomes(
     for probability, index in zip(values.tolist(), indices.tolist(), strict=True):
         row, token_id = divmod(index, joint.shape[1])
         if probability >= MIN_OUTCOME_PROBABILITY:
-            # Row 0 is that of ROOT, -1.
+            # Row 0 is the root's, and ROOT is -1.
             path = tree.tokens_to(row - 1)
             outcomes.append(PredictedOutcome((*path, token_id), probability))
     return outcomes

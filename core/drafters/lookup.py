@@ -117,7 +117,8 @@ class LookupDrafter(ABC, Generic[State]):
 
 
 def _as_rows(nodes: object) -> np.ndarray:
-    """What `nodes_for` returned, which may be a user's, as an array of rows. Raises ValueError."""
+    """The result of `nodes_for`, perhaps a user-defined one, as an array of rows. Raises ValueError
+    for another shape."""
     rows = np.asarray(nodes, np.float64)
     if not rows.size:
         return np.empty((0, 4))

@@ -34,7 +34,7 @@ __all__ = ["FOLDS", "TableDrafter", "fold_of"]
 FOLDS = 4
 # Rows of a fold's table, of 64 bytes: 16 MiB.
 NUM_CONTEXTS = 1 << 18
-# The latest texts that are not counted again where the same text is written again.
+# The latest texts whose hashes are kept: a text that is written again is not counted again.
 TEXTS = 1024
 # Prior of the ratio of acceptances to what shares had predicted, in tokens.
 PRIOR_TOKENS = 4.0
@@ -55,7 +55,7 @@ class _TableState(LookupState):
 
     @property
     def rates(self) -> np.ndarray:
-        """Score = share * rate, by context length."""
+        """Accepted nodes per predicted one, at most 1, by context length: score = share * rate."""
         rates: np.ndarray = np.minimum(1.0, self.hits / self.predicted)
         return rates
 
@@ -64,9 +64,9 @@ class TableDrafter(LookupDrafter[_TableState]):
     """See Drafter. `rows`: counts to begin with, of a table of any size.
 
     A run reads the table of its prompt's fold, and a text is counted in the tables of all folds but
-    its own: as in cross-validation, no run reads what was written after its own prompt. A run
-    that is repeated, to be compared or shown, would draft from its own result. Subtracting a text
-    would not be exact, since rows inherit from shorter contexts and overwrite one another.
+    its own: as in cross-validation, no run reads what was written after its own prompt. Otherwise a
+    run that is repeated, to be compared or shown, would draft from its own result. Subtracting a
+    text would not be exact, since rows inherit from shorter contexts and overwrite one another.
     """
 
     def __init__(self, name: str, rows: np.ndarray | None = None) -> None:
@@ -76,8 +76,7 @@ class TableDrafter(LookupDrafter[_TableState]):
                 insert_rows(table, rows)
         # Hashes of the texts that were counted, oldest first.
         self._text_hashes: dict[int, None] = {}
-        # In the last draft.
-        self.num_lookups = 0
+        self.num_lookups = 0  # of the last draft
         # Scratch of the compiled function.
         self._path = np.zeros(LONGEST_CONTEXT + DEEPEST, np.int64)
         self._numbers, self._chances = np.zeros((5, 0), np.int64), np.zeros((2, 0))

@@ -60,7 +60,7 @@ class LikelihoodHistory:
 
 
 class DrafterWeights(Protocol):
-    """One weight a drafter, by name; their mean is about 1."""
+    """One weight per drafter, by name; their mean is about 1."""
 
     def values(self) -> dict[str, float]:
         """The current weights."""

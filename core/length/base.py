@@ -58,9 +58,9 @@ class Stop(Protocol):
         """The same rule as numbers, valid until the next `observe`; None if it has no such form."""
         ...
 
-    def keeps(self, drafter: str, depth: int, chance: float) -> bool:
-        """Whether a drafted node is worth verifying; its parent must be kept too. Not called under
-        `mss` and `traversal`, where no drawn node may be dropped."""
+    def keeps(self, drafter: str, depth: int, score: float) -> bool:
+        """Whether a drafted node of this cumulative score is worth verifying; its parent must be
+        kept too. Not called under `mss` and `traversal`, where no drawn node may be dropped."""
         ...
 
 

@@ -30,7 +30,7 @@ def step_limits(rate: float, costs: Sequence[float], longest: int) -> StopLimits
 
 
 class StopRule:
-    """See Stop. `limits` by drafter, `default` for all others. `min_chance`: the time of verifying
+    """See Stop. `limits` by drafter, `default` for all others. `min_score`: the time of verifying
     one more node, in committed tokens; a node at least as likely to be accepted is verified.
 
     Lossless under `mss` and `traversal`: whether a step is run depends on earlier rounds and on the
@@ -41,11 +41,11 @@ class StopRule:
     def __init__(
         self,
         limits: Mapping[str, StopLimits],
-        min_chance: float = 0.0,
+        min_score: float = 0.0,
         default: StopLimits = OFF,
     ) -> None:
         self._limits = limits
-        self._min_chance = min_chance
+        self._min_score = min_score
         self._default = default
 
     def grows(self, score: float) -> bool:
@@ -67,6 +67,6 @@ class StopRule:
         """One drafter's limits as numbers, for the native kernel, which cannot call `continues`."""
         return self._limits.get(drafter, self._default)
 
-    def keeps(self, drafter: str, depth: int, chance: float) -> bool:
-        """Whether a node's cumulative score, P(it is accepted), is at least `min_chance`."""
-        return chance >= self._min_chance
+    def keeps(self, drafter: str, depth: int, score: float) -> bool:
+        """Whether a node's cumulative score, P(it is accepted), is at least `min_score`."""
+        return score >= self._min_score

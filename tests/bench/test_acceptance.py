@@ -88,7 +88,7 @@ class TestAcceptance:
         assert names == ["| topk, greedy, T = 0", "| coupled, match, T = 0.8"]
 
     def test_only_trees_of_at_most_64_nodes_are_called_the_best(self, make_context: Any) -> None:
-        """Width 5 would be."""
+        """Otherwise width 5 would be."""
 
         def of(row: AcceptanceRow) -> Samples:
             return [sample(row.most_nodes, 10)]
@@ -110,7 +110,7 @@ class TestAcceptance:
         assert unions and all(line.endswith("| - |") for line in unions)
 
     def test_traversal_is_held_against_mss(self, make_context: Any) -> None:
-        """In the single SSMs' rows it accepts a half more, in the union's a half less."""
+        """`traversal` accepts a half more in the single SSMs' rows, a half less in the union's."""
 
         def of(row: AcceptanceRow) -> Samples:
             more = 10 if "union" in row.name else 30

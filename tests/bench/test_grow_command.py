@@ -43,7 +43,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def grow(pair: Path, tmp_path: Path) -> Grow:
-    """Grows the pair into `tmp_path`/out; options may be given anew, None takes one away."""
+    """Grows the pair into `tmp_path`/out; `options` replace the default ones, None removes one."""
 
     def run(**options: Any) -> int:
         given = {
@@ -121,7 +121,7 @@ def test_a_folder_of_something_else_is_left_alone(
 ) -> None:
     mine = tmp_path / "out" / "llm-grown-0.5M"
     mine.mkdir(parents=True)
-    assert grow(ssm_params="0") == 0  # an empty one belongs to no model
+    assert grow(ssm_params="0") == 0  # an empty folder is no model's
     shutil.rmtree(mine)
     mine.mkdir()
     (mine / "notes.txt").write_text("mine")

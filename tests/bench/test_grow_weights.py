@@ -1,4 +1,4 @@
-"""A grown model says what the small one says, and computes what a model of its size computes."""
+"""A grown model has the small one's logits, and its passes do the work of a model of its size."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ KINDS: list[tuple[str, dict[str, Any]]] = [
 
 
 def plan_of(module: Any, factor: int = 4, layers: int = 1, ffn: int = 40) -> GrowthPlan:
-    """So many times as wide, so many layers and feed-forward units more."""
+    """`factor` times as wide, with `layers` more layers and `ffn` more feed-forward units."""
     small = model_shape(module)
     wide = replace(
         small,
@@ -44,7 +44,7 @@ def plan_of(module: Any, factor: int = 4, layers: int = 1, ffn: int = 40) -> Gro
     return GrowthPlan(small, wide)
 
 
-def texts_of(module: Any, count: int = 2, length: int = 40) -> list[list[int]]:
+def random_texts(module: Any, count: int = 2, length: int = 40) -> list[list[int]]:
     """Random token ids."""
     generator = torch.Generator().manual_seed(1)
     shape = (count, length)
@@ -52,7 +52,7 @@ def texts_of(module: Any, count: int = 2, length: int = 40) -> list[list[int]]:
 
 
 def small_module(family: str, dtype: torch.dtype = torch.float32, **changes: Any) -> Any:
-    """With biases and norms that are something."""
+    """A tiny model with random biases and norm weights, so that they change the logits."""
     module = tiny_module(family, seed=3, dtype=dtype, **changes)
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
@@ -66,15 +66,15 @@ def small_module(family: str, dtype: torch.dtype = torch.float32, **changes: Any
 
 @pytest.mark.parametrize("factor", [1, 2, 4, 16])
 @pytest.mark.parametrize(("family", "changes"), KINDS)
-def test_it_says_what_the_small_model_says(
+def test_its_logits_are_those_of_the_small_model(
     family: str, changes: dict[str, Any], factor: int
 ) -> None:
     small = small_module(family, **changes)
     large = grow_module(small, plan_of(small, factor, layers=2, ffn=32), seed=7)
-    result = likeness(small, large, texts_of(small))
+    result = likeness(small, large, random_texts(small))
     assert result.difference < 1e-3
     assert result.same == result.tokens == 80
-    assert result.largest > 1.0  # the small model does say something
+    assert result.largest > 1.0  # logits that are not all about 0
 
 
 @pytest.mark.parametrize(("family", "changes"), KINDS)
@@ -83,7 +83,7 @@ def test_in_half_precision_powers_of_four_are_exact(family: str, changes: dict[s
     small = small_module(family, torch.bfloat16, **changes)
     large = grow_module(small, plan_of(small, 4, layers=1))
     assert all(p.dtype == torch.bfloat16 for p in large.parameters())
-    result = likeness(small, large, texts_of(small))
+    result = likeness(small, large, random_texts(small))
     assert result.difference <= 0.02 * result.largest
     assert result.same >= 0.95 * result.tokens
 
@@ -118,7 +118,7 @@ def test_the_seed_decides_what_is_random() -> None:
     query = "model.layers.2.self_attn.q_proj.weight"
     pick = [dict(each.named_parameters())[query] for each in (one, same, other)]
     assert torch.equal(pick[0], pick[1]) and not torch.equal(pick[0], pick[2])
-    assert likeness(one, other, texts_of(small)).difference < 1e-3
+    assert likeness(one, other, random_texts(small)).difference < 1e-3
 
 
 def test_what_need_not_be_zero_is_dense() -> None:
@@ -147,18 +147,18 @@ def test_other_architectures_are_refused(family: str, changes: dict[str, Any]) -
         model_shape(module)
 
 
-def test_parts_of_its_own_are_refused() -> None:
+def test_further_parameters_are_refused() -> None:
     module = tiny_module("llama", dtype=torch.float32)
     module.model.layers[0].self_attn.q_proj.lora = torch.nn.Linear(2, 2)
     with pytest.raises(UnsupportedModelError, match=r"parameter model\.layers\.0\.self_attn"):
         model_shape(module)
 
 
-# -- controls: what goes wrong is seen --
+# -- controls: each error is found --
 
 
 def differs(small: Any, large: Any, how: str = "") -> None:
-    result = likeness(small, large, texts_of(small))
+    result = likeness(small, large, random_texts(small))
     with pytest.raises(UnsupportedModelError, match=f"grown differs from the small model by {how}"):
         check_likeness(result, torch.float32, "tiny")
 
@@ -179,13 +179,15 @@ def test_control_an_uncorrected_eps_is_caught() -> None:
 
 
 @pytest.mark.parametrize("owner", ["o_proj", "down_proj", "embed_tokens"])
-def test_control_what_is_let_in_is_caught(owner: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_control_random_values_in_place_of_zeros_are_caught(
+    owner: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(weights, "ZERO", weights.ZERO - {owner})
     small = small_module("llama")
     differs(small, grow_module(small, plan_of(small)))
 
 
-def test_control_no_number_is_no_likeness() -> None:
+def test_control_a_nan_weight_is_caught() -> None:
     small = small_module("llama")
     large = grow_module(small, plan_of(small))
     with torch.no_grad():

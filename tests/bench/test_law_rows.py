@@ -117,7 +117,7 @@ def test_every_two_values_meet_under_routing(temperature: float) -> None:
 
 
 def test_the_suite_stays_affordable() -> None:
-    """So many rows of one rule, whatever else there is."""
+    """The number of rows of one rule does not grow with the number of other rules."""
     results: Counter[tuple[object, ...]] = Counter()
     for row in every():
         of = row.speculation

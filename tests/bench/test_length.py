@@ -36,13 +36,13 @@ SUITE = Length(temperatures=(0.0,), hopeless_prompts=2)
 
 
 def figures(seconds: float, length: int = 2) -> dict[str, Any]:
-    """Ten tokens in so many seconds, in five rounds."""
+    """Figures of ten tokens in `seconds`, in five rounds."""
     rounds = dict.fromkeys(("lengths", "depths", "nodes"), [length] * 5)
     return {"tokens": 10, "seconds": seconds, "accepted": 5, **rounds}
 
 
 def block(prompt: str, **seconds: float) -> dict[str, Any]:
-    """A sample in which each contestant took a second, but for those given."""
+    """A sample in which each contestant took a second, except those in `seconds`."""
     every = {name: figures(1.0) for name in (*FIXED, *POLICIES)}
     given = {name.replace("_", " "): figures(time) for name, time in seconds.items()}
     key = {"part": "contest", "dtype": "float32", "temperature": 0.0, "repeat": 0}
@@ -66,7 +66,7 @@ def test_only_the_length_differs() -> None:
 
 
 def test_half_chooses_for_the_other_half() -> None:
-    """In one half `fixed 2` is best, in the other `fixed 5`: each is compared where it is not."""
+    """`fixed 2` is best in one half, `fixed 5` in the other: each is compared on the other half."""
     prompts = take_round_robin(PROMPTS, 8)
     probe = LengthContest([block(p.id) for p in prompts], PROMPTS)
     samples = []

@@ -1,4 +1,4 @@
-"""A measurement in which a drafter is lost or a run fails is no measurement: it raises."""
+"""A measurement raises if a drafter is lost or a run fails in it."""
 
 from __future__ import annotations
 

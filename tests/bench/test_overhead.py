@@ -64,7 +64,7 @@ class TestOverhead:
         assert clock.take() == {"llm": 0.0, "ssm": 0.0}
 
     def test_a_synthetic_family_runs_as_a_real_one(self, family: LoadedModels) -> None:
-        """Any vocabulary; drafts are accepted now and then; every token has a text."""
+        """With any vocabulary size: some drafts are accepted, and every token has a text."""
         engine = Engine(table_family(family, 6000))
         config = SpeculationConfig(expansion=(2, 1, 1), max_tree_nodes="uncut")
         for temperature in (0.0, 0.8):

@@ -109,11 +109,11 @@ def test_the_pace_leaves_out_what_waits_for_the_prompt() -> None:
 
 @pytest.mark.skipif(not can_pin(), reason="one core, or a system that keeps no thread to one")
 def test_a_thread_has_a_core_of_its_own_and_gives_it_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The others, and processes that were started, have the rest."""
+    """All other threads and started processes share the remaining cores."""
     stop = threading.Event()
     engine = threading.Thread(target=stop.wait, name=ENGINE)
     engine.start()
-    # Other tests' engines may still be about in this process.
+    # Threads of other tests' engines may still run in this process.
     monkeypatch.setattr(threading, "enumerate", lambda: [threading.main_thread(), engine])
     before = os.sched_getaffinity(0)
     try:

@@ -1,4 +1,5 @@
-"""Results are kept as they come, continued, and never mixed."""
+"""A results file has every sample that was added, and only a run of the same settings continues
+it."""
 
 from __future__ import annotations
 
@@ -60,8 +61,8 @@ def test_a_place_that_cannot_be_written_is_refused_before_any_work(tmp_path: Pat
         Results.open(tmp_path / "file" / "out.json", HEADER)
 
 
-def test_a_number_that_is_none_is_refused(tmp_path: Path) -> None:
-    """JSON has no infinity: a reader elsewhere would choke on the file."""
+def test_an_infinite_figure_is_refused(tmp_path: Path) -> None:
+    """JSON has no infinity: other programs could not read the file."""
     with pytest.raises(ValueError, match="JSON"):
         Results.open(tmp_path / "out.json", HEADER).add({"margin": float("inf")})
 
@@ -79,7 +80,7 @@ def test_every_contestant_meets_every_block_in_turn() -> None:
 
 
 def test_a_block_is_run_when_it_is_asked_for() -> None:
-    """What an interrupt leaves behind are whole blocks."""
+    """An interrupted run leaves only whole blocks."""
     met: list[Block] = []
     steps = interleave(blocks(["x", "y"], 1), {"A": met.append})
     next(steps)

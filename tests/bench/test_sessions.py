@@ -1,4 +1,4 @@
-"""The `sessions` suite on a small log: what it makes is what it says, every call works."""
+"""The `sessions` suite on a small log: the log has the stated size, and every call works."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def app() -> Iterator[Application]:
-    """The application, which takes ten seconds of CPU time to open; it ends when it is left."""
+    """The application, which takes ten seconds of CPU time to open; ended after the tests."""
     with application() as opened:
         yield opened
     assert has_ended(opened.pid)
@@ -67,7 +67,7 @@ def test_the_application_opens_runs_and_ends(
 
 
 def test_the_last_run_has_a_sample(make_context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A resumed suite finds by it that all were measured."""
+    """By it a resumed suite knows that all runs were measured."""
     client = SimpleNamespace(predict=lambda **_: None)
     monkeypatch.setattr("gradio_client.Client", lambda *_, **__: client)
     context, app = make_context(), Application("", os.getpid(), 0.0)
@@ -100,7 +100,7 @@ def test_an_application_that_does_not_come_up_is_an_error(
 
 
 def first_line(code: str) -> str:
-    """What a process says first; it is killed then."""
+    """The first line that a process prints; then it is killed."""
     pipe = subprocess.PIPE
     with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdin=pipe, stdout=pipe) as one:
         assert one.stdout
@@ -111,7 +111,7 @@ def first_line(code: str) -> str:
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks in /proc")
 def test_an_application_ends_with_whoever_started_it(tmp_path: Path) -> None:
-    """Even where that was killed: whatever is measured next is alone."""
+    """Even if its parent was killed: the next measurement has the machine alone."""
     (tmp_path / "app.py").write_text("import http.server as h\nimport sys\n" + SERVED)
     began = f"""
 from pathlib import Path
@@ -210,7 +210,7 @@ def test_another_text_is_a_failure(make_context: Any) -> None:
 
 
 def work(seconds: float) -> None:
-    """Says which process works, and works."""
+    """Prints its process id, then sleeps."""
     print(os.getpid(), flush=True)
     time.sleep(seconds)
 

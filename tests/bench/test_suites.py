@@ -50,7 +50,7 @@ def pass_times(samples: Samples) -> None:
 
 
 def stages_and_passes(samples: Samples) -> None:
-    """They make up the round: what is outside adds up to the whole."""
+    """Time in passes and time outside add up to the round."""
     for sample in samples:
         assert set(sample["rounds"]) == set(overhead_configs())
         assert {nodes for nodes, *_ in sample["rounds"]["plain"]} == {0.0}
@@ -90,7 +90,7 @@ def check_loops(samples: Samples) -> None:
 
 
 def routed_texts(samples: Samples) -> None:
-    """The spliced text's recorded tokens are all there, whoever drafts."""
+    """The spliced text has all recorded tokens, whichever SSMs draft."""
     own, turning, mixed = (sample for sample in samples if "text" in sample)
     for sample in (own, turning):
         assert {figures["tokens"] for figures in sample["figures"].values()} == {4}

@@ -19,7 +19,7 @@ from bench.table_plan import (
 )
 
 KB, MB = 1 << 10, 1 << 20
-# As a cache hierarchy has it.
+# Times like those of a cache hierarchy.
 TIMES = AccessTimes(
     {16 * KB: 6.0, 256 * KB: 9.0, MB: 13.0, 8 * MB: 36.0, 64 * MB: 98.0},
     {16 * KB: 1.5, 256 * KB: 1.5, MB: 2.5, 8 * MB: 5.0, 64 * MB: 25.0},
@@ -31,7 +31,7 @@ def tables_of(shapes: Sequence[tuple[int, int]]) -> list[FeatureTable]:
 
 
 def pairings(tables: list[FeatureTable]) -> Iterator[list[FeatureTable]]:
-    """Every way to join none, some or all of them in pairs."""
+    """Every way to join none, some or all of the tables in pairs."""
     if not tables:
         yield []
         return
@@ -90,7 +90,7 @@ def test_how_far_it_is_from_the_optimum(
 
 
 def flat(ns: float) -> AccessTimes:
-    """Any access takes as long."""
+    """Every access takes the same time."""
     return AccessTimes({MB: ns}, {MB: ns})
 
 

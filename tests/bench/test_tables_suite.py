@@ -23,7 +23,7 @@ TEXT = [3, 4, 5, 6, 3, 4, 5, 7] * 6
 
 @pytest.mark.parametrize("dependent", [False, True])
 def test_what_was_read_decides_what_is_read_next(dependent: bool) -> None:
-    """Or else a token would not wait for the one before."""
+    """Otherwise a token's reads would not wait for the previous token's."""
     rows, lengths = np.array([1, 3, 16]), np.array([8, 4, 1])
     memory = new_memory(8 * (8 + 12 + 16))
     assert memory.ctypes.data % LINE == 0 and len(memory) == 36
@@ -40,7 +40,7 @@ def test_tables_lie_in_the_memory() -> None:
 
 
 def test_contexts_of_a_chain_of_nodes() -> None:
-    """The followers of an end are not wanted."""
+    """What follows an end of text is not looked up."""
     draft = Draft([5, 6, 7, 8], [-1, 0, 1, 1], contexts=(1, 2, 3, 1))
     assert table_drafts._contexts(draft, [7]) == [2, 3, 2]
 

@@ -36,7 +36,7 @@ def worker(engine: Engine, llm: GatedModel) -> Iterator[Worker]:
 
 @pytest.fixture
 def native_calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many drafts each call of machine code made."""
+    """The number of drafts of each call of the compiled function."""
     from core.drafters.native_drafting import native_drafts
 
     made: list[int] = []

@@ -1,4 +1,4 @@
-"""A store in a fresh folder, and how to wait for what another thread does."""
+"""A store in a fresh folder, and waiting for its other thread."""
 
 import sqlite3
 import time
@@ -64,6 +64,6 @@ def sql(path: Path) -> Callable[..., list[tuple[Any, ...]]]:
 
 @pytest.fixture
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A locked file is given up soon."""
+    """Waiting for a locked file ends soon."""
     monkeypatch.setattr("storage.sink.LOCK_TIMEOUT_S", 0.05)
     monkeypatch.setattr("storage.writer.LAST_RETRY_S", 0.2)

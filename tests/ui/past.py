@@ -1,4 +1,4 @@
-"""Past runs on the Sessions tab, for tests in a browser: made, opened, what is said of them."""
+"""Past runs on the Sessions tab, for browser tests: records, opens, reads the notice."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from storage import RunQuery
 from tests.ui.sites import sessions, wait_notice
 from ui.server.context import Context
 
-ASKED = Request(
+REQUEST = Request(
     "A line\nand <b>another</b>",
     SamplingParams(max_new_tokens=33, temperature=0.7, seed=12, stop=("END", "x y")),
     SpeculationConfig(
@@ -18,15 +18,15 @@ ASKED = Request(
 )
 
 
-def record_run(context: Context, request: Request = ASKED) -> str:
-    """A run of the request in the log; its id."""
+def record_run(context: Context, request: Request = REQUEST) -> str:
+    """Records a run of the request in the log; returns its id."""
     source = context.hub.start(request, "")
     source.wait_done(20.0)
     return source.run_id
 
 
 def open_run(page: Any, run_id: str, place: int = 0) -> None:
-    """The run `run_id`, opened, at its place of the list."""
+    """Opens the run `run_id`, which is at `place` in the list."""
     sessions(page)
     page.locator(".sp-open").nth(place).click()
     about(page, f"Opened: {run_id}")
@@ -34,7 +34,7 @@ def open_run(page: Any, run_id: str, place: int = 0) -> None:
 
 
 def about(page: Any, words: str) -> None:
-    """Wait until it is said of the opened run."""
+    """Waits until the opened run's notice has these words."""
     page.locator("#sessions-about").get_by_text(words).first.wait_for()
 
 

@@ -10,7 +10,7 @@ from tests.ui import decoded
 from tests.ui.reading import becomes, read
 from ui.run.reasons import route_reason
 
-# In a round of either part an SSM drafts.
+# The parts of SSMs that draft in a round.
 DRAFTING = ("routed", "explored")
 # How the selected round's sentence says an SSM's part.
 CLAUSES = {
@@ -58,12 +58,12 @@ def check_strip(page: Any, run: decoded.Recorded, where: str) -> None:
 
 
 def part_of(run: decoded.Recorded, number: int, role: str) -> str:
-    """Where nothing was drafted, one that would have is shown as chosen."""
+    """An SSM that was chosen in a round without a draft is shown as `chosen`."""
     return "chosen" if role in DRAFTING and not run.combined[number].token_ids else role
 
 
 def trunk_of(run: decoded.Recorded, number: int) -> list[bool]:
-    """Of each node, whether it is on the trunk, the branch that every SSM of the round was fed."""
+    """Whether each node is on the trunk, the branch that every SSM of the round was fed."""
     together = {draft.drafter for draft in run.drafted[number].drafts if draft.spans}
     offered = run.combined[number].proposals
     return [together <= {proposal.drafter for proposal in own} for own in offered]

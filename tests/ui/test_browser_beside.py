@@ -137,6 +137,6 @@ def test_how_many_runs_stay_is_asked_twice(short: Served, browser_page: OpenPage
     page.click("#sessions-refresh")
     page.locator("#sessions-runs .sp-thinned").wait_for()
     page.locator(".sp-open").nth(1).click()
-    about(page, "Of this run only the accepted paths are kept")
+    about(page, "Of this run only text, figures and accepted tokens are kept")
     sites.shot(page, "sessions-thinned")
     context.store.set_retention(None)

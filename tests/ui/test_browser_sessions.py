@@ -13,7 +13,7 @@ from tests.synthetic import HOSTILE_TEXTS
 from tests.ui import sites
 from tests.ui.browser.looks import at_rest, frames
 from tests.ui.fakes import endless, recorded
-from tests.ui.past import ASKED, about, open_run, record_run, run_ids
+from tests.ui.past import REQUEST, about, open_run, record_run, run_ids
 from tests.ui.reading import becomes, click_in_motion, read, saved_file
 from tests.ui.sites import OpenPage, OpenSite, Served, Stage
 from tests.ui.test_studies import study
@@ -28,7 +28,7 @@ TABS = ("live", "sessions")
 FORM = """(boxes) => boxes.map((box) =>
   document.querySelector(`#${box} :is(input, textarea)`).value)"""
 ASKED_FORM = {
-    "prompt": ASKED.prompt,
+    "prompt": REQUEST.prompt,
     "sampling-max_new_tokens": "33",
     "sampling-temperature": "0.7",
     "sampling-seed": "12",
@@ -75,10 +75,10 @@ def test_a_past_run_goes_into_live_is_noted_and_rerun(
     sites.shows(page, "combine", "vote")
     sites.shows(page, "length", "goodput")
     sites.wait_form_settled(page)  # the form is settled: a run on change would have begun
-    assert worker.requests == [ASKED]
+    assert worker.requests == [REQUEST]
     sites.close_drawer(page).click("#live-run")
     sites.wait_notice(page, "Finished: ")
-    assert worker.requests == [ASKED, ASKED]
+    assert worker.requests == [REQUEST, REQUEST]
 
     other, _ = run_ids(context)
     sites.sessions(page)
@@ -209,7 +209,7 @@ def test_a_past_run_is_opened_by_a_row_played_paused_and_stepped_through(
 
 def test_two_tabs_follow_stop_and_delete_a_run(site: OpenSite, browser_page: OpenPage) -> None:
     url, context = site(endless, speed=20.0)
-    source = context.hub.start(ASKED, "")
+    source = context.hub.start(REQUEST, "")
     one = sites.wait_ready(browser_page(url))
     sites.until(one, lambda: run_ids(context) == [source.run_id])  # the list is read once
     sites.sessions(one)

@@ -220,7 +220,7 @@ def test_bars_are_what_the_token_was_chosen_from() -> None:
     assert [row["t"] for row in rows["llm"].values()] == list(top.texts)
     hits = [row for row in rows["llm"].values() if row["hit"]]
     assert all(row["id"] == explanation.token_id for row in hits)
-    # A drafter that drew it from beyond its recorded alternatives is listed all the same.
+    # A drafter whose recorded alternatives lack the token that it drew is listed too.
     proposers = {str(run_view().drafters.index(name)) for name in detail.combined.drafters_of(node)}
     few = replace(
         detail.verified, top_k=tuple(t for t in detail.verified.top_k if t.source == "llm")

@@ -1,4 +1,4 @@
-"""What is done with a past run: note, exports, run again, into Live, what the log keeps."""
+"""Actions on a past run: note, exports, run again, open on Live; the log's retention."""
 
 from __future__ import annotations
 
@@ -310,7 +310,7 @@ def test_a_thinned_run_says_so(store: RunStore) -> None:
     runs = {run.run_id: run.thinned for run in store.runs(RunQuery()).rows}
     assert sorted(runs.values()) == [False, True]
     thinned = next(run_id for run_id, gone in runs.items() if gone)
-    assert "accepted paths" in text(about_run(ctx, ALL, thinned)[1])
+    assert "only text, figures and accepted tokens" in text(about_run(ctx, ALL, thinned)[1])
     assert "Finished" in notice_of(opened_run(sessions_of(ctx), TabSession(), ALL, thinned), 0)
 
 
@@ -340,7 +340,7 @@ REQUESTS = (
 
 
 def with_names(request: Request) -> Request:
-    """With the drafters that its words mean."""
+    """The request with the drafters' names in place of `all` or `first`."""
     whole = {"all": DRAFTERS, "first": DRAFTERS[:1]}
     names = [one for name in request.speculation.drafters for one in whole.get(name, (name,))]
     return replace(request, speculation=replace(request.speculation, drafters=tuple(names)))

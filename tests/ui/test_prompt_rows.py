@@ -57,7 +57,7 @@ def past(
 
 
 def run_of(prompt: str, events: list[Event]) -> PastRun:
-    """As the store's events are folded."""
+    """The run of events, folded as the store's are."""
     figures = RunFigures(SimpleNamespace(events=lambda run_id: tuple(events)))
     return replace(
         next(figures.of([SimpleNamespace(run_id="x", status="completed")])), prompt=prompt

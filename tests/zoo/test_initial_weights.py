@@ -1,4 +1,4 @@
-"""A model begins with fresh weights or a folder's; a deeper one says what that one says."""
+"""A model begins with random weights or a folder's; a deepened one has the same logits."""
 
 import shutil
 from collections.abc import Callable
@@ -34,7 +34,7 @@ IDS = torch.randint(512, (2, 40), generator=torch.Generator().manual_seed(0))
 
 
 def fresh() -> Any:
-    """Two layers, every matrix far from where it began, so that no layer is nearly silent."""
+    """Two layers with large random matrices, so that every layer changes the logits."""
     model = new_model(LLM, SMALL, 512, seed=0)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -70,7 +70,7 @@ def test_a_layer_that_is_not_silent_says_something_else() -> None:
 
 
 def test_a_deeper_model_writes_token_by_token_as_at_once() -> None:
-    """Its cache has a place for each layer."""
+    """Its KV cache has an entry for each layer."""
     model = fresh()
     deep = deepen(model, 5).eval()
     whole, parts = logits(deep), []

@@ -1,4 +1,4 @@
-"""Threads that share a step's windows come to the gradients of one that makes them all."""
+"""Threads that share a step's windows give the gradients of a single thread."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -30,7 +30,7 @@ def fresh(seed: int) -> nn.Module:
 
 
 def by_positions(model: nn.Module, windows: Tensor) -> Total:
-    """Of the last window each position weighs a tenth: parts weigh differently."""
+    """The last window's positions have a tenth of the weight: parts differ in weight."""
     total = next_token(model, windows)
     tenth = (windows == WINDOWS[-1]).all(-1)
     share = 1.0 - 0.9 * tenth.float().mean()
@@ -57,7 +57,7 @@ def loss_and_gradients(
 )
 @pytest.mark.parametrize("workers", [1, 2, 3, 8])
 def test_parts_make_up_the_whole(workers: int, loss: Loss) -> None:
-    """Of five windows the parts differ in size, and in what their positions weigh."""
+    """The parts of five windows differ in size and in the weight of their positions."""
     mean, whole = loss_and_gradients(1, loss, in_parts=False)
     shared, parts = loss_and_gradients(workers, loss)
     assert shared == pytest.approx(mean, rel=1e-5)

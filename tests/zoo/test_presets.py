@@ -1,4 +1,4 @@
-"""The presets keep to the sizes they promise."""
+"""The presets' models have the documented sizes."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Commands that are killed end, when they are called again, as if they had not been."""
+"""A command that was killed has, once it is called again, the result of an undisturbed one."""
 
 import json
 import shutil
@@ -34,12 +34,12 @@ LLM, SSM = ROOT / "bundled" / "llm", ROOT / "bundled" / "ssm-dialogue"
 
 
 def zoo(*arguments: object) -> None:
-    """A command that nothing disturbs, in this process."""
+    """Runs a command undisturbed, in this process."""
     assert command.main([str(each) for each in arguments]) == 0
 
 
 def files(folder: Path) -> dict[str, str]:
-    """Every file under a folder by its path in it: a hash of what it holds."""
+    """The hash of every file under a folder, by its path in it."""
     results = (path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): sha256_of(path) for path in results}
 
@@ -74,7 +74,7 @@ def counting(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[ob
 
 @pytest.fixture(scope="module")
 def reference_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What prepare makes where it is left alone."""
+    """The folder that an undisturbed `prepare` writes."""
     out = tmp_path_factory.mktemp("undisturbed")
     zoo("prepare", "--preset", "smoke", "--out", out)
     return out
@@ -143,7 +143,7 @@ def test_a_folder_that_a_kill_left_half_written_is_no_model(model: Path, store: 
 
 
 def test_a_folder_leaves_its_place_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is removed file by file is half a folder, if a kill comes between."""
+    """A folder that is removed file by file is incomplete after a kill."""
 
     def write(folder: Path) -> None:
         (folder / "a").write_text("1")

@@ -1,5 +1,4 @@
-"""Whether an SSM is worth using with an LLM: what is counted, what is foretold of it, and the
-command."""
+"""Whether an SSM is worth using with an LLM: counts, predictions and the command."""
 
 import json
 from dataclasses import replace
@@ -87,8 +86,8 @@ def test_a_ratio_is_taken_within_a_prompt_and_its_interval_over_prompts() -> Non
 
 
 def test_the_llm_foresees_itself_wholly() -> None:
-    """And an SSM, asked of another domain than its own, does not; the engine's own account
-    agrees."""
+    """As its own SSM the LLM has an acceptance of 1; an SSM of another domain than the prompt's has
+    less."""
     engine = Engine(load_models(str(LLM), [str(LLM), str(SSM)], "float32", "cpu"))
     asked = Workload(["class Stack:\n    def push"], 28, repeats=1)
     itself, ssm, together = measure_speedups(engine, asked, lambda _: None)

@@ -103,10 +103,10 @@ def explain(
 def bars(
     detail: Detail | None, explanation: Explanation, drafters: tuple[str, ...]
 ) -> dict[str, dict[str, Any]]:
-    """Source (`llm` or a drafter's number) -> its most probable tokens after
-    `explanation.parent`; the LLM's list has the token that is explained in any case, and so has
-    that of each drafter that proposed it, without a probability if none was recorded. Before the
-    LLM's pass: each drafter's own drafts there, with their scores."""
+    """Source (`llm` or a drafter's number) -> its most probable tokens after `explanation.parent`.
+    The explained token is always in the LLM's list and in that of each drafter that proposed it,
+    without a probability if none was recorded. Before the LLM's pass: each drafter's own drafts
+    there, with their scores."""
     if detail is None:
         return {}
     if detail.verified is None:
@@ -185,7 +185,7 @@ def _bar(top: TopK, token_id: int) -> dict[str, Any]:
 def _names(tree: Combined, node: int, letters: Mapping[str, str]) -> str:
     proposals = own_proposals(tree, node) if tree.origins else tree.proposals[node]
     counts = Counter(proposal.drafter for proposal in proposals)
-    # The title is of three lines at most: of several drafters the bars beside it have the names.
+    # The title has at most three lines: with several drafters only the bars beside it have names.
     label = _label if len(counts) <= MAX_NAMED else lambda name, by: by.get(name, name)
     parts = [
         label(name, letters) + (f" {times} times" if times > 1 else "")
@@ -321,7 +321,7 @@ def _is_drawn(verdict: Verified, sampling: Mapping[str, Any]) -> bool:
 
 
 def percent(share: float) -> str:
-    """A share as text: 0.412 as 41.2 %; what is nearly 0 or 1 as less or more than that."""
+    """A share as text: 0.412 as 41.2 %; one that would round to 0 or 100 % with `<` or `>`."""
     if 0 < share < SMALLEST:
         return f"<{100 * SMALLEST:g} %"
     if 1 - SMALL < share < 1:
@@ -330,9 +330,9 @@ def percent(share: float) -> str:
 
 
 def probability(p: float) -> str:
-    """A probability as text, as the tree and the bars write it: 0.412; what is nearly 0 or 1 as
-    more or less than that."""
-    p = rounded_probability(p)  # as they do: rounded once only, the last digit may differ
+    """A probability as text, as the tree and the bars write it: 0.412; one that would round to 0 or
+    1 as <0.001 or >0.999."""
+    p = rounded_probability(p)  # as they do: without this step the last digit may differ
     if 0 < p < SMALL:
         return "<0.001"
     if 1 - SMALL < p < 1:

@@ -1,4 +1,4 @@
-"""A study's state in words and numbers for the page. Pure: no store, no component."""
+"""A study's state in words and numbers for the page. No store, no component."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ COMING = {
     "prompts": "Press Measure: every prompt runs with the preset and with plain decoding. Then "
     "comes a row for each: what was accepted, by which drafter, and what it gained.",
 }
-"""What a study shows, said before there is one."""
+"""Shown while no study is opened: what a study of this kind measures and shows."""
 STATES = {
     "running": "Running",
     "waiting": "Waiting: a visitor's run goes first",
@@ -57,8 +57,8 @@ def limit_words(study: Study) -> str:
 
 
 def machine_words(results: Results) -> str:
-    """What a study's runs had from the server and not from their configurations: the trees of
-    `max_tree_nodes=auto` and the schedule; empty if neither applies."""
+    """Settings of a study's runs that came from the server, not from their configurations: the
+    resolved `max_tree_nodes=auto` and the schedule; empty if neither applies."""
     return " ".join(words for words in (_auto_words(results), _schedule_words(results)) if words)
 
 
@@ -169,7 +169,8 @@ def _other_study_notice(progress: Progress, kind: str) -> dict[str, Any]:
 
 def study_row_value(row: Any, progress: Progress, *, with_kind: bool = False) -> dict[str, Any]:
     """A line of the list of studies; `with_kind`: of a list of all kinds. In a list of one kind the
-    bar above it says how far a study is that is measured, more often than the list is drawn."""
+    study that is being measured has no count: the bar above the list shows it, updated more
+    often."""
     live = progress.measures(row.study_id)
     state = progress.state if live else row.state
     kind = KINDS.get(row.kind, row.kind)

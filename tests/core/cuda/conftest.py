@@ -1,4 +1,4 @@
-"""Models here take torch's own calls, as on a GPU: the compiled pass is a CPU's."""
+"""Models here run the torch pass, as on a GPU: the compiled pass is for CPUs only."""
 
 import pytest
 

@@ -9,7 +9,7 @@ from core.config import SamplingParams
 from core.cuda.acceptance import (
     TreeBatch,
     _pad_logits,
-    _sent_trees,
+    _send_trees,
     accepted_paths,
     batched_target_tokens,
     target_outputs,
@@ -55,7 +55,7 @@ def cases(seed: int, sampling: SamplingParams, count: int, most: int = 14) -> li
 def paths(rule: str, several: list[VerifyInput]) -> list[tuple[int, ...]]:
     """Accepted nodes of each, over tensors alone."""
     width = max(len(case.target) for case in several)
-    inputs = _sent_trees(several, width, with_noise=rule == "match").device
+    inputs = _send_trees(several, width, with_noise=rule == "match").device
     sizes = torch.tensor([[len(case.tree)] for case in several])
     tokens = inputs["tokens"].masked_fill(torch.arange(width - 1) >= sizes, -1)
     trees = TreeBatch(tokens, inputs["parents"], inputs["depths"])

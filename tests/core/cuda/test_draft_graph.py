@@ -36,7 +36,7 @@ ROUNDS: Sequence[Sequence[tuple[int, ...]]] = (
 
 
 def pool(models: Sequence[HfModel], *, graphs: bool, vocab: int = VOCAB) -> SsmPool:
-    """The SSMs stacked where they are alike; with `graphs` they draft by DraftGraphs."""
+    """The SSMs, stacked if they have one shape; with `graphs` DraftGraphs draft."""
     stack_alike(list(models))
     made = SsmPool(dict(zip(NAMES, models, strict=False)), vocab)
     if graphs:
@@ -67,7 +67,7 @@ def texts(
 
 
 def open_all(place: SsmPool, several: Sequence[TokenSequence]) -> None:
-    """All of its SSMs read these texts."""
+    """Opens these texts in all SSMs of the pool."""
     for sequence in several:
         for ssm in place.ssms.values():
             ssm.open(sequence)
@@ -79,10 +79,10 @@ class Endless:
     def grows(self, score: float) -> bool:
         return True
 
-    def continues(self, drafter: str, depth: int, chances: Sequence[float]) -> bool:
+    def continues(self, drafter: str, depth: int, scores: Sequence[float]) -> bool:
         return True
 
-    def keeps(self, drafter: str, depth: int, chance: float) -> bool:
+    def keeps(self, drafter: str, depth: int, score: float) -> bool:
         return True
 
     def limits(self, drafter: str) -> None:
@@ -103,7 +103,7 @@ def asks(
 
 
 def check_equal(one: Draft, other: Draft) -> None:
-    """All that a draft says, rows by what they hold."""
+    """Drafts are equal in all fields; rows are compared by their contents."""
     for name in ("token_ids", "parents", "ranks", "qs", "passes", "ahead"):
         assert getattr(one, name) == getattr(other, name), name
     assert one.scores == pytest.approx(other.scores, abs=1e-5)
@@ -122,7 +122,7 @@ def decode(
     several: Sequence[Sequence[TokenSequence]],
     shapes: Sequence[tuple[int, ...]],
 ) -> list[Draft]:
-    """The same rounds in each place; the first place's drafts."""
+    """Runs the same rounds in each pool; returns the first pool's drafts."""
     for place, own in zip(pools, several, strict=True):
         open_all(place, own)
     seen = []
@@ -145,7 +145,7 @@ def decode(
 
 
 def _following(draft: Draft, expected: tuple[Any, ...]) -> tuple[int, ...]:
-    """So many of the first SSM's own tokens, and one that no SSM drafted."""
+    """`expected`; for ("own", n) n tokens of this draft, then one that no SSM drafted."""
     if expected[0] != "own":
         return expected
     path, node = [], -1
@@ -174,7 +174,7 @@ def _same_states(pools: Sequence[SsmPool], several: Sequence[Sequence[TokenSeque
 
 @pytest.fixture
 def graph_calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many SSMs each pass over tensors drafted for."""
+    """The number of SSMs in each DraftGraphs pass."""
     return note_results(monkeypatch, DraftGraphs, "_in_one_pass", len)
 
 

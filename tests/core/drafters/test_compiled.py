@@ -300,10 +300,10 @@ class Middling(Endless):
     def grows(self, score: float) -> bool:
         return score > 0.13
 
-    def continues(self, drafter: str, depth: int, chances: Sequence[float]) -> bool:
+    def continues(self, drafter: str, depth: int, scores: Sequence[float]) -> bool:
         if drafter == "two":
             return False
-        return drafter == "one" or sum(chances) > 0.1
+        return drafter == "one" or sum(scores) > 0.1
 
 
 class MiddlingLimits(Middling):
@@ -400,7 +400,7 @@ class OneGoesOn(Endless):
     def limits(self, drafter: str) -> StopLimits | None:
         return StopLimits() if drafter == "three" else StopLimits(longest=1)
 
-    def continues(self, drafter: str, depth: int, chances: Sequence[float]) -> bool:
+    def continues(self, drafter: str, depth: int, scores: Sequence[float]) -> bool:
         return depth == 1 or drafter == "three"
 
 

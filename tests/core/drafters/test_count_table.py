@@ -35,7 +35,7 @@ def tree_of(
     table: np.ndarray, tail: Sequence[int], depth: int = 3, budget: int = 16, *,
     chain: bool = False, ends: Sequence[int] = (), rates: Sequence[float] = (1.0,) * 4,
 ) -> tuple[Tree, int]:  # fmt: skip
-    """By path: score and rank of its last node; and the number of look-ups."""
+    """Score and rank of each path's last node, by path, and the number of look-ups."""
     room = (budget + 1) * CANDIDATES
     nodes = np.empty((budget, 5))
     size, looked = grow_tree(

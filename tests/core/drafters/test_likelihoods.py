@@ -1,4 +1,4 @@
-"""What drafters say of committed tokens: every token once, with their own plain probability."""
+"""Likelihoods of committed tokens: each token once, with the drafter's unprocessed probability."""
 
 import itertools
 import math
@@ -125,7 +125,7 @@ def test_prompt_lookup_reports_its_score_where_it_drafted(
 
 
 def by_hand(ssms: Sequence[TableModel], text: Sequence[int]) -> dict[str, float]:
-    """w <- w^0.95 P(token) written a second time: each SSM's log weight after a text."""
+    """A second implementation of w <- w^0.95 P(token): each SSM's log weight after a text."""
     logs = {}
     for ssm in ssms:
         results = [math.log(max(FLOOR, p)) for p in own_probabilities(ssm, text)]
@@ -212,7 +212,7 @@ def test_drafters_that_draft_seldom_are_weighted_by_the_same_tokens(
 
 @pytest.mark.loses_drafters
 def test_after_one_of_a_pool_is_lost_the_others_are_judged_on(observations, monkeypatch):
-    """What the pool had drafted is forgotten with the one that failed."""
+    """The pool's draft is dropped with the SSM that failed."""
     calls = itertools.count()
     forward = TableModel.forward
 
@@ -235,7 +235,7 @@ def test_after_one_of_a_pool_is_lost_the_others_are_judged_on(observations, monk
 
 
 def test_what_was_read_unjudged_is_unknown_and_the_rest_is_judged_on() -> None:
-    """As where a run moved with a draft that waited for its turn."""
+    """As in a run that changes mode while its draft waits in the pool."""
     state = SsmState(0, Calibration(), scored_until=2)
     logits = torch.tensor([[0.0, 1.0], [2.0, 0.0]])
     state.record_likelihoods(logits, [1, 0, 1, 1, 0], first=3)

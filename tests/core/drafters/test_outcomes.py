@@ -1,4 +1,4 @@
-"""The likeliest outcomes of a verification, against all of them, counted out."""
+"""The likeliest outcomes of a verification, against an enumeration of all outcomes."""
 
 import itertools
 
@@ -20,7 +20,8 @@ def tree_of(token_ids: list[int], above: list[int]) -> TokenTree:
 
 
 def outcome_probabilities(tree: TokenTree, scores: torch.Tensor) -> dict[tuple[int, ...], float]:
-    """The LLM's choices walked token by token: what is committed, with its probability."""
+    """Every outcome (committed tokens) with its probability, by walking the LLM's choices token by
+    token."""
     results: dict[tuple[int, ...], float] = {}
     ways: list[tuple[int, tuple[int, ...], float]] = [(ROOT, (), 1.0)]
     while ways:

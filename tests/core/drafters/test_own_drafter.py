@@ -1,4 +1,4 @@
-"""Drafters of one's own: the guide's example under the laws, faulty ones, and what is refused."""
+"""User-defined drafters: the guide's example under the laws, faulty ones, and refusals."""
 
 from __future__ import annotations
 
@@ -394,7 +394,7 @@ RETURNED = {
 def test_what_nodes_for_may_return(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And why, and in which line, what it may not."""
+    """And the reason and line of what it may not return."""
     returned, reason = RETURNED[name]
     module = f"returns_{list(RETURNED).index(name)}"  # a class is imported once
     (tmp_path / f"{module}.py").write_text(

@@ -1,4 +1,4 @@
-"""The trie of what was fed: walking it, and what is left of it when a path is committed."""
+"""PendingTrie: walks, and the subtree that remains when a path is committed."""
 
 import torch
 from hypothesis import given
@@ -48,7 +48,7 @@ def test_what_hangs_behind_a_committed_path_stays() -> None:
 def test_any_path_leaves_its_subtree(above: list[int], data: st.DataObject) -> None:
     pending = trie_after(
         list(range(len(above))), above
-    )  # every token another: paths are theirs alone
+    )  # all tokens differ, so that paths are unique
     last = data.draw(st.integers(0, len(above) - 1))
     path = [last]
     while above[path[0]] != CACHED:

@@ -34,8 +34,8 @@ LIMITS = {f"model-{i}": step_limits(0.9, (0.36, 0.36), 3) for i in range(4)}
 class Fickle(StopRule):
     """The control: it reads what it has just drawn before that is verified."""
 
-    def keeps(self, drafter: str, depth: int, chance: float) -> bool:
-        return chance > 0.4
+    def keeps(self, drafter: str, depth: int, score: float) -> bool:
+        return score > 0.4
 
 
 def use(monkeypatch: pytest.MonkeyPatch, stop: Stop) -> list[bool]:
@@ -47,12 +47,12 @@ def use(monkeypatch: pytest.MonkeyPatch, stop: Stop) -> list[bool]:
             answers.append(stop.grows(score))
             return answers[-1]
 
-        def continues(self, drafter: str, depth: int, chances: Sequence[float]) -> bool:
-            answers.append(stop.continues(drafter, depth, chances))
+        def continues(self, drafter: str, depth: int, scores: Sequence[float]) -> bool:
+            answers.append(stop.continues(drafter, depth, scores))
             return answers[-1]
 
-        def keeps(self, drafter: str, depth: int, chance: float) -> bool:
-            return stop.keeps(drafter, depth, chance)
+        def keeps(self, drafter: str, depth: int, score: float) -> bool:
+            return stop.keeps(drafter, depth, score)
 
         def limits(self, drafter: str) -> StopLimits | None:
             return None

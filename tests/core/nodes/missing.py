@@ -47,8 +47,8 @@ class RunWithout:
     first_missed: NodeTrip
 
     def come_back(self, seconds: float = 10) -> None:
-        """Goes on until the first node's drafts are used again, and to the end. There are rounds
-        for all of these seconds, whatever machine it is: they are spread over 500 of LONG's."""
+        """Runs until the first node's drafts are used again, then to the end. A pause after each
+        round makes 500 rounds last at least `seconds` on any machine."""
         until = time.monotonic() + seconds
         state = ""
         while state != "in_time":

@@ -1,4 +1,4 @@
-"""Engines and nodes that go silent on loopback: who is given up, and who only drafts for long."""
+"""Engines and nodes that go silent on loopback: which are given up, which are only slow."""
 
 import select
 import threading

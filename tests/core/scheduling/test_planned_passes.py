@@ -21,7 +21,7 @@ QUEUE = (0, 0, 0, *range(1, 18), *(0,) * 200)
 
 @dataclass
 class RecordedPass:
-    """See Scheduler: another one, with its plans."""
+    """A Scheduler that wraps another one and records its plans."""
 
     inner: Scheduler
     plans: list[Plan] = field(default_factory=list)
